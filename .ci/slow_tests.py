@@ -1,4 +1,5 @@
-"""Runs the slow test files of CI until its time is over, two at a time, and prints which ran and which did not.
+"""Runs the slow test files of CI until its time is over, two at a time, and prints which ran and
+which did not.
 
     python .ci/slow_tests.py FOLDER... [--begun-s N]
 
@@ -39,7 +40,9 @@ COMMITS = 30
 GRACE_S = 60  # for the teardown of a file that is stopped
 TIMED_OUT, NO_TEST, SOME_FAILED = 124, 5, 1  # exit codes: of `one`, and two of pytest's
 NEEDS_NO_ROOT = {"plays"}
-CLOSING = re.compile(r"^=+ (.*(?:passed|failed|error|skipped|no tests ran|deselected).* in \d.*?) =+$", re.MULTILINE)
+CLOSING = re.compile(
+    r"^=+ (.*(?:passed|failed|error|skipped|no tests ran|deselected).* in \d.*?) =+$", re.MULTILINE
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +56,8 @@ class Limits:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """outcome: passed, failed or not run. detail: pytest's closing line, or why the file did not run."""
+    """outcome: passed, failed or not run. detail: pytest's closing line, or why the file did not
+    run."""
 
     name: str
     outcome: str
@@ -114,9 +118,26 @@ def attempt(name, limits, begun, folder, *more):
     """(exit code, output, whether the end of CI's time stopped it) of pytest on one file."""
     left_s = limits.end_s - (time.monotonic() - begun)
     allowed_s = min(limits.file_s, left_s)
-    pytest = [sys.executable, "-m", "pytest", name, "-o", f"cache_dir={folder}/cache", "--durations=3", *more]
+    pytest = [
+        sys.executable,
+        "-m",
+        "pytest",
+        name,
+        "-o",
+        f"cache_dir={folder}/cache",
+        "--durations=3",
+        *more,
+    ]
     command = [sys.executable, __file__, "one", str(max(allowed_s, 0)), *pytest]
-    done = subprocess.run(command, cwd=PROJECT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    done = subprocess.run(
+        command,
+        cwd=PROJECT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
     return done.returncode, done.stdout, done.returncode == TIMED_OUT and left_s < limits.file_s
 
 
@@ -124,7 +145,14 @@ def outcome_of(code, output):
     """(outcome, detail) of a file that passed, had no test to run, or was stopped at the end."""
     if code == 0:
         return "passed", closing_of(output)
-    return "not run", f"no test of it runs here: {closing_of(output)}" if code == NO_TEST else "stopped at the end of CI's time"
+    return (
+        "not run",
+        (
+            f"no test of it runs here: {closing_of(output)}"
+            if code == NO_TEST
+            else "stopped at the end of CI's time"
+        ),
+    )
 
 
 def closing_of(output):
@@ -146,7 +174,11 @@ def run_all(names, limits, begun):
             result = Result(name, "not run", why) if why else run_file(name, limits, begun)
             with lock:
                 results.append(result)
-                print(f"== {name} {result.outcome} after {time.monotonic() - started:.0f} s: {result.detail}", flush=True)
+                print(
+                    f"== {name} {result.outcome} after {time.monotonic() - started:.0f} s:"
+                    f" {result.detail}",
+                    flush=True,
+                )
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for worker in [pool.submit(work) for _ in range(AT_ONCE)]:
@@ -155,11 +187,19 @@ def run_all(names, limits, begun):
 
 
 def print_summary(results):
-    """Each file with its outcome; pytest's closing lines again in the form in which pytest prints them."""
-    kinds = {kind: [one for one in results if one.outcome == kind] for kind in ("not run", "passed", "failed")}
+    """Each file with its outcome; pytest's closing lines again in the form in which pytest prints
+    them."""
+    kinds = {
+        kind: [one for one in results if one.outcome == kind]
+        for kind in ("not run", "passed", "failed")
+    }
     print("\n" + ", ".join(f"{len(found)} slow files {kind}" for kind, found in kinds.items()))
     for why in sorted({one.detail for one in kinds["not run"]}):
-        print(f"not run, {why}:", *(one.name for one in kinds["not run"] if one.detail == why), sep="\n  ")
+        print(
+            f"not run, {why}:",
+            *(one.name for one in kinds["not run"] if one.detail == why),
+            sep="\n  ",
+        )
     for one in kinds["passed"]:
         print(f"{one.name}:\n== {one.detail} ==")
     for one in kinds["failed"]:
@@ -167,9 +207,11 @@ def print_summary(results):
 
 
 def one(limit_s, command):
-    """The exit code of a command, 124 if it took longer; every process that came from it ends with it."""
+    """The exit code of a command, 124 if it took longer; every process that came from it ends with
+    it."""
     with contextlib.suppress(OSError, AttributeError):  # Linux alone
-        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans become children of this process
+        # PR_SET_CHILD_SUBREAPER: orphans become children of this process
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     running = subprocess.Popen(command)
     try:
@@ -198,16 +240,23 @@ def descendants():
     parents, family = {}, set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            state, parent = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:2]
+            state, parent = (
+                stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:2]
+            )
             parents[int(stat.parent.name)] = int(parent) if state not in "ZX" else 0
-    while more := {pid for pid, parent in parents.items() if parent in {os.getpid(), *family}} - family:
+    while (
+        more := {pid for pid, parent in parents.items() if parent in {os.getpid(), *family}}
+        - family
+    ):
         family |= more
     return family
 
 
 def main(arguments):
     """0, or 1 if a file failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folders", metavar="FOLDER", nargs="+")
     parser.add_argument("--begun-s", type=float, default=0)
     parser.add_argument("--start-s", type=float, default=60 * 60)
@@ -215,9 +264,15 @@ def main(arguments):
     parser.add_argument("--file-s", type=float, default=45 * 60)
     given = parser.parse_args(arguments)
     begun = time.monotonic() - given.begun_s
-    names = [str(path.relative_to(PROJECT)) for folder in given.folders for path in sorted((PROJECT / folder).rglob("test_*.py"))]
+    names = [
+        str(path.relative_to(PROJECT))
+        for folder in given.folders
+        for path in sorted((PROJECT / folder).rglob("test_*.py"))
+    ]
     if not names:
-        parser.error(f"expected folders with files test_*.py, found none in {' '.join(given.folders)}")
+        parser.error(
+            f"expected folders with files test_*.py, found none in {' '.join(given.folders)}"
+        )
     changed = {*git("-c", "core.quotePath=false", "log", f"-{COMMITS}", "--format=", "--name-only")}
     ordered = in_order(names, changed, (git("rev-parse", "HEAD") or [""])[0])
     results = run_all(ordered, Limits(given.start_s, given.end_s, given.file_s), begun)

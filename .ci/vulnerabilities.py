@@ -1,4 +1,5 @@
-"""Asks the package index by pip-audit for known vulnerabilities of the versions in requirements files.
+"""Asks the package index by pip-audit for known vulnerabilities of the versions in requirements
+files.
 
     python .ci/vulnerabilities.py PIP_AUDIT FILE...
 
@@ -13,9 +14,19 @@ import sys
 
 
 def looked_up(program, files):
-    """pip-audit's rows, a map for each package; raises OSError or ValueError with the reason if there are none."""
+    """pip-audit's rows, a map for each package; raises OSError or ValueError with the reason if
+    there are none."""
     options = [word for file in files for word in ("--requirement", file)]
-    command = [program, "--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off", *options]
+    command = [
+        program,
+        "--no-deps",
+        "--disable-pip",
+        "--format",
+        "json",
+        "--progress-spinner",
+        "off",
+        *options,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     if done.returncode not in (0, 1) or not done.stdout.strip():
         raise ValueError((done.stderr.strip().splitlines() or [f"code {done.returncode}"])[-1])
@@ -41,7 +52,10 @@ def main(program, *files):
         print(f"== WARNING: {row['name']} was not looked up: {row['skip_reason']}")
     known = [(row, one) for row in rows for one in row.get("vulns", ())]
     for row, one in known:
-        print(f"{row['name']} {row['version']}: {one['id']}, fixed in {', '.join(one['fix_versions']) or 'no version'}")
+        print(
+            f"{row['name']} {row['version']}: {one['id']}, fixed in"
+            f" {', '.join(one['fix_versions']) or 'no version'}"
+        )
     print(f"{len(rows) - len(skipped)} packages looked up, {len(known)} known vulnerabilities")
     return int(bool(known))
 

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: sets parameters of the kernel's command line. Implementation: module_utils/unhang_node/change/boot/parameters.py."""
+"""Ansible module: sets parameters of the kernel's command line. Implementation:
+module_utils/unhang_node/change/boot/parameters.py."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ module: boot_parameter
 short_description: Put parameters on the kernel's command line for the next boots
 version_added: "0.1.0"
 description:
-  - On a node with C(update-grub), writes V(/etc/default/grub.d/zz-unhang-NAME.cfg), regenerates GRUB's menu and reads it back; if that fails, the file is
+  - On a node with C(update-grub), writes V(/etc/default/grub.d/zz-unhang-NAME.cfg), regenerates
+    GRUB's menu and reads it back; if that fails, the file is
     restored. On a node with C(grubby), C(grubby) changes every entry.
   - Does not reboot. RV(pending_reboot) says whether the parameters wait for a reboot.
-  - In a container, or with another boot loader, it changes nothing and reports that in RV(needs_manual_action).
+  - In a container, or with another boot loader, it changes nothing and reports that in
+    RV(needs_manual_action).
 options:
   name:
     description: Purpose of the parameters; part of the file's name.
@@ -91,20 +94,52 @@ OPTIONS = {
 }
 
 
-def by_grub(module: AnsibleModule, rootfs: str, name: str, parameters: list[str] | None) -> dict[str, Any]:
+def by_grub(
+    module: AnsibleModule, rootfs: str, name: str, parameters: list[str] | None
+) -> dict[str, Any]:
     """The result on nodes where GRUB's menu is generated. parameters: None to remove unhang's."""
-    plan = run.plan_without_grub(rootfs, name) if parameters is None else run.plan_grub(rootfs, name, parameters)
+    plan = (
+        run.plan_without_grub(rootfs, name)
+        if parameters is None
+        else run.plan_grub(rootfs, name, parameters)
+    )
     # An interrupted run may have written the file but not the menu.
-    stale = rootfs == "/" and parameters is not None and (run.missing_in_menu(rootfs, parameters) or 0) > 0
+    stale = (
+        rootfs == "/"
+        and parameters is not None
+        and (run.missing_in_menu(rootfs, parameters) or 0) > 0
+    )
     if not module.check_mode and (plan.texts or stale):
         run.write_grub(rootfs, name, plan, parameters is None, module.params["state_id"])
-        lacking = run.missing_in_menu(rootfs, parameters) if parameters is not None and rootfs == "/" else None
+        lacking = (
+            run.missing_in_menu(rootfs, parameters)
+            if parameters is not None and rootfs == "/"
+            else None
+        )
         if lacking:
-            raise ValueError(f"expected {' '.join(parameters or ())} on every kernel line of GRUB's menu, found {lacking} without after update-grub")
-    return module_result(plan, [("GRUB's menu", "without " + " ".join(parameters or ()), "with " + " ".join(parameters or ()))] if stale else [])
+            raise ValueError(
+                f"expected {' '.join(parameters or ())} on every kernel line of GRUB's menu, found"
+                f" {lacking} without after update-grub"
+            )
+    return module_result(
+        plan,
+        (
+            [
+                (
+                    "GRUB's menu",
+                    "without " + " ".join(parameters or ()),
+                    "with " + " ".join(parameters or ()),
+                )
+            ]
+            if stale
+            else []
+        ),
+    )
 
 
-def by_grubby(module: AnsibleModule, rootfs: str, name: str, parameters: list[str] | None) -> dict[str, Any]:
+def by_grubby(
+    module: AnsibleModule, rootfs: str, name: str, parameters: list[str] | None
+) -> dict[str, Any]:
     """The result on nodes where grubby changes the entries."""
     missing = run.missing_in_grubby(parameters) if parameters is not None else []
     gone = run.given_to_grubby(rootfs, name) if parameters is None else []
@@ -112,13 +147,27 @@ def by_grubby(module: AnsibleModule, rootfs: str, name: str, parameters: list[st
         run.add_by_grubby(rootfs, name, missing, module.params["state_id"])
     if not module.check_mode and gone:
         run.remove_by_grubby(rootfs, name, gone, module.params["state_id"])
-    rows = [("kernel command line", "without " + parameter, "with " + parameter) for parameter in missing]
-    return module_result(FilePlan(), rows + [("kernel command line", "with " + parameter, "without " + parameter) for parameter in gone])
+    rows = [
+        ("kernel command line", "without " + parameter, "with " + parameter)
+        for parameter in missing
+    ]
+    return module_result(
+        FilePlan(),
+        rows
+        + [
+            ("kernel command line", "with " + parameter, "without " + parameter)
+            for parameter in gone
+        ],
+    )
 
 
 def main() -> None:
     """Plans, writes unless in check mode, and returns the result."""
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["parameters"])])
+    module = AnsibleModule(
+        argument_spec=OPTIONS,
+        supports_check_mode=True,
+        required_if=[("state", "present", ["parameters"])],
+    )
     enter(module)
     rootfs, name = module.params["rootfs"], module.params["name"]
     parameters = module.params["parameters"] if module.params["state"] == "present" else None
@@ -128,10 +177,20 @@ def main() -> None:
         if method is None:
             answer = module_result(FilePlan(manual=[why] if parameters is not None else []))
         else:
-            answer = by_grubby(module, rootfs, name, parameters) if method == "grubby" and rootfs == "/" else by_grub(module, rootfs, name, parameters)
+            answer = (
+                by_grubby(module, rootfs, name, parameters)
+                if method == "grubby" and rootfs == "/"
+                else by_grub(module, rootfs, name, parameters)
+            )
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
-    module.exit_json(pending_reboot=method is not None and parameters is not None and rootfs == "/" and not run.is_running_with(parameters), **answer)
+    module.exit_json(
+        pending_reboot=method is not None
+        and parameters is not None
+        and rootfs == "/"
+        and not run.is_running_with(parameters),
+        **answer,
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: boots a kernel once on trial, and makes it the default only on request. Implementation: module_utils/unhang_node/change/boot."""
+"""Ansible module: boots a kernel once on trial, and makes it the default only on request.
+Implementation: module_utils/unhang_node/change/boot."""
 
 from __future__ import annotations
 
@@ -10,14 +11,19 @@ module: boot_trial
 short_description: Boot another kernel once on trial, and keep it only when it is confirmed
 version_added: "0.1.0"
 description:
-  - V(prepared) makes the running kernel the default by name, so that a newer kernel that is installed next is not booted by default.
-  - V(armed) makes only the next boot use the kernel in O(release), and installs a unit that boots the old one again unless the trial is confirmed in
+  - V(prepared) makes the running kernel the default by name, so that a newer kernel that is
+    installed next is not booted by default.
+  - V(armed) makes only the next boot use the kernel in O(release), and installs a unit that boots
+    the old one again unless the trial is confirmed in
     time. The unit needs neither network nor controller.
   - V(confirmed) makes the kernel on trial the default, if it has all GPUs that the node had before.
-  - V(cancelled) undoes all of it. A kernel that is still installed is not booted, because the old one stays the default by name.
+  - V(cancelled) undoes all of it. A kernel that is still installed is not booted, because the old
+    one stays the default by name.
   - V(inspected) returns the current state and changes nothing.
-  - Supports GRUB, GRUB with loader entries (Fedora and related systems) and systemd-boot. Refuses if the boot loader cannot clear a one-shot entry (the
-    trial would be repeated for ever), if there is no boot loader on the disk, and if the kernel lacks its initrd or a module that the node needs.
+  - Supports GRUB, GRUB with loader entries (Fedora and related systems) and systemd-boot. Refuses
+    if the boot loader cannot clear a one-shot entry (the
+    trial would be repeated for ever), if there is no boot loader on the disk, and if the kernel
+    lacks its initrd or a module that the node needs.
   - Never reboots.
 options:
   state:
@@ -26,7 +32,8 @@ options:
     choices: [inspected, prepared, armed, confirmed, cancelled]
     default: inspected
   release:
-    description: Release of the kernel on trial, as C(uname -r) prints it. Needed for V(armed) and V(confirmed).
+    description: Release of the kernel on trial, as C(uname -r) prints it. Needed for V(armed) and
+      V(confirmed).
     type: str
   trial_options:
     description: Kernel parameters while a kernel is on trial.
@@ -37,12 +44,14 @@ options:
     type: int
     default: 900
   gpus:
-    description: Identities (UUID or PCI address) of the node's GPUs, those before the trial for V(armed), and the current ones for V(confirmed).
+    description: Identities (UUID or PCI address) of the node's GPUs, those before the trial for
+      V(armed), and the current ones for V(confirmed).
     type: list
     elements: str
     default: []
   modules:
-    description: Out-of-tree modules that must exist for O(release), with their names in C(/proc/modules).
+    description: Out-of-tree modules that must exist for O(release), with their names in
+      C(/proc/modules).
     type: list
     elements: str
     default: []
@@ -51,7 +60,8 @@ options:
     type: str
     default: ""
   state_id:
-    description: Saved state of M(saved_state) in which the data for a rollback is stored. With an empty one nothing is stored.
+    description: Saved state of M(saved_state) in which the data for a rollback is stored. With an
+      empty one nothing is stored.
     type: str
     default: ""
 extends_documentation_fragment: [unhang, unhang.fencing, unhang.rootfs]
@@ -79,7 +89,8 @@ EXAMPLES = r"""
 RETURN = r"""
 standing:
   description:
-    - State of the last trial after this call. V(none), V(prepared), V(armed) (waits for the reboot), V(on_trial) (runs and is not confirmed), V(confirmed),
+    - State of the last trial after this call. V(none), V(prepared), V(armed) (waits for the
+      reboot), V(on_trial) (runs and is not confirmed), V(confirmed),
       V(cancelled) or V(fell_back).
   returned: success
   type: str
@@ -130,7 +141,11 @@ from ansible.module_utils.unhang_node.change.journal.saved_states import keep_fi
 from ansible.module_utils.unhang_node.change.rollback.boot import save_boot
 
 OPTIONS = {
-    "state": {"type": "str", "choices": ["inspected", "prepared", "armed", "confirmed", "cancelled"], "default": "inspected"},
+    "state": {
+        "type": "str",
+        "choices": ["inspected", "prepared", "armed", "confirmed", "cancelled"],
+        "default": "inspected",
+    },
     "release": {"type": "str"},
     "trial_options": {"type": "str", "default": "panic=30"},
     "confirm_within_s": {"type": "int", "default": 900},
@@ -166,7 +181,11 @@ def run_steps(options: dict[str, Any], steps: list[Step]) -> None:
     """Saves what is needed to undo the steps, then makes them. Raises OSError, ValueError."""
     if options["state_id"] and steps:
         save_boot(options["rootfs"], f"{STATES}/{options['state_id']}")
-        keep_files(options["rootfs"], options["state_id"], [KEEP_FILE] if options["state"] == "confirmed" else [])
+        keep_files(
+            options["rootfs"],
+            options["state_id"],
+            [KEEP_FILE] if options["state"] == "confirmed" else [],
+        )
     for step in steps:
         step.act()
 
@@ -182,15 +201,30 @@ def returned_values(rootfs: str) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         space = {"free_mib": None, "need_mib": None, "unread": str(problem)}
     record, standing = trials.read_record(rootfs), trials.read_standing(rootfs)
-    why = trials.why_fell_back(rootfs) if standing in ("fell_back", "cancelled") else record.get("why")
+    why = (
+        trials.why_fell_back(rootfs)
+        if standing in ("fell_back", "cancelled")
+        else record.get("why")
+    )
     known = {key: value for key, value in record.items() if key != "before"}
     running = kernels.running_release(rootfs)
-    return {"standing": standing, "trial": known, "why": why, "running": running, "loader": dict(loader, refused=why_not), "space": space}
+    return {
+        "standing": standing,
+        "trial": known,
+        "why": why,
+        "running": running,
+        "loader": dict(loader, refused=why_not),
+        "space": space,
+    }
 
 
 def main() -> None:
     """Plans, acts unless in check mode, reads back, and returns the result."""
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "armed", ["release"]), ("state", "confirmed", ["release"])])
+    module = AnsibleModule(
+        argument_spec=OPTIONS,
+        supports_check_mode=True,
+        required_if=[("state", "armed", ["release"]), ("state", "confirmed", ["release"])],
+    )
     enter(module)
     options = module.params
     try:
@@ -199,14 +233,25 @@ def main() -> None:
             run_steps(options, steps)
             remaining = [step.what for step in steps_wanted(options)]
             if remaining:
-                raise ValueError(f"expected nothing left to do, found after everything was done: {', '.join(remaining)}")
+                raise ValueError(
+                    "expected nothing left to do, found after everything was done:"
+                    f" {', '.join(remaining)}"
+                )
         answer = returned_values(options["rootfs"])
     except NotPossible as problem:
         module.fail_json(msg=str(problem), refused=[str(problem)])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
     changes = [{"what": step.what, "before": step.before, "after": step.after} for step in steps]
-    diff = [{"before_header": row["what"], "after_header": row["what"], "before": _lines(row["before"]), "after": _lines(row["after"])} for row in changes]
+    diff = [
+        {
+            "before_header": row["what"],
+            "after_header": row["what"],
+            "before": _lines(row["before"]),
+            "after": _lines(row["after"]),
+        }
+        for row in changes
+    ]
     module.exit_json(changed=bool(steps), changes=changes, diff=diff, **answer)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: disables environment settings in every system file that sets them. Implementation: module_utils/unhang_node/change/config."""
+"""Ansible module: disables environment settings in every system file that sets them.
+Implementation: module_utils/unhang_node/change/config."""
 
 from __future__ import annotations
 
@@ -10,11 +11,15 @@ module: disabled_setting
 short_description: Disable environment settings of a node and keep their lines as comments
 version_added: "0.1.0"
 description:
-  - Searches the files that the audit reads (V(/etc/nccl.conf), V(/etc/environment), V(/etc/profile.d), systemd units, Slurm's TaskProlog, enroot)
+  - Searches the files that the audit reads (V(/etc/nccl.conf), V(/etc/environment),
+    V(/etc/profile.d), systemd units, Slurm's TaskProlog, enroot)
     for lines that set the given names, and turns each into a comment that keeps the line.
-  - Changes a line only if it sets that one name and nothing else. All other lines are returned in RV(needs_manual_action) for a person.
-  - Saves each line under V(/var/lib/unhang) before it changes a file, so that O(state=restored) restores exactly these lines.
-  - Runs no daemon-reload and restarts nothing. A setting of a systemd unit stays in force until systemd is reloaded or the node boots.
+  - Changes a line only if it sets that one name and nothing else. All other lines are returned in
+    RV(needs_manual_action) for a person.
+  - Saves each line under V(/var/lib/unhang) before it changes a file, so that O(state=restored)
+    restores exactly these lines.
+  - Runs no daemon-reload and restarts nothing. A setting of a systemd unit stays in force until
+    systemd is reloaded or the node boots.
 options:
   names:
     description: Names of variables.
@@ -61,7 +66,8 @@ needs_manual_action:
   returned: success
   type: list
   elements: dict
-  sample: [{file: /etc/profile.d/x.sh, line: 2, why: "expected a line that sets NCCL_DEBUG and nothing else, found ..."}]
+  sample: [{file: /etc/profile.d/x.sh, line: 2, why: "expected a line that sets NCCL_DEBUG and
+    nothing else, found ..."}]
 before:
   description: The changed lines by file, before the change.
   returned: success
@@ -75,9 +81,18 @@ after:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.atomic_files import Texts, shown, state_path, write_texts
+from ansible.module_utils.unhang_node.change.atomic_files import (
+    Texts,
+    shown,
+    state_path,
+    write_texts,
+)
 from ansible.module_utils.unhang_node.change.config.disabled_lines import Change, ManualStep
-from ansible.module_utils.unhang_node.change.config.disabled_record import forget_changes, plan_restore, save_changes
+from ansible.module_utils.unhang_node.change.config.disabled_record import (
+    forget_changes,
+    plan_restore,
+    save_changes,
+)
 from ansible.module_utils.unhang_node.change.config.disabled_setting import plan_disable
 from ansible.module_utils.unhang_node.change.config.masking import mask_urls, masked_diff
 from ansible.module_utils.unhang_node.change.journal.acting import enter
@@ -95,7 +110,8 @@ OPTIONS = {
 
 
 def apply(module: AnsibleModule) -> tuple[Texts, list[Change], list[ManualStep]]:
-    """(texts, changes, manual), with everything written unless in check mode. Raises OSError, ValueError."""
+    """(texts, changes, manual), with everything written unless in check mode. Raises OSError,
+    ValueError."""
     rootfs, owner = module.params["rootfs"], module.params["owner"]
     if module.params["state"] == "restored":
         texts, manual = plan_restore(rootfs, owner)
@@ -114,8 +130,10 @@ def apply(module: AnsibleModule) -> tuple[Texts, list[Change], list[ManualStep]]
 
 
 def changed_lines(text: str, other: str) -> list[str]:
-    """Lines that differ from the same line of the other text; both have the same number of lines."""
-    return [mask_urls(shown(one)) for one, two in zip(text.split("\n"), other.split("\n")) if one != two]  # noqa: B905 -- strict= came with Python 3.10
+    """Lines that differ from the same line of the other text; both have the same number of
+    lines."""
+    pairs = zip(text.split("\n"), other.split("\n"))  # noqa: B905
+    return [mask_urls(shown(one)) for one, two in pairs if one != two]
 
 
 def main() -> None:
@@ -128,7 +146,10 @@ def main() -> None:
         module.fail_json(msg=str(problem))
     module.exit_json(
         changed=bool(texts),
-        lines=[{"file": change.file, "line": change.line, "text": mask_urls(shown(change.before))} for change in changes],
+        lines=[
+            {"file": change.file, "line": change.line, "text": mask_urls(shown(change.before))}
+            for change in changes
+        ],
         needs_manual_action=[row._asdict() for row in manual],
         before={path: changed_lines(before, after) for path, (before, after) in texts.items()},
         after={path: changed_lines(after, before) for path, (before, after) in texts.items()},

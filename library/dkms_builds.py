@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: lists what DKMS has built, and why a build failed. Implementation: module_utils/unhang_node/change/boot/dkms_builds.py."""
+"""Ansible module: lists what DKMS has built, and why a build failed. Implementation:
+module_utils/unhang_node/change/boot/dkms_builds.py."""
 
 from __future__ import annotations
 
@@ -43,11 +44,13 @@ EXAMPLES = r"""
 
 RETURN = r"""
 builds:
-  description: All builds of these modules, with kernel, state (added, built, installed, failed) and, for a failed build, its log and line.
+  description: All builds of these modules, with kernel, state (added, built, installed, failed)
+    and, for a failed build, its log and line.
   returned: success
   type: list
   elements: dict
-  sample: [{module: nvidia-current, version: 535.261.03, kernel: 6.1.0-50-amd64, state: installed, log: null, number: null, line: null}]
+  sample: [{module: nvidia-current, version: 535.261.03, kernel: 6.1.0-50-amd64, state: installed,
+    log: null, number: null, line: null}]
 why_not:
   description: Why the kernel lacks the module, in one line; empty if it has the module.
   returned: success
@@ -78,7 +81,9 @@ def main() -> None:
     except OSError as problem:
         module.fail_json(msg=f"{problem.filename}: {problem.strerror}")
     named = [build._asdict() for build in builds if fnmatch.fnmatchcase(build.module, pattern)]
-    module.exit_json(changed=False, builds=named, why_not=why_not_built(builds, pattern, kernel, version))
+    module.exit_json(
+        changed=False, builds=named, why_not=why_not_built(builds, pattern, kernel, version)
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: calls a site's own drain hook. Implementation: module_utils/unhang_node/change/drain/hook.py."""
+"""Ansible module: calls a site's own drain hook. Implementation:
+module_utils/unhang_node/change/drain/hook.py."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ module: drain_hook
 short_description: Drain and release a node with the site's own program
 version_added: "0.1.0"
 description:
-  - Calls O(argv) with four more arguments, the step (C(drain), C(wait), C(release) or C(status)), the node, the run and the reason.
-  - The program prints one JSON object with C(drained), C(by), C(reason), C(jobs) and C(owned), and exits with 0 when it is done, or with 75 when it is
+  - Calls O(argv) with four more arguments, the step (C(drain), C(wait), C(release) or C(status)),
+    the node, the run and the reason.
+  - The program prints one JSON object with C(drained), C(by), C(reason), C(jobs) and C(owned), and
+    exits with 0 when it is done, or with 75 when it is
     not done yet and must be called again. Any other code is a failure.
 options:
   argv:
@@ -41,7 +44,8 @@ options:
     type: bool
     default: false
   timeout_s:
-    description: Seconds for which the program is called again while it is not done. After that the module fails.
+    description: Seconds for which the program is called again while it is not done. After that the
+      module fails.
     type: int
     default: 3600
   call_timeout_s:
@@ -76,7 +80,8 @@ drain:
   description: The program's answer, checked. Also returned when the module fails, if there is one.
   returned: when the program gave an answer
   type: dict
-  sample: {drained: true, by: site-drain, reason: "unhang r1: driver 580.95.05", jobs: [], owned: true}
+  sample: {drained: true, by: site-drain, reason: "unhang r1: driver 580.95.05", jobs: [],
+    owned: true}
 note:
   description: A note for the operator; empty if there is none.
   returned: success
@@ -105,7 +110,12 @@ def main() -> None:
     """Calls the program, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
-        answer, changed, note = call_hook(HookCall(**{**module.params, "poll_s": max(1, module.params["poll_s"])}, preview=module.check_mode))
+        answer, changed, note = call_hook(
+            HookCall(
+                **{**module.params, "poll_s": max(1, module.params["poll_s"])},
+                preview=module.check_mode,
+            )
+        )
     except DrainRefused as refused:
         module.fail_json(msg=str(refused), drain=refused.answer._asdict())
     except (OSError, ValueError) as problem:

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: lists which nodes of a scheduler take jobs. Implementation: module_utils/unhang_node/change/drain."""
+"""Ansible module: lists which nodes of a scheduler take jobs. Implementation:
+module_utils/unhang_node/change/drain."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ module: drain_states
 short_description: List which nodes of a scheduler take jobs, and who took the others out of service
 version_added: "0.1.0"
 description:
-  - Runs on a host with Slurm's commands, or with the site's hook, not on a node (C(delegate_to)). One call for all nodes. It changes nothing.
+  - Runs on a host with Slurm's commands, or with the site's hook, not on a node (C(delegate_to)).
+    One call for all nodes. It changes nothing.
 options:
   adapter:
     description: The scheduler. V(slurm) asks C(scontrol show nodes), V(command) calls O(argv).
@@ -19,7 +21,8 @@ options:
     required: true
   argv:
     description:
-      - The hook and its first arguments, with O(adapter=command). It is called with C(states), C(all), the run and the reason, prints one JSON object with
+      - The hook and its first arguments, with O(adapter=command). It is called with C(states),
+        C(all), the run and the reason, prints one JSON object with
         C(in_service) and C(out), and exits with 0.
     type: list
     elements: str
@@ -59,7 +62,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 states:
-  description: C(in_service), the names of the nodes that take jobs; C(out), the others, with who took each out of service and why.
+  description: C(in_service), the names of the nodes that take jobs; C(out), the others, with who
+    took each out of service and why.
   returned: success
   type: dict
   sample: {in_service: [gpu001, gpu002], out: {gpu003: "alice (bad DIMM)"}}
@@ -86,7 +90,13 @@ def main() -> None:
     given = module.params
     try:
         if given["adapter"] == "slurm":
-            states = list_states(Waits(jobs_s=0, scheduler_s=given["scheduler_timeout_s"], poll_s=max(1, given["poll_s"])))
+            states = list_states(
+                Waits(
+                    jobs_s=0,
+                    scheduler_s=given["scheduler_timeout_s"],
+                    poll_s=max(1, given["poll_s"]),
+                )
+            )
         else:
             states = call_states(given["argv"], given["run"], given["call_timeout_s"])
     except (SlurmAway, OSError, ValueError) as problem:

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: removes stale locks from caches of torch's extensions. Implementation: module_utils/unhang_node/change/host/extension_locks.py."""
+"""Ansible module: removes stale locks from caches of torch's extensions. Implementation:
+module_utils/unhang_node/change/host/extension_locks.py."""
 
 from __future__ import annotations
 
@@ -10,11 +11,14 @@ module: extension_lock
 short_description: Remove locks from torch's extension caches that no process holds
 version_added: "0.1.0"
 description:
-  - An interrupted build of a CUDA extension leaves its lock behind, and every later start waits for that lock for ever.
-  - Removes a lock only if every process of the node could be checked and none has it open, and checks again right before it removes the lock.
+  - An interrupted build of a CUDA extension leaves its lock behind, and every later start waits for
+    that lock for ever.
+  - Removes a lock only if every process of the node could be checked and none has it open, and
+    checks again right before it removes the lock.
 options:
   caches:
-    description: Folders such as V(/root/.cache/torch_extensions), or a build folder of Megatron's fused kernels.
+    description: Folders such as V(/root/.cache/torch_extensions), or a build folder of Megatron's
+      fused kernels.
     type: list
     elements: path
     required: true
@@ -54,7 +58,10 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.host.extension_locks import read_locks, remove_lock
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 
-OPTIONS = {"fencing": {"type": "int", "default": 0}, "caches": {"type": "list", "elements": "path", "required": True}}
+OPTIONS = {
+    "fencing": {"type": "int", "default": 0},
+    "caches": {"type": "list", "elements": "path", "required": True},
+}
 
 
 def main() -> None:
@@ -71,8 +78,13 @@ def main() -> None:
         changed=bool(gone),
         before=stale,
         after=after,
-        needs_manual_action=[{"path": path, "why": why} for path, why in skipped] + [{"path": path, "why": "a build took it meanwhile"} for path in after],
-        diff={"before": "".join(path + "\n" for path in stale), "after": "".join(path + "\n" for path in after), "before_header": "locks"},
+        needs_manual_action=[{"path": path, "why": why} for path, why in skipped]
+        + [{"path": path, "why": "a build took it meanwhile"} for path in after],
+        diff={
+            "before": "".join(path + "\n" for path in stale),
+            "after": "".join(path + "\n" for path in after),
+            "before_header": "locks",
+        },
     )
 
 

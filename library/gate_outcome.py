@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin with this name, which runs on the controller. Nothing of it runs on a node."""
+"""Documentation of the action plugin with this name, which runs on the controller. Nothing of it
+runs on a node."""
 
 from __future__ import annotations
 
@@ -8,8 +9,10 @@ DOCUMENTATION = r"""
 module: gate_outcome
 short_description: Ends the admission of a node with its outcome
 description:
-  - Used by playbooks/preprovision.yml. The task is ok for a node that passes, and fails for a node that fails.
-  - A node that is not proved ends as unreachable, unless another node failed, so that ansible-playbook exits with 4 instead of 2.
+  - Used by playbooks/preprovision.yml. The task is ok for a node that passes, and fails for a node
+    that fails.
+  - A node that is not proved ends as unreachable, unless another node failed, so that
+    ansible-playbook exits with 4 instead of 2.
 options:
   decisions:
     description: The outcome (pass, fail, not proved) and the reasons of each host.
@@ -34,4 +37,9 @@ msg:
 if __name__ == "__main__":
     from ansible.module_utils.basic import AnsibleModule
 
-    AnsibleModule(argument_spec={}).fail_json(msg="expected the action plugin gate_outcome, found the module alone; set ANSIBLE_CONFIG to unhang's ansible.cfg")
+    AnsibleModule(argument_spec={}).fail_json(
+        msg=(
+            "expected the action plugin gate_outcome, found the module alone; set ANSIBLE_CONFIG to"
+            " unhang's ansible.cfg"
+        )
+    )

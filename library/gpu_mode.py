@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: sets compute and persistence mode of GPUs. Implementation: module_utils/unhang_node/change/gpu/modes.py."""
+"""Ansible module: sets compute and persistence mode of GPUs. Implementation:
+module_utils/unhang_node/change/gpu/modes.py."""
 
 from __future__ import annotations
 
@@ -10,9 +11,12 @@ module: gpu_mode
 short_description: Set compute mode and persistence mode of a node's GPUs
 version_added: "0.1.0"
 description:
-  - Reads and sets the modes through NVML. Both modes last until the driver is loaded again or the node boots.
-  - The compute mode is not changed while a process uses the GPU. In that case nothing is changed, and every user is named.
-  - On a node without a driver, or whose driver does not answer, nothing is changed, and RV(needs_manual_action) reports that.
+  - Reads and sets the modes through NVML. Both modes last until the driver is loaded again or the
+    node boots.
+  - The compute mode is not changed while a process uses the GPU. In that case nothing is changed,
+    and every user is named.
+  - On a node without a driver, or whose driver does not answer, nothing is changed, and
+    RV(needs_manual_action) reports that.
 options:
   compute_mode:
     description: Mode of every GPU. Not changed by default.
@@ -73,11 +77,17 @@ def load_pynvml() -> Any:
 
 
 def apply(module: AnsibleModule, nvml: Any) -> dict[str, Any]:
-    """Makes the changes unless in check mode, and returns the result. Raises OSError, ValueError, NVMLError."""
-    rows = gpu_modes.plan_modes(gpu_modes.read_gpus(nvml), module.params["compute_mode"], module.params["persistence"])
+    """Makes the changes unless in check mode, and returns the result. Raises OSError, ValueError,
+    NVMLError."""
+    rows = gpu_modes.plan_modes(
+        gpu_modes.read_gpus(nvml), module.params["compute_mode"], module.params["persistence"]
+    )
     gpu_modes.refuse_in_use(rows)
     if not module.check_mode:
-        changes = [Change(kind=row.mode, name=row.gpu.uuid, value=row.before, wanted=row.wanted) for row in rows]
+        changes = [
+            Change(kind=row.mode, name=row.gpu.uuid, value=row.before, wanted=row.wanted)
+            for row in rows
+        ]
         keep_running("/", module.params["state_id"], changes)
         gpu_modes.set_modes(nvml, rows)
     return module_result(FilePlan(), gpu_modes.effects_of(rows))

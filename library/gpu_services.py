@@ -1,27 +1,34 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Ansible module that stops and starts the services that hold GPUs, exchanges the driver's kernel modules and resets the GPUs; the work is done by
-module_utils/unhang_node/change/gpu."""
+"""The Ansible module that stops and starts the services that hold GPUs, exchanges the driver's
+kernel modules and resets the GPUs; the work is done by module_utils/unhang_node/change/gpu."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_services
-short_description: Stop and start the services that hold GPUs, reload the driver's kernel modules, reset the GPUs
+short_description: Stop and start the services that hold GPUs, reload the driver's kernel modules,
+  reset the GPUs
 version_added: "0.1.0"
 description:
-  - Stops known services (exporters, DCGM, MPS, a display server, persistenced, IMEX, fabric manager) in the order of their dependencies, and starts them
-    again in the opposite order, fabric manager first. The stopped services are saved in V(/var/lib/unhang/gpu_users.json) beforehand, so that another run
+  - Stops known services (exporters, DCGM, MPS, a display server, persistenced, IMEX, fabric
+    manager) in the order of their dependencies, and starts them
+    again in the opposite order, fabric manager first. The stopped services are saved in
+    V(/var/lib/unhang/gpu_users.json) beforehand, so that another run
     can start them.
-  - Reloads the driver's kernel modules, or resets all GPUs and starts fabric manager, in a systemd unit of its own. The module works out the commands
-    from the services and modules of the node; no command comes from the controller. It refuses while anything else than these services uses a GPU.
+  - Reloads the driver's kernel modules, or resets all GPUs and starts fabric manager, in a systemd
+    unit of its own. The module works out the commands
+    from the services and modules of the node; no command comes from the controller. It refuses
+    while anything else than these services uses a GPU.
   - Never runs C(systemctl daemon-reload), which makes running containers lose their GPUs.
 options:
   state:
     description:
-      - V(stopped) stops the services in O(services); V(started) starts those again that were stopped.
-      - V(reloaded) loads the kernel modules of O(expected_version). If they are loaded already, nothing is done.
+      - V(stopped) stops the services in O(services); V(started) starts those again that were
+        stopped.
+      - V(reloaded) loads the kernel modules of O(expected_version). If they are loaded already,
+        nothing is done.
       - V(reset) resets all GPUs and starts fabric manager.
     type: str
     choices: [stopped, started, reloaded, reset]
@@ -32,7 +39,8 @@ options:
     elements: str
     default: []
   tolerate_failures:
-    description: With V(started), a service that does not start is returned in RV(needs_manual_action). Before the reboot that completes a change of driver,
+    description: With V(started), a service that does not start is returned in
+      RV(needs_manual_action). Before the reboot that completes a change of driver,
       some cannot start.
     type: bool
     default: false
@@ -82,7 +90,8 @@ commands:
   returned: success
   type: list
   elements: str
-  sample: [systemctl stop nvidia-persistenced.service, rmmod nvidia, modprobe nvidia, systemctl start nvidia-persistenced.service]
+  sample: [systemctl stop nvidia-persistenced.service, rmmod nvidia, modprobe nvidia,
+    systemctl start nvidia-persistenced.service]
 """
 
 from collections.abc import Sequence
@@ -95,13 +104,21 @@ from ansible.module_utils.unhang_node.change.drain.reasons import message_of
 from ansible.module_utils.unhang_node.change.gpu import service_changes
 from ansible.module_utils.unhang_node.change.gpu.exchange_steps import ExchangeStep
 from ansible.module_utils.unhang_node.change.gpu.services import SERVICES, start_order, stop_order
-from ansible.module_utils.unhang_node.change.gpu.users import foreign_users, read_gpu_users, read_stopped
+from ansible.module_utils.unhang_node.change.gpu.users import (
+    foreign_users,
+    read_gpu_users,
+    read_stopped,
+)
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.facts.sections.driver import read_loaded
 
 OPTIONS = {
     "fencing": {"type": "int", "default": 0},
-    "state": {"type": "str", "choices": ["stopped", "started", "reloaded", "reset"], "required": True},
+    "state": {
+        "type": "str",
+        "choices": ["stopped", "started", "reloaded", "reset"],
+        "required": True,
+    },
     "services": {"type": "list", "elements": "str", "default": []},
     "tolerate_failures": {"type": "bool", "default": False},
     "expected_version": {"type": "str"},
@@ -112,7 +129,10 @@ def stop(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
     """Stops the running ones of the named units."""
     unknown = sorted(set(module.params["services"]) - set(SERVICES))
     if unknown:
-        raise ValueError(f"expected services that are known to use GPUs, found {', '.join(unknown)}; known are {', '.join(SERVICES)}")
+        raise ValueError(
+            f"expected services that are known to use GPUs, found {', '.join(unknown)}; known are"
+            f" {', '.join(SERVICES)}"
+        )
     active = {row["unit"] for row in users["services"] if row["active"]}
     units = stop_order(active & set(module.params["services"]))
     if units and not module.check_mode:
@@ -139,7 +159,9 @@ def reload(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
     if not module.check_mode:
         now = read_loaded(Root(), Unread())["version"]
         if now != wanted:
-            raise ValueError(f"expected driver {wanted} loaded after the exchange, found {now}; reboot the node")
+            raise ValueError(
+                f"expected driver {wanted} loaded after the exchange, found {now}; reboot the node"
+            )
     return {"changed": True, "commands": [step.line() for step in steps]}
 
 
@@ -154,7 +176,10 @@ def run(module: AnsibleModule, users: dict[str, Any], steps: Sequence[ExchangeSt
     """Makes the steps unless in check mode. Raises ValueError if somebody uses a GPU."""
     found = foreign_users(users)
     if found:
-        raise ValueError(f"expected GPUs that nobody uses, found {', '.join(found[:8])}; let them end, or reboot the node")
+        raise ValueError(
+            f"expected GPUs that nobody uses, found {', '.join(found[:8])}; let them end, or reboot"
+            " the node"
+        )
     if not module.check_mode:
         service_changes.run_steps(steps)
 
@@ -164,9 +189,18 @@ STATES = {"stopped": stop, "started": start, "reloaded": reload, "reset": reset}
 
 def main() -> None:
     """Reads the users of the GPUs, acts unless in check mode, and returns the result."""
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "reloaded", ("expected_version",))])
+    module = AnsibleModule(
+        argument_spec=OPTIONS,
+        supports_check_mode=True,
+        required_if=[("state", "reloaded", ("expected_version",))],
+    )
     enter(module)
-    answer: dict[str, Any] = {"changed": False, "units": [], "needs_manual_action": [], "commands": []}
+    answer: dict[str, Any] = {
+        "changed": False,
+        "units": [],
+        "needs_manual_action": [],
+        "commands": [],
+    }
     try:
         answer.update(STATES[module.params["state"]](module, read_gpu_users()))
     except (OSError, ValueError) as problem:

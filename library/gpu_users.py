@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: lists who uses a node's GPUs. Implementation: module_utils/unhang_node/change/gpu/users.py."""
+"""Ansible module: lists who uses a node's GPUs. Implementation:
+module_utils/unhang_node/change/gpu/users.py."""
 
 from __future__ import annotations
 
@@ -10,14 +11,16 @@ module: gpu_users
 short_description: List the processes, services and kernel modules that use a node's GPUs
 version_added: "0.1.0"
 description:
-  - Lists every process that has a V(/dev/nvidia*) open, also those that NVML does not list, the known services (exporters, DCGM, MPS, a display server,
+  - Lists every process that has a V(/dev/nvidia*) open, also those that NVML does not list, the
+    known services (exporters, DCGM, MPS, a display server,
     persistenced, IMEX, fabric manager), and kernel modules that need the driver.
   - Also lists the jobs of Slurm that run on the node, and which scheduler's daemon the node has.
   - Changes nothing. M(gpu_services) stops and starts the services.
 options:
   wait_s:
     description:
-      - Seconds to wait until only known services use the GPUs and no job of Slurm runs. Those that remain after that are no failure. Check mode does not
+      - Seconds to wait until only known services use the GPUs and no job of Slurm runs. Those that
+        remain after that are no failure. Check mode does not
         wait.
     type: int
     default: 0
@@ -69,7 +72,8 @@ users:
       description: Modules in the order in which they would be unloaded.
       type: list
       elements: str
-  sample: {processes: [{pid: 4711, user: alice, command: python3, devices: [/dev/nvidia0], service: null}], services: [], modules_held: [], unload:
+  sample: {processes: [{pid: 4711, user: alice, command: python3, devices: [/dev/nvidia0],
+    service: null}], services: [], modules_held: [], unload:
     [nvidia]}
 stopped_units:
   description: Units that an earlier run stopped and that nobody has started since.
@@ -78,13 +82,15 @@ stopped_units:
   elements: str
   sample: []
 drain:
-  description: State of a node without a scheduler, in the form of M(slurm_node). It is drained when C(jobs) (processes on the GPUs that belong
+  description: State of a node without a scheduler, in the form of M(slurm_node). It is drained when
+    C(jobs) (processes on the GPUs that belong
     to no known service, and jobs of Slurm) is empty.
   returned: success
   type: dict
   sample: {drained: true, by: "", reason: "", jobs: [], owned: false}
 scheduler:
-  description: V(slurm) or V(kubernetes), whose daemon the node has; V(none) without either; empty with both.
+  description: V(slurm) or V(kubernetes), whose daemon the node has; V(none) without either; empty
+    with both.
   returned: success
   type: str
   sample: slurm
@@ -112,11 +118,21 @@ def main() -> None:
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
         stopped, scheduler = read_stopped(), read_scheduler()
-        wait_s, poll_s = 0 if module.check_mode else module.params["wait_s"], max(1, module.params["poll_s"])
+        wait_s, poll_s = (
+            0 if module.check_mode else module.params["wait_s"],
+            max(1, module.params["poll_s"]),
+        )
         users, drain = wait_for_jobs(wait_s, poll_s, slurm_alone=module.params["slurm_alone"])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=message_of(problem))
-    module.exit_json(changed=False, users=users, stopped_units=stopped, drain=drain._asdict(), scheduler=scheduler, previews=module.check_mode)
+    module.exit_json(
+        changed=False,
+        users=users,
+        stopped_units=stopped,
+        drain=drain._asdict(),
+        scheduler=scheduler,
+        previews=module.check_mode,
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: raises memlock, nofile or stack to what jobs need. Implementation: module_utils/unhang_node/change/host/apply_limit.py."""
+"""Ansible module: raises memlock, nofile or stack to what jobs need. Implementation:
+module_utils/unhang_node/change/host/apply_limit.py."""
 
 from __future__ import annotations
 
@@ -10,15 +11,20 @@ module: host_limit
 short_description: Give jobs the locked memory, open files or stack that they need
 version_added: "0.1.0"
 description:
-  - Writes V(/etc/security/limits.d/00-unhang-LIMIT.conf), and a drop-in for each systemd unit of the node that starts jobs (sshd, slurmd, containerd,
+  - Writes V(/etc/security/limits.d/00-unhang-LIMIT.conf), and a drop-in for each systemd unit of
+    the node that starts jobs (sshd, slurmd, containerd,
     docker, crio, kubelet and those of O(units)) whose limit from other files is too low.
-  - Contradicting lines of others in V(/etc/security) are turned into comments. They are saved under V(/var/lib/unhang) first, and O(state=absent)
+  - Contradicting lines of others in V(/etc/security) are turned into comments. They are saved under
+    V(/var/lib/unhang) first, and O(state=absent)
     restores them.
-  - Raises the limit of running services with C(prlimit). It restarts nothing and runs no daemon-reload, which makes running containers lose their GPUs;
+  - Raises the limit of running services with C(prlimit). It restarts nothing and runs no
+    daemon-reload, which makes running containers lose their GPUs;
     new processes of a service have the new limit, running ones keep theirs.
-  - If so high a limit cannot be set, as in a container without CAP_SYS_RESOURCE, or above fs.nr_open, it changes nothing and RV(needs_manual_action)
+  - If so high a limit cannot be set, as in a container without CAP_SYS_RESOURCE, or above
+    fs.nr_open, it changes nothing and RV(needs_manual_action)
     reports that.
-  - For memlock and nofile O(value) is the minimum, and higher limits are kept. For the stack it is the soft limit, and the maximum.
+  - For memlock and nofile O(value) is the minimum, and higher limits are kept. For the stack it is
+    the soft limit, and the maximum.
 options:
   limit:
     description: The limit to set.
@@ -83,10 +89,18 @@ needs_manual_action:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import (
+    FilePlan,
+    module_result,
+    write_plan,
+)
 from ansible.module_utils.unhang_node.change.host import apply_limit as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
-from ansible.module_utils.unhang_node.change.journal.running_values import Change, forget_running, keep_running
+from ansible.module_utils.unhang_node.change.journal.running_values import (
+    Change,
+    forget_running,
+    keep_running,
+)
 
 OPTIONS = {
     "limit": {"type": "str", "choices": ["memlock", "nofile", "stack"], "required": True},
@@ -100,7 +114,8 @@ OPTIONS = {
 
 
 def apply(module: AnsibleModule) -> dict[str, Any]:
-    """Makes the changes unless in check mode, and returns the result. Raises OSError, ValueError."""
+    """Makes the changes unless in check mode, and returns the result. Raises OSError,
+    ValueError."""
     rootfs, limit, wanted = module.params["rootfs"], module.params["limit"], module.params["value"]
     absent, state_id = module.params["state"] == "absent", module.params["state_id"]
     if absent:
@@ -125,10 +140,19 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
 
 def main() -> None:
     """Plans, writes unless in check mode, and returns the result."""
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["value"])])
+    module = AnsibleModule(
+        argument_spec=OPTIONS,
+        supports_check_mode=True,
+        required_if=[("state", "present", ["value"])],
+    )
     enter(module)
     if module.params["value"] is not None and module.params["value"] < -1:
-        module.fail_json(msg=f"value: expected -1 for unlimited, or a number from 0 on; found {module.params['value']}")
+        module.fail_json(
+            msg=(
+                "value: expected -1 for unlimited, or a number from 0 on; found"
+                f" {module.params['value']}"
+            )
+        )
     try:
         answer = apply(module)
     except (OSError, ValueError) as problem:

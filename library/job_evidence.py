@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: looks at the running job of one node; options in, one JSON document out. Implementation: module_utils/unhang_node/job/look.py."""
+"""Ansible module: looks at the running job of one node; options in, one JSON document out.
+Implementation: module_utils/unhang_node/job/look.py."""
 
 from __future__ import annotations
 
@@ -10,15 +11,18 @@ module: job_evidence
 short_description: Look at a running training job on one node
 version_added: "0.1.0"
 description:
-  - Reads from outside what the ranks of a job, NCCL's RAS, the GPUs and the kernel show, twice, a few seconds apart.
+  - Reads from outside what the ranks of a job, NCCL's RAS, the GPUs and the kernel show, twice, a
+    few seconds apart.
   - Changes nothing and loads nothing into the job.
-  - Reads what the user of the connection may read. With root on the node these are the jobs of all users.
+  - Reads what the user of the connection may read. With root on the node these are the jobs of all
+    users.
 options:
   slurm_job:
     description: Number of a job of Slurm. Other jobs of the node are left out.
     type: str
   container:
-    description: Name or ID of a container, or a namespace such as V(pid:[4026532649]). Processes outside of it are left out.
+    description: Name or ID of a container, or a namespace such as V(pid:[4026532649]). Processes
+      outside of it are left out.
     type: str
   pids:
     description: Processes of the job. The default is every job of the node.
@@ -57,7 +61,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 evidence:
-  description: The document C(unhang/evidence/1) as one line of JSON, because Ansible would otherwise mark each of its values.
+  description: The document C(unhang/evidence/1) as one line of JSON, because Ansible would
+    otherwise mark each of its values.
   returned: success
   type: str
 """
@@ -83,7 +88,8 @@ OPTIONS = {
 
 
 def load_pynvml() -> ModuleType:
-    """nvidia-ml-py, which Ansible packs with the module. Raises ImportError if the controller has none (the packer treats the import as optional)."""
+    """nvidia-ml-py, which Ansible packs with the module. Raises ImportError if the controller has
+    none (the packer treats the import as optional)."""
     from ansible.module_utils import pynvml
 
     return pynvml

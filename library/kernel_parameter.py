@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: sets a kernel parameter now and at every boot. Implementation: module_utils/unhang_node/change/host/kernel_parameter.py."""
+"""Ansible module: sets a kernel parameter now and at every boot. Implementation:
+module_utils/unhang_node/change/host/kernel_parameter.py."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ short_description: Set a kernel parameter now and for every boot
 version_added: "0.1.0"
 description:
   - Writes V(/etc/sysctl.d/zz-unhang-NAME.conf) and sets the running kernel's value.
-  - Lines of others in V(/etc/sysctl.d) and V(/etc/sysctl.conf) that set another value are turned into comments. They and the kernel's value are saved
+  - Lines of others in V(/etc/sysctl.d) and V(/etc/sysctl.conf) that set another value are turned
+    into comments. They and the kernel's value are saved
     under V(/var/lib/unhang) first, and O(state=absent) restores them.
-  - If the parameter cannot be set, as in most containers, it changes nothing and reports that in RV(needs_manual_action).
+  - If the parameter cannot be set, as in most containers, it changes nothing and reports that in
+    RV(needs_manual_action).
 options:
   name:
     description: Name with dots, such as V(kernel.numa_balancing).
@@ -73,7 +76,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.atomic_files import state_path
-from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import (
+    FilePlan,
+    module_result,
+    write_plan,
+)
 from ansible.module_utils.unhang_node.change.host import kernel_parameter as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
@@ -91,16 +98,29 @@ OPTIONS = {
 
 def changes_of(effects: Iterable[tuple[str, str, str]]) -> list[Change]:
     """The changes to record in a saved state."""
-    return [Change(kind="sysctl", name=name, value=" ".join(before.split()), wanted=" ".join(after.split())) for name, before, after in effects]
+    return [
+        Change(
+            kind="sysctl", name=name, value=" ".join(before.split()), wanted=" ".join(after.split())
+        )
+        for name, before, after in effects
+    ]
 
 
 def apply(module: AnsibleModule) -> dict[str, Any]:
-    """Makes the changes unless in check mode, and returns the result. Raises OSError, ValueError."""
-    rootfs, value, live, state_id = module.params["rootfs"], module.params["value"], module.params["rootfs"] == "/", module.params["state_id"]
+    """Makes the changes unless in check mode, and returns the result. Raises OSError,
+    ValueError."""
+    rootfs, value, live, state_id = (
+        module.params["rootfs"],
+        module.params["value"],
+        module.params["rootfs"] == "/",
+        module.params["state_id"],
+    )
     name = run.dotted(module.params["name"])
     if module.params["state"] == "absent":
         plan, back = run.plan_without(rootfs, name)
-        effects = [(name, run.running_value(rootfs, name), back)] if back is not None and live else []
+        effects = (
+            [(name, run.running_value(rootfs, name), back)] if back is not None and live else []
+        )
         if not module.check_mode:
             keep_running(rootfs, state_id, changes_of(effects))
             write_plan(rootfs, run.owner_of(name), plan, True, state_id)
@@ -124,7 +144,11 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
 
 def main() -> None:
     """Plans, writes unless in check mode, and returns the result."""
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["value"])])
+    module = AnsibleModule(
+        argument_spec=OPTIONS,
+        supports_check_mode=True,
+        required_if=[("state", "present", ["value"])],
+    )
     enter(module)
     try:
         answer = apply(module)

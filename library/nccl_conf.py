@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: writes settings into one of the files from which jobs get them. Implementation: module_utils/unhang_node/change/config."""
+"""Ansible module: writes settings into one of the files from which jobs get them. Implementation:
+module_utils/unhang_node/change/config."""
 
 from __future__ import annotations
 
@@ -10,10 +11,14 @@ module: nccl_conf
 short_description: Put settings for NCCL and torch into a file that jobs read
 version_added: "0.1.0"
 description:
-  - Writes V(/etc/nccl.conf), or the file of another launch path of jobs, with exactly the given settings.
-  - In V(/etc/nccl.conf) and V(/etc/environment) the settings are one marked block, at the place that wins. Every other line is kept unchanged and
-    reported. In all other formats the whole file belongs to this module, and a file that somebody else wrote is refused.
-  - Values are written in the form that NCCL reads, without quotes and without blanks around the equals sign.
+  - Writes V(/etc/nccl.conf), or the file of another launch path of jobs, with exactly the given
+    settings.
+  - In V(/etc/nccl.conf) and V(/etc/environment) the settings are one marked block, at the place
+    that wins. Every other line is kept unchanged and
+    reported. In all other formats the whole file belongs to this module, and a file that somebody
+    else wrote is refused.
+  - Values are written in the form that NCCL reads, without quotes and without blanks around the
+    equals sign.
   - A file is replaced atomically.
 options:
   path:
@@ -22,19 +27,23 @@ options:
     default: /etc/nccl.conf
   format:
     description:
-      - The reader of the file, which decides its format. V(nccl_conf) by NCCL itself, V(environment) by PAM, V(shell) by login shells, V(systemd) as a
+      - The reader of the file, which decides its format. V(nccl_conf) by NCCL itself,
+        V(environment) by PAM, V(shell) by login shells, V(systemd) as a
         drop-in of a unit,
-        V(task_prolog) by Slurm, which takes the C(export) lines that it prints, V(enroot) in enroot's environ.d, V(apptainer) by login shells for
+        V(task_prolog) by Slurm, which takes the C(export) lines that it prints, V(enroot) in
+        enroot's environ.d, V(apptainer) by login shells for
         Apptainer's containers, V(env_file) as a plain list for pods and for C(docker --env-file).
     type: str
     choices: [nccl_conf, environment, shell, systemd, task_prolog, enroot, apptainer, env_file]
     default: nccl_conf
   settings:
-    description: Names with their values. Without settings, those that this module wrote before are removed.
+    description: Names with their values. Without settings, those that this module wrote before are
+      removed.
     type: dict
     default: {}
   files:
-    description: Several files in one call, instead of O(path), O(format) and O(settings). If one of them cannot be written, none is.
+    description: Several files in one call, instead of O(path), O(format) and O(settings). If one of
+      them cannot be written, none is.
     type: list
     elements: dict
     suboptions:
@@ -91,7 +100,8 @@ after:
   type: dict
   sample: {NCCL_SOCKET_IFNAME: =bond0}
 hand_written:
-  description: Lines of V(/etc/nccl.conf) or V(/etc/environment) that somebody else wrote. They are kept.
+  description: Lines of V(/etc/nccl.conf) or V(/etc/environment) that somebody else wrote. They are
+    kept.
   returned: success
   type: list
   elements: dict
@@ -115,9 +125,24 @@ path:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.atomic_files import place_of, read_text_or_none, shown, write_text
-from ansible.module_utils.unhang_node.change.config.masking import mask_urls, mask_value, masked_diff
-from ansible.module_utils.unhang_node.change.config.setting_files import BLOCKS, FORMATS, hand_written, own_settings, settled_text
+from ansible.module_utils.unhang_node.change.atomic_files import (
+    place_of,
+    read_text_or_none,
+    shown,
+    write_text,
+)
+from ansible.module_utils.unhang_node.change.config.masking import (
+    mask_urls,
+    mask_value,
+    masked_diff,
+)
+from ansible.module_utils.unhang_node.change.config.setting_files import (
+    BLOCKS,
+    FORMATS,
+    hand_written,
+    own_settings,
+    settled_text,
+)
 from ansible.module_utils.unhang_node.change.config.shared_files import why_shared
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
@@ -148,7 +173,8 @@ def plan_file(module: AnsibleModule, wanted: dict[str, Any]) -> dict[str, Any]:
     place = place_of(module.params["rootfs"], wanted["path"])
     before = read_text_or_none(place)
     after = settled_text(before, wanted["format"], settings, module.params["note"])
-    hide = mask_urls if wanted["format"] == "nccl_conf" else mask_value  # any value in /etc/environment may be a secret
+    # any value in /etc/environment may be a secret
+    hide = mask_urls if wanted["format"] == "nccl_conf" else mask_value
     others = hand_written(after or "") if wanted["format"] in BLOCKS else []
     return {
         "path": wanted["path"],
@@ -163,13 +189,21 @@ def plan_file(module: AnsibleModule, wanted: dict[str, Any]) -> dict[str, Any]:
 
 def module_result(plans: list[dict[str, Any]], several: bool) -> dict[str, Any]:
     """What the module returns."""
-    diff = [masked_diff(*plan["texts"], plan["path"]) for plan in plans if not several or plan["texts"][0] != plan["texts"][1]]
+    diff = [
+        masked_diff(*plan["texts"], plan["path"])
+        for plan in plans
+        if not several or plan["texts"][0] != plan["texts"][1]
+    ]
     changed = any(plan["texts"][0] != plan["texts"][1] for plan in plans)
     if several:
         by_path = {key: {plan["path"]: plan[key] for plan in plans} for key in ("before", "after")}
         hand = [dict(row, path=plan["path"]) for plan in plans for row in plan["hand_written"]]
         return dict(by_path, changed=changed, hand_written=hand, diff=diff)
-    return dict({key: plans[0][key] for key in ("path", "before", "after", "hand_written")}, changed=changed, diff=diff[0])
+    return dict(
+        {key: plans[0][key] for key in ("path", "before", "after", "hand_written")},
+        changed=changed,
+        diff=diff[0],
+    )
 
 
 def main() -> None:
@@ -182,8 +216,14 @@ def main() -> None:
         for wanted in several if several is not None else [module.params]:
             path = wanted["path"]
             plans.append(plan_file(module, wanted))
-        due = [] if module.check_mode else [plan for plan in plans if plan["texts"][0] != plan["texts"][1]]
-        keep_files(module.params["rootfs"], module.params["state_id"], [plan["path"] for plan in due])
+        due = (
+            []
+            if module.check_mode
+            else [plan for plan in plans if plan["texts"][0] != plan["texts"][1]]
+        )
+        keep_files(
+            module.params["rootfs"], module.params["state_id"], [plan["path"] for plan in due]
+        )
         for plan in due:
             path = plan["path"]
             write_text(plan["place"], plan["texts"][1], plan["mode"])

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: stores on a node what was found on it before a change. Implementation: module_utils/unhang_node/change/journal/baseline.py."""
+"""Ansible module: stores on a node what was found on it before a change. Implementation:
+module_utils/unhang_node/change/journal/baseline.py."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ module: node_baseline
 short_description: Store the findings of a node from before a run changed it
 version_added: "0.1.0"
 description:
-  - V(kept) writes O(baseline) to V(/var/lib/unhang/baseline.json), unless there is one already. An existing one is of an earlier run that was neither
+  - V(kept) writes O(baseline) to V(/var/lib/unhang/baseline.json), unless there is one already. An
+    existing one is of an earlier run that was neither
     proved healthy nor rolled back; later runs are compared with it.
   - V(removed) removes it, once the node is proved healthy or rolled back.
   - Never reports a change, so that a second run of a role changes nothing.
@@ -50,7 +52,8 @@ baseline:
   description: The baseline in use; none after it was removed.
   returned: success
   type: dict
-  sample: {schema: unhang/baseline/1, run: 20261120T070000Z-4c61ba9715, failed: [nvlink-down], unknown: [], hardware: {numa_nodes: 2}}
+  sample: {schema: unhang/baseline/1, run: 20261120T070000Z-4c61ba9715, failed: [nvlink-down],
+    unknown: [], hardware: {numa_nodes: 2}}
 earlier:
   description: True if the baseline is of an earlier run.
   returned: success
@@ -61,7 +64,11 @@ earlier:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.journal.baseline import read_baseline, remove_baseline, write_baseline
+from ansible.module_utils.unhang_node.change.journal.baseline import (
+    read_baseline,
+    remove_baseline,
+    write_baseline,
+)
 from ansible.module_utils.unhang_node.change.journal.node_lock import demand_lock
 
 OPTIONS = {
@@ -73,7 +80,8 @@ OPTIONS = {
 
 
 def apply(module: AnsibleModule) -> dict[str, Any]:
-    """Writes or removes the file unless in check mode, and returns the result. Raises OSError, ValueError."""
+    """Writes or removes the file unless in check mode, and returns the result. Raises OSError,
+    ValueError."""
     rootfs = module.params["rootfs"]
     if not module.check_mode:
         demand_lock(rootfs, module.params["fencing"])
@@ -89,7 +97,11 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
 
 def main() -> None:
     """Stores or removes the baseline, and returns the result."""
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "kept", ("baseline",))])
+    module = AnsibleModule(
+        argument_spec=OPTIONS,
+        supports_check_mode=True,
+        required_if=[("state", "kept", ("baseline",))],
+    )
     try:
         module.exit_json(changed=False, **apply(module))
     except (OSError, ValueError) as problem:

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: locks a node for one run. Implementation: module_utils/unhang_node/change/journal/node_lock.py."""
+"""Ansible module: locks a node for one run. Implementation:
+module_utils/unhang_node/change/journal/node_lock.py."""
 
 from __future__ import annotations
 
@@ -10,17 +11,23 @@ module: node_lock
 short_description: Let one run at a time change a node
 version_added: "0.1.0"
 description:
-  - Takes or releases V(/var/lib/unhang/lock.json), which names the run that changes the node. Another run waits O(wait_s) and is then refused, with the
+  - Takes or releases V(/var/lib/unhang/lock.json), which names the run that changes the node.
+    Another run waits O(wait_s) and is then refused, with the
     name of the holder.
-  - Each time that the node is locked, its token RV(fencing) increases. Every module that changes the node passes this token, so that a run that has
-    lost the lock is stopped. A call with the current token in O(fencing) has the lock already, and RV(acquired) is then false; the id of a run is not
-    enough. The call that acquired the lock must release it, so that roles can be run alone or together.
-  - A lock is taken over, and this is reported, if it has expired, or if the node has booted since and its holder had not set O(across_reboot). Its age is
+  - Each time that the node is locked, its token RV(fencing) increases. Every module that changes
+    the node passes this token, so that a run that has
+    lost the lock is stopped. A call with the current token in O(fencing) has the lock already, and
+    RV(acquired) is then false; the id of a run is not
+    enough. The call that acquired the lock must release it, so that roles can be run alone or
+    together.
+  - A lock is taken over, and this is reported, if it has expired, or if the node has booted since
+    and its holder had not set O(across_reboot). Its age is
     measured by the node's time since its boot, not by its clock.
   - Never reports a change, so that a second run of a role changes nothing.
 options:
   state:
-    description: Whether to take or to release the lock. Releasing does nothing to a lock of another run.
+    description: Whether to take or to release the lock. Releasing does nothing to a lock of another
+      run.
     type: str
     choices: [held, free]
     default: held
@@ -33,7 +40,8 @@ options:
     type: str
     default: unknown
   controller:
-    description: The process of the run, from the filter P(unhang_run_controller#filter), so that its controller can see whether it has ended.
+    description: The process of the run, from the filter P(unhang_run_controller#filter), so that
+      its controller can see whether it has ended.
     type: dict
   fencing:
     description: The token of the run's lock; 0 if it has none yet.
@@ -44,17 +52,20 @@ options:
     type: int
     default: 0
   expires_s:
-    description: Seconds after which the lock may be taken over, unless its run has renewed it or recorded a step (M(saved_state)) meanwhile.
+    description: Seconds after which the lock may be taken over, unless its run has renewed it or
+      recorded a step (M(saved_state)) meanwhile.
     type: int
     default: 14400
   across_reboot:
     description:
       - The run is about to reboot the node, and the lock stays valid after that.
-      - Waits until no other process changes packages, and fails if one still does after O(packages_wait_s), for a reboot would end it half way.
+      - Waits until no other process changes packages, and fails if one still does after
+        O(packages_wait_s), for a reboot would end it half way.
     type: bool
     default: false
   packages_wait_s:
-    description: Seconds to wait with O(across_reboot) until no other process has the package manager's locks.
+    description: Seconds to wait with O(across_reboot) until no other process has the package
+      manager's locks.
     type: int
     default: 900
   takes_over:
@@ -87,12 +98,14 @@ EXAMPLES = r"""
 
 RETURN = r"""
 acquired:
-  description: True if this call took the lock; false if the run had it already, if it was released, and in check mode.
+  description: True if this call took the lock; false if the run had it already, if it was released,
+    and in check mode.
   returned: success
   type: bool
   sample: true
 fencing:
-  description: The token to pass to every module that changes the node; 0 after the lock was released, and in check mode.
+  description: The token to pass to every module that changes the node; 0 after the lock was
+    released, and in check mode.
   returned: success
   type: int
   sample: 7
@@ -102,7 +115,8 @@ freed:
   type: bool
   sample: false
 previews:
-  description: True in check mode, however that came about; V(ansible_check_mode) is true only with C(--check).
+  description: True in check mode, however that came about; V(ansible_check_mode) is true only with
+    C(--check).
   returned: success
   type: bool
   sample: false
@@ -110,14 +124,16 @@ holder:
   description: Content of the lock now, or of the refusing lock; none if the node is not locked.
   returned: always
   type: dict
-  sample: {run: 20261120T070000Z-ops-ctl1-4711, by: ops@ctl1, since: "2026-11-20T07:00:00Z", expires: "2026-11-20T11:00:00Z"}
+  sample: {run: 20261120T070000Z-ops-ctl1-4711, by: ops@ctl1, since: "2026-11-20T07:00:00Z",
+    expires: "2026-11-20T11:00:00Z"}
 needs_root:
   description: True if the connecting user may not lock the node; in check mode, if it could not.
   returned: always
   type: bool
   sample: false
 taken_over:
-  description: The lock of another run that this one has taken over, with the reason; none otherwise.
+  description: The lock of another run that this one has taken over, with the reason; none
+    otherwise.
   returned: state is held
   type: dict
   sample: null
@@ -127,7 +143,14 @@ import errno
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.journal.node_lock import LockRequest, NodeLocked, free_lock, may_lock, read_lock, take_lock
+from ansible.module_utils.unhang_node.change.journal.node_lock import (
+    LockRequest,
+    NodeLocked,
+    free_lock,
+    may_lock,
+    read_lock,
+    take_lock,
+)
 from ansible.module_utils.unhang_node.change.package.quiet import wait_until_unchanging
 
 OPTIONS = {
@@ -162,11 +185,17 @@ def main() -> None:
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     try:
         needs_root = module.check_mode and not may_lock(module.params["rootfs"])
-        module.exit_json(changed=False, previews=module.check_mode, needs_root=needs_root, **apply(module))
+        module.exit_json(
+            changed=False, previews=module.check_mode, needs_root=needs_root, **apply(module)
+        )
     except NodeLocked as refused:
         module.fail_json(msg=str(refused), holder=refused.holder, needs_root=False)
     except (OSError, ValueError) as problem:
-        module.fail_json(msg=str(problem), holder=None, needs_root=getattr(problem, "errno", None) == errno.EACCES)
+        module.fail_json(
+            msg=str(problem),
+            holder=None,
+            needs_root=getattr(problem, "errno", None) == errno.EACCES,
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: manages a configuration file of unhang's own. Implementation: module_utils/unhang_node/change/config/own_files.py."""
+"""Ansible module: manages a configuration file of unhang's own. Implementation:
+module_utils/unhang_node/change/config/own_files.py."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ module: own_file
 short_description: Write or remove a configuration file that belongs to unhang
 version_added: "0.1.0"
 description:
-  - Writes O(lines) below a first line that names the writer. A file without that first line belongs to somebody else, and is refused.
+  - Writes O(lines) below a first line that names the writer. A file without that first line belongs
+    to somebody else, and is refused.
 options:
   path:
     description: Path of the file on the node.
@@ -56,7 +58,11 @@ needs_manual_action:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.config.own_files import module_result, plan_own, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import (
+    module_result,
+    plan_own,
+    write_plan,
+)
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 
 OPTIONS = {
@@ -74,11 +80,19 @@ def main() -> None:
     """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
     enter(module)
-    rootfs, path, present = module.params["rootfs"], module.params["path"], module.params["state"] == "present"
+    rootfs, path, present = (
+        module.params["rootfs"],
+        module.params["path"],
+        module.params["state"] == "present",
+    )
     try:
         if present and not module.params["lines"]:
-            raise ValueError("lines: expected at least one, found none; state absent removes the file")
-        plan = plan_own(rootfs, {path: module.params["lines"] if present else []}, sign=module.params["comment"])
+            raise ValueError(
+                "lines: expected at least one, found none; state absent removes the file"
+            )
+        plan = plan_own(
+            rootfs, {path: module.params["lines"] if present else []}, sign=module.params["comment"]
+        )
         if plan.texts and not module.check_mode:
             write_plan(rootfs, None, plan, False, module.params["state_id"])
     except (OSError, ValueError) as problem:

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: changes packages so that a rollback is possible. Implementation: module_utils/unhang_node/change/package."""
+"""Ansible module: changes packages so that a rollback is possible. Implementation:
+module_utils/unhang_node/change/package."""
 
 from __future__ import annotations
 
@@ -10,16 +11,21 @@ module: package_change
 short_description: Install, upgrade, downgrade or remove packages so that they can be rolled back
 version_added: "0.1.0"
 description:
-  - Lets apt simulate the request first, and refuses it if the simulation differs from the request; the refusal lists the versions on offer.
-  - Fetches every new package before it touches anything, and keeps every old one in the saved state, rebuilt from its installed files where no archive
+  - Lets apt simulate the request first, and refuses it if the simulation differs from the request;
+    the refusal lists the versions on offer.
+  - Fetches every new package before it touches anything, and keeps every old one in the saved
+    state, rebuilt from its installed files where no archive
     offers it any more.
   - Waits for the locks of dpkg and apt no longer than O(lock_timeout_s), and names their holder.
-  - Runs apt in a systemd unit of its own (V(unhang-packages.service)), so that a lost connection does not kill dpkg. The next run waits for it.
-  - Reads back the installed packages. Refuses while packages are not configured, or configures them with O(repair).
+  - Runs apt in a systemd unit of its own (V(unhang-packages.service)), so that a lost connection
+    does not kill dpkg. The next run waits for it.
+  - Reads back the installed packages. Refuses while packages are not configured, or configures them
+    with O(repair).
   - On nodes with rpm it does the same with dnf 4, with the limits in docs/packages.md.
 options:
   install:
-    description: Packages with their versions, in apt's form. An empty version means the one that apt prefers.
+    description: Packages with their versions, in apt's form. An empty version means the one that
+      apt prefers.
     type: dict
     default: {}
   remove:
@@ -28,17 +34,20 @@ options:
     elements: str
     default: []
   remove_sources:
-    description: Patterns of source packages. Their installed packages are removed, except those in O(install) and their dependencies.
+    description: Patterns of source packages. Their installed packages are removed, except those in
+      O(install) and their dependencies.
     type: list
     elements: str
     default: []
   allow_remove:
-    description: Patterns of names that may be removed because the request conflicts with them. Any other removal is refused.
+    description: Patterns of names that may be removed because the request conflicts with them. Any
+      other removal is refused.
     type: list
     elements: str
     default: []
   state_id:
-    description: Saved state that keeps the old packages, as M(saved_state) returns it. Needed for a change, unless in check mode or with
+    description: Saved state that keeps the old packages, as M(saved_state) returns it. Needed for a
+      change, unless in check mode or with
       O(allow_no_rollback).
     type: str
     default: ""
@@ -51,7 +60,8 @@ options:
     type: bool
     default: false
   change_held:
-    description: Change packages that unhang itself holds and pins (M(package_pin)). If somebody else holds a package, the request is refused.
+    description: Change packages that unhang itself holds and pins (M(package_pin)). If somebody
+      else holds a package, the request is refused.
     type: bool
     default: false
   repair:
@@ -60,7 +70,8 @@ options:
     default: false
   pin:
     description:
-      - apt pins that belong to the request. The simulation uses them, and they are written before anything is installed.
+      - apt pins that belong to the request. The simulation uses them, and they are written before
+        anything is installed.
       - Refused on nodes with rpm, where M(package_pin) locks versions.
     type: dict
     suboptions:
@@ -84,13 +95,16 @@ options:
             required: true
   modules:
     description:
-      - Module streams of dnf that must be enabled, such as V(535-dkms) of V(nvidia-driver); another stream of the module is reset first. In check mode, and
-        while packages are fetched, this is done on a copy of dnf's state. The earlier stream is kept in O(state_id).
+      - Module streams of dnf that must be enabled, such as V(535-dkms) of V(nvidia-driver); another
+        stream of the module is reset first. In check mode, and
+        while packages are fetched, this is done on a copy of dnf's state. The earlier stream is
+        kept in O(state_id).
       - Refused on nodes with dpkg.
     type: dict
     default: {}
   expect:
-    description: Packages with the version, or a pattern of it, that they must have afterwards. Checked in the simulation and after the change.
+    description: Packages with the version, or a pattern of it, that they must have afterwards.
+      Checked in the simulation and after the change.
     type: dict
     default: {}
   update_cache:
@@ -98,7 +112,8 @@ options:
     type: bool
     default: true
   lock_timeout_s:
-    description: Seconds to wait for another process that has the package manager's locks, and for an earlier change that still runs.
+    description: Seconds to wait for another process that has the package manager's locks, and for
+      an earlier change that still runs.
     type: int
     default: 300
   fetch_timeout_s:
@@ -110,7 +125,8 @@ options:
     type: int
     default: 3600
   root_free_min_mib:
-    description: Free space that has to remain on V(/), V(/usr) and V(/var) after the change, in MiB.
+    description: Free space that has to remain on V(/), V(/usr) and V(/var) after the change, in
+      MiB.
     type: int
     default: 500
   boot_free_min_mib:
@@ -136,7 +152,8 @@ author:
 EXAMPLES = r"""
 - name: Install one driver, its whole source pinned
   package_change:
-    install: {nvidia-driver: 535.261.03-1, nvidia-kernel-dkms: 535.261.03-1, libnvidia-ml1: 535.261.03-1}
+    install: {nvidia-driver: 535.261.03-1, nvidia-kernel-dkms: 535.261.03-1,
+      libnvidia-ml1: 535.261.03-1}
     remove_sources: ["nvidia-graphics-drivers-*"]
     pin:
       file: /etc/apt/preferences.d/unhang-driver
@@ -171,7 +188,8 @@ refused:
   elements: str
   sample: ["expected nvidia-driver 525.147.05-1, found on offer: 535.309.01-1, 535.261.03-1"]
 stopped_at:
-  description: The step at which a change failed. V(fetching) has changed nothing; after V(applying) run again with O(repair), or roll back.
+  description: The step at which a change failed. V(fetching) has changed nothing; after V(applying)
+    run again with O(repair), or roll back.
   returned: on failure
   type: str
   sample: applying
@@ -185,7 +203,8 @@ offered:
   description: Versions of the requested packages in the node's repositories, newest first.
   returned: always
   type: dict
-  sample: {nvidia-driver: [{version: 535.309.01-1, origin: "http://mirror/debian bookworm/non-free amd64"}]}
+  sample: {nvidia-driver: [{version: 535.309.01-1, origin: "http://mirror/debian bookworm/non-free
+    amd64"}]}
 fetched:
   description: Package files that were fetched into the saved state, old and new.
   returned: success
@@ -205,7 +224,8 @@ half_configured:
   elements: str
   sample: []
 after:
-  description: Versions of O(install) and O(expect) as they are now; in check mode, as they would be.
+  description: Versions of O(install) and O(expect) as they are now; in check mode, as they would
+    be.
   returned: success
   type: dict
   sample: {nvidia-driver: 535.309.01-1}
@@ -243,8 +263,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.package.answer import change_packages
 
-STANZA = {"package": {"type": "str", "required": True}, "version": {"type": "str", "required": True}}
-PIN = {"file": {"type": "str", "required": True}, "stanzas": {"type": "list", "elements": "dict", "default": [], "options": STANZA}}
+STANZA = {
+    "package": {"type": "str", "required": True},
+    "version": {"type": "str", "required": True},
+}
+PIN = {
+    "file": {"type": "str", "required": True},
+    "stanzas": {"type": "list", "elements": "dict", "default": [], "options": STANZA},
+}
 OPTIONS = {
     "install": {"type": "dict", "default": {}},
     "remove": {"type": "list", "elements": "str", "default": []},

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: holds packages at their versions, and unholds only those that it held. Implementation: module_utils/unhang_node/change/package/pin.py."""
+"""Ansible module: holds packages at their versions, and unholds only those that it held.
+Implementation: module_utils/unhang_node/change/package/pin.py."""
 
 from __future__ import annotations
 
@@ -10,27 +11,33 @@ module: package_pin
 short_description: Hold driver, kernel, NCCL or OFED packages at their installed versions
 version_added: "0.1.0"
 description:
-  - Holds every installed package of the groups named, pins each at its version and keeps unattended upgrades off it.
-  - With apt these are a hold in dpkg's selections, V(/etc/apt/preferences.d/unhang-package-hold) with a priority above 1000, and an entry on the
+  - Holds every installed package of the groups named, pins each at its version and keeps unattended
+    upgrades off it.
+  - With apt these are a hold in dpkg's selections, V(/etc/apt/preferences.d/unhang-package-hold)
+    with a priority above 1000, and an entry on the
     blacklist of unattended-upgrades. With dnf it is an entry of its version lock.
-  - Holds and pins are saved under V(/var/lib/unhang) before anything is changed. For a group that is no longer named, exactly these holds are released;
+  - Holds and pins are saved under V(/var/lib/unhang) before anything is changed. For a group that
+    is no longer named, exactly these holds are released;
     holds and locks of others are kept.
   - Installs, upgrades and removes nothing.
 options:
   groups:
     description:
-      - Groups of packages. V(driver) also holds the fabric manager, nscq and IMEX, because they need the driver's version.
+      - Groups of packages. V(driver) also holds the fabric manager, nscq and IMEX, because they
+        need the driver's version.
       - None unholds everything.
     type: list
     elements: str
     choices: [driver, kernel, nccl, ofed]
     default: []
   driver_version:
-    description: Version that the driver must have to be held, such as V(535.261.03). Any other version is refused, because a hold would keep the wrong one.
+    description: Version that the driver must have to be held, such as V(535.261.03). Any other
+      version is refused, because a hold would keep the wrong one.
     type: str
   changes:
     description:
-      - The changes that M(package_change) returned in check mode. The preview then uses the future packages.
+      - The changes that M(package_change) returned in check mode. The preview then uses the future
+        packages.
       - Refused outside check mode, where packages are read from the node.
     type: list
     elements: dict
@@ -103,7 +110,14 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.atomic_files import shown
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.package.held_groups import GROUPS
-from ansible.module_utils.unhang_node.change.package.pin import Holds, apply_plan, check_held, plan_holds, rows_of, save_before
+from ansible.module_utils.unhang_node.change.package.pin import (
+    Holds,
+    apply_plan,
+    check_held,
+    plan_holds,
+    rows_of,
+    save_before,
+)
 from ansible.module_utils.unhang_node.change.package.values import HoldPlan
 
 OPTIONS = {
@@ -118,17 +132,23 @@ OPTIONS = {
 
 
 def apply(module: AnsibleModule) -> Holds:
-    """Makes the changes unless in check mode, and returns the held packages. Raises OSError, ValueError."""
+    """Makes the changes unless in check mode, and returns the held packages. Raises OSError,
+    ValueError."""
     rootfs, groups = module.params["rootfs"], module.params["groups"]
     if module.params["changes"] and not module.check_mode:
-        raise ValueError("expected changes in check mode alone, found them in a call that acts; leave them out, for packages are read from the node")
+        raise ValueError(
+            "expected changes in check mode alone, found them in a call that acts; leave them out,"
+            " for packages are read from the node"
+        )
     holds = plan_holds(rootfs, groups, module.params["driver_version"], module.params["changes"])
     if not module.check_mode:
         save_before(rootfs, module.params["state_id"], holds.plan)
         apply_plan(rootfs, holds.plan, module.params["lock_timeout_s"])
         missing = check_held(rootfs, groups)
         if missing:
-            raise ValueError(f"expected these to be held now, found that they are not: {', '.join(missing)}")
+            raise ValueError(
+                f"expected these to be held now, found that they are not: {', '.join(missing)}"
+            )
     return holds
 
 
@@ -136,12 +156,24 @@ def differences(plan: HoldPlan, rows: list[dict[str, Any]]) -> list[dict[str, st
     """The differences for --diff: holds as a list of names, then each file."""
     held = sorted(row["name"] for row in rows if row["held"])
     after = sorted((set(held) | set(plan.hold)) - set(plan.unhold))
-    texts = {"before": "\n".join(sorted(set(held) | set(plan.unhold))) + "\n", "after": "\n".join(after) + "\n"}
+    texts = {
+        "before": "\n".join(sorted(set(held) | set(plan.unhold))) + "\n",
+        "after": "\n".join(after) + "\n",
+    }
     files = [
-        {"before": shown(before or ""), "after": shown(text or ""), "before_header": path, "after_header": path}
+        {
+            "before": shown(before or ""),
+            "after": shown(text or ""),
+            "before_header": path,
+            "after_header": path,
+        }
         for path, (before, text) in sorted(plan.texts.items())
     ]
-    return ([dict(texts, before_header="holds", after_header="holds")] if plan.hold or plan.unhold else []) + files
+    return (
+        [dict(texts, before_header="holds", after_header="holds")]
+        if plan.hold or plan.unhold
+        else []
+    ) + files
 
 
 def main() -> None:

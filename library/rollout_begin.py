@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin with this name, which runs on the controller. Nothing of it runs on a node."""
+"""Documentation of the action plugin with this name, which runs on the controller. Nothing of it
+runs on a node."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ DOCUMENTATION = r"""
 module: rollout_begin
 short_description: Opens a plan for a rollout
 description:
-  - Used by playbooks/remediate.yml, once for all hosts. Reads the plan, refuses an edited plan or one with hosts that no longer exist, and makes this
+  - Used by playbooks/remediate.yml, once for all hosts. Reads the plan, refuses an edited plan or
+    one with hosts that no longer exist, and makes this
     ansible-playbook the only controller that may write the journal beside the plan.
   - Refuses while another controller may still run the same rollout.
 options:
@@ -30,7 +32,8 @@ options:
     type: dict
     required: true
   takes_over:
-    description: Id of the plan's run, to declare an earlier controller dead and take over its locks.
+    description: Id of the plan's run, to declare an earlier controller dead and take over its
+      locks.
     type: str
     default: ""
   ending:
@@ -38,11 +41,13 @@ options:
     type: str
     default: ""
   soak:
-    description: How long released nodes soak before the next wave, such as V(10m,2m) for canaries and others; empty for no soak.
+    description: How long released nodes soak before the next wave, such as V(10m,2m) for canaries
+      and others; empty for no soak.
     type: str
     default: ""
   command:
-    description: The command of C(unhang) that a person has typed, for messages; empty for a playbook that was started by itself.
+    description: The command of C(unhang) that a person has typed, for messages; empty for a
+      playbook that was started by itself.
     type: str
     default: ""
 author: [unhang maintainers (@unhang)]
@@ -64,10 +69,13 @@ rollout:
   description: The rollout, for C(rollout_wave) and C(rollout_step).
   type: dict
   returned: success
-  sample: {folder: /srv/runs/20261120T070000Z-0123456789, run: 20261120T070000Z-0123456789, epoch: 1, read: /srv/runs/20261120T080000Z-0123456789}
+  sample: {folder: /srv/runs/20261120T070000Z-0123456789, run: 20261120T070000Z-0123456789,
+    epoch: 1, read: /srv/runs/20261120T080000Z-0123456789}
 """
 
 if __name__ == "__main__":
     from ansible.module_utils.basic import AnsibleModule
 
-    AnsibleModule(argument_spec={}).fail_json(msg="expected the action plugin rollout_begin, found the module alone; see ansible.cfg")
+    AnsibleModule(argument_spec={}).fail_json(
+        msg="expected the action plugin rollout_begin, found the module alone; see ansible.cfg"
+    )

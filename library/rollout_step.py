@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Documentation of the action plugin with this name, which runs on the controller. Nothing of it runs on a node."""
+"""Documentation of the action plugin with this name, which runs on the controller. Nothing of it
+runs on a node."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ DOCUMENTATION = r"""
 module: rollout_step
 short_description: One step of a rollout on one node
 description:
-  - Used by playbooks/remediate.yml. Asks the state machine whether the node needs a step now, and reports the step's result to it. Both are in the
+  - Used by playbooks/remediate.yml. Asks the state machine whether the node needs a step now, and
+    reports the step's result to it. Both are in the
     journal on the disk before anything else happens.
   - The result of a step is judged by its evidence; V(ok) without evidence has failed.
 options:
@@ -17,7 +19,8 @@ options:
     type: dict
     required: true
   part:
-    description: V(ask) whether the step is to be done, V(answer) what came of it, or V(end), which fails for a node that is not proved.
+    description: V(ask) whether the step is to be done, V(answer) what came of it, or V(end), which
+      fails for a node that is not proved.
     type: str
     choices: [ask, answer, end]
     required: true
@@ -59,9 +62,11 @@ order:
   description: The order; empty if there is none.
   type: dict
   returned: part is ask
-  sample: {host: gpu001, step: reboot, token: 7, boot_id: 0bbd171a-76df-4cbc-851a-df4c3d61570a, reboots_left: 1, why: ""}
+  sample: {host: gpu001, step: reboot, token: 7, boot_id: 0bbd171a-76df-4cbc-851a-df4c3d61570a,
+    reboots_left: 1, why: ""}
 as_before:
-  description: Whether the node was audited after its rollback, by this controller or an earlier one, and is what it was before it was changed.
+  description: Whether the node was audited after its rollback, by this controller or an earlier
+    one, and is what it was before it was changed.
   type: bool
   returned: part is ask
 status:
@@ -78,4 +83,9 @@ msg:
 if __name__ == "__main__":
     from ansible.module_utils.basic import AnsibleModule
 
-    AnsibleModule(argument_spec={}).fail_json(msg="expected the action plugin rollout_step, found the module alone; set ANSIBLE_CONFIG to unhang's ansible.cfg")
+    AnsibleModule(argument_spec={}).fail_json(
+        msg=(
+            "expected the action plugin rollout_step, found the module alone; set ANSIBLE_CONFIG to"
+            " unhang's ansible.cfg"
+        )
+    )

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: saves what is needed to undo a change before it is made. Implementation: module_utils/unhang_node/change/journal."""
+"""Ansible module: saves what is needed to undo a change before it is made. Implementation:
+module_utils/unhang_node/change/journal."""
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ module: saved_state
 short_description: Save on a node what is needed to undo a change, and how far the change came
 version_added: "0.1.0"
 description:
-  - Keeps a folder for each change of a role in V(/var/lib/unhang/states), readable only by root, with each earlier file, the steps, and whether the
+  - Keeps a folder for each change of a role in V(/var/lib/unhang/states), readable only by root,
+    with each earlier file, the steps, and whether the
     change was completed. M(state_restore) undoes it.
-  - If the newest state is of the same role and is open or failed, O(state=begun) continues it, and RV(stopped) says where it had stopped; the first saved
+  - If the newest state is of the same role and is open or failed, O(state=begun) continues it, and
+    RV(stopped) says where it had stopped; the first saved
     version of a file is the original one.
   - O(state=finished) and O(state=failed) remove a state in which nothing was changed.
-  - O(state=begun) with O(keep) removes the oldest closed states with their packages, if this run has the node's lock. An open state and all states after
+  - O(state=begun) with O(keep) removes the oldest closed states with their packages, if this run
+    has the node's lock. An open state and all states after
     it are kept, because a rollback to it needs them.
   - Never reports a change, so that a second run of a role changes nothing.
 options:
@@ -37,16 +41,19 @@ options:
     type: str
     default: ""
   fencing:
-    description: The token of the run's lock. Nothing is written if another run has the lock now. Not checked with 0.
+    description: The token of the run's lock. Nothing is written if another run has the lock now.
+      Not checked with 0.
     type: int
     default: 0
   files:
-    description: Files to save as they are now. More can be added with each step; each file is saved once.
+    description: Files to save as they are now. More can be added with each step; each file is saved
+      once.
     type: list
     elements: path
     default: []
   keep:
-    description: How many states that are closed, or were rolled back, to keep on the node. 0 keeps all.
+    description: How many states that are closed, or were rolled back, to keep on the node. 0 keeps
+      all.
     type: int
     default: 0
   step:
@@ -104,10 +111,12 @@ folder:
   type: str
   sample: /var/lib/unhang/states/20261120T070000Z-gpu_driver
 stopped:
-  description: Where an earlier run of the role had stopped, whose state this run continues (or would, in check mode); none otherwise.
+  description: Where an earlier run of the role had stopped, whose state this run continues (or
+    would, in check mode); none otherwise.
   returned: success
   type: dict
-  sample: {id: 20261120T070000Z-gpu_driver, run: a, status: open, step: packages, at: "2026-11-20T07:00:09Z", message: null}
+  sample: {id: 20261120T070000Z-gpu_driver, run: a, status: open, step: packages,
+    at: "2026-11-20T07:00:09Z", message: null}
 pruned:
   description: Ids of states that were removed because of O(keep).
   returned: success
@@ -119,13 +128,15 @@ states:
   returned: state is listed
   type: list
   elements: dict
-  sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, run: a, status: finished, begun: "2026-11-20T07:00:00Z", steps: []}]
+  sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, run: a, status: finished,
+    begun: "2026-11-20T07:00:00Z", steps: []}]
 lines:
   description: The same states, one line each.
   returned: state is listed
   type: list
   elements: str
-  sample: ["20261120T070000Z-gpu_driver: finished, begun 2026-11-20T07:00:00Z by run a, last step packages"]
+  sample: ["20261120T070000Z-gpu_driver: finished, begun 2026-11-20T07:00:00Z by run a, last step
+    packages"]
 """
 
 from typing import Any
@@ -133,11 +144,20 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.atomic_files import STATES
 from ansible.module_utils.unhang_node.change.journal import saved_states as saved
-from ansible.module_utils.unhang_node.change.journal.node_lock import demand_lock, read_lock, remove_if_empty, renew_lock
+from ansible.module_utils.unhang_node.change.journal.node_lock import (
+    demand_lock,
+    read_lock,
+    remove_if_empty,
+    renew_lock,
+)
 from ansible.module_utils.unhang_node.change.journal.pruning import prune_states
 
 OPTIONS = {
-    "state": {"type": "str", "choices": ["begun", "step", "finished", "failed", "listed"], "required": True},
+    "state": {
+        "type": "str",
+        "choices": ["begun", "step", "finished", "failed", "listed"],
+        "required": True,
+    },
     "id": {"type": "str", "default": ""},
     "role": {"type": "str", "default": ""},
     "run": {"type": "str", "default": ""},
@@ -151,7 +171,8 @@ OPTIONS = {
 
 
 def begin(module: AnsibleModule) -> tuple[str, dict[str, Any] | None, list[str]]:
-    """(id, the step at which an earlier run stopped, ids of old states that were removed). Raises OSError, ValueError."""
+    """(id, the step at which an earlier run stopped, ids of old states that were removed). Raises
+    OSError, ValueError."""
     rootfs, role, run = module.params["rootfs"], module.params["role"], module.params["run"]
     if module.check_mode:
         states = saved.read_states(rootfs)
@@ -159,13 +180,18 @@ def begin(module: AnsibleModule) -> tuple[str, dict[str, Any] | None, list[str]]
         return "", saved.unfinished_of(states, role), []
     lock, mine = read_lock(rootfs), (run, module.params["fencing"])
     # Without the lock another run may be rolling back through these old states.
-    pruned = prune_states(rootfs, module.params["keep"]) if module.params["keep"] > 0 and lock and (lock["run"], lock["fencing"]) == mine else []
+    pruned = (
+        prune_states(rootfs, module.params["keep"])
+        if module.params["keep"] > 0 and lock and (lock["run"], lock["fencing"]) == mine
+        else []
+    )
     state, stopped = saved.begin_state(rootfs, role, run, module.params["files"])
     return state["id"], stopped, pruned
 
 
 def record(module: AnsibleModule) -> str:
-    """Records a step or the end of a state that was begun; returns the state's id, "" if it was removed. Raises OSError, ValueError."""
+    """Records a step or the end of a state that was begun; returns the state's id, "" if it was
+    removed. Raises OSError, ValueError."""
     rootfs, state_id, what = module.params["rootfs"], module.params["id"], module.params["state"]
     if module.check_mode or not state_id:
         return ""
@@ -173,7 +199,11 @@ def record(module: AnsibleModule) -> str:
         saved.add_step(rootfs, state_id, module.params["step"])
         saved.keep_files(rootfs, state_id, module.params["files"])
         return state_id
-    kept = saved.fail_state(rootfs, state_id, module.params["message"]) if what == "failed" else saved.finish_state(rootfs, state_id)
+    kept = (
+        saved.fail_state(rootfs, state_id, module.params["message"])
+        if what == "failed"
+        else saved.finish_state(rootfs, state_id)
+    )
     if not kept:
         remove_if_empty(rootfs)
     return state_id if kept else ""
@@ -184,17 +214,33 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
     rootfs, what = module.params["rootfs"], module.params["state"]
     if what == "listed":
         states = saved.read_states(rootfs)
-        return {"id": "", "folder": "", "stopped": None, "pruned": [], "states": states, "lines": [saved.state_line(state) for state in states]}
+        return {
+            "id": "",
+            "folder": "",
+            "stopped": None,
+            "pruned": [],
+            "states": states,
+            "lines": [saved.state_line(state) for state in states],
+        }
     if not module.check_mode and (what == "begun" or module.params["id"]):
         demand_lock(rootfs, module.params["fencing"])
         renew_lock(rootfs, module.params["run"], module.params["fencing"])
     state_id, stopped, pruned = begin(module) if what == "begun" else (record(module), None, [])
-    return {"id": state_id, "folder": f"{STATES}/{state_id}" if state_id else "", "stopped": stopped, "pruned": pruned}
+    return {
+        "id": state_id,
+        "folder": f"{STATES}/{state_id}" if state_id else "",
+        "stopped": stopped,
+        "pruned": pruned,
+    }
 
 
 def main() -> None:
     """Makes the requested call unless in check mode, and returns the result."""
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "begun", ("role",)), ("state", "step", ("step",))])
+    module = AnsibleModule(
+        argument_spec=OPTIONS,
+        supports_check_mode=True,
+        required_if=[("state", "begun", ("role",)), ("state", "step", ("step",))],
+    )
     try:
         module.exit_json(changed=False, **apply(module))
     except (OSError, ValueError) as problem:

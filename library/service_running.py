@@ -1,16 +1,19 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: enables and starts a service without a reload of systemd. Implementation: module_utils/unhang_node/change/host/service.py."""
+"""Ansible module: enables and starts a service without a reload of systemd. Implementation:
+module_utils/unhang_node/change/host/service.py."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: service_running
-short_description: Have a systemd service run now and at every boot, or start at boot alone, without a daemon-reload
+short_description: Have a systemd service run now and at every boot, or start at boot alone, without
+  a daemon-reload
 version_added: "0.1.0"
 description:
-  - Like M(ansible.builtin.systemd_service) with enabled and started, but without its reload of systemd, which makes running containers lose their GPUs.
+  - Like M(ansible.builtin.systemd_service) with enabled and started, but without its reload of
+    systemd, which makes running containers lose their GPUs.
   - A missing service is no failure; RV(needs_manual_action) reports it.
 options:
   name:
@@ -19,8 +22,10 @@ options:
     required: true
   boot_link:
     description:
-      - Only makes or removes the link with which C(multi-user.target) starts the service at boot, and starts and stops nothing.
-      - V(present) makes it, also for a unit without an install section, V(absent) removes it, that of C(graphical.target) too.
+      - Only makes or removes the link with which C(multi-user.target) starts the service at boot,
+        and starts and stops nothing.
+      - V(present) makes it, also for a unit without an install section, V(absent) removes it, that
+        of C(graphical.target) too.
     type: str
     choices: [present, absent]
   rootfs:
@@ -86,13 +91,25 @@ def link(module: AnsibleModule) -> None:
         after = run.wanted_starters(before, module.params["boot_link"] == "present")
         why = run.why_not_started(rootfs, name, after)
         if why and not module.check_mode:
-            module.fail_json(msg=f"expected {name} on this node, found none; install the package that brings it")
+            module.fail_json(
+                msg=f"expected {name} on this node, found none; install the package that brings it"
+            )
         if before != after and not module.check_mode:
-            keep_running(rootfs, module.params["state_id"], [Change(kind="started_by", name=name, value=before, wanted=after)])
+            keep_running(
+                rootfs,
+                module.params["state_id"],
+                [Change(kind="started_by", name=name, value=before, wanted=after)],
+            )
             run.write_starters(rootfs, name, after)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
-    effects = [(f"{name} started at boot by", ", ".join(before) or "nothing", ", ".join(after) or "nothing")]
+    effects = [
+        (
+            f"{name} started at boot by",
+            ", ".join(before) or "nothing",
+            ", ".join(after) or "nothing",
+        )
+    ]
     module.exit_json(**module_result(FilePlan(), effects if before != after else []))
 
 
@@ -104,17 +121,31 @@ def main() -> None:
     if module.params["boot_link"]:
         link(module)
     if run.unit_path(Root(), name) is None:
-        module.exit_json(**module_result(FilePlan(manual=[f"{name} is not on this node: install the package that contains it"])))
+        module.exit_json(
+            **module_result(
+                FilePlan(
+                    manual=[f"{name} is not on this node: install the package that contains it"]
+                )
+            )
+        )
     try:
         rows = run.plan_service(name)
         if not module.check_mode:
-            changes = [Change(kind=KINDS[when], name=name, value=run.read_state(name, when), wanted=after) for when, _before, after in rows]
+            changes = [
+                Change(kind=KINDS[when], name=name, value=run.read_state(name, when), wanted=after)
+                for when, _before, after in rows
+            ]
             keep_running("/", module.params["state_id"], changes)
             run.apply_service(name, rows)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
     why = run.why_not_at_boot("/", name)
-    module.exit_json(**module_result(FilePlan(manual=[why] if why else []), [(f"{name} {when}", before, after) for when, before, after in rows]))
+    module.exit_json(
+        **module_result(
+            FilePlan(manual=[why] if why else []),
+            [(f"{name} {when}", before, after) for when, before, after in rows],
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: enlarges /dev/shm. Implementation: module_utils/unhang_node/change/host/shm_size.py."""
+"""Ansible module: enlarges /dev/shm. Implementation:
+module_utils/unhang_node/change/host/shm_size.py."""
 
 from __future__ import annotations
 
@@ -10,9 +11,11 @@ module: shm_size
 short_description: Make /dev/shm as large as jobs need it
 version_added: "0.1.0"
 description:
-  - Remounts V(/dev/shm) with O(size_bytes) if it is smaller, and writes a unit that does the same at every boot.
+  - Remounts V(/dev/shm) with O(size_bytes) if it is smaller, and writes a unit that does the same
+    at every boot.
   - A larger V(/dev/shm) is kept. A size above the node's memory is refused.
-  - In a container whose runtime sets the size of V(/dev/shm) it changes nothing and reports that in RV(needs_manual_action).
+  - In a container whose runtime sets the size of V(/dev/shm) it changes nothing and reports that in
+    RV(needs_manual_action).
   - O(state=absent) removes the unit, and restores the earlier size of V(/dev/shm) if its files fit.
 options:
   size_bytes:
@@ -67,7 +70,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.atomic_files import state_path
-from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result, write_plan
+from ansible.module_utils.unhang_node.change.config.own_files import (
+    FilePlan,
+    module_result,
+    write_plan,
+)
 from ansible.module_utils.unhang_node.change.host import shm_size as run
 from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
@@ -90,7 +97,9 @@ def make_larger(module: AnsibleModule, rootfs: str, size: int) -> dict[str, Any]
         enough = run.size_now() >= size
         return module_result(FilePlan(manual=[] if enough else [why]))
     plan = run.plan_size(rootfs, size)
-    effects = [(run.SHM, run.size_now(), run.rounded(size))] if live and run.size_now() < size else []
+    effects = (
+        [(run.SHM, run.size_now(), run.rounded(size))] if live and run.size_now() < size else []
+    )
     if not module.check_mode:
         if effects:
             keep_files(rootfs, module.params["state_id"], [state_path(run.OWNER)])
@@ -107,7 +116,9 @@ def take_back(module: AnsibleModule, rootfs: str) -> dict[str, Any]:
     before = run.size_before() if rootfs == "/" else None
     effects = [(run.SHM, run.size_now(), before)] if before is not None else []
     if not module.check_mode:
-        keep_running(rootfs, module.params["state_id"], [Change("shm_size", *row) for row in effects])
+        keep_running(
+            rootfs, module.params["state_id"], [Change("shm_size", *row) for row in effects]
+        )
         write_plan(rootfs, run.OWNER, plan, True, module.params["state_id"])
         if effects:
             run.remount(before)
@@ -117,11 +128,19 @@ def take_back(module: AnsibleModule, rootfs: str) -> dict[str, Any]:
 
 def main() -> None:
     """Plans, writes unless in check mode, and returns the result."""
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True, required_if=[("state", "present", ["size_bytes"])])
+    module = AnsibleModule(
+        argument_spec=OPTIONS,
+        supports_check_mode=True,
+        required_if=[("state", "present", ["size_bytes"])],
+    )
     enter(module)
     rootfs, size = module.params["rootfs"], module.params["size_bytes"]
     try:
-        answer = make_larger(module, rootfs, size) if module.params["state"] == "present" else take_back(module, rootfs)
+        answer = (
+            make_larger(module, rootfs, size)
+            if module.params["state"] == "present"
+            else take_back(module, rootfs)
+        )
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
     module.exit_json(**answer)

@@ -8,15 +8,19 @@ DOCUMENTATION = r"""
 module: smoke_node
 short_description: One step of the smoke test on one node
 description:
-  - Used by the role smoke_test. Reads addresses, routes and GPUs of a node; starts the payload independently of the connection; waits for its end, even
+  - Used by the role smoke_test. Reads addresses, routes and GPUs of a node; starts the payload
+    independently of the connection; waits for its end, even
     if the connection is lost, and fetches its result.
-  - A problem with a node does not fail the task. The reason is in the folder of the test, in RV(problem) and in the result of the test.
+  - A problem with a node does not fail the task. The reason is in the folder of the test, in
+    RV(problem) and in the result of the test.
 options:
   state:
     description:
       - V(surveyed) writes surveys/HOST.json.
-      - V(started) starts the test of rounds/ROUND/plans/HOST.json, with the task's C(async) as its time limit; without that file it starts nothing.
-      - V(ended) waits, writes rounds/ROUND/events/HOST.jsonl, and removes the payload from the node.
+      - V(started) starts the test of rounds/ROUND/plans/HOST.json, with the task's C(async) as its
+        time limit; without that file it starts nothing.
+      - V(ended) waits, writes rounds/ROUND/events/HOST.jsonl, and removes the payload from the
+        node.
     type: str
     required: true
     choices: [surveyed, started, ended]
@@ -59,4 +63,9 @@ place:
 if __name__ == "__main__":
     from ansible.module_utils.basic import AnsibleModule
 
-    AnsibleModule(argument_spec={}).fail_json(msg="expected the action plugin smoke_node, found the module alone; set ANSIBLE_CONFIG to unhang's ansible.cfg")
+    AnsibleModule(argument_spec={}).fail_json(
+        msg=(
+            "expected the action plugin smoke_node, found the module alone; set ANSIBLE_CONFIG to"
+            " unhang's ansible.cfg"
+        )
+    )

@@ -1,7 +1,8 @@
 #!/usr/bin/python
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible module: rolls a node back to a saved state. Implementation: module_utils/unhang_node/change/rollback."""
+"""Ansible module: rolls a node back to a saved state. Implementation:
+module_utils/unhang_node/change/rollback."""
 
 from __future__ import annotations
 
@@ -10,23 +11,33 @@ module: state_restore
 short_description: Roll a node back to its state before a role changed it
 version_added: "0.1.0"
 description:
-  - Rolls back the saved state O(id), after all states that were saved later, because they build on it.
-  - Waits for the package manager's lock, and refuses if packages cannot be restored, before it changes anything.
-  - Releases the holds that unhang set, then restores values of the running system, the default boot entry, packages, files with mode and owner, and the
+  - Rolls back the saved state O(id), after all states that were saved later, because they build on
+    it.
+  - Waits for the package manager's lock, and refuses if packages cannot be restored, before it
+    changes anything.
+  - Releases the holds that unhang set, then restores values of the running system, the default boot
+    entry, packages, files with mode and owner, and the
     earlier holds.
-  - Values of the running system are sysctls, the size of V(/dev/shm), limits of services, services that were started, and modes of GPUs. Each is restored
-    if it still has the value that unhang had set; a value that somebody else has changed since is kept and named in RV(needs_manual_action). Refuses,
-    before it changes anything, to change the compute mode of a GPU that a job uses. No kernel module is unloaded.
-  - A file that somebody changed since is restored too; the replaced version is kept in the state's folder and named in RV(needs_manual_action).
-  - Does not reboot and reloads no driver. After a driver or a kernel was restored, the node runs the other one until it boots.
+  - Values of the running system are sysctls, the size of V(/dev/shm), limits of services, services
+    that were started, and modes of GPUs. Each is restored
+    if it still has the value that unhang had set; a value that somebody else has changed since is
+    kept and named in RV(needs_manual_action). Refuses,
+    before it changes anything, to change the compute mode of a GPU that a job uses. No kernel
+    module is unloaded.
+  - A file that somebody changed since is restored too; the replaced version is kept in the state's
+    folder and named in RV(needs_manual_action).
+  - Does not reboot and reloads no driver. After a driver or a kernel was restored, the node runs
+    the other one until it boots.
   - After a failure the next call starts again from the beginning.
 options:
   id:
-    description: Id of a saved state, or V(latest) for the newest that was not rolled back. See M(saved_state) with O(saved_state#module:state=listed).
+    description: Id of a saved state, or V(latest) for the newest that was not rolled back. See
+      M(saved_state) with O(saved_state#module:state=listed).
     type: str
     required: true
   packages:
-    description: Packages (names or patterns) to restore although somebody has changed them since. Without it they are not changed, and are named.
+    description: Packages (names or patterns) to restore although somebody has changed them since.
+      Without it they are not changed, and are named.
     type: list
     elements: str
     default: []
@@ -53,7 +64,8 @@ rolled_back:
   returned: success
   type: list
   elements: dict
-  sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, status: finished, begun: "2026-11-20T07:00:00Z"}]
+  sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, status: finished,
+    begun: "2026-11-20T07:00:00Z"}]
 files:
   description: Files that were restored, or would be.
   returned: success
@@ -97,12 +109,14 @@ lines:
   elements: str
   sample: ["file /etc/nccl.conf: as it was"]
 waits_for:
-  description: Kernel that must run before packages of the running one can be removed; the same call completes the rollback then. Usually none.
+  description: Kernel that must run before packages of the running one can be removed; the same call
+    completes the rollback then. Usually none.
   returned: success
   type: str
   sample: null
 reboot_needed:
-  description: True if a driver, a kernel, a boot entry or a parameter that a boot has read was restored, so that what runs may differ from what is installed.
+  description: True if a driver, a kernel, a boot entry or a parameter that a boot has read was
+    restored, so that what runs may differ from what is installed.
   returned: success
   type: bool
   sample: false
@@ -157,8 +171,11 @@ def load_pynvml() -> Any:
 
 
 def apply(module: AnsibleModule) -> tuple[RollbackPlan, RollbackResult]:
-    """(RollbackPlan, RollbackResult); changes nothing in check mode. Raises OSError, ValueError, Locked."""
-    rootfs, state_id, lock_timeout_s = (module.params[name] for name in ("rootfs", "id", "lock_timeout_s"))
+    """(RollbackPlan, RollbackResult); changes nothing in check mode. Raises OSError, ValueError,
+    Locked."""
+    rootfs, state_id, lock_timeout_s = (
+        module.params[name] for name in ("rootfs", "id", "lock_timeout_s")
+    )
     if state_id == "latest":
         state_id = newest_state(read_states(rootfs))
         if state_id is None:
@@ -175,32 +192,66 @@ def report_lines(plan: RollbackPlan, result: RollbackResult) -> list[str]:
     """The restored values, or those that would be restored, a line each."""
     lines = [f"state {state_line(state)}" for state in plan.states]
     lines += [f"no longer on hold: {name}" for name in plan.unhold]
-    lines += [f"running, {shown_name(row.kind, row.name)}: {row.before} to {row.after}" for row in plan.running]
+    lines += [
+        f"running, {shown_name(row.kind, row.name)}: {row.before} to {row.after}"
+        for row in plan.running
+    ]
     lines += [f"boot, {row['what']}: {row['before']} to {row['after']}" for row in result.boot]
     if result.waits_for:
-        lines.append(f"the rest waits until kernel {result.waits_for} runs: packages of the running one cannot go; boot the node, then roll back again")
-    lines += [f"package {row['name']}: {row['action']}, {row['before'] or 'not installed'} to {row['after'] or 'not installed'}" for row in result.packages]
+        lines.append(
+            f"the rest waits until kernel {result.waits_for} runs: packages of the running one"
+            " cannot go; boot the node, then roll back again"
+        )
+    lines += [
+        f"package {row['name']}: {row['action']}, {row['before'] or 'not installed'} to"
+        f" {row['after'] or 'not installed'}"
+        for row in result.packages
+    ]
     lines += [f"file {path}: made anew for the kernels that are there" for path in result.menus]
-    kept = [(path, saved) for path, (_now, saved) in sorted(plan.files.items()) if path not in result.menus]
+    kept = [
+        (path, saved)
+        for path, (_now, saved) in sorted(plan.files.items())
+        if path not in result.menus
+    ]
     lines += [f"file {path}: {'as it was' if saved else 'gone again'}" for path, saved in kept]
     lines += [f"{row.name} reads its files again" for row in plan.reread]
-    return lines + [f"on hold again: {name}" for name in plan.hold] + [f"look at {line}" for line in [*plan.manual, *result.manual]]
+    return (
+        lines
+        + [f"on hold again: {name}" for name in plan.hold]
+        + [f"look at {line}" for line in [*plan.manual, *result.manual]]
+    )
 
 
 def row_of(saved: Saved | None) -> dict[str, Any] | None:
     """A file in the form of the result."""
-    return saved and {"mode": f"{saved['mode']:04o}", "size_bytes": len(saved["text"].encode("utf-8", "surrogateescape"))}
+    return saved and {
+        "mode": f"{saved['mode']:04o}",
+        "size_bytes": len(saved["text"].encode("utf-8", "surrogateescape")),
+    }
 
 
 def differences(plan: RollbackPlan) -> list[dict[str, Any]]:
     """The differences for --diff."""
-    files = [masked_diff(now["text"] if now else None, saved["text"] if saved else None, path) for path, (now, saved) in sorted(plan.files.items())]
+    files = [
+        masked_diff(now["text"] if now else None, saved["text"] if saved else None, path)
+        for path, (now, saved) in sorted(plan.files.items())
+    ]
     for row in plan.running:
         what = shown_name(row.kind, row.name)
-        files.append({"before": f"{row.before}\n", "after": f"{row.after}\n", "before_header": what, "after_header": what})
+        files.append(
+            {
+                "before": f"{row.before}\n",
+                "after": f"{row.after}\n",
+                "before_header": what,
+                "after_header": what,
+            }
+        )
     if not plan.unhold and not plan.hold:
         return files
-    holds = {"before": "".join(f"{name}\n" for name in plan.unhold), "after": "".join(f"{name}\n" for name in plan.hold)}
+    holds = {
+        "before": "".join(f"{name}\n" for name in plan.unhold),
+        "after": "".join(f"{name}\n" for name in plan.hold),
+    }
     return [dict(holds, before_header="holds", after_header="holds"), *files]
 
 
@@ -214,7 +265,10 @@ def main() -> None:
         module.fail_json(msg=str(problem))
     module.exit_json(
         changed=bool(plan.states),
-        rolled_back=[{name: state[name] for name in ("id", "role", "status", "begun")} for state in plan.states],
+        rolled_back=[
+            {name: state[name] for name in ("id", "role", "status", "begun")}
+            for state in plan.states
+        ],
         files=sorted(plan.files),
         packages=result.packages,
         running=[dict(row._asdict()) for row in plan.running],

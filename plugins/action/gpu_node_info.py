@@ -1,8 +1,10 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's side of gpu_node_info: runs the module, reads its answer strictly, and writes it to the run folder if there is one.
+"""The controller's side of gpu_node_info: runs the module, reads its answer strictly, and writes it
+to the run folder if there is one.
 
-No part of an answer reaches Ansible's variables, and all printed text is cleaned: text from a node is only data.
+No part of an answer reaches Ansible's variables, and all printed text is cleaned: text from a node
+is only data.
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ from ansible.plugins.action import ActionBase
 
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
-except ImportError:  # another ansible-core than 2.19 to 2.22 has it elsewhere: the callback then records the timeouts that this plugin does not see
+except ImportError:  # another ansible-core than 2.19 to 2.22 has it elsewhere: the callback then records the timeouts that this plugin does not see  # noqa: E501
 
     class AnsibleTimeoutError(BaseException):  # type: ignore[no-redef]  # its stand-in
         """Never raised."""
@@ -61,13 +64,19 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
 
     def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
-        """{node_facts: document}; during a run a summary {status, msg}, because the document is in the run folder."""
+        """{node_facts: document}; during a run a summary {status, msg}, because the document is in
+        the run folder."""
         super().run(tmp, task_vars)
         if C.INJECT_FACTS_AS_VARS:
-            raise AnsibleError("expected inject_facts_as_vars = False, found True in the configuration in force; point ANSIBLE_CONFIG to unhang's ansible.cfg")
+            raise AnsibleError(
+                "expected inject_facts_as_vars = False, found True in the configuration in force;"
+                " point ANSIBLE_CONFIG to unhang's ansible.cfg"
+            )
         policy = inventory.policy_of(task_vars, self._templar.template, origin_of)
         try:
-            options = inventory.options_of(self._task.args, task_vars, policy.content, self._templar.template)
+            options = inventory.options_of(
+                self._task.args, task_vars, policy.content, self._templar.template
+            )
         except UserError as problem:
             raise AnsibleError(str(problem)) from None
         run = os.environ.get(run_files.RUN_ENV) if audits(self._task) else None
@@ -83,23 +92,42 @@ class ActionModule(ActionBase):
                 self._record(run, task_vars, policy, NodeAnswer("unreachable", message=message))
             raise AnsibleConnectionFailure(message) from None
         except AnsibleTimeoutError:
-            too_long = f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found one that does not end; reading was given up"
-            answer = NodeAnswer("invalid", message=too_long) if watch.exceeded else NodeAnswer("timeout", message=f"no answer within {self.deadline_s} s")
+            too_long = (
+                f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found one that"
+                " does not end; reading was given up"
+            )
+            answer = (
+                NodeAnswer("invalid", message=too_long)
+                if watch.exceeded
+                else NodeAnswer("timeout", message=f"no answer within {self.deadline_s} s")
+            )
         except AnsibleError as problem:
             answer = NodeAnswer("failed", message=clean(problem.message))
-        return self._structured(answer) if run is None else self._record(run, task_vars, policy, answer)
+        return (
+            self._structured(answer)
+            if run is None
+            else self._record(run, task_vars, policy, answer)
+        )
 
     def _read(self, options: Mapping[str, Any], task_vars: Any) -> NodeAnswer:
-        """A NodeAnswer. Raises AnsibleError; an AnsibleConnectionFailure keeps the message of the connection."""
+        """A NodeAnswer. Raises AnsibleError; an AnsibleConnectionFailure keeps the message of the
+        connection."""
         self.heard: dict[str, Any] | None = None
-        given_up = self._execute_module(module_name="gpu_node_info", module_args={**options, "answer_as": "text"}, task_vars=task_vars)
+        given_up = self._execute_module(
+            module_name="gpu_node_info",
+            module_args={**options, "answer_as": "text"},
+            task_vars=task_vars,
+        )
         if self.heard is None:
-            return NodeAnswer("failed", message=clean(given_up.get("msg", "the module was not run")))
+            return NodeAnswer(
+                "failed", message=clean(given_up.get("msg", "the module was not run"))
+            )
         answer = read_answer(self.heard["stdout"])
         return answer if answer.status == "ok" else self._explain(answer, self.heard, options)
 
     def _move_deadline(self, task_vars: Any) -> None:
-        """Replaces the task's `timeout`, whose alarm is already running, by the host's unhang_node_timeout_s."""
+        """Replaces the task's `timeout`, whose alarm is already running, by the host's
+        unhang_node_timeout_s."""
         self.deadline_s = self._task.timeout
         wanted = task_vars.get("unhang_node_timeout_s")
         if wanted is None or not self.deadline_s:
@@ -108,67 +136,127 @@ class ActionModule(ActionBase):
         try:
             self.deadline_s = max(1, int(wanted))
         except (TypeError, ValueError):
-            raise AnsibleError(f"expected seconds in unhang_node_timeout_s, found {clean(wanted, 80)!r}") from None
+            raise AnsibleError(
+                f"expected seconds in unhang_node_timeout_s, found {clean(wanted, 80)!r}"
+            ) from None
         signal.alarm(self.deadline_s)
 
     def _low_level_execute_command(self, cmd: Any, *arguments: Any, **more: Any) -> Any:
-        """Gives Ansible an empty result in place of the module's output, because Ansible reads it without a limit and tags each value."""
+        """Gives Ansible an empty result in place of the module's output, because Ansible reads it
+        without a limit and tags each value."""
         executed = super()._low_level_execute_command(cmd, *arguments, **more)
-        if MODULE_COPIED in cmd or (self.heard is None and MODULE_PIPED in (more.get("in_data") or b"")):
+        if MODULE_COPIED in cmd or (
+            self.heard is None and MODULE_PIPED in (more.get("in_data") or b"")
+        ):
             self.heard = dict(executed)
             executed = {**executed, "stdout": EMPTY_RESULT, "stdout_lines": [EMPTY_RESULT]}
         return executed
 
-    def _explain(self, answer: NodeAnswer, answered: Mapping[str, Any], options: Mapping[str, Any]) -> NodeAnswer:
-        """The NodeAnswer, or a better one for a node whose interpreter is missing or too old for the module. A failed node costs one more command."""
+    def _explain(
+        self, answer: NodeAnswer, answered: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> NodeAnswer:
+        """The NodeAnswer, or a better one for a node whose interpreter is missing or too old for
+        the module. A failed node costs one more command."""
         interpreter = (self._used_interpreter or "/usr/bin/python3").lstrip("#!").strip()
         asked = self._low_level_execute_command(old_python.ask_version(interpreter))
         version = old_python.parse_version(asked.get("stdout", ""))
         if version is None:
             if old_python.is_missing(asked.get("stdout", ""), asked.get("stderr", ""), interpreter):
                 return NodeAnswer(
-                    "failed", message=f"expected Python at {interpreter}, found none on the node; install python3 or set ansible_python_interpreter"
+                    "failed",
+                    message=(
+                        f"expected Python at {interpreter}, found none on the node; install python3"
+                        " or set ansible_python_interpreter"
+                    ),
                 )
             return answer
         if version >= OLDEST_PYTHON:
             return _with_reason(answer, answered)
         return self._read_with_collector(interpreter, version, options)
 
-    def _read_with_collector(self, interpreter: str, version: tuple[int, int], options: Mapping[str, Any]) -> NodeAnswer:
+    def _read_with_collector(
+        self, interpreter: str, version: tuple[int, int], options: Mapping[str, Any]
+    ) -> NodeAnswer:
         found, oldest = (".".join(map(str, one[:2])) for one in (version, OLDEST_PYTHON))
-        wanted = f"expected Python {oldest} or newer for this controller's ansible-core, found Python {found} at {interpreter}"
+        wanted = (
+            f"expected Python {oldest} or newer for this controller's ansible-core, found Python"
+            f" {found} at {interpreter}"
+        )
         if version < old_python.OLDEST_FOR_STARTER:
-            return NodeAnswer("python_too_old", message=f"{wanted}; too old for the one-file collector as well")
+            return NodeAnswer(
+                "python_too_old", message=f"{wanted}; too old for the one-file collector as well"
+            )
         try:
             collector = old_python.read_collector(PROJECT)
         except OSError as problem:
-            return NodeAnswer("python_too_old", message=clean(f"{wanted}; the one-file collector is not to be had: {problem}"))
-        done = self._low_level_execute_command(old_python.run_collector(interpreter, options), in_data=collector)
+            return NodeAnswer(
+                "python_too_old",
+                message=clean(f"{wanted}; the one-file collector is not to be had: {problem}"),
+            )
+        done = self._low_level_execute_command(
+            old_python.run_collector(interpreter, options), in_data=collector
+        )
         answer = read_facts(done.get("stdout", "").strip(), done.get("stdout", ""))
         if answer.status != "ok":
-            return NodeAnswer("python_too_old", message=clean(f"{wanted}; the one-file collector failed too: {done.get('stderr') or answer.message}"))
-        return NodeAnswer("python_too_old", facts=answer.facts, message=f"{wanted}; read with the one-file collector")
+            return NodeAnswer(
+                "python_too_old",
+                message=clean(
+                    f"{wanted}; the one-file collector failed too:"
+                    f" {done.get('stderr') or answer.message}"
+                ),
+            )
+        return NodeAnswer(
+            "python_too_old",
+            facts=answer.facts,
+            message=f"{wanted}; read with the one-file collector",
+        )
 
     def _structured(self, answer: NodeAnswer) -> dict[str, Any]:
         if answer.facts is None:
-            return {"changed": False, "failed": True, "status": answer.status, "msg": answer.message}
-        return {"changed": False, "status": answer.status, "msg": answer.message or "read", "node_facts": answer.facts}
+            return {
+                "changed": False,
+                "failed": True,
+                "status": answer.status,
+                "msg": answer.message,
+            }
+        return {
+            "changed": False,
+            "status": answer.status,
+            "msg": answer.message or "read",
+            "node_facts": answer.facts,
+        }
 
-    def _record(self, run: str, task_vars: Any, policy: inventory.Policy, answer: NodeAnswer) -> dict[str, Any]:
+    def _record(
+        self, run: str, task_vars: Any, policy: inventory.Policy, answer: NodeAnswer
+    ) -> dict[str, Any]:
         """Writes the node's file, in this worker, and returns the summary for the main process."""
         host = str(task_vars["inventory_hostname"])
         groups = [str(group) for group in task_vars.get("group_names", [])]
-        document = run_files.node_document(host, groups, policy.content, answer.status, answer.message, answer.facts)
-        summary = {"changed": False, "failed": answer.status != "ok", "status": answer.status, "msg": answer.message or "read", "policy_source": policy.source}
+        document = run_files.node_document(
+            host, groups, policy.content, answer.status, answer.message, answer.facts
+        )
+        summary = {
+            "changed": False,
+            "failed": answer.status != "ok",
+            "status": answer.status,
+            "msg": answer.message or "read",
+            "policy_source": policy.source,
+        }
         try:
             run_files.write_node(Path(run), document, answer.raw)
         except OSError as problem:
-            return {**summary, "failed": True, "lost": clean(problem.strerror), "msg": f"could not write this node's answer: {clean(problem.strerror)}"}
+            return {
+                **summary,
+                "failed": True,
+                "lost": clean(problem.strerror),
+                "msg": f"could not write this node's answer: {clean(problem.strerror)}",
+            }
         return summary
 
 
 def _with_reason(answer: NodeAnswer, answered: Mapping[str, Any]) -> NodeAnswer:
-    """Adds the reason to the answer of a module that printed nothing: the last line of standard error, or the exit code."""
+    """Adds the reason to the answer of a module that printed nothing: the last line of standard
+    error, or the exit code."""
     if answer.raw is None or answer.raw.strip() or not answered.get("rc"):
         return answer
     last = [line for line in answered.get("stderr", "").splitlines() if line.strip()][-1:]

@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's side of job_evidence: runs the module, and bounds what a node may answer. A node that never ends printing loses its own answer alone."""
+"""The controller's side of job_evidence: runs the module, and bounds what a node may answer. A node
+that never ends printing loses its own answer alone."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 from unhang.core.ansible.answer import ANSWER_LIMIT_CHARS
 from unhang.core.ansible.memory_watch import MemoryWatch, bound_output
@@ -42,10 +44,19 @@ class ActionModule(ActionBase):
             return {"failed": True, "changed": False, "msg": TOO_LONG}
         if isinstance(evidence := answer.get("evidence"), str) and not answer.get("failed"):
             return {"changed": False, "evidence": evidence}
-        return {"failed": True, "changed": False, "msg": clean(answer.get("msg") or "the module ended without an answer")}
+        return {
+            "failed": True,
+            "changed": False,
+            "msg": clean(answer.get("msg") or "the module ended without an answer"),
+        }
 
     def _low_level_execute_command(self, cmd: Any, *arguments: Any, **more: Any) -> Any:
-        """Notes how long the longest answer is, and keeps a longer one than allowed from Ansible's own reader."""
+        """Notes how long the longest answer is, and keeps a longer one than allowed from Ansible's
+        own reader."""
         executed = super()._low_level_execute_command(cmd, *arguments, **more)
         self.longest = max(self.longest, len(executed.get("stdout", "")))
-        return executed if len(executed.get("stdout", "")) <= ANSWER_LIMIT_CHARS else {**executed, "stdout": "", "stdout_lines": []}
+        return (
+            executed
+            if len(executed.get("stdout", "")) <= ANSWER_LIMIT_CHARS
+            else {**executed, "stdout": "", "stdout_lines": []}
+        )

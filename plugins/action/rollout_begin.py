@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Opens a plan for a rollout: reads and checks it, and makes this ansible-playbook the only controller that may write the journal."""
+"""Opens a plan for a rollout: reads and checks it, and makes this ansible-playbook the only
+controller that may write the journal."""
 
 from __future__ import annotations
 
@@ -14,33 +15,64 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 
 class ActionModule(ActionBase):
     """For all hosts at once: run_once."""
 
     def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
-        """{rollout: {folder, run, epoch, read, ending, soak, is_lost, looks_back, since_s, job_fields}} for the other plugins of a rollout."""
+        """{rollout: {folder, run, epoch, read, ending, soak, is_lost, looks_back, since_s,
+        job_fields}} for the other plugins of a rollout."""
         super().run(tmp, task_vars)
         from unhang.act.rollout.conductor import begin
         from unhang.act.rollout.soak import parse_soak
         from unhang.core.ansible.reach_options import reach_options
         from unhang.core.errors import UserError
 
-        options = {"plan": {"type": "path", "required": True}, "by": {"type": "str", "required": True}, "controller": {"type": "dict", "required": True}}
-        options |= {"hosts": {"type": "list", "elements": "str", "required": True}, "takes_over": {"type": "str", "default": ""}}
-        options |= {"ending": {"type": "str", "default": ""}, "soak": {"type": "str", "default": ""}, "command": {"type": "str", "default": ""}}
+        options = {
+            "plan": {"type": "path", "required": True},
+            "by": {"type": "str", "required": True},
+            "controller": {"type": "dict", "required": True},
+        }
+        options |= {
+            "hosts": {"type": "list", "elements": "str", "required": True},
+            "takes_over": {"type": "str", "default": ""},
+        }
+        options |= {
+            "ending": {"type": "str", "default": ""},
+            "soak": {"type": "str", "default": ""},
+            "command": {"type": "str", "default": ""},
+        }
         _, given = self.validate_argument_spec(argument_spec=options)
-        evidence = {"by": given["by"], "controller": given["controller"], "options": reach_options(context.CLIARGS)}
+        evidence = {
+            "by": given["by"],
+            "controller": given["controller"],
+            "options": reach_options(context.CLIARGS),
+        }
         hosts = [str(host) for host in given["hosts"]]
         max_failed = str(self._templar.template(task_vars.get("unhang_max_failed", 0)))
         try:
             parse_soak(given["soak"])  # before a controller is registered
-            begun = begin(Path(given["plan"]), hosts, evidence, _is_over, given["takes_over"], task_vars["groups"], max_failed, given["command"])
+            begun = begin(
+                Path(given["plan"]),
+                hosts,
+                evidence,
+                _is_over,
+                given["takes_over"],
+                task_vars["groups"],
+                max_failed,
+                given["command"],
+            )
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
-        rollout = {**begun, "read": os.environ.get("UNHANG_RUN_DIR", ""), "ending": given["ending"], "soak": given["soak"]}
+        rollout = {
+            **begun,
+            "read": os.environ.get("UNHANG_RUN_DIR", ""),
+            "ending": given["ending"],
+            "soak": given["soak"],
+        }
         return {"changed": False, "rollout": {**rollout, **_looks_back(rollout)}}
 
 

@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""One step of a rollout on one node: asks the state machine whether the node needs it now, and reports the result. Both are written to the journal first."""
+"""One step of a rollout on one node: asks the state machine whether the node needs it now, and
+reports the result. Both are written to the journal first."""
 
 from __future__ import annotations
 
@@ -13,14 +14,16 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 
 class ActionModule(ActionBase):
     """part: ask, answer, end or proved."""
 
     def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
-        """ask: {go, order, kind, as_before}; answer: {status, msg}; end: {ended, msg}; proved: {msg}, and it fails for a node that is not proved."""
+        """ask: {go, order, kind, as_before}; answer: {status, msg}; end: {ended, msg}; proved:
+        {msg}, and it fails for a node that is not proved."""
         super().run(tmp, task_vars)
         from unhang.act.rollout.for_ansible import conductor_of
         from unhang.core.errors import UserError
@@ -39,7 +42,12 @@ class ActionModule(ActionBase):
         _, given = self.validate_argument_spec(argument_spec=options)
         host = str(task_vars["inventory_hostname"])
         try:
-            return {"changed": False, **getattr(self, f"_{given['part']}")(conductor_of(given["rollout"]), host, given, task_vars)}
+            return {
+                "changed": False,
+                **getattr(self, f"_{given['part']}")(
+                    conductor_of(given["rollout"]), host, given, task_vars
+                ),
+            }
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
 
@@ -50,16 +58,31 @@ class ActionModule(ActionBase):
         from unhang.act.rollout.waiting import limit_of
 
         limit_s = limit_of(given["step"], task_vars, conductor.most_kinds(host))
-        order = conductor.ask(host, given["step"], task_vars["groups"], given["max_failed"], limit_s)
+        order = conductor.ask(
+            host, given["step"], task_vars["groups"], given["max_failed"], limit_s
+        )
         kind = conductor.kind(host) if order and order.step == TOGETHER else ""
         as_before = bool(order) and conductor.is_as_before(host)
-        return {"go": order is not None, "order": asdict(order) if order else {}, "kind": kind, "as_before": as_before}
+        return {
+            "go": order is not None,
+            "order": asdict(order) if order else {},
+            "kind": kind,
+            "as_before": as_before,
+        }
 
     def _answer(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
         from unhang.act.rollout.for_ansible import order_of, step_result
 
-        status, evidence = conductor.record(order_of(given["order"]), step_result(given["status"], given["evidence"] or {}))
-        return {"status": status, "msg": f"{host}: {given['order']['step']} {status}{': ' + str(evidence['why']) if evidence.get('why') else ''}"}
+        status, evidence = conductor.record(
+            order_of(given["order"]), step_result(given["status"], given["evidence"] or {})
+        )
+        return {
+            "status": status,
+            "msg": (
+                f"{host}: {given['order']['step']}"
+                f" {status}{': ' + str(evidence['why']) if evidence.get('why') else ''}"
+            ),
+        }
 
     def _end(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
         proved, line = conductor.ending(host)

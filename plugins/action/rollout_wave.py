@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The failure limit of a rollout, the first task of each wave: counts the verdicts in the journal, and returns which nodes of the wave may begin."""
+"""The failure limit of a rollout, the first task of each wave: counts the verdicts in the journal,
+and returns which nodes of the wave may begin."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 
 class ActionModule(ActionBase):
@@ -27,8 +29,17 @@ class ActionModule(ActionBase):
         from unhang.act.rollout.soak import parse_soak
         from unhang.core.errors import UserError
 
-        options = {"rollout": {"type": "dict", "required": True}, "hosts": {"type": "list", "elements": "str", "required": True}}
-        options |= {"max_failed": {"type": "str", "default": "0"}, "part": {"choices": ["begin", "floor", "look_back", "soak", "rebuild"], "default": "begin"}}
+        options = {
+            "rollout": {"type": "dict", "required": True},
+            "hosts": {"type": "list", "elements": "str", "required": True},
+        }
+        options |= {
+            "max_failed": {"type": "str", "default": "0"},
+            "part": {
+                "choices": ["begin", "floor", "look_back", "soak", "rebuild"],
+                "default": "begin",
+            },
+        }
         options |= {
             "jobs": {"type": "dict"},
             "states": {"type": "dict"},
@@ -38,15 +49,34 @@ class ActionModule(ActionBase):
         _, given = self.validate_argument_spec(argument_spec=options)
         try:
             if given["part"] == "floor":
-                return {"changed": False, "msg": self._keep_floor(conductor_of(given["rollout"]), given, task_vars)}
+                return {
+                    "changed": False,
+                    "msg": self._keep_floor(conductor_of(given["rollout"]), given, task_vars),
+                }
             soak = parse_soak(str(given["rollout"].get("soak") or ""))
             if given["part"] == "look_back":
-                return {"changed": False, "msg": self._look_back(conductor_of(given["rollout"]), given, task_vars, soak)}
+                return {
+                    "changed": False,
+                    "msg": self._look_back(conductor_of(given["rollout"]), given, task_vars, soak),
+                }
             if given["part"] == "rebuild":
-                return {"changed": False, "msg": conductor_of(given["rollout"]).rebuild(_kept_by_nodes(given["hosts"], task_vars))}
+                return {
+                    "changed": False,
+                    "msg": conductor_of(given["rollout"]).rebuild(
+                        _kept_by_nodes(given["hosts"], task_vars)
+                    ),
+                }
             if given["part"] == "soak":
-                return {"changed": False, "msg": conductor_of(given["rollout"]).soak_at_the_end(soak)}
-            admitted = conductor_of(given["rollout"]).begin_wave([str(host) for host in given["hosts"]], task_vars["groups"], given["max_failed"], soak)
+                return {
+                    "changed": False,
+                    "msg": conductor_of(given["rollout"]).soak_at_the_end(soak),
+                }
+            admitted = conductor_of(given["rollout"]).begin_wave(
+                [str(host) for host in given["hosts"]],
+                task_vars["groups"],
+                given["max_failed"],
+                soak,
+            )
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
         return {"changed": False, **admitted, "msg": wave_line(admitted)}
@@ -57,11 +87,17 @@ class ActionModule(ActionBase):
         if given["unlisted"]:
             return conductor.keep_no_room(given["unlisted"])
         if not given["states"]:
-            return conductor.keep_floor(None, f"the drain adapter {given['adapter']} lists no nodes")
+            return conductor.keep_floor(
+                None, f"the drain adapter {given['adapter']} lists no nodes"
+            )
         hosts = conductor.fleet([str(host) for host in task_vars["groups"]["all"]])
-        return conductor.keep_floor(service_of(given["states"], hosts, _name_in_scheduler(task_vars)))
+        return conductor.keep_floor(
+            service_of(given["states"], hosts, _name_in_scheduler(task_vars))
+        )
 
-    def _look_back(self, conductor: Any, given: Mapping[str, Any], task_vars: Any, soak: Any) -> Any:
+    def _look_back(
+        self, conductor: Any, given: Mapping[str, Any], task_vars: Any, soak: Any
+    ) -> Any:
         from unhang.act.rollout.floor import service_of
         from unhang.act.rollout.job_failures import parse_ended_jobs, why_unwatched
         from unhang.act.rollout.look_back import Heard, due, look_back
@@ -73,16 +109,31 @@ class ActionModule(ActionBase):
         service = service_of(given["states"], asked.hosts, name_of) if given["states"] else None
         unwatched = why_unwatched(given["adapter"], jobs)
         ended = "" if unwatched else str(jobs.get("stdout") or "")
-        return look_back(conductor, asked, Heard(service, parse_ended_jobs(ended), {host: name_of(host) for host in asked.hosts}, unwatched))
+        return look_back(
+            conductor,
+            asked,
+            Heard(
+                service,
+                parse_ended_jobs(ended),
+                {host: name_of(host) for host in asked.hosts},
+                unwatched,
+            ),
+        )
 
 
 def _kept_by_nodes(hosts: Any, task_vars: Any) -> dict[str, Any]:
-    """What tasks/rollout/rebuild.yml has read of each host; hosts that did not answer are left out."""
+    """What tasks/rollout/rebuild.yml has read of each host; hosts that did not answer are left
+    out."""
     from unhang.act.rollout.rebuilding import Kept
 
     found = {str(host): task_vars["hostvars"][host].get("rollout_kept") for host in hosts}
     return {
-        host: Kept(str(one["boot_id"]), [dict(state) for state in one["states"]], bool(one["has_baseline"]), str(one["lock"]))
+        host: Kept(
+            str(one["boot_id"]),
+            [dict(state) for state in one["states"]],
+            bool(one["has_baseline"]),
+            str(one["lock"]),
+        )
         for host, one in found.items()
         if one
     }

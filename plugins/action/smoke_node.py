@@ -1,8 +1,10 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's side of one node of a smoke test. Faults of the node are written to the test's folder and named in the result; no task fails.
+"""The controller's side of one node of a smoke test. Faults of the node are written to the test's
+folder and named in the result; no task fails.
 
-Text from a node is written to files unchanged; only this plugin's own texts reach Ansible's variables.
+Text from a node is written to files unchanged; only this plugin's own texts reach Ansible's
+variables.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from ansible.plugins.action import ActionBase
 
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
@@ -48,7 +51,8 @@ class Trouble(Exception):
 
 @contextlib.contextmanager
 def within(limit_s: Any) -> Iterator[None]:
-    """Limits the time of a block: over a dead connection ssh may wait for a quarter of an hour. Raises Trouble."""
+    """Limits the time of a block: over a dead connection ssh may wait for a quarter of an hour.
+    Raises Trouble."""
 
     def late(*_: Any) -> None:
         raise Trouble(f"gave no answer within {limit_s} s")
@@ -69,10 +73,18 @@ class ActionModule(ActionBase):
     _supports_async = True
 
     def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
-        """{changed: false, problem: null or a line}; after `started` also place, boot_id, job, deadline_s."""
+        """{changed: false, problem: null or a line}; after `started` also place, boot_id, job,
+        deadline_s."""
         super().run(tmp, task_vars)
-        options = {"state": {"required": True, "choices": ["surveyed", "started", "ended"]}, "folder": {"type": "path", "required": True}}
-        options |= {"round": {"type": "int", "default": 0}, "started": {"type": "dict"}, "reconnect_s": {"type": "int", "default": 60}}
+        options = {
+            "state": {"required": True, "choices": ["surveyed", "started", "ended"]},
+            "folder": {"type": "path", "required": True},
+        }
+        options |= {
+            "round": {"type": "int", "default": 0},
+            "started": {"type": "dict"},
+            "reconnect_s": {"type": "int", "default": 60},
+        }
         _, given = self.validate_argument_spec(argument_spec=options)
         self.host, self.vars = str(task_vars["inventory_hostname"]), task_vars
         self.folder = Path(given["folder"])
@@ -85,7 +97,8 @@ class ActionModule(ActionBase):
         return self._guarded(lambda: self._end(given["started"] or {}), self.place / "events")
 
     def _guarded(self, step: Any, folder: Path) -> Any:
-        """The step's answer; if it raises Trouble, the reason is written to the folder where the answer would be."""
+        """The step's answer; if it raises Trouble, the reason is written to the folder where the
+        answer would be."""
         why = None
         try:
             return {"changed": False, "problem": None, **(step() or {})}
@@ -108,7 +121,11 @@ class ActionModule(ActionBase):
 
     @property
     def _python(self) -> Any:
-        named = self._templar.template(self.vars.get("ansible_python_interpreter") or C.config.get_config_value("INTERPRETER_PYTHON") or "python3")
+        named = self._templar.template(
+            self.vars.get("ansible_python_interpreter")
+            or C.config.get_config_value("INTERPRETER_PYTHON")
+            or "python3"
+        )
         return "python3" if str(named).startswith("auto") else str(named)
 
     def _ask(self, line: str, content: Any) -> Any:
@@ -117,21 +134,33 @@ class ActionModule(ActionBase):
 
     def _run_program(self, program: Any, **given: Any) -> Any:
         """The answer of one of unhang's programs on the node. Raises Trouble."""
-        output = self._ask(programs.program_line(self._python), programs.program_text(program, given))
+        output = self._ask(
+            programs.program_line(self._python), programs.program_text(program, given)
+        )
         answer = programs.answered(output.get("stdout", ""))
         if not answer:
-            raise Trouble(f"{self._python} did not do its part there (code {output.get('rc')}): {_last_line(output)}")
+            raise Trouble(
+                f"{self._python} did not do its part there (code {output.get('rc')}):"
+                f" {_last_line(output)}"
+            )
         return answer
 
     def _survey(self) -> None:
-        """Reads addresses, routes and GPUs. The payload is sent over standard input, and removes itself."""
-        output = self._ask(programs.program_line(self._python), programs.program_text(programs.SURVEY, _sent()))
+        """Reads addresses, routes and GPUs. The payload is sent over standard input, and removes
+        itself."""
+        output = self._ask(
+            programs.program_line(self._python), programs.program_text(programs.SURVEY, _sent())
+        )
         if '"e": "survey"' not in output.get("stdout", ""):
-            raise Trouble(f"could not be asked: {self._python} did not run there (code {output.get('rc')}): {_last_line(output)}")
+            raise Trouble(
+                f"could not be asked: {self._python} did not run there (code {output.get('rc')}):"
+                f" {_last_line(output)}"
+            )
         write_atomically(self._file(self.folder / "surveys", ".json"), output["stdout"])
 
     def _start(self) -> Any:
-        """Starts the agent, independent of this connection. Does nothing if this round does not need the node."""
+        """Starts the agent, independent of this connection. Does nothing if this round does not
+        need the node."""
         path = self._file(self.place / "plans", ".json")
         if not path.is_file():
             return {}
@@ -141,11 +170,32 @@ class ActionModule(ActionBase):
         place = str(put.get("place"))
         if "unhang-smoke-" not in place or not place.startswith("/"):
             raise Trouble("answered with no folder of its own")
-        started = {"place": place, "boot_id": str(put.get("boot_id")), "job": "", "deadline_s": float(work["deadline_s"])}
+        started = {
+            "place": place,
+            "boot_id": str(put.get("boot_id")),
+            "job": "",
+            "deadline_s": float(work["deadline_s"]),
+        }
         program = [word.replace("{place}", place) for word in work["program"] or [self._python]]
-        # Temporary files of the agent and the ranks are in the same folder, and are removed with it even if the agent is killed.
-        argv = ["env", f"TMPDIR={place}", *program, f"{place}/{sent['name']}", "node", "--plan", f"@{place}/plan.json", "--output", f"{place}/events.jsonl"]
-        job = self._execute_module(module_name="ansible.legacy.command", module_args={"argv": argv}, task_vars=self.vars, wrap_async=self._task.async_val)
+        # Temporary files of the agent and the ranks are in the same folder, and are removed with it
+        # even if the agent is killed.
+        argv = [
+            "env",
+            f"TMPDIR={place}",
+            *program,
+            f"{place}/{sent['name']}",
+            "node",
+            "--plan",
+            f"@{place}/plan.json",
+            "--output",
+            f"{place}/events.jsonl",
+        ]
+        job = self._execute_module(
+            module_name="ansible.legacy.command",
+            module_args={"argv": argv},
+            task_vars=self.vars,
+            wrap_async=self._task.async_val,
+        )
         if job.get("failed") or not job.get("results_file"):
             self._remove(started)
             raise Trouble(f"could not start the payload: {job.get('msg') or 'no job was started'}")
@@ -169,10 +219,16 @@ class ActionModule(ActionBase):
         return {}
 
     def _wait(self, started: Any) -> Any:
-        """The last answer of ANSWER. A lost connection is retried for reconnect_s seconds. Raises AnsibleConnectionFailure, Trouble."""
+        """The last answer of ANSWER. A lost connection is retried for reconnect_s seconds. Raises
+        AnsibleConnectionFailure, Trouble."""
         until = time.monotonic() + started["deadline_s"]
         lost_since = None
-        asked = {"place": started["place"], "job": started["job"], "wait_s": LOOK_S, "most_bytes": MOST_BYTES}
+        asked = {
+            "place": started["place"],
+            "job": started["job"],
+            "wait_s": LOOK_S,
+            "most_bytes": MOST_BYTES,
+        }
         while True:
             last = time.monotonic() > until
             try:
@@ -195,13 +251,18 @@ class ActionModule(ActionBase):
         problem = None
         try:
             with within(ANSWER_S):
-                problem = self._run_program(programs.REMOVE, place=started["place"], job=started["job"]).get("problem")
+                problem = self._run_program(
+                    programs.REMOVE, place=started["place"], job=started["job"]
+                ).get("problem")
         except (AnsibleError, Trouble) as trouble:
             problem = str(trouble)
         if problem:
             notes = self.folder / "notes"
             notes.mkdir(parents=True, exist_ok=True)
-            text = f"{self.host}\t{started['place']} could not be removed from the node: {clean(str(problem), 300)}"
+            text = (
+                f"{self.host}\t{started['place']} could not be removed from the node:"
+                f" {clean(str(problem), 300)}"
+            )
             write_atomically(self._file(notes, f".{self.place.name}.txt"), text)
 
 
@@ -213,7 +274,11 @@ def _sent() -> dict[str, str]:
 
 
 def _last_line(output: Any) -> Any:
-    lines = [line for line in (output.get("stderr") or output.get("stdout") or "").splitlines() if line.strip()]
+    lines = [
+        line
+        for line in (output.get("stderr") or output.get("stdout") or "").splitlines()
+        if line.strip()
+    ]
     return lines[-1][:200] if lines else "without a word"
 
 

@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Records what each role of a preview would change or refuses, one JSON line for each result, for the table of `unhang remediate`."""
+"""Records what each role of a preview would change or refuses, one JSON line for each result, for
+the table of `unhang remediate`."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ type: aggregate
 short_description: What the roles of a preview would change
 version_added: "0.1.0"
 description:
-  - Does nothing unless E(UNHANG_PREVIEW) names the file to write; C(unhang remediate) sets it, and enables this plugin for its previews alone.
+  - Does nothing unless E(UNHANG_PREVIEW) names the file to write; C(unhang remediate) sets it, and
+    enables this plugin for its previews alone.
 """
 
 import os
@@ -21,7 +23,8 @@ from typing import Any
 from ansible.plugins.callback import CallbackBase
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 from unhang.core.ansible.plays import audits
 from unhang.core.ansible.preview_events import PREVIEW_ENV, PreviewFile
@@ -61,6 +64,9 @@ class CallbackModule(CallbackBase):
         if self.file is None or self.auditing:
             return
         task = result.task
-        chain = task.get_dep_chain() or [task._role]  # a role that another role includes is a part of that role
+        # a role that another role includes is a part of that role
+        chain = task.get_dep_chain() or [task._role]
         role = chain[0].get_name() if chain[0] is not None else ""
-        self.file.add(result.host.get_name(), role, task.get_name(), str(task.action), status, result.result)
+        self.file.add(
+            result.host.get_name(), role, task.get_name(), str(task.action), status, result.result
+        )

@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible's usual screen output without the lines per node of an audit, whose result is the table of findings."""
+"""Ansible's usual screen output without the lines per node of an audit, whose result is the table
+of findings."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ type: stdout
 short_description: Default output that is silent for audits
 version_added: "0.1.0"
 description:
-  - Is M(ansible.builtin.default), but prints nothing for plays that hold a C(gpu_node_info) task, whose outcome is in the run folder.
+  - Is M(ansible.builtin.default), but prints nothing for plays that hold a C(gpu_node_info) task,
+    whose outcome is in the run folder.
   - With C(-v) it is the default output throughout.
 extends_documentation_fragment:
   - default_callback
@@ -24,14 +26,16 @@ from typing import Any
 from ansible.plugins.callback.default import CallbackModule as DefaultOutput
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 from unhang.core.ansible.plays import audits
 from unhang.core.ansible.printable_text import clean, printable_parts, without_controls
 
 
 class PrintableDisplay:
-    """Ansible's display without control characters that a terminal would interpret: warnings, errors and differences contain text from nodes."""
+    """Ansible's display without control characters that a terminal would interpret: warnings,
+    errors and differences contain text from nodes."""
 
     def __init__(self, display: Any) -> None:
         self.display_of_ansible = display
@@ -82,7 +86,8 @@ class CallbackModule(DefaultOutput):
         if not self.mute:
             super().v2_playbook_on_play_start(play)
 
-    v2_playbook_on_no_hosts_matched = _unless_muted("v2_playbook_on_no_hosts_matched")  # the callback unhang_run prints a better message
+    # the callback unhang_run prints a better message
+    v2_playbook_on_no_hosts_matched = _unless_muted("v2_playbook_on_no_hosts_matched")
     v2_playbook_on_task_start = _unless_muted("v2_playbook_on_task_start")
     v2_runner_on_ok = _unless_muted("v2_runner_on_ok")
     v2_runner_on_skipped = _unless_muted("v2_runner_on_skipped")
@@ -90,7 +95,8 @@ class CallbackModule(DefaultOutput):
     v2_runner_on_unreachable = _unless_muted("v2_runner_on_unreachable")  # a finding of the audit
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        """Silent, because it is a finding of the audit; the play's own assertion is printed once."""
+        """Silent, because it is a finding of the audit; the play's own assertion is printed
+        once."""
         if not self.mute:
             super().v2_runner_on_failed(result, ignore_errors)
         elif not audits(result.task):
@@ -100,5 +106,6 @@ class CallbackModule(DefaultOutput):
                 self._display.display(f"unhang: {message}", stderr=True)
 
     def _get_diff(self, difflist: Any) -> Any:
-        """The difference without colour codes of the file: the display cannot distinguish them from Ansible's."""
+        """The difference without colour codes of the file: the display cannot distinguish them from
+        Ansible's."""
         return super()._get_diff(printable_parts(difflist))

@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes two events that no task can write into the journal of a rollout: a node no longer answers, and the playbook has ended."""
+"""Writes two events that no task can write into the journal of a rollout: a node no longer answers,
+and the playbook has ended."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ version_added: "0.1.0"
 description:
   - Acts on plays that hold a C(rollout_wave) task, and on no others.
   - Prints one line for each step of a node and for each wave.
-  - A node that cannot be reached is dropped by Ansible without another task; its step ends in the journal all the same.
+  - A node that cannot be reached is dropped by Ansible without another task; its step ends in the
+    journal all the same.
 """
 
 import sys
@@ -23,7 +25,8 @@ from typing import Any
 from ansible.plugins.callback import CallbackBase
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 STEPS = ("rollout_begin", "rollout_wave", "rollout_step")
 
 
@@ -45,19 +48,26 @@ class CallbackModule(CallbackBase):
             self.rollout = dict(answer["rollout"])
         if action in STEPS:
             self._follow()
-        if action == "rollout_wave" or (action == "rollout_step" and ("status" in answer or answer.get("ended"))):
+        if action == "rollout_wave" or (
+            action == "rollout_step" and ("status" in answer or answer.get("ended"))
+        ):
             print(f"rollout: {answer['msg']}", flush=True)  # noqa: T201 -- one plain line, whatever shows the rest
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         """Records that the node's step has ended without an answer."""
-        self._write(lambda conductor: conductor.silent(result.host.get_name(), f"unreachable: {str(result.result.get('msg', ''))[:500]}"))
+        self._write(
+            lambda conductor: conductor.silent(
+                result.host.get_name(), f"unreachable: {str(result.result.get('msg', ''))[:500]}"
+            )
+        )
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         """Records the end of the playbook: all batches are done, or the play has stopped."""
         self._write(lambda conductor: conductor.end())
 
     def _follow(self) -> None:
-        """Reads the new lines of the journal, so that the workers that Ansible forks from this process need not read a long journal again."""
+        """Reads the new lines of the journal, so that the workers that Ansible forks from this
+        process need not read a long journal again."""
         self._write(lambda conductor: conductor.standing())
 
     def _write(self, entry: Callable[[Any], Any]) -> None:

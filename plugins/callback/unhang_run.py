@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Creates the run folder of an audit, counts answers while it runs, and judges it at the end, also under plain ansible-playbook."""
+"""Creates the run folder of an audit, counts answers while it runs, and judges it at the end, also
+under plain ansible-playbook."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ short_description: Run folder and judgement of an audit
 version_added: "0.1.0"
 description:
   - Acts on plays that hold a C(gpu_node_info) task, and on no others.
-  - Creates C(runs/<id>/) with C(run.json), sees to it that each host that was meant has a file in C(nodes/), and points C(runs/latest) at it.
+  - Creates C(runs/<id>/) with C(run.json), sees to it that each host that was meant has a file in
+    C(nodes/), and points C(runs/latest) at it.
   - Runs C(unhang judge) on the run at the end, and stores an audit in the history.
   - Shows a progress line on a terminal.
 options:
@@ -35,7 +37,8 @@ options:
   history:
     description:
       - File of the history that the run is stored in, or C(off).
-      - C($XDG_STATE_HOME/unhang/history.db) by default. Where that cannot be written, one line says so and the run is as good.
+      - C($XDG_STATE_HOME/unhang/history.db) by default. Where that cannot be written, one line says
+        so and the run is as good.
     type: str
     env:
       - name: UNHANG_HISTORY
@@ -43,7 +46,8 @@ options:
       - section: callback_unhang_run
         key: history
   progress:
-    description: Whether to show a progress line. Left out, when standard output and standard error are terminals.
+    description: Whether to show a progress line. Left out, when standard output and standard error
+      are terminals.
     type: bool
     env:
       - name: UNHANG_PROGRESS
@@ -70,7 +74,8 @@ from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_
 
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 from unhang import __version__
 from unhang.audit.history.location import LATER
@@ -100,14 +105,16 @@ class CallbackModule(CallbackBase):
         self.lost: dict[str, str | None] = {}
         self.asked: set[str] = set()
         self.skipped: set[str] = set()
-        self.workers: dict[str, Any] = {}  # {host: process} of workers that read a node, or that ended and have not been replaced yet
+        # {host: process} of workers that read a node, or that ended and have not been replaced yet
+        self.workers: dict[str, Any] = {}
         self.policy_sources: set[str] = set()
         self.progress: Any = None
         self.closed = False
         self.is_without_hosts = False
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        """The first auditing play creates the run; the batches of a `serial` play belong to the same run."""
+        """The first auditing play creates the run; the batches of a `serial` play belong to the
+        same run."""
         if not audits(play):
             return
         inventory = play.get_variable_manager()._inventory
@@ -115,23 +122,32 @@ class CallbackModule(CallbackBase):
         if not hosts:
             return
         if taken := sorted({"all", "ungrouped"} & set(inventory.hosts)):
-            self._stop(f"expected host names that are no group of every inventory, found a host named {taken[0]}: Ansible would audit it alone; rename it")
+            self._stop(
+                "expected host names that are no group of every inventory, found a host named"
+                f" {taken[0]}: Ansible would audit it alone; rename it"
+            )
         if self.run is None:
             self._check_policies(play, hosts)
             self._open()
             self._warn_of_brackets()
         for host in hosts:
-            self.groups.setdefault(host.name, sorted(group.name for group in host.get_groups() if group.name != "all"))
+            self.groups.setdefault(
+                host.name, sorted(group.name for group in host.get_groups() if group.name != "all")
+            )
         self.document["hosts"] = list(dict.fromkeys([*self.document["hosts"], *self.groups]))
         self._write_run()
         self.progress = self.progress or Progress(self._shows_progress(), time.monotonic())
         self.progress.expect(len(self.groups))
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
-        """A run without hosts is an error, which Ansible itself counts as a success. It is printed once, also if several plays have no host."""
+        """A run without hosts is an error, which Ansible itself counts as a success. It is printed
+        once, also if several plays have no host."""
         if self.run is None and not self.is_without_hosts:
             self.is_without_hosts = True
-            self._say("expected hosts to audit, found none; check the inventory and the limit: ansible-inventory --graph")
+            self._say(
+                "expected hosts to audit, found none; check the inventory and the limit:"
+                " ansible-inventory --graph"
+            )
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
         """Remembers the worker that is about to read a node."""
@@ -176,7 +192,8 @@ class CallbackModule(CallbackBase):
             self._keep()
 
     def _drop(self) -> None:
-        """Removes the folder of a play that read no node, because that was no audit. A folder with other files stays."""
+        """Removes the folder of a play that read no node, because that was no audit. A folder with
+        other files stays."""
         self.closed = True
         self.progress.end()
         with contextlib.suppress(OSError):
@@ -200,16 +217,24 @@ class CallbackModule(CallbackBase):
                 run_files.point_latest(self.run)
 
     def _worker_ended(self, name: str, worker: Any) -> None:
-        """Another worker replaces this one. If it was killed, Ansible would wait for its result for ever, so the play ends here."""
+        """Another worker replaces this one. If it was killed, Ansible would wait for its result for
+        ever, so the play ends here."""
         if worker.exitcode:
-            raise SystemExit(f"unhang: a process of Ansible was killed while it read {clean(name, 80)}")
+            raise SystemExit(
+                f"unhang: a process of Ansible was killed while it read {clean(name, 80)}"
+            )
         del worker.close, self.workers[name]
         worker.close()
 
     def _killed(self) -> Any:
-        """{host: signal} of workers that were killed by a signal that Ansible itself does not send."""
+        """{host: signal} of workers that were killed by a signal that Ansible itself does not
+        send."""
         codes = {name: worker.exitcode or 0 for name, worker in self.workers.items()}
-        return {name: signal.Signals(-code).name for name, code in codes.items() if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM)}
+        return {
+            name: signal.Signals(-code).name
+            for name, code in codes.items()
+            if code < 0 and -code not in (signal.SIGINT, signal.SIGTERM)
+        }
 
     def _why_unread(self, host: str, killed: Any) -> Any:
         if host in self.lost:
@@ -219,7 +244,8 @@ class CallbackModule(CallbackBase):
         return run_files.NOT_ANSWERED if host in self.asked else run_files.NOT_ASKED
 
     def _close_early(self, process: Any) -> None:
-        """Closes the run when Ansible has aborted the play: a worker was killed, or somebody pressed Ctrl-C."""
+        """Closes the run when Ansible has aborted the play: a worker was killed, or somebody
+        pressed Ctrl-C."""
         if self.closed or self.progress is None or os.getpid() != process:
             return
         with contextlib.suppress(SystemExit):
@@ -250,17 +276,25 @@ class CallbackModule(CallbackBase):
             "limit": context.CLIARGS.get("subset"),
             "options": reach_options(context.CLIARGS),
             "hosts": [],
-            "controller": {"unhang": __version__, "ansible_core": ansible_core_version, "python": sys.version.split()[0]},
+            "controller": {
+                "unhang": __version__,
+                "ansible_core": ansible_core_version,
+                "python": sys.version.split()[0],
+            },
             "policy_sources": [],
         }
         try:
             run_folder.make_folder(self.run)
         except (OSError, LookupError) as problem:
             why = getattr(problem, "strerror", None) or problem
-            self._stop(f"could not make the run folder {self.run}: {why}; free or choose another place: --out DIR, or UNHANG_RUNS=DIR")
+            self._stop(
+                f"could not make the run folder {self.run}: {why}; free or choose another place:"
+                " --out DIR, or UNHANG_RUNS=DIR"
+            )
 
     def _check_policies(self, play: Any, hosts: Sequence[str]) -> None:
-        """Refuses hosts whose policy would depend on the alphabetical order of groups; warns if a policy replaces another."""
+        """Refuses hosts whose policy would depend on the alphabetical order of groups; warns if a
+        policy replaces another."""
         by_host = group_policies_of(play, hosts)
         if refused := group_policies.refusals(by_host):
             self._stop("; ".join(refused))
@@ -268,23 +302,39 @@ class CallbackModule(CallbackBase):
             self._say(line)
 
     def _warn_of_brackets(self) -> None:
-        """Warns that plain ansible-playbook reads a node set in --limit in its own way, which cannot be prevented."""
+        """Warns that plain ansible-playbook reads a node set in --limit in its own way, which
+        cannot be prevented."""
         limit = str(context.CLIARGS.get("subset") or "")
         if "[" in limit and "~" not in limit:
-            self._say(f"Ansible takes the brackets of --limit {clean(limit, 80)} for an index into a group, and may have picked other hosts; use unhang audit")
+            self._say(
+                f"Ansible takes the brackets of --limit {clean(limit, 80)} for an index into a"
+                " group, and may have picked other hosts; use unhang audit"
+            )
 
     def _write_run(self) -> None:
         try:
             run_folder.write_document(self.run / "run.json", self.document)
         except OSError as problem:
-            self._stop(f"could not write {self.run}/run.json: {problem.strerror}; the nodes' answers so far are in {self.run}/nodes")
+            self._stop(
+                f"could not write {self.run}/run.json: {problem.strerror}; the nodes' answers so"
+                f" far are in {self.run}/nodes"
+            )
 
     def _note(self, result: Any, status: str) -> None:
         """Counts one node; a node whose worker could not write a record itself gets one here."""
         if self.run is None or not audits(result.task):
-            # A task that fails after the node has answered, in a playbook that continues after the audit, does not change that answer.
-            if self.run is not None and status != "ok" and not run_files.has_node(self.run, result.host.get_name()):
-                self._record(result.host.get_name(), "failed", clean(result.result.get("msg", "a task before the audit failed")))
+            # A task that fails after the node has answered, in a playbook that continues after the
+            # audit, does not change that answer.
+            if (
+                self.run is not None
+                and status != "ok"
+                and not run_files.has_node(self.run, result.host.get_name())
+            ):
+                self._record(
+                    result.host.get_name(),
+                    "failed",
+                    clean(result.result.get("msg", "a task before the audit failed")),
+                )
             return
         host, answer = result.host.get_name(), result.result
         if answer.get("policy_source"):
@@ -293,10 +343,14 @@ class CallbackModule(CallbackBase):
             self.lost[host] = str(answer["lost"])
         elif status != "ok" and not run_files.has_node(self.run, host):
             self._record(host, status, clean(answer.get("msg", "the task failed without a reason")))
-        self.progress.count("ok" if status == "ok" else str(answer.get("status", status)), time.monotonic())
+        self.progress.count(
+            "ok" if status == "ok" else str(answer.get("status", status)), time.monotonic()
+        )
 
     def _record(self, host: str, status: str, message: str) -> None:
-        document = run_files.node_document(host, self.groups.get(host, []), {}, status, message, None)
+        document = run_files.node_document(
+            host, self.groups.get(host, []), {}, status, message, None
+        )
         try:
             run_files.write_node(self.run, document)
         except OSError as problem:
@@ -304,21 +358,28 @@ class CallbackModule(CallbackBase):
 
     def _report_lost(self) -> None:
         for host, reason in sorted(self.lost.items())[:1]:
-            self._say(f"the answers of {len(self.lost)} nodes could not be written ({clean(host, 80)}: {reason}); free some room and audit them again")
+            self._say(
+                f"the answers of {len(self.lost)} nodes could not be written ({clean(host, 80)}:"
+                f" {reason}); free some room and audit them again"
+            )
 
     def _judge(self) -> None:
         sys.stdout.flush()
         here = Path.cwd()
         named = self.run.relative_to(here) if self.run.is_relative_to(here) else self.run
         command = [sys.executable, "-P", "-m", "unhang", "judge", str(named)]
-        # Set explicitly, because Ansible's own descriptors are not inherited: the judge would start without any.
+        # Set explicitly, because Ansible's own descriptors are not inherited: the judge would start
+        # without any.
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=1, stderr=2, check=False)
         if done.returncode not in (0, 1, 2):
-            self._say(f"the run is in {self.run} and was not judged; judge it with: {project.program_as_typed()} judge {self.run}")
+            self._say(
+                f"the run is in {self.run} and was not judged; judge it with:"
+                f" {project.program_as_typed()} judge {self.run}"
+            )
 
     def _keep(self) -> None:
-        """Stores the run in the history. The readers of documents are imported here, so that Ansible's workers, which have ended by now, did not contain
-        them."""
+        """Stores the run in the history. The readers of documents are imported here, so that
+        Ansible's workers, which have ended by now, did not contain them."""
         try:
             from unhang.audit.history.recording import keep_run
         except ImportError as problem:  # Ansible runs in an environment without unhang's packages
@@ -337,23 +398,35 @@ class CallbackModule(CallbackBase):
         print(f"unhang: {line}", file=sys.stderr, flush=True)  # noqa: T201 -- Ansible's Display would wrap and colour it
 
     def _stop(self, line: str) -> None:
-        """Ends the play before it has begun: to Ansible an exception in a callback would only be a warning."""
+        """Ends the play before it has begun: to Ansible an exception in a callback would only be a
+        warning."""
         self._say(line)
         raise SystemExit(2)
 
 
 def group_policies_of(play: Any, hosts: Sequence[str]) -> Any:
-    """{host: its GroupPolicy rows}, of hosts that several groups give a policy and whose own variables give none."""
+    """{host: its GroupPolicy rows}, of hosts that several groups give a policy and whose own
+    variables give none."""
     variables, loader = play.get_variable_manager(), play.get_loader()
     if VARIABLE in variables.extra_vars:
         return {}
     inventory = variables._inventory
 
     def layers_of(entity: Any) -> Any:
-        beside_inventory = get_vars_from_inventory_sources(loader, inventory._sources, [entity], "task")
+        beside_inventory = get_vars_from_inventory_sources(
+            loader, inventory._sources, [entity], "task"
+        )
         beside_playbook = get_vars_from_path(loader, loader.get_basedir(), [entity], "task")
-        layers = {"inventory": entity.vars, "plugins_inventory": beside_inventory, "plugins_play": beside_playbook}
-        return {name: plain(given[VARIABLE]) for name, given in layers.items() if given.get(VARIABLE) is not None}
+        layers = {
+            "inventory": entity.vars,
+            "plugins_inventory": beside_inventory,
+            "plugins_play": beside_playbook,
+        }
+        return {
+            name: plain(given[VARIABLE])
+            for name, given in layers.items()
+            if given.get(VARIABLE) is not None
+        }
 
     defined = group_policies.in_order(inventory.groups.values(), layers_of, C.VARIABLE_PRECEDENCE)
     return group_policies.of_hosts(hosts, defined, layers_of)

@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The common documentation of every module that changes a node: check mode, diff mode, and the shared options."""
+"""The common documentation of every module that changes a node: check mode, diff mode, and the
+shared options."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ options:
     description: Saved state (M(saved_state)) that keeps the earlier values for a rollback with M(state_restore). With an empty id nothing is saved.
     type: str
     default: ""
-"""
+"""  # noqa: E501
 
     FENCING = r"""
 options:
@@ -36,7 +37,7 @@ options:
         it changes anything. Not checked with 0.
     type: int
     default: 0
-"""
+"""  # noqa: E501
 
     ROOTFS = r"""
 options:

@@ -13,11 +13,21 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 
-def kubernetes_step(nodes: Sequence[Any], step: Any, pods: Sequence[Any], run: str, why: str = "", takes_over: str = "", boot_id: str = "") -> Any:
-    """What to do with a node of Kubernetes, as unhang.act.rollout.kubernetes_drain.Step. nodes, pods: resources of kubernetes.core.k8s_info.
+def kubernetes_step(
+    nodes: Sequence[Any],
+    step: Any,
+    pods: Sequence[Any],
+    run: str,
+    why: str = "",
+    takes_over: str = "",
+    boot_id: str = "",
+) -> Any:
+    """What to do with a node of Kubernetes, as unhang.act.rollout.kubernetes_drain.Step. nodes,
+    pods: resources of kubernetes.core.k8s_info.
 
     boot_id: of the machine to drain, "" if it was not read.
     """
@@ -27,7 +37,8 @@ def kubernetes_step(nodes: Sequence[Any], step: Any, pods: Sequence[Any], run: s
     nodes, pods = plain([nodes, pods])
     if len(nodes) != 1:
         raise AnsibleFilterError(
-            f"expected one node of Kubernetes with this name, found {len(nodes)}; drain_node names it where the inventory has another name"
+            f"expected one node of Kubernetes with this name, found {len(nodes)}; drain_node names"
+            " it where the inventory has another name"
         )
     try:
         if step == "release":
@@ -36,7 +47,10 @@ def kubernetes_step(nodes: Sequence[Any], step: Any, pods: Sequence[Any], run: s
             found = plan_drain(nodes[0], pods, str(run), str(why), str(takes_over), str(boot_id))
     except ValueError as problem:
         raise AnsibleFilterError(str(problem)) from None
-    return {**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)}, "answer": found.answer._asdict()}
+    return {
+        **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)},
+        "answer": found.answer._asdict(),
+    }
 
 
 def kubernetes_jobs(pods: Sequence[Any]) -> Any:
@@ -44,11 +58,16 @@ def kubernetes_jobs(pods: Sequence[Any]) -> Any:
     from unhang.act.rollout.kubernetes_drain import is_job
     from unhang.core.ansible.inventory import plain
 
-    return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in plain(pods) if is_job(pod)]
+    return [
+        f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        for pod in plain(pods)
+        if is_job(pod)
+    ]
 
 
 def kubernetes_states(nodes: Sequence[Any]) -> Any:
-    """{in_service: [name], out: {name: who and why}} of nodes as kubernetes.core.k8s_info lists them."""
+    """{in_service: [name], out: {name: who and why}} of nodes as kubernetes.core.k8s_info lists
+    them."""
     from unhang.act.rollout.kubernetes_drain import list_states
     from unhang.core.ansible.inventory import plain
 
@@ -63,4 +82,8 @@ class FilterModule:
 
     def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
-        return {"unhang_kubernetes_step": kubernetes_step, "unhang_kubernetes_jobs": kubernetes_jobs, "unhang_kubernetes_states": kubernetes_states}
+        return {
+            "unhang_kubernetes_step": kubernetes_step,
+            "unhang_kubernetes_jobs": kubernetes_jobs,
+            "unhang_kubernetes_states": kubernetes_states,
+        }

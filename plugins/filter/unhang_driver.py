@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the roles gpu_driver, fabric_manager and package_hold. Implementation: unhang.act.role_changes, which imports no Ansible."""
+"""Filters of the roles gpu_driver, fabric_manager and package_hold. Implementation:
+unhang.act.role_changes, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ansible.errors import AnsibleFilterError
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 
 if TYPE_CHECKING:
@@ -22,19 +24,34 @@ Facts = Mapping[str, Any]
 """Arguments from Ansible: a document of facts, a policy, options."""
 
 
-def _inputs(facts: Facts, policy: Facts | None, host: str, answers: Facts | None = None, options: Facts | None = None) -> DriverInputs:
-    """A DriverInputs of unhang.act.role_changes.driver_inputs. answers: {offers, installed, users, streams} of the modules."""
+def _inputs(
+    facts: Facts,
+    policy: Facts | None,
+    host: str,
+    answers: Facts | None = None,
+    options: Facts | None = None,
+) -> DriverInputs:
+    """A DriverInputs of unhang.act.role_changes.driver_inputs. answers: {offers, installed, users,
+    streams} of the modules."""
     from unhang.act.role_changes.driver_inputs import DriverInputs, Options
     from unhang.act.role_changes.driver_sets import read_tables
     from unhang.core.ansible.inventory import plain
     from unhang.core.schemas.policy import one_line, policy_faults
 
-    facts, policy, answers, options = (plain(one) for one in (facts, policy or {}, answers or {}, options or {}))
+    facts, policy, answers, options = (
+        plain(one) for one in (facts, policy or {}, answers or {}, options or {})
+    )
     faults = [one_line(fault) for fault in policy_faults(policy)]
     if faults:
         raise AnsibleFilterError(f"unhang_policy of {host}: " + "; ".join(faults[:5]))
-    parts = {name: answers[name] for name in ("offers", "installed", "users", "streams") if answers.get(name)}
-    return DriverInputs(str(host), facts["sections"], policy, read_tables(), options=Options(**options), **parts)
+    parts = {
+        name: answers[name]
+        for name in ("offers", "installed", "users", "streams")
+        if answers.get(name)
+    }
+    return DriverInputs(
+        str(host), facts["sections"], policy, read_tables(), options=Options(**options), **parts
+    )
 
 
 def driver_names(facts: Facts, policy: Facts, host: str, options: Facts | None = None) -> list[str]:
@@ -44,7 +61,9 @@ def driver_names(facts: Facts, policy: Facts, host: str, options: Facts | None =
     return names_to_ask(_inputs(facts, policy, host, None, options))
 
 
-def driver_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None) -> dict[str, Any]:
+def driver_plan(
+    facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None
+) -> dict[str, Any]:
     """A plan of unhang.act.role_changes.driver_plan."""
     from unhang.act.role_changes.driver_plan import plan_driver
 
@@ -59,7 +78,14 @@ def driver_check(facts: Facts, policy: Facts, host: str, plan: Facts) -> dict[st
     return check_driver(_inputs(facts, policy, host), plain(plan))
 
 
-def fabric_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options: Facts | None = None, reset_allowed: bool = False) -> dict[str, Any]:
+def fabric_plan(
+    facts: Facts,
+    policy: Facts,
+    host: str,
+    answers: Facts,
+    options: Facts | None = None,
+    reset_allowed: bool = False,
+) -> dict[str, Any]:
     """A plan of unhang.act.role_changes.fabric_plan."""
     from unhang.act.role_changes.fabric_plan import plan_fabric_manager
 
@@ -67,13 +93,20 @@ def fabric_plan(facts: Facts, policy: Facts, host: str, answers: Facts, options:
 
 
 def held_groups(policy: Facts | None) -> list[str]:
-    """Groups of packages (driver, kernel, nccl, ofed) that a policy holds. A driver with an exact version is held unless the policy disables that."""
+    """Groups of packages (driver, kernel, nccl, ofed) that a policy holds. A driver with an exact
+    version is held unless the policy disables that."""
     from unhang.core.ansible.inventory import plain
 
     policy = plain(policy or {})
-    held = {name for name in ("driver", "kernel", "nccl", "ofed") if isinstance(policy.get(name), dict) and policy[name].get("held")}
+    held = {
+        name
+        for name in ("driver", "kernel", "nccl", "ofed")
+        if isinstance(policy.get(name), dict) and policy[name].get("held")
+    }
     driver = policy.get("driver") or {}
-    return sorted(held | ({"driver"} if "version" in driver and driver.get("held") is not False else set()))
+    return sorted(
+        held | ({"driver"} if "version" in driver and driver.get("held") is not False else set())
+    )
 
 
 class FilterModule:

@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of playbooks/preprovision.yml. Implementation: unhang.act.gate, which imports no Ansible."""
+"""Filters of playbooks/preprovision.yml. Implementation: unhang.act.gate, which imports no
+Ansible."""
 
 from __future__ import annotations
 
@@ -13,17 +14,23 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 
 def gate_group(hosts: Sequence[str], hostvars: Mapping[str, Any], reference: str = "") -> Any:
-    """The hosts that are tested together, the reference first. hostvars: preprovision_alone: result of each host's own smoke test."""
+    """The hosts that are tested together, the reference first. hostvars: preprovision_alone: result
+    of each host's own smoke test."""
     from unhang.act.gate.deciding import fit_for_the_group
 
     if reference and reference not in hosts:
         wanted = "expected preprovision_reference to be among the hosts of this run"
-        raise AnsibleFilterError(f"{wanted}, found {reference} beside {', '.join(map(str, hosts))}; add it to --limit")
-    return fit_for_the_group([str(host) for host in hosts], _alone(hosts, hostvars), str(reference) or None)
+        raise AnsibleFilterError(
+            f"{wanted}, found {reference} beside {', '.join(map(str, hosts))}; add it to --limit"
+        )
+    return fit_for_the_group(
+        [str(host) for host in hosts], _alone(hosts, hostvars), str(reference) or None
+    )
 
 
 def gate_decisions(
@@ -35,7 +42,8 @@ def gate_decisions(
     severities: Sequence[str] = (),
     quick: bool = False,
 ) -> Any:
-    """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or {}; quick: the audit alone decides."""
+    """{host: {outcome, reasons}}. audit: findings as text or {}; together: the group's result or
+    {}; quick: the audit alone decides."""
     from unhang.act.gate.deciding import Observation, decide
     from unhang.core.ansible.inventory import plain
 
@@ -45,13 +53,18 @@ def gate_decisions(
     except ValueError:
         judged = None
     group = plain(together) or None
-    observed = Observation(judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted, bool(quick))
+    observed = Observation(
+        judged or None, _alone(hosts, hostvars), group, str(reference) or None, counted, bool(quick)
+    )
     return decide([str(host) for host in hosts], observed)
 
 
 def gate_lines(decisions: Mapping[str, Any]) -> Any:
     """One line for each host, for people."""
-    return [f"{row['outcome']}: {host}{': ' if row['reasons'] else ''}{'; '.join(row['reasons'])}" for host, row in decisions.items()]
+    return [
+        f"{row['outcome']}: {host}{': ' if row['reasons'] else ''}{'; '.join(row['reasons'])}"
+        for host, row in decisions.items()
+    ]
 
 
 def gate_document(
@@ -70,7 +83,14 @@ def gate_document(
     decided = plain(decisions)
     group = plain(together) or None
     smoke = SmokeResults(_alone(decided, hostvars), group)
-    return gate_document(Path(str(run)).name, decided, str(reference) or None, _counted(severities), smoke, bool(quick))
+    return gate_document(
+        Path(str(run)).name,
+        decided,
+        str(reference) or None,
+        _counted(severities),
+        smoke,
+        bool(quick),
+    )
 
 
 def _counted(severities: Sequence[str]) -> Any:
@@ -79,7 +99,11 @@ def _counted(severities: Sequence[str]) -> Any:
     from unhang.core.list_arguments import split_list
 
     try:
-        return split_list(str(severities) if isinstance(severities, str) else list(severities), "preprovision_severities", SEVERITIES)
+        return split_list(
+            str(severities) if isinstance(severities, str) else list(severities),
+            "preprovision_severities",
+            SEVERITIES,
+        )
     except UserError as problem:
         raise AnsibleFilterError(str(problem)) from None
 

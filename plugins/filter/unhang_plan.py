@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of playbooks/remediate.yml over a plan. Implementation: unhang.act.plan and unhang.act.rollout, which import no Ansible."""
+"""Filters of playbooks/remediate.yml over a plan. Implementation: unhang.act.plan and
+unhang.act.rollout, which import no Ansible."""
 
 from __future__ import annotations
 
@@ -12,27 +13,36 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 NOBODY = "all:!all"
 
 
 def plan_faults(path: str, groups: Mapping[str, Sequence[str]], max_failed: int = 0) -> Any:
-    """Reasons against previewing or applying the plan with this inventory; [] for a good plan, and without a plan. groups: of the whole inventory."""
+    """Reasons against previewing or applying the plan with this inventory; [] for a good plan, and
+    without a plan. groups: of the whole inventory."""
     from unhang.act.rollout.conductor import open_plan
     from unhang.act.rollout.targets import limits_of
     from unhang.core.errors import UserError
 
     try:
         if path:
-            limits_of(open_plan(Path(str(path)), [str(host) for host in groups["all"]])[1], groups, str(max_failed))
+            limits_of(
+                open_plan(Path(str(path)), [str(host) for host in groups["all"]])[1],
+                groups,
+                str(max_failed),
+            )
     except (UserError, OSError) as problem:
         return [str(problem)]
     return []
 
 
 def plan_hosts(path: str, wanted: bool = True) -> Any:
-    """The hosts of the plan's waves, in their order; or a pattern that matches no host, if they are not wanted or there are none."""
-    hosts = [host for wave in _plan(str(path)).waves for host in wave.hosts] if path and wanted else []
+    """The hosts of the plan's waves, in their order; or a pattern that matches no host, if they are
+    not wanted or there are none."""
+    hosts = (
+        [host for wave in _plan(str(path)).waves for host in wave.hosts] if path and wanted else []
+    )
     return hosts or NOBODY
 
 
@@ -55,7 +65,8 @@ def plan_policy(path: str, host: str) -> Any:
 
 
 def plan_scheduler(path: str, host: str) -> str:
-    """The scheduler that the audit has found on a host: slurm, kubernetes or none; "" if that is not certain."""
+    """The scheduler that the audit has found on a host: slurm, kubernetes or none; "" if that is
+    not certain."""
     entry = _plan(str(path)).for_host(str(host))
     return (entry.scheduler or "") if entry else ""
 
@@ -66,7 +77,8 @@ def plan_undoes(path: str) -> str:
 
 
 def plan_before(path: str) -> str:
-    """Run folder with the nodes' state before the rollout that the plan undoes; "" for any other plan."""
+    """Run folder with the nodes' state before the rollout that the plan undoes; "" for any other
+    plan."""
     from unhang.act.rollout.conductor import folder_before
 
     plan = _plan(str(path))
@@ -80,16 +92,23 @@ def plan_boots(path: str, host: str) -> bool:
 
 
 def plan_kills_jobs(path: str, host: str, waves: Any) -> bool:
-    """Whether the host's wave is one of those in which jobs are ended. waves: names, in a list or a text with commas."""
-    named = [one.strip() for one in (waves.split(",") if isinstance(waves, str) else map(str, waves))]
+    """Whether the host's wave is one of those in which jobs are ended. waves: names, in a list or a
+    text with commas."""
+    named = [
+        one.strip() for one in (waves.split(",") if isinstance(waves, str) else map(str, waves))
+    ]
     plan = _plan(str(path))
     if unknown := sorted(set(filter(None, named)) - {wave.name for wave in plan.waves}):
-        raise AnsibleFilterError(f"expected waves of the plan in unhang_kill_jobs ({', '.join(wave.name for wave in plan.waves)}), found {', '.join(unknown)}")
+        raise AnsibleFilterError(
+            "expected waves of the plan in unhang_kill_jobs"
+            f" ({', '.join(wave.name for wave in plan.waves)}), found {', '.join(unknown)}"
+        )
     return any(str(host) in wave.hosts for wave in plan.waves if wave.name in named)
 
 
 def plan_person(path: str, host: str) -> Any:
-    """Rules whose findings on a host the plan leaves to a person: the findings existed before, and no role of the plan changes them."""
+    """Rules whose findings on a host the plan leaves to a person: the findings existed before, and
+    no role of the plan changes them."""
     entry = _plan(str(path)).for_host(str(host))
     return sorted({one.rule for one in entry.person}) if entry else []
 
@@ -119,7 +138,9 @@ def rollout_groups(hosts: Sequence[str], hostvars: Mapping[str, Any], step: Any)
     """Hosts of the batch that do this step now, by kind."""
     from unhang.act.rollout.evidence import groups_of_kinds
 
-    return groups_of_kinds({str(host): hostvars[host].get("rollout_asked") or {} for host in hosts}, str(step))
+    return groups_of_kinds(
+        {str(host): hostvars[host].get("rollout_asked") or {} for host in hosts}, str(step)
+    )
 
 
 def rollout_rest(group: Any, result: Any) -> Any:

@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters that check an operator's options of a playbook that changes nodes. Implementation: unhang.act.rollout, which imports no Ansible."""
+"""Filters that check an operator's options of a playbook that changes nodes. Implementation:
+unhang.act.rollout, which imports no Ansible."""
 
 from __future__ import annotations
 
@@ -17,13 +18,27 @@ if _TOOLS not in sys.path:
 
 
 def checked_list(value: Any, name: str, allowed: Any = None, may_be_empty: bool = False) -> Any:
-    """A list of texts, made from a list or a text with commas. Unknown members are refused, and also an empty list unless it is allowed."""
-    plain = str(value) if isinstance(value, str) else [str(one) if isinstance(one, str) else one for one in value] if isinstance(value, list) else value
-    return _refusing("split_list", plain, str(name), None if allowed is None else [str(one) for one in allowed], bool(may_be_empty))
+    """A list of texts, made from a list or a text with commas. Unknown members are refused, and
+    also an empty list unless it is allowed."""
+    plain = (
+        str(value)
+        if isinstance(value, str)
+        else [str(one) if isinstance(one, str) else one for one in value]
+        if isinstance(value, list)
+        else value
+    )
+    return _refusing(
+        "split_list",
+        plain,
+        str(name),
+        None if allowed is None else [str(one) for one in allowed],
+        bool(may_be_empty),
+    )
 
 
 def checked_commands(value: Any, name: str) -> Any:
-    """Commands, each a list of arguments, made from a list or a text with commas between commands."""
+    """Commands, each a list of arguments, made from a list or a text with commas between
+    commands."""
     from unhang.core.ansible.inventory import plain
 
     return _refusing("split_commands", plain(value), str(name))
@@ -47,7 +62,8 @@ def _refusing(check: Any, *given: Any) -> Any:
 
 
 def limit_faults(limit: str, groups: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> Any:
-    """Reasons why a --limit is refused, [] for a good one. groups: the magic variable; hosts: those of the play."""
+    """Reasons why a --limit is refused, [] for a good one. groups: the magic variable; hosts: those
+    of the play."""
     from unhang.act.rollout.limit_readings import ambiguous_ranges
 
     named = {str(group): [str(host) for host in members] for group, members in groups.items()}
@@ -59,4 +75,9 @@ class FilterModule:
 
     def filters(self) -> Mapping[str, Callable[..., Any]]:
         """Filters by name."""
-        return {"unhang_list": checked_list, "unhang_commands": checked_commands, "unhang_rows": checked_rows, "unhang_limit_faults": limit_faults}
+        return {
+            "unhang_list": checked_list,
+            "unhang_commands": checked_commands,
+            "unhang_rows": checked_rows,
+            "unhang_limit_faults": limit_faults,
+        }

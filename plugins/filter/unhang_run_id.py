@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters for run ids, the process of a run on this controller, whether the process in a node's lock has ended, and paths in the folder of runs."""
+"""Filters for run ids, the process of a run on this controller, whether the process in a node's
+lock has ended, and paths in the folder of runs."""
 
 from __future__ import annotations
 
@@ -16,14 +17,16 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 from unhang.core.ansible.controllers import born, is_over, machine
 from unhang.core.run import run_folder
 
 
 def main_process() -> int:
-    """Process id of ansible-playbook itself; tasks are templated in it and in workers that it forks."""
+    """Process id of ansible-playbook itself; tasks are templated in it and in workers that it
+    forks."""
     parent = multiprocessing.parent_process()
     return parent.pid if parent and parent.pid else os.getpid()
 
@@ -48,13 +51,15 @@ def who_runs(_ignored: object = "") -> str:
 
 
 def controller(_ignored: object = "") -> dict[str, Any]:
-    """{machine, boot, pid_namespace, pid, born} of this ansible-playbook. A host's name is not enough, because containers and fresh images share names."""
+    """{machine, boot, pid_namespace, pid, born} of this ansible-playbook. A host's name is not
+    enough, because containers and fresh images share names."""
     pid = main_process()
     return {**machine(), "pid": pid, "born": born(pid)}
 
 
 def runs_path(name: str) -> str:
-    """Absolute path of a file or folder in the folder of runs: UNHANG_RUNS, else runs/ of this checkout."""
+    """Absolute path of a file or folder in the folder of runs: UNHANG_RUNS, else runs/ of this
+    checkout."""
     return str(run_folder.runs_folder(PROJECT).absolute() / name)
 
 
@@ -64,6 +69,7 @@ class FilterModule:
     def filters(self) -> dict[str, Callable[..., Any]]:
         """Filters by name."""
         return {
-            "unhang_run_id": new_run_id, "unhang_run_by": who_runs, "unhang_run_controller": controller, "unhang_run_is_over": is_over,
+            "unhang_run_id": new_run_id, "unhang_run_by": who_runs,
+            "unhang_run_controller": controller, "unhang_run_is_over": is_over,
             "unhang_runs_path": runs_path,
         }  # fmt: skip

@@ -14,17 +14,25 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 
-def smoke_hosts(hosts: Sequence[str], groups: Mapping[str, Sequence[str]], hostvars: Mapping[str, Any]) -> Any:
-    """hosts.json of a test's folder: the hosts, the switch of each according to the inventory, and the options that were typed."""
+def smoke_hosts(
+    hosts: Sequence[str], groups: Mapping[str, Sequence[str]], hostvars: Mapping[str, Any]
+) -> Any:
+    """hosts.json of a test's folder: the hosts, the switch of each according to the inventory, and
+    the options that were typed."""
     from unhang.core.errors import UserError
     from unhang.smoke.switches import VARIABLE, switch_of
 
     switches = {}
     for host in hosts:
-        own = [name for name, members in groups.items() if host in members and name not in ("all", "ungrouped")]
+        own = [
+            name
+            for name, members in groups.items()
+            if host in members and name not in ("all", "ungrouped")
+        ]
         try:
             switch = switch_of(own, {VARIABLE: hostvars[host].get(VARIABLE)})
         except UserError as problem:
@@ -32,7 +40,11 @@ def smoke_hosts(hosts: Sequence[str], groups: Mapping[str, Sequence[str]], hostv
         if switch:
             switches[str(host)] = switch
     argv = [os.path.basename(sys.argv[0]), *sys.argv[1:]]
-    return {"hosts": [str(host) for host in hosts], "switches": switches, "command": shlex.join(argv)}
+    return {
+        "hosts": [str(host) for host in hosts],
+        "switches": switches,
+        "command": shlex.join(argv),
+    }
 
 
 class FilterModule:

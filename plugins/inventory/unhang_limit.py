@@ -1,6 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses a --limit in Slurm's notation, because Ansible reads gpu[001-003] differently, or finds no such host."""
+"""Refuses a --limit in Slurm's notation, because Ansible reads gpu[001-003] differently, or finds
+no such host."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ DOCUMENTATION = r"""
 name: unhang_limit
 short_description: Refuses a node set in --limit, and prints the hosts that it means
 description:
-  - Is an inventory plugin because Ansible reads inventories before it looks for the hosts of C(--limit). It reads no inventory itself.
+  - Is an inventory plugin because Ansible reads inventories before it looks for the hosts of
+    C(--limit). It reads no inventory itself.
 options: {}
 author:
   - the unhang authors
@@ -22,7 +24,8 @@ from ansible import context
 from ansible.plugins.inventory import BaseInventoryPlugin
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 
 class InventoryModule(BaseInventoryPlugin):
@@ -31,8 +34,9 @@ class InventoryModule(BaseInventoryPlugin):
     NAME = "unhang_limit"
 
     def verify_file(self, path: str) -> Any:
-        """Always False, because this plugin reads no inventory. Ends the program if the limit is a node set: any other error would only mean to Ansible that
-        the file is not for this plugin."""
+        """Always False, because this plugin reads no inventory. Ends the program if the limit is a
+        node set: any other error would only mean to Ansible that the file is not for this
+        plugin."""
         if refusal := _refusal(str(context.CLIARGS.get("subset") or "")):
             sys.stderr.write(refusal + "\n")
             raise SystemExit(2)
@@ -42,6 +46,6 @@ class InventoryModule(BaseInventoryPlugin):
 def _refusal(limit: str) -> Any:
     try:
         from unhang.core.ansible.limit_refusal import limit_refusal
-    except ImportError:  # an environment without unhang's dependencies; playbooks that act refuse such a limit themselves
+    except ImportError:  # an environment without unhang's dependencies; playbooks that act refuse such a limit themselves  # noqa: E501
         return ""
     return limit_refusal(limit)

@@ -1,18 +1,25 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The inventory plugin that reads the nodes from Slurm. Implementation: unhang.core.ansible.slurm_inventory, which imports no Ansible."""
+"""The inventory plugin that reads the nodes from Slurm. Implementation:
+unhang.core.ansible.slurm_inventory, which imports no Ansible."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: unhang_slurm
-short_description: Nodes of a Slurm cluster, with partitions, features, GRES types and switches as groups
+short_description: Nodes of a Slurm cluster, with partitions, features, GRES types and switches as
+  groups
 description:
-  - Asks C(scontrol) for nodes and topology, on the controller. The inventory file's name ends with V(.unhang_slurm.yml).
-  - Each node is a host with the variables C(slurm_state), C(slurm_reason), C(slurm_reason_by), C(slurm_partitions), C(slurm_features), C(slurm_gres), and where
-    Slurm knows them C(ansible_host) (its NodeAddr) and C(unhang_switch) (the leaf that it hangs on).
-  - Groups are C(slurm), C(slurm_partition_NAME), C(slurm_feature_NAME), C(slurm_gres_NAME), C(slurm_gres_NAME_TYPE) and C(slurm_switch_NAME), a switch above
-    others as their parent. What a group's name cannot hold becomes an underscore; two names that would become one get a piece of a checksum behind them.
+  - Asks C(scontrol) for nodes and topology, on the controller. The inventory file's name ends with
+    V(.unhang_slurm.yml).
+  - Each node is a host with the variables C(slurm_state), C(slurm_reason), C(slurm_reason_by),
+    C(slurm_partitions), C(slurm_features), C(slurm_gres), and where
+    Slurm knows them C(ansible_host) (its NodeAddr) and C(unhang_switch) (the leaf that it hangs
+    on).
+  - Groups are C(slurm), C(slurm_partition_NAME), C(slurm_feature_NAME), C(slurm_gres_NAME),
+    C(slurm_gres_NAME_TYPE) and C(slurm_switch_NAME), a switch above
+    others as their parent. What a group's name cannot hold becomes an underscore; two names that
+    would become one get a piece of a checksum behind them.
   - A node in the state FUTURE is left out, for there is no such machine yet.
 extends_documentation_fragment: [constructed]
 options:
@@ -56,7 +63,8 @@ from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Constructable
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]  # plain ansible-playbook may run from an environment without unhang
+# plain ansible-playbook may run from an environment without unhang
+sys.path += [folder for folder in _TOOLS if folder not in sys.path]
 
 
 class InventoryModule(BaseInventoryPlugin, Constructable):
@@ -66,7 +74,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
 
     def verify_file(self, path: str) -> Any:
         """True for files with this plugin's name in their file name."""
-        return super().verify_file(path) and path.endswith((".unhang_slurm.yml", ".unhang_slurm.yaml"))
+        return super().verify_file(path) and path.endswith(
+            (".unhang_slurm.yml", ".unhang_slurm.yaml")
+        )
 
     def parse(self, inventory: Any, loader: Any, path: str, cache: bool = True) -> None:
         """Asks Slurm, and adds its nodes to the inventory."""
@@ -77,7 +87,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         self._read_config_data(path)
         prefix = str(self.get_option("prefix"))
         if not prefix.isidentifier() or not prefix.isascii():
-            raise AnsibleParserError(f"expected a prefix of letters, digits and '_' in {path}, found {prefix!r}")
+            raise AnsibleParserError(
+                f"expected a prefix of letters, digits and '_' in {path}, found {prefix!r}"
+            )
         try:
             command = [str(word) for word in self.get_option("command")]
             found = inventory_of(*read_slurm(command, self.get_option("timeout_s")), prefix)
@@ -102,5 +114,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable):
         strict = self.get_option("strict")
         for name, variables in found.hosts.items():
             self._set_composite_vars(self.get_option("compose"), variables, name, strict=strict)
-            self._add_host_to_composed_groups(self.get_option("groups"), variables, name, strict=strict)
-            self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, name, strict=strict)
+            self._add_host_to_composed_groups(
+                self.get_option("groups"), variables, name, strict=strict
+            )
+            self._add_host_to_keyed_groups(
+                self.get_option("keyed_groups"), variables, name, strict=strict
+            )

@@ -2,7 +2,8 @@
 
     python3 tests/bench/agreement.py node.json nvidia-smi-q.xml
 
-Compares only values that stay the same between two readings. Standard library only: it also runs on a GPU machine without this project.
+Compares only values that stay the same between two readings. Standard library only: it also runs on
+a GPU machine without this project.
 """
 
 from __future__ import annotations
@@ -12,8 +13,17 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 YES = {"Yes": True, "No": False, "Enabled": True, "Disabled": False}
-FABRIC_STATES = {"Completed": "completed", "In Progress": "in_progress", "Not Started": "not_started", "N/A": "not_supported"}
-COMPUTE_MODES = {"Default": "default", "Exclusive_Process": "exclusive_process", "Prohibited": "prohibited"}
+FABRIC_STATES = {
+    "Completed": "completed",
+    "In Progress": "in_progress",
+    "Not Started": "not_started",
+    "N/A": "not_supported",
+}
+COMPUTE_MODES = {
+    "Default": "default",
+    "Exclusive_Process": "exclusive_process",
+    "Prohibited": "prohibited",
+}
 MIB_SLACK = 1.0  # nvidia-smi rounds to whole MiB
 
 
@@ -54,7 +64,11 @@ COMPARED = (
     ("row_remap.uncorrected", "remapped_rows/remapped_row_unc", number),
     ("row_remap.pending", "remapped_rows/remapped_row_pending", yes),
     ("row_remap.failed", "remapped_rows/remapped_row_failure", yes),
-    ("row_remap.banks_without_spare", "remapped_rows/row_remapper_histogram/row_remapper_histogram_none", number),
+    (
+        "row_remap.banks_without_spare",
+        "remapped_rows/row_remapper_histogram/row_remapper_histogram_none",
+        number,
+    ),
     ("pcie.generation_max", "pci/pci_gpu_link_info/pcie_gen/max_link_gen", number),
     ("pcie.generation_card", "pci/pci_gpu_link_info/pcie_gen/max_device_link_gen", number),
     ("pcie.width_now", "pci/pci_gpu_link_info/link_widths/current_link_width", number),
@@ -92,12 +106,15 @@ def address(bus_id):
 
 
 def disagreements(document, xml_text):
-    """([lines, one for each value that differs], number of values compared). Raises ValueError when a GPU is on one side only."""
+    """([lines, one for each value that differs], number of values compared). Raises ValueError when
+    a GPU is on one side only."""
     root = ElementTree.fromstring(xml_text)
     theirs = {address(gpu.get("id")): gpu for gpu in root.findall("gpu")}
     ours = {gpu["pci_address"]: gpu for gpu in document["sections"]["gpus"]["devices"]}
     if set(ours) != set(theirs):
-        raise ValueError(f"the facts know the GPUs {sorted(ours)}, nvidia-smi knows {sorted(theirs)}")
+        raise ValueError(
+            f"the facts know the GPUs {sorted(ours)}, nvidia-smi knows {sorted(theirs)}"
+        )
     lines, compared = [], 0
     for place, gpu in sorted(ours.items()):
         for field, xml_path, reading in COMPARED:
@@ -106,7 +123,9 @@ def disagreements(document, xml_text):
                 continue
             compared += 1
             if not alike(value_at(gpu, field), reading(cell)):
-                lines.append(f"GPU {place} {field}: facts {value_at(gpu, field)!r}, nvidia-smi {cell!r}")
+                lines.append(
+                    f"GPU {place} {field}: facts {value_at(gpu, field)!r}, nvidia-smi {cell!r}"
+                )
     return lines, compared
 
 

@@ -1,9 +1,12 @@
-"""Bench (a): what the one-file collector costs. Needs python3 (3.8 or newer), the .pyz, and for the comparison nvidia-smi; nothing else.
+"""Bench (a): what the one-file collector costs. Needs python3 (3.8 or newer), the .pyz, and for the
+comparison nvidia-smi; nothing else.
 
     python3 tests/bench/bench_collector.py dist/unhang-collect.pyz [--rounds 7]
 
-On a machine with GPUs: `unhang-collect.pyz` in full against `nvidia-smi -q` and `nvidia-smi topo -m`, in turn, median wall times and their ratio; then one
-NVML session split into phases and its dearest calls. Anywhere: CPU time of everything but NVML with four libnccl of 250 MB. Prints Markdown.
+On a machine with GPUs: `unhang-collect.pyz` in full against `nvidia-smi -q` and `nvidia-smi topo
+-m`, in turn, median wall times and their ratio; then one NVML session split into phases and its
+dearest calls. Anywhere: CPU time of everything but NVML with four libnccl of 250 MB. Prints
+Markdown.
 """
 
 from __future__ import annotations
@@ -57,7 +60,8 @@ for (start, text), (end, _) in zip(marks, marks[1:] + [(time.perf_counter(), "")
     calls.setdefault(text.split("(")[0].split(" ")[0], []).append(end - start)
 print(json.dumps({"pieces": pieces, "calls": calls, "gpus": count}))
 """
-# All sources but NVML, as collect starts them: argument 1 the .pyz, argument 2 a folder with libnccl.
+# All sources but NVML, as collect starts them: argument 1 the .pyz, argument 2 a folder with
+# libnccl.
 WITHOUT_NVML = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -74,11 +78,18 @@ sys.stdout.write(encode(document))
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("pyz", nargs="?", default="dist/unhang-collect.pyz")
-    parser.add_argument("--quick", default="dist/unhang-quick.pyz", help="the one-file quick check, timed beside the collector")
+    parser.add_argument(
+        "--quick",
+        default="dist/unhang-quick.pyz",
+        help="the one-file quick check, timed beside the collector",
+    )
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     pyz = os.path.abspath(arguments.pyz)
-    say(f"Machine: {describe_machine()}; Python {platform.python_version()}; {arguments.rounds} rounds, medians.\n")
+    say(
+        f"Machine: {describe_machine()}; Python {platform.python_version()}; {arguments.rounds}"
+        " rounds, medians.\n"
+    )
     if shutil.which("nvidia-smi"):
         compare_with_nvidia_smi(pyz, os.path.abspath(arguments.quick), arguments.rounds)
         split_into_phases(pyz, arguments.rounds)
@@ -96,12 +107,29 @@ def say(text):
 
 def describe_machine():
     """CPU, cores, memory and GPUs in one line."""
-    names = [line.split(":", 1)[1].strip() for line in lines_of("/proc/cpuinfo") if line.startswith("model name")]
-    memory = next((int(line.split()[1]) // 1024 // 1024 for line in lines_of("/proc/meminfo") if line.startswith("MemTotal")), 0)
-    text = f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores, {memory} GiB, Linux {platform.release()}"
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in lines_of("/proc/cpuinfo")
+        if line.startswith("model name")
+    ]
+    memory = next(
+        (
+            int(line.split()[1]) // 1024 // 1024
+            for line in lines_of("/proc/meminfo")
+            if line.startswith("MemTotal")
+        ),
+        0,
+    )
+    text = (
+        f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores, {memory} GiB, Linux"
+        f" {platform.release()}"
+    )
     if shutil.which("nvidia-smi"):
         found = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True, check=False
+            ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            check=False,
         ).stdout.splitlines()
         text += f", {len(found)} × {found[0]}" if found else ""
     return text
@@ -113,7 +141,8 @@ def lines_of(path):
 
 
 def timed(argv, out=subprocess.DEVNULL, codes=(0,)):
-    """(wall s, CPU s of the process and all that it waited for). codes: exit codes that are answers."""
+    """(wall s, CPU s of the process and all that it waited for). codes: exit codes that are
+    answers."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(argv, stdout=out, stderr=subprocess.DEVNULL, check=False)
     if done.returncode not in codes:
@@ -129,7 +158,12 @@ def compare_with_nvidia_smi(pyz, quick, rounds):
         "nvidia-smi topo -m": ["nvidia-smi", "topo", "-m"],
         "unhang-collect.pyz": [sys.executable, pyz],
         "unhang-collect.pyz (python3 -I -S)": [sys.executable, "-I", "-S", pyz],
-        "unhang-collect.pyz, GPUs and interconnect alone": [sys.executable, pyz, "--gather-subset", "!all,!min,gpus,interconnect"],
+        "unhang-collect.pyz, GPUs and interconnect alone": [
+            sys.executable,
+            pyz,
+            "--gather-subset",
+            "!all,!min,gpus,interconnect",
+        ],
         **({"unhang-quick.pyz": [sys.executable, quick]} if os.path.exists(quick) else {}),
         "python3 -I -S -c pass": [sys.executable, "-I", "-S", "-c", "pass"],
     }
@@ -137,11 +171,18 @@ def compare_with_nvidia_smi(pyz, quick, rounds):
     for _ in range(rounds + 1):  # the first round warms caches and is not counted
         for name, argv in commands.items():
             times[name].append(timed(argv, codes=(0, 1, 2) if quick in argv else (0,)))
-    wall = {name: statistics.median(row[0] for row in rows[1:]) * 1000 for name, rows in times.items()}
-    cpu = {name: statistics.median(row[1] for row in rows[1:]) * 1000 for name, rows in times.items()}
+    wall = {
+        name: statistics.median(row[0] for row in rows[1:]) * 1000 for name, rows in times.items()
+    }
+    cpu = {
+        name: statistics.median(row[1] for row in rows[1:]) * 1000 for name, rows in times.items()
+    }
     pair = wall["nvidia-smi -q"] + wall["nvidia-smi topo -m"]
     say("| command | wall ms | CPU ms | of the pair |\n| --- | --- | --- | --- |")
-    say(f"| `nvidia-smi -q` and `nvidia-smi topo -m` | {pair:.0f} | {cpu['nvidia-smi -q'] + cpu['nvidia-smi topo -m']:.0f} | 1 |")
+    say(
+        f"| `nvidia-smi -q` and `nvidia-smi topo -m` | {pair:.0f} |"
+        f" {cpu['nvidia-smi -q'] + cpu['nvidia-smi topo -m']:.0f} | 1 |"
+    )
     for name in commands:
         say(f"| `{name}` | {wall[name]:.0f} | {cpu[name]:.0f} | {wall[name] / pair:.2f} |")
     say("")
@@ -151,7 +192,12 @@ def split_into_phases(pyz, rounds):
     """Prints what one NVML session spends its time on."""
     runs = []
     for _ in range(rounds):
-        done = subprocess.run([sys.executable, "-I", "-S", "-c", PHASES, pyz], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", PHASES, pyz],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             say("No NVML session: " + (done.stderr.strip().splitlines() or ["no word"])[-1] + "\n")
             return
@@ -159,9 +205,15 @@ def split_into_phases(pyz, rounds):
     names = list(dict.fromkeys(name for run in runs for name, _ in run["pieces"]))
     say(f"| phase of the NVML session ({runs[0]['gpus']} GPUs) | ms |\n| --- | --- |")
     for name in names:
-        say(f"| {name} | {1000 * statistics.median(sum(s for n, s in run['pieces'] if n == name) for run in runs):.1f} |")
+        say(
+            f"| {name} |"
+            f" {1000 * statistics.median(sum(s for n, s in run['pieces'] if n == name) for run in runs):.1f} |"
+        )
     say("\n| call | times | ms in all |\n| --- | --- | --- |")
-    calls = {name: statistics.median(sum(run["calls"].get(name, [])) for run in runs) * 1000 for name in runs[0]["calls"]}
+    calls = {
+        name: statistics.median(sum(run["calls"].get(name, [])) for run in runs) * 1000
+        for name in runs[0]["calls"]
+    }
     for name, spent in sorted(calls.items(), key=lambda row: -row[1])[:16]:
         say(f"| `{name}` | {len(runs[0]['calls'][name])} | {spent:.1f} |")
     say("")
@@ -171,44 +223,76 @@ def time_without_nvml(pyz, rounds):
     """Prints the CPU time of everything but NVML, with large libraries to look at."""
     with tempfile.TemporaryDirectory() as folder:
         for number in range(LIBRARIES):
-            write_library(os.path.join(folder, f"libnccl.so.2.{18 + number}.5"), BANNER % (18 + number))
+            write_library(
+                os.path.join(folder, f"libnccl.so.2.{18 + number}.5"), BANNER % (18 + number)
+            )
         argv = [sys.executable, "-I", "-S", "-c", WITHOUT_NVML, pyz, folder]
         bare = [sys.executable, "-I", "-S", "-c", "pass"]
         rows = {"everything but NVML": [], "python3 -I -S -c pass": []}
         for _ in range(rounds + 1):
             rows["everything but NVML"].append(timed(argv))
             rows["python3 -I -S -c pass"].append(timed(bare))
-        document = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
-        found = [row["version"] for row in document["sections"]["nccl"]["libraries"] if row["path"].startswith(folder)]
-        say(f"| {LIBRARIES} × libnccl of {LIBRARY_BYTES >> 20} MiB, versions read: {', '.join(map(str, found))} | wall ms | CPU ms |\n| --- | --- | --- |")
+        document = json.loads(
+            subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+        )
+        found = [
+            row["version"]
+            for row in document["sections"]["nccl"]["libraries"]
+            if row["path"].startswith(folder)
+        ]
+        say(
+            f"| {LIBRARIES} × libnccl of {LIBRARY_BYTES >> 20} MiB, versions read:"
+            f" {', '.join(map(str, found))} | wall ms | CPU ms |\n| --- | --- | --- |"
+        )
         for name, times in rows.items():
-            say(f"| {name} | {1000 * statistics.median(row[0] for row in times[1:]):.0f} | {1000 * statistics.median(row[1] for row in times[1:]):.0f} |")
+            say(
+                f"| {name} | {1000 * statistics.median(row[0] for row in times[1:]):.0f} |"
+                f" {1000 * statistics.median(row[1] for row in times[1:]):.0f} |"
+            )
         say(f"\nDocument: {len(json.dumps(document, separators=(',', ':')))} bytes without NVML.")
 
 
 def time_quick(pyz, quick, rounds):
-    """Prints the CPU time of the quick check on this machine, beside that of the collector, which the quick check contains."""
-    commands = {"unhang-collect.pyz": [sys.executable, pyz], "unhang-quick.pyz": [sys.executable, quick]}
+    """Prints the CPU time of the quick check on this machine, beside that of the collector, which
+    the quick check contains."""
+    commands = {
+        "unhang-collect.pyz": [sys.executable, pyz],
+        "unhang-quick.pyz": [sys.executable, quick],
+    }
     times = {name: [] for name in commands}
     for _ in range(rounds + 1):
         for name, argv in commands.items():
             times[name].append(timed(argv, codes=(0, 1, 2)))
     say("\n| on this machine | wall ms | CPU ms |\n| --- | --- | --- |")
     for name, rows in times.items():
-        say(f"| `{name}` | {1000 * statistics.median(row[0] for row in rows[1:]):.0f} | {1000 * statistics.median(row[1] for row in rows[1:]):.0f} |")
+        say(
+            f"| `{name}` | {1000 * statistics.median(row[0] for row in rows[1:]):.0f} |"
+            f" {1000 * statistics.median(row[1] for row in rows[1:]):.0f} |"
+        )
 
 
 def write_library(path, banner):
-    """A sparse ELF file of the size and shape of a libnccl: the banner in 256 KiB of .rodata, the rest a hole."""
+    """A sparse ELF file of the size and shape of a libnccl: the banner in 256 KiB of .rodata, the
+    rest a hole."""
     names = b"\0.rodata\0.nv_fatbin\0.shstrtab\0"
     rodata = bytearray(256 * 1024)
     rodata[200 * 1024 : 200 * 1024 + len(banner)] = banner
     at, table = 4096, LIBRARY_BYTES - 4096
-    sections = [(0, 0, 0, 0), (1, 1, at, len(rodata)), (9, 1, at + len(rodata), LIBRARY_BYTES - 8192 - at - len(rodata)), (20, 3, table - 64, len(names))]
+    sections = [
+        (0, 0, 0, 0),
+        (1, 1, at, len(rodata)),
+        (9, 1, at + len(rodata), LIBRARY_BYTES - 8192 - at - len(rodata)),
+        (20, 3, table - 64, len(names)),
+    ]
     with open(path, "wb") as out:
         out.truncate(LIBRARY_BYTES)
         ident = b"\x7fELF\x02\x01\x01" + bytes(9)
-        out.write(ident + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, table, 0, 64, 56, 0, 64, len(sections), 3))
+        out.write(
+            ident
+            + struct.pack(
+                "<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, table, 0, 64, 56, 0, 64, len(sections), 3
+            )
+        )
         out.seek(at)
         out.write(rodata)
         out.seek(table - 64)

@@ -1,9 +1,11 @@
-"""Stores 60 runs over 10,000 nodes in a history and asks what changed since the last one, and prints a row of docs/benchmarks.md.
+"""Stores 60 runs over 10,000 nodes in a history and asks what changed since the last one, and
+prints a row of docs/benchmarks.md.
 
     python tests/bench/bench_history.py [--nodes N] [--runs N]
 
-The documents are those of bench_judge.py; from run to run one node in fifty gets another driver, and one in fifty of two findings a node comes or goes.
-They lie in a temporary folder (500 MB) and go with it. The yardstick is writing the findings of the same run as JSON.
+The documents are those of bench_judge.py; from run to run one node in fifty gets another driver,
+and one in fifty of two findings a node comes or goes. They lie in a temporary folder (500 MB) and
+go with it. The yardstick is writing the findings of the same run as JSON.
 """
 
 from __future__ import annotations
@@ -45,12 +47,30 @@ def write_findings(folder: Path, number: int, hosts: list[str]) -> float:
         "sources": [],
     }
     rules = ("bench-first", "bench-second", "bench-coming-and-going")
-    findings = [{"rule": rule, **example, "host": host, "where": {}, **rest} for host in hosts for rule in rules[:2]]
-    findings += [{"rule": rules[2], **example, "host": host, "where": {}, **rest} for host in hosts[number % CHANGED :: CHANGED]]
+    findings = [
+        {"rule": rule, **example, "host": host, "where": {}, **rest}
+        for host in hosts
+        for rule in rules[:2]
+    ]
+    findings += [
+        {"rule": rules[2], **example, "host": host, "where": {}, **rest}
+        for host in hosts[number % CHANGED :: CHANGED]
+    ]
     verdicts = {"critical": [], "error": [], "warning": hosts, "unread": [], "healthy": []}
-    head = {"schema": "unhang/findings/1", "run": {"id": f"bench-{number}", "started": None, "finished": None, "judged": "2026-11-20"}}
+    head = {
+        "schema": "unhang/findings/1",
+        "run": {"id": f"bench-{number}", "started": None, "finished": None, "judged": "2026-11-20"},
+    }
     started = time.process_time()
-    text = json.dumps({**head, "totals_by_rule": {rule: {} for rule in rules}, "node_verdicts": verdicts, "findings": findings}, separators=(",", ":"))
+    text = json.dumps(
+        {
+            **head,
+            "totals_by_rule": {rule: {} for rule in rules},
+            "node_verdicts": verdicts,
+            "findings": findings,
+        },
+        separators=(",", ":"),
+    )
     (folder / "findings.json").write_text(text)
     return time.process_time() - started
 
@@ -97,14 +117,29 @@ def main() -> None:
             stores.append(timed(lambda: record(folder, file))[1:])
             sys.stderr.write(f"\rrun {number + 1} of {options.runs}: {stores[-1][0]:.1f} s")
         size = file.stat().st_size / 1e6
-        _, wall, cpu = min((timed(lambda: asked(file, options.runs)) for _ in range(5)), key=lambda row: row[1])
+        _, wall, cpu = min(
+            (timed(lambda: asked(file, options.runs)) for _ in range(5)), key=lambda row: row[1]
+        )
     walls, cpus = zip(*stores, strict=True)
-    columns = ("history", "first run, s (CPU)", "later runs, s: median, most (CPU: median, most)", "of the yardstick", "what changed, s (CPU)", "file MB")
+    columns = (
+        "history",
+        "first run, s (CPU)",
+        "later runs, s: median, most (CPU: median, most)",
+        "of the yardstick",
+        "what changed, s (CPU)",
+        "file MB",
+    )
     sys.stdout.write(f"\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}\n")
     later, later_cpu = sorted(walls[1:]), sorted(cpus[1:])
     middle, yardstick = len(later) // 2, sorted(writing)[len(writing) // 2]
-    stored = f"{walls[0]:.1f} ({cpus[0]:.1f}) | {later[middle]:.1f}, {later[-1]:.1f} ({later_cpu[middle]:.1f}, {later_cpu[-1]:.1f})"
-    row = f"{stored} | {later_cpu[middle] / yardstick:.1f} × {yardstick:.2f} s | {wall:.3f} ({cpu:.3f}) | {size:.0f}"
+    stored = (
+        f"{walls[0]:.1f} ({cpus[0]:.1f}) | {later[middle]:.1f}, {later[-1]:.1f}"
+        f" ({later_cpu[middle]:.1f}, {later_cpu[-1]:.1f})"
+    )
+    row = (
+        f"{stored} | {later_cpu[middle] / yardstick:.1f} × {yardstick:.2f} s | {wall:.3f}"
+        f" ({cpu:.3f}) | {size:.0f}"
+    )
     sys.stdout.write(f"| {options.nodes:,} nodes × {options.runs} runs | {row} |\n")
 
 

@@ -1,8 +1,10 @@
-"""Judges the evidence of large jobs as `unhang inspect --evidence` does and prints rows of docs/benchmarks.md: seconds to the verdict, megabytes.
+"""Judges the evidence of large jobs as `unhang inspect --evidence` does and prints rows of
+docs/benchmarks.md: seconds to the verdict, megabytes.
 
     python tests/bench/bench_inspect.py [--nodes N]
 
-The documents are those of a recorded look at two real ranks, as many as the job has; looking itself takes 3 to 7 s on all nodes at once (inspect_bench.py).
+The documents are those of a recorded look at two real ranks, as many as the job has; looking itself
+takes 3 to 7 s on all nodes at once (inspect_bench.py).
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ sys.exit(code)
 
 
 def measured(nodes: int, per_node: int, late: int) -> str:
-    """A row: nodes, ranks, MB of documents, seconds, MB of memory, whether the right rank was named."""
+    """A row: nodes, ranks, MB of documents, seconds, MB of memory, whether the right rank was
+    named."""
     with tempfile.TemporaryDirectory() as folder:
         paths = []
         for number, document in enumerate(large_job(nodes, per_node, late)):
@@ -40,11 +43,19 @@ def measured(nodes: int, per_node: int, late: int) -> str:
             paths[-1].write_text(json.dumps(document))
         size_mb = sum(path.stat().st_size for path in paths) / 1e6
         began = time.monotonic()
-        done = subprocess.run([sys.executable, "-c", RUN, "inspect", "-o", "json", "--evidence", *map(str, paths)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, "inspect", "-o", "json", "--evidence", *map(str, paths)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         took_s = time.monotonic() - began
     named = [suspect["rank"] for suspect in json.loads(done.stdout)["suspects"]]
     memory_mb = int(done.stderr.split()[-1])
-    return f"| {nodes} | {nodes * per_node} | {size_mb:.1f} | {took_s:.1f} | {memory_mb} | {'yes' if named == [late] else f'no: {named}'} |"
+    return (
+        f"| {nodes} | {nodes * per_node} | {size_mb:.1f} | {took_s:.1f} | {memory_mb} |"
+        f" {'yes' if named == [late] else f'no: {named}'} |"
+    )
 
 
 def main() -> int:
@@ -53,7 +64,12 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=64)
     nodes = parser.parse_args().nodes
     rows = [measured(1, 8, 5), measured(nodes, 8, nodes * 4 + 1), measured(125, 8, 517)]
-    head = ["inspect, from the nodes' documents to the verdict:", "", "| nodes | ranks | documents, MB | s | memory, MB | right rank |", "| --- " * 6 + "|"]
+    head = [
+        "inspect, from the nodes' documents to the verdict:",
+        "",
+        "| nodes | ranks | documents, MB | s | memory, MB | right rank |",
+        "| --- " * 6 + "|",
+    ]
     sys.stdout.write("\n".join([*head, *rows]) + "\n")
     return int(any(not row.endswith("yes |") for row in rows))
 

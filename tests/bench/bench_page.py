@@ -1,9 +1,11 @@
-"""Writes the page of fleets of 23, 1,000 and 10,000 nodes, opens it in a browser, and prints rows of docs/benchmarks.md.
+"""Writes the page of fleets of 23, 1,000 and 10,000 nodes, opens it in a browser, and prints rows
+of docs/benchmarks.md.
 
     python tests/bench/bench_page.py [--nodes N]
 
-Opened: until the page is laid out and its script has run, without network; filtered: from a word in the filter to the page that shows what is left.
-Medians of five. Without Chromium the sizes alone are measured.
+Opened: until the page is laid out and its script has run, without network; filtered: from a word in
+the filter to the page that shows what is left. Medians of five. Without Chromium the sizes alone
+are measured.
 """
 
 from __future__ import annotations
@@ -66,19 +68,36 @@ def opened(page: Path, browser: Any) -> tuple[float, float]:
 def main() -> None:
     """Prints a row for each fleet."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nodes", type=int, action="append", help="instead of 23, 1000 and 10000; may be given again")
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        action="append",
+        help="instead of 23, 1000 and 10000; may be given again",
+    )
     counts = parser.parse_args().nodes or [23, 1000, 10_000]
-    chromium = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
+    chromium = next(
+        (
+            path
+            for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))
+            if path
+        ),
+        None,
+    )
     columns = ("page of", "MB", "written, CPU s", "opened, s", "filtered, ms")
     sys.stdout.write(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}\n")
     with tempfile.TemporaryDirectory(prefix="unhang-bench-") as name:
         pages = [(count, *written(Path(name), count)) for count in counts]
         if chromium is None:
-            rows = [(count, page, used, "not measured", "not measured") for count, page, used in pages]
+            rows = [
+                (count, page, used, "not measured", "not measured") for count, page, used in pages
+            ]
         else:
             rows = list(in_browser(pages, chromium))
         for count, page, used, opening, filtering in rows:
-            sys.stdout.write(f"| {count:,} nodes | {page.stat().st_size / 1e6:.2f} | {used:.2f} | {opening} | {filtering} |\n")
+            sys.stdout.write(
+                f"| {count:,} nodes | {page.stat().st_size / 1e6:.2f} | {used:.2f} | {opening} |"
+                f" {filtering} |\n"
+            )
 
 
 def in_browser(pages: list[tuple[int, Path, float]], chromium: str) -> Any:
@@ -86,7 +105,9 @@ def in_browser(pages: list[tuple[int, Path, float]], chromium: str) -> Any:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
         for count, page, used in pages:
             opening, filtering = opened(page, browser)
             yield count, page, used, f"{opening:.2f}", f"{filtering:.0f}"

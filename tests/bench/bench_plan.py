@@ -4,8 +4,8 @@ Parsing the same documents and judging the same run are measured in the same run
 
     python tests/bench/bench_plan.py [--nodes N]
 
-The documents are those of bench_judge.py with another driver than the policy's and NUMA balancing on; they go with their temporary folder. CPU and
-memory are those of the child that does the work.
+The documents are those of bench_judge.py with another driver than the policy's and NUMA balancing
+on; they go with their temporary folder. CPU and memory are those of the child that does the work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ OPTIONS = PlanOptions(max_unavailable="5%", floor="90%", group_limits=("rack*=10
 
 
 def write_run(folder: Path, count: int) -> int:
-    """A run folder whose nodes all depart from their policy; gives the mean size of a node document in bytes."""
+    """A run folder whose nodes all depart from their policy; gives the mean size of a node document
+    in bytes."""
     (folder / "nodes").mkdir()
     hosts, size = [], 0
     for host, document in bench_judge.documents(count):
@@ -45,14 +46,23 @@ def write_run(folder: Path, count: int) -> int:
         sections["driver"]["loaded"] = {**sections["driver"]["loaded"], "version": DRIVER}
         sections["limits"]["numa_balancing"] = True
         hosts.append(host)
-        size += (folder / "nodes" / f"{host}.json").write_text(json.dumps(document, separators=(",", ":")))
-    run = {"schema": "unhang/run/1", "id": "bench", "started": "2026-01-01T00:00:00Z", "finished": None, "hosts": hosts}
+        size += (folder / "nodes" / f"{host}.json").write_text(
+            json.dumps(document, separators=(",", ":"))
+        )
+    run = {
+        "schema": "unhang/run/1",
+        "id": "bench",
+        "started": "2026-01-01T00:00:00Z",
+        "finished": None,
+        "hosts": hosts,
+    }
     (folder / "run.json").write_text(json.dumps(run))
     return size // count
 
 
 def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What the work answers, with seconds of CPU and wall and peak memory in MB of the child that did it."""
+    """What the work answers, with seconds of CPU and wall and peak memory in MB of the child that
+    did it."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -60,7 +70,11 @@ def measured(work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             started = time.monotonic()
             answer = work()
             used = resource.getrusage(resource.RUSAGE_SELF)
-            answer |= {"cpu_s": used.ru_utime + used.ru_stime, "wall_s": time.monotonic() - started, "peak_mb": used.ru_maxrss / 1000}
+            answer |= {
+                "cpu_s": used.ru_utime + used.ru_stime,
+                "wall_s": time.monotonic() - started,
+                "peak_mb": used.ru_maxrss / 1000,
+            }
             os.write(writer, json.dumps(answer).encode())
             os._exit(0)
         except BaseException:
@@ -83,7 +97,12 @@ def judged(folder: Path) -> dict[str, Any]:
     """Judges the run."""
     catalogue = load_catalogue()
     head = judge_run(read_run_input(folder), catalogue, DAY, conclude=conclusion(catalogue.rules))
-    return {"findings": head["totals"]["fail"], "waves": "", "reboots": "", "megabytes": (folder / "findings.json").stat().st_size / 1e6}
+    return {
+        "findings": head["totals"]["fail"],
+        "waves": "",
+        "reboots": "",
+        "megabytes": (folder / "findings.json").stat().st_size / 1e6,
+    }
 
 
 def planned(folder: Path) -> dict[str, Any]:
@@ -92,7 +111,12 @@ def planned(folder: Path) -> dict[str, Any]:
     text = render_plan(plan)
     (folder / "plan.json").write_text(text)
     with_remedies = [one for one in plan.hosts if one.remedies]
-    return {"findings": len(with_remedies), "waves": len(plan.waves), "reboots": sum(len(one.reboots) for one in with_remedies), "megabytes": len(text) / 1e6}
+    return {
+        "findings": len(with_remedies),
+        "waves": len(plan.waves),
+        "reboots": sum(len(one.reboots) for one in with_remedies),
+        "megabytes": len(text) / 1e6,
+    }
 
 
 def main() -> None:
@@ -103,12 +127,21 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="unhang-bench-plan-") as name:
         folder = Path(name)
         size = write_run(folder, nodes)
-        rows = [("parse (yardstick)", measured(lambda: parsed(folder))), ("judge (yardstick)", measured(lambda: judged(folder)))]
+        rows = [
+            ("parse (yardstick)", measured(lambda: parsed(folder))),
+            ("judge (yardstick)", measured(lambda: judged(folder))),
+        ]
         rows.append(("plan", measured(lambda: planned(folder))))
-    heading = f"\n| {nodes:,} nodes × {size // 1000} KB | CPU s | wall s | peak MB | findings, or nodes | waves | reboots at most | MB written |\n"
+    heading = (
+        f"\n| {nodes:,} nodes × {size // 1000} KB | CPU s | wall s | peak MB | findings, or nodes |"
+        " waves | reboots at most | MB written |\n"
+    )
     sys.stdout.write(heading + "| --- | --- | --- | --- | --- | --- | --- | --- |\n")
     for name, row in rows:
-        numbers = f"{row['cpu_s']:.2f} | {row['wall_s']:.2f} | {row['peak_mb']:.0f} | {row['findings']:,} | {row['waves']} | {row['reboots']}"
+        numbers = (
+            f"{row['cpu_s']:.2f} | {row['wall_s']:.2f} | {row['peak_mb']:.0f} | {row['findings']:,}"
+            f" | {row['waves']} | {row['reboots']}"
+        )
         sys.stdout.write(f"| {name} | {numbers} | {row['megabytes']:.1f} |\n")
     sys.stdout.flush()
 

@@ -1,10 +1,12 @@
-"""Controller CPU per node of the audit play against `ansible -m ansible.builtin.setup`, over the same booted nodes, and a row of docs/benchmarks.md.
+"""Controller CPU per node of the audit play against `ansible -m ansible.builtin.setup`, over the
+same booted nodes, and a row of docs/benchmarks.md.
 
     sudo .venv/bin/python tests/bench/bench_play.py [--rounds N] [--hosts N]
 
-Both run with the project's ansible.cfg: same forks, same ssh settings, fresh connections every time, in turns. The nodes are the test bed's
-four, each under several addresses, so that Ansible has as many hosts as asked. CPU is that of a control group which holds the controller's
-processes alone, the ssh masters in the background included. The judge is left out (it has a bench of its own).
+Both run with the project's ansible.cfg: same forks, same ssh settings, fresh connections every
+time, in turns. The nodes are the test bed's four, each under several addresses, so that Ansible has
+as many hosts as asked. CPU is that of a control group which holds the controller's processes alone,
+the ssh masters in the background included. The judge is left out (it has a bench of its own).
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / folder) for folder in ("tests/support", "tests", "tools", "module_utils")]
+sys.path[:0] = [
+    str(ROOT / folder) for folder in ("tests/support", "tests", "tools", "module_utils")
+]
 
 import audits  # noqa: E402
 import hardware  # noqa: E402
@@ -52,7 +56,9 @@ def add_addresses(bed, hosts):
 def write_inventory(bed, path, addresses):
     """The logical hosts with the same variables as the test bed's nodes have."""
     inventory = json.loads(audits.inventory_of(bed, {}))
-    inventory["all"]["hosts"] = {name: {"ansible_host": address} for name, address in addresses.items()}
+    inventory["all"]["hosts"] = {
+        name: {"ansible_host": address} for name, address in addresses.items()
+    }
     path.write_text(json.dumps(inventory))
 
 
@@ -63,7 +69,9 @@ def cpu_seconds(bed, command, environment, number):
     timed = ["bash", "-c", 'TIMEFORMAT=%R; time "$@" >/dev/null', "timed", *entered]
     done = bed.run(["env", f"--chdir={ROOT}", *timed], timeout_s=600, env=environment)
     if done.returncode:
-        raise SystemExit(f"bench_play: {command[0]} ended with code {done.returncode}: {done.stderr[-500:]}")
+        raise SystemExit(
+            f"bench_play: {command[0]} ended with code {done.returncode}: {done.stderr[-500:]}"
+        )
     lines = bed.run(["cat", f"{group}/cpu.stat"]).stdout.splitlines()
     used = {name: int(value) for name, value in (line.split() for line in lines)}
     return used["usage_usec"] / 1e6, float(done.stderr.strip().splitlines()[-1])
@@ -72,7 +80,16 @@ def cpu_seconds(bed, command, environment, number):
 def commands(inventory):
     """The two that are compared."""
     return {
-        "setup": ["ansible", "all", "-i", str(inventory), "-f", FORKS, "-m", "ansible.builtin.setup"],
+        "setup": [
+            "ansible",
+            "all",
+            "-i",
+            str(inventory),
+            "-f",
+            FORKS,
+            "-m",
+            "ansible.builtin.setup",
+        ],
         "audit": ["ansible-playbook", "playbooks/audit.yml", "-i", str(inventory), "-f", FORKS],
     }
 
@@ -84,7 +101,11 @@ def measure(bed, work, inventory, rounds):
         names = list(seen) if number % 2 else list(reversed(seen))
         for name in names:
             run = work / f"run-{number}"
-            environment = {**audits.environment_of(bed, work), "UNHANG_NEW_RUN": str(run), "UNHANG_JUDGE": "0"}
+            environment = {
+                **audits.environment_of(bed, work),
+                "UNHANG_NEW_RUN": str(run),
+                "UNHANG_JUDGE": "0",
+            }
             spent = cpu_seconds(bed, commands(inventory)[name], environment, f"-{name}-{number}")
             shutil.rmtree(run, ignore_errors=True)
             if number:
@@ -105,18 +126,30 @@ def main():
     with tempfile.TemporaryDirectory(prefix="unhang-bench-") as folder:
         work = pathlib.Path(folder)
         library = build_fake_nvml(str(work))
-        with Testbed(CACHE, NODES, prepare=lambda node: hardware.install(node, hardware.H200X8, library, work)) as bed:
+        with Testbed(
+            CACHE,
+            NODES,
+            prepare=lambda node: hardware.install(node, hardware.H200X8, library, work),
+        ) as bed:
             write_inventory(bed, work / "hosts.json", add_addresses(bed, options.hosts))
             seen = measure(bed, work, work / "hosts.json", options.rounds)
-    middle = {name: [statistics.median(column) for column in zip(*spent, strict=True)] for name, spent in seen.items()}
-    ratios = [audit[0] / setup[0] for audit, setup in zip(seen["audit"], seen["setup"], strict=True)]
+    middle = {
+        name: [statistics.median(column) for column in zip(*spent, strict=True)]
+        for name, spent in seen.items()
+    }
+    ratios = [
+        audit[0] / setup[0] for audit, setup in zip(seen["audit"], seen["setup"], strict=True)
+    ]
     per_node = {name: 1000 * values[0] / options.hosts for name, values in middle.items()}
-    version = subprocess.run([str(audits.PROGRAMS / "ansible"), "--version"], capture_output=True, text=True).stdout.splitlines()[0]
+    version = subprocess.run(
+        [str(audits.PROGRAMS / "ansible"), "--version"], capture_output=True, text=True
+    ).stdout.splitlines()[0]
     sys.stdout.write(
-        "| play | hosts | setup, CPU ms per node | audit, CPU ms per node | ratio (lowest to highest) | setup wall s | audit wall s |\n"
-        "| --- | --- | --- | --- | --- | --- | --- |\n"
-        f"| {version} | {options.hosts} | {per_node['setup']:.0f} | {per_node['audit']:.0f} | {statistics.median(ratios):.2f} "
-        f"({min(ratios):.2f} to {max(ratios):.2f}) | {middle['setup'][1]:.1f} | {middle['audit'][1]:.1f} |\n"
+        "| play | hosts | setup, CPU ms per node | audit, CPU ms per node | ratio (lowest to"
+        " highest) | setup wall s | audit wall s |\n| --- | --- | --- | --- | --- | --- | --- |\n|"
+        f" {version} | {options.hosts} | {per_node['setup']:.0f} | {per_node['audit']:.0f} |"
+        f" {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) |"
+        f" {middle['setup'][1]:.1f} | {middle['audit'][1]:.1f} |\n"
     )
 
 

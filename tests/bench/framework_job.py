@@ -1,7 +1,10 @@
-"""A job of two ranks by a framework that trains for a while and then hangs: framework_job.py accelerate | lightning | fsdp2 | jax SECONDS_OF_HEALTH.
+"""A job of two ranks by a framework that trains for a while and then hangs: framework_job.py
+accelerate | lightning | fsdp2 | jax SECONDS_OF_HEALTH.
 
-accelerate: rank 1 waits for a sample. lightning: rank 1 waits in a callback. fsdp2: rank 1 waits in a module's forward, rank 0 in FSDP's all_gather.
-jax: rank 1 waits before a psum. What it trains is as small as can be; rank 0 says `step N`, and `happens` when rank 1 leaves.
+accelerate: rank 1 waits for a sample. lightning: rank 1 waits in a callback. fsdp2: rank 1 waits in
+a module's forward, rank 0 in FSDP's all_gather.
+jax: rank 1 waits before a psum. What it trains is as small as can be; rank 0 says `step N`, and
+`happens` when rank 1 leaves.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ def wait_for_a_server_that_is_gone() -> None:
 
 
 class Clock:
-    """Steps are counted, because all ranks must leave at the same one: the first rank's pace of 50 steps a second is assumed."""
+    """Steps are counted, because all ranks must leave at the same one: the first rank's pace of 50
+    steps a second is assumed."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -92,7 +96,8 @@ def run_lightning() -> None:
             return (torch.randn(WIDTH) for _ in range(STEPS))
 
     trainer = lightning.Trainer(
-        accelerator="gpu", devices=2, strategy="ddp", max_steps=STEPS, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        accelerator="gpu", devices=2, strategy="ddp", max_steps=STEPS, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, callbacks=[Reporter()],
     )  # fmt: skip
     trainer.fit(Module(), torch.utils.data.DataLoader(Samples(), batch_size=4))
@@ -138,7 +143,9 @@ def run_jax() -> None:
     import jax
     import jax.numpy as jnp
 
-    jax.distributed.initialize(os.environ["FRAMEWORK_JOB_COORDINATOR"], 2, RANK, local_device_ids=[RANK])
+    jax.distributed.initialize(
+        os.environ["FRAMEWORK_JOB_COORDINATOR"], 2, RANK, local_device_ids=[RANK]
+    )
     clock = Clock()
     x = jnp.ones((1, WIDTH))
     add = jax.pmap(lambda value: jax.lax.psum(value, "ranks"), axis_name="ranks")
@@ -148,7 +155,12 @@ def run_jax() -> None:
         add(x).block_until_ready()
 
 
-RUNS = {"accelerate": run_accelerate, "lightning": run_lightning, "fsdp2": run_fsdp2, "jax": run_jax}
+RUNS = {
+    "accelerate": run_accelerate,
+    "lightning": run_lightning,
+    "fsdp2": run_fsdp2,
+    "jax": run_jax,
+}
 
 if __name__ == "__main__":
     RUNS[NAME]()

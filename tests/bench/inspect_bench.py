@@ -1,11 +1,15 @@
-"""Hangs made for real with NCCL, each inspected from outside: right rank, right cause, in how many seconds.
+"""Hangs made for real with NCCL, each inspected from outside: right rank, right cause, in how many
+seconds.
 
-    python3 tests/bench/inspect_bench.py --out FOLDER [--budget SECONDS] [--py-spy PATH] [--only SCENE,...] [--backend gloo] [--gpus 2]
+    python3 tests/bench/inspect_bench.py --out FOLDER [--budget SECONDS] [--py-spy PATH] [--only
+    SCENE,...] [--backend gloo] [--gpus 2]
 
-Two ranks share GPU 0 as two hosts (NCCL_HOSTID, sockets over lo), or with `--gpus 2` each has its own, and only `path`, which needs a network, has two hosts.
-For each scene of inspect_job.py the script starts the job, samples it (traces for the detector), and looks at it three times: by RAS alone, by RAS and
-stacks, by the driver and /proc alone. It needs torch, and of this project module_utils and tools. Writes FOLDER/inspect.json (what each look found and took),
-evidence.tar.gz (the documents) and traces.tar.gz. NVLink multicast stays off.
+Two ranks share GPU 0 as two hosts (NCCL_HOSTID, sockets over lo), or with `--gpus 2` each has its
+own, and only `path`, which needs a network, has two hosts. For each scene of inspect_job.py the
+script starts the job, samples it (traces for the detector), and looks at it three times: by RAS
+alone, by RAS and stacks, by the driver and /proc alone. It needs torch, and of this project
+module_utils and tools. Writes FOLDER/inspect.json (what each look found and took), evidence.tar.gz
+(the documents) and traces.tar.gz. NVLink multicast stays off.
 """
 
 from __future__ import annotations
@@ -27,7 +31,15 @@ for place in ("tools", "module_utils"):
     sys.path.insert(0, str(HERE.parents[1] / place))
 
 from inspect_measures import MEASUREMENTS  # noqa: E402
-from inspect_parts import HEALTHY_S, crowded, frozen_threads, sampling, say, started, wait_for  # noqa: E402
+from inspect_parts import (  # noqa: E402
+    HEALTHY_S,
+    crowded,
+    frozen_threads,
+    sampling,
+    say,
+    started,
+    wait_for,
+)
 
 from unhang.jobs.inspect.verdict import inspection_of  # noqa: E402
 
@@ -64,11 +76,16 @@ WAYS = {
     "driver and /proc": ["ras", "stacks"],
 }
 SETTLE_S = 3.0
-LOOK = "import sys; sys.path[:0] = {}; from unhang_node.job.command import main; sys.exit(main(sys.argv[1:]))"
+LOOK = (
+    "import sys; sys.path[:0] = {}; from unhang_node.job.command import main;"
+    " sys.exit(main(sys.argv[1:]))"
+)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=540.0)
     parser.add_argument("--py-spy")
@@ -79,7 +96,9 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     until, rows, texts = time.monotonic() + arguments.budget, [], {}
     scenes = [scene for scene in SCENES if arguments.gpus > 1 or scene not in OF_TWO_GPUS]
-    wanted = arguments.only.split(",") if arguments.only else [*scenes[:13], *MEASUREMENTS, *scenes[13:]]
+    wanted = (
+        arguments.only.split(",") if arguments.only else [*scenes[:13], *MEASUREMENTS, *scenes[13:]]
+    )
     for number, scene in enumerate(wanted):
         if time.monotonic() + 40 > until:
             say(f"{scene}: passed over, the budget ends")
@@ -93,12 +112,17 @@ def main() -> int:
         texts.update(made)
         (arguments.out / "inspect.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
         for name in ("evidence", "traces"):
-            pack(arguments.out / f"{name}.tar.gz", {path: text for path, text in texts.items() if path.startswith(name)})
+            pack(
+                arguments.out / f"{name}.tar.gz",
+                {path: text for path, text in texts.items() if path.startswith(name)},
+            )
     print_table(rows)
     return 0
 
 
-def inspect_scene(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
+def inspect_scene(
+    scene: str, number: int, arguments: argparse.Namespace
+) -> tuple[list[dict], dict[str, str]]:
     with started(scene, number, arguments) as (processes, folder), contextlib.ExitStack() as stack:
         if scene in ("init", "first"):
             time.sleep(12)
@@ -121,7 +145,9 @@ def inspect_scene(scene: str, number: int, arguments: argparse.Namespace) -> tup
             document = look_from_outside(processes[0].pid, without, arguments.py_spy)
             seconds = time.monotonic() - begun
             rows.append(judged(scene, way, document, seconds))
-            texts[f"evidence/{scene}-{way.replace(' ', '-').replace('/', '')}.json"] = json.dumps(document)
+            texts[f"evidence/{scene}-{way.replace(' ', '-').replace('/', '')}.json"] = json.dumps(
+                document
+            )
             say(json.dumps(rows[-1])[:600])
         trace[0]["scene"], trace[0]["happened"] = scene, round(happened, 3)
         texts[f"traces/{scene}.jsonl"] = "".join(json.dumps(line) + "\n" for line in trace)
@@ -129,10 +155,24 @@ def inspect_scene(scene: str, number: int, arguments: argparse.Namespace) -> tup
 
 
 def look_from_outside(pid: int, without: list[str], py_spy: str | None) -> dict[str, Any]:
-    """What unhang-inspect.pyz would print: a process of its own, because the driver's library does not survive a fork."""
+    """What unhang-inspect.pyz would print: a process of its own, because the driver's library does
+    not survive a fork."""
     code = LOOK.format([str(HERE.parents[1] / "module_utils")])
-    argv = [sys.executable, "-c", code, "--pid", str(pid), *(word for name in without for word in ("--without", name))]
-    done = subprocess.run([*argv, *(["--py-spy", py_spy] if py_spy else [])], capture_output=True, text=True, check=False, timeout=60)
+    argv = [
+        sys.executable,
+        "-c",
+        code,
+        "--pid",
+        str(pid),
+        *(word for name in without for word in ("--without", name)),
+    ]
+    done = subprocess.run(
+        [*argv, *(["--py-spy", py_spy] if py_spy else [])],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
     return json.loads(done.stdout)
@@ -144,8 +184,10 @@ def judged(scene: str, way: str, document: dict, seconds: float) -> dict[str, An
     said = " ".join([found["headline"], *(suspect["why"] for suspect in found["suspects"])])
     named = [suspect["rank"] for suspect in found["suspects"]]
     return {
-        "scene": scene, "way": way, "seconds": round(seconds, 2), "state": found["state"], "right_state": found["state"] == state,
-        "right_rank": rank in named if rank is not None else named in ([], [None]), "right_cause": any(word in said for word in words),
+        "scene": scene, "way": way, "seconds": round(seconds, 2), "state": found["state"],
+        "right_state": found["state"] == state,
+        "right_rank": rank in named if rank is not None else named in ([], [None]),
+        "right_cause": any(word in said for word in words),
         "says": found["headline"],
         "ras": document["sections"]["ras"]["probe"].get("error"),
     }  # fmt: skip
@@ -164,8 +206,14 @@ def print_table(rows: list[dict]) -> None:
     say("| --- | --- | --- | --- | --- | --- | --- |")
     for row in rows:
         if "way" in row:
-            marks = ["yes" if row[name] else "no" for name in ("right_state", "right_rank", "right_cause")]
-            say(f"| {row['scene']} | {row['way']} | {row['seconds']} | {row['state']} | {' | '.join(marks)} |")
+            marks = [
+                "yes" if row[name] else "no"
+                for name in ("right_state", "right_rank", "right_cause")
+            ]
+            say(
+                f"| {row['scene']} | {row['way']} | {row['seconds']} | {row['state']} |"
+                f" {' | '.join(marks)} |"
+            )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""A job of N ranks that trains for a while and then does one thing, for tests/bench/inspect_bench.py: inspect_job.py SCENE SECONDS_OF_HEALTH BACKEND.
+"""A job of N ranks that trains for a while and then does one thing, for
+tests/bench/inspect_bench.py: inspect_job.py SCENE SECONDS_OF_HEALTH BACKEND.
 
-The last rank is the one that something happens to; in `slow` it is rank 0. `alone GPU` is no job: a program that computes on that GPU without end.
+The last rank is the one that something happens to; in `slow` it is rank 0. `alone GPU` is no job: a
+program that computes on that GPU without end.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import torch.utils.file_baton
 
 SCENE, HEALTHY_S, BACKEND = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 DEVICE = "cuda" if BACKEND == "nccl" else "cpu"
-COMPUTES = {"crowded": 2, "full": 20, "speed": 8, "recorder": 8}  # products of large matrices in a step
+# products of large matrices in a step
+COMPUTES = {"crowded": 2, "full": 20, "speed": 8, "recorder": 8}
 FOLDER = os.environ.get("INSPECT_JOB_FOLDER", "/tmp")
 
 
@@ -55,7 +58,9 @@ def compile_for(seconds: float) -> None:
     until, number = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         number += 1
-        lines = "\n".join(f"    x = torch.sin(x) * {number}.{at} + torch.roll(x, {at + 1})" for at in range(60))
+        lines = "\n".join(
+            f"    x = torch.sin(x) * {number}.{at} + torch.roll(x, {at + 1})" for at in range(60)
+        )
         space: dict = {"torch": torch}
         exec(f"def step(x):\n{lines}\n    return x", space)
         torch.compile(space["step"])(torch.ones(1 << 12, device=DEVICE))
@@ -76,7 +81,10 @@ def restore_for(seconds: float) -> None:
 
 def import_for(seconds: float) -> None:
     with open(os.path.join(FOLDER, "large_package.py"), "w", encoding="ascii") as module:
-        module.write(f"import time\nuntil = time.monotonic() + {seconds}\nwhile time.monotonic() < until:\n    sum(range(10000))\n")
+        module.write(
+            f"import time\nuntil = time.monotonic() + {seconds}\nwhile time.monotonic() < until:\n "
+            "   sum(range(10000))\n"
+        )
     sys.path.append(FOLDER)
     importlib.import_module("large_package")
 
@@ -158,15 +166,24 @@ def compute(weights: torch.Tensor, times: int) -> None:
 
 def main() -> None:
     if DEVICE == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % int(os.environ.get("INSPECT_JOB_GPUS", "1")))
-    weights = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) if SCENE in COMPUTES and DEVICE == "cuda" else None
+        torch.cuda.set_device(
+            int(os.environ.get("LOCAL_RANK", "0")) % int(os.environ.get("INSPECT_JOB_GPUS", "1"))
+        )
+    weights = (
+        torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16)
+        if SCENE in COMPUTES and DEVICE == "cuda"
+        else None
+    )
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group(BACKEND)
     if SCENE == "first" and rank == world - 1:
         time.sleep(3600)
     x = torch.ones(1 << 16, device=DEVICE)
-    if BACKEND == "gloo" and "TORCH_FR_DUMP_TEMP_FILE" in os.environ:  # NCCL's process group dumps by itself
-        threading.Thread(target=dump_each_second, args=(os.environ["TORCH_FR_DUMP_TEMP_FILE"],), daemon=True).start()
+    # NCCL's process group dumps by itself
+    if BACKEND == "gloo" and "TORCH_FR_DUMP_TEMP_FILE" in os.environ:
+        threading.Thread(
+            target=dump_each_second, args=(os.environ["TORCH_FR_DUMP_TEMP_FILE"],), daemon=True
+        ).start()
     dist.all_reduce(x)
     wait()
     begun, step, told = time.monotonic(), 0, False

@@ -1,4 +1,5 @@
-"""What `unhang watch` and `unhang inspect` cost a real job with NCCL, and how soon the watcher tells a hang; for inspect_bench.py."""
+"""What `unhang watch` and `unhang inspect` cost a real job with NCCL, and how soon the watcher
+tells a hang; for inspect_bench.py."""
 
 from __future__ import annotations
 
@@ -26,8 +27,11 @@ UNHANG = "import sys; sys.path[:0] = {}; from unhang.cli import main; sys.exit(m
 )
 
 
-def measure_speed(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
-    """Steps per second without `unhang watch` and with it, in turn; and what it costs: processor time and memory of all its processes."""
+def measure_speed(
+    scene: str, number: int, arguments: argparse.Namespace
+) -> tuple[list[dict], dict[str, str]]:
+    """Steps per second without `unhang watch` and with it, in turn; and what it costs: processor
+    time and memory of all its processes."""
     rates: dict[str, list[float]] = {"without": [], "with": []}
     costs: list[dict[str, float]] = []
     with started(scene, number, arguments, 1e9) as (processes, folder):
@@ -38,10 +42,17 @@ def measure_speed(scene: str, number: int, arguments: argparse.Namespace) -> tup
                 before, first, begun = steps_in(folder), cost_of(watch), time.monotonic()
                 time.sleep(10)
                 seconds = time.monotonic() - begun
-                rates[("without", "with")[turn % 2]].append(round((steps_in(folder) - before) / seconds, 2))
+                rates[("without", "with")[turn % 2]].append(
+                    round((steps_in(folder) - before) / seconds, 2)
+                )
                 last = cost_of(watch)
             if watch:
-                costs.append({"cores": round((last["cpu_s"] - first["cpu_s"]) / seconds, 4), **{name: last[name] for name in ("rss_mib", "pss_mib")}})
+                costs.append(
+                    {
+                        "cores": round((last["cpu_s"] - first["cpu_s"]) / seconds, 4),
+                        **{name: last[name] for name in ("rss_mib", "pss_mib")},
+                    }
+                )
     row = {"scene": scene, "rates": rates, "watcher": costs}
     say(json.dumps(row))
     return [row], {}
@@ -49,7 +60,11 @@ def measure_speed(scene: str, number: int, arguments: argparse.Namespace) -> tup
 
 @contextlib.contextmanager
 def watcher(pid: int) -> Iterator[subprocess.Popen]:
-    with subprocess.Popen([sys.executable, "-c", UNHANG, "watch", "--pid", str(pid)], stderr=subprocess.DEVNULL, start_new_session=True) as watch:
+    with subprocess.Popen(
+        [sys.executable, "-c", UNHANG, "watch", "--pid", str(pid)],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as watch:
         try:
             yield watch
         finally:
@@ -59,7 +74,8 @@ def watcher(pid: int) -> Iterator[subprocess.Popen]:
 
 
 def cost_of(watch: subprocess.Popen | None) -> dict[str, float]:
-    """Of the watcher and the processes that it started: seconds of processor time, MiB in memory, and MiB with what is shared counted once."""
+    """Of the watcher and the processes that it started: seconds of processor time, MiB in memory,
+    and MiB with what is shared counted once."""
     root, found = Root(), {"cpu_s": 0.0, "rss_mib": 0.0, "pss_mib": 0.0}
     stats = read_stats(root) if watch else {}
     for pid in stats:
@@ -67,12 +83,18 @@ def cost_of(watch: subprocess.Popen | None) -> dict[str, float]:
             found["cpu_s"] += stats[pid].cpu_ticks / TICKS
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
             for name in ("Rss", "Pss"):
-                found[name.lower() + "_mib"] += sum(int(line.split()[1]) for line in lines if line.startswith(name + ":")) / 1024
+                found[name.lower() + "_mib"] += (
+                    sum(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
+                    / 1024
+                )
     return {name: round(value, 3) for name, value in found.items()}
 
 
-def measure_looks(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
-    """Steps per second without a look and while one `unhang inspect` follows the other, in turn; and what each look costs."""
+def measure_looks(
+    scene: str, number: int, arguments: argparse.Namespace
+) -> tuple[list[dict], dict[str, str]]:
+    """Steps per second without a look and while one `unhang inspect` follows the other, in turn;
+    and what each look costs."""
     rates: dict[str, list[float]] = {"without": [], "with": []}
     looks: list[dict[str, Any]] = []
     with started("speed", number, arguments, 1e9) as (processes, folder):
@@ -84,59 +106,131 @@ def measure_looks(scene: str, number: int, arguments: argparse.Namespace) -> tup
                     looks.append(cost_of_look(processes[0].pid, arguments.py_spy))
                 else:
                     time.sleep(0.5)
-            rates[("without", "with")[turn % 2]].append(round((steps_in(folder) - before) / (time.monotonic() - begun), 2))
+            rates[("without", "with")[turn % 2]].append(
+                round((steps_in(folder) - before) / (time.monotonic() - begun), 2)
+            )
     row = {"scene": scene, "rates": rates, "looks": looks}
     say(json.dumps(row))
     return [row], {}
 
 
 def cost_of_look(pid: int, py_spy: str | None) -> dict[str, Any]:
-    """One `unhang inspect`: its exit code, wall and processor seconds with all that it started, and MiB of its largest process."""
+    """One `unhang inspect`: its exit code, wall and processor seconds with all that it started, and
+    MiB of its largest process."""
     begun = time.monotonic()
-    look = subprocess.Popen([sys.executable, "-c", UNHANG, "inspect", "--pid", str(pid), *(["--py-spy", py_spy] if py_spy else [])], stdout=subprocess.DEVNULL)
+    look = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            UNHANG,
+            "inspect",
+            "--pid",
+            str(pid),
+            *(["--py-spy", py_spy] if py_spy else []),
+        ],
+        stdout=subprocess.DEVNULL,
+    )
     _, status, used = os.wait4(look.pid, 0)
     look.returncode = os.waitstatus_to_exitcode(status)
     if look.returncode not in (0, 1, 3):
-        raise RuntimeError(f"expected a verdict of unhang inspect, found exit code {look.returncode}")
-    seconds = {"wall_s": round(time.monotonic() - begun, 2), "cpu_s": round(used.ru_utime + used.ru_stime, 2)}
+        raise RuntimeError(
+            f"expected a verdict of unhang inspect, found exit code {look.returncode}"
+        )
+    seconds = {
+        "wall_s": round(time.monotonic() - begun, 2),
+        "cpu_s": round(used.ru_utime + used.ru_stime, 2),
+    }
     return {"code": look.returncode, **seconds, "largest_mib": round(used.ru_maxrss / 1024, 1)}
 
 
-def measure_told(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
-    """`unhang watch -- torchrun` on a job that hangs: seconds from the hang to the verdict and to the end, and the exit code."""
+def measure_told(
+    scene: str, number: int, arguments: argparse.Namespace
+) -> tuple[list[dict], dict[str, str]]:
+    """`unhang watch -- torchrun` on a job that hangs: seconds from the hang to the verdict and to
+    the end, and the exit code."""
     with tempfile.TemporaryDirectory() as folder:
-        job = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={29900 + number}", str(HERE / "inspect_job.py"), "never"]
-        argv = [sys.executable, "-c", UNHANG, "watch", "--no-progress", "10", "--on-hang", "terminate", "--grace", "5", "--out", folder]
+        job = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node=2",
+            f"--master-port={29900 + number}",
+            str(HERE / "inspect_job.py"),
+            "never",
+        ]
+        argv = [
+            sys.executable,
+            "-c",
+            UNHANG,
+            "watch",
+            "--no-progress",
+            "10",
+            "--on-hang",
+            "terminate",
+            "--grace",
+            "5",
+            "--out",
+            folder,
+        ]
         argv += ["--py-spy", arguments.py_spy] if arguments.py_spy else []
-        environment = {**os.environ, "NCCL_NVLS_ENABLE": "0", "INSPECT_JOB_GPUS": str(arguments.gpus), "INSPECT_JOB_FOLDER": folder}
+        environment = {
+            **os.environ,
+            "NCCL_NVLS_ENABLE": "0",
+            "INSPECT_JOB_GPUS": str(arguments.gpus),
+            "INSPECT_JOB_FOLDER": folder,
+        }
         if arguments.gpus == 1:
             environment["NCCL_P2P_DISABLE"] = "1"
-        watch = subprocess.Popen([*argv, "--", *job, "5", arguments.backend], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        watch = subprocess.Popen(
+            [*argv, "--", *job, "5", arguments.backend],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         times, said = {}, []
         for line in watch.stdout or ():
             said.append(line)
             for word in ("happens", "looking at the job", "hung:", "a second look"):
-                if word in line and (word not in times or (word == "looking at the job" and "hung:" not in times)):
+                if word in line and (
+                    word not in times or (word == "looking at the job" and "hung:" not in times)
+                ):
                     times[word] = time.monotonic()
         code, ended = watch.wait(), time.monotonic()
-    seconds = {word: round(at - times["happens"], 1) for word, at in [*times.items(), ("ended", ended)]} if "happens" in times else {}
+    seconds = (
+        {word: round(at - times["happens"], 1) for word, at in [*times.items(), ("ended", ended)]}
+        if "happens" in times
+        else {}
+    )
     row = {"scene": scene, "code": code, "seconds": seconds, "said": "".join(said)[:6000]}
     say(json.dumps({**row, "said": "".join(said)[-1500:]}))
     return [row], {}
 
 
-def measure_recorder(scene: str, number: int, arguments: argparse.Namespace) -> tuple[list[dict], dict[str, str]]:
+def measure_recorder(
+    scene: str, number: int, arguments: argparse.Namespace
+) -> tuple[list[dict], dict[str, str]]:
     """Steps per second of jobs without torch's flight recorder and with it, in turn."""
     rates: dict[str, list[float]] = {"without": [], "with": []}
     for turn in range(6):
-        with started(scene, 40 + 10 * number + turn, arguments, 1e9, recorder=bool(turn % 2)) as (_, folder):
+        with started(scene, 40 + 10 * number + turn, arguments, 1e9, recorder=bool(turn % 2)) as (
+            _,
+            folder,
+        ):
             wait_for(folder, "step 100", 60)
             before, begun = steps_in(folder), time.monotonic()
             time.sleep(8)
-            rates[("without", "with")[turn % 2]].append(round((steps_in(folder) - before) / (time.monotonic() - begun), 1))
+            rates[("without", "with")[turn % 2]].append(
+                round((steps_in(folder) - before) / (time.monotonic() - begun), 1)
+            )
     row = {"scene": scene, "rates": rates}
     say(json.dumps(row))
     return [row], {}
 
 
-MEASUREMENTS = {"speed": measure_speed, "looks": measure_looks, "told": measure_told, "recorder": measure_recorder}
+MEASUREMENTS = {
+    "speed": measure_speed,
+    "looks": measure_looks,
+    "told": measure_told,
+    "recorder": measure_recorder,
+}

@@ -1,4 +1,5 @@
-"""A job with NCCL for inspect_bench.py, and what is done to it: it is started, sampled, its threads frozen, its GPU shared with a stranger."""
+"""A job with NCCL for inspect_bench.py, and what is done to it: it is started, sampled, its threads
+frozen, its GPU shared with a stranger."""
 
 from __future__ import annotations
 
@@ -37,24 +38,52 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def started(
-    scene: str, number: int, arguments: argparse.Namespace, healthy_s: float = HEALTHY_S, recorder: bool | None = None
+    scene: str,
+    number: int,
+    arguments: argparse.Namespace,
+    healthy_s: float = HEALTHY_S,
+    recorder: bool | None = None,
 ) -> Iterator[tuple[list[subprocess.Popen], Path]]:
     of_two_hosts = scene == "path" or arguments.gpus == 1
     folder = Path(tempfile.mkdtemp(prefix="inspect-"))
     processes = []
     for rank in (0, 1) if scene != "init" else (0,):
         environment = {
-            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29700 + number),
-            **({"NCCL_HOSTID": f"host{rank}"} if of_two_hosts else {}), "NCCL_SOCKET_IFNAME": "lo", "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0",
+            **os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29700 + number),
+            **({"NCCL_HOSTID": f"host{rank}"} if of_two_hosts else {}), "NCCL_SOCKET_IFNAME": "lo",
+            "NCCL_IB_DISABLE": "1", "NCCL_NVLS_ENABLE": "0",
             "INSPECT_JOB_GPUS": str(arguments.gpus),
             "NCCL_SET_THREAD_NAME": str(int(scene == "path")), "INSPECT_JOB_FOLDER": str(folder),
-            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "OMP_NUM_THREADS": "2", "NCCL_RAS_ADDR": f"localhost:{28100 + number}",
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "OMP_NUM_THREADS": "2",
+            "NCCL_RAS_ADDR": f"localhost:{28100 + number}",
         }  # fmt: skip
         with (folder / f"log-{rank}").open("wb") as log:
-            argv = [sys.executable, "-W", "ignore", str(HERE / "inspect_job.py"), scene, str(healthy_s), arguments.backend]
+            argv = [
+                sys.executable,
+                "-W",
+                "ignore",
+                str(HERE / "inspect_job.py"),
+                scene,
+                str(healthy_s),
+                arguments.backend,
+            ]
             if recorder is not None:
-                environment |= prepared_environment(["python3"], environment, folder) if recorder else dict.fromkeys(SIZES, "0")
-            processes.append(subprocess.Popen(argv, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True))
+                environment |= (
+                    prepared_environment(["python3"], environment, folder)
+                    if recorder
+                    else dict.fromkeys(SIZES, "0")
+                )
+            processes.append(
+                subprocess.Popen(
+                    argv,
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            )
     try:
         yield processes, folder
     finally:
@@ -76,7 +105,14 @@ def wait_for(folder: Path, word: str, limit_s: float) -> bool:
 
 def steps_in(folder: Path) -> int:
     words = (folder / "log-0").read_text(encoding="utf-8", errors="replace").split()
-    return max((int(word) for before, word in itertools.pairwise(words) if before == "step" and word.isdigit()), default=0)
+    return max(
+        (
+            int(word)
+            for before, word in itertools.pairwise(words)
+            if before == "step" and word.isdigit()
+        ),
+        default=0,
+    )
 
 
 def load_pynvml() -> Any:
@@ -100,7 +136,16 @@ def sampling(pids: list[int], trace: list[dict], gpus: int, every_s: float = 1.0
             trace.append(ras_sample(Root(), ranks, t))
             trace.extend(process_samples(Root(), ranks, t))
             if asking:
-                trace.extend(gpu_sample(asking.about("", "0", handle=asking.session.nvmlDeviceGetHandleByIndex(index)), index, t) for index in range(gpus))
+                trace.extend(
+                    gpu_sample(
+                        asking.about(
+                            "", "0", handle=asking.session.nvmlDeviceGetHandleByIndex(index)
+                        ),
+                        index,
+                        t,
+                    )
+                    for index in range(gpus)
+                )
             ended.wait(max(0.05, every_s - (time.monotonic() - begun - t)))
 
     thread = threading.Thread(target=sample, daemon=True)
@@ -129,10 +174,14 @@ def open_gpus() -> Any:
 
 @contextlib.contextmanager
 def frozen_threads(pid: int) -> Iterator[None]:
-    """Stops NCCL's threads that move data, and only these: then nothing that was launched arrives, as behind a link that is dead."""
+    """Stops NCCL's threads that move data, and only these: then nothing that was launched arrives,
+    as behind a link that is dead."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-    names = {int(path.name): (path / "comm").read_text().strip() for path in Path(f"/proc/{pid}/task").iterdir()}
+    names = {
+        int(path.name): (path / "comm").read_text().strip()
+        for path in Path(f"/proc/{pid}/task").iterdir()
+    }
     say(f"threads: {sorted(set(names.values()))}")
     held = [tid for tid, name in names.items() if "Progress" in name]
     ready, done = threading.Event(), threading.Event()
@@ -163,7 +212,12 @@ def frozen_threads(pid: int) -> Iterator[None]:
 def crowded(gpu: int) -> Iterator[None]:
     """A program that is no rank of the job computes on the GPU."""
     argv = [sys.executable, "-W", "ignore", str(HERE / "inspect_job.py"), "alone", str(gpu), "nccl"]
-    program = subprocess.Popen(argv, env={name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")})
+    program = subprocess.Popen(
+        argv,
+        env={
+            name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")
+        },
+    )
     try:
         yield
     finally:

@@ -1,4 +1,5 @@
-"""The steps of gpu_bench.py that make hangs and inspect them. Alone, with time for most scenes: make bench-gpu ARGS='--only inspect'."""
+"""The steps of gpu_bench.py that make hangs and inspect them. Alone, with time for most scenes:
+make bench-gpu ARGS='--only inspect'."""
 
 from __future__ import annotations
 
@@ -16,34 +17,71 @@ def step_inspect(bench: Bench) -> None:
     """As many scenes as the budget has time for; with RAS and stacks each is told rightly."""
     budget_s = max(60.0, bench.until - time.monotonic() - 10)
     script = Path(__file__).with_name("inspect_bench.py")
-    argv = [bench.python, str(script), "--out", str(bench.out / "inspect"), "--budget", f"{budget_s:.0f}", "--backend", bench.backend]
+    argv = [
+        bench.python,
+        str(script),
+        "--out",
+        str(bench.out / "inspect"),
+        "--budget",
+        f"{budget_s:.0f}",
+        "--backend",
+        bench.backend,
+    ]
     argv += ["--gpus", "1" if bench.shared or bench.backend == "gloo" else "2"]
     subprocess.run(argv, check=True, timeout=budget_s + 60)
     rows = json.loads((bench.out / "inspect" / "inspect.json").read_text(encoding="utf-8"))
     whole = [row for row in rows if row.get("way") == WHOLE]
-    wrong = [row["scene"] for row in whole if not (row["right_state"] and row["right_rank"] and row["right_cause"])]
+    wrong = [
+        row["scene"]
+        for row in whole
+        if not (row["right_state"] and row["right_rank"] and row["right_cause"])
+    ]
     bench.expect("inspect", bool(whole) and not wrong, "state, rank and cause of every scene")
     bench.say("scenes inspected", f"{len(whole)}, wrong: {', '.join(wrong) or 'none'}")
     bench.measured["inspect"] = rows
 
 
 def step_frameworks(bench: Bench) -> None:
-    """Jobs of frameworks that are installed: running while they train, hung with the right rank when one stops."""
-    subprocess.run([bench.python, str(Path(__file__).with_name("inspect_frameworks.py")), "--out", str(bench.out / "frameworks")], check=True, timeout=300)
+    """Jobs of frameworks that are installed: running while they train, hung with the right rank
+    when one stops."""
+    subprocess.run(
+        [
+            bench.python,
+            str(Path(__file__).with_name("inspect_frameworks.py")),
+            "--out",
+            str(bench.out / "frameworks"),
+        ],
+        check=True,
+        timeout=300,
+    )
     rows = json.loads((bench.out / "frameworks" / "frameworks.json").read_text(encoding="utf-8"))
     tried = [row for row in rows if row["moment"] != "not installed"]
     wrong = [f"{row['framework']} {row['moment']}" for row in tried if not row.get("right")]
-    bench.expect("frameworks", bool(tried) and not wrong, "the right state and rank for each framework")
+    bench.expect(
+        "frameworks", bool(tried) and not wrong, "the right state and rank for each framework"
+    )
     bench.say("frameworks inspected", f"{len(tried)} looks, wrong: {', '.join(wrong) or 'none'}")
     bench.measured["frameworks"] = rows
 
 
 def step_hanging_driver(bench: Bench) -> None:
-    """The quick check and the collector under a driver that hangs in one call: a verdict or none, no process left."""
-    argv = [bench.python, str(Path(__file__).with_name("quick_hangs.py")), "--out", str(bench.out / "quick")]
+    """The quick check and the collector under a driver that hangs in one call: a verdict or none,
+    no process left."""
+    argv = [
+        bench.python,
+        str(Path(__file__).with_name("quick_hangs.py")),
+        "--out",
+        str(bench.out / "quick"),
+    ]
     subprocess.run(argv, check=True, timeout=300)
     rows = json.loads((bench.out / "quick" / "quick.json").read_text(encoding="utf-8"))
-    passed = [row for row in rows if row["hangs in"] and row["form"] == "quick check" and row["code"] == 0]
-    bench.expect("hanging driver", not passed and not any(row["processes left"] for row in rows), "no pass and no process left")
+    passed = [
+        row for row in rows if row["hangs in"] and row["form"] == "quick check" and row["code"] == 0
+    ]
+    bench.expect(
+        "hanging driver",
+        not passed and not any(row["processes left"] for row in rows),
+        "no pass and no process left",
+    )
     bench.say("hanging driver", f"{max(row['seconds'] for row in rows):.1f} s at most")
     bench.measured["hanging driver"] = rows

@@ -1,4 +1,5 @@
-"""The collector's cost for a running job: steps per second of a DDP job on all GPUs without it, with it every second and every minute, in one run."""
+"""The collector's cost for a running job: steps per second of a DDP job on all GPUs without it,
+with it every second and every minute, in one run."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ dist.destroy_process_group()
 
 
 def step_job(bench: Bench) -> None:
-    """Windows of the same length in turn, then a minute with one collection in it, and finally one without."""
+    """Windows of the same length in turn, then a minute with one collection in it, and finally one
+    without."""
     with running_job(bench) as folder:
         time.sleep(5.0)  # until clocks and caches are stable
         rates: dict[str, list[float]] = {"none": [], "each second": [], "each minute": []}
@@ -62,33 +64,64 @@ def step_job(bench: Bench) -> None:
         rates["none"].append(window(bench, folder, WINDOW_S, None, took))
     alone = statistics.mean(rates["none"])
     bench.measured["job"] = {"steps_per_s": rates, "collections_s": took}
-    bench.say(f"DDP job on {bench.nproc} ranks alone, steps/s", f"{alone:.2f} ({', '.join(f'{rate:.2f}' for rate in rates['none'])})")
+    bench.say(
+        f"DDP job on {bench.nproc} ranks alone, steps/s",
+        f"{alone:.2f} ({', '.join(f'{rate:.2f}' for rate in rates['none'])})",
+    )
     for name in ("each second", "each minute"):
         with_it = statistics.mean(rates[name])
-        found = f"{with_it:.2f} ({', '.join(f'{rate:.2f}' for rate in rates[name])}); ratio **{with_it / alone:.4f}** (aim 0.995)"
+        found = (
+            f"{with_it:.2f} ({', '.join(f'{rate:.2f}' for rate in rates[name])}); ratio"
+            f" **{with_it / alone:.4f}** (aim 0.995)"
+        )
         bench.say(f"the same with a collection {name}", found)
         bench.measured["job"][name] = with_it / alone
-    bench.say("a collection beside that job", f"{statistics.median(took):.2f} s (median of {len(took)})")
-    bench.expect("job", bench.measured["job"]["each minute"] >= 0.995, f"at least 0.995, found {bench.measured['job']['each minute']:.4f}")
+    bench.say(
+        "a collection beside that job", f"{statistics.median(took):.2f} s (median of {len(took)})"
+    )
+    bench.expect(
+        "job",
+        bench.measured["job"]["each minute"] >= 0.995,
+        f"at least 0.995, found {bench.measured['job']['each minute']:.4f}",
+    )
 
 
 @contextmanager
 def running_job(bench: Bench) -> Iterator[Path]:
-    """A job that trains until the block ends; yields the folder with the times of its steps. Raises RuntimeError when it does not start."""
+    """A job that trains until the block ends; yields the folder with the times of its steps. Raises
+    RuntimeError when it does not start."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "job.py").write_text(JOB, encoding="utf-8")
         ranks = []
         for rank in range(bench.nproc):
-            place = {"RANK": str(rank), "WORLD_SIZE": str(bench.nproc), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29617", "OMP_NUM_THREADS": "1"}
+            place = {
+                "RANK": str(rank),
+                "WORLD_SIZE": str(bench.nproc),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": "29617",
+                "OMP_NUM_THREADS": "1",
+            }
             hosts = {"NCCL_HOSTID": f"host{rank}"} if bench.shared else {}
-            argv = [bench.python, str(folder / "job.py"), str(folder), bench.backend, "shared" if bench.shared else "own"]
-            ranks.append(subprocess.Popen(argv, env={**os.environ, **QUIET, **place, **hosts}, stdin=subprocess.DEVNULL))
+            argv = [
+                bench.python,
+                str(folder / "job.py"),
+                str(folder),
+                bench.backend,
+                "shared" if bench.shared else "own",
+            ]
+            ranks.append(
+                subprocess.Popen(
+                    argv, env={**os.environ, **QUIET, **place, **hosts}, stdin=subprocess.DEVNULL
+                )
+            )
         try:
             until = time.monotonic() + START_S
             while not (folder / "times").exists():
                 if time.monotonic() > until or any(rank.poll() is not None for rank in ranks):
-                    raise RuntimeError(f"the job did not start: exit codes {[rank.poll() for rank in ranks]}")
+                    raise RuntimeError(
+                        f"the job did not start: exit codes {[rank.poll() for rank in ranks]}"
+                    )
                 time.sleep(0.1)
             yield folder
         finally:
@@ -107,14 +140,22 @@ def end(ranks: list[subprocess.Popen[bytes]]) -> None:
             rank.wait()
 
 
-def window(bench: Bench, folder: Path, seconds: float, every_s: float | None, took: list[float]) -> float:
-    """Steps per second in a window in which the collector runs at this interval; records the time of each of its runs."""
+def window(
+    bench: Bench, folder: Path, seconds: float, every_s: float | None, took: list[float]
+) -> float:
+    """Steps per second in a window in which the collector runs at this interval; records the time
+    of each of its runs."""
     began = time.monotonic()
     following = began + min(every_s or 0.0, 2.0)
     while time.monotonic() < began + seconds:
         if every_s is not None and time.monotonic() >= following:
             asked = time.monotonic()
-            subprocess.run([sys.executable, "-I", "-S", bench.pyz], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+            subprocess.run(
+                [sys.executable, "-I", "-S", bench.pyz],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
             took.append(time.monotonic() - asked)
             following += every_s
         time.sleep(0.005)

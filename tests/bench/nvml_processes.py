@@ -1,9 +1,11 @@
-"""Whether NVML answers several processes at the same time: the collector's dearest calls in one process, and shared out among several.
+"""Whether NVML answers several processes at the same time: the collector's dearest calls in one
+process, and shared out among several.
 
     python3 tests/bench/nvml_processes.py [--rounds 9]
 
-Each process opens its own session, for what a call costs is paid again in each. Prints Markdown: the median until the last answer, of each way in turn, and its
-ratio to one process. Only the C library is called, so the first row is also the least that any program pays for these answers.
+Each process opens its own session, for what a call costs is paid again in each. Prints Markdown:
+the median until the last answer, of each way in turn, and its ratio to one process. Only the C
+library is called, so the first row is also the least that any program pays for these answers.
 """
 
 from __future__ import annotations
@@ -26,13 +28,15 @@ class FieldValue(ctypes.Structure):
     """nvmlFieldValue_t."""
 
     _fields_ = (
-        ("field", ctypes.c_uint), ("scope", ctypes.c_uint), ("timestamp", ctypes.c_longlong), ("latency_us", ctypes.c_longlong),
+        ("field", ctypes.c_uint), ("scope", ctypes.c_uint), ("timestamp", ctypes.c_longlong),
+        ("latency_us", ctypes.c_longlong),
         ("type", ctypes.c_uint), ("code", ctypes.c_uint), ("value", ctypes.c_ulonglong),
     )  # fmt: skip
 
 
 class Share(NamedTuple):
-    """What one process asks: the GPUs that it opens, those whose state and links it reads, and the pairs."""
+    """What one process asks: the GPUs that it opens, those whose state and links it reads, and the
+    pairs."""
 
     opened: list[int]
     devices: list[int]
@@ -50,7 +54,12 @@ def ask_fields(library: Any, handle: Any, fields: tuple[int, ...], scope: int = 
 
 def ask_device(library: Any, handle: Any) -> None:
     """A GPU's dearest facts."""
-    one, other, counts, text = ctypes.c_uint(), ctypes.c_uint(), (ctypes.c_ulonglong * 3)(), ctypes.create_string_buffer(96)
+    one, other, counts, text = (
+        ctypes.c_uint(),
+        ctypes.c_uint(),
+        (ctypes.c_ulonglong * 3)(),
+        ctypes.create_string_buffer(96),
+    )
     library.nvmlDeviceGetEccMode(handle, ctypes.byref(one), ctypes.byref(other))
     library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref((ctypes.c_uint * 2)()))
     library.nvmlDeviceGetPowerUsage(handle, ctypes.byref(one))
@@ -71,7 +80,8 @@ def ask_links(library: Any, handle: Any) -> None:
 
 
 def ask(share: Share) -> None:
-    """One process's work, from opening the library. Raises RuntimeError when NVML cannot be used."""
+    """One process's work, from opening the library. Raises RuntimeError when NVML cannot be
+    used."""
     library = ctypes.CDLL("libnvidia-ml.so.1")
     if code := library.nvmlInitWithFlags(0):
         raise RuntimeError(f"nvmlInitWithFlags: error {code}")
@@ -85,7 +95,9 @@ def ask(share: Share) -> None:
     for gpu in share.links:
         ask_links(library, handles[gpu])
     for one, other in share.pairs:
-        library.nvmlDeviceGetP2PStatus(handles[one], handles[other], 0, ctypes.byref(ctypes.c_int()))
+        library.nvmlDeviceGetP2PStatus(
+            handles[one], handles[other], 0, ctypes.byref(ctypes.c_int())
+        )
 
 
 def in_child(work: Any, *given: Any) -> tuple[int, int]:
@@ -114,7 +126,9 @@ def timed(shares: list[Share]) -> float:
         os.close(pipe)
         os.waitpid(pid, 0)
     if answers != [b"."] * len(shares):
-        raise RuntimeError("expected an answer of each process, found none of one of them: see above")
+        raise RuntimeError(
+            "expected an answer of each process, found none of one of them: see above"
+        )
     return took
 
 
@@ -125,21 +139,32 @@ def ways_of(count: int) -> dict[str, list[Share]]:
     halves = [gpus[: count // 2], gpus[count // 2 :]]
     return {
         "one process": [Share(gpus, gpus, gpus, pairs)],
-        "GPUs in one, links and pairs in another": [Share(gpus, gpus, [], []), Share(gpus, [], gpus, pairs)],
-        "half of everything in each of two": [Share(gpus, half, half, pairs[place::2]) for place, half in enumerate(halves)],
-        "a process for each GPU, one more for the pairs": [*(Share([gpu], [gpu], [gpu], []) for gpu in gpus), Share(gpus, [], [], pairs)],
+        "GPUs in one, links and pairs in another": [
+            Share(gpus, gpus, [], []),
+            Share(gpus, [], gpus, pairs),
+        ],
+        "half of everything in each of two": [
+            Share(gpus, half, half, pairs[place::2]) for place, half in enumerate(halves)
+        ],
+        "a process for each GPU, one more for the pairs": [
+            *(Share([gpu], [gpu], [gpu], []) for gpu in gpus),
+            Share(gpus, [], [], pairs),
+        ],
         "one process, init and handles alone": [Share(gpus, [], [], [])],
     }
 
 
 def count_gpus() -> int:
-    """How many there are, asked by a child: a session that was open before a fork would be shared."""
+    """How many there are, asked by a child: a session that was open before a fork would be
+    shared."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             library, count = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_uint()
-            if not library.nvmlInitWithFlags(0) and not library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+            if not library.nvmlInitWithFlags(0) and not library.nvmlDeviceGetCount_v2(
+                ctypes.byref(count)
+            ):
                 os.write(writing, str(count.value).encode("ascii"))
         finally:
             os._exit(0)
@@ -165,9 +190,15 @@ def main() -> int:
         for name, shares in ways.items():
             times.setdefault(name, []).append(timed(shares))
     alone = statistics.median(times["one process"])
-    sys.stdout.write(f"| NVML calls on {count} GPUs | ms until the last answer | of one process |\n| --- | --- | --- |\n")
+    sys.stdout.write(
+        f"| NVML calls on {count} GPUs | ms until the last answer | of one process |\n| --- | --- |"
+        " --- |\n"
+    )
     for name, found in times.items():
-        sys.stdout.write(f"| {name} | {statistics.median(found):.1f} | {statistics.median(found) / alone:.2f} |\n")
+        sys.stdout.write(
+            f"| {name} | {statistics.median(found):.1f} |"
+            f" {statistics.median(found) / alone:.2f} |\n"
+        )
     return 0
 
 

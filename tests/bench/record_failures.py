@@ -1,9 +1,12 @@
-"""What PyTorch and NCCL print when a job fails: runs the jobs of failure_scenes.yml on this machine's GPUs and keeps a log of each.
+"""What PyTorch and NCCL print when a job fails: runs the jobs of failure_scenes.yml on this
+machine's GPUs and keeps a log of each.
 
-    python3 tests/bench/record_failures.py --out FOLDER [--only NAME,...] [--scenes FILE] [--at-once N]
+    python3 tests/bench/record_failures.py --out FOLDER [--only NAME,...] [--scenes FILE] [--at-once
+    N]
 
-Needs PyYAML, torchrun on the path, and two GPUs (another FILE may take more). Six jobs go on at a time. NVLink multicast stays off
-(NCCL_NVLS_ENABLE=0); mounts are made in name spaces of their own; each job and its children are ended by their process group.
+Needs PyYAML, torchrun on the path, and two GPUs (another FILE may take more). Six jobs go on at a
+time. NVLink multicast stays off (NCCL_NVLS_ENABLE=0); mounts are made in name spaces of their own;
+each job and its children are ended by their process group.
 """
 
 from __future__ import annotations
@@ -35,12 +38,28 @@ def record(name: str, scene: dict[str, Any], every: dict[str, Any], work: Path, 
     script = folder / "train.py"
     script.write_text((every["head"] + scene["body"]).replace("{w}", str(work)), encoding="utf-8")
     place = {key: value.replace("{w}", str(work)) for key, value in scene.get("env", {}).items()}
-    environment = {"OMP_NUM_THREADS": "1", **os.environ, "NCCL_NVLS_ENABLE": "0", "PYTHONUNBUFFERED": "1", **place}
-    command = (scene.get("before", "true") + "; " + scene.get("launch", every["launch"])).replace("{w}", str(work)).replace("{f}", str(script))
+    environment = {
+        "OMP_NUM_THREADS": "1",
+        **os.environ,
+        "NCCL_NVLS_ENABLE": "0",
+        "PYTHONUNBUFFERED": "1",
+        **place,
+    }
+    command = (
+        (scene.get("before", "true") + "; " + scene.get("launch", every["launch"]))
+        .replace("{w}", str(work))
+        .replace("{f}", str(script))
+    )
     began = time.monotonic()
     with (out / f"{name}.txt").open("wb") as log:
         job = subprocess.Popen(
-            ["/bin/sh", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            ["/bin/sh", "-c", command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         ended = _wait(job, scene.get("signal_after_s", scene.get("limit_s", LIMIT_S)))
     return f"{name}: {ended}, {time.monotonic() - began:.1f} s"
@@ -66,8 +85,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--only", help="names with commas")
-    parser.add_argument("--scenes", type=Path, default=SCENES, help="file of jobs, in the form of failure_scenes.yml (default: that file)")
-    parser.add_argument("--at-once", type=int, default=AT_ONCE, help="jobs that go on at a time (default: %(default)s)")
+    parser.add_argument(
+        "--scenes",
+        type=Path,
+        default=SCENES,
+        help="file of jobs, in the form of failure_scenes.yml (default: that file)",
+    )
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=AT_ONCE,
+        help="jobs that go on at a time (default: %(default)s)",
+    )
     given = parser.parse_args()
     every = yaml.safe_load(given.scenes.read_text(encoding="utf-8"))
     names = given.only.split(",") if given.only else list(every["scenes"])
@@ -77,7 +106,9 @@ def main() -> int:
         return 1
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work, ThreadPoolExecutor(given.at_once) as pool:
-        for line in pool.map(lambda name: record(name, every["scenes"][name], every, Path(work), given.out), names):
+        for line in pool.map(
+            lambda name: record(name, every["scenes"][name], every, Path(work), given.out), names
+        ):
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
     return 0

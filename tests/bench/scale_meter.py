@@ -1,4 +1,5 @@
-"""What a command and its children cost: CPU and memory of a control group of their own, or of the processes where none can be made."""
+"""What a command and its children cost: CPU and memory of a control group of their own, or of the
+processes where none can be made."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Cost:
-    """peak_mb: of memory that is not the page cache, of all processes together; how: it was measured. output: the last of both streams."""
+    """peak_mb: of memory that is not the page cache, of all processes together; how: it was
+    measured. output: the last of both streams."""
 
     code: int
     cpu_s: float
@@ -29,10 +31,16 @@ class Cost:
     output: str
 
 
-def measured(argv: Sequence[str], environment: Mapping[str, str], folder: Path, deadline_s: float = 3600) -> Cost:
+def measured(
+    argv: Sequence[str], environment: Mapping[str, str], folder: Path, deadline_s: float = 3600
+) -> Cost:
     """Runs a command to its end. Raises subprocess.TimeoutExpired."""
     with _group() as group, (folder / "output").open("w+b") as output:
-        watch, before, began = _Watch(group), resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        watch, before, began = (
+            _Watch(group),
+            resource.getrusage(resource.RUSAGE_CHILDREN),
+            time.monotonic(),
+        )
         enter = group.enter if group else None
         with subprocess.Popen(
             argv,
@@ -50,18 +58,30 @@ def measured(argv: Sequence[str], environment: Mapping[str, str], folder: Path, 
                 child.kill()
                 watch.stop()
         wall_s, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = group.cpu_s() if group else after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        used = (
+            group.cpu_s()
+            if group
+            else after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        )
         peak = watch.peak if group else after.ru_maxrss * 1024  # of the largest process
         output.seek(max(0, output.seek(0, os.SEEK_END) - 4000))
         text = output.read().decode("utf-8", "replace")
-    return Cost(code, used, wall_s, peak / 1e6, group.name if group else "rusage of the children, memory of the largest", text)
+    return Cost(
+        code,
+        used,
+        wall_s,
+        peak / 1e6,
+        group.name if group else "rusage of the children, memory of the largest",
+        text,
+    )
 
 
 NUMBERS = itertools.count()
 
 
 def new_name() -> str:
-    """Of a group for one command: a process that outlives it, such as a master connection of ssh, keeps the group and must not count again."""
+    """Of a group for one command: a process that outlives it, such as a master connection of ssh,
+    keeps the group and must not count again."""
     return f"unhang-bench-{os.getpid()}-{next(NUMBERS)}"
 
 
@@ -102,7 +122,9 @@ class _Group(_OldGroup):
 
 
 def _stat(path: Path, name: str) -> int:
-    return next(int(line.split()[1]) for line in path.read_text().splitlines() if line.split()[0] == name)
+    return next(
+        int(line.split()[1]) for line in path.read_text().splitlines() if line.split()[0] == name
+    )
 
 
 @contextlib.contextmanager

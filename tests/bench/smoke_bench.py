@@ -1,4 +1,5 @@
-"""Shared parts of the steps of gpu_bench.py: one smoke run on this machine, rows of the table, and processes that are left running."""
+"""Shared parts of the steps of gpu_bench.py: one smoke run on this machine, rows of the table, and
+processes that are left running."""
 
 from __future__ import annotations
 
@@ -28,10 +29,12 @@ QUIET = {"NCCL_NVLS_ENABLE": "0"}  # NVLink multicast stays off: it may bring do
 
 @dataclass
 class Bench:
-    """rows: lines of the table; tables: whole ones; measured: the same as data; results: of smoke runs by name; failed: results that were not as expected.
+    """rows: lines of the table; tables: whole ones; measured: the same as data; results: of smoke
+    runs by name; failed: results that were not as expected.
 
-    until: when the budget is spent; shared: there is one GPU, and each of the nproc ranks is a host of its own to NCCL (NCCL_HOSTID), with that GPU: NCCL
-    refuses two ranks of one host on one GPU. folder: for temporary files. building: the build of nccl-tests.
+    until: when the budget is spent; shared: there is one GPU, and each of the nproc ranks is a host
+    of its own to NCCL (NCCL_HOSTID), with that GPU: NCCL refuses two ranks of one host on one GPU.
+    folder: for temporary files. building: the build of nccl-tests.
     """
 
     out: Path
@@ -52,7 +55,8 @@ class Bench:
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="gpu-bench-")))
 
     def say(self, what: str, value: str) -> None:
-        """Adds one row of the table, prints and writes it at once: an interrupted run keeps its rows."""
+        """Adds one row of the table, prints and writes it at once: an interrupted run keeps its
+        rows."""
         self.rows.append((what, value))
         sys.stdout.write(f"{what}: {value}\n")
         sys.stdout.flush()
@@ -60,9 +64,19 @@ class Bench:
 
     def write(self) -> None:
         """Writes the tables and the data, each file as a whole."""
-        table = "| what | measured |\n| --- | --- |\n" + "".join(f"| {what} | {value} |\n" for what, value in self.rows)
-        document = {"rows": [list(row) for row in self.rows], "measured": self.measured, "failed": self.failed, "results": self.results}
-        for name, text in (("gpu.md", "\n".join([table, *self.tables])), ("gpu.json", json.dumps(document, separators=(",", ":"), default=str))):
+        table = "| what | measured |\n| --- | --- |\n" + "".join(
+            f"| {what} | {value} |\n" for what, value in self.rows
+        )
+        document = {
+            "rows": [list(row) for row in self.rows],
+            "measured": self.measured,
+            "failed": self.failed,
+            "results": self.results,
+        }
+        for name, text in (
+            ("gpu.md", "\n".join([table, *self.tables])),
+            ("gpu.json", json.dumps(document, separators=(",", ":"), default=str)),
+        ):
             partial = self.out / f".{name}"
             partial.write_text(text, encoding="utf-8")
             partial.replace(self.out / name)
@@ -70,21 +84,48 @@ class Bench:
     def smoke(self, name: str, **options: Any) -> tuple[dict[str, Any], float]:
         """(result, seconds) of one smoke run on this machine; the result is recorded.
 
-        options: of the request, and nproc: if not all GPUs; as_hosts: this machine as this many hosts; more: further keys of the plan.
+        options: of the request, and nproc: if not all GPUs; as_hosts: this machine as this many
+        hosts; more: further keys of the plan.
         """
-        nproc, more, hosts = options.pop("nproc", self.nproc), options.pop("more", {}), options.pop("as_hosts", self.nproc if self.shared else None)
+        nproc, more, hosts = (
+            options.pop("nproc", self.nproc),
+            options.pop("more", {}),
+            options.pop("as_hosts", self.nproc if self.shared else None),
+        )
         options["environment"] = {**QUIET, **options.get("environment", {})}
-        gpus = [] if self.backend == "gloo" else ["0"] if self.shared else [str(gpu) for gpu in range(nproc)]
+        gpus = (
+            []
+            if self.backend == "gloo"
+            else ["0"]
+            if self.shared
+            else [str(gpu) for gpu in range(nproc)]
+        )
         each = (1 if self.shared else nproc // hosts) if hosts else nproc
-        here = several_hosts(os.uname().nodename, hosts, gpus, each, None) if hosts else one_host(os.uname().nodename, nproc, None)
-        request = planning.Request(backend=self.backend, python=self.python, total_timeout_s=options.pop("total_timeout_s", 120.0), **options)
+        here = (
+            several_hosts(os.uname().nodename, hosts, gpus, each, None)
+            if hosts
+            else one_host(os.uname().nodename, nproc, None)
+        )
+        request = planning.Request(
+            backend=self.backend,
+            python=self.python,
+            total_timeout_s=options.pop("total_timeout_s", 120.0),
+            **options,
+        )
         plans = planning.plan_group(here.request(request), here.members, "127.0.0.1", free_port())
-        nodes = [planning.NodePlan(node.host, node.ranks, {**node.document, **more}) for node in plans]
+        nodes = [
+            planning.NodePlan(node.host, node.ranks, {**node.document, **more}) for node in plans
+        ]
         began = time.monotonic()
-        result = judge(run_hosts(nodes, lambda node: run_local(node, payload_bytes())), read_expectations())
+        result = judge(
+            run_hosts(nodes, lambda node: run_local(node, payload_bytes())), read_expectations()
+        )
         seconds = time.monotonic() - began
         self.results[name] = result
-        blamed = [(suspect["rank"], suspect["phase"], suspect["why"][:200]) for suspect in result["suspects"]]
+        blamed = [
+            (suspect["rank"], suspect["phase"], suspect["why"][:200])
+            for suspect in result["suspects"]
+        ]
         sys.stdout.write(f"  {name}: {result['verdict']} in {seconds:.1f} s; suspects {blamed}\n")
         return result, seconds
 
@@ -124,6 +165,10 @@ def remains() -> list[str]:
                 zombie = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
             except OSError:
                 continue
-            if not zombie and any(word.endswith(b"unhang_smoke.pyz") for word in argv) and (b"rank" in argv or b"node" in argv):
+            if (
+                not zombie
+                and any(word.endswith(b"unhang_smoke.pyz") for word in argv)
+                and (b"rank" in argv or b"node" in argv)
+            ):
                 found.append(b" ".join(argv)[:120].decode("utf-8", "replace"))
     return found

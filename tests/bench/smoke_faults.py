@@ -1,4 +1,5 @@
-"""Steps of gpu_bench.py that cause faults on purpose: each fault must be explained, with the right rank, and leave nothing behind."""
+"""Steps of gpu_bench.py that cause faults on purpose: each fault must be explained, with the right
+rank, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -14,86 +15,158 @@ from smoke_bench import QUIET, Bench, remains
 
 def step_absent(bench: Bench) -> None:
     """A rank that never enters a collective: which rank is named, when, with which evidence."""
-    result, seconds = bench.smoke("absent", phases=("broadcast", "all_reduce"), drills=({"rank": 1, "fault": "absent", "phase": "all_reduce"},))
+    result, seconds = bench.smoke(
+        "absent",
+        phases=("broadcast", "all_reduce"),
+        drills=({"rank": 1, "fault": "absent", "phase": "all_reduce"},),
+    )
     ranks = {suspect["rank"] for suspect in result["suspects"]}
     rows, nodes = result["evidence"], result["nodes"]
     waited = max((row.get("waited_s") or 0 for row in rows), default=0)
     recorded = sum("last_enqueued" in (row.get("flight_recorder") or {}) for row in rows)
     stacks = sum(bool(row.get("stack")) for row in rows)
-    native = sum(any(word in (row.get("native_stack") or "").lower() for word in ("libcuda", "libnccl")) for row in rows)
+    native = sum(
+        any(word in (row.get("native_stack") or "").lower() for word in ("libcuda", "libnccl"))
+        for row in rows
+    )
     bench.expect("absent", ranks == {1}, f"rank 1 named, found {ranks}")
     bench.expect("absent", 0 < waited < 20, f"to be told within 20 s of the stall, found {waited}")
-    evidence = f"{stacks} stacks, {recorded} flight recordings, {native} of py-spy's with frames of the driver"
-    bench.say("rank 1 never enters all_reduce", f"named: {sorted(ranks, key=str)}, told {waited:.1f} s after the stall, {evidence}; {seconds:.1f} s in all")
+    evidence = (
+        f"{stacks} stacks, {recorded} flight recordings, {native} of py-spy's with frames of the"
+        " driver"
+    )
+    bench.say(
+        "rank 1 never enters all_reduce",
+        f"named: {sorted(ranks, key=str)}, told {waited:.1f} s after the stall, {evidence};"
+        f" {seconds:.1f} s in all",
+    )
     accused(bench, "absent", result)
     links = {name: count for node in nodes for name, count in (node.get("nvlink") or {}).items()}
     sent = [count for name, count in links.items() if "data sent" in name]
-    bench.expect("NVLink counters", bench.shared or bool(sent), "counters of data sent over NVLink that moved")
+    bench.expect(
+        "NVLink counters",
+        bench.shared or bool(sent),
+        "counters of data sent over NVLink that moved",
+    )
     errors = {name: count for name, count in links.items() if "error" in name}
-    moved = f"{len(links)} moved, {len(sent)} of data sent, together {sum(sent) / 1024:.0f} MiB; errors that rose: {errors or 'none'}"
-    bench.say("NVLink counters in that evidence", f"{moved}; NVML: {[node.get('nvml') for node in nodes]}")
+    moved = (
+        f"{len(links)} moved, {len(sent)} of data sent, together {sum(sent) / 1024:.0f} MiB; errors"
+        f" that rose: {errors or 'none'}"
+    )
+    bench.say(
+        "NVLink counters in that evidence", f"{moved}; NVML: {[node.get('nvml') for node in nodes]}"
+    )
     lines = [node.get("kernel_log") for node in nodes]
     nics = len([name for node in nodes for name in node.get("counters") or {}])
-    log = "may not be read" if lines == [None] else f"{sum(len(one or ()) for one in lines)} new lines"
+    log = (
+        "may not be read"
+        if lines == [None]
+        else f"{sum(len(one or ()) for one in lines)} new lines"
+    )
     bench.say("kernel log and NIC counters in that evidence", f"log {log}; {nics} counters moved")
     bench.say("the verdict", "; ".join(suspect["why"] for suspect in result["suspects"])[:600])
 
 
 def step_stopped(bench: Bench) -> None:
-    """A rank stopped by SIGSTOP in the last phase, after the traffic of all others: the rank is named, and no counter is."""
+    """A rank stopped by SIGSTOP in the last phase, after the traffic of all others: the rank is
+    named, and no counter is."""
     before = link_errors()
-    result, seconds = bench.smoke("stopped", drills=({"rank": 1, "fault": "stop", "phase": "bandwidth"},))
+    result, seconds = bench.smoke(
+        "stopped", drills=({"rank": 1, "fault": "stop", "phase": "bandwidth"},)
+    )
     after = link_errors()
     ranks = {suspect["rank"] for suspect in result["suspects"]}
     bench.expect("stopped", ranks == {1}, f"rank 1 named, found {ranks}")
     accused(bench, "stopped", result)
     bench.measured["nvidia-smi nvlink -e"] = {"before": before, "after": after}
     shown = "the same as before" if before == after else "not the same as before"
-    bench.say("rank 1 stopped after all other phases", f"named: {sorted(ranks, key=str)}; `nvidia-smi nvlink -e` {shown}; {seconds:.1f} s in all")
+    bench.say(
+        "rank 1 stopped after all other phases",
+        f"named: {sorted(ranks, key=str)}; `nvidia-smi nvlink -e` {shown}; {seconds:.1f} s in all",
+    )
 
 
 def accused(bench: Bench, name: str, result: dict[str, Any]) -> None:
     """On a healthy machine no counter may be reported as a likely cause."""
     shown = [suspect["why"] for suspect in result["suspects"] if "rose by" in suspect["why"]]
     bench.expect(name, not shown, f"no counter accused, found {shown}")
-    errors = {key: count for node in result["nodes"] for key, count in (node.get("nvlink") or {}).items() if "KiB" not in key}
-    bench.say(f"error counters that rose with a rank {name}", f"{errors or 'none'}; accused: {shown or 'none'}")
+    errors = {
+        key: count
+        for node in result["nodes"]
+        for key, count in (node.get("nvlink") or {}).items()
+        if "KiB" not in key
+    }
+    bench.say(
+        f"error counters that rose with a rank {name}",
+        f"{errors or 'none'}; accused: {shown or 'none'}",
+    )
 
 
 def link_errors() -> str:
     """The vendor tool's output about NVLink errors; "" without the tool."""
     try:
-        return subprocess.run(["nvidia-smi", "nvlink", "-e"], capture_output=True, text=True, timeout=30, check=False).stdout
+        return subprocess.run(
+            ["nvidia-smi", "nvlink", "-e"], capture_output=True, text=True, timeout=30, check=False
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
 
 
 def step_wrong_device(bench: Bench) -> None:
     """A rank that uses another rank's GPU."""
-    result, seconds = bench.smoke("wrong-device", phases=("all_reduce",), drills=({"rank": 1, "fault": "wrong_device"},))
-    named = [suspect for suspect in result["suspects"] if suspect["rank"] == 1 and suspect["phase"] == "binding"]
+    result, seconds = bench.smoke(
+        "wrong-device", phases=("all_reduce",), drills=({"rank": 1, "fault": "wrong_device"},)
+    )
+    named = [
+        suspect
+        for suspect in result["suspects"]
+        if suspect["rank"] == 1 and suspect["phase"] == "binding"
+    ]
     bench.expect("wrong device", bool(named), "rank 1 named in binding")
     bench.say("rank 1 on GPU 0", f"{named[0]['why'] if named else 'not named'}; {seconds:.1f} s")
 
 
 def step_two_nccl(bench: Bench) -> None:
-    """Two different libnccl: another release where one is available, else a copy with another build id."""
+    """Two different libnccl: another release where one is available, else a copy with another build
+    id."""
     other = bench.other_nccl or find_other_nccl(bench)
     if not other:
         bench.say("two different libnccl", "no libnccl could be found to make a second one")
         return
-    result, seconds = bench.smoke("two-nccl", phases=("all_reduce",), rank_environment={"1": {"LD_PRELOAD": other}})
-    named = [suspect for suspect in result["suspects"] if suspect["phase"] == "consistency" and suspect["why"].startswith("NCCL is")]
+    result, seconds = bench.smoke(
+        "two-nccl", phases=("all_reduce",), rank_environment={"1": {"LD_PRELOAD": other}}
+    )
+    named = [
+        suspect
+        for suspect in result["suspects"]
+        if suspect["phase"] == "consistency" and suspect["why"].startswith("NCCL is")
+    ]
     ranks = sorted(suspect["rank"] for suspect in named)
-    bench.expect("two libnccl", ranks == [1] if bench.nproc > 2 else bool(ranks), f"rank 1 named in consistency, found {ranks}")
-    bench.say("rank 1 has another libnccl", f"{named[0]['why'][:160] if named else 'not named'}; {seconds:.1f} s")
+    bench.expect(
+        "two libnccl",
+        ranks == [1] if bench.nproc > 2 else bool(ranks),
+        f"rank 1 named in consistency, found {ranks}",
+    )
+    bench.say(
+        "rank 1 has another libnccl",
+        f"{named[0]['why'][:160] if named else 'not named'}; {seconds:.1f} s",
+    )
 
 
 def find_other_nccl(bench: Bench) -> str | None:
     """A second libnccl: the system's, or a copy of torch's with its build id changed."""
-    asked = "import torch, glob, os; d = os.path.dirname(os.path.dirname(torch.__file__)); print(*glob.glob(d + '/nvidia/nccl/lib/libnccl.so.2'))"
-    torchs = subprocess.run([bench.python, "-c", asked], capture_output=True, text=True, check=False).stdout.split()
-    for place in ("/usr/lib/x86_64-linux-gnu/libnccl.so.2", "/usr/local/lib/libnccl.so.2", "/usr/lib64/libnccl.so.2"):
+    asked = (
+        "import torch, glob, os; d = os.path.dirname(os.path.dirname(torch.__file__));"
+        " print(*glob.glob(d + '/nvidia/nccl/lib/libnccl.so.2'))"
+    )
+    torchs = subprocess.run(
+        [bench.python, "-c", asked], capture_output=True, text=True, check=False
+    ).stdout.split()
+    for place in (
+        "/usr/lib/x86_64-linux-gnu/libnccl.so.2",
+        "/usr/local/lib/libnccl.so.2",
+        "/usr/lib64/libnccl.so.2",
+    ):
         if Path(place).exists() and place not in torchs:
             return place
     if not torchs:
@@ -111,20 +184,27 @@ def find_other_nccl(bench: Bench) -> str | None:
 
 def step_interface(bench: Bench) -> None:
     """NCCL_SOCKET_IFNAME names no existing interface."""
-    result, seconds = bench.smoke("interface", phases=("all_reduce",), environment={"NCCL_SOCKET_IFNAME": "nosuch0"})
+    result, seconds = bench.smoke(
+        "interface", phases=("all_reduce",), environment={"NCCL_SOCKET_IFNAME": "nosuch0"}
+    )
     named = [suspect for suspect in result["suspects"] if "NCCL_SOCKET_IFNAME" in suspect["why"]]
     bench.expect("interface", bool(named), "NCCL_SOCKET_IFNAME named")
-    bench.say("NCCL_SOCKET_IFNAME=nosuch0", f"{named[0]['why'] if named else 'not named'}; {seconds:.1f} s")
+    bench.say(
+        "NCCL_SOCKET_IFNAME=nosuch0",
+        f"{named[0]['why'] if named else 'not named'}; {seconds:.1f} s",
+    )
 
 
 def step_killed(bench: Bench) -> None:
     """The launcher is killed: no process remains on the GPUs."""
     program = (
-        f"import sys; sys.path[:0] = {sys.path[:2]!r}\n"
-        "from unhang.smoke import node_plans as p\nfrom unhang.smoke.local import *\nfrom unhang.smoke.payload_zip import payload_bytes\n"
-        f"r = p.Request(backend='nccl', python={bench.python!r}, environment={QUIET!r}, drills=({{'rank': 1, 'fault': 'absent', 'phase': 'all_reduce'}},))\n"
-        f"[n] = p.plan_group(r, [p.Member('here', {bench.nproc})], '127.0.0.1', free_port())\n"
-        "run_local(n, payload_bytes(), on_event=lambda h, e: print(e['e'], e.get('phase'), flush=True))\n"
+        f"import sys; sys.path[:0] = {sys.path[:2]!r}\nfrom unhang.smoke import node_plans as"
+        " p\nfrom unhang.smoke.local import *\nfrom unhang.smoke.payload_zip import"
+        f" payload_bytes\nr = p.Request(backend='nccl', python={bench.python!r},"
+        f" environment={QUIET!r}, drills=({{'rank': 1, 'fault': 'absent', 'phase':"
+        f" 'all_reduce'}},))\n[n] = p.plan_group(r, [p.Member('here', {bench.nproc})], '127.0.0.1',"
+        " free_port())\nrun_local(n, payload_bytes(), on_event=lambda h, e: print(e['e'],"
+        " e.get('phase'), flush=True))\n"
     )
     launcher = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert launcher.stdout is not None
@@ -135,6 +215,13 @@ def step_killed(bench: Bench) -> None:
     while remains() and time.monotonic() - began < 20:
         time.sleep(0.1)
     left = remains()
-    bench.expect("killed launcher", in_collective, "the launcher to reach all_reduce before it is killed, found that it ended")
+    bench.expect(
+        "killed launcher",
+        in_collective,
+        "the launcher to reach all_reduce before it is killed, found that it ended",
+    )
     bench.expect("killed launcher", not left, f"no process left, found {left}")
-    bench.say("launcher killed with SIGKILL in a collective", f"{len(left)} processes left after {time.monotonic() - began:.1f} s")
+    bench.say(
+        "launcher killed with SIGKILL in a collective",
+        f"{len(left)} processes left after {time.monotonic() - began:.1f} s",
+    )

@@ -1,4 +1,5 @@
-"""Steps of gpu_bench.py that measure: the smoke test's duration by phase, its bandwidth beside nccl-tests', copies, builds, NVML."""
+"""Steps of gpu_bench.py that measure: the smoke test's duration by phase, its bandwidth beside
+nccl-tests', copies, builds, NVML."""
 
 from __future__ import annotations
 
@@ -17,30 +18,51 @@ RUNS = 3
 
 
 def step_smoke(bench: Bench) -> None:
-    """The default smoke test, three times: its duration, by phase. The first run loads torch from a cold disk."""
+    """The default smoke test, three times: its duration, by phase. The first run loads torch from a
+    cold disk."""
     for number in range(1, RUNS + 1):
         result, seconds = bench.smoke(f"default-{number}")
         bench.expect("default", result["verdict"] == "pass", "pass")
         state = "first, nothing cached" if number == 1 else "again"
-        what = f"default smoke, {bench.nproc} {'hosts that share a GPU' if bench.shared else 'GPUs'}, {state}"
+        what = (
+            f"default smoke, {bench.nproc} {'hosts that share a GPU' if bench.shared else 'GPUs'},"
+            f" {state}"
+        )
         bench.say(what, f"{result['verdict']}, {seconds:.1f} s ({where_time_goes(result)})")
-        bench.measured[f"default smoke {number}"] = {"seconds": seconds, "phases": {row["name"]: row["duration_s"] for row in result["phases"]}}
-    bench.say("the longest steps of its phases", "; ".join(f"{row['name']}: {row['steps']}" for row in result["phases"] if row["duration_s"] > 0.5))
+        bench.measured[f"default smoke {number}"] = {
+            "seconds": seconds,
+            "phases": {row["name"]: row["duration_s"] for row in result["phases"]},
+        }
+    bench.say(
+        "the longest steps of its phases",
+        "; ".join(
+            f"{row['name']}: {row['steps']}" for row in result["phases"] if row["duration_s"] > 0.5
+        ),
+    )
     for label, pairs in labels(result).items():
         bench.say("transport: " + label, ", ".join(pairs))
     kind = "net" if bench.shared else "nvlink"
-    bench.expect("transports", bool(result["transports"]) and all(row["kind"] == kind for row in result["transports"]), f"{kind} for each pair")
+    bench.expect(
+        "transports",
+        bool(result["transports"]) and all(row["kind"] == kind for row in result["transports"]),
+        f"{kind} for each pair",
+    )
 
 
 def step_matrix(bench: Bench) -> None:
     """The smoke test with copies between all pairs."""
     phases = tuple(name for name in planning.PHASES if name != "build")
     result, seconds = bench.smoke("matrix", phases=phases)
-    bench.expect("matrix", result["verdict"] == "pass" and bool(result["p2p"]), "pass and a row per pair")
+    bench.expect(
+        "matrix", result["verdict"] == "pass" and bool(result["p2p"]), "pass and a row per pair"
+    )
     rates = [row["gb_s"] for row in result["p2p"]] or [0.0]
     took = next((row["duration_s"] for row in result["phases"] if row["name"] == "p2p_matrix"), 0.0)
     pairs = f"{len(result['p2p'])} pairs, {min(rates)} to {max(rates)} GB/s, matrix {took:.1f} s"
-    bench.say(f"smoke with P2P matrix, {bench.nproc} GPUs", f"{result['verdict']}, {seconds:.1f} s; {pairs}")
+    bench.say(
+        f"smoke with P2P matrix, {bench.nproc} GPUs",
+        f"{result['verdict']}, {seconds:.1f} s; {pairs}",
+    )
     bench.measured["p2p"] = {"seconds": seconds, "matrix_s": took, "pairs": result["p2p"]}
 
 
@@ -49,7 +71,11 @@ def step_build(bench: Bench) -> None:
     result, seconds = bench.smoke("build", phases=("build",))
     bench.expect("build", result["verdict"] == "pass", "pass")
     for row in result["builds"]:
-        how = f"built in {row['seconds']} s; {json.dumps(row['tools'])}" if row["seconds"] else f"missing: {', '.join(row['missing'])}"
+        how = (
+            f"built in {row['seconds']} s; {json.dumps(row['tools'])}"
+            if row["seconds"]
+            else f"missing: {', '.join(row['missing'])}"
+        )
         bench.say(f"extension, {row['kind']}", how)
     if not result["builds"]:
         bench.say("extensions", f"none built, {result['verdict']}, {seconds:.1f} s")
@@ -58,12 +84,28 @@ def step_build(bench: Bench) -> None:
 
 def step_burn_in(bench: Bench) -> None:
     """A minute at full load on each GPU, and a drill that flips one bit."""
-    result, seconds = bench.smoke("burn-in", phases=("burn_in",), burn_in_s=60.0, total_timeout_s=300.0)
-    bench.expect("burn-in", result["verdict"] == "pass" and all(len(row["types"]) > 2 for row in result["burn_in"]["ranks"]), "pass, and most types tried")
+    result, seconds = bench.smoke(
+        "burn-in", phases=("burn_in",), burn_in_s=60.0, total_timeout_s=300.0
+    )
+    bench.expect(
+        "burn-in",
+        result["verdict"] == "pass"
+        and all(len(row["types"]) > 2 for row in result["burn_in"]["ranks"]),
+        "pass, and most types tried",
+    )
     for line in render_burn_in(result)[1:]:
         bench.say("burn-in", line)
-    drilled, _ = bench.smoke("burn-in drill", phases=("burn_in",), burn_in_s=60.0, drills=({"rank": bench.nproc - 1, "fault": "corrupt", "phase": "burn_in"},))
-    bench.expect("burn-in drill", [one["rank"] for one in drilled["suspects"]] == [bench.nproc - 1], "the drilled rank to be named alone")
+    drilled, _ = bench.smoke(
+        "burn-in drill",
+        phases=("burn_in",),
+        burn_in_s=60.0,
+        drills=({"rank": bench.nproc - 1, "fault": "corrupt", "phase": "burn_in"},),
+    )
+    bench.expect(
+        "burn-in drill",
+        [one["rank"] for one in drilled["suspects"]] == [bench.nproc - 1],
+        "the drilled rank to be named alone",
+    )
     bench.measured["burn-in"] = {"seconds": seconds, **result["burn_in"]}
 
 
@@ -73,14 +115,30 @@ def step_nvml(bench: Bench) -> None:
     for _ in range(3):
         began = time.monotonic()
         argv = [sys.executable, "-S", "-m", "unhang.smoke.payload", "nvml"]
-        output = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env={"PYTHONPATH": str(ROOT / "tools")}).stdout
+        output = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={"PYTHONPATH": str(ROOT / "tools")},
+        ).stdout
         took.append(time.monotonic() - began)
         found = json.loads(output or "{}")
     counters = found.get("counters") or {}
     kinds = sorted({name.split(" ", 4)[-1] for name in counters})
-    bench.expect("nvml", bench.shared or (bool(found.get("pairs")) and bool(counters)), "pairs and counters")  # a single GPU may have no NVLink
-    pairs = f"{len(found.get('pairs') or [])} pairs over NVLink, {len(counters)} counters ({', '.join(kinds)})"
-    bench.say("NVML asked by a child", f"{middle(took):.2f} s; {pairs}; {found.get('problem') or 'no problem'}")
+    # a single GPU may have no NVLink
+    bench.expect(
+        "nvml", bench.shared or (bool(found.get("pairs")) and bool(counters)), "pairs and counters"
+    )
+    pairs = (
+        f"{len(found.get('pairs') or [])} pairs over NVLink, {len(counters)} counters"
+        f" ({', '.join(kinds)})"
+    )
+    bench.say(
+        "NVML asked by a child",
+        f"{middle(took):.2f} s; {pairs}; {found.get('problem') or 'no problem'}",
+    )
 
 
 def step_bandwidth(bench: Bench) -> None:
@@ -94,7 +152,8 @@ def step_pair(bench: Bench) -> None:
 
 
 def beside(bench: Bench, gpus: int) -> None:
-    """Rows for all operations: unhang's twice, nccl-tests' once as it is, and once without the features that only GPUs of one process can use."""
+    """Rows for all operations: unhang's twice, nccl-tests' once as it is, and once without the
+    features that only GPUs of one process can use."""
     ours: dict[str, list[float]] = {name: [] for name in PROGRAMS}
     theirs: dict[str, list[float | None]] = {name: [] for name in PROGRAMS}
     library = None
@@ -102,7 +161,11 @@ def beside(bench: Bench, gpus: int) -> None:
         bench.nccl_tests = bench.building.result()
     for settings in (QUIET, {**QUIET, **ONE_PROCESS}):
         result, _ = bench.smoke(
-            f"bandwidth-{gpus}-{len(theirs['broadcast'])}", phases=("bandwidth",), bandwidth_bytes=(GIB,), bandwidth_ops=tuple(PROGRAMS), nproc=gpus
+            f"bandwidth-{gpus}-{len(theirs['broadcast'])}",
+            phases=("bandwidth",),
+            bandwidth_bytes=(GIB,),
+            bandwidth_ops=tuple(PROGRAMS),
+            nproc=gpus,
         )
         for row in result["collectives"]:
             if row["op"] in ours and row["measures"] == "bandwidth":
@@ -113,8 +176,19 @@ def beside(bench: Bench, gpus: int) -> None:
     for name in PROGRAMS:
         mine = middle(ours[name])
         direct, alike = theirs[name]
-        found = [f"{how} {other:.1f}, ratio **{mine / other:.3f}**" for how, other in (("nccl-tests", direct), ("by NCCL's buffers", alike)) if other]
+        found = [
+            f"{how} {other:.1f}, ratio **{mine / other:.3f}**"
+            for how, other in (("nccl-tests", direct), ("by NCCL's buffers", alike))
+            if other
+        ]
         shown = ", ".join(f"{one:.1f}" for one in ours[name])
-        bench.say(f"{name} at 1 GiB, {gpus} GPUs, busbw GB/s", f"{mine:.1f} ({shown}); {'; '.join(found) or 'nccl-tests is not installed here'}")
+        bench.say(
+            f"{name} at 1 GiB, {gpus} GPUs, busbw GB/s",
+            f"{mine:.1f} ({shown}); {'; '.join(found) or 'nccl-tests is not installed here'}",
+        )
         bench.expect(name, mine > 0, "a bandwidth")
-        bench.measured[f"{name} {gpus} GPUs 1 GiB"] = {"ours": ours[name], "nccl_tests": direct, "nccl_tests_without_direct": alike}
+        bench.measured[f"{name} {gpus} GPUs 1 GiB"] = {
+            "ours": ours[name],
+            "nccl_tests": direct,
+            "nccl_tests_without_direct": alike,
+        }

@@ -1,4 +1,5 @@
-"""The audit's findings on one node whose facts are given: rules of the catalogue, judged under a policy."""
+"""The audit's findings on one node whose facts are given: rules of the catalogue, judged under a
+policy."""
 
 from __future__ import annotations
 
@@ -16,7 +17,13 @@ def rules_of(sections, policy=None, verdict="fail"):
     """Ids of the node rules with this verdict."""
     node = NodeView("node1", ("training",), policy or {}, "ok", "", "", to_fragment(sections))
     world = node_world(node, VIEW)
-    return {rule.id for rule in CATALOGUE.rules if rule.scope == "node" for one in judge_rule(rule, world) if one.verdict == verdict}
+    return {
+        rule.id
+        for rule in CATALOGUE.rules
+        if rule.scope == "node"
+        for one in judge_rule(rule, world)
+        if one.verdict == verdict
+    }
 
 
 def sections_of(rootfs, **more):

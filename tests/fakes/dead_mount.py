@@ -1,8 +1,11 @@
-"""A file system whose server takes requests and never answers: its readers wait in the kernel (state D), and SIGKILL works only after this process ends.
+"""A file system whose server takes requests and never answers: its readers wait in the kernel
+(state D), and SIGKILL works only after this process ends.
 
-    python3 dead_mount.py FOLDER       prints "mounted" on standard output, and unmounts when its standard input ends; needs root
+    python3 dead_mount.py FOLDER       prints "mounted" on standard output, and unmounts when its
+    standard input ends; needs root
 
-A FUSE request that the server has not read yet ends with SIGKILL; after that its process waits for the answer, as with a hung server or driver.
+A FUSE request that the server has not read yet ends with SIGKILL; after that its process waits for
+the answer, as with a hung server or driver.
 """
 
 from __future__ import annotations
@@ -14,14 +17,17 @@ import struct
 import sys
 
 INIT = 26
-HEADER = struct.Struct("<IIQQIIII")  # fuse_in_header: length, opcode, unique, node, uid, gid, pid, padding
+# fuse_in_header: length, opcode, unique, node, uid, gid, pid, padding
+HEADER = struct.Struct("<IIQQIIII")
 MNT_DETACH = 2
 
 
 def answer_init(device, unique, body):
     """Answers only the kernel's first request."""
     major, minor = struct.unpack_from("<II", body)
-    reply = struct.pack("<IIIIHHIIHHI7I", major, min(minor, 31), 65536, 0, 16, 12, 65536, 1, 16, 0, 0, *[0] * 7)
+    reply = struct.pack(
+        "<IIIIHHIIHHI7I", major, min(minor, 31), 65536, 0, 16, 12, 65536, 1, 16, 0, 0, *[0] * 7
+    )
     os.write(device, struct.pack("<IiQ", 16 + len(reply), 0, unique) + reply)
 
 

@@ -1,6 +1,8 @@
-"""A stateful stand-in for Kubernetes' API server, with what kubernetes.core uses: discovery, nodes, pods, evictions with disruption budgets, conflicts.
+"""A stateful stand-in for Kubernetes' API server, with what kubernetes.core uses: discovery, nodes,
+pods, evictions with disruption budgets, conflicts.
 
-It is no real API server: its answers follow the API's reference, for the requests that kubernetes.core 6.2.0 was seen to send.
+It is no real API server: its answers follow the API's reference, for the requests that
+kubernetes.core 6.2.0 was seen to send.
 """
 
 from __future__ import annotations
@@ -14,14 +16,30 @@ from urllib.parse import parse_qs, urlsplit
 
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 RESOURCES = {
-    "nodes": {"name": "nodes", "singularName": "node", "namespaced": False, "kind": "Node", "verbs": VERBS},
-    "pods": {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod", "verbs": VERBS},
+    "nodes": {
+        "name": "nodes",
+        "singularName": "node",
+        "namespaced": False,
+        "kind": "Node",
+        "verbs": VERBS,
+    },
+    "pods": {
+        "name": "pods",
+        "singularName": "pod",
+        "namespaced": True,
+        "kind": "Pod",
+        "verbs": VERBS,
+    },
 }
 DISCOVERY = {
     "/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.1"},
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
     "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
-    "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": list(RESOURCES.values())},
+    "/api/v1": {
+        "kind": "APIResourceList",
+        "groupVersion": "v1",
+        "resources": list(RESOURCES.values()),
+    },
 }
 
 
@@ -39,19 +57,33 @@ def make_node(name, **labels):
 def make_pod(name, node, owner="ReplicaSet", gpus=0, phase="Running", **labels):
     """A pod of the namespace `work`. owner: kind of its controller, None for a bare pod."""
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    owners = [{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "u", "controller": True}] if owner else []
+    owners = (
+        [{"apiVersion": "apps/v1", "kind": owner, "name": "o", "uid": "u", "controller": True}]
+        if owner
+        else []
+    )
     labels = {**({"pod-template-generation": "1"} if owner == "DaemonSet" else {}), **labels}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "work", "resourceVersion": "1", "labels": labels, "ownerReferences": owners},
-        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}]},
+        "metadata": {
+            "name": name,
+            "namespace": "work",
+            "resourceVersion": "1",
+            "labels": labels,
+            "ownerReferences": owners,
+        },
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "c", "image": "i", "resources": {"limits": limits}}],
+        },
         "status": {"phase": phase},
     }
 
 
 class Cluster:
-    """nodes, pods: by name. budget: evictions that are allowed, None for any. conflicts: patches that come too late. away: requests that are refused."""
+    """nodes, pods: by name. budget: evictions that are allowed, None for any. conflicts: patches
+    that come too late. away: requests that are refused."""
 
     def __init__(self, *things):
         self.nodes = {one["metadata"]["name"]: one for one in things if one["kind"] == "Node"}
@@ -72,7 +104,11 @@ class Cluster:
             bump(node)
         asked = body.get("metadata", {}).pop("resourceVersion", None)
         if asked is not None and asked != node["metadata"]["resourceVersion"]:
-            return status(409, "Conflict", f'Operation cannot be fulfilled on nodes "{name}": the object has been modified')
+            return status(
+                409,
+                "Conflict",
+                f'Operation cannot be fulfilled on nodes "{name}": the object has been modified',
+            )
         changed = merge(copy.deepcopy(node), body)
         if not dry:
             self.writes.append(("patch", name))
@@ -85,7 +121,11 @@ class Cluster:
         if name not in self.pods:
             return status(404, "NotFound", f'pods "{name}" not found')
         if self.budget is not None and self.budget <= 0:
-            return status(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
+            return status(
+                429,
+                "TooManyRequests",
+                "Cannot evict pod as it would violate the pod's disruption budget.",
+            )
         self.budget = None if self.budget is None else self.budget - 1
         self.writes.append(("evict", name))
         del self.pods[name]
@@ -94,13 +134,29 @@ class Cluster:
     def select(self, query):
         """Pods by field and label selectors."""
         node = query.get("fieldSelector", [""])[0].partition("spec.nodeName=")[2]
-        without = [part[1:] for part in query.get("labelSelector", [""])[0].split(",") if part.startswith("!")]
-        return [pod for pod in self.pods.values() if pod["spec"]["nodeName"] == node and not any(label in pod["metadata"]["labels"] for label in without)]
+        without = [
+            part[1:]
+            for part in query.get("labelSelector", [""])[0].split(",")
+            if part.startswith("!")
+        ]
+        return [
+            pod
+            for pod in self.pods.values()
+            if pod["spec"]["nodeName"] == node
+            and not any(label in pod["metadata"]["labels"] for label in without)
+        ]
 
 
 def status(code, reason, message):
     """An error in the API's form."""
-    return code, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": message, "code": code}
+    return code, {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "reason": reason,
+        "message": message,
+        "code": code,
+    }
 
 
 def bump(thing):
@@ -145,8 +201,16 @@ def handler_of(cluster):
             with cluster.lock:
                 if cluster.away:
                     cluster.away -= 1
-                    return self.answer(*status(503, "ServiceUnavailable", "the server is currently unable to handle the request"))
-                return self.answer(*respond(cluster, self.command, place.path.rstrip("/"), query, body))
+                    return self.answer(
+                        *status(
+                            503,
+                            "ServiceUnavailable",
+                            "the server is currently unable to handle the request",
+                        )
+                    )
+                return self.answer(
+                    *respond(cluster, self.command, place.path.rstrip("/"), query, body)
+                )
 
         do_GET = do_POST = do_PATCH = serve
 
@@ -164,12 +228,27 @@ def respond(cluster, method, path, query, body):
         found = cluster.nodes.get(parts[4])
         return (200, found) if found else status(404, "NotFound", f'nodes "{parts[4]}" not found')
     if method == "GET" and path == "/api/v1/nodes":
-        return 200, {"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": list(cluster.nodes.values())}
+        return 200, {
+            "kind": "NodeList",
+            "apiVersion": "v1",
+            "metadata": {"resourceVersion": "1"},
+            "items": list(cluster.nodes.values()),
+        }
     if method == "GET" and path == "/api/v1/pods":
-        return 200, {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": cluster.select(query)}
+        return 200, {
+            "kind": "PodList",
+            "apiVersion": "v1",
+            "metadata": {"resourceVersion": "1"},
+            "items": cluster.select(query),
+        }
     if method == "POST" and path.endswith("/eviction"):
         return cluster.evict(parts[6])
-    if method == "GET" and path.startswith("/api/v1/namespaces/") and len(parts) == 7 and parts[6] in cluster.pods:
+    if (
+        method == "GET"
+        and path.startswith("/api/v1/namespaces/")
+        and len(parts) == 7
+        and parts[6] in cluster.pods
+    ):
         return 200, cluster.pods[parts[6]]
     return status(404, "NotFound", f"{method} {path}")
 
@@ -186,7 +265,9 @@ def serving(cluster, folder):
         "kind": "Config",
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        "clusters": [
+            {"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+        ],
         "users": [{"name": "u", "user": {}}],
     }
     path.write_text(json.dumps(config))

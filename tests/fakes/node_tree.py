@@ -1,4 +1,5 @@
-"""A node made of files: trees, ELF libraries and linker caches written by tests, and the check that the fragments fit the schema."""
+"""A node made of files: trees, ELF libraries and linker caches written by tests, and the check that
+the fragments fit the schema."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Link(str):
 
 
 def plant(folder, files):
-    """Writes {absolute path of the node: text, bytes or Link} below `folder`; a path that ends in "/" is a folder. Gives the Root of the tree."""
+    """Writes {absolute path of the node: text, bytes or Link} below `folder`; a path that ends in
+    "/" is a folder. Gives the Root of the tree."""
     for path, content in files.items():
         place = Path(str(folder) + path)
         if path.endswith("/"):
@@ -48,11 +50,18 @@ def _validator():
 def assert_fits_schema(section, fields, unread=()):
     """Fails when a fragment has a field, type or row that the schema does not have."""
     probe = {"status": "ok", "unread": list(unread)}
-    _validator().validate({"schema": "unhang/node-facts/1", "collector": {"version": "0"}, "sections": {section: {**fields, "probe": probe}}})
+    _validator().validate(
+        {
+            "schema": "unhang/node-facts/1",
+            "collector": {"version": "0"},
+            "sections": {section: {**fields, "probe": probe}},
+        }
+    )
 
 
 def merged(pieces, section):
-    """(fields, unread rows) of one section from a source's pieces, each of which is checked; lists are joined. An exception is raised."""
+    """(fields, unread rows) of one section from a source's pieces, each of which is checked; lists
+    are joined. An exception is raised."""
     fields, unread = {}, []
     for name, fragment, rows, *_more in pieces:
         if name != section:
@@ -61,22 +70,47 @@ def merged(pieces, section):
             raise fragment
         assert_fits_schema(section, fragment, rows)
         for key, value in fragment.items():
-            fields[key] = fields[key] + value if isinstance(value, list) and isinstance(fields.get(key), list) else value
+            fields[key] = (
+                fields[key] + value
+                if isinstance(value, list) and isinstance(fields.get(key), list)
+                else value
+            )
         unread.extend(rows)
     return fields, unread
 
 
 def elf_file(sections, filler_bytes=0):
-    """A 64-bit little-endian ELF file with {name: bytes} sections, and a hole of `filler_bytes` before the section table, as device code would be."""
+    """A 64-bit little-endian ELF file with {name: bytes} sections, and a hole of `filler_bytes`
+    before the section table, as device code would be."""
     names = b"\0" + b"".join(name.encode() + b"\0" for name in [*sections, ".shstrtab"])
     body, rows = b"", [struct.pack("<IIQQQQIIQQ", *([0] * 10))]
     for name, content in [*sections.items(), (".shstrtab", names)]:
         offset = 64 + len(body)
         kind = 7 if name.startswith(".note") else 3 if name == ".shstrtab" else 1
-        rows.append(struct.pack("<IIQQQQIIQQ", names.index(b"\0" + name.encode() + b"\0") + 1, kind, 0, 0, offset, len(content), 0, 0, 1, 0))
+        rows.append(
+            struct.pack(
+                "<IIQQQQIIQQ",
+                names.index(b"\0" + name.encode() + b"\0") + 1,
+                kind,
+                0,
+                0,
+                offset,
+                len(content),
+                0,
+                0,
+                1,
+                0,
+            )
+        )
         body += content
     table = 64 + len(body) + filler_bytes
-    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, table, 0, 64, 0, 0, 64, len(rows), len(rows) - 1)
+    head = (
+        b"\x7fELF\x02\x01\x01"
+        + bytes(9)
+        + struct.pack(
+            "<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, table, 0, 64, 0, 0, 64, len(rows), len(rows) - 1
+        )
+    )
     return head + body + bytes(filler_bytes) + b"".join(rows)
 
 
@@ -89,7 +123,9 @@ def nccl_library(version="2.21.5", cuda="12.4", build_id=b"\xab\xcd" * 10):
     """A file that looks like libnccl.so.2 to a reader of its sections."""
     banner = "NCCL version {}{}".format(version, "+cuda" + cuda if cuda else "")
     text = b"NCCL version mismatch\0" + bytes(64) + banner.encode() + b"\0 %s\0"
-    return elf_file({".note.gnu.build-id": build_id_note(build_id), ".text": bytes(128), ".rodata": text})
+    return elf_file(
+        {".note.gnu.build-id": build_id_note(build_id), ".text": bytes(128), ".rodata": text}
+    )
 
 
 def kernel_module(version):
@@ -107,15 +143,27 @@ def ld_cache(entries, flags=0x0303):
         value = base + len(strings)
         strings += path.encode() + b"\0"
         rows.append(struct.pack("<iIIIQ", flags, key, value, 0, 0))
-    return b"glibc-ld.so.cache1.1" + struct.pack("<IIB3xI12x", len(entries), len(strings), 2, 0) + b"".join(rows) + strings
+    return (
+        b"glibc-ld.so.cache1.1"
+        + struct.pack("<IIB3xI12x", len(entries), len(strings), 2, 0)
+        + b"".join(rows)
+        + strings
+    )
 
 
 def dpkg_status(packages, filler=0):
-    """A dpkg status file of {name: (status words, version)} or {name: version}, with `filler` other packages around them."""
-    stanzas = [f"Package: aaa{number}\nStatus: install ok installed\nVersion: 1.{number}\nDescription: x\n" for number in range(filler)]
+    """A dpkg status file of {name: (status words, version)} or {name: version}, with `filler` other
+    packages around them."""
+    stanzas = [
+        f"Package: aaa{number}\nStatus: install ok installed\nVersion: 1.{number}\nDescription: x\n"
+        for number in range(filler)
+    ]
     for name, entry in packages.items():
         status, version = entry if isinstance(entry, tuple) else ("install ok installed", entry)
-        stanzas.append(f"Package: {name}\nStatus: {status}\nPriority: optional\nArchitecture: amd64\nVersion: {version}\nDescription: y\n lines\n")
+        stanzas.append(
+            f"Package: {name}\nStatus: {status}\nPriority: optional\nArchitecture: amd64\nVersion:"
+            f" {version}\nDescription: y\n lines\n"
+        )
     return "\n".join(stanzas)
 
 

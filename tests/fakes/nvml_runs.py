@@ -1,4 +1,5 @@
-"""Runs the collector in a child process, with a recording or with the fake libnvidia-ml.so.1 and a profile made from that recording."""
+"""Runs the collector in a child process, with a recording or with the fake libnvidia-ml.so.1 and a
+profile made from that recording."""
 
 from __future__ import annotations
 
@@ -15,15 +16,30 @@ import yaml
 PROJECT = Path(__file__).resolve().parents[2]
 H200X8 = PROJECT / "tests" / "fixtures" / "h200x8" / "nvml.json"
 H200X2 = PROJECT / "tests" / "fixtures" / "h200x2" / "nvml.json"
-COMMAND = [sys.executable, "-c", "import sys; from unhang_node.facts.command import main; sys.exit(main(sys.argv[1:]))"]
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from unhang_node.facts.command import main; sys.exit(main(sys.argv[1:]))",
+]
 LONG_ENOUGH_S = 240
 
 
 def collect_in_process(*arguments, env=None, command=COMMAND):
-    """The document that the collector writes. Limits are long, because the machine that runs tests may be busy."""
-    path = os.pathsep.join([str(PROJECT / "module_utils"), *([os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else [])])
+    """The document that the collector writes. Limits are long, because the machine that runs tests
+    may be busy."""
+    path = os.pathsep.join(
+        [
+            str(PROJECT / "module_utils"),
+            *([os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []),
+        ]
+    )
     done = subprocess.run(
-        [*command, *arguments], env={**os.environ, "PYTHONPATH": path, **(env or {})}, capture_output=True, text=True, timeout=LONG_ENOUGH_S, check=False
+        [*command, *arguments],
+        env={**os.environ, "PYTHONPATH": path, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=LONG_ENOUGH_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -46,4 +62,7 @@ def facts_schema():
 
 def schema_faults(document):
     """[path: message] of the schema's errors about a document."""
-    return ["{}: {}".format("/".join(map(str, fault.instance_path)), fault.message) for fault in facts_schema().iter_errors(document)]
+    return [
+        "{}: {}".format("/".join(map(str, fault.instance_path)), fault.message)
+        for fault in facts_schema().iter_errors(document)
+    ]

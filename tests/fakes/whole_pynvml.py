@@ -1,4 +1,5 @@
-"""The collector as a command with the complete, installed nvidia-ml-py, for comparison with the part of it in unhang-collect.pyz."""
+"""The collector as a command with the complete, installed nvidia-ml-py, for comparison with the
+part of it in unhang-collect.pyz."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Readers of text from outside, each with complete inputs to damage and the errors that it may raise. Every other error is a fault."""
+"""Readers of text from outside, each with complete inputs to damage and the errors that it may
+raise. Every other error is a fault."""
 
 from __future__ import annotations
 
@@ -75,21 +76,59 @@ from unhang_node.facts.parse.kernel_log import find_faults
 from unhang_node.facts.sections.admission import read_record
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
-ODD_VALUES = (None, True, -1, 0, 1e308, 10**40, "", "\0", "x" * 5000, "\ud800", "\x1b[31m", "{{ 7*7 }}", [], {}, [None], {"": None}, "nan", "1:30:00", "010")
-ODD_BYTES = (b"\x1b[31m", b"9" * 400, b"\0", "é\u202e".encode(), b"\xff\xfe", b"((((", b"'\"`", b"-9999999999999", b"1e999", b'"\\ud800"', b"[" * 200, b"NaN")
+ODD_VALUES = (
+    None,
+    True,
+    -1,
+    0,
+    1e308,
+    10**40,
+    "",
+    "\0",
+    "x" * 5000,
+    "\ud800",
+    "\x1b[31m",
+    "{{ 7*7 }}",
+    [],
+    {},
+    [None],
+    {"": None},
+    "nan",
+    "1:30:00",
+    "010",
+)
+ODD_BYTES = (
+    b"\x1b[31m",
+    b"9" * 400,
+    b"\0",
+    "é\u202e".encode(),
+    b"\xff\xfe",
+    b"((((",
+    b"'\"`",
+    b"-9999999999999",
+    b"1e999",
+    b'"\\ud800"',
+    b"[" * 200,
+    b"NaN",
+)
 SCRIPT = (
-    b"export NCCL_IB_DISABLE=1\nENV NCCL_DEBUG INFO\n", b"- name: NCCL_ALGO\n  value: Ring\n", b"Environment=NCCL_X=1\nNCCL_NET = IB\nunset NCCL_NET\n",
+    b"export NCCL_IB_DISABLE=1\nENV NCCL_DEBUG INFO\n", b"- name: NCCL_ALGO\n  value: Ring\n",
+    b"Environment=NCCL_X=1\nNCCL_NET = IB\nunset NCCL_NET\n",
     b"#!/bin/bash\n#SBATCH -N 2\ntorchrun --nproc-per-node 8 train.py\n",
 )  # fmt: skip
 POLICY = {
-    "driver": {"version": "535.154.05", "held": True}, "kernel": {"min": "6.1"}, "gpu": {"count": 8}, "nccl": {"settings": {"NCCL_DEBUG": "WARN"}},
-    "limits": {"memlock_bytes": -1}, "waivers": [{"rule": "a-rule", "hosts": ["gpu[001-004]"], "reason": "known", "until": "2027-01-01"}],
+    "driver": {"version": "535.154.05", "held": True}, "kernel": {"min": "6.1"},
+    "gpu": {"count": 8}, "nccl": {"settings": {"NCCL_DEBUG": "WARN"}},
+    "limits": {"memlock_bytes": -1},
+    "waivers": [{"rule": "a-rule", "hosts": ["gpu[001-004]"], "reason": "known",
+    "until": "2027-01-01"}],
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Reader:
-    """samples: complete inputs; read: the function under test; allowed: errors that it documents; structured: whether samples are JSON trees."""
+    """samples: complete inputs; read: the function under test; allowed: errors that it documents;
+    structured: whether samples are JSON trees."""
 
     samples: Callable[[], list[bytes]]
     read: Callable[[bytes], object]
@@ -117,7 +156,8 @@ def damaged(noise: random.Random, data: bytes) -> bytes:
 
 
 def restructured(noise: random.Random, tree: Any) -> Any:
-    """The tree with a few of its places dropped, doubled, renamed, nested or given an odd value. Changes `tree`."""
+    """The tree with a few of its places dropped, doubled, renamed, nested or given an odd value.
+    Changes `tree`."""
     for _ in range(noise.randint(1, 4)):
         holder: Any = tree
         while isinstance(holder, (dict, list)) and holder:
@@ -144,7 +184,8 @@ def _change(noise: random.Random, holder: Any, key: Any) -> None:
         for _ in range(noise.choice((3, 120))):
             holder[key] = {"x": holder[key]}
     else:
-        holder[key] = deepcopy(noise.choice(ODD_VALUES))  # so that a later change affects only this case
+        # so that a later change affects only this case
+        holder[key] = deepcopy(noise.choice(ODD_VALUES))
 
 
 def case(name: str, number: int) -> bytes:
@@ -152,7 +193,9 @@ def case(name: str, number: int) -> bytes:
     reader, noise = READERS[name], random.Random(f"{name}/{number}")
     sample = noise.choice(reader.samples())
     if reader.structured and noise.random() < 0.7:
-        return json.dumps(restructured(noise, json.loads(sample)), separators=(",", ":")).encode("utf-8", "surrogatepass")
+        return json.dumps(restructured(noise, json.loads(sample)), separators=(",", ":")).encode(
+            "utf-8", "surrogatepass"
+        )
     return damaged(noise, sample)
 
 
@@ -171,7 +214,15 @@ def fault_of(name: str, data: bytes) -> Exception | None:
 def _node_files() -> list[bytes]:
     facts = json.loads((FIXTURES / "h200x1" / "node.json").read_bytes())
     facts = facts.get("facts", facts)
-    document = {"schema": "unhang/node/1", "host": "gpu001", "groups": ["training"], "policy": POLICY, "status": "ok", "message": None, "facts": facts}
+    document = {
+        "schema": "unhang/node/1",
+        "host": "gpu001",
+        "groups": ["training"],
+        "policy": POLICY,
+        "status": "ok",
+        "message": None,
+        "facts": facts,
+    }
     return [json.dumps(document, separators=(",", ":")).encode()]
 
 
@@ -181,13 +232,20 @@ def _events() -> list[bytes]:
         {"e": "phase_begin", "rank": 0, "host": "a", "phase": "init", "t": 1.0},
         {"e": "collective", "rank": 1, "host": "a", "op": "all_reduce", "time_us": 3},
     ]
-    rows += [{"e": "evidence", "rank": 0, "counters": {"GPU 0 replay errors": 3}}, {"e": "node_end", "host": "a", "codes": {"0": 0}}]
+    rows += [
+        {"e": "evidence", "rank": 0, "counters": {"GPU 0 replay errors": 3}},
+        {"e": "node_end", "host": "a", "codes": {"0": 0}},
+    ]
     return [b"\n".join(json.dumps(row).encode() for row in rows)]
 
 
 @cache
 def _log_lines() -> list[bytes]:
-    return [line.encode() + b"\n" for one in load_signatures() for line in (*one.examples["match"], *one.examples.get("near_miss", ()))]
+    return [
+        line.encode() + b"\n"
+        for one in load_signatures()
+        for line in (*one.examples["match"], *one.examples.get("near_miss", ()))
+    ]
 
 
 @cache
@@ -197,7 +255,9 @@ def _sieve() -> Sieve:
 
 @cache
 def _rule_files() -> list[bytes]:
-    return [path.read_bytes() for path in sorted(folders_of("rules")[0].glob("*.yml"))[:6]] + [json.dumps(POLICY).encode()]
+    return [path.read_bytes() for path in sorted(folders_of("rules")[0].glob("*.yml"))[:6]] + [
+        json.dumps(POLICY).encode()
+    ]
 
 
 def _read_node(data: bytes) -> None:
@@ -218,7 +278,9 @@ def _read_policy(data: bytes) -> None:
 
 def _read_log(data: bytes) -> None:
     assert kind_of(data) in ("log", "binary", "dump", "empty")
-    facts = gather_facts([scan_blocks(read_blocks(io.BytesIO(data), Input("log")), "log", _sieve())])
+    facts = gather_facts(
+        [scan_blocks(read_blocks(io.BytesIO(data), Input("log")), "log", _sieve())]
+    )
     describe(facts)
     rank_causes(facts, load_causes())
 
@@ -234,15 +296,34 @@ def _lint(data: bytes) -> None:
 
 def _read_settings(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape")
-    for parse in (parse_environment, parse_pam_env_conf, parse_sshd_setenv, parse_slurm_conf, parse_containers_conf):
+    for parse in (
+        parse_environment,
+        parse_pam_env_conf,
+        parse_sshd_setenv,
+        parse_slurm_conf,
+        parse_containers_conf,
+    ):
         parse(text)
 
 
 @cache
 def _samples() -> list[bytes]:
     """A trace of two nodes: the header and the first moments of a recorded one."""
-    lines = [json.loads(line) for line in sorted((FIXTURES / "inspect" / "traces").glob("*.jsonl"))[0].read_text().splitlines()[:24]]
-    return [b"\n".join(json.dumps({"asked_as": node, **line}).encode() for line in lines for node in ("gpu001", "gpu002"))]
+    lines = [
+        json.loads(line)
+        for line in (
+            sorted((FIXTURES / "inspect" / "traces").glob("*.jsonl"))[0]
+            .read_text()
+            .splitlines()[:24]
+        )
+    ]
+    return [
+        b"\n".join(
+            json.dumps({"asked_as": node, **line}).encode()
+            for line in lines
+            for node in ("gpu001", "gpu002")
+        )
+    ]
 
 
 def _watch(data: bytes) -> None:
@@ -255,7 +336,9 @@ def _watch(data: bytes) -> None:
         if len(shown) < 2:  # a table takes longer than all the rest
             shown.append(printed([gpu_table(tick, since_s)], 80, False, False))
 
-    for event in detect(with_moments(merged(parsed((b"0", line) for line in data.split(b"\n")), 2), update), 2.0):
+    for event in detect(
+        with_moments(merged(parsed((b"0", line) for line in data.split(b"\n")), 2), update), 2.0
+    ):
         shown.append(event.why)
     if outputs.last is not None:
         shown.append(render_metrics(outputs, 1.0))
@@ -263,12 +346,17 @@ def _watch(data: bytes) -> None:
 
 
 def _arrive(data: bytes) -> None:
-    """Documents that came by --via files, clush or merge, and the run folder that is written of them."""
-    arrivals = [read_arrival("a file", "gpu001", piece) for piece in split_documents(io.BytesIO(data))]
+    """Documents that came by --via files, clush or merge, and the run folder that is written of
+    them."""
+    arrivals = [
+        read_arrival("a file", "gpu001", piece) for piece in split_documents(io.BytesIO(data))
+    ]
     assert all(one.fault.isprintable() for one in arrivals)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "run" / "nodes").mkdir(parents=True)
-        arrived = write_arrivals(Path(folder) / "run", None, (("2026-01-01T00:00:00Z", one) for one in arrivals))
+        arrived = write_arrivals(
+            Path(folder) / "run", None, (("2026-01-01T00:00:00Z", one) for one in arrivals)
+        )
         assert all(line.isprintable() for line in (*arrived.lines, *arrived.faults))
         assert sorted(path.name for path in Path(folder).iterdir()) == ["run"]
         for path in (Path(folder) / "run" / "nodes").glob("*.json"):
@@ -280,7 +368,9 @@ def _arrive(data: bytes) -> None:
 
 @cache
 def _evidence() -> list[bytes]:
-    return [path.read_bytes() for path in sorted((FIXTURES / "inspect" / "evidence").glob("*.json"))[:8]]
+    return [
+        path.read_bytes() for path in sorted((FIXTURES / "inspect" / "evidence").glob("*.json"))[:8]
+    ]
 
 
 def _inspect(data: bytes) -> None:
@@ -305,7 +395,8 @@ def _bundles() -> list[bytes]:
         path = Path(folder) / "hang.tar.gz"
         write_bundle(path, documents, inspection_of(documents))
         packed = path.read_bytes()
-    return [packed, gzip.compress(gzip.decompress(packed), 0)]  # of the second, damage reaches the archive in it
+    # of the second, damage reaches the archive in it
+    return [packed, gzip.compress(gzip.decompress(packed), 0)]
 
 
 @cache
@@ -317,7 +408,12 @@ def _facts_of_h200() -> dict[str, Any]:
 @cache
 def _admissions() -> list[bytes]:
     facts, now = _facts_of_h200(), datetime(2026, 11, 20, tzinfo=UTC)
-    gate = {"run": "one", "severities": ["error"], "reference": None, "smoke": {"alone": {}, "together": None}}
+    gate = {
+        "run": "one",
+        "severities": ["error"],
+        "reference": None,
+        "smoke": {"alone": {}, "together": None},
+    }
     return [record_line(admission_record("gpu001", facts, gate, now, 365)).encode()]
 
 
@@ -344,7 +440,8 @@ def _smoke_results() -> list[bytes]:
 
 
 def _smoke(data: bytes) -> None:
-    """A smoke test's result on the page and in a ticket, as a baseline, and as the policy's rows."""
+    """A smoke test's result on the page and in a ticket, as a baseline, and as the policy's
+    rows."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "result.json"
         path.write_bytes(data)
@@ -359,16 +456,23 @@ def _smoke(data: bytes) -> None:
         bandwidth_rows(results)
 
 
-_PACKAGE = b"Package: libnccl2\nStatus: hold ok installed\nVersion: 2.21.5-1+cuda12.4\nArchitecture: amd64\n\nPackage: nvidia-driver\nStatus: install ok\n\n"
+_PACKAGE = (
+    b"Package: libnccl2\nStatus: hold ok installed\nVersion: 2.21.5-1+cuda12.4\nArchitecture:"
+    b" amd64\n\nPackage: nvidia-driver\nStatus: install ok\n\n"
+)
 READERS: Mapping[str, Reader] = {
     "strict-json": Reader(_node_files, parse_strictly, (NotStrict,), structured=True),
     "node": Reader(_node_files, _read_node, (InvalidNode,), structured=True),
     "summary": Reader(_node_files, _summarise, (NotStrict,), structured=True),
-    "policy": Reader(lambda: [json.dumps(POLICY).encode()], _read_policy, (NotStrict,), structured=True),
+    "policy": Reader(
+        lambda: [json.dumps(POLICY).encode()], _read_policy, (NotStrict,), structured=True
+    ),
     "yaml": Reader(_rule_files, lambda data: parse_yaml(data, "fuzz.yml"), (YamlFault,)),
     "writers": Reader(lambda: list(HOSTILE), write),
     "shared": Reader(lambda: list(HOSTILE), share),
-    "slurm-inventory": Reader(lambda: list(SLURM), list_slurm, (ValueError, UserError), structured=True),
+    "slurm-inventory": Reader(
+        lambda: list(SLURM), list_slurm, (ValueError, UserError), structured=True
+    ),
     "commands": Reader(lambda: list(HOSTILE), type_commands),
     "evidence": Reader(_evidence, _inspect, (UserError,), structured=True),
     "bundles": Reader(_bundles, _unpack, (UserError,)),
@@ -376,9 +480,22 @@ READERS: Mapping[str, Reader] = {
     "smoke-results": Reader(_smoke_results, _smoke, (UserError,), structured=True),
     "arrivals": Reader(_node_files, _arrive, structured=True),
     "watch-samples": Reader(_samples, _watch),
-    "limit": Reader(lambda: [b"gpu[001-016],login,!gpu[3-4],&b:c"], lambda data: expand_limit(data.decode("utf-8", "replace")), (UserError,)),
+    "limit": Reader(
+        lambda: [b"gpu[001-016],login,!gpu[3-4],&b:c"],
+        lambda data: expand_limit(data.decode("utf-8", "replace")),
+        (UserError,),
+    ),
     "smoke-events": Reader(_events, lambda data: list(parse_events(data.split(b"\n"), (0, 1)))),
-    "pickle": Reader(lambda: [pickle.dumps({"version": "2.3", "entries": [{"seq": 1, "state": "started", "sizes": [[4, 5]]}]}, 2)], load_plain, (NotPlain,)),
+    "pickle": Reader(
+        lambda: [
+            pickle.dumps(
+                {"version": "2.3", "entries": [{"seq": 1, "state": "started", "sizes": [[4, 5]]}]},
+                2,
+            )
+        ],
+        load_plain,
+        (NotPlain,),
+    ),
     "log": Reader(_log_lines, _read_log),
     "kernel-log": Reader(_log_lines, lambda data: find_faults(data, 1.7e9)),
     "lint": Reader(lambda: list(SCRIPT), _lint),

@@ -1,8 +1,10 @@
-"""`make fuzz`: a million structure-aware cases over all readers in turn; continues where it was stopped. Failing inputs are written to tests/fuzz/corpus.
+"""`make fuzz`: a million structure-aware cases over all readers in turn; continues where it was
+stopped. Failing inputs are written to tests/fuzz/corpus.
 
     python tests/fuzz/run.py [--cases N] [--reader NAME] [--again]
 
-Exit code 1 when a fault was found: its file is then a permanent case of the tests (tests/sweeps/test_fuzz_readers.py).
+Exit code 1 when a fault was found: its file is then a permanent case of the tests
+(tests/sweeps/test_fuzz_readers.py).
 """
 
 from __future__ import annotations
@@ -18,9 +20,15 @@ TESTS = Path(__file__).resolve().parents[1]
 PROJECT = TESTS.parent
 CORPUS = TESTS / "fuzz" / "corpus"
 PROGRESS = PROJECT / ".cache" / "fuzz.json"
-MOST_BYTES = 4 << 30  # of address space: a reader that would use all of the machine's memory gets a MemoryError
+# of address space: a reader that would use all of the machine's memory gets a MemoryError
+MOST_BYTES = 4 << 30
 TURN = 500  # cases of one reader before the next reader's turn, and before progress is written
-sys.path[:0] = [str(PROJECT / "tools"), str(PROJECT / "module_utils"), str(TESTS), str(TESTS / "support")]
+sys.path[:0] = [
+    str(PROJECT / "tools"),
+    str(PROJECT / "module_utils"),
+    str(TESTS),
+    str(TESTS / "support"),
+]
 
 from fuzz.readers import READERS, case, fault_of  # noqa: E402 -- found by the path above
 
@@ -28,12 +36,22 @@ from fuzz.readers import READERS, case, fault_of  # noqa: E402 -- found by the p
 def main() -> int:
     """0 when no fault was found, 1 otherwise."""
     parser = argparse.ArgumentParser(description="Gives every reader damaged input.")
-    parser.add_argument("--cases", type=int, default=1_000_000, help="in all, those of earlier calls counted (default: %(default)s)")
-    parser.add_argument("--reader", action="append", choices=list(READERS), help="only this one; may be given again")
+    parser.add_argument(
+        "--cases",
+        type=int,
+        default=1_000_000,
+        help="in all, those of earlier calls counted (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--reader", action="append", choices=list(READERS), help="only this one; may be given again"
+    )
     parser.add_argument("--again", action="store_true", help="from the beginning")
     given = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES if hard == resource.RLIM_INFINITY else min(MOST_BYTES, hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_AS,
+        (MOST_BYTES if hard == resource.RLIM_INFINITY else min(MOST_BYTES, hard), hard),
+    )
     names = given.reader or list(READERS)
     done = {} if given.again or not PROGRESS.exists() else json.loads(PROGRESS.read_text())
     share, found = -(-given.cases // len(names)), 0
@@ -45,7 +63,10 @@ def main() -> int:
             done[name] = end
             PROGRESS.parent.mkdir(exist_ok=True)
             PROGRESS.write_text(json.dumps(done))
-        sys.stderr.write(f"\r{sum(done.get(name, 0) for name in names):,} of {share * len(names):,} cases, {found} found ")
+        sys.stderr.write(
+            f"\r{sum(done.get(name, 0) for name in names):,} of {share * len(names):,} cases,"
+            f" {found} found "
+        )
     sys.stderr.write("\n")
     return 1 if found else 0
 
@@ -58,7 +79,10 @@ def _try(name: str, number: int) -> int:
     kept = CORPUS / name / f"{hashlib.sha256(data).hexdigest()[:16]}.bin"
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_bytes(data)
-    sys.stderr.write(f"\n{name} {number}: {type(problem).__name__}: {str(problem)[:200]!r}, kept as {kept.relative_to(PROJECT)}\n")
+    sys.stderr.write(
+        f"\n{name} {number}: {type(problem).__name__}: {str(problem)[:200]!r}, kept as"
+        f" {kept.relative_to(PROJECT)}\n"
+    )
     return 1
 
 

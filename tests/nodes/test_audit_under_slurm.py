@@ -1,4 +1,5 @@
-"""`unhang audit --via slurm` over eight slurmd of a real Slurm: idle nodes, a job's nodes, and what a node, a job or Slurm itself may do to a reading."""
+"""`unhang audit --via slurm` over eight slurmd of a real Slurm: idle nodes, a job's nodes, and what
+a node, a job or Slurm itself may do to a reading."""
 
 from __future__ import annotations
 
@@ -11,9 +12,17 @@ import slurm_here
 from documented_command import as_typed
 from eight_nodes_here import CONFIGURATION, NAMES, NOBODY, EightNodes
 
-pytestmark = pytest.mark.skipif(bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here")
-PACK = "import base64, sys, zlib\ndef pack(out): return base64.b64encode(zlib.compress(out)).decode()\n"
-ANOTHER = '{"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {"probe": {"status": "ok"}, "hostname": "gpu001"}}}'
+pytestmark = pytest.mark.skipif(
+    bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here"
+)
+PACK = (
+    "import base64, sys, zlib\ndef pack(out): return"
+    " base64.b64encode(zlib.compress(out)).decode()\n"
+)
+ANOTHER = (
+    '{"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {"probe": {"status":'
+    ' "ok"}, "hostname": "gpu001"}}}'
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +39,9 @@ def eight(slurm, tmp_path):
     slurm.run("scancel", "--user=root")
     slurm.run("scancel", "--name=unhang-audit")
     for name in NAMES:  # one that needs it; others refuse
-        slurm.bed.run(["scontrol", "update", f"nodename={name}", "state=resume"], env=slurm.environment)
+        slurm.bed.run(
+            ["scontrol", "update", f"nodename={name}", "state=resume"], env=slurm.environment
+        )
     nodes.idle()
 
 
@@ -39,7 +50,18 @@ def test_all_idle_nodes_are_read_in_one_job_which_is_gone_afterwards(eight):
     assert eight.statuses(done) == dict.fromkeys(NAMES, "ok"), done.stderr
     assert "unhang: read: gpu[001-008] by srun in job " in done.stderr
     assert "read: gpu[001-008] by srun in job " in done.stdout.replace("\n", " ")
-    page = eight.slurm.bed.run([str(audits.PROGRAMS / "unhang"), "report", str(done.folder), "--format", "html", "--out", "-"], env=eight.slurm.environment)
+    page = eight.slurm.bed.run(
+        [
+            str(audits.PROGRAMS / "unhang"),
+            "report",
+            str(done.folder),
+            "--format",
+            "html",
+            "--out",
+            "-",
+        ],
+        env=eight.slurm.environment,
+    )
     assert "<dt>Read</dt><dd>gpu[001-008] by srun in job " in page.stdout
     assert eight.slurm.run("squeue", "--noheader") == ""
 
@@ -47,9 +69,18 @@ def test_all_idle_nodes_are_read_in_one_job_which_is_gone_afterwards(eight):
 def test_a_drained_and_a_down_node_are_named_as_not_read_and_continue_reads_them_later(eight):
     for name, state in (("gpu003", "drain"), ("gpu004", "down")):
         eight.slurm.run("scontrol", "update", f"nodename={name}", f"state={state}", "reason=a fan")
-    done = eight.audit(*as_typed("unhang audit --via slurm --slurm-partition gpu", {"gpu": "all"})[4:])
-    assert eight.statuses(done) == {**dict.fromkeys(NAMES, "ok"), "gpu003": "unreachable", "gpu004": "unreachable"}
-    assert done.node("gpu004")["message"] == "not read: Slurm has it down (a fan); --inventory says how else it can be reached"
+    done = eight.audit(
+        *as_typed("unhang audit --via slurm --slurm-partition gpu", {"gpu": "all"})[4:]
+    )
+    assert eight.statuses(done) == {
+        **dict.fromkeys(NAMES, "ok"),
+        "gpu003": "unreachable",
+        "gpu004": "unreachable",
+    }
+    assert (
+        done.node("gpu004")["message"]
+        == "not read: Slurm has it down (a fan); --inventory says how else it can be reached"
+    )
     assert "gpu003 not read: Slurm has it drain+idle (a fan)" in done.stderr
     assert "gpu003 not read: Slurm has it drain+idle (a fan)" in " ".join(done.stdout.split())
     for name in ("gpu003", "gpu004"):
@@ -68,10 +99,15 @@ def test_a_job_of_whole_nodes_is_read_by_its_number_or_by_the_environment_and_go
     for done in (eight.audit(*words), eight.audit(environment={"SLURM_JOB_ID": job})):
         assert eight.statuses(done) == dict.fromkeys(NAMES[:3], "ok"), done.stderr
         assert f"gpu[001-003] by srun in job {job} as root" in done.stderr
-    assert eight.statuses(eight.audit("--slurm-job", job, "--limit", "gpu[002-003]")) == dict.fromkeys(NAMES[1:3], "ok")
+    assert eight.statuses(
+        eight.audit("--slurm-job", job, "--limit", "gpu[002-003]")
+    ) == dict.fromkeys(NAMES[1:3], "ok")
     assert eight.slurm.run("squeue", "--noheader", "--format=%i %T") == f"{job} RUNNING"
     others = eight.audit()
-    assert eight.statuses(others) == {**dict.fromkeys(NAMES[:3], "unreachable"), **dict.fromkeys(NAMES[3:], "ok")}
+    assert eight.statuses(others) == {
+        **dict.fromkeys(NAMES[:3], "unreachable"),
+        **dict.fromkeys(NAMES[3:], "ok"),
+    }
     assert "Slurm has it allocated" in others.node("gpu001")["message"]
 
 
@@ -83,12 +119,20 @@ def test_a_job_without_all_gpus_of_a_node_does_not_read_it(eight):
 
 
 def test_what_a_node_answers_costs_its_own_result_alone(eight):
-    liar = eight.program("liar", f"{PACK}text = pack({ANOTHER.encode()!r})\nprint('~' + text)\nprint('~= 0', len(text))")
+    liar = eight.program(
+        "liar",
+        f"{PACK}text = pack({ANOTHER.encode()!r})\nprint('~' + text)\nprint('~= 0', len(text))",
+    )
     pieces = "for at in range(0, len(text), 900): print('~' + text[at:at + 900])"
-    bomb = eight.program("bomb", f"{PACK}text = pack(b' ' * (1 << 28))\n{pieces}\nprint('~= 0', len(text))")
+    bomb = eight.program(
+        "bomb", f"{PACK}text = pack(b' ' * (1 << 28))\n{pieces}\nprint('~= 0', len(text))"
+    )
     python = eight.python(
         gpu002=f"exec {liar}",
-        gpu003='for n in 0 1 2 3 4 5 6 7; do echo; echo "$n: ~AAAA"; echo "$n: ~= 0 4"; done; echo \'7: lost\' >&2',
+        gpu003=(
+            'for n in 0 1 2 3 4 5 6 7; do echo; echo "$n: ~AAAA"; echo "$n: ~= 0 4"; done; echo'
+            " '7: lost' >&2"
+        ),
         gpu004="exec cat /dev/zero",
         gpu005="echo ~eJxLTEoGAAJNASc; exit 0",
         gpu006="exec sleep 1000",
@@ -96,22 +140,40 @@ def test_what_a_node_answers_costs_its_own_result_alone(eight):
         gpu008="echo 'no memory is left' >&2; exit 3",
     )
     done = eight.audit("--", *python, "-e", "unhang_node_timeout_s=15")
-    wanted = {"gpu001": "ok", "gpu002": "invalid", "gpu003": "ok", "gpu004": "invalid", "gpu005": "invalid", "gpu006": "timeout"}
+    wanted = {
+        "gpu001": "ok",
+        "gpu002": "invalid",
+        "gpu003": "ok",
+        "gpu004": "invalid",
+        "gpu005": "invalid",
+        "gpu006": "timeout",
+    }
     assert eight.statuses(done) == {**wanted, "gpu007": "invalid", "gpu008": "failed"}
     assert done.node("gpu002")["message"] == "expected the answer of gpu002, found that of gpu001"
     assert "at most 4194304 characters" in done.node("gpu004")["message"]
     assert "expected a whole answer, found 15 characters of one" in done.node("gpu005")["message"]
     assert done.node("gpu006")["message"] == "no answer within 15 s"
     assert "at most 4194304 characters" in done.node("gpu007")["message"]
-    assert done.node("gpu008")["message"] == "the collector ended without an answer: no memory is left"
+    assert (
+        done.node("gpu008")["message"] == "the collector ended without an answer: no memory is left"
+    )
     assert eight.slurm.run("squeue", "--noheader", "--states=RUNNING") == ""
 
 
 def test_a_job_that_ends_in_the_middle_loses_nothing_that_had_arrived(eight):
     job = eight.job(3)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        running = pool.submit(eight.audit, "--slurm-job", job, "--", *eight.python(gpu002="exec sleep 1000", gpu003="echo ~eJx; exec sleep 1000"))
-        audits.wait_until(lambda: running.done() or list((eight.work / "runs").glob("*/nodes/gpu001.json")), "gpu001 has answered")
+        running = pool.submit(
+            eight.audit,
+            "--slurm-job",
+            job,
+            "--",
+            *eight.python(gpu002="exec sleep 1000", gpu003="echo ~eJx; exec sleep 1000"),
+        )
+        audits.wait_until(
+            lambda: running.done() or list((eight.work / "runs").glob("*/nodes/gpu001.json")),
+            "gpu001 has answered",
+        )
         eight.slurm.run("scancel", job)
         done = running.result()
     assert eight.statuses(done) == {"gpu001": "ok", "gpu002": "failed", "gpu003": "invalid"}
@@ -126,7 +188,9 @@ def test_another_user_than_root_reads_as_himself_and_is_told_what_root_alone_may
     assert "read as nobody, without root, who alone may read some of: " in done.stderr
     named = done.stderr.partition("some of: ")[2].partition(";")[0].split(", ")
     sections = done.node("gpu001")["facts"]["sections"]
-    assert named == sorted(name for name, section in sections.items() if "denied" in json.dumps(section["probe"]))
+    assert named == sorted(
+        name for name, section in sections.items() if "denied" in json.dumps(section["probe"])
+    )
 
 
 def test_root_is_had_by_sudo_where_it_asks_for_no_password(eight):
@@ -137,33 +201,47 @@ def test_root_is_had_by_sudo_where_it_asks_for_no_password(eight):
     assert eight.statuses(done) == {"gpu001": "failed"}
     assert "sudo: " in done.node("gpu001")["message"]
     asked = eight.audit("--", "--ask-become-pass")
-    assert (asked.code, asked.stderr.splitlines()[-1].partition("found ")[2]) == (2, "'--ask-become-pass'")
+    assert (asked.code, asked.stderr.splitlines()[-1].partition("found ")[2]) == (
+        2,
+        "'--ask-become-pass'",
+    )
 
 
 def test_the_deadline_of_the_run_cuts_a_node_that_still_works(eight):
-    done = eight.audit("--limit", "gpu002", "--deadline", "20", "--", *eight.python(gpu002="exec sleep 1000"))
+    done = eight.audit(
+        "--limit", "gpu002", "--deadline", "20", "--", *eight.python(gpu002="exec sleep 1000")
+    )
     assert done.node("gpu002")["message"] == "no answer by the deadline of the run, 20 s"
     assert eight.statuses(done) == {"gpu002": "timeout"}
 
 
 def test_what_slurm_does_not_permit_is_named_in_its_words_and_asks_nobody(eight):
-    assert eight.audit_as_nobody("--limit", "gpu001").code in (0, 1)  # it also lets munged answer him
+    # it also lets munged answer him
+    assert eight.audit_as_nobody("--limit", "gpu001").code in (0, 1)
     closed = eight.audit("--slurm-partition", "closed")
     assert eight.statuses(closed) == dict.fromkeys(NAMES, "unreachable")
-    assert "Slurm gave no allocation of 8 idle nodes in closed: " in closed.node("gpu001")["message"]
+    assert (
+        "Slurm gave no allocation of 8 idle nodes in closed: " in closed.node("gpu001")["message"]
+    )
     job = eight.job(2, f"--uid={NOBODY}", "--gres=gpu:2", "--exclusive")
     other = eight.audit("--slurm-job", job)
     assert eight.statuses(other) == dict.fromkeys(NAMES[:2], "unreachable")
     assert "srun could not start there: " in other.node("gpu001")["message"]
     gone = eight.audit("--slurm-job", "4711")
     assert gone.code == 2
-    assert gone.stderr.splitlines()[-1].startswith("unhang: --slurm-job 4711: expected a job that runs, found ")
+    assert gone.stderr.splitlines()[-1].startswith(
+        "unhang: --slurm-job 4711: expected a job that runs, found "
+    )
 
 
 def test_a_node_whose_slurmd_hangs_costs_its_own_result_alone(eight):
-    with eight.stopped("gpu004"):  # srun gives the step up when it cannot start there, and gpu005 needs longer than that
+    # srun gives the step up when it cannot start there, and gpu005 needs longer than that
+    with eight.stopped("gpu004"):
         done = eight.audit("--", *eight.python(gpu005="sleep 30"))
-    assert eight.statuses(done) == {**dict.fromkeys(NAMES, "ok"), "gpu004": "unreachable"}, done.stderr
+    assert eight.statuses(done) == {
+        **dict.fromkeys(NAMES, "ok"),
+        "gpu004": "unreachable",
+    }, done.stderr
 
 
 def test_a_slurm_that_does_not_answer_is_said_within_its_deadline(eight):

@@ -1,4 +1,5 @@
-"""The whole procedure on six booted nodes in a real Slurm: audits the five situations, plans, rolls out in three waves by `unhang remediate`, audits again."""
+"""The whole procedure on six booted nodes in a real Slurm: audits the five situations, plans, rolls
+out in three waves by `unhang remediate`, audits again."""
 
 from __future__ import annotations
 
@@ -11,17 +12,45 @@ import pytest
 import slurm_nodes
 import torch_in_nodes
 from faulty_nodes import BAD_DRIVER, NAMES, OLD_KERNEL, ONE_GPU
-from slurm_site import DEADLINE_S, SMOKE, Site, boot_ids, entries, failed_rules, node_of, states, unnamed
+from slurm_site import (
+    DEADLINE_S,
+    SMOKE,
+    Site,
+    boot_ids,
+    entries,
+    failed_rules,
+    node_of,
+    states,
+    unnamed,
+)
 
 pytestmark = slurm_nodes.marks(3000)
-GROUPS = {"production": ["gpu001", "gpu002", "gpu003", "gpu006"], "development": ["gpu004"], "workstations": ["gpu005"], "rack2": ["gpu003", "gpu006"]}
+GROUPS = {
+    "production": ["gpu001", "gpu002", "gpu003", "gpu006"],
+    "development": ["gpu004"],
+    "workstations": ["gpu005"],
+    "rack2": ["gpu003", "gpu006"],
+}
 LIMITS = ("--max-unavailable", "3", "--floor", "3", "--group-limit", "rack2=1")
 # Two ranks, so that data is sent, and a size whose bandwidth is a number on any machine.
 MEASURED_BYTES = 4 << 20
-MEASURES = [*SMOKE, "--nproc", "2", "--max-size", str(MEASURED_BYTES), "--phases", "broadcast,all_reduce,bandwidth", "--sizes", str(MEASURED_BYTES)]
+MEASURES = [
+    *SMOKE,
+    "--nproc",
+    "2",
+    "--max-size",
+    str(MEASURED_BYTES),
+    "--phases",
+    "broadcast,all_reduce,bandwidth",
+    "--sizes",
+    str(MEASURED_BYTES),
+]
 NONE = []
 # Runs until the file exists, and records what it found when it ended.
-JOB = "#!/bin/sh\nuntil [ -e /run/job-may-end ]; do sleep 0.2; done\ncp /etc/environment /srv/job-saw\ndate +%s > /srv/job-ended\n"
+JOB = (
+    "#!/bin/sh\nuntil [ -e /run/job-may-end ]; do sleep 0.2; done\ncp /etc/environment"
+    " /srv/job-saw\ndate +%s > /srv/job-ended\n"
+)
 LEFT = "rm -rf /var/lib/unhang /run/job-may-end /srv/job-saw /srv/job-ended"
 
 
@@ -37,7 +66,8 @@ def story(cluster, tmp_path_factory):
     """Runs all stages once; gives the result of each stage for the tests."""
     with cluster.lent(tmp_path_factory.mktemp("story")) as fleet:
         own = {name: {"unhang_policy": policy} for name, policy in faulty_nodes.POLICIES.items()}
-        own[OLD_KERNEL] = {"smoke_test_arguments": MEASURES}  # the only node of its kind: no other node has to have the same test options
+        # the only node of its kind: no other node has to have the same test options
+        own[OLD_KERNEL] = {"smoke_test_arguments": MEASURES}
         yield tell(cluster, fleet, Site(cluster, fleet.work, GROUPS, host_variables=own))
 
 
@@ -61,11 +91,25 @@ def tell(cluster, fleet, site):
         fleet.shell(ONE_GPU, "touch /run/job-may-end")
         code = process.wait(timeout=DEADLINE_S)
     status = json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))
-    told = {"status": status, "junit": site.unhang("remediate", str(run), "--status", "--format", "junit")}
+    told = {
+        "status": status,
+        "junit": site.unhang("remediate", str(run), "--status", "--format", "junit"),
+    }
     told["page"] = site.unhang("report", str(run), "--format", "html", "--out", "-")
     again, after = site.audit(), boot_ids(fleet, NAMES)
-    shown = {"planned": planned, "run": run, "job": job, "waited": waited, "code": code, "before": before, "after": after, "again": again}
-    return types.SimpleNamespace(**shown, **told, left=site.plan(again, *LIMITS), cluster=cluster, fleet=fleet, site=site)
+    shown = {
+        "planned": planned,
+        "run": run,
+        "job": job,
+        "waited": waited,
+        "code": code,
+        "before": before,
+        "after": after,
+        "again": again,
+    }
+    return types.SimpleNamespace(
+        **shown, **told, left=site.plan(again, *LIMITS), cluster=cluster, fleet=fleet, site=site
+    )
 
 
 class TestTheFiveSituations:
@@ -73,27 +117,69 @@ class TestTheFiveSituations:
 
     def test_the_plan_has_three_waves_and_one_canary_of_each_kind(self, story):
         waves = [(wave["name"], wave["hosts"]) for wave in story.planned["waves"]]
-        assert waves == [("canary 1", ["gpu001", "gpu004", "gpu005"]), ("wave 1", ["gpu002", "gpu003"]), ("wave 2", ["gpu006"])]
-        planned = {row["host"]: {rule for remedy in row["remedies"] for rule in remedy["because"]} for row in story.planned["hosts"]}
-        assert {name: sorted(rules - planned[name]) for name, rules in faulty_nodes.REPAIRED.items()} == dict.fromkeys(NAMES, NONE)
+        assert waves == [
+            ("canary 1", ["gpu001", "gpu004", "gpu005"]),
+            ("wave 1", ["gpu002", "gpu003"]),
+            ("wave 2", ["gpu006"]),
+        ]
+        planned = {
+            row["host"]: {rule for remedy in row["remedies"] for rule in remedy["because"]}
+            for row in story.planned["hosts"]
+        }
+        assert {
+            name: sorted(rules - planned[name]) for name, rules in faulty_nodes.REPAIRED.items()
+        } == dict.fromkeys(NAMES, NONE)
 
     def test_every_node_is_proved_and_released_and_the_journal_has_each_step_once(self, story):
-        assert (story.code, states(story.run, NAMES)) == (0, dict.fromkeys(NAMES, "released")), story.site.output[-5000:]
-        assert {name: story.cluster.state(name)[0] for name in NAMES} == dict.fromkeys(NAMES, "IDLE")
-        for step in ("drain", "smoke_before", "apply", "audit", "smoke_alone", "smoke_together", "release"):
-            assert {name: len(entries(story.run, name, step, "done")) for name in NAMES} == dict.fromkeys(NAMES, 1), step
+        assert (story.code, states(story.run, NAMES)) == (
+            0,
+            dict.fromkeys(NAMES, "released"),
+        ), story.site.output[-5000:]
+        assert {name: story.cluster.state(name)[0] for name in NAMES} == dict.fromkeys(
+            NAMES, "IDLE"
+        )
+        for step in (
+            "drain",
+            "smoke_before",
+            "apply",
+            "audit",
+            "smoke_alone",
+            "smoke_together",
+            "release",
+        ):
+            assert {
+                name: len(entries(story.run, name, step, "done")) for name in NAMES
+            } == dict.fromkeys(NAMES, 1), step
 
-    def test_the_bandwidth_before_and_after_the_change_stands_in_table_json_junit_and_page(self, story):
+    def test_the_bandwidth_before_and_after_the_change_stands_in_table_json_junit_and_page(
+        self, story
+    ):
         [measured] = entries(story.run, OLD_KERNEL, "smoke_before", "done")
         [row] = [row for row in story.status["hosts"] if row["host"] == OLD_KERNEL]
-        before, alone, last = row["smoke_before"]["bandwidth"], row["bandwidth_alone"], row["bandwidth"]
-        assert (row["smoke_before"]["verdict"], before) == ("passed", measured.evidence["bandwidth"])
+        before, alone, last = (
+            row["smoke_before"]["bandwidth"],
+            row["bandwidth_alone"],
+            row["bandwidth"],
+        )
+        assert (row["smoke_before"]["verdict"], before) == (
+            "passed",
+            measured.evidence["bandwidth"],
+        )
         for rates in (before, alone, last):
-            assert [(one["op"], one["size_bytes"]) for one in rates if one["op"] == "all_reduce"] == [("all_reduce", MEASURED_BYTES)]
+            assert [
+                (one["op"], one["size_bytes"]) for one in rates if one["op"] == "all_reduce"
+            ] == [("all_reduce", MEASURED_BYTES)]
             assert all(one["busbw_gb_s"] > 0 for one in rates)
-        speeds = [next(one["busbw_gb_s"] for one in rates if one["op"] == "all_reduce") for rates in (before, alone, last)]
-        words = zip(speeds, ("alone before the change", "alone after it", "in the last test"), strict=True)
-        line = f"busbw all_reduce at {MEASURED_BYTES:,} bytes: " + ", ".join(f"{speed:.1f} GB/s {when} (1 node)" for speed, when in words)
+        speeds = [
+            next(one["busbw_gb_s"] for one in rates if one["op"] == "all_reduce")
+            for rates in (before, alone, last)
+        ]
+        words = zip(
+            speeds, ("alone before the change", "alone after it", "in the last test"), strict=True
+        )
+        line = f"busbw all_reduce at {MEASURED_BYTES:,} bytes: " + ", ".join(
+            f"{speed:.1f} GB/s {when} (1 node)" for speed, when in words
+        )
         assert line in story.site.output
         assert line in story.page
         for speed in speeds:
@@ -105,7 +191,11 @@ class TestTheFiveSituations:
         assert (story.waited["job"], story.waited["begun"]) == ("RUNNING", [])
         assert story.waited["state"][0].endswith("+DRAIN")
         assert story.waited["state"][1].startswith(f"unhang {story.planned['run']['id']}: ")
-        assert story.waited["file"] == story.fleet.shell(ONE_GPU, "cat /srv/job-saw") == faulty_nodes.PINNED
+        assert (
+            story.waited["file"]
+            == story.fleet.shell(ONE_GPU, "cat /srv/job-saw")
+            == faulty_nodes.PINNED
+        )
         job = story.cluster.must("scontrol", "show", "job", story.job)
         assert ("JobState=COMPLETED" in job, "ExitCode=0:0" in job) == (True, True), job
         [applied] = entries(story.run, ONE_GPU, "apply", "begun")
@@ -113,26 +203,36 @@ class TestTheFiveSituations:
         assert begun >= int(story.fleet.shell(ONE_GPU, "cat /srv/job-ended"))
 
     def test_a_wave_that_has_not_come_is_in_service(self, story):
-        assert {name: story.waited["others"][name] for name in ("gpu001", "gpu004", "gpu005", "gpu006")} == dict.fromkeys(
-            ("gpu001", "gpu004", "gpu005", "gpu006"), "IDLE"
-        )
+        assert {
+            name: story.waited["others"][name] for name in ("gpu001", "gpu004", "gpu005", "gpu006")
+        } == dict.fromkeys(("gpu001", "gpu004", "gpu005", "gpu006"), "IDLE")
 
     def test_only_the_driver_took_a_reboot(self, story):
         assert [name for name in NAMES if story.after[name] != story.before[name]] == [BAD_DRIVER]
-        assert {name: node_of(story.run, name).boots for name in NAMES} == dict.fromkeys(NAMES, ()) | {BAD_DRIVER: (("reboot", story.before[BAD_DRIVER]),)}
+        assert {name: node_of(story.run, name).boots for name in NAMES} == dict.fromkeys(
+            NAMES, ()
+        ) | {BAD_DRIVER: (("reboot", story.before[BAD_DRIVER]),)}
 
     def test_nothing_is_left_that_a_role_can_fix(self, story):
         assert story.left["waves"] == []
         assert [row["host"] for row in story.left["hosts"] if row["remedies"]] == []
         found = failed_rules(story.again, NAMES)
-        assert {name: sorted(found[name] & rules) for name, rules in faulty_nodes.REPAIRED.items()} == dict.fromkeys(NAMES, NONE)
+        assert {
+            name: sorted(found[name] & rules) for name, rules in faulty_nodes.REPAIRED.items()
+        } == dict.fromkeys(NAMES, NONE)
         assert "driver-545-23-08-p2p-deadlock" not in found[BAD_DRIVER]
 
     def test_every_other_finding_names_who_has_to_look(self, story):
         found = failed_rules(story.again, NAMES)
-        assert {name: unnamed(story.left, name, rules) for name, rules in found.items() if rules} == {name: NONE for name, rules in found.items() if rules}
-        assert {name: sorted(rules - found[name]) for name, rules in faulty_nodes.FOR_A_PERSON.items()} == dict.fromkeys(faulty_nodes.FOR_A_PERSON, NONE)
+        assert {
+            name: unnamed(story.left, name, rules) for name, rules in found.items() if rules
+        } == {name: NONE for name, rules in found.items() if rules}
+        assert {
+            name: sorted(rules - found[name]) for name, rules in faulty_nodes.FOR_A_PERSON.items()
+        } == dict.fromkeys(faulty_nodes.FOR_A_PERSON, NONE)
 
     def test_no_lock_and_no_drain_is_left(self, story):
-        assert [name for name in NAMES if "lock.json" in story.fleet.shell(name, "ls /var/lib/unhang")] == []
+        assert [
+            name for name in NAMES if "lock.json" in story.fleet.shell(name, "ls /var/lib/unhang")
+        ] == []
         assert story.cluster.say("sinfo", "--noheader", "--list-reasons") == ""

@@ -1,4 +1,5 @@
-"""A call on a node never returns: only its own section fails and names the call; the results of other sections stay valid."""
+"""A call on a node never returns: only its own section fails and names the call; the results of
+other sections stay valid."""
 
 from __future__ import annotations
 
@@ -7,27 +8,42 @@ import pathlib
 import pytest
 
 GONE = "/mnt/gone"
-SCRIPT = (pathlib.Path(__file__).parents[1] / "support" / "hung_files.py").read_text(encoding="utf-8")
+SCRIPT = (pathlib.Path(__file__).parents[1] / "support" / "hung_files.py").read_text(
+    encoding="utf-8"
+)
 
 
 def mount_hung_files(fleet, name):
     """A file system below /mnt/gone that never answers."""
     fleet.plant(name, "/srv/hung_files.py", SCRIPT)
     fleet.shell(name, "test -e /dev/fuse || mknod -m 666 /dev/fuse c 10 229")
-    started = f"systemd-run --quiet --service-type=notify --unit=gone python3 /srv/hung_files.py {GONE}"
+    started = (
+        f"systemd-run --quiet --service-type=notify --unit=gone python3 /srv/hung_files.py {GONE}"
+    )
     fleet.shell(name, started, undo=f"systemctl stop gone; umount {GONE}")
 
 
 @pytest.fixture(scope="module")
 def hung(shared_fleet):
-    """One audit of a driver that stalls during a call, one that never starts, files that block, and a dead mount that no section reads."""
+    """One audit of a driver that stalls during a call, one that never starts, files that block, and
+    a dead mount that no section reads."""
     shared_fleet.answer("gpu001", stall=["nvmlDeviceGetMemoryInfo(3)"])
     shared_fleet.answer("gpu002", stall=["nvmlInitWithFlags"])
     mount_hung_files(shared_fleet, "gpu003")
-    away = f"mv /var/lib/dpkg/status /var/lib/dpkg/status.kept && ln -s {GONE}/status /var/lib/dpkg/status"
-    shared_fleet.shell("gpu003", away, undo="rm /var/lib/dpkg/status && mv /var/lib/dpkg/status.kept /var/lib/dpkg/status")
+    away = (
+        f"mv /var/lib/dpkg/status /var/lib/dpkg/status.kept && ln -s {GONE}/status"
+        " /var/lib/dpkg/status"
+    )
+    shared_fleet.shell(
+        "gpu003",
+        away,
+        undo="rm /var/lib/dpkg/status && mv /var/lib/dpkg/status.kept /var/lib/dpkg/status",
+    )
     mount_hung_files(shared_fleet, "gpu004")
-    named = {"unhang_nccl_roots": [GONE + "/lib"], "unhang_policy": {"torch": {"environments": [GONE + "/env"]}}}
+    named = {
+        "unhang_nccl_roots": [GONE + "/lib"],
+        "unhang_policy": {"torch": {"environments": [GONE + "/env"]}},
+    }
     return shared_fleet.audit(host_variables={"gpu003": named})
 
 
@@ -55,7 +71,10 @@ def test_a_blocking_package_database_costs_only_what_comes_from_it(hung):
     assert packages["probe"]["status"] == "timeout"
     assert "/var/lib/dpkg/status" in packages["probe"]["error"]
     assert hung.section("gpu003", "driver")["loaded"]["version"] == "580.159.04"
-    assert {hung.section("gpu003", name)["probe"]["status"] for name in ("driver", "fabric_manager", "cuda")} == {"ok"}
+    assert {
+        hung.section("gpu003", name)["probe"]["status"]
+        for name in ("driver", "fabric_manager", "cuda")
+    } == {"ok"}
     assert hung.section("gpu003", "gpus")["count"] == 8
     assert hung.section("gpu003", "network")["probe"]["status"] == "ok"
     assert hung.section("gpu003", "node")["probe"]["status"] == "ok"
@@ -70,7 +89,9 @@ def test_a_named_folder_that_hangs_is_named_and_costs_only_itself(hung):
 
 def test_a_dead_mount_that_nobody_asks_about_costs_nothing(hung):
     assert hung.node("gpu004")["status"] == "ok"
-    assert {section["probe"]["status"] for section in hung.node("gpu004")["facts"]["sections"].values()} <= {"ok", "absent"}
+    assert {
+        section["probe"]["status"] for section in hung.node("gpu004")["facts"]["sections"].values()
+    } <= {"ok", "absent"}
 
 
 def test_what_was_not_read_is_unknown_and_never_a_pass(hung):

@@ -1,4 +1,5 @@
-"""`unhang inspect` and `unhang watch --slurm-job` on a real Slurm: a gloo job over two of its nodes hangs, and the rank and its node are named."""
+"""`unhang inspect` and `unhang watch --slurm-job` on a real Slurm: a gloo job over two of its nodes
+hangs, and the rank and its node are named."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ JOB = Path(__file__).resolve().parents[1] / "bench" / "inspect_job.py"
 SPY = str(Path(sys.executable).with_name("py-spy"))
 PROGRAM = audits.PROJECT / "dist" / "unhang-inspect.pyz"
 
-pytestmark = pytest.mark.skipif(bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here")
+pytestmark = pytest.mark.skipif(
+    bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here"
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,22 +31,52 @@ def slurm(tmp_path_factory):
 
 
 def inspect(slurm, *arguments):
-    argv = slurm.bed.inside([str(audits.PROGRAMS / "unhang"), "inspect", *arguments, "-o", "json"], "/tmp")
-    done = subprocess.run(argv, env=slurm.environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=audits.DEADLINE_S)
+    argv = slurm.bed.inside(
+        [str(audits.PROGRAMS / "unhang"), "inspect", *arguments, "-o", "json"], "/tmp"
+    )
+    done = subprocess.run(
+        argv,
+        env=slurm.environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=audits.DEADLINE_S,
+    )
     sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
 @contextlib.contextmanager
 def job_of(slurm, folder, scene):
-    """A gloo job of two ranks, one on each of two nodes of Slurm, of which something has happened to the last; yields its number."""
+    """A gloo job of two ranks, one on each of two nodes of Slurm, of which something has happened
+    to the last; yields its number."""
     build(PROGRAM)
     script = folder / "job.sh"
-    rank = f"RANK=$SLURM_PROCID LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 exec {sys.executable} {JOB} {scene} 1 gloo"
-    script.write_text(f"#!/bin/sh\nexport INSPECT_JOB_FOLDER={folder} OMP_NUM_THREADS=1\nexec srun -N2 -n2 sh -c '{rank}'\n")
-    job = slurm.run("sbatch", "--parsable", "--nodelist=gpu[001-002]", "--nodes=2", "--ntasks=2", "--chdir=/tmp", f"--output={folder}/log", str(script))
+    rank = (
+        "RANK=$SLURM_PROCID LOCAL_RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29513 exec"
+        f" {sys.executable} {JOB} {scene} 1 gloo"
+    )
+    script.write_text(
+        f"#!/bin/sh\nexport INSPECT_JOB_FOLDER={folder} OMP_NUM_THREADS=1\nexec srun -N2 -n2 sh -c"
+        f" '{rank}'\n"
+    )
+    job = slurm.run(
+        "sbatch",
+        "--parsable",
+        "--nodelist=gpu[001-002]",
+        "--nodes=2",
+        "--ntasks=2",
+        "--chdir=/tmp",
+        f"--output={folder}/log",
+        str(script),
+    )
     try:
-        audits.wait_until(lambda: "happens" in (folder / "log").read_text() if (folder / "log").exists() else False, "the job trains")
+        audits.wait_until(
+            lambda: (
+                "happens" in (folder / "log").read_text() if (folder / "log").exists() else False
+            ),
+            "the job trains",
+        )
         yield job
     finally:
         slurm.run("scancel", job)
@@ -52,7 +85,10 @@ def job_of(slurm, folder, scene):
 
 def test_one_look_names_the_rank_and_its_node(slurm, tmp_path):
     with job_of(slurm, tmp_path, "never") as job:
-        audits.wait_until(lambda: inspect(slurm, "--slurm-job", job, "--py-spy", SPY)[1].get("state") == "hung", "the job is found hung")
+        audits.wait_until(
+            lambda: inspect(slurm, "--slurm-job", job, "--py-spy", SPY)[1].get("state") == "hung",
+            "the job is found hung",
+        )
         code, found, _ = inspect(slurm, "--slurm-job", job, "--py-spy", SPY)
     assert code == 1
     assert sorted(row["host"] for row in found["hosts"]) == ["gpu001", "gpu002"]
@@ -67,8 +103,28 @@ def test_a_job_that_does_not_run_is_told(slurm):
 
 
 def watch(slurm, *arguments):
-    argv = slurm.bed.inside([str(audits.PROGRAMS / "unhang"), "watch", "--every", "1", "--no-progress", "8", "--py-spy", SPY, *arguments], "/tmp")
-    return subprocess.Popen(argv, env=slurm.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL)
+    argv = slurm.bed.inside(
+        [
+            str(audits.PROGRAMS / "unhang"),
+            "watch",
+            "--every",
+            "1",
+            "--no-progress",
+            "8",
+            "--py-spy",
+            SPY,
+            *arguments,
+        ],
+        "/tmp",
+    )
+    return subprocess.Popen(
+        argv,
+        env=slurm.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def test_a_job_of_two_nodes_is_watched_from_outside_and_ended_when_it_hangs(slurm, tmp_path):
@@ -88,7 +144,11 @@ def test_a_job_of_two_nodes_that_trains_is_told_nothing_of_until_it_ends(slurm, 
         watcher = watch(slurm, "--slurm-job", job)
         lines = []
         audits.wait_until(
-            lambda: lines.append(watcher.stdout.readline()) or sum("ranks on" in line or "rank on" in line for line in lines) == 2, "both nodes have samples"
+            lambda: (
+                lines.append(watcher.stdout.readline())
+                or sum("ranks on" in line or "rank on" in line for line in lines) == 2
+            ),
+            "both nodes have samples",
         )
         with contextlib.suppress(subprocess.TimeoutExpired):
             watcher.wait(20)
@@ -105,9 +165,13 @@ def test_a_job_that_does_not_run_is_not_watched(slurm):
     assert "expected a job that runs" in printed and "Traceback" not in printed
 
 
-def test_a_node_watches_the_ranks_of_a_job_as_its_prolog_asks_and_ends_the_job_that_hangs(slurm, tmp_path):
+def test_a_node_watches_the_ranks_of_a_job_as_its_prolog_asks_and_ends_the_job_that_hangs(
+    slurm, tmp_path
+):
     with job_of(slurm, tmp_path, "never") as job:
-        watcher = watch(slurm, "--slurm-job", job, "--here", "--on-hang", "terminate", "--out", str(tmp_path))
+        watcher = watch(
+            slurm, "--slurm-job", job, "--here", "--on-hang", "terminate", "--out", str(tmp_path)
+        )
         printed, _ = watcher.communicate(timeout=audits.DEADLINE_S)
         state = slurm.run("squeue", "-h", "-j", job, "-o", "%T")
     assert watcher.returncode == 86, printed

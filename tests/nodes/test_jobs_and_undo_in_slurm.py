@@ -1,4 +1,5 @@
-"""A new driver on three booted nodes in a real Slurm, and its undo: no node is booted under its job, the others go on meanwhile, and nothing ends half way."""
+"""A new driver on three booted nodes in a real Slurm, and its undo: no node is booted under its
+job, the others go on meanwhile, and nothing ends half way."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ pytestmark = slurm_nodes.marks(3600)
 
 @pytest.fixture(scope="module")
 def day(fake_library, tmp_path_factory):
-    """The rollout, a rollback by hand that is refused, and the undo, one after the other; gives what each part found."""
+    """The rollout, a rollback by hand that is refused, and the undo, one after the other; gives
+    what each part found."""
     work = tmp_path_factory.mktemp("undo")
     with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
         for name in NAMES:
@@ -35,14 +37,28 @@ def day(fake_library, tmp_path_factory):
             cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
         site = Site(cluster, work, variables={"unhang_smoke": False, "unhang_policy": POLICY})
         run = site.audit()
-        shown = site.unhang("plan", str(run), "--only", "policy-driver-version", "--max-unavailable", "2", "--floor", "0")
+        shown = site.unhang(
+            "plan",
+            str(run),
+            "--only",
+            "policy-driver-version",
+            "--max-unavailable",
+            "2",
+            "--floor",
+            "0",
+        )
         plan = json.loads((run / "plan.json").read_text())
         waiting = rolled_out(site, run)
         released = seen(site, run)
         by_hand = [rolled_back(site), rolled_back(site, unhang_reboot=True)]
         kept = seen(site, run)
         busy = tried_beside_a_job(site, run)
-        site.unhang(*as_typed("unhang remediate --undo RUN --apply", {"RUN": run})[1:], "--soak", "0", codes=(0,))
+        site.unhang(
+            *as_typed("unhang remediate --undo RUN --apply", {"RUN": run})[1:],
+            "--soak",
+            "0",
+            codes=(0,),
+        )
         again = [refused(site, "--undo", str(run)), refused(site, str(run), "--apply")]
         yield types.SimpleNamespace(
             shown=shown,
@@ -59,14 +75,26 @@ def day(fake_library, tmp_path_factory):
 
 
 def rolled_out(site, run):
-    """What is seen while one node waits for its job and the other of its wave is released; the rollout has come to its end then."""
+    """What is seen while one node waits for its job and the other of its wave is released; the
+    rollout has come to its end then."""
     before = boot_ids(site.cluster.fleet, NAMES)
     job = site.cluster.start_job(BUSY, "#!/bin/sh\nsleep 100000\n")
-    asked = site.cluster.bed.inside(["ansible", BUSY, "-i", str(site.inventory), "-m", "gpu_users"], audits.PROJECT)
-    users = subprocess.run(asked, env=site.cluster.environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False).stdout
+    asked = site.cluster.bed.inside(
+        ["ansible", BUSY, "-i", str(site.inventory), "-m", "gpu_users"], audits.PROJECT
+    )
+    users = subprocess.run(
+        asked,
+        env=site.cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    ).stdout
     with site.remediating(run, "python3", "--wait", "2h") as process:
         site.await_step(process, run, FREE, "release", "done")
-        audits.wait_until(lambda: states(run, [BUSY])[BUSY] == "waiting", f"{BUSY} waits", DEADLINE_S)
+        audits.wait_until(
+            lambda: states(run, [BUSY])[BUSY] == "waiting", f"{BUSY} waits", DEADLINE_S
+        )
         found = seen(site, run)
         found.job = site.cluster.say("squeue", "-h", "-j", job, "-o", "%T")
         found.users, found.id = users, job
@@ -79,9 +107,16 @@ def rolled_out(site, run):
 def seen(site, run):
     """Each node in the journal, in Slurm, and by itself."""
     boots = boot_ids(site.cluster.fleet, NAMES)
-    drivers = {name: tuple(site.cluster.fleet.shell(name, command).strip() for command in (LOADED, INSTALLED)) for name in NAMES}
+    drivers = {
+        name: tuple(
+            site.cluster.fleet.shell(name, command).strip() for command in (LOADED, INSTALLED)
+        )
+        for name in NAMES
+    }
     slurm = {name: site.cluster.state(name) for name in NAMES}
-    return types.SimpleNamespace(states=states(run, NAMES), boots=boots, drivers=drivers, slurm=slurm)
+    return types.SimpleNamespace(
+        states=states(run, NAMES), boots=boots, drivers=drivers, slurm=slurm
+    )
 
 
 ON_GPUS = ["--backend", "nccl", "--nproc", "1"]  # gloo takes no GPU, so it starts beside jobs
@@ -101,14 +136,20 @@ BEFORE_A_BOOT = """- hosts: all
 def tried_beside_a_job(site, run):
     """What is tried, by hand, on a node that somebody has drained and whose job still runs."""
     job = site.cluster.start_job(CANARY, "#!/bin/sh\nsleep 100000\n")
-    site.cluster.must("scontrol", "update", f"NodeName={CANARY}", "State=DRAIN", "Reason=alice looks at it")
+    site.cluster.must(
+        "scontrol", "update", f"NodeName={CANARY}", "State=DRAIN", "Reason=alice looks at it"
+    )
     before = seen(site, run)
     place = site.work / "before_boot.yml"
     place.write_text(BEFORE_A_BOOT)
     found = types.SimpleNamespace(
         restored=rolled_back(site, unhang_reboot=True),
         trial=played(site, str(place), {}),
-        gate=played(site, "playbooks/preprovision.yml", {"smoke_test_python": str(torch_in_nodes.PYTHON), "smoke_test_arguments": ON_GPUS}),
+        gate=played(
+            site,
+            "playbooks/preprovision.yml",
+            {"smoke_test_python": str(torch_in_nodes.PYTHON), "smoke_test_arguments": ON_GPUS},
+        ),
     )
     found.before, found.after = before, seen(site, run)
     found.job = site.cluster.say("squeue", "-h", "-j", job, "-o", "%T")
@@ -120,15 +161,30 @@ def tried_beside_a_job(site, run):
 
 
 def rolled_back(site, **variables):
-    """(code, output) of playbooks/rollback.yml on the canary, as a person types it without a plan."""
+    """(code, output) of playbooks/rollback.yml on the canary, as a person types it without a
+    plan."""
     return played(site, "playbooks/rollback.yml", {"unhang_apply": True, **variables})
 
 
 def played(site, playbook, variables):
     """(code, output) of a playbook on the canary."""
-    argv = ["ansible-playbook", playbook, "-i", str(site.inventory), "--limit", CANARY, "-e", json.dumps(variables)]
+    argv = [
+        "ansible-playbook",
+        playbook,
+        "-i",
+        str(site.inventory),
+        "--limit",
+        CANARY,
+        "-e",
+        json.dumps(variables),
+    ]
     done = subprocess.run(
-        site.cluster.bed.inside(argv, audits.PROJECT), env=site.cluster.environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        site.cluster.bed.inside(argv, audits.PROJECT),
+        env=site.cluster.environment,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
     )
     sys.stdout.write(f"{shlex.join(argv)}\n{done.stdout[-6000:]}\n{done.stderr[-2000:]}\n")
     return done.returncode, done.stdout
@@ -136,8 +192,15 @@ def played(site, playbook, variables):
 
 def refused(site, *argv):
     """Standard error of `unhang remediate`, which does not begin."""
-    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": DEADLINE_S}
-    done = subprocess.run(site.command("remediate", *argv), env=site.cluster.environment, check=False, **captured)
+    captured = {
+        "stdin": subprocess.DEVNULL,
+        "capture_output": True,
+        "text": True,
+        "timeout": DEADLINE_S,
+    }
+    done = subprocess.run(
+        site.command("remediate", *argv), env=site.cluster.environment, check=False, **captured
+    )
     assert done.returncode == 2, done.stdout + done.stderr
     return done.stderr
 
@@ -148,7 +211,9 @@ def both(version):
 
 
 def test_the_scheduler_that_the_audit_has_found_is_in_the_plan(day):
-    assert {row["host"]: row["scheduler"] for row in day.plan["hosts"]} == dict.fromkeys(NAMES, "slurm")
+    assert {row["host"]: row["scheduler"] for row in day.plan["hosts"]} == dict.fromkeys(
+        NAMES, "slurm"
+    )
     assert "  scheduler   slurm\n" in day.shown
     assert [wave["hosts"] for wave in day.plan["waves"]] == [[CANARY], [BUSY, FREE]]
 

@@ -1,4 +1,5 @@
-"""What `--status` says to do with a node that was kept, typed as it stands there, on a booted node in a real Slurm: no drain of unhang is left for ever."""
+"""What `--status` says to do with a node that was kept, typed as it stands there, on a booted node
+in a real Slurm: no drain of unhang is left for ever."""
 
 from __future__ import annotations
 
@@ -29,7 +30,12 @@ def day(fake_library, tmp_path_factory):
         site = Site(cluster, work, variables={"unhang_smoke": False})
         rolled_back = played(site, planned(site, "--only", ONE))
         ended = ended_after_its_change(site, planned(site))
-        site.unhang(*as_typed("unhang remediate --undo RUN --apply", {"RUN": ended.run})[1:], "--soak", "0", codes=(0,))
+        site.unhang(
+            *as_typed("unhang remediate --undo RUN --apply", {"RUN": ended.run})[1:],
+            "--soak",
+            "0",
+            codes=(0,),
+        )
         undone = seen(site, ended.run / "undo")
         planned_again = planned(site)
         again = ended_after_its_change(site, planned_again)
@@ -37,7 +43,15 @@ def day(fake_library, tmp_path_factory):
         words = again.row["next"].partition("where that plan has nothing for it: ")[2].split()
         cluster.must(*words)
         cluster.all_idle()
-        yield types.SimpleNamespace(rolled_back=rolled_back, ended=ended, undone=undone, again=again, nothing=nothing, typed=words, resumed=cluster.state(NODE))
+        yield types.SimpleNamespace(
+            rolled_back=rolled_back,
+            ended=ended,
+            undone=undone,
+            again=again,
+            nothing=nothing,
+            typed=words,
+            resumed=cluster.state(NODE),
+        )
 
 
 def planned(site, *argv, waves=True):
@@ -64,10 +78,24 @@ def ended_after_its_change(site, run):
 
 
 def seen(site, run, code=None):
-    status = json.loads(site.unhang("remediate", str(run), "--status", "--format", "json")) if run.name != "undo" else {"hosts": [{}]}
+    status = (
+        json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))
+        if run.name != "undo"
+        else {"hosts": [{}]}
+    )
     states, reason = site.cluster.state(NODE)
-    files = site.cluster.fleet.shell(NODE, "cat /etc/environment /etc/nccl.conf; ls /var/lib/unhang")
-    return types.SimpleNamespace(run=run, code=code, row=status["hosts"][0], state=node_of(run, NODE).state, slurm=states, reason=reason, files=files)
+    files = site.cluster.fleet.shell(
+        NODE, "cat /etc/environment /etc/nccl.conf; ls /var/lib/unhang"
+    )
+    return types.SimpleNamespace(
+        run=run,
+        code=code,
+        row=status["hosts"][0],
+        state=node_of(run, NODE).state,
+        slurm=states,
+        reason=reason,
+        files=files,
+    )
 
 
 def test_a_node_that_was_rolled_back_is_planned_again_and_its_drain_taken_over(day):
@@ -75,7 +103,9 @@ def test_a_node_that_was_rolled_back_is_planned_again_and_its_drain_taken_over(d
     assert day.rolled_back.files.startswith(PINNED + SETTING)
     assert day.rolled_back.slurm == "IDLE+DRAIN"
     assert day.rolled_back.reason.startswith(f"unhang {day.rolled_back.run.name}: ")
-    assert "then audit and plan: the new rollout takes over its drain" in day.rolled_back.row["next"]
+    assert (
+        "then audit and plan: the new rollout takes over its drain" in day.rolled_back.row["next"]
+    )
     assert day.ended.reason.startswith(f"unhang {day.ended.run.name}: ")
 
 
@@ -83,7 +113,9 @@ def test_a_node_of_a_rollout_that_was_ended_after_its_change_is_undone_and_back_
     assert day.ended.state == "lost"
     assert day.ended.slurm == "IDLE+DRAIN"
     assert "lock.json" not in day.ended.files
-    assert day.ended.row["next"].startswith("unhang remediate --undo RUN brings it back, or a person repairs it; then audit and plan")
+    assert day.ended.row["next"].startswith(
+        "unhang remediate --undo RUN brings it back, or a person repairs it; then audit and plan"
+    )
     assert (day.undone.state, day.undone.slurm) == ("released", "IDLE")
     assert day.undone.files.startswith(PINNED + SETTING)
 
@@ -92,4 +124,5 @@ def test_a_node_on_which_nothing_is_left_to_roll_out_is_put_back_by_the_printed_
     assert day.again.slurm == "IDLE+DRAIN"
     assert day.nothing == 0
     assert day.typed == RESUME.split()
-    assert "DRAIN" not in day.resumed[0].split("+")  # slurmctld asks the node again at its next turn
+    # slurmctld asks the node again at its next turn
+    assert "DRAIN" not in day.resumed[0].split("+")

@@ -1,4 +1,5 @@
-"""A journal that is lost while a rollout is interrupted, on booted nodes in a real Slurm: the nodes know better, and the same command goes on."""
+"""A journal that is lost while a rollout is interrupted, on booted nodes in a real Slurm: the nodes
+know better, and the same command goes on."""
 
 from __future__ import annotations
 
@@ -36,11 +37,26 @@ def day(fake_library, tmp_path_factory):
         document = json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))
         with site.remediating(run, "python3") as process:
             code = process.wait(timeout=DEADLINE_S)
-        texts = {name: cluster.fleet.shell(name, "cat /etc/environment; ls /var/lib/unhang") for name in NAMES}
+        texts = {
+            name: cluster.fleet.shell(name, "cat /etc/environment; ls /var/lib/unhang")
+            for name in NAMES
+        }
         slurm = {name: cluster.state(name)[0] for name in NAMES}
         after = site.unhang("remediate", str(run), "--status")
-        found = types.SimpleNamespace(waves=waves, status=status, document=document, code=code, texts=texts, slurm=slurm, after=after)
-        found.states, found.output, found.journal = states(run, NAMES), site.output, (run / JOURNAL).read_text()
+        found = types.SimpleNamespace(
+            waves=waves,
+            status=status,
+            document=document,
+            code=code,
+            texts=texts,
+            slurm=slurm,
+            after=after,
+        )
+        found.states, found.output, found.journal = (
+            states(run, NAMES),
+            site.output,
+            (run / JOURNAL).read_text(),
+        )
         yield found
 
 
@@ -61,5 +77,12 @@ def test_the_same_command_rebuilds_it_from_the_nodes_and_goes_on(day):
 
 def test_a_released_node_is_not_changed_again_and_nothing_of_the_rollout_stays_on_a_node(day):
     lines = [json.loads(line) for line in day.journal.splitlines()]
-    assert [line["step"] for line in lines if line["host"] == RELEASED and not line["evidence"].get("rebuilt")] == []
-    assert all(DISABLED in text and "lock.json" not in text and "baseline.json" not in text for text in day.texts.values())
+    assert [
+        line["step"]
+        for line in lines
+        if line["host"] == RELEASED and not line["evidence"].get("rebuilt")
+    ] == []
+    assert all(
+        DISABLED in text and "lock.json" not in text and "baseline.json" not in text
+        for text in day.texts.values()
+    )

@@ -1,4 +1,5 @@
-"""`--via clush` through two levels of gateways of the site's topology.conf, on real sshd; what a gateway that lies, is dead or stops half-way costs."""
+"""`--via clush` through two levels of gateways of the site's topology.conf, on real sshd; what a
+gateway that lies, is dead or stops half-way costs."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ HALF = '#!/bin/sh\nprintf \'{"schema": "unhang/node-facts/1", "collector"\'\n'
 
 @pytest.fixture(scope="module")
 def sshds():
-    """A rack's gateway opens the rows' gateways alone; only behind a gateway do the names of rows and nodes mean something."""
+    """A rack's gateway opens the rows' gateways alone; only behind a gateway do the names of rows
+    and nodes mean something."""
     with Sshds(CACHE, 0) as here:
         hosts = "".join(f"{address} {name}.inside\n" for name, address in {**ROWS, **NODES}.items())
         (here.root / "etc" / "hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
@@ -27,9 +29,16 @@ def sshds():
         here.start(NODES.values())
         here.folder.joinpath("known_hosts").write_text(f"* {here.host_key}\n")
         lines = "".join(f"Host {row}\nHostName {row}.inside\n" for row in ROWS)
-        settings = f"Host *\nUser root\nIdentityFile {here.folder}/id_ed25519\nIdentitiesOnly yes\nGlobalKnownHostsFile {here.folder}/known_hosts\n"
-        here.folder.joinpath("ssh_config").write_text(f"Host rack\nHostName {RACK}\n{lines}Host gpu*\nHostName %h.inside\n{settings}")
-        here.run(["mount", "--bind", str(here.folder / "ssh_config"), "/etc/ssh/ssh_config"], check=True)
+        settings = (
+            f"Host *\nUser root\nIdentityFile {here.folder}/id_ed25519\nIdentitiesOnly"
+            f" yes\nGlobalKnownHostsFile {here.folder}/known_hosts\n"
+        )
+        here.folder.joinpath("ssh_config").write_text(
+            f"Host rack\nHostName {RACK}\n{lines}Host gpu*\nHostName %h.inside\n{settings}"
+        )
+        here.run(
+            ["mount", "--bind", str(here.folder / "ssh_config"), "/etc/ssh/ssh_config"], check=True
+        )
         yield here
 
 
@@ -39,14 +48,31 @@ def audit(sshds, tmp_path):
     folder = tmp_path / "clustershell"
     folder.mkdir()
     here = socket.gethostname().partition(".")[0]
-    (folder / "topology.conf").write_text(f"[routes]\n{here}: rack\nrack: row[1-2]\nrow[1-2]: gpu[001-008]\n")
+    (folder / "topology.conf").write_text(
+        f"[routes]\n{here}: rack\nrack: row[1-2]\nrow[1-2]: gpu[001-008]\n"
+    )
     environment = {**audits.environment_of(sshds, tmp_path), "CLUSTERSHELL_CFGDIR": str(folder)}
 
     def do(hosts):
         variables = {"ansible_python_interpreter": "/usr/bin/python3", "unhang_node_timeout_s": 100}
-        (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts, "vars": variables}}))
-        command = ["audit", "--via", "clush", "-i", str(tmp_path / "hosts.json"), "--out", str(tmp_path / "runs")]
-        done = audits.run(sshds, [sys.executable, "-P", "-m", "unhang", *command], environment, tmp_path / "runs" / "latest")
+        (tmp_path / "hosts.json").write_text(
+            json.dumps({"all": {"hosts": hosts, "vars": variables}})
+        )
+        command = [
+            "audit",
+            "--via",
+            "clush",
+            "-i",
+            str(tmp_path / "hosts.json"),
+            "--out",
+            str(tmp_path / "runs"),
+        ]
+        done = audits.run(
+            sshds,
+            [sys.executable, "-P", "-m", "unhang", *command],
+            environment,
+            tmp_path / "runs" / "latest",
+        )
         return done, {name: done.node(name)["status"] for name in hosts}
 
     return do
@@ -57,8 +83,13 @@ def test_nodes_behind_two_levels_of_gateways_are_read_by_the_sites_topology(sshd
         done, statuses = audit({name: {} for name in NODES})
         assert statuses == dict.fromkeys(NODES, "ok"), done.node("gpu001")["message"]
         assert "8 hosts, 64 at a time, 8 of them through gateways of " in done.stderr
-        assert sshds.run(["ssh", "-o", "BatchMode=yes", "gpu001", "true"]).returncode == 255, "a node can be reached without its gateways"
-        assert sshds.run(["ssh", "-o", "BatchMode=yes", "-J", "rack", "gpu001", "true"]).returncode == 255, "a node can be reached without its row's gateway"
+        assert sshds.run(["ssh", "-o", "BatchMode=yes", "gpu001", "true"]).returncode == 255, (
+            "a node can be reached without its gateways"
+        )
+        assert (
+            sshds.run(["ssh", "-o", "BatchMode=yes", "-J", "rack", "gpu001", "true"]).returncode
+            == 255
+        ), "a node can be reached without its row's gateway"
 
 
 def test_a_dead_gateway_costs_the_nodes_behind_it_and_no_others(sshds, audit):
@@ -68,15 +99,21 @@ def test_a_dead_gateway_costs_the_nodes_behind_it_and_no_others(sshds, audit):
 
 
 def test_a_gateway_that_leads_elsewhere_cannot_answer_for_a_node(sshds, audit):
-    """The gateway of the second row says that gpu002 is where another machine listens, with a key of its own."""
+    """The gateway of the second row says that gpu002 is where another machine listens, with a key
+    of its own."""
     make_key(sshds.folder / "other_key")
-    (sshds.root / "etc" / "ssh" / "other_key").write_bytes((sshds.folder / "other_key").read_bytes())
+    (sshds.root / "etc" / "ssh" / "other_key").write_bytes(
+        (sshds.folder / "other_key").read_bytes()
+    )
     (sshds.root / "etc" / "ssh" / "other_key").chmod(0o600)
     names = sshds.root / "etc" / "hosts"
     before = names.read_text()
     names.write_text(before.replace(f"{NODES['gpu002']} ", "127.22.0.2 "))
     try:
-        with sshds.listening(*ROWS.values()), sshds.listening("127.22.0.2", HostKey="/etc/ssh/other_key"):
+        with (
+            sshds.listening(*ROWS.values()),
+            sshds.listening("127.22.0.2", HostKey="/etc/ssh/other_key"),
+        ):
             done, statuses = audit({name: {} for name in NODES})
     finally:
         names.write_text(before)
@@ -90,6 +127,14 @@ def test_half_an_answer_costs_its_node_and_one_node_by_two_ways_is_read_by_both(
     half.chmod(0o755)
     direct = {"ansible_host": NODES["gpu001"], "ansible_ssh_common_args": "-J none"}
     with sshds.listening(*ROWS.values()):
-        done, statuses = audit({"gpu001": {}, "again001": direct, "gpu002": {"ansible_python_interpreter": "/usr/bin/python-that-stops"}})
-    assert statuses == {"gpu001": "ok", "again001": "ok", "gpu002": "invalid"}, done.node("again001")["message"]
+        done, statuses = audit(
+            {
+                "gpu001": {},
+                "again001": direct,
+                "gpu002": {"ansible_python_interpreter": "/usr/bin/python-that-stops"},
+            }
+        )
+    assert statuses == {"gpu001": "ok", "again001": "ok", "gpu002": "invalid"}, done.node(
+        "again001"
+    )["message"]
     assert (done.folder / "nodes" / "gpu002.raw").read_text().startswith('{"schema"')

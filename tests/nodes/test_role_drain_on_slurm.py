@@ -1,4 +1,5 @@
-"""The role drain on a real Slurm: the nodes that it drains, those that it does not touch, and the jobs that it waits for."""
+"""The role drain on a real Slurm: the nodes that it drains, those that it does not touch, and the
+jobs that it waits for."""
 
 from __future__ import annotations
 
@@ -11,9 +12,18 @@ import audits
 import pytest
 import slurm_here
 
-pytestmark = pytest.mark.skipif(bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here")
-QUICK = {"drain_adapter": "slurm", "drain_run": "r1", "drain_why": "driver 580.95.05", "drain_poll_s": 1, "drain_wait_timeout_s": 3}
-REASON = "unhang r1: driver 580.95.05 (359f69)"  # at the end the mark of its text: what somebody adds or takes away is seen
+pytestmark = pytest.mark.skipif(
+    bool(slurm_here.missing()), reason=f"apt has no {', '.join(slurm_here.missing())} here"
+)
+QUICK = {
+    "drain_adapter": "slurm",
+    "drain_run": "r1",
+    "drain_why": "driver 580.95.05",
+    "drain_poll_s": 1,
+    "drain_wait_timeout_s": 3,
+}
+# at the end the mark of its text: what somebody adds or takes away is seen
+REASON = "unhang r1: driver 580.95.05 (359f69)"
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +34,32 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture
 def role(slurm, tmp_path):
-    """role(step, node, *arguments, **variables) -> (code, drain_result, all output); nodes and jobs are as before when the test ends."""
+    """role(step, node, *arguments, **variables) -> (code, drain_result, all output); nodes and jobs
+    are as before when the test ends."""
 
     def play(step, node, *arguments, **variables):
-        tasks = [{"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}]
-        shown = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(tmp_path / "said.json"), "mode": "0600"}}
-        block = [{"name": "Step", "block": tasks, "always": [{**shown, "check_mode": False, "changed_when": False}]}]
+        tasks = [
+            {"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}
+        ]
+        shown = {
+            "name": "Tell",
+            "ansible.builtin.copy": {
+                "content": "{{ drain_result | to_json }}",
+                "dest": str(tmp_path / "said.json"),
+                "mode": "0600",
+            },
+        }
+        block = [
+            {
+                "name": "Step",
+                "block": tasks,
+                "always": [{**shown, "check_mode": False, "changed_when": False}],
+            }
+        ]
         path = tmp_path / "play.yml"
-        path.write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}]))
+        path.write_text(
+            json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}])
+        )
         done = slurm.play(tmp_path, path, [node], {**QUICK, **variables}, *arguments)
         sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
         return done.returncode, json.loads((tmp_path / "said.json").read_text()), done.stdout
@@ -47,13 +75,19 @@ def role(slurm, tmp_path):
 
 def test_a_node_is_drained_and_released_and_a_second_time_changes_nothing(slurm, role):
     code, result, _said = role("drain", "gpu001")
-    assert (code, result) == (0, {"drained": True, "by": "root", "reason": REASON, "jobs": [], "owned": True})
+    assert (code, result) == (
+        0,
+        {"drained": True, "by": "root", "reason": REASON, "jobs": [], "owned": True},
+    )
     states, reason = slurm.state("gpu001")
     assert states == "IDLE+DRAIN"
     assert reason.startswith(f"{REASON} [root@")
     assert "changed=0" in role("drain", "gpu001")[2]
     kept = role("drain", "gpu001", drain_why="not proved: a link is down")[1]
-    assert (kept["reason"], kept["owned"]) == ("unhang r1: not proved: a link is down (5de7f2)", True)
+    assert (kept["reason"], kept["owned"]) == (
+        "unhang r1: not proved: a link is down (5de7f2)",
+        True,
+    )
     assert role("drain", "gpu001")[1] == result
     assert role("wait", "gpu001")[:2] == (0, result)
     code, result, _said = role("release", "gpu001")
@@ -66,7 +100,9 @@ def test_a_job_is_waited_for_and_never_touched(slurm, role):
     job = slurm.start_job("gpu001")
     code, result, _said = role("drain", "gpu001")
     assert (code, result["drained"], result["owned"]) == (0, True, True)
-    assert [(row["id"], row["user"], row["state"]) for row in result["jobs"]] == [(job, "root", "RUNNING")]
+    assert [(row["id"], row["user"], row["state"]) for row in result["jobs"]] == [
+        (job, "root", "RUNNING")
+    ]
     code, result, output = role("wait", "gpu001")
     assert code != 0
     assert f"found {job} of root (RUNNING); no job was touched" in output
@@ -79,7 +115,13 @@ def test_a_job_is_waited_for_and_never_touched(slurm, role):
 
 
 def test_what_somebody_else_drained_is_left_as_it_is_and_reported(slurm, role):
-    slurm.run("scontrol", "update", "nodename=gpu002", "state=drain", "reason=bad DIMM Comment=x State=IDLE")
+    slurm.run(
+        "scontrol",
+        "update",
+        "nodename=gpu002",
+        "state=drain",
+        "reason=bad DIMM Comment=x State=IDLE",
+    )
     before = slurm.state("gpu002")
     code, result, output = role("drain", "gpu002")
     assert (code, result["drained"], result["by"], result["owned"]) == (0, True, "root", False)
@@ -100,9 +142,20 @@ def test_a_drain_of_another_run_is_left_unless_it_is_taken_over(slurm, role):
 
 
 def test_a_node_in_a_reservation_of_others_is_refused_and_in_the_window_drained(slurm, role):
-    slurm.run("scontrol", "create", "reservation=night", "starttime=now", "duration=60", "nodes=gpu[003-004]", "users=root", "flags=maint")
+    slurm.run(
+        "scontrol",
+        "create",
+        "reservation=night",
+        "starttime=now",
+        "duration=60",
+        "nodes=gpu[003-004]",
+        "users=root",
+        "flags=maint",
+    )
     try:
-        audits.wait_until(lambda: "MAINTENANCE" in slurm.state("gpu003")[0], "the reservation is active")
+        audits.wait_until(
+            lambda: "MAINTENANCE" in slurm.state("gpu003")[0], "the reservation is active"
+        )
         before = slurm.state("gpu003"), slurm.run("scontrol", "show", "reservation")
         code, result, output = role("drain", "gpu003")
         assert code != 0
@@ -152,7 +205,9 @@ def test_a_controller_that_is_away_is_waited_for_and_named_when_it_does_not_come
         threading.Timer(12, slurm.start_controller).start()
         code, result, _said = role("drain", "gpu001", drain_scheduler_timeout_s=200)
         assert (code, result["owned"]) == (0, True)
-        assert role("wait", "gpu002", drain_scheduler_timeout_s=200)[1]["owned"] is True, "a drain outlives slurmctld"
+        assert role("wait", "gpu002", drain_scheduler_timeout_s=200)[1]["owned"] is True, (
+            "a drain outlives slurmctld"
+        )
     finally:
         if slurm.bed.run(["scontrol", "ping"], env=slurm.environment).returncode:
             slurm.start_controller()
@@ -162,7 +217,10 @@ def test_a_node_whose_slurmd_does_not_answer_stays_drained_until_it_does(slurm, 
     assert role("drain", "cpu01")[0] == 0
     slurm.run("kill", (slurm.folder / "slurmd-cpu01.pid").read_text().strip())
     try:
-        audits.wait_until(lambda: "NOT_RESPONDING" in slurm.state("cpu01")[0], "slurmctld misses the slurmd of cpu01")
+        audits.wait_until(
+            lambda: "NOT_RESPONDING" in slurm.state("cpu01")[0],
+            "slurmctld misses the slurmd of cpu01",
+        )
         code, result, output = role("release", "cpu01", drain_scheduler_timeout_s=3)
         assert code != 0
         assert (result["drained"], result["owned"]) == (True, True)
@@ -177,9 +235,13 @@ def test_a_node_whose_slurmd_does_not_answer_stays_drained_until_it_does(slurm, 
 def test_a_drain_stays_over_a_reboot_until_it_is_released(slurm, role):
     assert role("drain", "cpu01")[0] == 0
     slurm.run("kill", (slurm.folder / "slurmd-cpu01.pid").read_text().strip())
-    audits.wait_until(lambda: "NOT_RESPONDING" in slurm.state("cpu01")[0], "slurmctld misses the slurmd of cpu01")
+    audits.wait_until(
+        lambda: "NOT_RESPONDING" in slurm.state("cpu01")[0], "slurmctld misses the slurmd of cpu01"
+    )
     slurm.run("slurmd", "-b", "-N", "cpu01")  # tells slurmctld that the node has booted
-    audits.wait_until(lambda: "NOT_RESPONDING" not in slurm.state("cpu01")[0], "slurmctld has its slurmd again")
+    audits.wait_until(
+        lambda: "NOT_RESPONDING" not in slurm.state("cpu01")[0], "slurmctld has its slurmd again"
+    )
     states, reason = slurm.state("cpu01")
     assert "DRAIN" in states
     assert reason.startswith("unhang r1: ")
@@ -223,10 +285,18 @@ def test_a_node_that_slurm_does_not_know_has_no_drain_to_lift(role):
     assert "expected the name of one node of Slurm" in output
 
 
-def test_a_controller_without_slurms_commands_is_told_which_variable_names_a_host_that_has_them(slurm, role):
+def test_a_controller_without_slurms_commands_is_told_which_variable_names_a_host_that_has_them(
+    slurm, role
+):
     layer = f"{slurm.bed.inner_state}/hides"
-    hide = f"mkdir -p {layer}/upper {layer}/work && mknod {layer}/upper/scontrol c 0 0"  # a whiteout of overlayfs
-    slurm.run("sh", "-c", f"{hide} && mount -t overlay -o lowerdir=/usr/bin,upperdir={layer}/upper,workdir={layer}/work none /usr/bin")
+    # a whiteout of overlayfs
+    hide = f"mkdir -p {layer}/upper {layer}/work && mknod {layer}/upper/scontrol c 0 0"
+    slurm.run(
+        "sh",
+        "-c",
+        f"{hide} && mount -t overlay -o"
+        f" lowerdir=/usr/bin,upperdir={layer}/upper,workdir={layer}/work none /usr/bin",
+    )
     try:
         code, result, output = role("drain", "gpu001")
     finally:
@@ -237,13 +307,26 @@ def test_a_controller_without_slurms_commands_is_told_which_variable_names_a_hos
 
 
 @pytest.mark.parametrize(("name", "refused"), [("another", True), (None, False)])
-def test_a_node_that_slurm_knows_as_another_machine_is_not_drained(slurm, role, tmp_path, name, refused):
-    known = re.search(r"NodeHostName=(\S+)", slurm.run("scontrol", "-o", "show", "node", "gpu001"))[1]
+def test_a_node_that_slurm_knows_as_another_machine_is_not_drained(
+    slurm, role, tmp_path, name, refused
+):
+    known = re.search(r"NodeHostName=(\S+)", slurm.run("scontrol", "-o", "show", "node", "gpu001"))[
+        1
+    ]
     path = tmp_path / "module.yml"
     host = {"name": name or known, "booted_at": 1}
-    task = {"name": "Drain", "slurm_node": {"node": "gpu001", "state": "drained", "run": "r1", "host": host}, "delegate_to": "localhost"}
-    path.write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": [task]}]))
+    task = {
+        "name": "Drain",
+        "slurm_node": {"node": "gpu001", "state": "drained", "run": "r1", "host": host},
+        "delegate_to": "localhost",
+    }
+    path.write_text(
+        json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": [task]}])
+    )
     done = slurm.play(tmp_path, path, ["gpu001"], QUICK)
     assert (done.returncode != 0) is refused, done.stdout
-    assert (f"found {known}, which booted at another time: drain_node names another machine" in done.stdout) is refused
+    assert (
+        f"found {known}, which booted at another time: drain_node names another machine"
+        in done.stdout
+    ) is refused
     assert ("DRAIN" in slurm.state("gpu001")[0]) is not refused

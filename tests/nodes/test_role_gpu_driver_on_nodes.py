@@ -1,4 +1,5 @@
-"""The role gpu_driver on a booted node, with small packages: upgrade and hold, audits before and after a real reboot, and the services that hold GPUs."""
+"""The role gpu_driver on a booted node, with small packages: upgrade and hold, audits before and
+after a real reboot, and the services that hold GPUs."""
 
 from __future__ import annotations
 
@@ -10,17 +11,28 @@ from role_plays import play_role, state_of
 
 NODE = "gpu001"
 POLICY = {"driver": {"version": NEW, "flavour": "proprietary", "held": True}}
-RULES = {"policy-driver-version", "policy-driver-not-held", "driver-library-mismatch", "driver-next-load-differs"}
+RULES = {
+    "policy-driver-version",
+    "policy-driver-not-held",
+    "driver-library-mismatch",
+    "driver-next-load-differs",
+}
 
 
 def rules(fleet):
     """Findings of the audit about the driver under the policy."""
-    return RULES & set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": POLICY}).rules(NODE))
+    return RULES & set(
+        fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": POLICY}).rules(NODE)
+    )
 
 
 def driver_of(fleet):
     """Version of the driver's packages."""
-    return set(fleet.shell(NODE, "dpkg-query -W -f '${Version}\\n' nvidia-driver nvidia-kernel-dkms libnvidia-ml1").split())
+    return set(
+        fleet.shell(
+            NODE, "dpkg-query -W -f '${Version}\\n' nvidia-driver nvidia-kernel-dkms libnvidia-ml1"
+        ).split()
+    )
 
 
 @pytest.mark.timeout(1200)  # three audits, five plays, a boot
@@ -38,7 +50,11 @@ def test_a_driver_goes_up_is_held_and_counts_after_the_reboot(fleet, tmp_path):
     assert applied.changed == foretold.changed
     assert driver_of(fleet) == {f"{NEW}-1"}
     assert f"{OLD} is loaded until the node boots" in applied.output
-    assert rules(fleet) == {"policy-driver-version", "driver-library-mismatch", "driver-next-load-differs"}
+    assert rules(fleet) == {
+        "policy-driver-version",
+        "driver-library-mismatch",
+        "driver-next-load-differs",
+    }
 
     applied_state = state_of(fleet, NODE)
     assert play_role(fleet, "gpu_driver", NODE, POLICY).changed == {NODE: 0}
@@ -65,13 +81,27 @@ def test_a_kernel_without_headers_is_refused_before_anything_is_touched(fleet, t
     assert state_of(fleet, NODE) == before
 
 
-def test_a_module_that_was_not_built_is_reported_with_its_kernel_and_the_log_and_not_booted(fleet, tmp_path):
+def test_a_module_that_was_not_built_is_reported_with_its_kernel_and_the_log_and_not_booted(
+    fleet, tmp_path
+):
     prepare(fleet, NODE, tmp_path)
-    fleet.shell(NODE, f"rm /srv/driver/nvidia-{NEW}.ko && touch /srv/driver/nvidia-{NEW}.ko")  # the build yields a file that is no module
+    # the build yields a file that is no module
+    fleet.shell(NODE, f"rm /srv/driver/nvidia-{NEW}.ko && touch /srv/driver/nvidia-{NEW}.ko")
     log = f"/var/lib/dkms/nvidia-current/{NEW}/build/make.log"
-    head = f"DKMS make.log for nvidia-current-{NEW} for kernel {KERNEL} (x86_64)\nFri Nov 20 07:00:00 UTC 2026\n"
-    fleet.plant(NODE, log, head + "nvidia/nv-mm.h:88:12: error: too few arguments to function 'get_user_pages'\nmake: *** [Makefile:97: modules] Error 2\n")
-    fleet.shell(NODE, f"mkdir -p /var/lib/dkms/nvidia-current/{NEW}/source", undo="rm -rf /var/lib/dkms")
+    head = (
+        f"DKMS make.log for nvidia-current-{NEW} for kernel {KERNEL} (x86_64)\nFri Nov 20 07:00:00"
+        " UTC 2026\n"
+    )
+    fleet.plant(
+        NODE,
+        log,
+        head
+        + "nvidia/nv-mm.h:88:12: error: too few arguments to function 'get_user_pages'\nmake: ***"
+        " [Makefile:97: modules] Error 2\n",
+    )
+    fleet.shell(
+        NODE, f"mkdir -p /var/lib/dkms/nvidia-current/{NEW}/source", undo="rm -rf /var/lib/dkms"
+    )
     failed = play_role(fleet, "gpu_driver", NODE, POLICY, **AS_MACHINE)
     assert failed.failed == {NODE: 1}
     assert f"expected nvidia module {NEW} in {KERNEL}, the kernel that boots next" in failed.output
@@ -80,9 +110,20 @@ def test_a_module_that_was_not_built_is_reported_with_its_kernel_and_the_log_and
 
 
 @pytest.mark.timeout(900)  # three plays
-def test_fabric_manager_changes_with_the_driver_on_a_node_with_nvswitch_and_is_not_restarted(fleet, tmp_path):
+def test_fabric_manager_changes_with_the_driver_on_a_node_with_nvswitch_and_is_not_restarted(
+    fleet, tmp_path
+):
     names = ("nvidia-fabricmanager-535", "libnvidia-nscq-535")
-    prepare(fleet, NODE, tmp_path, more=[build_package(tmp_path, name, f"{version}-1") for name in names for version in (OLD, NEW)])
+    prepare(
+        fleet,
+        NODE,
+        tmp_path,
+        more=[
+            build_package(tmp_path, name, f"{version}-1")
+            for name in names
+            for version in (OLD, NEW)
+        ],
+    )
     fleet.shell(NODE, f"{APT} install nvidia-fabricmanager-535={OLD}-1 libnvidia-nscq-535={OLD}-1")
     gpu_daemons.start(fleet, NODE, ["nvidia-fabricmanager"])
     fleet.shell(NODE, "mkdir -p /srv/hardware/driver/nvidia-nvswitch/devices/0000:c4:00.0")
@@ -90,7 +131,11 @@ def test_fabric_manager_changes_with_the_driver_on_a_node_with_nvswitch_and_is_n
     assert play_role(fleet, "gpu_driver", NODE, POLICY).code == 0
     installed = fleet.shell(NODE, "dpkg-query -W -f '${Version}\\n' " + " ".join(names)).split()
     assert {*installed, *driver_of(fleet)} == {f"{NEW}-1"}
-    together = [line for line in fleet.shell(NODE, "cat /var/log/apt/history.log").splitlines() if line.startswith("Upgrade: ")]
+    together = [
+        line
+        for line in fleet.shell(NODE, "cat /var/log/apt/history.log").splitlines()
+        if line.startswith("Upgrade: ")
+    ]
     assert [name for name in ("nvidia-driver:", *names) if name not in together[-1]] == []
     applied = play_role(fleet, "fabric_manager", NODE, POLICY)
     assert applied.changed == {NODE: 1}  # its service, for the next boot

@@ -1,4 +1,5 @@
-"""The role kernel on a booted node that is a container: it refuses and writes nothing. tests/vm tests it on a machine."""
+"""The role kernel on a booted node that is a container: it refuses and writes nothing. tests/vm
+tests it on a machine."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ def own_files(fleet, name):
 
 def test_a_container_is_refused_because_its_kernel_is_the_machines(fleet):
     before = own_files(fleet, "gpu001")
-    refused = play_role(fleet, "kernel", "gpu001", {"kernel": {"min": "99.0"}}, kernel_reboot=True, kernel_update_cache=False)
+    refused = play_role(
+        fleet,
+        "kernel",
+        "gpu001",
+        {"kernel": {"min": "99.0"}},
+        kernel_reboot=True,
+        kernel_update_cache=False,
+    )
     assert refused.code != 0
     assert "found a container (systemd-nspawn)" in refused.output
     assert own_files(fleet, "gpu001") == before

@@ -1,4 +1,5 @@
-"""The role nccl_profile on a booted node: it repairs the findings of the audit, and a rollback restores the old settings."""
+"""The role nccl_profile on a booted node: it repairs the findings of the audit, and a rollback
+restores the old settings."""
 
 from __future__ import annotations
 
@@ -6,14 +7,25 @@ import pytest
 from role_plays import play_role, state_of
 
 NODE = "gpu001"
-POLICY = {"nccl": {"profile": "single_node_nvlink+flight_recorder", "settings": {"NCCL_DEBUG": "WARN"}}}
+POLICY = {
+    "nccl": {"profile": "single_node_nvlink+flight_recorder", "settings": {"NCCL_DEBUG": "WARN"}}
+}
 BROKEN = {
     "/etc/nccl.conf": "NCCL_IB_TIMEOUT=22\nNCCL_P2P_DISABLE=1\n",
     "/etc/environment": "NCCL_TIMEOUT=1200000\nNCCL_BLOCKING_WAIT=1\nSITE=1\n",
     "/etc/profile.d/site.sh": 'if [ -n "$HOME" ]; then\n  export NCCL_SOCKET_IFNAME=eth7\nfi\n',
 }
-REPAIRED = {"nccl-p2p-disabled", "nccl-setting-not-real", "torch-setting-renamed", "nccl-interface-does-not-exist", "policy-nccl-setting"}
-SECOND_INTERFACE = "ip link add eth1 type veth peer name eth2 && ip address add 10.99.0.2/24 dev eth1 && ip link set eth1 up && ip link set eth2 up"
+REPAIRED = {
+    "nccl-p2p-disabled",
+    "nccl-setting-not-real",
+    "torch-setting-renamed",
+    "nccl-interface-does-not-exist",
+    "policy-nccl-setting",
+}
+SECOND_INTERFACE = (
+    "ip link add eth1 type veth peer name eth2 && ip address add 10.99.0.2/24 dev eth1 && ip link"
+    " set eth1 up && ip link set eth2 up"
+)
 
 
 @pytest.fixture
@@ -28,7 +40,9 @@ def broken(fleet):
 
 def rules(fleet):
     """Findings of the audit on the node under the policy."""
-    return set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": POLICY}).rules(NODE))
+    return set(
+        fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": POLICY}).rules(NODE)
+    )
 
 
 def test_what_the_audit_finds_the_role_repairs_and_takes_back(broken):
@@ -60,7 +74,9 @@ def test_what_the_audit_finds_the_role_repairs_and_takes_back(broken):
     assert state_of(broken, NODE) == applied_state
 
     assert play_role(broken, "nccl_profile", NODE, POLICY, nccl_profile_state="absent").code == 0
-    broken.shell(NODE, "rm -r /var/lib/unhang/states /var/lib/unhang/fencing.json; rmdir /var/lib/unhang")
+    broken.shell(
+        NODE, "rm -r /var/lib/unhang/states /var/lib/unhang/fencing.json; rmdir /var/lib/unhang"
+    )
     assert state_of(broken, NODE) == untouched
 
 

@@ -1,4 +1,5 @@
-"""A rollout in a real Slurm keeps its floor of nodes that are really in service: another user drains a node of the fleet while the canary is changed."""
+"""A rollout in a real Slurm keeps its floor of nodes that are really in service: another user
+drains a node of the fleet while the canary is changed."""
 
 from __future__ import annotations
 
@@ -29,7 +30,15 @@ def day(fake_library, tmp_path_factory):
         first = played(cluster, site, run, drains=True)
         slurm = {name: cluster.state(name) for name in NAMES}
         cluster.must("scontrol", "update", f"nodename={DRAINED}", "state=resume")
-        yield types.SimpleNamespace(waves=waves, run=run, first=first, slurm=slurm, second=played(cluster, site, run), cluster=cluster, site=site)
+        yield types.SimpleNamespace(
+            waves=waves,
+            run=run,
+            first=first,
+            slurm=slurm,
+            second=played(cluster, site, run),
+            cluster=cluster,
+            site=site,
+        )
 
 
 def played(cluster, site, run, drains=False):
@@ -37,7 +46,9 @@ def played(cluster, site, run, drains=False):
     with site.remediating(run, "python3") as process:
         if drains:
             site.await_step(process, run, CANARY, "apply", "begun")
-            cluster.must("scontrol", "update", f"nodename={DRAINED}", "state=drain", f"reason={WHY}")
+            cluster.must(
+                "scontrol", "update", f"nodename={DRAINED}", "state=drain", f"reason={WHY}"
+            )
         process.wait(timeout=DEADLINE_S)
     return states(run, NAMES)
 
@@ -45,7 +56,8 @@ def played(cluster, site, run, drains=False):
 def test_nodes_are_put_off_that_would_leave_too_few_in_service_and_the_line_names_who_is_out(day):
     assert day.waves == [[CANARY], [NEXT], [DRAINED]]
     assert day.first == {CANARY: "released", NEXT: "deferred", DRAINED: "deferred"}
-    # The canary got on, so the command took the others up again at its end; the answer was the same.
+    # The canary got on, so the command took the others up again at its end; the answer was the
+    # same.
     [why] = {one.evidence["why"] for one in entries(day.run, NEXT, "lock", "deferred")}
     start, named = why.split("; ")
     assert start == "expected at least 2 nodes in service, found 2"

@@ -1,4 +1,5 @@
-"""A rollout in a real Slurm with many failures: slurmctld is down, a smoke test fails after the fix, a node loses power, a disk is full, a clock is wrong."""
+"""A rollout in a real Slurm with many failures: slurmctld is down, a smoke test fails after the
+fix, a node loses power, a disk is full, a clock is wrong."""
 
 from __future__ import annotations
 
@@ -32,16 +33,35 @@ def day(fake_library, tmp_path_factory):
         for name in NAMES:
             fleet.plant(name, "/etc/environment", PINNED)
             fleet.undo.callback(fleet.shell, name, LEFT)
-        fleet.shell(FULL, "mkdir -p /var/lib/unhang && mount -t tmpfs -o size=4k none /var/lib/unhang && head -c 4096 /dev/zero > /var/lib/unhang/filled")
+        fleet.shell(
+            FULL,
+            "mkdir -p /var/lib/unhang && mount -t tmpfs -o size=4k none /var/lib/unhang && head -c"
+            " 4096 /dev/zero > /var/lib/unhang/filled",
+        )
         shifted_clock.plant(fleet, CANARY, work)
         crash = {"smoke_test_arguments": [*SMOKE, "--drill", f"{UNFIT}:crash:all_reduce"]}
-        yield lived(cluster, Site(cluster, work, None, None, {UNFIT: crash, CANARY: {"ansible_python_interpreter": shifted_clock.INTERPRETER}}))
+        yield lived(
+            cluster,
+            Site(
+                cluster,
+                work,
+                None,
+                None,
+                {UNFIT: crash, CANARY: {"ansible_python_interpreter": shifted_clock.INTERPRETER}},
+            ),
+        )
 
 
 def lived(cluster, site):
-    """Two rollouts of one plan: the first ends with the node that lost power, the second continues when the node is back."""
+    """Two rollouts of one plan: the first ends with the node that lost power, the second continues
+    when the node is back."""
     run = site.audit()
-    waves = [wave["hosts"] for wave in site.plan(run, "--only", RULE, "--max-unavailable", "3", "--floor", "1")["waves"]]
+    waves = [
+        wave["hosts"]
+        for wave in site.plan(run, "--only", RULE, "--max-unavailable", "3", "--floor", "1")[
+            "waves"
+        ]
+    ]
     with site.remediating(run, torch_in_nodes.PYTHON, "--max-failed", "1") as process:
         site.await_step(process, run, CANARY, "apply", "begun")
         away_before_the_change(cluster, run)
@@ -52,15 +72,30 @@ def lived(cluster, site):
         first_code = process.wait(timeout=DEADLINE_S)
     first = reported(cluster, site, run)
     cluster.fleet.nodes[GONE].boot()
-    audits.wait_until(lambda: not set(cluster.state(GONE)[0].replace("*", "+*").split("+")) & {"DOWN", "*", "NOT_RESPONDING"}, f"slurmctld has {GONE} again")
+    audits.wait_until(
+        lambda: (
+            not set(cluster.state(GONE)[0].replace("*", "+*").split("+"))
+            & {"DOWN", "*", "NOT_RESPONDING"}
+        ),
+        f"slurmctld has {GONE} again",
+    )
     with site.remediating(run, torch_in_nodes.PYTHON, "--max-failed", "1") as process:
         second_code = process.wait(timeout=DEADLINE_S)
     codes = (first_code, second_code)
-    return types.SimpleNamespace(run=run, waves=waves, codes=codes, first=first, second=reported(cluster, site, run), cluster=cluster, site=site)
+    return types.SimpleNamespace(
+        run=run,
+        waves=waves,
+        codes=codes,
+        first=first,
+        second=reported(cluster, site, run),
+        cluster=cluster,
+        site=site,
+    )
 
 
 def away_before_the_change(cluster, run):
-    """slurmctld ends when the canary's jobs are looked for once more. No answer means no change: the rollout waits for it."""
+    """slurmctld ends when the canary's jobs are looked for once more. No answer means no change:
+    the rollout waits for it."""
     cluster.stop_controller()
     time.sleep(SHORT_S)
     cluster.start_controller()
@@ -68,7 +103,8 @@ def away_before_the_change(cluster, run):
 
 
 def away_for_a_minute(cluster, site, process, run):
-    """slurmctld ends after the canary was changed, and returns after the canary asked for its release without success."""
+    """slurmctld ends after the canary was changed, and returns after the canary asked for its
+    release without success."""
     cluster.stop_controller()
     stopped = time.monotonic()
     site.await_step(process, run, CANARY, "release", "begun")
@@ -78,12 +114,23 @@ def away_for_a_minute(cluster, site, process, run):
 
 
 def reported(cluster, site, run):
-    """The state of the nodes: in the journal, in Slurm, by `--status`, and on the nodes that are on."""
+    """The state of the nodes: in the journal, in Slurm, by `--status`, and on the nodes that are
+    on."""
     shown = json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))
     on = [name for name in NAMES if cluster.fleet.nodes[name].leader]
-    files = {name: cluster.fleet.shell(name, "cat /etc/environment; ls /var/lib/unhang | grep lock.json || true") for name in on}
+    files = {
+        name: cluster.fleet.shell(
+            name, "cat /etc/environment; ls /var/lib/unhang | grep lock.json || true"
+        )
+        for name in on
+    }
     slurm = {name: cluster.state(name) for name in NAMES}
-    return types.SimpleNamespace(states=states(run, NAMES), slurm=slurm, rows={row["host"]: row for row in shown["hosts"]}, files=files)
+    return types.SimpleNamespace(
+        states=states(run, NAMES),
+        slurm=slurm,
+        rows={row["host"]: row for row in shown["hosts"]},
+        files=files,
+    )
 
 
 def reason(day):
@@ -100,7 +147,9 @@ def test_a_slurmctld_that_is_away_for_a_minute_is_waited_for(day):
     assert len(entries(day.run, CANARY, "release", "begun")) == 1
 
 
-def test_a_node_whose_smoke_test_fails_after_the_fix_is_rolled_back_and_left_drained_with_the_reason(day):
+def test_a_node_whose_smoke_test_fails_after_the_fix_is_rolled_back_and_left_drained_with_the_reason(
+    day,
+):
     assert day.first.states[UNFIT] == "kept"
     assert day.first.rows[UNFIT]["why"].startswith(f"smoke_alone: the smoke test of {UNFIT}: ")
     states_, why = day.first.slurm[UNFIT]
@@ -123,7 +172,11 @@ def test_the_same_command_goes_on_when_the_node_is_back(day):
     assert day.second.states[GONE] == "released"
     assert day.second.slurm[GONE][0] == "IDLE"
     assert "# disabled by unhang: CUDA_VISIBLE_DEVICES=0" in day.second.files[GONE]
-    assert len(entries(day.run, CANARY, "apply", "begun")) == len(entries(day.run, GONE, "apply", "begun")) == 1
+    assert (
+        len(entries(day.run, CANARY, "apply", "begun"))
+        == len(entries(day.run, GONE, "apply", "begun"))
+        == 1
+    )
     assert boot_ids(day.cluster.fleet, [GONE])[GONE] == node_of(day.run, GONE).boot_id
     assert node_of(day.run, GONE).boots == ()
 
@@ -136,13 +189,17 @@ def test_a_node_whose_disk_is_full_is_named_and_released_as_it_was(day):
 
 
 def test_a_clock_that_is_a_day_ahead_keeps_no_node_from_being_proved(day):
-    ahead = day.cluster.fleet.shell(CANARY, f"{shifted_clock.INTERPRETER} -c 'import time; print(int(time.time()))'; date +%s").split()
+    ahead = day.cluster.fleet.shell(
+        CANARY, f"{shifted_clock.INTERPRETER} -c 'import time; print(int(time.time()))'; date +%s"
+    ).split()
     assert int(ahead[0]) - int(ahead[1]) > 80_000
     assert day.first.states[CANARY] == "released"
 
 
 def test_no_lock_is_left_and_only_what_is_named_is_drained(day):
     assert [name for name in NAMES if "lock.json" in day.second.files[name]] == []
-    drained = day.cluster.must("sinfo", "--noheader", "--Node", "--states=drain,drained,draining,down", "--format=%N").split()
+    drained = day.cluster.must(
+        "sinfo", "--noheader", "--Node", "--states=drain,drained,draining,down", "--format=%N"
+    ).split()
     assert drained == [name for name in NAMES if day.second.rows[name]["drained"]] == [UNFIT]
     assert day.codes[1] == 1

@@ -1,4 +1,5 @@
-"""playbooks/remediate.yml over the waves of a plan, on four booted nodes: audited, planned, rolled out, proved; continued after its controller was killed."""
+"""playbooks/remediate.yml over the waves of a plan, on four booted nodes: audited, planned, rolled
+out, proved; continued after its controller was killed."""
 
 from __future__ import annotations
 
@@ -33,8 +34,16 @@ def planned(pinned):
 def plan(fleet):
     assert play(fleet, "playbooks/audit.yml", THREE, {}).code in (0, 2)
     run = (fleet.work / "runs" / "latest").resolve()
-    for argv in (["judge", str(run)], ["plan", str(run), "--only", PINNED, "--max-unavailable", "2", "--floor", "0"]):
-        done = audits.run(fleet.bed, [sys.executable, "-P", "-m", "unhang", *argv], audits.environment_of(fleet.bed, fleet.work), run)
+    for argv in (
+        ["judge", str(run)],
+        ["plan", str(run), "--only", PINNED, "--max-unavailable", "2", "--floor", "0"],
+    ):
+        done = audits.run(
+            fleet.bed,
+            [sys.executable, "-P", "-m", "unhang", *argv],
+            audits.environment_of(fleet.bed, fleet.work),
+            run,
+        )
         assert done.code in (0, 1), done.stderr
     fleet.plan = run
     assert waves(fleet) == [[THREE[0]], list(THREE[1:])]
@@ -42,7 +51,15 @@ def plan(fleet):
 
 
 def rollout(fleet, **more):
-    return play(fleet, REMEDIATE, THREE, {}, deadline_s=DEADLINE_S, unhang_plan=str(fleet.plan), **{**QUICK, **more})
+    return play(
+        fleet,
+        REMEDIATE,
+        THREE,
+        {},
+        deadline_s=DEADLINE_S,
+        unhang_plan=str(fleet.plan),
+        **{**QUICK, **more},
+    )
 
 
 def node(fleet, name):
@@ -54,7 +71,11 @@ def states(fleet):
 
 
 def begun(fleet, step):
-    return [entry.host for entry in read_journal(fleet.plan).entries if entry.host and (entry.step, entry.status) == (step, BEGUN)]
+    return [
+        entry.host
+        for entry in read_journal(fleet.plan).entries
+        if entry.host and (entry.step, entry.status) == (step, BEGUN)
+    ]
 
 
 def waves(fleet):
@@ -62,7 +83,11 @@ def waves(fleet):
 
 
 def locked(fleet, *names):
-    return [name for name in names if "lock.json" in fleet.shell(name, "ls /var/lib/unhang 2>/dev/null || true")]
+    return [
+        name
+        for name in names
+        if "lock.json" in fleet.shell(name, "ls /var/lib/unhang 2>/dev/null || true")
+    ]
 
 
 def test_the_preview_of_a_plan_leaves_no_trace(planned):
@@ -73,8 +98,14 @@ def test_the_preview_of_a_plan_leaves_no_trace(planned):
 
 
 def test_a_rollout_whose_controller_is_killed_is_finished_by_the_same_command(planned):
-    with playing(planned, REMEDIATE, THREE, {}, unhang_plan=str(planned.plan), unhang_apply=True, **QUICK) as process:
-        audits.wait_until(lambda: node(planned, THREE[1]).changed or process.poll() is not None, "the second wave is at work", DEADLINE_S)
+    with playing(
+        planned, REMEDIATE, THREE, {}, unhang_plan=str(planned.plan), unhang_apply=True, **QUICK
+    ) as process:
+        audits.wait_until(
+            lambda: node(planned, THREE[1]).changed or process.poll() is not None,
+            "the second wave is at work",
+            DEADLINE_S,
+        )
         assert process.poll() is None, (planned.work / "playing.log").read_text()[-3000:]
         os.killpg(process.pid, signal.SIGKILL)
     assert (states(planned)[THREE[0]], states(planned)[THREE[1]]) == ("released", "under way")
@@ -82,13 +113,20 @@ def test_a_rollout_whose_controller_is_killed_is_finished_by_the_same_command(pl
     assert states(planned) == dict.fromkeys(THREE, "released")
     assert begun(planned, "apply").count(THREE[0]) == begun(planned, "release").count(THREE[1]) == 1
     for name in THREE:
-        assert "# disabled by unhang: CUDA_VISIBLE_DEVICES=0" in planned.shell(name, "cat /etc/environment")
+        assert "# disabled by unhang: CUDA_VISIBLE_DEVICES=0" in planned.shell(
+            name, "cat /etc/environment"
+        )
     assert locked(planned, *THREE) == []
 
 
 def test_a_canary_that_is_not_proved_is_brought_back_and_stops_everything_behind_it(planned):
     run = rollout(
-        planned, unhang_apply=True, unhang_smoke=True, unhang_smoke_before=False, smoke_test_python="/usr/bin/python3", smoke_test_experiments=False
+        planned,
+        unhang_apply=True,
+        unhang_smoke=True,
+        unhang_smoke_before=False,
+        smoke_test_python="/usr/bin/python3",
+        smoke_test_experiments=False,
     )  # without torch nothing is proved
     assert run.code != 0
     assert states(planned) == {THREE[0]: "kept", THREE[1]: "to come", THREE[2]: "to come"}

@@ -1,4 +1,5 @@
-"""A rollout of a driver: one reboot, proved by the boot id and by the driver that runs afterwards, and named in the journal."""
+"""A rollout of a driver: one reboot, proved by the boot id and by the driver that runs afterwards,
+and named in the journal."""
 
 from __future__ import annotations
 
@@ -24,16 +25,42 @@ def test_a_driver_is_rolled_out_with_the_one_reboot_of_its_plan(fleet, tmp_path)
     fleet.undo.callback(fleet.shell, HOST, "rm -rf /var/lib/unhang")
     assert play(fleet, "playbooks/audit.yml", [HOST], POLICY).code in (0, 2)
     run = (fleet.work / "runs" / "latest").resolve()
-    for argv in (["judge", str(run)], ["plan", str(run), "--only", "policy-driver-version", "--floor", "0", "--max-unavailable", "1"]):
-        done = audits.run(fleet.bed, [sys.executable, "-P", "-m", "unhang", *argv], audits.environment_of(fleet.bed, fleet.work), run)
+    for argv in (
+        ["judge", str(run)],
+        [
+            "plan",
+            str(run),
+            "--only",
+            "policy-driver-version",
+            "--floor",
+            "0",
+            "--max-unavailable",
+            "1",
+        ],
+    ):
+        done = audits.run(
+            fleet.bed,
+            [sys.executable, "-P", "-m", "unhang", *argv],
+            audits.environment_of(fleet.bed, fleet.work),
+            run,
+        )
         assert done.code in (0, 1), done.stderr
     before = fleet.shell(HOST, BOOT).strip()
-    shown = {"unhang_plan": str(run), "unhang_apply": True, "unhang_smoke": False, "unhang_come_up_timeout_s": 1}
+    shown = {
+        "unhang_plan": str(run),
+        "unhang_apply": True,
+        "unhang_smoke": False,
+        "unhang_come_up_timeout_s": 1,
+    }
     rolled = play(fleet, REMEDIATE, [HOST], POLICY, deadline_s=DEADLINE_S, **shown)
     fleet.nodes[HOST].find_leader()
     node = replay(read_journal(run).entries).node(HOST)
     assert (rolled.code, node.state) == (0, "released"), node.why
     assert node.boots == (("reboot", before),)
     assert fleet.shell(HOST, BOOT).strip() == node.boot_id != before
-    [audited] = [entry for entry in read_journal(run).entries if (entry.step, entry.status) == ("audit", "done")]
+    [audited] = [
+        entry
+        for entry in read_journal(run).entries
+        if (entry.step, entry.status) == ("audit", "done")
+    ]
     assert audited.evidence["running"]["driver"] == driver_node.NEW

@@ -1,4 +1,5 @@
-"""A canary that is lost after its release, on booted nodes in a real Slurm: the command is killed while it soaks, goes on, and begins no further node."""
+"""A canary that is lost after its release, on booted nodes in a real Slurm: the command is killed
+while it soaks, goes on, and begins no further node."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ pytestmark = [*slurm_nodes.marks(3000), pytest.mark.nightly]
 
 @pytest.fixture(scope="module")
 def day(fake_library, tmp_path_factory):
-    """Three runs of the same command: killed in the soak, after the canary has lost its power, and after that has booted again."""
+    """Three runs of the same command: killed in the soak, after the canary has lost its power, and
+    after that has booted again."""
     work = tmp_path_factory.mktemp("soak")
     with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
         for name in NAMES:
@@ -37,7 +39,13 @@ def day(fake_library, tmp_path_factory):
         cluster.fleet.nodes[CANARY].boot()
         back = seen(site, run, played(site, run))
         yield types.SimpleNamespace(
-            waves=waves, run=run, killed=killed, lost=lost, back=back, cluster=cluster, pinned=cluster.fleet.shell(NEXT, "cat /etc/environment")
+            waves=waves,
+            run=run,
+            killed=killed,
+            lost=lost,
+            back=back,
+            cluster=cluster,
+            pinned=cluster.fleet.shell(NEXT, "cat /etc/environment"),
         )
 
 
@@ -45,8 +53,16 @@ def soaking(site, run):
     """What is seen while the canary soaks; then the command is killed."""
     with site.remediating(run, "python3", "--soak", "1h") as process:
         site.await_step(process, run, "", "soak", "begun")
-        audits.wait_until(lambda: "nothing is done until then" in site.output or process.poll() is not None, "the command waits", DEADLINE_S)
-    return types.SimpleNamespace(output=site.output, table=site.unhang("remediate", str(run), "--status"), slurm=site.cluster.state(CANARY))
+        audits.wait_until(
+            lambda: "nothing is done until then" in site.output or process.poll() is not None,
+            "the command waits",
+            DEADLINE_S,
+        )
+    return types.SimpleNamespace(
+        output=site.output,
+        table=site.unhang("remediate", str(run), "--status"),
+        slurm=site.cluster.state(CANARY),
+    )
 
 
 def played(site, run):
@@ -57,8 +73,20 @@ def played(site, run):
 
 def seen(site, run, code):
     table = site.unhang("remediate", str(run), "--status")
-    rows = {row["host"]: row for row in json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))["hosts"]}
-    return types.SimpleNamespace(code=code, states=states(run, NAMES), why=node_of(run, CANARY).why, table=table, rows=rows, output=site.output)
+    rows = {
+        row["host"]: row
+        for row in json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))[
+            "hosts"
+        ]
+    }
+    return types.SimpleNamespace(
+        code=code,
+        states=states(run, NAMES),
+        why=node_of(run, CANARY).why,
+        table=table,
+        rows=rows,
+        output=site.output,
+    )
 
 
 def test_the_canary_is_back_in_service_while_it_soaks_and_the_status_says_until_when(day):
@@ -66,16 +94,25 @@ def test_the_canary_is_back_in_service_while_it_soaks_and_the_status_says_until_
     assert day.killed.slurm[0] == "IDLE"
     [begun, *_] = entries(day.run, "", "soak", "begun")
     assert f"{CANARY} soaks until {begun.evidence['until']}" in day.killed.output
-    assert f"{CANARY} soaks until {begun.evidence['until']} (back in service), then is asked again, and wave 1 begins" in " ".join(day.killed.table.split())
+    assert (
+        f"{CANARY} soaks until {begun.evidence['until']} (back in service), then is asked again,"
+        " and wave 1 begins" in " ".join(day.killed.table.split())
+    )
 
 
-def test_a_canary_that_is_lost_after_its_release_stops_the_rollout_and_is_not_said_to_be_proved(day):
+def test_a_canary_that_is_lost_after_its_release_stops_the_rollout_and_is_not_said_to_be_proved(
+    day,
+):
     assert day.lost.code == 1
     assert day.lost.states == {CANARY: "lost", NEXT: "to come"}
     assert day.lost.why.startswith("soak: expected an answer after its release, found none")
     assert "0 of 2 nodes proved healthy" in day.lost.table
-    assert "not proved healthy among the canaries: gpu001 (failed after its release)" in day.lost.table
-    assert day.lost.rows[CANARY]["meaning"].startswith("proved and released, and it has failed since")
+    assert (
+        "not proved healthy among the canaries: gpu001 (failed after its release)" in day.lost.table
+    )
+    assert day.lost.rows[CANARY]["meaning"].startswith(
+        "proved and released, and it has failed since"
+    )
     assert day.pinned == PINNED
 
 
@@ -85,6 +122,10 @@ def test_a_canary_that_is_back_in_another_boot_is_no_longer_proved(day):
 
 
 def test_a_slurm_without_accounting_is_told(day):
-    told = [one.evidence["why"] for one in read_journal(day.run).entries if (one.host, one.step, one.status) == ("", "soak", "done")]
+    told = [
+        one.evidence["why"]
+        for one in read_journal(day.run).entries
+        if (one.host, one.step, one.status) == ("", "soak", "done")
+    ]
     assert told
     assert all("jobs on it could not be watched: sacct: " in one for one in told)

@@ -1,4 +1,5 @@
-"""Booted nodes in a real Slurm, read by srun, Ansible, clush and files: the same documents, refusals and report, and how each node was read."""
+"""Booted nodes in a real Slurm, read by srun, Ansible, clush and files: the same documents,
+refusals and report, and how each node was read."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from test_ways_of_the_audit import collect_documents, report_of
 
 WORKING, DRAINED, OFF = NAMES[:2], NAMES[2], NAMES[3]
 absent = slurm_nodes.missing()
-pytestmark = [pytest.mark.skipif(bool(absent), reason=f"apt has no {', '.join(absent)} here"), pytest.mark.timeout(1500)]
+pytestmark = [
+    pytest.mark.skipif(bool(absent), reason=f"apt has no {', '.join(absent)} here"),
+    pytest.mark.timeout(1500),
+]
 
 
 @pytest.fixture(scope="module")
@@ -21,32 +25,60 @@ def cluster(fake_library, tmp_path_factory):
 
 
 def audit(cluster, work, way, *arguments):
-    """A finished `unhang audit --via WAY` of the four nodes; its folder is the run's own. The inventory has another order than Slurm."""
+    """A finished `unhang audit --via WAY` of the four nodes; its folder is the run's own. The
+    inventory has another order than Slurm."""
     path = work / "hosts.json"
-    path.write_text(audits.inventory_of(cluster.bed, {"training": NAMES[::-1]}, {"unhang_node_timeout_s": 60}))
+    path.write_text(
+        audits.inventory_of(cluster.bed, {"training": NAMES[::-1]}, {"unhang_node_timeout_s": 60})
+    )
     runs = work / f"runs-{way}"
-    command = [str(audits.PROGRAMS / "unhang"), "audit", "--via", way, "--inventory", str(path), "--out", str(runs), *arguments]
-    return audits.run(cluster.bed, command, {**cluster.environment, "UNHANG_HISTORY": "off"}, runs / "latest")
+    command = [
+        str(audits.PROGRAMS / "unhang"),
+        "audit",
+        "--via",
+        way,
+        "--inventory",
+        str(path),
+        "--out",
+        str(runs),
+        *arguments,
+    ]
+    return audits.run(
+        cluster.bed, command, {**cluster.environment, "UNHANG_HISTORY": "off"}, runs / "latest"
+    )
 
 
 def own_limits(node):
-    """Takes the limits of the collector's own process out of a document: in a step they are slurmd's, in a session of ssh sshd's. Gives the scope's names."""
+    """Takes the limits of the collector's own process out of a document: in a step they are
+    slurmd's, in a session of ssh sshd's. Gives the scope's names."""
     return sorted(node["facts"]["sections"]["limits"]["scopes"].pop(0))
 
 
-def test_srun_gives_what_the_other_ways_give_and_they_read_the_drained_and_the_dead_node(cluster, tmp_path):
+def test_srun_gives_what_the_other_ways_give_and_they_read_the_drained_and_the_dead_node(
+    cluster, tmp_path
+):
     with cluster.lent(tmp_path) as fleet:
         cluster.must("scontrol", "update", f"nodename={DRAINED}", "state=drain", "reason=a fan")
-        fleet.undo.callback(cluster.say, "scontrol", "update", f"nodename={DRAINED}", "state=resume")
+        fleet.undo.callback(
+            cluster.say, "scontrol", "update", f"nodename={DRAINED}", "state=resume"
+        )
         fleet.power_off(OFF)
         documents = str(collect_documents(fleet, (*WORKING, DRAINED), tmp_path / "documents"))
-        slurm, ansible, clush, files = (audit(cluster, tmp_path, *way) for way in (("slurm",), ("ansible",), ("clush",), ("files", documents)))
+        slurm, ansible, clush, files = (
+            audit(cluster, tmp_path, *way)
+            for way in (("slurm",), ("ansible",), ("clush",), ("files", documents))
+        )
         for other in (ansible, clush, files):
             for name in (*WORKING, DRAINED):
                 mine, theirs = slurm.node(name), other.node(name)
-                assert {key: mine[key] for key in mine if key != "facts"} == {key: theirs[key] for key in theirs if key != "facts"}
+                assert {key: mine[key] for key in mine if key != "facts"} == {
+                    key: theirs[key] for key in theirs if key != "facts"
+                }
                 assert own_limits(theirs) == own_limits(mine)
-                assert list(audits.differences(mine["facts"]["sections"], theirs["facts"]["sections"])) == []
+                assert (
+                    list(audits.differences(mine["facts"]["sections"], theirs["facts"]["sections"]))
+                    == []
+                )
             assert report_of(slurm, (*WORKING, DRAINED)) == report_of(other, (*WORKING, DRAINED))
             assert slurm.code == other.code
         assert report_of(slurm, NAMES) == report_of(ansible, NAMES) == report_of(clush, NAMES)

@@ -1,4 +1,5 @@
-"""The smoke test over four real nodes by ssh, without an inventory: gloo under real torch, planned and real faults, and no process or file left behind."""
+"""The smoke test over four real nodes by ssh, without an inventory: gloo under real torch, planned
+and real faults, and no process or file left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +22,15 @@ pytestmark = torch_in_nodes.needs_torch
 
 
 def test_a_node_that_corrupts_is_named_by_the_ranks_and_by_isolation(fleet):
-    done = smoke(fleet, *SMALL, "--phases", "broadcast,all_reduce,all_gather", "--drill", "gpu003:corrupt", "--no-experiments")
+    done = smoke(
+        fleet,
+        *SMALL,
+        "--phases",
+        "broadcast,all_reduce,all_gather",
+        "--drill",
+        "gpu003:corrupt",
+        "--no-experiments",
+    )
     assert done.code == 1
     assert done.suspects("host", "rank")[0] == ("gpu003", 2)
     assert "arrived wrong" in done.result["suspects"][0]["why"]
@@ -30,7 +39,15 @@ def test_a_node_that_corrupts_is_named_by_the_ranks_and_by_isolation(fleet):
 
 
 def test_a_node_whose_ranks_die_is_named_and_isolated(fleet):
-    done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--drill", "gpu002:exit:all_reduce", "--no-experiments")
+    done = smoke(
+        fleet,
+        *SMALL,
+        "--phases",
+        "all_reduce",
+        "--drill",
+        "gpu002:exit:all_reduce",
+        "--no-experiments",
+    )
     assert done.suspects("host", "rank", "phase")[0] == ("gpu002", 1, "all_reduce")
     assert done.result["isolation"]["bad_nodes"] == ["gpu002"]
     assert done.result["isolation"]["rounds"] <= 3
@@ -39,16 +56,40 @@ def test_a_node_whose_ranks_die_is_named_and_isolated(fleet):
 def test_a_fault_between_two_switches_of_the_inventory_is_named_as_such(fleet):
     across = [f"{one}+{other}:exit" for one in NAMES[:2] for other in NAMES[2:]]
     inventory = fleet.work / "hosts.json"
-    inventory.write_text(audits.inventory_of(fleet.bed, {"training": list(NAMES), "leaf_a": NAMES[:2], "leaf_b": NAMES[2:]}))
+    inventory.write_text(
+        audits.inventory_of(
+            fleet.bed, {"training": list(NAMES), "leaf_a": NAMES[:2], "leaf_b": NAMES[2:]}
+        )
+    )
     options = [word for drill in across for word in ("--drill", drill)]
-    done = smoke(fleet, *SMALL, "--phases", "all_reduce", *options, "--no-experiments", "--inventory", inventory)
+    done = smoke(
+        fleet,
+        *SMALL,
+        "--phases",
+        "all_reduce",
+        *options,
+        "--no-experiments",
+        "--inventory",
+        inventory,
+    )
     assert done.result["isolation"]["answer"] == "only across switch leaf_a and leaf_b"
-    assert "fails only across switch leaf_a and leaf_b" in [row["why"] for row in done.result["suspects"]]
+    assert "fails only across switch leaf_a and leaf_b" in [
+        row["why"] for row in done.result["suspects"]
+    ]
     nothing_left(fleet)
 
 
 def test_a_node_whose_ranks_never_enter_is_named(fleet):
-    options = ("--max-size", "64K", "--step-timeout", "10", "--phases", "all_reduce", "--no-experiments", "--no-isolate")
+    options = (
+        "--max-size",
+        "64K",
+        "--step-timeout",
+        "10",
+        "--phases",
+        "all_reduce",
+        "--no-experiments",
+        "--no-isolate",
+    )
     done = smoke(fleet, *options, "--drill", "gpu002:absent:all_reduce")
     assert done.suspects("host", "rank", "phase") == [("gpu002", 1, "all_reduce")]
     assert "never entered collective" in done.result["suspects"][0]["why"]
@@ -87,7 +128,16 @@ def test_a_node_without_torch_is_named(fleet):
     for name in NAMES:
         target = "/usr/bin/python3" if name == "gpu002" else torch_in_nodes.PYTHON
         fleet.plant(name, python, f'#!/bin/sh\nexec {target} "$@"\n', mode=0o755)
-    done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--no-experiments", "--no-isolate", "--python", python)
+    done = smoke(
+        fleet,
+        *SMALL,
+        "--phases",
+        "all_reduce",
+        "--no-experiments",
+        "--no-isolate",
+        "--python",
+        python,
+    )
     assert done.suspects("host", "phase")[0] == ("gpu002", "environment")
     assert "expected torch" in done.result["suspects"][0]["why"]
 
@@ -98,10 +148,19 @@ def test_another_torch_on_a_node_is_named_before_the_first_collective(fleet):
     theirs = "/srv/their-torch/torch"
     other = "s/__version__ = .*/__version__ = '2.12.9+other'/"
     laid = f"mkdir -p {theirs} && ln -s {place}/* {theirs}/ && rm {theirs}/version.py"
-    fleet.shell("gpu003", f'{laid} && sed "{other}" {place}/version.py > {theirs}/version.py', undo="rm -rf /srv/their-torch")
+    fleet.shell(
+        "gpu003",
+        f'{laid} && sed "{other}" {place}/version.py > {theirs}/version.py',
+        undo="rm -rf /srv/their-torch",
+    )
     for name in NAMES:
         before = "export PYTHONPATH=/srv/their-torch" if name == "gpu003" else ":"
-        fleet.plant(name, "/srv/python", f'#!/bin/sh\n{before}\nexec {torch_in_nodes.PYTHON} "$@"\n', mode=0o755)
+        fleet.plant(
+            name,
+            "/srv/python",
+            f'#!/bin/sh\n{before}\nexec {torch_in_nodes.PYTHON} "$@"\n',
+            mode=0o755,
+        )
     done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--python", "/srv/python")
     assert done.suspects("host", "phase") == [("gpu003", "consistency")]
     assert done.result["suspects"][0]["why"].startswith("torch is 2.12.9+other here, most have ")
@@ -109,12 +168,16 @@ def test_another_torch_on_a_node_is_named_before_the_first_collective(fleet):
     assert (done.result["experiments"], done.result["isolation"]) == ([], None)
 
 
-def test_other_gpus_than_the_peers_and_a_name_that_nobody_knows_are_left_out_and_three_nodes_go_on(fleet):
+def test_other_gpus_than_the_peers_and_a_name_that_nobody_knows_are_left_out_and_three_nodes_go_on(
+    fleet,
+):
     fleet.equip("gpu002", hardware.consumer_gpus("NVIDIA GeForce RTX 3090", 4, "535.154.05"))
     done = smoke(fleet, *SMALL, "--hosts", "gpu009", "--phases", "all_reduce,all_to_all")
     why = dict(done.suspects("host", "why"))
     assert sorted(why) == ["gpu002", "gpu009"]
-    assert why["gpu002"].startswith("its peers have 8 × NVIDIA H200, it has 4 × NVIDIA GeForce RTX 3090")
+    assert why["gpu002"].startswith(
+        "its peers have 8 × NVIDIA H200, it has 4 × NVIDIA GeForce RTX 3090"
+    )
     assert "expected a host that resolves" in why["gpu009"]
     assert done.result["world_size"] == 3
     assert {row["status"] for row in done.result["phases"]} == {"ok"}
@@ -122,11 +185,17 @@ def test_other_gpus_than_the_peers_and_a_name_that_nobody_knows_are_left_out_and
 
 def test_a_port_in_use_on_the_meetings_host_is_reported_with_the_port(fleet):
     hold = "import socket,time; s=socket.socket(); s.bind(('',23456)); s.listen(); time.sleep(600)"
-    fleet.shell("gpu001", f'nohup python3 -c "{hold}" >/dev/null 2>&1 & echo $! > /run/holder', undo="kill $(cat /run/holder); rm /run/holder")
+    fleet.shell(
+        "gpu001",
+        f'nohup python3 -c "{hold}" >/dev/null 2>&1 & echo $! > /run/holder',
+        undo="kill $(cat /run/holder); rm /run/holder",
+    )
     audits.wait_until(lambda: "23456" in fleet.shell("gpu001", "ss -ltn"), "the port is taken")
     done = smoke(fleet, *SMALL, "--phases", "all_reduce", "--port", "23456", "--no-isolate")
     assert done.suspects("host", "phase") == [("gpu001", "rendezvous")]
-    assert done.result["suspects"][0]["why"].startswith("expected port 23456 to be free, found it in use")
+    assert done.result["suspects"][0]["why"].startswith(
+        "expected port 23456 to be free, found it in use"
+    )
     assert "--port" in done.result["suspects"][0]["next"]
 
 
@@ -134,16 +203,37 @@ def test_a_port_in_use_on_the_meetings_host_is_reported_with_the_port(fleet):
 def busy(fleet):
     """A smoke test whose ranks wait inside a collective for one that never comes."""
     command = fleet.bed.inside(
-        smoke_argv(fleet, *SMALL, "--phases", "storm", "--drill", "gpu001:absent:storm", "--no-experiments", "--no-isolate"), audits.PROJECT
+        smoke_argv(
+            fleet,
+            *SMALL,
+            "--phases",
+            "storm",
+            "--drill",
+            "gpu001:absent:storm",
+            "--no-experiments",
+            "--no-isolate",
+        ),
+        audits.PROJECT,
     )
     environment = audits.environment_of(fleet.bed, fleet.work)
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     for line in process.stderr:
         if line.strip() == "unhang: phase storm":
             break
-    # The first rank in the phase announces it, and the others may still be one phase earlier: the page of memory of each rank shows its phase.
+    # The first rank in the phase announces it, and the others may still be one phase earlier: the
+    # page of memory of each rank shows its phase.
     boards = "cat /tmp/unhang-smoke-*/board-* 2>/dev/null || true"
-    audits.wait_until(lambda: all("storm\n" in fleet.shell(name, boards) for name in NAMES), "all are in the storm")
+    audits.wait_until(
+        lambda: all("storm\n" in fleet.shell(name, boards) for name in NAMES),
+        "all are in the storm",
+    )
     yield process
     process.kill()
     process.wait()
@@ -163,7 +253,9 @@ def test_a_rank_stopped_from_outside_is_named_with_its_host_in_time(fleet, busy)
     output, _ = busy.communicate(timeout=DEADLINE_S)
     took_s = time.monotonic() - began
     suspects = json.loads(output)["suspects"]
-    assert [(suspect["host"], suspect["rank"], suspect["phase"]) for suspect in suspects] == [("gpu003", 2, "storm")], suspects
+    assert [(suspect["host"], suspect["rank"], suspect["phase"]) for suspect in suspects] == [
+        ("gpu003", 2, "storm")
+    ], suspects
     [suspect] = suspects
     assert "stopped" in suspect["why"]
     assert took_s < 30
@@ -172,13 +264,22 @@ def test_a_rank_stopped_from_outside_is_named_with_its_host_in_time(fleet, busy)
 
 def test_an_agent_that_is_killed_is_named_and_the_others_answer(fleet, busy):
     [agent] = [line.split()[0] for line in left_over(fleet, "gpu002") if " node " in line]
-    fleet.shell("gpu002", f"kill -9 {agent}", undo="rm -rf /tmp/unhang-smoke-*")  # no agent is left there to do it
+    # no agent is left there to do it
+    fleet.shell("gpu002", f"kill -9 {agent}", undo="rm -rf /tmp/unhang-smoke-*")
     output, _ = busy.communicate(timeout=DEADLINE_S)
     result = json.loads(output)
     assert result["suspects"][0]["host"] == "gpu002"
     assert "the agent was ended by a signal" in result["suspects"][0]["why"]
-    assert {row["host"]: row["ended"] for row in result["hosts"]} == {"gpu001": True, "gpu002": False, "gpu003": True, "gpu004": True}
-    audits.wait_until(lambda: not any(left_over(fleet, name) for name in NAMES), "the payload's processes are gone")
+    assert {row["host"]: row["ended"] for row in result["hosts"]} == {
+        "gpu001": True,
+        "gpu002": False,
+        "gpu003": True,
+        "gpu004": True,
+    }
+    audits.wait_until(
+        lambda: not any(left_over(fleet, name) for name in NAMES),
+        "the payload's processes are gone",
+    )
 
 
 def test_a_node_that_loses_power_in_the_middle_is_named_and_the_others_answer(fleet, busy):
@@ -187,7 +288,12 @@ def test_a_node_that_loses_power_in_the_middle_is_named_and_the_others_answer(fl
     result = json.loads(output)
     assert result["suspects"][0]["host"] == "gpu002"
     assert "connection was lost" in result["suspects"][0]["why"]
-    assert {row["host"]: row["ended"] for row in result["hosts"]} == {"gpu001": True, "gpu002": False, "gpu003": True, "gpu004": True}
+    assert {row["host"]: row["ended"] for row in result["hosts"]} == {
+        "gpu001": True,
+        "gpu002": False,
+        "gpu003": True,
+        "gpu004": True,
+    }
     nothing_left(fleet, ("gpu001", "gpu003", "gpu004"))
 
 

@@ -1,6 +1,8 @@
-"""A rank that hangs in the kernel permanently: it reads a file system whose server takes requests and never answers.
+"""A rank that hangs in the kernel permanently: it reads a file system whose server takes requests
+and never answers.
 
-Nothing is simulated: the process is in state D, SIGKILL does not end it, and it ends only when the file system is released.
+Nothing is simulated: the process is in state D, SIGKILL does not end it, and it ends only when the
+file system is released.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ def dead_mount(tmp_path):
     folder = tmp_path / "export"
     folder.mkdir()
     server = subprocess.Popen(
-        [sys.executable, str(PROJECT / "tests" / "fakes" / "dead_mount.py"), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, str(PROJECT / "tests" / "fakes" / "dead_mount.py"), str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert server.stdout.readline() == "mounted\n"
 
@@ -57,18 +62,28 @@ def judged(dead_mount):
 
     def run(settings, drills=(), **plan):
         request = Request(
-            backend="gloo", phases=("all_reduce",), rank_environment={"1": settings}, environment={"OMP_NUM_THREADS": "1"}, drills=drills, max_bytes=65536
+            backend="gloo",
+            phases=("all_reduce",),
+            rank_environment={"1": settings},
+            environment={"OMP_NUM_THREADS": "1"},
+            drills=drills,
+            max_bytes=65536,
         )
         [node] = plan_group(request, [Member("gpu007", 3, "lo")], "127.0.0.1", free_port())
         node = NodePlan(node.host, node.ranks, {**node.document, **plan})
-        variables = {name: value for name, value in os.environ.items() if not name.startswith(("NCCL_", "GLOO_", "RANK", "WORLD_", "LOCAL_", "MASTER_"))}
+        variables = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("NCCL_", "GLOO_", "RANK", "WORLD_", "LOCAL_", "MASTER_"))
+        }
         return judge([run_local(node, payload_bytes(), environment=variables)])
 
     return run
 
 
 def unfit(result, phase):
-    """The pid of the process that made the node unfit; the verdict must name it and the process must really exist, or the verdict is wrong."""
+    """The pid of the process that made the node unfit; the verdict must name it and the process
+    must really exist, or the verdict is wrong."""
     assert (result["verdict"], result["unfit"]) == ("fail", ["gpu007"])
     suspect = result["suspects"][0]
     assert (suspect["host"], suspect["rank"], suspect["phase"]) == ("gpu007", 1, phase)
@@ -89,17 +104,25 @@ def gone(pid):
     return state(pid) in (None, "Z")
 
 
-def test_an_interpreter_that_hangs_in_the_kernel_before_it_has_told_anything_is_named(dead_mount, judged):
+def test_an_interpreter_that_hangs_in_the_kernel_before_it_has_told_anything_is_named(
+    dead_mount, judged
+):
     folder, let_go = dead_mount
     result = judged({"PYTHONPATH": str(folder)}, start_timeout_s=20)
     pid = unfit(result, "environment")
-    assert "fail" not in {row["status"] for row in result["phases"]}, "told before the others gave up waiting at the rendezvous"
-    assert [row["step"] for row in result["evidence"] if row["rank"] == 1] == ["start the interpreter"]
+    assert "fail" not in {row["status"] for row in result["phases"]}, (
+        "told before the others gave up waiting at the rendezvous"
+    )
+    assert [row["step"] for row in result["evidence"] if row["rank"] == 1] == [
+        "start the interpreter"
+    ]
     let_go()
     assert gone(pid)
 
 
-def test_a_rank_that_hangs_in_the_kernel_in_the_middle_of_collectives_is_named_with_its_stack(dead_mount, judged):
+def test_a_rank_that_hangs_in_the_kernel_in_the_middle_of_collectives_is_named_with_its_stack(
+    dead_mount, judged
+):
     folder, let_go = dead_mount
     drills = ({"rank": 1, "fault": "read", "phase": "all_reduce"},)
     result = judged({"UNHANG_DRILL_FILE": str(folder / "data")}, drills, step_timeout_s=15)

@@ -1,4 +1,5 @@
-"""One set of booted nodes read by each way: the same documents, the same refusals, the same report."""
+"""One set of booted nodes read by each way: the same documents, the same refusals, the same
+report."""
 
 from __future__ import annotations
 
@@ -14,13 +15,24 @@ READ, UNREAD = NAMES[:2], NAMES[2:]
 
 
 def hosts_file(fleet, **host_variables):
-    """The fleet's inventory; gpu002 is reached through gpu001, and as root by sudo where host_variables say so."""
+    """The fleet's inventory; gpu002 is reached through gpu001, and as root by sudo where
+    host_variables say so."""
     key, known = (f"{fleet.bed.folder}/{name}" for name in ("id_ed25519", "known_hosts"))
     first = fleet.nodes[READ[0]].address
-    through = f"ssh -F none -i {key} -o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null -W %h:%p root@{first}"
+    through = (
+        f"ssh -F none -i {key} -o UserKnownHostsFile={known} -o GlobalKnownHostsFile=/dev/null -W"
+        f" %h:%p root@{first}"
+    )
     extra = {"ansible_ssh_extra_args": f"-o ProxyCommand='{through}'"}
     path = fleet.work / "ways.json"
-    path.write_text(audits.inventory_of(fleet.bed, {"training": list(NAMES)}, {"unhang_node_timeout_s": 30}, {READ[1]: extra, **host_variables}))
+    path.write_text(
+        audits.inventory_of(
+            fleet.bed,
+            {"training": list(NAMES)},
+            {"unhang_node_timeout_s": 30},
+            {READ[1]: extra, **host_variables},
+        )
+    )
     return path
 
 
@@ -33,16 +45,22 @@ def audit(fleet, path, way, *arguments):
 
 def report_of(done, hosts):
     """Rule, verdict, severity and hosts of each finding that names only these hosts."""
-    rows = [(one["rule"], one["verdict"], one["severity"], tuple(sorted(audits.names_of(one)))) for one in done.findings]
+    rows = [
+        (one["rule"], one["verdict"], one["severity"], tuple(sorted(audits.names_of(one))))
+        for one in done.findings
+    ]
     return sorted(row for row in rows if set(row[3]) <= set(hosts))
 
 
 def collect_documents(fleet, names, folder):
-    """A new folder with what the one-file collector prints on each node, as `--via files` reads it."""
+    """A new folder with what the one-file collector prints on each node, as `--via files` reads
+    it."""
     folder.mkdir()
     for name in names:
         fleet.plant(name, "/root/collect.pyz", read_collector(find_project()), mode=0o600)
-        (folder / f"{name}.json").write_text(fleet.nodes[name].ssh("python3 -I -S /root/collect.pyz").stdout)
+        (folder / f"{name}.json").write_text(
+            fleet.nodes[name].ssh("python3 -I -S /root/collect.pyz").stdout
+        )
     return folder
 
 
@@ -50,19 +68,34 @@ def test_ansible_clush_and_files_give_the_same_documents_refusals_and_report(fle
     fleet.shell(UNREAD[0], "systemctl stop ssh", undo="systemctl start ssh")
     fleet.power_off(UNREAD[1])
     path, documents = hosts_file(fleet), collect_documents(fleet, READ, tmp_path / "documents")
-    ansible, clush, files = (audit(fleet, path, way, *more) for way, more in (("ansible", ()), ("clush", ()), ("files", (str(documents),))))
+    ansible, clush, files = (
+        audit(fleet, path, way, *more)
+        for way, more in (("ansible", ()), ("clush", ()), ("files", (str(documents),)))
+    )
     assert "read by --via clush: as asked; 4 hosts" in clush.stderr
     for other in (clush, files):
         for name in READ:
             mine, theirs = ansible.node(name), other.node(name)
-            assert {key: mine[key] for key in mine if key != "facts"} == {key: theirs[key] for key in theirs if key != "facts"}
-            assert list(audits.differences(mine["facts"]["sections"], theirs["facts"]["sections"])) == []
+            assert {key: mine[key] for key in mine if key != "facts"} == {
+                key: theirs[key] for key in theirs if key != "facts"
+            }
+            assert (
+                list(audits.differences(mine["facts"]["sections"], theirs["facts"]["sections"]))
+                == []
+            )
         assert report_of(other, READ) == report_of(ansible, READ)
         assert other.code == ansible.code
     assert report_of(clush, NAMES) == report_of(ansible, NAMES)
     for name in UNREAD:
-        assert [one.node(name)["status"] for one in (ansible, clush, files)] == ["unreachable", "unreachable", "failed"]
-    refused = [one.node(UNREAD[0])["message"].rpartition("ssh: connect to host ")[2] for one in (ansible, clush)]
+        assert [one.node(name)["status"] for one in (ansible, clush, files)] == [
+            "unreachable",
+            "unreachable",
+            "failed",
+        ]
+    refused = [
+        one.node(UNREAD[0])["message"].rpartition("ssh: connect to host ")[2]
+        for one in (ansible, clush)
+    ]
     assert refused == [f"{fleet.nodes[UNREAD[0]].address} port 22: Connection refused"] * 2
 
     kept = "stat -c '%n %Y %a %u' /root/.cache/unhang /root/.cache/unhang/*"
@@ -72,9 +105,18 @@ def test_ansible_clush_and_files_give_the_same_documents_refusals_and_report(fle
     fleet.shell(UNREAD[0], "systemctl start ssh")
     runs = str(fleet.work / "runs-clush")
     first = {name: (clush.folder / "nodes" / f"{name}.json").stat().st_mtime_ns for name in READ}
-    again = fleet.unhang("audit", "--via", "clush", "--continue", f"{runs}/latest", folder=clush.folder)
-    assert [again.node(name)["status"] for name in NAMES] == ["ok", "ok", "ok", "unreachable"], again.stderr
-    assert {name: (clush.folder / "nodes" / f"{name}.json").stat().st_mtime_ns for name in READ} == first
+    again = fleet.unhang(
+        "audit", "--via", "clush", "--continue", f"{runs}/latest", folder=clush.folder
+    )
+    assert [again.node(name)["status"] for name in NAMES] == [
+        "ok",
+        "ok",
+        "ok",
+        "unreachable",
+    ], again.stderr
+    assert {
+        name: (clush.folder / "nodes" / f"{name}.json").stat().st_mtime_ns for name in READ
+    } == first
     audit(fleet, path, "clush")
     assert fleet.shell(READ[0], kept) == before
 
@@ -82,19 +124,34 @@ def test_ansible_clush_and_files_give_the_same_documents_refusals_and_report(fle
 def test_a_changed_collector_a_planted_folder_and_a_straggler_cost_only_their_own_node(fleet):
     path = hosts_file(fleet)
     assert [audit(fleet, path, "clush").node(name)["status"] for name in NAMES] == ["ok"] * 4
-    fleet.shell(NAMES[0], "for kept in /root/.cache/unhang/collect-*; do echo planted >> $kept; done")
+    fleet.shell(
+        NAMES[0], "for kept in /root/.cache/unhang/collect-*; do echo planted >> $kept; done"
+    )
     fleet.shell(NAMES[1], "chmod 777 /root/.cache/unhang", undo="chmod 700 /root/.cache/unhang")
     fleet.plant(NAMES[2], "/usr/bin/python-that-hangs", "#!/bin/sh\nexec sleep 1000\n", mode=0o755)
-    fleet.plant(NAMES[3], "/usr/bin/python-without-end", "#!/bin/sh\nexec cat /dev/zero\n", mode=0o755)
+    fleet.plant(
+        NAMES[3], "/usr/bin/python-without-end", "#!/bin/sh\nexec cat /dev/zero\n", mode=0o755
+    )
     interpreters = {NAMES[2]: "/usr/bin/python-that-hangs", NAMES[3]: "/usr/bin/python-without-end"}
-    path = hosts_file(fleet, **{name: {"ansible_python_interpreter": place, "unhang_node_timeout_s": 15} for name, place in interpreters.items()})
+    path = hosts_file(
+        fleet,
+        **{
+            name: {"ansible_python_interpreter": place, "unhang_node_timeout_s": 15}
+            for name, place in interpreters.items()
+        },
+    )
     done = audit(fleet, path, "clush")
     assert [done.node(name)["status"] for name in NAMES] == ["ok", "failed", "timeout", "invalid"]
     assert "to be a folder that only its user can write" in done.node(NAMES[1])["message"]
     assert done.node(NAMES[2])["message"] == "no answer within 15 s"
-    assert "planted" not in fleet.shell(NAMES[0], "tail -c 20 /root/.cache/unhang/collect-*.pyz | tr -dc a-z")
+    assert "planted" not in fleet.shell(
+        NAMES[0], "tail -c 20 /root/.cache/unhang/collect-*.pyz | tr -dc a-z"
+    )
     path.write_text(json.dumps({"all": {"hosts": {NAMES[0]: {"ansible_password": "x"}}}}))
     refused = audit(fleet, path, "clush")
     assert refused.code == 2
-    line = "--via clush: expected hosts that ssh reaches alone, found a password (ansible_password) for gpu001; use --via ansible"
+    line = (
+        "--via clush: expected hosts that ssh reaches alone, found a password (ansible_password)"
+        " for gpu001; use --via ansible"
+    )
     assert refused.stderr.splitlines()[-1] == f"unhang: {line}"

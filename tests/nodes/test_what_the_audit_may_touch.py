@@ -14,7 +14,8 @@ LOGIN_RECORDS = ("var/log/", "run/", "tmp/")
 
 
 def fingerprints(folder):
-    """{path: (mode, owner, size, hash or link target, time of change)} of everything below a folder, except for files that a login writes."""
+    """{path: (mode, owner, size, hash or link target, time of change)} of everything below a
+    folder, except for files that a login writes."""
     found = {}
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -23,7 +24,13 @@ def fingerprints(folder):
             if inner.startswith(LOGIN_RECORDS):
                 continue
             status = os.lstat(path)
-            found[inner] = (status.st_mode, status.st_uid, status.st_gid, content_of(path, status), status.st_mtime_ns)
+            found[inner] = (
+                status.st_mode,
+                status.st_uid,
+                status.st_gid,
+                content_of(path, status),
+                status.st_mtime_ns,
+            )
     return found
 
 
@@ -39,7 +46,9 @@ def content_of(path, status):
 
 def scratch_files(node):
     """Names below the folders where modules are usually copied to."""
-    return node.shell("ls -a /root /home/auditor /tmp /var/tmp /dev/shm; ls /root/.ansible 2>/dev/null || true")
+    return node.shell(
+        "ls -a /root /home/auditor /tmp /var/tmp /dev/shm; ls /root/.ansible 2>/dev/null || true"
+    )
 
 
 @pytest.mark.parametrize("user", ["root", "auditor"])
@@ -60,10 +69,17 @@ def test_the_first_audit_of_a_node_leaves_it_as_it_was_too(fleet):
     assert fingerprints(fleet.nodes["gpu003"].changes) == before
 
 
-@pytest.mark.parametrize("change", ["touch /root/.left", "chmod 600 /etc/hostname", "echo >> /etc/hostname", "mkfifo /srv/left"])
+@pytest.mark.parametrize(
+    "change",
+    ["touch /root/.left", "chmod 600 /etc/hostname", "echo >> /etc/hostname", "mkfifo /srv/left"],
+)
 def test_a_change_would_be_seen(fleet, change):
     before = fingerprints(fleet.nodes["gpu002"].changes)
-    fleet.shell("gpu002", change, undo="rm -f /root/.left /srv/left; chmod 644 /etc/hostname; echo gpu002 > /etc/hostname")
+    fleet.shell(
+        "gpu002",
+        change,
+        undo="rm -f /root/.left /srv/left; chmod 644 /etc/hostname; echo gpu002 > /etc/hostname",
+    )
     assert fingerprints(fleet.nodes["gpu002"].changes) != before
 
 
@@ -84,7 +100,11 @@ def test_without_root_gpus_kernel_and_driver_are_read(as_auditor):
 
 def test_what_was_denied_says_so_and_is_not_taken_for_absent(as_auditor):
     rows = as_auditor.section("gpu001", "nccl")["probe"]["unread"]
-    assert [row["status"] for row in rows if "/etc/nccl.conf" in row["reason"] or "settings" in row["field"]].count("denied") >= 1
+    assert [
+        row["status"]
+        for row in rows
+        if "/etc/nccl.conf" in row["reason"] or "settings" in row["field"]
+    ].count("denied") >= 1
     assert as_auditor.section("gpu001", "nccl")["probe"]["status"] in ("ok", "denied")
 
 

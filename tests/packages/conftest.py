@@ -1,8 +1,10 @@
-"""Booted nodes of two Debian releases, and on their bridge a signed repository of Debian's own driver packages. For `make test-packages`.
+"""Booted nodes of two Debian releases, and on their bridge a signed repository of Debian's own
+driver packages. For `make test-packages`.
 
 deb12, deb13    a fresh node of bookworm and of trixie for each test (Equipped)
 versions        versions that the archives offer, by their purpose
-trial           a node with a repository of packages that are built here, signed and served like Debian's (Trial)
+trial           a node with a repository of packages that are built here, signed and served like
+Debian's (Trial)
 """
 
 from __future__ import annotations
@@ -36,12 +38,16 @@ def needed():
     """Reports at once what the tests of this folder lack."""
     assert os.geteuid() == 0, "make test-packages boots nodes, which takes root on Linux"
     missing = [program for program in NEEDED if shutil.which(program) is None]
-    assert not missing, f"not installed: {', '.join(missing)}; `make test-packages` installs what tests/system-packages.txt lists"
+    assert not missing, (
+        f"not installed: {', '.join(missing)}; `make test-packages` installs what"
+        " tests/system-packages.txt lists"
+    )
 
 
 @pytest.fixture(scope="session")
 def archives():
-    """Debian's two releases as apt on this machine sees them, with the packages that the nodes have installed."""
+    """Debian's two releases as apt on this machine sees them, with the packages that the nodes have
+    installed."""
     folder = CACHE.parent / "packages"
     found = {}
     for name, tree in TREES.items():
@@ -63,40 +69,72 @@ def versions(archives):
             "headers": deb12.version("linux-headers-amd64", "6.1."),
             "new headers": deb12.version("linux-headers-amd64", "6.12."),
         },
-        "deb13": {"550": deb13.version("nvidia-driver", "550."), "535": deb13.version(T535[0], "535.")},
+        "deb13": {
+            "550": deb13.version("nvidia-driver", "550."),
+            "535": deb13.version(T535[0], "535."),
+        },
     }
 
 
 def sets_of(versions):
     """The sets of packages that the nodes need in their repository."""
-    sets = {"deb12": [Wanted(PROPRIETARY, ((SOURCE, versions["deb12"][age]),)) for age in ("older", "old", "new")]}
-    sets["deb12"] += [Wanted(T470, ((f"{SOURCE}-tesla-470", versions["deb12"]["470"]),)), Wanted(("nvidia-tesla-driver",))]
-    sets["deb12"] += [Wanted((f"linux-headers-amd64={versions['deb12'][age]}",)) for age in ("headers", "new headers")]
-    sets["deb13"] = [Wanted(PROPRIETARY, ((SOURCE, versions["deb13"]["550"]),)), Wanted(T535, ((f"{SOURCE}-tesla-535", versions["deb13"]["535"]),))]
+    sets = {
+        "deb12": [
+            Wanted(PROPRIETARY, ((SOURCE, versions["deb12"][age]),))
+            for age in ("older", "old", "new")
+        ]
+    }
+    sets["deb12"] += [
+        Wanted(T470, ((f"{SOURCE}-tesla-470", versions["deb12"]["470"]),)),
+        Wanted(("nvidia-tesla-driver",)),
+    ]
+    sets["deb12"] += [
+        Wanted((f"linux-headers-amd64={versions['deb12'][age]}",))
+        for age in ("headers", "new headers")
+    ]
+    sets["deb13"] = [
+        Wanted(PROPRIETARY, ((SOURCE, versions["deb13"]["550"]),)),
+        Wanted(T535, ((f"{SOURCE}-tesla-535", versions["deb13"]["535"]),)),
+    ]
     return sets
 
 
 @pytest.fixture(scope="session")
 def package_bed(archives, versions, tmp_path_factory):
-    """(booted nodes, repository by node, file of faults): everything is served before the first request of a node."""
+    """(booted nodes, repository by node, file of faults): everything is served before the first
+    request of a node."""
     folder = tmp_path_factory.mktemp("mirror")
     controls = [build_package(folder, CONTROL_PACKAGE, version) for version in ("1", "2")]
     with contextlib.ExitStack() as stack:
         repositories = {}
         for name, wanted in sets_of(versions).items():
             files = {path for one in wanted for path in archives[name].fetch(one)}
-            repositories[name] = Repository(folder / name, [*sorted(files), *controls], archives[name].folder / "sums.db")
+            repositories[name] = Repository(
+                folder / name, [*sorted(files), *controls], archives[name].folder / "sums.db"
+            )
         faults = folder / "faults.json"
         faults.write_text("{}")
 
         def prepare(node):
             key = f"/usr/share/keyrings/{ORIGIN}.asc"
             node.write(key, repositories[node.name].key)
-            node.write("/etc/apt/sources.list", f"deb [signed-by={key}] http://{CONTROLLER}:{PORT}/{node.name}/ ./\n")
+            node.write(
+                "/etc/apt/sources.list",
+                f"deb [signed-by={key}] http://{CONTROLLER}:{PORT}/{node.name}/ ./\n",
+            )
 
         bed = stack.enter_context(Testbed(CACHE, list(TREES), prepare=prepare, trees=TREES))
-        mirror = [sys.executable, str(Path(__file__).with_name("mirror.py")), str(folder), CONTROLLER, str(PORT), str(faults)]
-        server = stack.enter_context(subprocess.Popen(bed.inside(mirror), stdout=subprocess.PIPE, text=True))
+        mirror = [
+            sys.executable,
+            str(Path(__file__).with_name("mirror.py")),
+            str(folder),
+            CONTROLLER,
+            str(PORT),
+            str(faults),
+        ]
+        server = stack.enter_context(
+            subprocess.Popen(bed.inside(mirror), stdout=subprocess.PIPE, text=True)
+        )
         stack.callback(server.kill)
         assert server.stdout.readline() == "ready\n"
         yield bed, repositories, faults
@@ -108,7 +146,9 @@ def _equipped(name, package_bed, versions, work):
     with contextlib.ExitStack() as undo:
         undo.callback(faults.write_text, "{}")
         node.shell("apt-get -q update")
-        yield Equipped(Fleet(bed, None, work, undo), name, repositories[name], faults, versions[name])
+        yield Equipped(
+            Fleet(bed, None, work, undo), name, repositories[name], faults, versions[name]
+        )
     bed.renew(node)
 
 

@@ -1,8 +1,10 @@
-"""Serves a folder over HTTP like a package mirror, and fails in the ways that it is told. Run inside the test bed's network:
+"""Serves a folder over HTTP like a package mirror, and fails in the ways that it is told. Run
+inside the test bed's network:
 
     mirror.py FOLDER ADDRESS PORT FAULTS
 
-FAULTS is a JSON file, read at each request: {"missing": "text in a path"} answers 404, {"stalls": "text"} sends a few bytes and then nothing more.
+FAULTS is a JSON file, read at each request: {"missing": "text in a path"} answers 404, {"stalls":
+"text"} sends a few bytes and then nothing more.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class Mirror(http.server.SimpleHTTPRequestHandler):
             return self.send_error(404)
         if faults.get("stalls") and faults["stalls"] in self.path:
             self.send_response(200)
-            self.send_header("Content-Length", str(pathlib.Path(self.translate_path(self.path)).stat().st_size))
+            self.send_header(
+                "Content-Length", str(pathlib.Path(self.translate_path(self.path)).stat().st_size)
+            )
             self.end_headers()
             self.wfile.write(b"!")
             self.wfile.flush()

@@ -1,4 +1,5 @@
-"""The tests' own repository leaves no agent of gpg behind, neither after signing nor when the run is killed during it."""
+"""The tests' own repository leaves no agent of gpg behind, neither after signing nor when the run
+is killed during it."""
 
 from __future__ import annotations
 
@@ -37,16 +38,28 @@ def processes_of(home):
 
 def test_signing_leaves_no_agent_even_when_it_is_killed(tmp_path):
     repository = Repository(tmp_path / "own", [], tmp_path / "own.db")
-    assert (repository.folder / "InRelease").read_text().startswith("-----BEGIN PGP SIGNED MESSAGE-----")
+    assert (
+        (repository.folder / "InRelease")
+        .read_text()
+        .startswith("-----BEGIN PGP SIGNED MESSAGE-----")
+    )
     assert processes_of(repository.home) == []
 
-    argv = [sys.executable, "-c", SIGN, str(Path(__file__).parent), str(tmp_path / "other"), str(tmp_path / "other.db")]
+    argv = [
+        sys.executable,
+        "-c",
+        SIGN,
+        str(Path(__file__).parent),
+        str(tmp_path / "other"),
+        str(tmp_path / "other.db"),
+    ]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as signing:
         assert signing.stdout.readline() == "ready\n"
         until = time.monotonic() + DEADLINE_S
         while not any("gpg-agent" in command for command in processes_of(tmp_path / "other.gnupg")):
             assert time.monotonic() < until, "expected an agent of gpg while it signs, found none"
         signing.kill()
-    while processes_of(tmp_path / "other.gnupg"):  # the one call that was in progress ends by itself
+    # the one call that was in progress ends by itself
+    while processes_of(tmp_path / "other.gnupg"):
         assert time.monotonic() < until, processes_of(tmp_path / "other.gnupg")
         time.sleep(0.1)

@@ -1,4 +1,5 @@
-"""A change and a rollback beside other programs that change a node's packages: unattended-upgrades, packages that ask questions, a /boot that fills up."""
+"""A change and a rollback beside other programs that change a node's packages: unattended-upgrades,
+packages that ask questions, a /boot that fills up."""
 
 from __future__ import annotations
 
@@ -12,31 +13,47 @@ from repository import APT, build_package
 from trial_node import HALTS, change_code
 
 NAME, SITE = "nvidia-driver", "site-tool"
-UNATTENDED = f'Unattended-Upgrade::Origins-Pattern {{ "origin={ORIGIN}"; }};\nUnattended-Upgrade::Package-Blacklist {{ "{NAME}"; }};\n'
+UNATTENDED = (
+    f'Unattended-Upgrade::Origins-Pattern {{ "origin={ORIGIN}";'
+    f' }};\nUnattended-Upgrade::Package-Blacklist {{ "{NAME}"; }};\n'
+)
 
 
 @pytest.fixture
 def upgrading(trial, tmp_path):
-    """A node whose unattended-upgrades may upgrade the site's tool; the script of every newer package waits until /run/go exists."""
+    """A node whose unattended-upgrades may upgrade the site's tool; the script of every newer
+    package waits until /run/go exists."""
     versions = ("1", "2", "3")
-    files = [build_package(tmp_path, name, version, preinst="" if version == "1" else HALTS) for name in (NAME, SITE) for version in versions]
+    files = [
+        build_package(tmp_path, name, version, preinst="" if version == "1" else HALTS)
+        for name in (NAME, SITE)
+        for version in versions
+    ]
     trial.fleet.plant("deb12", "/etc/apt/apt.conf.d/60trial", UNATTENDED)
     trial.offer(*[path for path in files if "_3" not in path.name])
     trial.have(f"{NAME}=1", f"{SITE}=1")
-    trial.fleet.undo.callback(trial.shell, "touch /run/go; systemctl stop upgrading; rm -f /run/go /run/reached")
+    trial.fleet.undo.callback(
+        trial.shell, "touch /run/go; systemctl stop upgrading; rm -f /run/go /run/reached"
+    )
     return trial, files
 
 
 def start_upgrade(trial):
     """unattended-upgrades holds dpkg's lock, in the middle of a package."""
-    trial.shell("rm -f /run/go /run/reached; systemd-run --quiet --collect --unit=upgrading unattended-upgrade --verbose")
+    trial.shell(
+        "rm -f /run/go /run/reached; systemd-run --quiet --collect --unit=upgrading"
+        " unattended-upgrade --verbose"
+    )
     trial.await_file("/run/reached")
 
 
 def end_upgrade(trial):
     """unattended-upgrades has ended by itself."""
     trial.shell("touch /run/go")
-    audits.wait_until(lambda: trial.shell("systemctl is-active upgrading || :").strip() in ("inactive", "failed"), "unattended-upgrades has ended")
+    audits.wait_until(
+        lambda: trial.shell("systemctl is-active upgrading || :").strip() in ("inactive", "failed"),
+        "unattended-upgrades has ended",
+    )
 
 
 def test_unattended_upgrades_are_waited_for_and_named_and_wait_themselves(upgrading):
@@ -63,7 +80,9 @@ def test_unattended_upgrades_are_waited_for_and_named_and_wait_themselves(upgrad
         output = trial.shell("unattended-upgrade --verbose 2>&1 || :")
         assert trial.installed(SITE) == ["ii 2"], output
         trial.shell("touch /run/go")
-        assert json.loads(at_work.communicate(timeout=audits.DEADLINE_S)[0].splitlines()[-1])["changed"]
+        assert json.loads(at_work.communicate(timeout=audits.DEADLINE_S)[0].splitlines()[-1])[
+            "changed"
+        ]
 
     start_upgrade(trial)
     why = trial.restore(state_id, lock_timeout_s=1)
@@ -76,9 +95,16 @@ def test_unattended_upgrades_are_waited_for_and_named_and_wait_themselves(upgrad
     trial.assert_whole()
 
 
-# As a driver's package asks for Secure Boot's password: no default, no continuation without it, and it tries the terminal first.
-TEMPLATES = "Template: asking/secure-boot\nType: password\nDescription: Password for MOK management\n A password.\n"
-CONFIG = "#!/bin/sh\n. /usr/share/debconf/confmodule\ndb_input critical asking/secure-boot || :\ndb_go || :\n"
+# As a driver's package asks for Secure Boot's password: no default, no continuation without it, and
+# it tries the terminal first.
+TEMPLATES = (
+    "Template: asking/secure-boot\nType: password\nDescription: Password for MOK management\n A"
+    " password.\n"
+)
+CONFIG = (
+    "#!/bin/sh\n. /usr/share/debconf/confmodule\ndb_input critical asking/secure-boot || :\ndb_go"
+    " || :\n"
+)
 INSISTS = """\
 . /usr/share/debconf/confmodule
 db_get asking/secure-boot
@@ -96,19 +122,30 @@ def package_that_asks(folder, version):
     (tree / "DEBIAN/templates").write_text(TEMPLATES)
     (tree / "DEBIAN/config").write_text(CONFIG)
     (tree / "DEBIAN/config").chmod(0o755)
-    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(tree), str(built)], check=True, capture_output=True)
+    subprocess.run(
+        ["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(tree), str(built)],
+        check=True,
+        capture_output=True,
+    )
     return built
 
 
 @pytest.mark.nightly
-def test_a_package_that_insists_on_an_answer_fails_is_finished_once_it_is_given_and_comes_back(trial, tmp_path):
+def test_a_package_that_insists_on_an_answer_fails_is_finished_once_it_is_given_and_comes_back(
+    trial, tmp_path
+):
     trial.offer(build_package(tmp_path, "asking", "1"), package_that_asks(tmp_path, "2"))
-    trial.fleet.undo.callback(trial.shell, "echo PURGE | debconf-communicate asking >/dev/null 2>&1 || :")
+    trial.fleet.undo.callback(
+        trial.shell, "echo PURGE | debconf-communicate asking >/dev/null 2>&1 || :"
+    )
     trial.have("asking=1")
     wanted = {"install": {"asking": "2"}, "state_id": trial.begin()}
     failed = trial.change(**wanted)
     assert failed["stopped_at"] == "applying"
-    assert all(message in failed["msg"] for message in ("asking is not configured", "no terminal", "no password was given")), failed["msg"]
+    assert all(
+        message in failed["msg"]
+        for message in ("asking is not configured", "no terminal", "no password was given")
+    ), failed["msg"]
     assert trial.saved(wanted["state_id"])["status"] == "failed"
     trial.shell("echo asking asking/secure-boot password abc | debconf-set-selections")
     finished = trial.change(**wanted, repair=True)
@@ -124,13 +161,26 @@ KERNEL = "linux-image-6.1.0-99-amd64"
 
 @pytest.mark.nightly
 def test_a_boot_that_fills_up_while_the_ramdisk_is_made_can_be_taken_back(trial, tmp_path):
-    """The room that is needed in /boot is estimated in advance; a ramdisk that became larger fills it anyway."""
+    """The room that is needed in /boot is estimated in advance; a ramdisk that became larger fills
+    it anyway."""
     ramdisk = "dd if=/dev/zero of=/boot/initrd.img-6.1.0-99-amd64 bs=1M count=99999"
     removes = 'case "$1" in remove|purge) rm -f /boot/initrd.img-6.1.0-99-amd64 ;; esac'
-    trial.offer(build_package(tmp_path, KERNEL, "6.1.99-1", ["/boot/vmlinuz-6.1.0-99-amd64"], postinst=f"{ramdisk} || exit 1", postrm=removes))
+    trial.offer(
+        build_package(
+            tmp_path,
+            KERNEL,
+            "6.1.99-1",
+            ["/boot/vmlinuz-6.1.0-99-amd64"],
+            postinst=f"{ramdisk} || exit 1",
+            postrm=removes,
+        )
+    )
     trial.have()
     trial.fleet.shell("deb12", "mount -t tmpfs -o size=8M small /boot", undo="umount /boot")
-    trial.shell("for name in vmlinuz initrd.img; do head -c 200000 /dev/zero >/boot/$name-6.1.0-50-amd64; done")
+    trial.shell(
+        "for name in vmlinuz initrd.img; do head -c 200000 /dev/zero >/boot/$name-6.1.0-50-amd64;"
+        " done"
+    )
     before, state_id = trial.shell("ls -l /boot"), trial.begin()
     failed = trial.change(install={KERNEL: ""}, state_id=state_id, boot_free_min_mib=1)
     assert failed["stopped_at"] == "applying", failed

@@ -1,4 +1,5 @@
-"""package_change with the real dnf 4 and rpm on a booted node whose packages are rpm's, with a repository of packages built here."""
+"""package_change with the real dnf 4 and rpm on a booted node whose packages are rpm's, with a
+repository of packages built here."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def build_rpms(folder):
     for version in (OLD, NEW):
         bare = version.split(":")[1].split("-")[0]
         for name in NAMES:
-            rpms.build(folder, name, bare, f"Requires: {NAMES[1]} = 3:{bare}" if name == NAMES[0] else "")
+            rpms.build(
+                folder, name, bare, f"Requires: {NAMES[1]} = 3:{bare}" if name == NAMES[0] else ""
+            )
     rpms.build(folder, "site-tool", "1.0", f"Requires: {NAMES[1]} >= {NEW.rsplit('-', 1)[0]}")
     rpms.build(folder, "site-stray", "1.0", "Requires: nothing-has-this")
     rpms.build(folder, "site-helper", "1.0")
@@ -45,10 +48,16 @@ def build_rpms(folder):
 
 @pytest.fixture
 def node(tmp_path):
-    """A booted node whose packages are rpm's: Debian's own database is moved away. Has the old driver."""
+    """A booted node whose packages are rpm's: Debian's own database is moved away. Has the old
+    driver."""
     repository = build_rpms(tmp_path)
 
-    with Testbed(CACHE, ["rpm1"], prepare=lambda node: rpms.make_rpm_node(node, repository), trees={"rpm1": ("bookworm", MORE)}) as bed:
+    with Testbed(
+        CACHE,
+        ["rpm1"],
+        prepare=lambda node: rpms.make_rpm_node(node, repository),
+        trees={"rpm1": ("bookworm", MORE)},
+    ) as bed:
         booted = bed.nodes["rpm1"]
         rpms.begin_rpm(booted)
         booted.shell(f"dnf -q -y install {NAMES[0]}-{OLD}", timeout_s=rpms.DEADLINE_S)
@@ -61,16 +70,25 @@ def call(node, module, check=False, **options):
 
 def versions(node):
     """Installed versions of the driver's packages, as rpm reports them."""
-    return sorted(node.nodes["rpm1"].shell("rpm -q --qf '%{EPOCH}:%{VERSION}-%{RELEASE}\n' " + " ".join(NAMES)).split())
+    return sorted(
+        node.nodes["rpm1"]
+        .shell("rpm -q --qf '%{EPOCH}:%{VERSION}-%{RELEASE}\n' " + " ".join(NAMES))
+        .split()
+    )
 
 
 def test_a_driver_goes_up_and_down_and_comes_back(node):
-    assert [row["version"] for row in call(node, "package_offers", names=["nvidia-driver"])["offers"]["nvidia-driver"]] == [NEW, OLD]
+    assert [
+        row["version"]
+        for row in call(node, "package_offers", names=["nvidia-driver"])["offers"]["nvidia-driver"]
+    ] == [NEW, OLD]
     wanted = {"install": {"nvidia-driver": NEW}, "expect": {NAMES[1]: NEW}}
     before = rpms.state_of(node.nodes["rpm1"])
     foretold = call(node, "package_change", check=True, **wanted)
     assert rpms.state_of(node.nodes["rpm1"]) == before
-    assert [(row["name"], row["action"]) for row in foretold["changes"]] == [(name, "upgrade") for name in NAMES]
+    assert [(row["name"], row["action"]) for row in foretold["changes"]] == [
+        (name, "upgrade") for name in NAMES
+    ]
     state_id = call(node, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]
     done = call(node, "package_change", state_id=state_id, **wanted)
     assert done["changed"], done
@@ -84,7 +102,13 @@ def test_a_driver_goes_up_and_down_and_comes_back(node):
     assert f"nvidia-driver has on offer: {NEW}, {OLD}" in refused["msg"]
 
     second = call(node, "saved_state", state="begun", role="fabric_manager", run="r1")["id"]
-    down = call(node, "package_change", state_id=second, install={"nvidia-driver": OLD}, allow_downgrade=True)
+    down = call(
+        node,
+        "package_change",
+        state_id=second,
+        install={"nvidia-driver": OLD},
+        allow_downgrade=True,
+    )
     assert {row["action"] for row in down["changes"]} == {"downgrade"}
     assert versions(node) == [OLD, OLD]
     assert call(node, "state_restore", id=second)["changed"]
@@ -97,10 +121,19 @@ def test_a_driver_goes_up_and_down_and_comes_back(node):
 @pytest.mark.nightly
 def test_a_rollback_that_would_break_what_an_admin_has_installed_since_names_it(node):
     booted = node.nodes["rpm1"]
-    booted.shell("rpm --upgrade --nodeps /srv/repository/site-stray-*.rpm")  # its requirements were unmet before, so they are no fault of a change
-    assert parse_checked(booted.shell("dnf -q check --dependencies || true")) == ["site-stray-3:1.0-1.el9.noarch: needs nothing-has-this"]
+    # its requirements were unmet before, so they are no fault of a change
+    booted.shell("rpm --upgrade --nodeps /srv/repository/site-stray-*.rpm")
+    assert parse_checked(booted.shell("dnf -q check --dependencies || true")) == [
+        "site-stray-3:1.0-1.el9.noarch: needs nothing-has-this"
+    ]
     state_id = call(node, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]
-    done = call(node, "package_change", state_id=state_id, install={"nvidia-driver": NEW}, expect={NAMES[1]: NEW})
+    done = call(
+        node,
+        "package_change",
+        state_id=state_id,
+        install={"nvidia-driver": NEW},
+        expect={NAMES[1]: NEW},
+    )
     assert done["changed"], done
     booted.shell("dnf -q -y install site-tool", timeout_s=rpms.DEADLINE_S)
     for check in (True, False):
@@ -112,7 +145,9 @@ def test_a_rollback_that_would_break_what_an_admin_has_installed_since_names_it(
         assert versions(node) == [NEW, NEW]
         assert before is None or rpms.state_of(booted) == before
     booted.shell("rpm --erase site-tool")
-    kept = f"/var/lib/unhang/states/{state_id}/packages/old/{NAMES[1]}-{OLD.split(':')[1]}.noarch.rpm"
+    kept = (
+        f"/var/lib/unhang/states/{state_id}/packages/old/{NAMES[1]}-{OLD.split(':')[1]}.noarch.rpm"
+    )
     booted.shell(f"truncate -s 200 {kept} && mv /srv/repository /srv/away")
     refused = call(node, "state_restore", id=state_id)
     assert "found 200 bytes with SHA-256" in refused["msg"]
@@ -129,19 +164,33 @@ def test_a_change_after_which_dnf_check_fails_is_no_success_and_can_be_rolled_ba
     booted.shell("dnf -q -y install site-user", timeout_s=rpms.DEADLINE_S)
     booted.write("/usr/lib/python3/dist-packages/dnf-plugins/site.py", SITE_PLUGIN)
     state_id = call(node, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]
-    failed = call(node, "package_change", state_id=state_id, install={"nvidia-driver": NEW}, expect={NAMES[1]: NEW})
+    failed = call(
+        node,
+        "package_change",
+        state_id=state_id,
+        install={"nvidia-driver": NEW},
+        expect={NAMES[1]: NEW},
+    )
     assert failed["stopped_at"] == "applying"
     assert "site-user-3:1.0-1.el9.noarch: needs site-helper" in failed["msg"]
-    assert json.loads(booted.shell(f"cat /var/lib/unhang/states/{state_id}/packages.json"))["status"] == "failed"
+    assert (
+        json.loads(booted.shell(f"cat /var/lib/unhang/states/{state_id}/packages.json"))["status"]
+        == "failed"
+    )
     assert versions(node) == [NEW, NEW]
     assert call(node, "state_restore", id=state_id)["changed"]
     assert versions(node) == [OLD, OLD]
 
 
 @pytest.mark.nightly
-def test_a_kernel_that_dnf_would_install_beside_others_is_refused_for_rpm_would_take_those_away_in_a_rollback(node):
+def test_a_kernel_that_dnf_would_install_beside_others_is_refused_for_rpm_would_take_those_away_in_a_rollback(
+    node,
+):
     booted = node.nodes["rpm1"]
-    booted.shell("dnf -q -y install kernel-core-3:5.14.1 && dnf -q -y install kernel-core-3:5.14.2", timeout_s=rpms.DEADLINE_S)
+    booted.shell(
+        "dnf -q -y install kernel-core-3:5.14.1 && dnf -q -y install kernel-core-3:5.14.2",
+        timeout_s=rpms.DEADLINE_S,
+    )
     kernels = "rpm -q --qf '%{VERSION}\n' kernel-core | sort"
     assert booted.shell(kernels).split() == ["5.14.1", "5.14.2"]
     state_id = call(node, "saved_state", state="begun", role="gpu_driver", run="r1")["id"]

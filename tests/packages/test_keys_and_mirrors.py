@@ -1,4 +1,5 @@
-"""Repositories with an expired or a different key, mirrors that return old lists: nothing unproved is installed, and each refusal gives its reason."""
+"""Repositories with an expired or a different key, mirrors that return old lists: nothing unproved
+is installed, and each refusal gives its reason."""
 
 from __future__ import annotations
 
@@ -18,8 +19,12 @@ LONG_AGO = ("--faked-system-time", "20200301T000000!")
 
 @pytest.fixture
 def versions(trial, tmp_path):
-    """Packages of versions 1 to 3; version 1 is installed on the node, its lists contain 1 and 2."""
-    files = [build_package(tmp_path, NAME, version, [f"/usr/share/nvidia/{version}"]) for version in ("1", "2", "3")]
+    """Packages of versions 1 to 3; version 1 is installed on the node, its lists contain 1 and
+    2."""
+    files = [
+        build_package(tmp_path, NAME, version, [f"/usr/share/nvidia/{version}"])
+        for version in ("1", "2", "3")
+    ]
     trial.offer(*files[:2])
     trial.have(f"{NAME}=1")
     return files
@@ -37,7 +42,8 @@ def refused(trial, version, state_id, **options):
 
 
 def assert_comes_and_goes(trial, state_id, warning=""):
-    """Version 2 is installed, because lists that were proved contain it; the rollback restores 1."""
+    """Version 2 is installed, because lists that were proved contain it; the rollback restores
+    1."""
     done = trial.change(install={NAME: "2"}, state_id=state_id)
     assert done["changed"], done
     assert warning in " ".join(done["warnings_of_update"])
@@ -51,9 +57,17 @@ def assert_comes_and_goes(trial, state_id, warning=""):
 
 def preview_by_ansible(trial, version):
     """The preview's output for a person."""
-    argv, environment = command_of(trial.fleet, NODE, "package_change", True, {"install": {NAME: version}})
+    argv, environment = command_of(
+        trial.fleet, NODE, "package_change", True, {"install": {NAME: version}}
+    )
     captured = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
-    done = subprocess.run(trial.fleet.bed.inside(argv, PROJECT), env=environment, timeout=DEADLINE_S, check=False, **captured)
+    done = subprocess.run(
+        trial.fleet.bed.inside(argv, PROJECT),
+        env=environment,
+        timeout=DEADLINE_S,
+        check=False,
+        **captured,
+    )
     return " ".join(f"{done.stdout} {done.stderr}".split())
 
 
@@ -62,12 +76,17 @@ def test_a_key_that_has_expired_or_is_another_one_brings_nothing_new(trial, vers
     at, lasts = (LONG_AGO, "1y") if name == "expired" else ((), "never")
     public, state_id = trial.repository.new_key(name, lasts, *at), trial.begin()
     trial.offer(*versions, key=name, at=at)
-    with trial.fleet.nodes[NODE].planted(KEY, public if name == "expired" else trial.repository.key):
+    with trial.fleet.nodes[NODE].planted(
+        KEY, public if name == "expired" else trial.repository.key
+    ):
         why = refused(trial, "3", state_id)
         assert f"expected {NAME} 3, found on offer: 2, 1" in why
         assert says in why
         if name == "expired":
-            assert "[WARNING]: W: An error occurred during the signature verification." in preview_by_ansible(trial, "2")
+            assert (
+                "[WARNING]: W: An error occurred during the signature verification."
+                in preview_by_ansible(trial, "2")
+            )
         else:  # a person who controls the mirror, but not the key, can replace files that the lists name
             place, honest = trial.repository.folder / versions[1].name, versions[1].read_bytes()
             place.unlink()  # a link to the file of the honest mirror
@@ -88,7 +107,8 @@ def test_a_mirror_that_has_gone_stale_or_back_in_time(trial, versions):
     assert "is expired" in why
     assert_comes_and_goes(trial, state_id, "is expired")
 
-    # Signed by the right key, and older than the node's lists: an old answer is replayed. apt keeps its lists.
+    # Signed by the right key, and older than the node's lists: an old answer is replayed. apt keeps
+    # its lists.
     trial.offer(versions[0], Date="Sun, 01 Mar 2020 00:00:00 UTC")
     why = refused(trial, "2", trial.begin())
     assert "nothing was touched" in why
@@ -106,17 +126,27 @@ def test_a_mirror_that_has_gone_stale_or_back_in_time(trial, versions):
 
 
 def build(folder, content):
-    """Version 1 with one file, and the checksums of its files as Debian's own packages have them."""
+    """Version 1 with one file, and the checksums of its files as Debian's own packages have
+    them."""
     file = build_package(folder, NAME, "1", ["/usr/share/nvidia/driver"])
     tree = folder / f"{NAME}-1"
     (tree / "usr/share/nvidia/driver").write_text(content)
-    (tree / "DEBIAN/md5sums").write_text(f"{hashlib.md5(content.encode(), usedforsecurity=False).hexdigest()}  usr/share/nvidia/driver\n")
-    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(tree), str(file)], check=True, capture_output=True)
+    (tree / "DEBIAN/md5sums").write_text(
+        f"{hashlib.md5(content.encode(), usedforsecurity=False).hexdigest()} "
+        " usr/share/nvidia/driver\n"
+    )
+    subprocess.run(
+        ["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(tree), str(file)],
+        check=True,
+        capture_output=True,
+    )
     return file
 
 
 @pytest.mark.nightly
-def test_a_version_that_the_mirror_has_built_anew_is_not_taken_for_the_one_that_is_installed(trial, tmp_path):
+def test_a_version_that_the_mirror_has_built_anew_is_not_taken_for_the_one_that_is_installed(
+    trial, tmp_path
+):
     newer = build_package(tmp_path, NAME, "2")
     trial.offer(build(tmp_path / "first", "first\n"), newer)
     trial.have(f"{NAME}=1")

@@ -1,4 +1,5 @@
-"""SIGKILL at random moments for modules and for the package manager: the next call continues, and a rollback restores the old state."""
+"""SIGKILL at random moments for modules and for the package manager: the next call continues, and a
+rollback restores the old state."""
 
 from __future__ import annotations
 
@@ -19,7 +20,17 @@ SLOW = "sleep 0.3"  # so that more of the moments are during dpkg's work
 def pair(folder, version, **scripts):
     """The driver requires the library of its own version."""
     library = build_package(folder, NAMES[1], version, [f"/usr/lib/nvidia/{version}"], **scripts)
-    return [library, build_package(folder, NAMES[0], version, [f"/usr/share/nvidia/{version}"], f"Depends: {NAMES[1]} (= {version})\n", **scripts)]
+    return [
+        library,
+        build_package(
+            folder,
+            NAMES[0],
+            version,
+            [f"/usr/share/nvidia/{version}"],
+            f"Depends: {NAMES[1]} (= {version})\n",
+            **scripts,
+        ),
+    ]
 
 
 # As roles do it: continues a saved state that is still open.
@@ -40,7 +51,8 @@ except (OSError, ValueError) as problem:
 
 
 def killed_at(trial, code, after_s, victim):
-    """The result of a line of Python although some process was killed after a while, None where the line's own process was killed."""
+    """The result of a line of Python although some process was killed after a while, None where the
+    line's own process was killed."""
     with trial.under_way(code) as process:
         time.sleep(after_s)
         if victim == "module":
@@ -54,19 +66,41 @@ def killed_at(trial, code, after_s, victim):
 
 @pytest.mark.nightly
 def test_twenty_kills_at_random_moments_of_changes_and_rollbacks(trial, tmp_path, moments):
-    trial.offer(*pair(tmp_path, "1", postinst=SLOW), *pair(tmp_path, "2", preinst=SLOW, postinst=SLOW))
+    trial.offer(
+        *pair(tmp_path, "1", postinst=SLOW), *pair(tmp_path, "2", preinst=SLOW, postinst=SLOW)
+    )
     trial.have(*(f"{name}=1" for name in NAMES))
     pin = {"file": PIN, "stanzas": [{"package": "src:nvidia-driver", "version": "2"}]}
-    options = {"install": {NAMES[0]: "2"}, "expect": {NAMES[1]: "2"}, "pin": pin, "repair": True, "update_cache": False, "root_free_min_mib": 20}
+    options = {
+        "install": {NAMES[0]: "2"},
+        "expect": {NAMES[1]: "2"},
+        "pin": pin,
+        "repair": True,
+        "update_cache": False,
+        "root_free_min_mib": 20,
+    }
     codes = {"change": CHANGE.format(options=options), "rollback": ROLLBACK}
     began = time.monotonic()
     assert trial.code(codes["change"])["changed"]
     whole_s = time.monotonic() - began
     for number in range(20):
-        what, victim, after_s = moments.choice(sorted(codes)), moments.choice(("module", "package manager")), moments.uniform(0, whole_s)
+        what, victim, after_s = (
+            moments.choice(sorted(codes)),
+            moments.choice(("module", "package manager")),
+            moments.uniform(0, whole_s),
+        )
         answer = killed_at(trial, codes[what], after_s, victim)
-        sys.stdout.write(f"kill {number}: {victim} in a {what} after {after_s:.2f} of {whole_s:.2f} s: {answer}\n")
-        message = answer if isinstance(answer, str) else answer.get("msg", "") if isinstance(answer, dict) else ""
+        sys.stdout.write(
+            f"kill {number}: {victim} in a {what} after {after_s:.2f} of {whole_s:.2f} s:"
+            f" {answer}\n"
+        )
+        message = (
+            answer
+            if isinstance(answer, str)
+            else answer.get("msg", "")
+            if isinstance(answer, dict)
+            else ""
+        )
         assert "\n" not in message
     finished = trial.code(codes["change"])
     assert not finished["failed"], finished

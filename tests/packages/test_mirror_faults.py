@@ -1,4 +1,5 @@
-"""The mirror answers 404, stalls, drops a version or serves a wrong signature: the node keeps its packages, and the next run succeeds."""
+"""The mirror answers 404, stalls, drops a version or serves a wrong signature: the node keeps its
+packages, and the next run succeeds."""
 
 from __future__ import annotations
 
@@ -11,8 +12,15 @@ NAME = CONTROL_PACKAGE
 
 
 def change(node, version, **options):
-    """package_change to a version of the control package. It may run without a possible rollback, because none can be prepared for what is new."""
-    return node.call("package_change", install={NAME: version}, allow_no_rollback=True, root_free_min_mib=20, **options)
+    """package_change to a version of the control package. It may run without a possible rollback,
+    because none can be prepared for what is new."""
+    return node.call(
+        "package_change",
+        install={NAME: version},
+        allow_no_rollback=True,
+        root_free_min_mib=20,
+        **options,
+    )
 
 
 def test_a_mirror_that_fails_leaves_the_node_as_it_was_and_the_next_run_does_it(deb12, tmp_path):

@@ -1,6 +1,8 @@
-"""The role gpu_driver on a node that calls itself Rocky Linux 9, over the real dnf 4 and rpm: packages with the driver's real names, built here.
+"""The role gpu_driver on a node that calls itself Rocky Linux 9, over the real dnf 4 and rpm:
+packages with the driver's real names, built here.
 
-dnf, its module streams, its version lock and rpm are real, as Debian packages them; the packages contain files of the test, and the node is no real RHEL.
+dnf, its module streams, its version lock and rpm are real, as Debian packages them; the packages
+contain files of the test, and the node is no real RHEL.
 """
 
 from __future__ import annotations
@@ -24,11 +26,22 @@ from testbed import Testbed
 NODE = "rpm1"
 OLD, NEW, NEWER = "535.261.03", "580.95.05", "580.105.08"
 KERNEL = "5.14.0-503.14.1.el9_5.x86_64"
-DRIVER, LIBRARIES, MODULE, OPEN_MODULE = "nvidia-driver", "nvidia-driver-cuda-libs", "kmod-nvidia-latest-dkms", "kmod-nvidia-open-dkms"
+DRIVER, LIBRARIES, MODULE, OPEN_MODULE = (
+    "nvidia-driver",
+    "nvidia-driver-cuda-libs",
+    "kmod-nvidia-latest-dkms",
+    "kmod-nvidia-open-dkms",
+)
 FABRIC = ("nvidia-fabricmanager", "libnvidia-nscq")
 NAMES = (DRIVER, "nvidia-driver-cuda", LIBRARIES, MODULE, *FABRIC)
-ROCKY = 'NAME="Rocky Linux"\nID="rocky"\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.5"\nPLATFORM_ID="platform:el9"\nPRETTY_NAME="Rocky Linux 9.5"\n'
-ENTRY = f"title Rocky Linux\nversion {KERNEL}\nlinux /vmlinuz-{KERNEL}\ninitrd /initramfs-{KERNEL}.img\n"
+ROCKY = (
+    'NAME="Rocky Linux"\nID="rocky"\nID_LIKE="rhel centos'
+    ' fedora"\nVERSION_ID="9.5"\nPLATFORM_ID="platform:el9"\nPRETTY_NAME="Rocky Linux 9.5"\n'
+)
+ENTRY = (
+    f"title Rocky Linux\nversion {KERNEL}\nlinux /vmlinuz-{KERNEL}\ninitrd"
+    f" /initramfs-{KERNEL}.img\n"
+)
 FILES = {
     **MACHINE,
     "/usr/lib/os-release": ROCKY,
@@ -52,14 +65,36 @@ def build_driver(folder, version):
     needs = f"3:{version}"
     place = f"{hardware.LIBRARIES}/libnvidia-ml.so"
     root = "%{buildroot}"
-    lay = f"%install\nmkdir -p {root}{hardware.LIBRARIES}\ntouch {root}{place}.{version}\nln -s libnvidia-ml.so.{version} {root}{place}.1"
-    rpms.build(folder, DRIVER, version, f"Requires: {LIBRARIES} = {needs}\nRequires: nvidia-kmod = {needs}")
+    lay = (
+        f"%install\nmkdir -p {root}{hardware.LIBRARIES}\ntouch {root}{place}.{version}\nln -s"
+        f" libnvidia-ml.so.{version} {root}{place}.1"
+    )
+    rpms.build(
+        folder, DRIVER, version, f"Requires: {LIBRARIES} = {needs}\nRequires: nvidia-kmod = {needs}"
+    )
     rpms.build(folder, "nvidia-driver-cuda", version, f"Requires: {LIBRARIES} = {needs}")
-    rpms.build(folder, LIBRARIES, version, "", f"{lay}\n%post\ncp {LIBRARY} {place}.{version}", f"{place}.{version}\n{place}.1")
-    built = f"%post\nmkdir -p /lib/modules/{KERNEL}/extra\ncp /srv/driver/nvidia-{version}.ko /lib/modules/{KERNEL}/extra/nvidia.ko"
+    rpms.build(
+        folder,
+        LIBRARIES,
+        version,
+        "",
+        f"{lay}\n%post\ncp {LIBRARY} {place}.{version}",
+        f"{place}.{version}\n{place}.1",
+    )
+    built = (
+        f"%post\nmkdir -p /lib/modules/{KERNEL}/extra\ncp /srv/driver/nvidia-{version}.ko"
+        f" /lib/modules/{KERNEL}/extra/nvidia.ko"
+    )
     for name, other in ((MODULE, OPEN_MODULE), (OPEN_MODULE, MODULE)):
-        rpms.build(folder, name, version, f"Provides: nvidia-kmod = {needs}\nConflicts: {other}", built)
-    rpms.build(folder, "nvidia-open", version, f"Requires: {OPEN_MODULE} = {needs}\nRequires: {DRIVER} = {needs}")
+        rpms.build(
+            folder, name, version, f"Provides: nvidia-kmod = {needs}\nConflicts: {other}", built
+        )
+    rpms.build(
+        folder,
+        "nvidia-open",
+        version,
+        f"Requires: {OPEN_MODULE} = {needs}\nRequires: {DRIVER} = {needs}",
+    )
     for name in FABRIC:
         rpms.build(folder, name, version)
 
@@ -93,7 +128,10 @@ def bed(built, tmp_path_factory):
         rpms.make_rpm_node(node, repository)
         node.write(LIBRARY, library_bytes)
         for version in (OLD, NEW, NEWER):
-            node.write(f"/srv/driver/nvidia-{version}.ko", elf_file({".modinfo": f"version={version}\0license=NVIDIA\0".encode()}))
+            node.write(
+                f"/srv/driver/nvidia-{version}.ko",
+                elf_file({".modinfo": f"version={version}\0license=NVIDIA\0".encode()}),
+            )
         for path, content in FILES.items():
             node.write(path, content)
 
@@ -105,15 +143,23 @@ def bed(built, tmp_path_factory):
 
 @pytest.fixture
 def fleet(bed, tmp_path):
-    """The node with the old driver installed from its stream and loaded, and with NVSwitch software."""
+    """The node with the old driver installed from its stream and loaded, and with NVSwitch
+    software."""
     testbed, library = bed
     node = testbed.nodes[NODE]
     with contextlib.ExitStack() as undo:
         fleet = Fleet(testbed, library, tmp_path, undo)
         rpms.begin_rpm(node)
-        node.shell("mkdir -p /etc/dnf/modules.d /var/lib/dnf && dnf -q -y module enable nvidia-driver:535-dkms", timeout_s=rpms.DEADLINE_S)
+        node.shell(
+            "mkdir -p /etc/dnf/modules.d /var/lib/dnf && dnf -q -y module enable"
+            " nvidia-driver:535-dkms",
+            timeout_s=rpms.DEADLINE_S,
+        )
         load(fleet, OLD)
-        node.shell(f"rm -f {hardware.LIBRARIES}/libnvidia-ml.so.* && dnf -q -y install {' '.join(NAMES)}", timeout_s=rpms.DEADLINE_S)
+        node.shell(
+            f"rm -f {hardware.LIBRARIES}/libnvidia-ml.so.* && dnf -q -y install {' '.join(NAMES)}",
+            timeout_s=rpms.DEADLINE_S,
+        )
         yield fleet
         undo.pop_all()  # the node is created again
     testbed.renew(node)
@@ -121,7 +167,12 @@ def fleet(bed, tmp_path):
 
 def load(fleet, version):
     """Simulates a boot: the installed module becomes the loaded one."""
-    fleet.equip(NODE, dataclasses.replace(hardware.H200X8, driver=version, kernel=KERNEL, flavour_line="x86_64 Kernel Module"))
+    fleet.equip(
+        NODE,
+        dataclasses.replace(
+            hardware.H200X8, driver=version, kernel=KERNEL, flavour_line="x86_64 Kernel Module"
+        ),
+    )
     fleet.shell(NODE, "mkdir -p /srv/hardware/driver/nvidia-nvswitch/devices/0000:c4:00.0")
 
 
@@ -140,7 +191,8 @@ def policy_for(version, flavour="proprietary"):
 
 
 def loaded_and_held(fleet):
-    """[version of the loaded driver, whether all of its packages are held], as the node itself reads them."""
+    """[version of the loaded driver, whether all of its packages are held], as the node itself
+    reads them."""
     return run_code(fleet, NODE, DRIVER_FACTS)
 
 
@@ -183,7 +235,9 @@ def test_a_driver_goes_up_into_another_module_stream_is_locked_there_and_comes_b
 
 
 @pytest.mark.nightly
-def test_a_driver_goes_down_and_one_that_has_no_module_for_the_next_boot_is_reported(fleet, built, tmp_path):
+def test_a_driver_goes_down_and_one_that_has_no_module_for_the_next_boot_is_reported(
+    fleet, built, tmp_path
+):
     assert play_role(fleet, "gpu_driver", NODE, policy_for(NEWER, "open"), **ACCEPTED).code == 0
     opened = (DRIVER, "nvidia-driver-cuda", LIBRARIES, OPEN_MODULE, "nvidia-open", *FABRIC)
     assert versions(fleet, opened) == {NEWER}
@@ -197,7 +251,10 @@ def test_a_driver_goes_down_and_one_that_has_no_module_for_the_next_boot_is_repo
     failed = play_role(fleet, "gpu_driver", NODE, policy_for(OLD), **ACCEPTED)
     assert "no repository of this node has module streams" in failed.output
     assert failed.failed == {NODE: 1}
-    assert f"expected nvidia module {OLD} in {KERNEL}, the kernel that boots next, found nvidia module {NEWER}" in failed.output
+    assert (
+        f"expected nvidia module {OLD} in {KERNEL}, the kernel that boots next, found nvidia module"
+        f" {NEWER}" in failed.output
+    )
     assert versions(fleet) == {OLD}
     assert "not installed" in fleet.shell(NODE, f"rpm -q {OPEN_MODULE} nvidia-open || :")
     assert call_module(fleet, NODE, "state_restore", id=newest_state(fleet))["changed"]

@@ -1,4 +1,5 @@
-"""A booted node with real apt, dpkg and unattended-upgrades, and on its bridge a signed repository of packages that are built here in milliseconds."""
+"""A booted node with real apt, dpkg and unattended-upgrades, and on its bridge a signed repository
+of packages that are built here in milliseconds."""
 
 from __future__ import annotations
 
@@ -43,21 +44,32 @@ class Trial:
     def offer(self, *files, **signing):
         """Makes these packages the only content of the repository."""
         self.repository.remove("*.deb")
-        for known in self.repository.folder.parent.glob("sums.db"):  # its entries are compared by name, size and second
+        # its entries are compared by name, size and second
+        for known in self.repository.folder.parent.glob("sums.db"):
             known.unlink()
         for path in files:
             self.repository.add(path)
-        newest = max((known.stat().st_mtime for known in self.repository.folder.glob("*Release")), default=0)
+        newest = max(
+            (known.stat().st_mtime for known in self.repository.folder.glob("*Release")), default=0
+        )
         self.repository.index(**signing)
-        for name in ("Packages", "InRelease"):  # apt does not fetch a file again that changed within the same second
+        # apt does not fetch a file again that changed within the same second
+        for name in ("Packages", "InRelease"):
             place = self.repository.folder / name
             later = max(int(newest) + 1, place.stat().st_mtime)
             os.utime(place, (later, later))
 
     def have(self, *packages):
-        """Installs exactly these, given as arguments of apt, with lists that are fetched again; at the end of the test they and their traces are removed."""
-        names = " ".join(sorted({path.name.split("_")[0] for path in self.repository.folder.glob("*.deb")}))
-        self.fleet.undo.callback(self.shell, f"(apt-mark unhold {names}; dpkg --force-all --purge {names}; rm -rf /var/lib/unhang /var/lib/apt/lists/*_*) 2>&1")
+        """Installs exactly these, given as arguments of apt, with lists that are fetched again; at
+        the end of the test they and their traces are removed."""
+        names = " ".join(
+            sorted({path.name.split("_")[0] for path in self.repository.folder.glob("*.deb")})
+        )
+        self.fleet.undo.callback(
+            self.shell,
+            f"(apt-mark unhold {names}; dpkg --force-all --purge {names}; rm -rf /var/lib/unhang"
+            " /var/lib/apt/lists/*_*) 2>&1",
+        )
         # apt compares only the size of a package in its cache.
         self.shell(f"apt-get clean && {APT} update && {APT} install {' '.join(packages)}")
 
@@ -71,7 +83,10 @@ class Trial:
 
     def begin(self):
         """Id of a saved state."""
-        return self.code("from unhang_node.change.journal.saved_states import begin_state; print(json.dumps(begin_state('/', 'gpu_driver', 'r1')[0]['id']))")
+        return self.code(
+            "from unhang_node.change.journal.saved_states import begin_state;"
+            " print(json.dumps(begin_state('/', 'gpu_driver', 'r1')[0]['id']))"
+        )
 
     def restore(self, state_id, lock_timeout_s=300):
         """Names of the packages that a rollback restored, or why it failed."""
@@ -79,9 +94,16 @@ class Trial:
 
     @contextlib.contextmanager
     def under_way(self, line):
-        """A line of Python that runs on the node, as a process; it is killed when the block ends."""
+        """A line of Python that runs on the node, as a process; it is killed when the block
+        ends."""
         argv = self.fleet.bed.inside(module_calls.code_call(self.fleet, NODE, line))
-        with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
             try:
                 yield process
             finally:
@@ -89,7 +111,8 @@ class Trial:
                 process.kill()
 
     def kill_module(self):
-        """Sends SIGKILL to the Python that works on the node, and not to the package manager that it started."""
+        """Sends SIGKILL to the Python that works on the node, and not to the package manager that
+        it started."""
         self.shell("pkill -KILL -f '[u]nhang.zip' || :")
 
     def await_file(self, path):
@@ -97,8 +120,12 @@ class Trial:
         audits.wait_until(lambda: self.fleet.nodes[NODE].place(path).exists(), f"{path} is there")
 
     def installed(self, *names):
-        """["ii 1", …] of packages, as dpkg reports them; packages that it does not know are left out."""
-        return self.shell(f"dpkg-query -W -f '${{db:Status-Abbrev}}${{Version}}\\n' {' '.join(names)} 2>/dev/null || :").splitlines()
+        """["ii 1", …] of packages, as dpkg reports them; packages that it does not know are left
+        out."""
+        return self.shell(
+            f"dpkg-query -W -f '${{db:Status-Abbrev}}${{Version}}\\n' {' '.join(names)} 2>/dev/null"
+            " || :"
+        ).splitlines()
 
     def saved(self, state_id):
         """packages.json of a state."""
@@ -111,14 +138,23 @@ class Trial:
 
     def assert_nothing_is_left(self):
         """Checks that there is no lock, no half-written file and no folder of a simulation."""
-        assert self.shell("ls -d /var/tmp/.unhang-* /var/lib/unhang/.unhang-* /var/lib/unhang/packages /var/lib/unhang/lock.json 2>/dev/null || :") == ""
+        assert (
+            self.shell(
+                "ls -d /var/tmp/.unhang-* /var/lib/unhang/.unhang-* /var/lib/unhang/packages"
+                " /var/lib/unhang/lock.json 2>/dev/null || :"
+            )
+            == ""
+        )
         self.assert_whole()
 
 
 def change_code(options, check=False):
     """The work of the module package_change, as a line of Python."""
     options = {"root_free_min_mib": 20, **options}
-    return f"from unhang_node.change.package.answer import change_packages; print(json.dumps(change_packages({options!r}, {check})))"
+    return (
+        "from unhang_node.change.package.answer import change_packages;"
+        f" print(json.dumps(change_packages({options!r}, {check})))"
+    )
 
 
 def restore_code(state_id, lock_timeout_s=300):
@@ -143,11 +179,22 @@ def booted(folder, trees):
         node.write("/etc/apt/sources.list", SOURCE)
 
     with contextlib.ExitStack() as stack:
-        bed = stack.enter_context(Testbed(CACHE, [NODE], prepare=prepare, trees={NODE: trees[NODE]}))
+        bed = stack.enter_context(
+            Testbed(CACHE, [NODE], prepare=prepare, trees={NODE: trees[NODE]})
+        )
         faults = folder / "faults.json"
         faults.write_text("{}")
-        mirror = [sys.executable, str(Path(__file__).with_name("mirror.py")), str(folder), CONTROLLER, str(PORT), str(faults)]
-        server = stack.enter_context(subprocess.Popen(bed.inside(mirror), stdout=subprocess.PIPE, text=True))
+        mirror = [
+            sys.executable,
+            str(Path(__file__).with_name("mirror.py")),
+            str(folder),
+            CONTROLLER,
+            str(PORT),
+            str(faults),
+        ]
+        server = stack.enter_context(
+            subprocess.Popen(bed.inside(mirror), stdout=subprocess.PIPE, text=True)
+        )
         stack.callback(server.kill)
         assert server.stdout.readline() == "ready\n"
         yield bed, repository

@@ -1,4 +1,5 @@
-"""The manual as a web site: each of its links works, no page is missing, and a browser that shows it sends no request to another server."""
+"""The manual as a web site: each of its links works, no page is missing, and a browser that shows
+it sends no request to another server."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ CHROMIUM = shutil.which("chromium")
 @pytest.fixture(scope="module")
 def maker():
     """tools/release/site.py as a module."""
-    spec = importlib.util.spec_from_file_location("manual_site", PROJECT / "tools" / "release" / "site.py")
+    spec = importlib.util.spec_from_file_location(
+        "manual_site", PROJECT / "tools" / "release" / "site.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -42,11 +45,16 @@ def test_every_link_within_leads_somewhere_and_nothing_is_loaded_from_elsewhere(
         ('<a href="nosuch.html">a</a>', "plan.html: nosuch.html leads nowhere"),
         ('<a href="roles.html#nosuch">a</a>', "plan.html: roles.html#nosuch leads nowhere"),
         ('<img src="images/nosuch.png">', "plan.html: images/nosuch.png leads nowhere"),
-        ('<script src="https://example.org/y.js"></script>', "plan.html: asks https://example.org/y.js"),
+        (
+            '<script src="https://example.org/y.js"></script>',
+            "plan.html: asks https://example.org/y.js",
+        ),
         ('<a href="roles.html">a</a><a href="https://example.org/">b</a>', None),
     ],
 )
-def test_the_check_names_what_leads_nowhere_and_what_is_asked_of_others(maker, site, tmp_path, markup, fault):
+def test_the_check_names_what_leads_nowhere_and_what_is_asked_of_others(
+    maker, site, tmp_path, markup, fault
+):
     copy = shutil.copytree(site, tmp_path / "site")
     (copy / "plan.html").write_text((copy / "plan.html").read_text() + markup)
     assert maker.faults_of(copy) == ([fault] if fault else [])
@@ -54,11 +62,17 @@ def test_the_check_names_what_leads_nowhere_and_what_is_asked_of_others(maker, s
 
 def test_every_page_stands_in_the_navigation():
     def pages(part):
-        for one in part.values() if isinstance(part, dict) else part if isinstance(part, list) else [part]:
+        for one in (
+            part.values() if isinstance(part, dict) else part if isinstance(part, list) else [part]
+        ):
             yield from [one] if isinstance(one, str) else pages(one)
 
-    navigation = tomllib.loads((PROJECT / "tools" / "release" / "site.toml").read_text())["project"]["nav"]
-    assert sorted(page for page in pages(navigation) if "/" not in page) == sorted([*PAGES, *(path.name for path in (PROJECT / "docs").glob("*.md"))])
+    navigation = tomllib.loads((PROJECT / "tools" / "release" / "site.toml").read_text())[
+        "project"
+    ]["nav"]
+    assert sorted(page for page in pages(navigation) if "/" not in page) == sorted(
+        [*PAGES, *(path.name for path in (PROJECT / "docs").glob("*.md"))]
+    )
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: apt-get install chromium")

@@ -1,4 +1,5 @@
-"""Playbooks, roles, rollouts and NVML as complete programs on this machine: Ansible with a local connection, a fake driver library."""
+"""Playbooks, roles, rollouts and NVML as complete programs on this machine: Ansible with a local
+connection, a fake driver library."""
 
 from __future__ import annotations
 

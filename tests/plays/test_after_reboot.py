@@ -21,20 +21,46 @@ exec {python} "$@"
 
 
 def after_a_reboot(folder, refusals, wait_s):
-    """(code, output) of a change with a reboot in it, after which the node's Python fails so many times."""
+    """(code, output) of a change with a reboot in it, after which the node's Python fails so many
+    times."""
     left, python, root = folder / "left", folder / "python", folder / "root"
     root.mkdir()
     left.touch()
     python.write_text(BOOTING.format(left=left, python=sys.executable))
     python.chmod(0o700)
-    frame = [{"name": step, "ansible.builtin.include_role": {"name": "node_change", "tasks_from": step}} for step in ("begin", "after_reboot", "end")]
-    boot = {"name": "Boot", "delegate_to": "localhost", "ansible.builtin.copy": {"content": "refused\n" * refusals, "dest": str(left), "mode": "0600"}}
-    (folder / "play.yml").write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [frame[0], boot, *frame[1:]]}]))
-    own = {"node_change_role": "kernel", "node_change_rootfs": str(root), "unhang_rootfs": [str(root)], "node_change_boot_wait_s": wait_s}
+    frame = [
+        {"name": step, "ansible.builtin.include_role": {"name": "node_change", "tasks_from": step}}
+        for step in ("begin", "after_reboot", "end")
+    ]
+    boot = {
+        "name": "Boot",
+        "delegate_to": "localhost",
+        "ansible.builtin.copy": {
+            "content": "refused\n" * refusals,
+            "dest": str(left),
+            "mode": "0600",
+        },
+    }
+    (folder / "play.yml").write_text(
+        json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [frame[0], boot, *frame[1:]]}])
+    )
+    own = {
+        "node_change_role": "kernel",
+        "node_change_rootfs": str(root),
+        "unhang_rootfs": [str(root)],
+        "node_change_boot_wait_s": wait_s,
+    }
     node = {"ansible_connection": "local", "ansible_python_interpreter": str(python), **own}
     (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu001": node}}}))
     command = ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.json")]
-    options = {"cwd": PROJECT, "env": environment(folder), "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    options = {
+        "cwd": PROJECT,
+        "env": environment(folder),
+        "capture_output": True,
+        "text": True,
+        "timeout": DEADLINE_S,
+        "stdin": subprocess.DEVNULL,
+    }
     done = subprocess.run(command, **options)
     sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
     return done.returncode, done.stdout

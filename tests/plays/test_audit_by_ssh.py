@@ -1,4 +1,5 @@
-"""`--via auto` says which way it takes and why, clush takes many hosts whose ssh does nothing but start the command, and half an answer costs one node."""
+"""`--via auto` says which way it takes and why, clush takes many hosts whose ssh does nothing but
+start the command, and half an answer costs one node."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from documented_command import as_typed
 from local_fleet import run
 
 HOSTS = [f"gpu{number:03d}" for number in range(1, 66)]
-# In the place of ssh: the last word is the command for the node's shell, the word before it the address.
+# In the place of ssh: the last word is the command for the node's shell, the word before it the
+# address.
 SSH = """#!/bin/sh
 for word; do before=$address; address=$last; last=$word; done
 case $address in
@@ -44,16 +46,39 @@ def unhang(fleet):
 
 
 def test_each_node_has_its_own_outcome_and_the_rest_are_read(fleet, unhang):
-    done = unhang(*as_typed("unhang audit --via clush -i inventory/mycluster", {"inventory/mycluster": fleet.inventory})[1:])
+    done = unhang(
+        *as_typed(
+            "unhang audit --via clush -i inventory/mycluster",
+            {"inventory/mycluster": fleet.inventory},
+        )[1:]
+    )
     nodes = fleet.nodes()
     assert f"unhang: read by --via clush: as asked; {len(HOSTS)} hosts, 64 at a time" in done.stderr
-    unread = {"gpu002": "invalid", "gpu003": "unreachable", "gpu004": "invalid", "gpu005": "failed", "gpu006": "timeout"}
-    assert {host: node["status"] for host, node in nodes.items()} == {**dict.fromkeys(HOSTS, "ok"), **unread}
-    assert nodes["gpu003"]["message"] == "Failed to connect to the host via ssh: ssh: connect to host gpu003 port 22: Connection timed out"
+    unread = {
+        "gpu002": "invalid",
+        "gpu003": "unreachable",
+        "gpu004": "invalid",
+        "gpu005": "failed",
+        "gpu006": "timeout",
+    }
+    assert {host: node["status"] for host, node in nodes.items()} == {
+        **dict.fromkeys(HOSTS, "ok"),
+        **unread,
+    }
+    assert (
+        nodes["gpu003"]["message"]
+        == "Failed to connect to the host via ssh: ssh: connect to host gpu003 port 22: Connection"
+        " timed out"
+    )
     assert "at most 4194304 characters" in nodes["gpu004"]["message"]
-    assert nodes["gpu005"]["message"] == "the collector ended without an answer: sudo: a password is required"
+    assert (
+        nodes["gpu005"]["message"]
+        == "the collector ended without an answer: sudo: a password is required"
+    )
     assert nodes["gpu006"]["message"] == "no answer within 2 s"
-    assert {node["facts"]["sections"]["node"]["hostname"] for node in nodes.values() if node["facts"]} == {*HOSTS} - {*unread}
+    assert {
+        node["facts"]["sections"]["node"]["hostname"] for node in nodes.values() if node["facts"]
+    } == {*HOSTS} - {*unread}
     assert nodes["gpu001"]["groups"] == ["training"]
 
 
@@ -63,7 +88,10 @@ def test_auto_takes_clush_for_many_plain_hosts_and_ansible_for_few_or_others(fle
     fleet.hosts |= {f"more{number}": {**fleet.hosts["gpu001"]} for number in range(5)}
     fleet.groups["training"] = list(fleet.hosts)
     many = unhang("audit", "-i", fleet.inventory)
-    assert "unhang: read by --via clush: plain ssh, more than 64 hosts; 65 hosts, 64 at a time" in many.stderr
+    assert (
+        "unhang: read by --via clush: plain ssh, more than 64 hosts; 65 hosts, 64 at a time"
+        in many.stderr
+    )
     assert {node["status"] for node in fleet.nodes().values()} == {"ok"}
     fleet.hosts, fleet.groups = {}, {}
     fleet.answering("gpu001", '{"changed": false, "failed": true, "msg": "planned"}')
@@ -75,7 +103,10 @@ def test_auto_takes_clush_for_many_plain_hosts_and_ansible_for_few_or_others(fle
     refused = unhang("audit", "--via", "clush", "-i", fleet.inventory)
     assert refused.returncode == 2
     assert (sorted(fleet.runs.iterdir()), (fleet.runs / "latest").resolve()) == runs
-    line = "unhang: --via clush: expected hosts that ssh reaches alone, found the connection 'local' for gpu001; use --via ansible"
+    line = (
+        "unhang: --via clush: expected hosts that ssh reaches alone, found the connection 'local'"
+        " for gpu001; use --via ansible"
+    )
     assert refused.stderr.splitlines()[-1] == line
 
 

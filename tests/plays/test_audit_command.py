@@ -11,7 +11,11 @@ import pytest
 from forked_commands import CATALOGUE, forked
 from local_fleet import DEADLINE_S, PROJECT, envelope, run
 
-CLEAN = {name: value for name, value in os.environ.items() if name == CATALOGUE or not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
+CLEAN = {
+    name: value
+    for name, value in os.environ.items()
+    if name == CATALOGUE or not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
+}
 
 
 def unhang(fleet, *arguments, **environment):
@@ -21,8 +25,19 @@ def unhang(fleet, *arguments, **environment):
 
 def started(fleet, *arguments, **environment):
     """The same in a process of its own."""
-    start = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
-    command = [sys.executable, "-P", "-c", start, PROJECT / "tools", PROJECT / "module_utils", *arguments]
+    start = (
+        "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main;"
+        " sys.exit(main())"
+    )
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        start,
+        PROJECT / "tools",
+        PROJECT / "module_utils",
+        *arguments,
+    ]
     return run(command, surroundings(fleet, environment), fleet.folder)
 
 
@@ -37,7 +52,8 @@ def audit(fleet, *arguments, by=unhang, **more):
 
 @pytest.fixture
 def four(fleet):
-    """gpu001 to gpu003 in a group named gpu, so that Ansible reads gpu[001-003] as an index, and one more host."""
+    """gpu001 to gpu003 in a group named gpu, so that Ansible reads gpu[001-003] as an index, and
+    one more host."""
     for name in ("gpu001", "gpu002", "gpu003", "login"):
         fleet.answering(name, envelope())
     fleet.groups = {"gpu": ["gpu001", "gpu002", "gpu003"]}
@@ -62,12 +78,18 @@ def test_group_names_and_ansible_patterns_pass(four):
     assert sorted(four.nodes()) == ["gpu002", "gpu003"]
 
 
-def test_a_misspelt_key_of_the_policy_stands_on_the_first_screen_with_its_suggestion_and_its_file(four):
+def test_a_misspelt_key_of_the_policy_stands_on_the_first_screen_with_its_suggestion_and_its_file(
+    four,
+):
     (four.folder / "group_vars").mkdir()
-    (four.folder / "group_vars" / "gpu.yml").write_text("unhang_policy: {driver: {verison: 535.154.05}}\n")
+    (four.folder / "group_vars" / "gpu.yml").write_text(
+        "unhang_policy: {driver: {verison: 535.154.05}}\n"
+    )
     done = audit(four, "-i", four.inventory, COLUMNS="80")
     (line,) = [" ".join(part.split()) for part in done.stdout.split("\n\n") if "verison" in part]
-    assert "correct driver.verison in group_vars/gpu.yml: unknown key (did you mean version?)" in line
+    assert (
+        "correct driver.verison in group_vars/gpu.yml: unknown key (did you mean version?)" in line
+    )
     assert "gpu[001-003]" in line and "login" not in line
 
 
@@ -76,13 +98,31 @@ def test_a_misspelt_key_of_the_policy_stands_on_the_first_screen_with_its_sugges
     [
         (["-i", "nowhere.yml"], "expected an inventory at nowhere.yml, found none"),
         (["-i", "empty.yml"], "expected hosts in empty.yml, found none"),
-        (["-i", "one.yml", "--limit", "other"], "expected hosts in one.yml that --limit other matches, found none"),
-        (["-i", "one.yml", "--limit", "gpu[1-"], "expected a node set such as gpu[001-016], found 'gpu[1-'"),
-        (["-i", "one.yml", "--policy", "low.yml"], "low.yml:1: driver.version: '535.154.05' is below driver.min"),
+        (
+            ["-i", "one.yml", "--limit", "other"],
+            "expected hosts in one.yml that --limit other matches, found none",
+        ),
+        (
+            ["-i", "one.yml", "--limit", "gpu[1-"],
+            "expected a node set such as gpu[001-016], found 'gpu[1-'",
+        ),
+        (
+            ["-i", "one.yml", "--policy", "low.yml"],
+            "low.yml:1: driver.version: '535.154.05' is below driver.min",
+        ),
         (["-i", "one.yml", "--policy", "none.yml"], "none.yml"),
         (["-i", "one.yml", "--", "--no-such-option"], "unrecognized arguments: --no-such-option"),
-        (["-i", "broken.yml"], "expected an inventory in broken.yml, found YAML that cannot be read at BROKEN:3:1: "),
-        (["-i", "group.yml"], "expected host names that are no group of every inventory, found a host named all: Ansible would audit it alone; rename it"),
+        (
+            ["-i", "broken.yml"],
+            "expected an inventory in broken.yml, found YAML that cannot be read at BROKEN:3:1: ",
+        ),
+        (
+            ["-i", "group.yml"],
+            (
+                "expected host names that are no group of every inventory, found a host named all:"
+                " Ansible would audit it alone; rename it"
+            ),
+        ),
     ],
 )
 def test_nothing_to_look_at_is_exit_code_2_and_one_line(fleet, arguments, message):
@@ -90,7 +130,9 @@ def test_nothing_to_look_at_is_exit_code_2_and_one_line(fleet, arguments, messag
     (fleet.folder / "one.yml").write_text("all:\n  hosts: {gpu001: {}}\n")
     (fleet.folder / "low.yml").write_text("driver: {version: 535.154.05, min: 580.65.06}\n")
     (fleet.folder / "broken.yml").write_text("all: [\n  hosts: {\n")
-    (fleet.folder / "group.yml").write_text("training:\n  hosts: {gpu001: {}, all: {}, gpu002: {}}\n")
+    (fleet.folder / "group.yml").write_text(
+        "training:\n  hosts: {gpu001: {}, all: {}, gpu002: {}}\n"
+    )
     done = audit(fleet, *arguments)
     assert done.returncode == 2
     assert message.replace("BROKEN", str(fleet.folder / "broken.yml")) in done.stderr
@@ -106,7 +148,14 @@ def test_findings_of_an_audit_by_another_policy_are_the_record_of_its_run(fleet)
     found = json.loads((fleet.runs / "latest" / "findings.json").read_text())
     assert found["judged_by"]["policy"] == "own.yml"
     assert "filter" not in found
-    assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {"run.json", "made-here", "nodes", "findings.json", "parts.json", "report.html"}
+    assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {
+        "run.json",
+        "made-here",
+        "nodes",
+        "findings.json",
+        "parts.json",
+        "report.html",
+    }
 
 
 def test_rules_are_checked_before_a_node_is_asked(fleet):
@@ -128,11 +177,21 @@ def test_a_world_writable_folder_does_not_unplug_the_project(four):
     assert four.nodes()["login"]["status"] == "ok"
 
 
-def test_a_callers_own_ansible_settings_do_not_unplug_the_project_and_what_is_behind_the_dashes_goes_to_ansible(four):
-    planted = {"ANSIBLE_LIBRARY": "/nowhere", "ANSIBLE_CALLBACKS_ENABLED": "timer", "ANSIBLE_INJECT_FACT_VARS": "True", "PYTHONPATH": "/nowhere"}
+def test_a_callers_own_ansible_settings_do_not_unplug_the_project_and_what_is_behind_the_dashes_goes_to_ansible(
+    four,
+):
+    planted = {
+        "ANSIBLE_LIBRARY": "/nowhere",
+        "ANSIBLE_CALLBACKS_ENABLED": "timer",
+        "ANSIBLE_INJECT_FACT_VARS": "True",
+        "PYTHONPATH": "/nowhere",
+    }
     behind = ("--", "-e", '{"unhang_policy": {"driver": {"version": "1"}}}')
     audit(four, "-i", four.inventory, "--limit", "login", *behind, by=started, **planted)
-    assert (four.nodes()["login"]["status"], four.nodes()["login"]["policy"]) == ("ok", {"driver": {"version": "1"}})
+    assert (four.nodes()["login"]["status"], four.nodes()["login"]["policy"]) == (
+        "ok",
+        {"driver": {"version": "1"}},
+    )
 
 
 HARMFUL = {
@@ -145,8 +204,11 @@ HARMFUL = {
 
 
 @pytest.mark.parametrize("callback", ["ansible.builtin.yaml", "json", "debug"])
-def test_no_setting_of_the_caller_keeps_a_node_from_being_read_and_json_is_all_that_is_printed(four, callback):
-    """With each of these settings an audit once asked for input, read no node, or lost the reason for a failure."""
+def test_no_setting_of_the_caller_keeps_a_node_from_being_read_and_json_is_all_that_is_printed(
+    four, callback
+):
+    """With each of these settings an audit once asked for input, read no node, or lost the reason
+    for a failure."""
     planted = {"ANSIBLE_STDOUT_CALLBACK": callback, **HARMFUL}
     done = audit(four, "-i", four.inventory, "--format", "json", **planted)
     assert {node["status"] for node in four.nodes().values()} == {"ok"}, done.stderr
@@ -159,9 +221,18 @@ def test_no_setting_of_the_caller_keeps_a_node_from_being_read_and_json_is_all_t
 
 def test_unhang_runs_names_where_an_audit_writes_and_judge_reads(four, tmp_path):
     elsewhere = tmp_path / "other disk"
-    done = unhang(four, "audit", "-i", four.inventory, "--limit", "login", UNHANG_RUNS=str(elsewhere))
+    done = unhang(
+        four, "audit", "-i", four.inventory, "--limit", "login", UNHANG_RUNS=str(elsewhere)
+    )
     (run_folder,) = elsewhere.glob("2*")
-    assert {path.name for path in run_folder.iterdir()} == {"run.json", "made-here", "nodes", "findings.json", "parts.json", "report.html"}, done.stderr
+    assert {path.name for path in run_folder.iterdir()} == {
+        "run.json",
+        "made-here",
+        "nodes",
+        "findings.json",
+        "parts.json",
+        "report.html",
+    }, done.stderr
     assert not (four.folder / "runs").exists()
     judged = unhang(four, "judge", "latest", "--format", "json", UNHANG_RUNS=str(elsewhere))
     assert json.loads(judged.stdout)["run"]["id"] == run_folder.name
@@ -179,7 +250,16 @@ def test_the_exit_code_is_the_judges(four):
 
 
 def test_a_progress_line_shows_on_a_terminal(four):
-    command = [sys.executable, "-P", "-c", SPAWN, str(PROJECT / "tools"), str(PROJECT / "module_utils"), str(four.runs), str(four.inventory)]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        SPAWN,
+        str(PROJECT / "tools"),
+        str(PROJECT / "module_utils"),
+        str(four.runs),
+        str(four.inventory),
+    ]
     screen = []
 
     def read(descriptor):
@@ -198,7 +278,9 @@ def test_a_progress_line_shows_on_a_terminal(four):
     shown = b"".join(screen).decode(errors="replace")
     assert os.waitstatus_to_exitcode(status) in (0, 1, 2)
     assert "4 of 4 nodes, 0 failed, 0 unreachable, 0:" in shown
-    assert shown.index("unhang: Ansible reads the inventory and starts") < shown.index(" of 4 nodes")
+    assert shown.index("unhang: Ansible reads the inventory and starts") < shown.index(
+        " of 4 nodes"
+    )
 
 
 SPAWN = """
@@ -242,26 +324,63 @@ def test_a_reader_that_goes_away_is_no_traceback(fleet):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["-i", "hosts.yml", "--limit", "good", "--fail-on", "critical"], 0, "exit code 0, nothing found"),
+        (
+            ["-i", "hosts.yml", "--limit", "good", "--fail-on", "critical"],
+            0,
+            "exit code 0, nothing found",
+        ),
         (["-i", "hosts.yml"], 0, "exit code 1, there are findings"),
         (["-i", "hosts.yml", "--limit", "bad"], 0, "exit code 2, the audit failed"),
         (["-i", "nowhere.yml"], 2, "exit code 2, the audit failed"),
     ],
 )
-def test_make_ends_well_once_a_run_was_written_and_says_unhangs_own_code(fleet, arguments, code, message):
+def test_make_ends_well_once_a_run_was_written_and_says_unhangs_own_code(
+    fleet, arguments, code, message
+):
     fleet.answering("good", envelope())
     fleet.answering("bad", "rubbish")
     assert fleet.inventory.name == "hosts.yml"
-    command = ["sh", PROJECT / "tools" / "setup" / "audit.sh", sys.executable, "--out", "runs", *arguments]
-    done = run(command, {**CLEAN, "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils", "ANSIBLE_HOME": str(fleet.folder / "home")}, fleet.folder)
+    command = [
+        "sh",
+        PROJECT / "tools" / "setup" / "audit.sh",
+        sys.executable,
+        "--out",
+        "runs",
+        *arguments,
+    ]
+    done = run(
+        command,
+        {
+            **CLEAN,
+            "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils",
+            "ANSIBLE_HOME": str(fleet.folder / "home"),
+        },
+        fleet.folder,
+    )
     assert done.returncode == code, done.stderr
     assert message in done.stderr
 
 
 def test_make_finds_the_run_where_unhang_runs_names_a_folder_below_home(fleet):
     fleet.answering("bad", "rubbish")
-    settings = {"ANSIBLE_HOME": str(fleet.folder / "home"), "HOME": str(fleet.folder), "UNHANG_RUNS": "~/mine"}
-    command = ["sh", PROJECT / "tools" / "setup" / "audit.sh", sys.executable, "-i", str(fleet.inventory), "--limit", "bad"]
-    done = run(command, {**CLEAN, "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils", **settings}, fleet.folder)
+    settings = {
+        "ANSIBLE_HOME": str(fleet.folder / "home"),
+        "HOME": str(fleet.folder),
+        "UNHANG_RUNS": "~/mine",
+    }
+    command = [
+        "sh",
+        PROJECT / "tools" / "setup" / "audit.sh",
+        sys.executable,
+        "-i",
+        str(fleet.inventory),
+        "--limit",
+        "bad",
+    ]
+    done = run(
+        command,
+        {**CLEAN, "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils", **settings},
+        fleet.folder,
+    )
     assert done.returncode == 0, done.stderr
     assert (fleet.folder / "mine" / "latest" / "findings.json").is_file()

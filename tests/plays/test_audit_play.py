@@ -1,4 +1,5 @@
-"""playbooks/audit.yml as ansible-playbook runs it: every selected host gets a file in the run folder with its result."""
+"""playbooks/audit.yml as ansible-playbook runs it: every selected host gets a file in the run
+folder with its result."""
 
 from __future__ import annotations
 
@@ -29,7 +30,13 @@ def played(shared_fleet):
     fleet = shared_fleet
     fleet.answering("well", envelope())
     fleet.answering("also-well", envelope())
-    fleet.host("closed", ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port=closed_port(), ansible_ssh_common_args="-F none")
+    fleet.host(
+        "closed",
+        ansible_connection="ssh",
+        ansible_host="127.0.0.1",
+        ansible_port=closed_port(),
+        ansible_ssh_common_args="-F none",
+    )
     fleet.interpreter("hung", HANGS)
     fleet.host("no-python", ansible_python_interpreter="/nowhere/python3")
     fleet.host("undefined", ansible_python_interpreter="{{ no_such_variable }}")
@@ -38,7 +45,10 @@ def played(shared_fleet):
     fleet.answering("patience", envelope())
     fleet.hosts["patience"]["unhang_node_timeout_s"] = "for ever"
     fleet.groups = {"gpu": ["well", "closed"], "spare": ["also-well"]}
-    fleet.hosts["well"]["unhang_policy"] = {"driver": {"version": "{{ wanted_driver }}"}, "thresholds": {"absurd": float("nan")}}
+    fleet.hosts["well"]["unhang_policy"] = {
+        "driver": {"version": "{{ wanted_driver }}"},
+        "thresholds": {"absurd": float("nan")},
+    }
     fleet.hosts["well"]["wanted_driver"] = "535.154.05"
     fleet.hosts["also-well"]["unhang_policy"] = "not a mapping"
     fleet.hosts["hung"]["unhang_node_timeout_s"] = "{{ 4 * 2 }}"
@@ -83,7 +93,10 @@ def test_every_host_that_was_meant_has_a_file(played):
 def test_groups_and_policy_come_from_the_inventory_with_templates_resolved(played):
     _, _, nodes = played
     assert nodes["well"]["groups"] == ["gpu"]
-    assert nodes["well"]["policy"] == {"driver": {"version": "535.154.05"}, "thresholds": {"absurd": "NaN"}}
+    assert nodes["well"]["policy"] == {
+        "driver": {"version": "535.154.05"},
+        "thresholds": {"absurd": "NaN"},
+    }
     assert nodes["also-well"]["policy"] == {"unhang_policy": "not a mapping"}
     assert nodes["closed"]["groups"] == ["gpu"]
 
@@ -102,7 +115,13 @@ def test_an_audit_prints_nothing_but_its_result_when_no_terminal_looks_on(played
 
 
 def test_no_host_reached_is_still_a_run(fleet):
-    fleet.host("closed", ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port=closed_port(), ansible_ssh_common_args="-F none")
+    fleet.host(
+        "closed",
+        ansible_connection="ssh",
+        ansible_host="127.0.0.1",
+        ansible_port=closed_port(),
+        ansible_ssh_common_args="-F none",
+    )
     assert fleet.play().returncode == 0
     assert fleet.nodes()["closed"]["status"] == "unreachable"
     assert fleet.run_document()["finished"]
@@ -117,7 +136,9 @@ def test_limit_means_the_limited_hosts_alone_and_a_second_run_sorts_behind_the_f
     assert first["limit"] == "a,c"
     fleet.play("--limit", "b", "--check")
     second = fleet.run_document()
-    assert {host: node["status"] for host, node in fleet.nodes().items()} == {"b": "ok"}, "check mode reads all the same, and latest is the second"
+    assert {host: node["status"] for host, node in fleet.nodes().items()} == {"b": "ok"}, (
+        "check mode reads all the same, and latest is the second"
+    )
     assert first["id"] != second["id"]
     assert first["id"][:15] <= second["id"][:15]
 
@@ -131,14 +152,28 @@ def test_a_node_set_given_to_plain_ansible_is_warned_of(fleet):
 
 
 def test_batches_go_on_after_one_that_failed_altogether(fleet):
-    fleet.host("a", ansible_connection="ssh", ansible_host="127.0.0.1", ansible_port=closed_port(), ansible_ssh_common_args="-F none")
+    fleet.host(
+        "a",
+        ansible_connection="ssh",
+        ansible_host="127.0.0.1",
+        ansible_port=closed_port(),
+        ansible_ssh_common_args="-F none",
+    )
     fleet.answering("b", "rubbish")
     fleet.answering("c", envelope())
-    lines = (PROJECT / "playbooks" / "audit.yml").read_text().replace("hosts: all\n", "hosts: all\n  serial: 1\n")
+    lines = (
+        (PROJECT / "playbooks" / "audit.yml")
+        .read_text()
+        .replace("hosts: all\n", "hosts: all\n  serial: 1\n")
+    )
     batched = fleet.folder / "batched.yml"
     batched.write_text(lines)
     fleet.play(playbook=batched)
-    assert {host: node["status"] for host, node in fleet.nodes().items()} == {"a": "unreachable", "b": "invalid", "c": "ok"}
+    assert {host: node["status"] for host, node in fleet.nodes().items()} == {
+        "a": "unreachable",
+        "b": "invalid",
+        "c": "ok",
+    }
     assert len([entry for entry in fleet.runs.iterdir() if not entry.is_symlink()]) == 1
 
 
@@ -160,7 +195,10 @@ def test_the_module_refuses_it_outside_a_playbook_too(fleet):
 def test_outside_a_run_the_document_comes_back_and_nothing_is_written(fleet):
     fleet.answering("a", envelope())
     done = ad_hoc(fleet)
-    assert json.loads(done.stdout.split("=>", 1)[1])["node_facts"]["sections"]["node"]["hostname"] == "planted"
+    assert (
+        json.loads(done.stdout.split("=>", 1)[1])["node_facts"]["sections"]["node"]["hostname"]
+        == "planted"
+    )
     assert not fleet.runs.exists()
 
 
@@ -174,7 +212,10 @@ def test_an_empty_inventory_is_said_and_makes_no_run(fleet):
 def test_plays_that_audit_nothing_make_no_run_and_look_as_ever(fleet):
     fleet.host("a")
     other = fleet.folder / "other.yml"
-    other.write_text("- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.debug:\n        msg: hello\n")
+    other.write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.debug:\n        msg:"
+        " hello\n"
+    )
     done = fleet.play(playbook=other)
     assert "PLAY RECAP" in done.stdout
     assert not fleet.runs.exists()
@@ -189,20 +230,34 @@ def test_a_role_that_reads_a_part_of_the_node_gets_it_and_the_audits_record_stay
         "- ansible.builtin.debug:\n    msg: role saw {{ seen.node_facts.sections.node.hostname }}\n"
     )
     both = fleet.folder / "both.yml"
-    play = "- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.import_role:\n        name: reader\n"
+    play = (
+        "- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.import_role:\n       "
+        " name: reader\n"
+    )
     both.write_text(f"- ansible.builtin.import_playbook: {PROJECT}/playbooks/audit.yml\n{play}")
     done = fleet.play(playbook=both)
     assert "role saw planted" in done.stdout, done.stdout + done.stderr
     recorded = fleet.nodes()["a"]
-    assert (recorded["status"], recorded["facts"]["sections"]["node"]["hostname"]) == ("ok", "planted")
+    assert (recorded["status"], recorded["facts"]["sections"]["node"]["hostname"]) == (
+        "ok",
+        "planted",
+    )
     both.write_text(play)
     fleet.play(playbook=both)
-    assert len([path for path in fleet.runs.iterdir() if not path.is_symlink()]) == 1  # a role without a playbook creates no run
+    # a role without a playbook creates no run
+    assert len([path for path in fleet.runs.iterdir() if not path.is_symlink()]) == 1
 
 
 def ad_hoc(fleet, environment=None):
     """`ansible -m gpu_node_info` on host a."""
-    command = [project.ansible_program("ansible"), "a", "-i", str(fleet.inventory), "-m", "gpu_node_info"]
+    command = [
+        project.ansible_program("ansible"),
+        "a",
+        "-i",
+        str(fleet.inventory),
+        "-m",
+        "gpu_node_info",
+    ]
     return run(command, fleet.environment(**(environment or {})), fleet.folder)
 
 
@@ -216,7 +271,15 @@ def test_a_node_gets_the_options_that_inventory_and_policy_name(played):
 def test_plain_ansible_playbook_does_the_whole_job(fleet):
     fleet.answering("a", envelope())
     fleet.answering("b", "rubbish")
-    done = fleet.play(environment={"UNHANG_JUDGE": "1", "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils"})
+    done = fleet.play(
+        environment={"UNHANG_JUDGE": "1", "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils"}
+    )
     assert "node-answer-invalid" in done.stdout, done.stderr
     assert done.stdout.splitlines()[-1].startswith("next: ")
-    assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {"run.json", "nodes", "findings.json", "parts.json", "report.html"}
+    assert {entry.name for entry in (fleet.runs / "latest").iterdir()} == {
+        "run.json",
+        "nodes",
+        "findings.json",
+        "parts.json",
+        "report.html",
+    }

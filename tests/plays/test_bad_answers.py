@@ -1,4 +1,5 @@
-"""Nodes with invalid answers: each is recorded with its fault, other nodes keep their results, and nothing of it reaches names, paths or the terminal."""
+"""Nodes with invalid answers: each is recorded with its fault, other nodes keep their results, and
+nothing of it reaches names, paths or the terminal."""
 
 from __future__ import annotations
 
@@ -19,20 +20,39 @@ ANSWERS = {
     "truncated": envelope()[:60],
     "empty": "",
     "not-json": "segmentation fault",
-    "nan": envelope(node_facts='{"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {"probe": {"status": "ok"}, "uptime_s": NaN}}}'),
-    "infinite": envelope(node_facts='{"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {"probe": {"status": "ok"}, "uptime_s": 1e999}}}'),
-    "duplicate-key": envelope(node_facts=json.dumps(ANY_FACTS)[:-1] + ', "schema": "unhang/node-facts/1"}'),
+    "nan": envelope(
+        node_facts=(
+            '{"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {"probe":'
+            ' {"status": "ok"}, "uptime_s": NaN}}}'
+        )
+    ),
+    "infinite": envelope(
+        node_facts=(
+            '{"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {"probe":'
+            ' {"status": "ok"}, "uptime_s": 1e999}}}'
+        )
+    ),
+    "duplicate-key": envelope(
+        node_facts=json.dumps(ANY_FACTS)[:-1] + ', "schema": "unhang/node-facts/1"}'
+    ),
     "duplicate-outside": envelope()[:-1] + ', "node_facts": "{}"}',
     "deep": '{"node_facts": ' + '{"a":' * 100_000 + "1" + "}" * 100_000 + "}",
     "another-schema": envelope(node_facts=json.dumps({**ANY_FACTS, "schema": "other/1"})),
     "sections-a-list": envelope(node_facts=json.dumps({**ANY_FACTS, "sections": []})),
-    "status-absurd": envelope(node_facts=json.dumps({**ANY_FACTS, "sections": {"node": {"probe": {"status": ["ok"]}}}})),
+    "status-absurd": envelope(
+        node_facts=json.dumps({**ANY_FACTS, "sections": {"node": {"probe": {"status": ["ok"]}}}})
+    ),
     "facts-a-number": envelope(node_facts=7),
     "no-facts": json.dumps({"changed": False}),
     "module-failed": json.dumps({"failed": True, "msg": f"cannot go on {ESCAPE}\nsecond line"}),
     "huge": b'{"node_facts": "' + b"x" * 100_000_000 + b'"}',
     "hijack": envelope(
-        ansible_facts={"inventory_hostname": "canary", "group_names": ["production"], "unhang_policy": {}, "ansible_connection": "ssh"},
+        ansible_facts={
+            "inventory_hostname": "canary",
+            "group_names": ["production"],
+            "unhang_policy": {},
+            "ansible_connection": "ssh",
+        },
         inventory_hostname="canary",
         group_names=["production"],
         unreachable=True,
@@ -42,10 +62,31 @@ ANSWERS = {
         exception=f"Traceback {ESCAPE}",
     ),
     "jinja": envelope(
-        node_facts=json.dumps({**ANY_FACTS, "sections": {"node": {"probe": {"status": "ok"}, "hostname": "{{ lookup('pipe', 'touch /tmp/unhang-owned') }}"}}})
+        node_facts=json.dumps(
+            {
+                **ANY_FACTS,
+                "sections": {
+                    "node": {
+                        "probe": {"status": "ok"},
+                        "hostname": "{{ lookup('pipe', 'touch /tmp/unhang-owned') }}",
+                    }
+                },
+            }
+        )
     ),
-    "escapes": envelope(node_facts=json.dumps({**ANY_FACTS, "sections": {"node": {"probe": {"status": "ok"}, "hostname": f"{ESCAPE}{MARKUP}"}}})),
-    "surrogate": envelope(node_facts=json.dumps({**ANY_FACTS, "sections": {"node": {"probe": {"status": "ok"}, "hostname": "a\ud800b"}}})),
+    "escapes": envelope(
+        node_facts=json.dumps(
+            {
+                **ANY_FACTS,
+                "sections": {"node": {"probe": {"status": "ok"}, "hostname": f"{ESCAPE}{MARKUP}"}},
+            }
+        )
+    ),
+    "surrogate": envelope(
+        node_facts=json.dumps(
+            {**ANY_FACTS, "sections": {"node": {"probe": {"status": "ok"}, "hostname": "a\ud800b"}}}
+        )
+    ),
 }
 
 EXPECTED = {
@@ -107,7 +148,11 @@ def test_a_host_name_never_leads_out_of_the_run_folder(played, name):
     assert nodes[name]["status"] == "ok"
     written = {path for path in fleet.folder.rglob("*") if path.suffix in (".json", ".raw")}
     assert all(path.parent.name == "nodes" or path.name == "run.json" for path in written)
-    assert not [path for path in written if "<" in path.name or " " in path.name or len(path.name.encode()) > 255]
+    assert not [
+        path
+        for path in written
+        if "<" in path.name or " " in path.name or len(path.name.encode()) > 255
+    ]
 
 
 def test_an_answer_with_ansible_facts_changes_neither_name_nor_groups(played):
@@ -129,8 +174,13 @@ def test_what_was_no_document_is_kept_beside_it_and_is_cut(played):
 def test_no_terminal_escape_reaches_the_screen_or_a_message(played):
     fleet, done, nodes = played
     assert "\x1b" not in done.stdout + done.stderr
-    assert all("\x1b" not in (node["message"] or "") and "\n" not in (node["message"] or "") for node in nodes.values())
-    verbose = fleet.play("-v", "--limit", "hijack,module-failed,escapes", environment={"ANSIBLE_NOCOLOR": "1"})
+    assert all(
+        "\x1b" not in (node["message"] or "") and "\n" not in (node["message"] or "")
+        for node in nodes.values()
+    )
+    verbose = fleet.play(
+        "-v", "--limit", "hijack,module-failed,escapes", environment={"ANSIBLE_NOCOLOR": "1"}
+    )
     assert "\x1b" not in verbose.stdout + verbose.stderr
     assert "module-failed" in verbose.stdout + verbose.stderr
 

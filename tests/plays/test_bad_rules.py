@@ -1,4 +1,5 @@
-"""`unhang rule check DIR` on a user's own rules: each fault is one line with file, rule and the probably intended name; no rule runs without end."""
+"""`unhang rule check DIR` on a user's own rules: each fault is one line with file, rule and the
+probably intended name; no rule runs without end."""
 
 from __future__ import annotations
 
@@ -12,11 +13,13 @@ from unhang.core.catalogue import table
 GOOD = {
     "id": "own-rule", "title": "A rule", "severity": "error", "costs": "jobs fail", "scope": "node",
     "when": "gpus.count == 99", "expected": "something", "found": "something else",
-    "remedy": {"person": "look"}, "sources": [{"url": "https://example.org/", "says": "so"}], "confidence": "documented",
+    "remedy": {"person": "look"}, "sources": [{"url": "https://example.org/", "says": "so"}],
+    "confidence": "documented",
     "examples": {"match": [{"gpus": {"count": 99}}], "near_miss": [{"gpus": {"count": 1}}]},
 }  # fmt: skip
 TABLE = {
-    "title": "Own", "key": "name", "as_of": "2026-11-20", "confidence": "inferred", "sources": [{"url": "u", "says": "s"}],
+    "title": "Own", "key": "name", "as_of": "2026-11-20", "confidence": "inferred",
+    "sources": [{"url": "u", "says": "s"}],
     "fields": {"end": {"kind": "date"}}, "rows": [{"name": "a", "end": "2026-01-01"}],
 }  # fmt: skip
 
@@ -38,23 +41,52 @@ def test_good_rules_and_tables_are_told_to_be_good(tmp_path, capsys):
     [
         ({"when": "gpus.cuont == 0"}, "when: unknown fact path gpus.cuont (did you mean count?)"),
         ({"when": "gpu.count == 0"}, "when: unknown name 'gpu' (did you mean gpus?)"),
-        ({"found": "{{ driver.loaded.verison }}"}, "found: unknown fact path driver.loaded.verison (did you mean version?)"),
-        ({"when": "gpus.model is match('(')"}, "when: no test 'match': rules have no regular expressions"),
-        ({"when": "gpus.model is search('[a-')"}, "when: no test 'search': rules have no regular expressions"),
-        ({"when": "gpus.model | regex_replace('(', '') == 'x'"}, "when: no filter 'regex_replace': rules have no regular expressions"),
+        (
+            {"found": "{{ driver.loaded.verison }}"},
+            "found: unknown fact path driver.loaded.verison (did you mean version?)",
+        ),
+        (
+            {"when": "gpus.model is match('(')"},
+            "when: no test 'match': rules have no regular expressions",
+        ),
+        (
+            {"when": "gpus.model is search('[a-')"},
+            "when: no test 'search': rules have no regular expressions",
+        ),
+        (
+            {"when": "gpus.model | regex_replace('(', '') == 'x'"},
+            "when: no filter 'regex_replace': rules have no regular expressions",
+        ),
         ({"when": "driver.loaded.version is version('fifty')"}, "when: bad version literal"),
         ({"when": "gpus.count == 'two'"}, "when: "),
         ({"severity": "eror"}, "severity: found 'eror' (did you mean error?)"),
         ({"sympotms": ["x"]}, "sympotms: unknown key (did you mean symptoms?)"),
         ({"also": ["xid-fatl"]}, "also: there is no rule xid-fatl (did you mean xid-fatal?)"),
-        ({"remedy": {"role": "gpu_driver", "policy": {"driver": {"verison": "1"}}}}, "remedy.policy.driver.verison: unknown key (did you mean version?)"),
-        ({"remedy": {"role": "gpu_driver", "policy": {"waivers": [{"rule": "x", "reason": "r", "by": "b", "until": "soon"}]}}}, "found 'soon'"),
+        (
+            {"remedy": {"role": "gpu_driver", "policy": {"driver": {"verison": "1"}}}},
+            "remedy.policy.driver.verison: unknown key (did you mean version?)",
+        ),
+        (
+            {
+                "remedy": {
+                    "role": "gpu_driver",
+                    "policy": {
+                        "waivers": [{"rule": "x", "reason": "r", "by": "b", "until": "soon"}]
+                    },
+                }
+            },
+            "found 'soon'",
+        ),
         ({"when": "tables.xids['79'].meanign == 'x'"}, "(did you mean meaning?)"),
         ({"when": "gpus.count == 98"}, "own-rule: match[0]: expected fail, found pass"),
-        # rules that never end, use too much memory or access Python's internals are refused before they run
+        # rules that never end, use too much memory or access Python's internals are refused before
+        # they run
         ({"when": "range(10**9) | list | length > 0"}, "when: calls are not allowed"),
         ({"when": "{% for x in gpus.devices %}{% endfor %}"}, "when: syntax"),
-        ({"found": "{% for x in gpus.devices %}{{ x.uuid }}{% endfor %}"}, "found: loops are not allowed in a template"),
+        (
+            {"found": "{% for x in gpus.devices %}{{ x.uuid }}{% endfor %}"},
+            "found: loops are not allowed in a template",
+        ),
         ({"when": "'a' * 1000000000 == gpus.model"}, "when: * needs numbers"),
         ({"when": "9 ** 9 ** 9 == 1"}, "when: ** is not allowed"),
         ({"when": "().__class__.__bases__ | length > 0"}, "when: '__class__' not allowed"),
@@ -76,7 +108,10 @@ def test_a_rule_that_names_a_faulty_one_is_no_second_fault(tmp_path, capsys):
 
 
 def test_a_mistake_that_all_examples_share_is_reported_once(tmp_path, capsys):
-    examples = {"match": [{"gpus": {"cuont": 0}}, {"gpus": {"cuont": 0}}], "near_miss": [{"gpus": {"cuont": 1}}]}
+    examples = {
+        "match": [{"gpus": {"cuont": 0}}, {"gpus": {"cuont": 0}}],
+        "near_miss": [{"gpus": {"cuont": 1}}],
+    }
     code, lines = checked(tmp_path, capsys, {"rules": [{**GOOD, "examples": examples}]})
     assert code == 1 and len(lines) == 1 and "examples.match[0]" in lines[0] and "cuont" in lines[0]
 
@@ -92,8 +127,15 @@ def test_a_table_of_the_projects_own_is_taken(tmp_path, capsys):
 
 
 def test_a_date_that_is_none_is_reported(tmp_path, capsys):
-    code, lines = checked(tmp_path, capsys, {"tables": {"own": {**TABLE, "rows": [{"name": "a", "end": "2026-02-30"}]}}})
-    assert code == 1 and "table own: a: end: '2026-02-30' is no date; write it as 2026-12-31" in lines[0]
+    code, lines = checked(
+        tmp_path,
+        capsys,
+        {"tables": {"own": {**TABLE, "rows": [{"name": "a", "end": "2026-02-30"}]}}},
+    )
+    assert (
+        code == 1
+        and "table own: a: end: '2026-02-30' is no date; write it as 2026-12-31" in lines[0]
+    )
 
 
 def test_rows_of_tables_are_counted_in_the_list(capsys):

@@ -18,7 +18,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A folder with the project's sources and no build results; lock() makes it read-only, for root too."""
+    """A folder with the project's sources and no build results; lock() makes it read-only, for root
+    too."""
     folder, mounted = tmp_path / "checkout", []
     folder.mkdir()
     if os.geteuid() == 0:
@@ -42,7 +43,9 @@ def members(content):
     return sorted(zipfile.ZipFile(BytesIO(content)).namelist())
 
 
-def test_a_checkout_that_cannot_be_written_to_has_a_collector_all_the_same(checkout, tmp_path, monkeypatch):
+def test_a_checkout_that_cannot_be_written_to_has_a_collector_all_the_same(
+    checkout, tmp_path, monkeypatch
+):
     folder, lock = checkout
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     lock()
@@ -52,7 +55,9 @@ def test_a_checkout_that_cannot_be_written_to_has_a_collector_all_the_same(check
     assert [path.name for path in tmp_path.iterdir()] == ["checkout"]
     program = tmp_path / "unhang-collect.pyz"
     program.write_bytes(content)
-    done = subprocess.run([sys.executable, "-I", "-S", program, "--help"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", program, "--help"], capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 

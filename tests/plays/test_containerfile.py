@@ -8,7 +8,10 @@ from container_steps import plain_root, play, steps_of
 from four_nodes import CACHE
 from installed_wheel import PROJECT, build
 
-TRIED = "unhang --version && unhang audit -o name --fail-on critical && test -f runs/latest/nodes/localhost.json && id -un"
+TRIED = (
+    "unhang --version && unhang audit -o name --fail-on critical && test -f"
+    " runs/latest/nodes/localhost.json && id -un"
+)
 
 
 def test_its_steps_give_an_unhang_that_audits_as_the_images_user(tmp_path):

@@ -1,4 +1,5 @@
-"""Flight recordings with damaged bytes: each is read in a child process, so this is no unit test."""
+"""Flight recordings with damaged bytes: each is read in a child process, so this is no unit
+test."""
 
 from __future__ import annotations
 
@@ -11,12 +12,29 @@ from unhang.jobs.flight import compare_flights, read_dump
 
 def test_dumps_answer_or_say_what_is_wrong_with_them():
     noise = random.Random(99)
-    good = {"pg_config": {}, "entries": [{"collective_seq_id": 1, "profiling_name": "nccl:all_reduce", "state": "started", "input_sizes": [[1]]}]}
+    good = {
+        "pg_config": {},
+        "entries": [
+            {
+                "collective_seq_id": 1,
+                "profiling_name": "nccl:all_reduce",
+                "state": "started",
+                "input_sizes": [[1]],
+            }
+        ],
+    }
     for number in range(2000):
-        data = bytearray(pickle.dumps(good, noise.randint(2, 5)) if number % 2 else json.dumps(good).encode())
+        data = bytearray(
+            pickle.dumps(good, noise.randint(2, 5)) if number % 2 else json.dumps(good).encode()
+        )
         for _ in range(noise.randint(1, 4)):
             data[noise.randrange(1, len(data))] = noise.randrange(256)
         try:
-            compare_flights([read_dump(bytes(data), f"rank_{number % 8}"), read_dump(pickle.dumps(good), "rank_9")])
+            compare_flights(
+                [
+                    read_dump(bytes(data), f"rank_{number % 8}"),
+                    read_dump(pickle.dumps(good), "rank_9"),
+                ]
+            )
         except ValueError as problem:
             assert "\n" not in str(problem)

@@ -1,4 +1,5 @@
-"""A worker of Ansible that is killed from outside, as the kernel does when memory runs out: only the node that it read fails."""
+"""A worker of Ansible that is killed from outside, as the kernel does when memory runs out: only
+the node that it read fails."""
 
 from __future__ import annotations
 
@@ -10,9 +11,17 @@ import pytest
 from local_fleet import PROJECT, envelope, run
 
 pytestmark = pytest.mark.timeout(600)
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
-START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
-# Ends the first ansible-playbook among the parents of this node's Python: the worker that reads the node.
+CLEAN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
+}
+START = (
+    "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main;"
+    " sys.exit(main())"
+)
+# Ends the first ansible-playbook among the parents of this node's Python: the worker that reads the
+# node.
 KILL_THE_WORKER = """
 process=$$
 while [ "$process" -gt 1 ]; do
@@ -20,17 +29,41 @@ while [ "$process" -gt 1 ]; do
     tr '\\0' ' ' <"/proc/$process/cmdline" | grep -q ansible-playbook && kill -9 "$process" && exit 1
 done
 """
-WHY = "the process of Ansible that read this node was killed (SIGKILL), as the kernel does for want of memory"
+WHY = (
+    "the process of Ansible that read this node was killed (SIGKILL), as the kernel does for want"
+    " of memory"
+)
 
 
 def audit(fleet, *arguments):
     """A finished `unhang audit` command."""
-    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "audit", "--out", fleet.runs, "-i", fleet.inventory, *arguments]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        START,
+        PROJECT / "tools",
+        PROJECT / "module_utils",
+        "audit",
+        "--out",
+        fleet.runs,
+        "-i",
+        fleet.inventory,
+        *arguments,
+    ]
     (fleet.folder / "temp").mkdir(exist_ok=True)
-    return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "TMPDIR": str(fleet.folder / "temp")}, fleet.folder)
+    return run(
+        command,
+        {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "TMPDIR": str(fleet.folder / "temp")},
+        fleet.folder,
+    )
 
 
-@pytest.mark.parametrize(("killing", "forks"), [("b", 2), ("bd", 1), ("g", 3), ("abcdefg", 2)], ids=["early", "two of them", "last", "all"])
+@pytest.mark.parametrize(
+    ("killing", "forks"),
+    [("b", 2), ("bd", 1), ("g", 3), ("abcdefg", 2)],
+    ids=["early", "two of them", "last", "all"],
+)
 def test_every_other_node_is_read_and_the_audit_ends_as_any_other(fleet, killing, forks):
     for name in "abcdefg":
         if name in killing:
@@ -46,7 +79,9 @@ def test_every_other_node_is_read_and_the_audit_ends_as_any_other(fleet, killing
     assert all(node["groups"] == ["training"] for node in nodes.values())
     document = fleet.run_document()
     assert (sorted(document["hosts"]), document["limit"]) == (list("abcdefg"), "training")
-    assert done.stderr.count("a process of Ansible was killed while it read") in range(1, len(killing) + 1)
+    assert done.stderr.count("a process of Ansible was killed while it read") in range(
+        1, len(killing) + 1
+    )
     assert "Traceback" not in done.stderr
     assert list((fleet.folder / "temp").iterdir()) == []
     assert document["finished"]

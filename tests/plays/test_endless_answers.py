@@ -1,4 +1,5 @@
-"""Nodes that print without end: each loses only its own result, and no worker of the controller uses more memory than one answer may need."""
+"""Nodes that print without end: each loses only its own result, and no worker of the controller
+uses more memory than one answer may need."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from unhang.core import project
 pytestmark = [pytest.mark.xdist_group("test_endless_answers"), pytest.mark.timeout(600)]
 
 MOST_MIB = 400  # of any process of the audit
-# Without limits an answer needs twenty times its size: then one process ends without memory, and the test machine does not.
+# Without limits an answer needs twenty times its size: then one process ends without memory, and
+# the test machine does not.
 ADDRESS_SPACE_BYTES = 3 * 1024**3
 # Prints the memory (KiB) of the largest process below this one.
 MEASURED = """
@@ -35,7 +37,9 @@ def printing_between(fleet, good):
     """The nodes that print without end, between two good ones with this answer."""
     fleet.answering("a-good", good)
     for name, command in PRINTS.items():
-        fleet.interpreter(name, f'[ "$1" = -c ] && exec {sys.executable} "$@"\ncat >/dev/null\n{command}\n')
+        fleet.interpreter(
+            name, f'[ "$1" = -c ] && exec {sys.executable} "$@"\ncat >/dev/null\n{command}\n'
+        )
     fleet.answering("z-good", good)
     return fleet
 
@@ -43,8 +47,22 @@ def printing_between(fleet, good):
 def measured(fleet, playbook, *arguments):
     """{code, stderr, largest_kib} of a playbook that asks one node at a time."""
     project.link_pynvml(PROJECT)
-    play = [project.ansible_program("ansible-playbook"), PROJECT / "playbooks" / playbook, "-i", fleet.inventory, "--forks", "1", *arguments]
-    return json.loads(run([sys.executable, "-c", MEASURED, ADDRESS_SPACE_BYTES, *play], fleet.environment(), fleet.folder).stdout)
+    play = [
+        project.ansible_program("ansible-playbook"),
+        PROJECT / "playbooks" / playbook,
+        "-i",
+        fleet.inventory,
+        "--forks",
+        "1",
+        *arguments,
+    ]
+    return json.loads(
+        run(
+            [sys.executable, "-c", MEASURED, ADDRESS_SPACE_BYTES, *play],
+            fleet.environment(),
+            fleet.folder,
+        ).stdout
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +76,15 @@ def inspected(fleet, tmp_path):
     """({host: what was kept of its answer}, the play) of one look at a job."""
     (tmp_path / "answers").mkdir()
     printing_between(fleet, json.dumps({"changed": False, "evidence": "{}"}))
-    done = measured(fleet, "inspect.yml", "--extra-vars", json.dumps({"inspect_folder": str(tmp_path / "answers"), "inspect_options": {}}))
-    return {answer["host"]: answer for answer in map(read, (tmp_path / "answers").glob("*.json"))}, done
+    done = measured(
+        fleet,
+        "inspect.yml",
+        "--extra-vars",
+        json.dumps({"inspect_folder": str(tmp_path / "answers"), "inspect_options": {}}),
+    )
+    return {
+        answer["host"]: answer for answer in map(read, (tmp_path / "answers").glob("*.json"))
+    }, done
 
 
 def test_the_other_nodes_are_read(played):
@@ -86,16 +111,25 @@ def test_no_process_of_the_controller_takes_much_memory(played):
 
 def test_no_node_goes_on_printing(played):
     folder = str(played[0].folder).encode()
-    assert not [line for path in Path("/proc").glob("[0-9]*/cmdline") if folder in (line := _content(path))]
+    assert not [
+        line for path in Path("/proc").glob("[0-9]*/cmdline") if folder in (line := _content(path))
+    ]
 
 
 def test_a_look_at_a_job_reads_the_other_nodes_and_takes_little_memory(inspected):
     answers, done = inspected
     assert done["code"] == 0, done["stderr"]
     assert set(answers) == {"a-good", "z-good", *PRINTS}
-    assert {host: answers[host]["evidence"] for host in ("a-good", "z-good")} == {"a-good": "{}", "z-good": "{}"}
+    assert {host: answers[host]["evidence"] for host in ("a-good", "z-good")} == {
+        "a-good": "{}",
+        "z-good": "{}",
+    }
     for name in PRINTS:
-        assert answers[name] == {"host": name, "evidence": None, "problem": "expected an answer of at most 4194304 characters, found a longer one"}
+        assert answers[name] == {
+            "host": name,
+            "evidence": None,
+            "problem": "expected an answer of at most 4194304 characters, found a longer one",
+        }
     assert done["largest_kib"] / 1024 < MOST_MIB
 
 

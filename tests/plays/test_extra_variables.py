@@ -1,4 +1,5 @@
-"""What a variable's author did not mean as a template is none: answers to every question of a survey, and the forms that -e has, through the playbooks."""
+"""What a variable's author did not mean as a template is none: answers to every question of a
+survey, and the forms that -e has, through the playbooks."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import pytest
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 
 TEMPLATE = "{{{{ lookup('ansible.builtin.pipe', 'touch {marker}; echo no_plan') }}}}"
-# Files for -e @FILE, and words behind -e. {template} stands for a template that leaves the file {marker}.
+# Files for -e @FILE, and words behind -e. {template} stands for a template that leaves the file
+# {marker}.
 FILES = {
     "a tag of Python's": 'unhang_plan: !!python/object/apply:os.system ["touch {marker}"]\n',
     "a name of Python's": "unhang_plan: !!python/object/new:subprocess.Popen [[touch, {marker}]]\n",
@@ -36,10 +38,27 @@ def marker(tmp_path):
 
 def played(folder, playbook, *arguments):
     """A finished playbook in check mode over this machine."""
-    (folder / "hosts").write_text(f"a ansible_connection=local ansible_python_interpreter={sys.executable}\n")
-    argv = ["ansible-playbook", f"playbooks/{playbook}.yml", "-i", str(folder / "hosts"), "--check", *arguments]
+    (folder / "hosts").write_text(
+        f"a ansible_connection=local ansible_python_interpreter={sys.executable}\n"
+    )
+    argv = [
+        "ansible-playbook",
+        f"playbooks/{playbook}.yml",
+        "-i",
+        str(folder / "hosts"),
+        "--check",
+        *arguments,
+    ]
     given = environment(folder) | {"UNHANG_RUNS": str(folder / "runs"), "UNHANG_HISTORY": "off"}
-    done = subprocess.run(argv, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL, env=given)
+    done = subprocess.run(
+        argv,
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        stdin=subprocess.DEVNULL,
+        env=given,
+    )
     sys.stdout.write(done.stdout + done.stderr)
     return done
 
@@ -49,20 +68,36 @@ def filled(text, marker):
 
 
 def questions(playbook):
-    """{variable: type} of the questions that a text does not answer; test_hostile_controller_inputs has the others."""
+    """{variable: type} of the questions that a text does not answer; test_hostile_controller_inputs
+    has the others."""
     spec = json.loads((PROJECT / "awx" / f"{playbook}-survey.json").read_text())["spec"]
-    return {question["variable"]: question["type"] for question in spec if question["type"] != "text"}
+    return {
+        question["variable"]: question["type"] for question in spec if question["type"] != "text"
+    }
 
 
-LISTS = {("remediate", name) for name, kind in questions("remediate").items() if kind == "multiselect"}  # each is refused before the rest is read
+# each is refused before the rest is read
+LISTS = {
+    ("remediate", name) for name, kind in questions("remediate").items() if kind == "multiselect"
+}
 
 
-@pytest.mark.parametrize(("playbook", "alone"), [("audit", None), ("remediate", None), *sorted(LISTS)])
+@pytest.mark.parametrize(
+    ("playbook", "alone"), [("audit", None), ("remediate", None), *sorted(LISTS)]
+)
 def test_an_answer_that_no_choice_allows_is_text(tmp_path, marker, playbook, alone):
-    """AWX lets a person choose; whoever made the question one for a free text still hands over no template, because AWX makes each answer !unsafe."""
+    """AWX lets a person choose; whoever made the question one for a free text still hands over no
+    template, because AWX makes each answer !unsafe."""
     text = f"!unsafe {json.dumps(filled('{template}', marker))}"
-    asked = {name: kind for name, kind in questions(playbook).items() if (name == alone if alone else (playbook, name) not in LISTS)}
-    lines = [f"!unsafe '{name}': {f'[{text}]' if kind == 'multiselect' else text}" for name, kind in asked.items()]
+    asked = {
+        name: kind
+        for name, kind in questions(playbook).items()
+        if (name == alone if alone else (playbook, name) not in LISTS)
+    }
+    lines = [
+        f"!unsafe '{name}': {f'[{text}]' if kind == 'multiselect' else text}"
+        for name, kind in asked.items()
+    ]
     (tmp_path / "answers.yml").write_text("\n".join(lines) + "\n")
     done = played(tmp_path, playbook, "-e", f"@{tmp_path / 'answers.yml'}")
     assert lines and "PLAY [" in done.stdout and "Traceback" not in done.stdout + done.stderr

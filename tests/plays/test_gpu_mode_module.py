@@ -1,4 +1,5 @@
-"""The module gpu_mode with the real nvidia-ml-py and Ansible, and the fake libnvidia-ml.so.1 with the answers of eight H200."""
+"""The module gpu_mode with the real nvidia-ml-py and Ansible, and the fake libnvidia-ml.so.1 with
+the answers of eight H200."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from fakes.role_play import DEADLINE_S, PROJECT, environment
 
 from unhang.core.project import link_pynvml
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may set a GPU's mode, and the fake driver knows it")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root may set a GPU's mode, and the fake driver knows it"
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +37,29 @@ def gpus(library, tmp_path):
     def run(*arguments, **options):
         if not profile.exists():
             write_profile(str(H200X8), str(profile))
-        known = {**environment(tmp_path), "LD_LIBRARY_PATH": str(library), "UNHANG_FAKE_NVML_PROFILE": str(profile)}
-        command = ["ansible", "localhost", "-o", "-i", "localhost,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}"]
+        known = {
+            **environment(tmp_path),
+            "LD_LIBRARY_PATH": str(library),
+            "UNHANG_FAKE_NVML_PROFILE": str(profile),
+        }
+        command = [
+            "ansible",
+            "localhost",
+            "-o",
+            "-i",
+            "localhost,",
+            "-c",
+            "local",
+            "-e",
+            f"ansible_python_interpreter={sys.executable}",
+        ]
         done = subprocess.run(
-            [*command, "-m", "gpu_mode", "-a", json.dumps(options), *arguments], cwd=PROJECT, env=known, capture_output=True, text=True, timeout=DEADLINE_S
+            [*command, "-m", "gpu_mode", "-a", json.dumps(options), *arguments],
+            cwd=PROJECT,
+            env=known,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
         )
         return {**json.loads(done.stdout.partition("=> ")[2]), "failed": "FAILED" in done.stdout}
 
@@ -48,7 +70,9 @@ def gpus(library, tmp_path):
     return run
 
 
-EXCLUSIVE = {"devices": {"3": {"nvmlDeviceGetComputeMode": 3}, "5": {"nvmlDeviceGetComputeMode": 2}}}
+EXCLUSIVE = {
+    "devices": {"3": {"nvmlDeviceGetComputeMode": 3}, "5": {"nvmlDeviceGetComputeMode": 2}}
+}
 
 
 def test_modes_that_shut_processes_out_are_set_back_and_the_second_run_changes_nothing(gpus):
@@ -57,17 +81,31 @@ def test_modes_that_shut_processes_out_are_set_back_and_the_second_run_changes_n
     assert not gpus.profile.with_name("profile.set").exists()
     done = gpus(compute_mode="default")
     assert done["changed"]
-    assert {name.split(" (")[0]: (old, done["after"][name]) for name, old in done["before"].items()} == {
+    assert {
+        name.split(" (")[0]: (old, done["after"][name]) for name, old in done["before"].items()
+    } == {
         "compute_mode of GPU 3": ("exclusive_process", "default"),
         "compute_mode of GPU 5": ("prohibited", "default"),
     }
-    assert {name: done[name] for name in ("before", "after", "changed")} == {name: foretold[name] for name in ("before", "after", "changed")}
+    assert {name: done[name] for name in ("before", "after", "changed")} == {
+        name: foretold[name] for name in ("before", "after", "changed")
+    }
     assert not gpus(compute_mode="default")["changed"]
 
 
 def test_a_gpu_in_use_keeps_its_compute_mode_and_so_do_the_others(gpus):
-    job = [{"pid": 4711, "usedGpuMemory": 1048576, "gpuInstanceId": None, "computeInstanceId": None}]
-    gpus.derive(devices={**EXCLUSIVE["devices"], "3": {"nvmlDeviceGetComputeMode": 3, "nvmlDeviceGetComputeRunningProcesses_v3": {"v": job}}})
+    job = [
+        {"pid": 4711, "usedGpuMemory": 1048576, "gpuInstanceId": None, "computeInstanceId": None}
+    ]
+    gpus.derive(
+        devices={
+            **EXCLUSIVE["devices"],
+            "3": {
+                "nvmlDeviceGetComputeMode": 3,
+                "nvmlDeviceGetComputeRunningProcesses_v3": {"v": job},
+            },
+        }
+    )
     for arguments in (["--check"], []):
         refused = gpus(*arguments, compute_mode="default")
         assert refused["failed"]
@@ -77,15 +115,26 @@ def test_a_gpu_in_use_keeps_its_compute_mode_and_so_do_the_others(gpus):
 
 
 def test_persistence_is_set_also_while_a_gpu_is_in_use(gpus):
-    job = [{"pid": 4711, "usedGpuMemory": 1048576, "gpuInstanceId": None, "computeInstanceId": None}]
-    gpus.derive(devices={"2": {"nvmlDeviceGetPersistenceMode": 0, "nvmlDeviceGetComputeRunningProcesses_v3": {"v": job}}})
+    job = [
+        {"pid": 4711, "usedGpuMemory": 1048576, "gpuInstanceId": None, "computeInstanceId": None}
+    ]
+    gpus.derive(
+        devices={
+            "2": {
+                "nvmlDeviceGetPersistenceMode": 0,
+                "nvmlDeviceGetComputeRunningProcesses_v3": {"v": job},
+            }
+        }
+    )
     done = gpus(persistence=True)
     assert list(done["after"].values()) == [True]
     assert not gpus(persistence=True)["changed"]
 
 
 def test_a_mode_that_a_gpu_does_not_have_is_left(gpus):
-    gpus.derive(all_devices={"nvmlDeviceGetComputeMode": {"v": {"nvml_error": 3, "text": "Not Supported"}}})
+    gpus.derive(
+        all_devices={"nvmlDeviceGetComputeMode": {"v": {"nvml_error": 3, "text": "Not Supported"}}}
+    )
     assert not gpus(compute_mode="default")["changed"]
 
 

@@ -47,19 +47,34 @@ def db(tmp_path):
 
 @pytest.fixture(params=[WRITE_AHEAD, ROLLBACK])
 def journal(request, monkeypatch):
-    """The journal mode for each kind of file system, on this machine's: the test is about SQLite's own locks and those of unhang."""
+    """The journal mode for each kind of file system, on this machine's: the test is about SQLite's
+    own locks and those of unhang."""
     monkeypatch.setattr("unhang.audit.history.database.journal_mode", lambda folder: request.param)
     return request.param
 
 
 def started(db, journal, *folders):
     """Another program that stores runs, on a file system that supports this journal."""
-    environment = {**os.environ, "JOURNAL": journal, "PYTHONPATH": os.pathsep.join((TOOLS, MODULE_UTILS))}
-    return subprocess.Popen([sys.executable, "-c", RECORD, str(db), *map(str, folders)], env=environment, stderr=subprocess.PIPE, text=True)
+    environment = {
+        **os.environ,
+        "JOURNAL": journal,
+        "PYTHONPATH": os.pathsep.join((TOOLS, MODULE_UTILS)),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-c", RECORD, str(db), *map(str, folders)],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_writers_at_once_lose_nothing_and_make_the_file_together(fleet, db, journal):
-    runs = [fleet.run({"a": facts(f"{number}.0"), f"b{number}": facts()}, [finding("bad", f"b{number}")]) for number in range(12)]
+    runs = [
+        fleet.run(
+            {"a": facts(f"{number}.0"), f"b{number}": facts()}, [finding("bad", f"b{number}")]
+        )
+        for number in range(12)
+    ]
     writers = [started(db, journal, *runs[place::4]) for place in range(4)]
     problems = [writer.communicate(timeout=DEADLINE_S)[1] for writer in writers]
     assert (problems, [writer.returncode for writer in writers]) == ([""] * 4, [0] * 4)
@@ -67,11 +82,18 @@ def test_writers_at_once_lose_nothing_and_make_the_file_together(fleet, db, jour
         assert {row.id for row in run_rows(connection)} == {run.name for run in runs}
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("PRAGMA journal_mode").fetchone() == (journal,)
-        assert connection.execute("SELECT count(*) FROM findings WHERE to_run IS NULL").fetchone() == (12,)
+        assert connection.execute(
+            "SELECT count(*) FROM findings WHERE to_run IS NULL"
+        ).fetchone() == (12,)
         spans = connection.execute(
-            "SELECT from_run, to_run FROM facts JOIN hosts ON hosts.id = host WHERE name = 'a' AND section = 'driver' ORDER BY 1"
+            "SELECT from_run, to_run FROM facts JOIN hosts ON hosts.id = host WHERE name = 'a' AND"
+            " section = 'driver' ORDER BY 1"
         ).fetchall()
-    assert [end for _, end in spans[:-1]] == [begin for begin, _ in spans[1:]] and spans[-1][1] is None and len(spans) == 12
+    assert (
+        [end for _, end in spans[:-1]] == [begin for begin, _ in spans[1:]]
+        and spans[-1][1] is None
+        and len(spans) == 12
+    )
 
 
 def test_a_writer_that_is_killed_leaves_the_last_state(fleet, db, journal):

@@ -11,8 +11,12 @@ from unhang.core.commands.hooks import call
 def test_a_hook_that_does_not_end_is_killed_with_what_it_started(tmp_path):
     left = tmp_path / "left"
     script = f"sleep 1000 & echo $! > {left}; wait"
-    assert call(["sh", "-c", script], {"text": "unhang: 1 new"}, limit_s=2) == "expected it to end within 2 s; it was killed"
-    started = left.read_text().strip() if left.exists() else ""  # on a very busy machine it may not have started yet
+    assert (
+        call(["sh", "-c", script], {"text": "unhang: 1 new"}, limit_s=2)
+        == "expected it to end within 2 s; it was killed"
+    )
+    # on a very busy machine it may not have started yet
+    started = left.read_text().strip() if left.exists() else ""
     end = time.monotonic() + 60
     while started and is_alive(started):
         assert time.monotonic() < end, started

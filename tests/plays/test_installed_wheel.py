@@ -1,4 +1,5 @@
-"""An installation by `pip install unhang`: each command runs in an empty folder, without any checkout, and the installation is only read."""
+"""An installation by `pip install unhang`: each command runs in an empty folder, without any
+checkout, and the installation is only read."""
 
 from __future__ import annotations
 
@@ -67,20 +68,33 @@ def test_a_wheel_that_is_built_from_the_source_archive_is_the_same(wheel, tmp_pa
 
 def test_the_wheel_holds_no_file_of_tests_of_the_demo_or_of_builds(wheel):
     names = list(contents(wheel))
-    assert not [name for name in names if name.endswith((".pyc", ".pyz")) or "/tests/" in name or "inventory/demo" in name]
-    assert {"unhang/home/ansible.cfg", "unhang/smoke/payload/__main__.py", "unhang/home/playbooks/tasks/rollout_begin.yml"} <= set(names)
+    assert not [
+        name
+        for name in names
+        if name.endswith((".pyc", ".pyz")) or "/tests/" in name or "inventory/demo" in name
+    ]
+    assert {
+        "unhang/home/ansible.cfg",
+        "unhang/smoke/payload/__main__.py",
+        "unhang/home/playbooks/tasks/rollout_begin.yml",
+    } <= set(names)
 
 
 def test_an_audit_lies_in_the_folder_in_which_it_was_started(unhang, audited):
     assert audited["host_count"] == 1
     node = json.loads((unhang.folder / "runs" / "latest" / "nodes" / "here.json").read_text())
     assert node["status"] == "ok"
-    # The installed nvidia-ml-py asks the driver's library: without a driver the answer is "absent", without the package it would be an error.
+    # The installed nvidia-ml-py asks the driver's library: without a driver the answer is "absent",
+    # without the package it would be an error.
     assert node["facts"]["sections"]["gpus"]["probe"]["status"] in ("ok", "absent")
 
 
 def test_what_was_found_is_judged_reported_and_kept(unhang, audited):
-    for argv in (("judge", "runs/latest"), ("report", "runs/latest"), ("report", "runs/latest", "-o", "html")):
+    for argv in (
+        ("judge", "runs/latest"),
+        ("report", "runs/latest"),
+        ("report", "runs/latest", "-o", "html"),
+    ):
         assert unhang(*argv).returncode in (0, 1), argv
     assert "unhang" in (unhang.folder / "runs" / "latest" / "report.html").read_text()
     assert audited["run"]["id"] in unhang("runs").stdout
@@ -108,9 +122,16 @@ def test_a_plan_is_made_and_previewed(unhang, audited):
 
 def test_a_role_is_previewed_as_the_page_says(unhang):
     places = {"gpu001": "here", "ROLE": "host_tuning"}
-    done = unhang(*as_typed("unhang playbook remediate -i hosts.yml --limit gpu001 -e unhang_roles=ROLE", places)[1:])
+    done = unhang(
+        *as_typed(
+            "unhang playbook remediate -i hosts.yml --limit gpu001 -e unhang_roles=ROLE", places
+        )[1:]
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-    assert "Set whether logind removes the shared memory of logged-out users" in done.stdout and "+RemoveIPC=no" in done.stdout
+    assert (
+        "Set whether logind removes the shared memory of logged-out users" in done.stdout
+        and "+RemoveIPC=no" in done.stdout
+    )
 
 
 def test_a_playbook_runs_with_its_own_configuration_and_facts_become_no_variables(unhang):
@@ -119,11 +140,14 @@ def test_a_playbook_runs_with_its_own_configuration_and_facts_become_no_variable
     assert str(unhang.home / "playbooks" / "audit.yml") in done.stdout
     shown = subprocess.run(
         [unhang.program.with_name("ansible-config"), "dump", "--only-changed"],
-        env={**unhang.environment(), "ANSIBLE_CONFIG": str(unhang.home / "ansible.cfg")}, capture_output=True, text=True, timeout=120, check=True,
+        env={**unhang.environment(), "ANSIBLE_CONFIG": str(unhang.home / "ansible.cfg")},
+        capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert re.search(r"^INJECT_FACTS_AS_VARS\(.*\) = False$", shown.stdout, re.MULTILINE)
     names = "audit, inspect, preprovision, remediate, rollback, smoke"
-    assert unhang("playbook", "nosuch").stderr == f"unhang: expected one of {names}, found 'nosuch'\n"
+    assert (
+        unhang("playbook", "nosuch").stderr == f"unhang: expected one of {names}, found 'nosuch'\n"
+    )
 
 
 def test_one_machine_is_read_and_judged_without_ansible(unhang, audited):
@@ -145,7 +169,20 @@ def test_what_reads_files_and_the_catalogue_needs_no_more(unhang):
 
 
 def test_the_smoke_test_takes_the_torch_that_it_is_given(unhang):
-    done = unhang("smoke", "--local", "--python", sys.executable, "--nproc", "2", "--backend", "gloo", "--phases", "environment,rendezvous", "--format", "json")
+    done = unhang(
+        "smoke",
+        "--local",
+        "--python",
+        sys.executable,
+        "--nproc",
+        "2",
+        "--backend",
+        "gloo",
+        "--phases",
+        "environment,rendezvous",
+        "--format",
+        "json",
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdict"] == "pass"
 
@@ -154,7 +191,9 @@ def test_the_gate_audits_tests_and_decides_of_a_node_that_proves_nothing(unhang,
     fleet = Fleet(tmp_path)
     fleet.answering("gpu001", envelope())
     before = written(unhang)
-    done = unhang("preprovision", "gpu001", "-i", fleet.inventory, "--out", fleet.runs, "-o", "json")
+    done = unhang(
+        "preprovision", "gpu001", "-i", fleet.inventory, "--out", fleet.runs, "-o", "json"
+    )
     assert done.returncode == 4, done.stderr[-3000:]
     steps = [line for line in done.stderr.splitlines() if line.startswith("unhang: ")]
     assert steps == [
@@ -168,19 +207,41 @@ def test_the_gate_audits_tests_and_decides_of_a_node_that_proves_nothing(unhang,
     assert (node["host"], node["outcome"]) == ("gpu001", "not proved")
     kept = json.loads((fleet.runs / "latest" / "gate.json").read_text())
     assert [(row["host"], row["outcome"]) for row in kept["nodes"]] == [("gpu001", "not proved")]
-    assert written(unhang) == before  # results of smoke tests are written beside the run, not into the installation
+    # results of smoke tests are written beside the run, not into the installation
+    assert written(unhang) == before
     assert list((fleet.runs / "smoke").rglob("gpu001"))
 
 
 def test_the_bill_of_materials_has_each_package_that_is_installed(unhang, tmp_path):
     target = tmp_path / "unhang.cdx.json"
-    done = finished([sys.executable, "-P", PROJECT / "tools" / "release" / "sbom.py", unhang.program.with_name("python"), target])
+    done = finished(
+        [
+            sys.executable,
+            "-P",
+            PROJECT / "tools" / "release" / "sbom.py",
+            unhang.program.with_name("python"),
+            target,
+        ]
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(target.read_text())
-    assert (document["metadata"]["component"]["name"], document["metadata"]["component"]["version"]) == ("unhang", __version__)
-    lines = (line.removesuffix("\\").partition(";") for line in (PROJECT / "requirements.txt").read_text().splitlines() if line[:1].isalpha())
-    wanted = {tuple(pin.strip().split("==")) for pin, _, marker in lines if not marker or Marker(marker).evaluate()}
-    assert {(canonicalize_name(one["name"]), one["version"]) for one in document["components"]} == wanted
+    assert (
+        document["metadata"]["component"]["name"],
+        document["metadata"]["component"]["version"],
+    ) == ("unhang", __version__)
+    lines = (
+        line.removesuffix("\\").partition(";")
+        for line in (PROJECT / "requirements.txt").read_text().splitlines()
+        if line[:1].isalpha()
+    )
+    wanted = {
+        tuple(pin.strip().split("=="))
+        for pin, _, marker in lines
+        if not marker or Marker(marker).evaluate()
+    }
+    assert {
+        (canonicalize_name(one["name"]), one["version"]) for one in document["components"]
+    } == wanted
     assert [one["name"] for one in document["components"] if not one.get("licenses")] == []
 
 
@@ -213,6 +274,9 @@ def test_each_command_can_say_what_it_takes(unhang):
     done = finished(words, env=unhang.environment(), cwd=unhang.folder)
     assert (done.returncode, done.stderr) == (0, "")
     helps = json.loads(done.stdout)
-    assert {name: (code, text.startswith(f"usage: unhang {name}")) for name, (code, text) in helps.items()} == dict.fromkeys(COMMANDS, (0, True))
+    assert {
+        name: (code, text.startswith(f"usage: unhang {name}"))
+        for name, (code, text) in helps.items()
+    } == dict.fromkeys(COMMANDS, (0, True))
     whole = unhang("audit", "--help")
     assert [whole.returncode, whole.stdout, whole.stderr] == [*helps["audit"], ""]

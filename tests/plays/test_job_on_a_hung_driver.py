@@ -1,4 +1,5 @@
-"""A driver whose calls never return, under a running job: inspect says so and has the rest, watch goes on without it. Only the driver's library is a fake."""
+"""A driver whose calls never return, under a running job: inspect says so and has the rest, watch
+goes on without it. Only the driver's library is a fake."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ from fakes.nvml_runs import H200X2, collect_in_process, write_recording
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.live import live_samples
 
-COMMAND = [sys.executable, "-c", "import sys; from unhang_node.job.command import main; sys.exit(main(sys.argv[1:]))"]
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from unhang_node.job.command import main; sys.exit(main(sys.argv[1:]))",
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,19 +33,35 @@ def library(tmp_path_factory):
 def rank():
     """A process that says that it is a rank."""
     environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1"}
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"], env=environment) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(900)"], env=environment
+    ) as process:
         yield process
         process.kill()
 
 
 def driver(library, folder, stall):
-    profile = write_profile(str(write_recording(folder, H200X2, stall=stall)), str(folder / "profile"))
+    profile = write_profile(
+        str(write_recording(folder, H200X2, stall=stall)), str(folder / "profile")
+    )
     return {"LD_LIBRARY_PATH": str(library), "UNHANG_FAKE_NVML_PROFILE": profile}
 
 
-@pytest.mark.parametrize("stall", ["nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex_v2(0)", "nvmlDeviceGetUtilizationRates(1)"])
+@pytest.mark.parametrize(
+    "stall",
+    ["nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex_v2(0)", "nvmlDeviceGetUtilizationRates(1)"],
+)
 def test_a_call_that_never_returns_is_named_and_all_else_is_read(library, rank, tmp_path, stall):
-    document = collect_in_process("--pid", str(rank.pid), "--gap", "0.5", "--without", "stacks", env=driver(library, tmp_path, stall), command=COMMAND)
+    document = collect_in_process(
+        "--pid",
+        str(rank.pid),
+        "--gap",
+        "0.5",
+        "--without",
+        "stacks",
+        env=driver(library, tmp_path, stall),
+        command=COMMAND,
+    )
     nvml, proc = (document["sections"][name] for name in ("nvml", "proc"))
     assert nvml["probe"]["status"] == "timeout"
     assert f"{stall} did not return within" in nvml["probe"]["error"]

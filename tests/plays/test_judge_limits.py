@@ -1,4 +1,5 @@
-"""Work in a child process: a child that never ends or uses all memory is killed, and the error names its current work."""
+"""Work in a child process: a child that never ends or uses all memory is killed, and the error
+names its current work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A rollout over a large fleet of which 1 % of the nodes die while it runs: the floor and the limits hold, each stop is gone on from, and no node is forgotten.
+"""A rollout over a large fleet of which 1 % of the nodes die while it runs: the floor and the
+limits hold, each stop is gone on from, and no node is forgotten.
 
 `make simulate` plays 10,000 nodes (SIMULATED_NODES); 500 by default.
 """
@@ -31,7 +32,11 @@ def test_the_floor_and_the_limits_always_hold_and_all_nodes_are_released_in_the_
     assert fleet.died == NODES // 100
     assert floor != "90%" or outcome.stops > 0, "no node died in the middle of its change"
     assert sum(one["released"] for one in outcome.ends) == NODES
-    assert {node.host for node in fleet.nodes.values() if node.holder or node.drained_by or node.running != node.wants} == set()
+    assert {
+        node.host
+        for node in fleet.nodes.values()
+        if node.holder or node.drained_by or node.running != node.wants
+    } == set()
 
 
 def admits_beyond_the_groups(standing, wave, limits, ending=""):
@@ -53,18 +58,32 @@ def has_no_floor(service, ours, floor):
 
 
 def releases_unproved(node, target, epoch, stopped=None, ending=""):
-    return state_machine.next_order(dataclasses.replace(node, proofs=dict.fromkeys(PROOFS, node.boot_id)), target, epoch, stopped, ending)
+    return state_machine.next_order(
+        dataclasses.replace(node, proofs=dict.fromkeys(PROOFS, node.boot_id)),
+        target,
+        epoch,
+        stopped,
+        ending,
+    )
 
 
 def limits_with(**wrong):
-    return {"failure_limit": SimpleNamespace(**{"admit": failure_limit.admit, "why_not": failure_limit.why_not, **wrong})}
+    return {
+        "failure_limit": SimpleNamespace(
+            **{"admit": failure_limit.admit, "why_not": failure_limit.why_not, **wrong}
+        )
+    }
 
 
 WRONG = {
     "has no limits of groups": limits_with(admit=admits_beyond_the_groups, why_not=has_no_limit),
-    "goes on behind nodes that died": limits_with(admit=goes_on_behind_the_dead, why_not=has_no_limit),
+    "goes on behind nodes that died": limits_with(
+        admit=goes_on_behind_the_dead, why_not=has_no_limit
+    ),
     "has no floor": {"floor": has_no_floor},
-    "releases what was not proved": {"rules": SimpleNamespace(**{**vars(state_machine), "next_order": releases_unproved})},
+    "releases what was not proved": {
+        "rules": SimpleNamespace(**{**vars(state_machine), "next_order": releases_unproved})
+    },
 }
 
 

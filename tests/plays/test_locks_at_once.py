@@ -15,11 +15,14 @@ from unhang_node.change.journal.node_lock import (
 
 
 def wish(run, expires_s=600, across_reboot=False):
-    return LockRequest(run=run, by="ops@ctl1", expires_s=expires_s, across_reboot=across_reboot, takes_over="")
+    return LockRequest(
+        run=run, by="ops@ctl1", expires_s=expires_s, across_reboot=across_reboot, takes_over=""
+    )
 
 
 def rush(root, number, answers):
-    """One of many processes that want the node at the same time; it releases the lock and takes it again."""
+    """One of many processes that want the node at the same time; it releases the lock and takes it
+    again."""
     got = 0
     for _ in range(20):
         try:
@@ -36,7 +39,10 @@ def rush(root, number, answers):
 def test_of_many_at_once_only_one_has_the_node(tmp_path):
     context = multiprocessing.get_context("spawn")
     answers = context.Queue()
-    runs = [context.Process(target=rush, args=(str(tmp_path), number, answers), daemon=True) for number in range(3)]
+    runs = [
+        context.Process(target=rush, args=(str(tmp_path), number, answers), daemon=True)
+        for number in range(3)
+    ]
     for run in runs:
         run.start()
     got = [answers.get(timeout=240) for _ in runs]

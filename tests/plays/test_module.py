@@ -27,7 +27,10 @@ def documents(fleet, kind, *names):
 
 def test_ansible_doc_knows_every_callback(fleet):
     known = documents(fleet, "callback", *CALLBACKS)
-    assert CALLBACKS and [name for name in CALLBACKS if not known[name]["doc"]["short_description"]] == []
+    assert (
+        CALLBACKS
+        and [name for name in CALLBACKS if not known[name]["doc"]["short_description"]] == []
+    )
 
 
 def test_documentation_and_code_name_the_same_options(fleet):
@@ -62,19 +65,35 @@ def test_every_source_file_of_the_collector_travels_and_the_controllers_nvidia_m
     assert "ansible/module_utils/pynvml.py" in names
     assert "ansible/module_utils/unhang_node/facts/collect.py" in names
     folder = PROJECT / "module_utils"
-    expected = {"ansible/module_utils/" + str(path.relative_to(folder)) for path in (folder / "unhang_node").rglob("*.py")}
-    expected = {name for name in expected if "/unhang_node/change/" not in name}  # modules that change a node; they belong to other Ansible modules
-    expected = {name for name in expected if "/unhang_node/job/" not in name}  # the evidence of a running job has a document of its own
-    expected -= {"ansible/module_utils/unhang_node/base/parse/slurm.py"}  # used to drain a node, and on the controller
+    expected = {
+        "ansible/module_utils/" + str(path.relative_to(folder))
+        for path in (folder / "unhang_node").rglob("*.py")
+    }
+    # modules that change a node; they belong to other Ansible modules
+    expected = {name for name in expected if "/unhang_node/change/" not in name}
+    # the evidence of a running job has a document of its own
+    expected = {name for name in expected if "/unhang_node/job/" not in name}
+    # used to drain a node, and on the controller
+    expected -= {"ansible/module_utils/unhang_node/base/parse/slurm.py"}
     # Comparisons of versions that the collector on a node does not need; the controller does.
-    expected -= {f"ansible/module_utils/unhang_node/base/versions/{name}.py" for name in ("compare", "comparison", "products", "python_order")}
-    expected -= {f"ansible/module_utils/unhang_node/{name}.py" for name in ("facts/command", "base/program")}  # of `unhang collect`
+    expected -= {
+        f"ansible/module_utils/unhang_node/base/versions/{name}.py"
+        for name in ("compare", "comparison", "products", "python_order")
+    }
+    # of `unhang collect`
+    expected -= {
+        f"ansible/module_utils/unhang_node/{name}.py" for name in ("facts/command", "base/program")
+    }
     assert expected <= set(names), expected - set(names)
-    assert not [name for name in names if "/unhang_node/change/" in name], "what reads a node must not carry what changes one"
+    assert not [name for name in names if "/unhang_node/change/" in name], (
+        "what reads a node must not carry what changes one"
+    )
 
 
 def test_no_file_shadows_one_of_ansibles_own():
-    assert [path.name for path in (PROJECT / "module_utils").iterdir() if path.name != "__pycache__"] == ["unhang_node"]
+    assert [
+        path.name for path in (PROJECT / "module_utils").iterdir() if path.name != "__pycache__"
+    ] == ["unhang_node"]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
-"""The files of docs/monitoring/ with Debian's real Prometheus and Grafana: every alert, every query of the dashboard, every metric name."""
+"""The files of docs/monitoring/ with Debian's real Prometheus and Grafana: every alert, every query
+of the dashboard, every metric name."""
 
 from __future__ import annotations
 
@@ -26,29 +27,50 @@ MONITORING = PROJECT / "docs" / "monitoring"
 DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
 PANELS = DASHBOARD["panels"]
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
-ALERTS = [rule for group in yaml.safe_load((MONITORING / "unhang.rules.yml").read_text())["groups"] for rule in group["rules"]]
+ALERTS = [
+    rule
+    for group in yaml.safe_load((MONITORING / "unhang.rules.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
 METRIC = re.compile(r"\bunhang_\w+")
 DEADLINE_S = 240
 
 
 @pytest.fixture(scope="module")
 def programs():
-    """Folder with prometheus and promtool: this machine's, or Debian's package, unpacked but not installed."""
+    """Folder with prometheus and promtool: this machine's, or Debian's package, unpacked but not
+    installed."""
     if found := shutil.which("prometheus"):
         return Path(found).parent
     place = PROJECT / ".cache" / "prometheus"
     if not (place / "usr" / "bin" / "promtool").exists():
         policy = (
-            subprocess.run(["apt-cache", "policy", "prometheus"], capture_output=True, text=True, timeout=DEADLINE_S).stdout
+            subprocess.run(
+                ["apt-cache", "policy", "prometheus"],
+                capture_output=True,
+                text=True,
+                timeout=DEADLINE_S,
+            ).stdout
             if shutil.which("apt-cache")
             else ""
         )
         if not re.search(r"Candidate: [^(]", policy):
             pytest.skip("no prometheus here, and apt has none")
         place.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["apt-get", "-q", "download", "prometheus"], cwd=place, check=True, capture_output=True, timeout=DEADLINE_S)
+        subprocess.run(
+            ["apt-get", "-q", "download", "prometheus"],
+            cwd=place,
+            check=True,
+            capture_output=True,
+            timeout=DEADLINE_S,
+        )
         (package,) = place.glob("prometheus_*.deb")
-        subprocess.run(["dpkg-deb", "--extract", package, place], check=True, capture_output=True, timeout=DEADLINE_S)
+        subprocess.run(
+            ["dpkg-deb", "--extract", package, place],
+            check=True,
+            capture_output=True,
+            timeout=DEADLINE_S,
+        )
         package.unlink()
     return place / "usr" / "bin"
 
@@ -66,7 +88,8 @@ def metrics(found):
 
 @pytest.fixture(scope="module")
 def ask(programs, metrics, tmp_path_factory):
-    """Queries a Prometheus that scrapes the metrics and has the alerts: takes path and parameters, returns the `data` of the answer."""
+    """Queries a Prometheus that scrapes the metrics and has the alerts: takes path and parameters,
+    returns the `data` of the answer."""
     folder = tmp_path_factory.mktemp("prometheus")
     port = free_port()
     with served(metrics) as target:
@@ -86,8 +109,18 @@ def ask(programs, metrics, tmp_path_factory):
             running = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
         try:
             asked = asking(f"http://127.0.0.1:{port}/api/v1/", running, folder / "log")
-            until(lambda: value_of(asked("query", query="min(count_over_time(unhang_nodes[1h]))")) >= 2, folder / "log")
-            until(lambda: all(rule["lastEvaluation"] > "1970" for rule in asked("rules")["groups"][0]["rules"]), folder / "log")
+            until(
+                lambda: (
+                    value_of(asked("query", query="min(count_over_time(unhang_nodes[1h]))")) >= 2
+                ),
+                folder / "log",
+            )
+            until(
+                lambda: all(
+                    rule["lastEvaluation"] > "1970" for rule in asked("rules")["groups"][0]["rules"]
+                ),
+                folder / "log",
+            )
             yield asked
         finally:
             running.kill()
@@ -97,7 +130,9 @@ def ask(programs, metrics, tmp_path_factory):
 def asking(address, running, log):
     def ask(path, **parameters):
         assert running.poll() is None, log.read_text()[-3000:]
-        with urllib.request.urlopen(f"{address}{path}?{urllib.parse.urlencode(parameters)}", timeout=DEADLINE_S) as answer:
+        with urllib.request.urlopen(
+            f"{address}{path}?{urllib.parse.urlencode(parameters)}", timeout=DEADLINE_S
+        ) as answer:
             return json.load(answer)["data"]
 
     return ask
@@ -152,17 +187,34 @@ class served:
 
 
 def promtool(programs, *argv, text=None):
-    return subprocess.run([programs / "promtool", *argv], cwd=MONITORING, input=text, capture_output=True, text=True, timeout=DEADLINE_S)
+    return subprocess.run(
+        [programs / "promtool", *argv],
+        cwd=MONITORING,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
 
 
 def test_promtool_takes_the_alerts_and_each_fires_as_its_example_says(programs):
     checked = promtool(programs, "check", "rules", "unhang.rules.yml")
-    assert checked.returncode == 0 and f"{len(ALERTS)} rules found" in checked.stdout, checked.stdout + checked.stderr
+    assert checked.returncode == 0 and f"{len(ALERTS)} rules found" in checked.stdout, (
+        checked.stdout + checked.stderr
+    )
     tested = promtool(programs, "test", "rules", "unhang.rules.test.yml")
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    examples = [one for test in yaml.safe_load((MONITORING / "unhang.rules.test.yml").read_text())["tests"] for one in test["alert_rule_test"]]
-    assert {one["alertname"] for one in examples if one.get("exp_alerts")} == {one["alert"] for one in ALERTS}
-    assert {one["alertname"] for one in examples if not one.get("exp_alerts")} == {one["alert"] for one in ALERTS}
+    examples = [
+        one
+        for test in yaml.safe_load((MONITORING / "unhang.rules.test.yml").read_text())["tests"]
+        for one in test["alert_rule_test"]
+    ]
+    assert {one["alertname"] for one in examples if one.get("exp_alerts")} == {
+        one["alert"] for one in ALERTS
+    }
+    assert {one["alertname"] for one in examples if not one.get("exp_alerts")} == {
+        one["alert"] for one in ALERTS
+    }
 
 
 def test_promtool_finds_nothing_to_say_of_the_metrics(programs, metrics):
@@ -183,7 +235,12 @@ def test_each_query_of_the_dashboard_returns_its_series(ask, title, query):
     assert "$" not in typed
     rows = ask("query", query=typed)["result"]
     assert rows, typed
-    legends = {target["legendFormat"] for panel in PANELS if panel["title"] == title for target in panel["targets"]}
+    legends = {
+        target["legendFormat"]
+        for panel in PANELS
+        if panel["title"] == title
+        for target in panel["targets"]
+    }
     labels = {name for legend in legends for name in re.findall(r"\{\{(\w+)\}\}", legend)}
     assert all(labels <= set(row["metric"]) for row in rows)
 
@@ -191,7 +248,9 @@ def test_each_query_of_the_dashboard_returns_its_series(ask, title, query):
 def test_a_query_shows_the_numbers_of_the_run_and_a_choice_of_cluster_chooses(ask, found):
     query = next(query for title, query in QUERIES if title == "Nodes by verdict")
     rows = ask("query", query=query.replace("$cluster", "here"))["result"]
-    assert {row["metric"]["verdict"]: int(row["value"][1]) for row in rows} == {name: len(hosts) for name, hosts in found["node_verdicts"].items()}
+    assert {row["metric"]["verdict"]: int(row["value"][1]) for row in rows} == {
+        name: len(hosts) for name, hosts in found["node_verdicts"].items()
+    }
     assert ask("query", query=query.replace("$cluster", "elsewhere"))["result"] == []
     assert ask("label/cluster/values") == ["here"]
 
@@ -200,7 +259,11 @@ def test_alerts_are_evaluated_and_those_of_this_fleet_fire(ask):
     rules = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
     assert [rule["health"] for rule in rules] == ["ok"] * len(ALERTS), rules
     states = {rule["name"]: rule["state"] for rule in rules}
-    assert (states["UnhangNodesCritical"], states["UnhangAuditOld"], states["UnhangAuditMissing"]) == ("firing", "firing", "inactive")
+    assert (
+        states["UnhangNodesCritical"],
+        states["UnhangAuditOld"],
+        states["UnhangAuditMissing"],
+    ) == ("firing", "firing", "inactive")
     assert states["UnhangNodesUnread"] == "pending"
 
 
@@ -208,9 +271,14 @@ def test_the_dashboard_is_one_that_grafana_takes():
     assert len({panel["id"] for panel in PANELS}) == len(PANELS)
     assert {panel["type"] for panel in PANELS} <= {"stat", "timeseries", "bargauge", "table"}
     cells = [
-        (x, y) for one in (panel["gridPos"] for panel in PANELS) for x in range(one["x"], one["x"] + one["w"]) for y in range(one["y"], one["y"] + one["h"])
+        (x, y)
+        for one in (panel["gridPos"] for panel in PANELS)
+        for x in range(one["x"], one["x"] + one["w"])
+        for y in range(one["y"], one["y"] + one["h"])
     ]
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24
-    sources = {json.dumps(one["datasource"]) for panel in PANELS for one in (panel, *panel["targets"])}
+    sources = {
+        json.dumps(one["datasource"]) for panel in PANELS for one in (panel, *panel["targets"])
+    }
     assert sources == {'{"type": "prometheus", "uid": "${datasource}"}'}
     assert [one["name"] for one in DASHBOARD["templating"]["list"]] == ["datasource", "cluster"]

@@ -1,4 +1,5 @@
-"""Nodes whose Python is too old for the controller's ansible-core: this becomes a finding, and the one-file collector reads them anyway."""
+"""Nodes whose Python is too old for the controller's ansible-core: this becomes a finding, and the
+one-file collector reads them anyway."""
 
 from __future__ import annotations
 
@@ -10,11 +11,15 @@ import pytest
 from local_fleet import PROJECT, read
 
 OLD = "3.7"  # too old for every ansible-core that this project supports
-REFUSAL = '{"failed": true, "msg": "ansible-core requires a minimum of Python version 3.8. Current version: 3.7.3"}'
+REFUSAL = (
+    '{"failed": true, "msg": "ansible-core requires a minimum of Python version 3.8. Current'
+    ' version: 3.7.3"}'
+)
 
 
 def old_python(folder, version, answer, errors="", code=1):
-    """A shell script that acts as a Python of that version: it reports its version, refuses the module, and runs the collector's starter."""
+    """A shell script that acts as a Python of that version: it reports its version, refuses the
+    module, and runs the collector's starter."""
     return f"""
 if [ "$1" = -c ]; then echo "unhang-python {version}"; exit 0; fi
 if [ "$1" = -I ]; then export TMPDIR='{folder}/node-tmp'; exec {sys.executable} "$@"; fi
@@ -40,12 +45,25 @@ def played(shared_fleet):
     fleet.hosts["judged"]["unhang_policy"] = {"kernel": {"min": "99.0"}}
     fleet.interpreter("asked", old)
     fleet.hosts["asked"]["unhang_gather_subset"] = ["!all", "network"]
-    fleet.interpreter("older", old_python(fleet.folder, TOO_OLD, "", errors="SyntaxError: future feature annotations is not defined"))
-    fleet.interpreter("full", old.replace(f'exec {sys.executable} "$@"', "echo 'no room on device' >&2; exit 1"))
+    fleet.interpreter(
+        "older",
+        old_python(
+            fleet.folder,
+            TOO_OLD,
+            "",
+            errors="SyntaxError: future feature annotations is not defined",
+        ),
+    )
+    fleet.interpreter(
+        "full", old.replace(f'exec {sys.executable} "$@"', "echo 'no room on device' >&2; exit 1")
+    )
     for version in REAL:
-        if found := interpreter(version):  # the stand-ins cover this; the real Python is an additional test where a developer has it
+        # the stand-ins cover this; the real Python is an additional test where a developer has it
+        if found := interpreter(version):
             fleet.host(version, ansible_python_interpreter=found)
-    fleet.play(environment={"UNHANG_JUDGE": "1", "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils"})
+    fleet.play(
+        environment={"UNHANG_JUDGE": "1", "PYTHONPATH": f"{PROJECT}/tools:{PROJECT}/module_utils"}
+    )
     return fleet, fleet.nodes()
 
 
@@ -60,7 +78,12 @@ def test_an_old_node_is_read_by_the_one_file_collector_and_marked(played):
 
 def test_an_old_node_is_judged_like_any_other_and_its_python_is_a_finding(played):
     findings = read(played[0].runs / "latest" / "findings.json")["findings"]
-    found = {finding["rule"] for finding in findings if finding["verdict"] == "fail" and "judged" in (finding["host"], *(finding.get("hosts") or ()))}
+    found = {
+        finding["rule"]
+        for finding in findings
+        if finding["verdict"] == "fail"
+        and "judged" in (finding["host"], *(finding.get("hosts") or ()))
+    }
     assert {"node-python-too-old", "policy-kernel-min"} <= found
 
 

@@ -1,4 +1,5 @@
-"""The package manager in a process that is independent of the module; waits for its real deadlines."""
+"""The package manager in a process that is independent of the module; waits for its real
+deadlines."""
 
 from __future__ import annotations
 
@@ -9,12 +10,18 @@ import pytest
 from unhang_node.change.package.unit import KILLED, StillAtWork, run_apart
 
 
-@pytest.mark.skipif(os.path.isdir("/run/systemd/system"), reason="the unit is tried on booted nodes")
+@pytest.mark.skipif(
+    os.path.isdir("/run/systemd/system"), reason="the unit is tried on booted nodes"
+)
 class TestApart:
     """Where systemd does not run: a session of its own."""
 
     def test_commands_run_until_one_fails_and_all_is_logged(self, tmp_path):
-        code, log = run_apart(str(tmp_path), [["echo", "one two"], ["sh", "-c", "echo bad >&2; exit 3"], ["echo", "never"]], 60)
+        code, log = run_apart(
+            str(tmp_path),
+            [["echo", "one two"], ["sh", "-c", "echo bad >&2; exit 3"], ["echo", "never"]],
+            60,
+        )
         assert (code, log) == (3, "one two\nbad\n")
 
     def test_a_command_that_was_killed_is_reported(self, tmp_path):

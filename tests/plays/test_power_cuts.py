@@ -24,7 +24,8 @@ def tools(tmp_path, monkeypatch):
 def test_after_any_step_a_power_cut_leaves_the_old_kernel_the_default(tmp_path):
     count = len(boot_trial.prepare_steps(str(plant_grub_node(tmp_path / "count")), "panic=30"))
     for done in range(count + 1):
-        # The kernel is installed after the last of these steps, and update-grub runs then: so at each of these cuts the new kernel is in no menu yet.
+        # The kernel is installed after the last of these steps, and update-grub runs then: so at
+        # each of these cuts the new kernel is in no menu yet.
         node = plant_grub_node(tmp_path / f"cut-{done}", kernels=(OLD,))
         for step in boot_trial.prepare_steps(str(node), "panic=30")[:done]:
             step.act()
@@ -33,7 +34,9 @@ def test_after_any_step_a_power_cut_leaves_the_old_kernel_the_default(tmp_path):
         assert boots(node) == (OLD, None)
 
 
-def test_after_any_step_of_confirming_a_power_cut_leaves_a_node_that_boots_and_can_be_confirmed(tmp_path):
+def test_after_any_step_of_confirming_a_power_cut_leaves_a_node_that_boots_and_can_be_confirmed(
+    tmp_path,
+):
     for done in range(12):
         node = plant_grub_node(tmp_path / f"cut-{done}")
         arm(node)

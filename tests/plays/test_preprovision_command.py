@@ -1,4 +1,5 @@
-"""`unhang preprovision` over local connections: its outcome in three forms, the playbook's exit codes, and one line where nothing was decided."""
+"""`unhang preprovision` over local connections: its outcome in three forms, the playbook's exit
+codes, and one line where nothing was decided."""
 
 from __future__ import annotations
 
@@ -12,8 +13,15 @@ import pytest
 from documented_command import as_typed
 from local_fleet import PROJECT, envelope, run
 
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
-START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
+CLEAN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
+}
+START = (
+    "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main;"
+    " sys.exit(main())"
+)
 
 
 def preprovision(fleet, *arguments):
@@ -23,8 +31,20 @@ def preprovision(fleet, *arguments):
 
 def unhang(fleet, *argv):
     """A finished command in the fleet's folder."""
-    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", *argv]
-    return run(command, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "UNHANG_RUNS": str(fleet.runs)}, fleet.folder)
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        START,
+        PROJECT / "tools",
+        PROJECT / "module_utils",
+        *argv,
+    ]
+    return run(
+        command,
+        {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "UNHANG_RUNS": str(fleet.runs)},
+        fleet.folder,
+    )
 
 
 @pytest.fixture
@@ -44,18 +64,28 @@ def test_nodes_that_prove_nothing_end_with_4_and_the_page_and_json_lie_in_the_ru
     assert "gate       0 pass, 0 fail, 2 not proved" in done.stdout
     steps = [line for line in done.stderr.splitlines() if line.startswith("unhang: ")]
     assert steps == [
-        "unhang: audit", "unhang: judge the facts of the audit", "unhang: smoke test, each node alone", "unhang: smoke test, together", "unhang: decide",
+        "unhang: audit", "unhang: judge the facts of the audit",
+        "unhang: smoke test, each node alone", "unhang: smoke test, together", "unhang: decide",
     ]  # fmt: skip
-    [folder] = [path for path in pair.runs.iterdir() if (path / "run.json").is_file() and not path.is_symlink()]
+    [folder] = [
+        path
+        for path in pair.runs.iterdir()
+        if (path / "run.json").is_file() and not path.is_symlink()
+    ]
     kept = json.loads((folder / "gate.json").read_text())
-    assert {row["host"]: row["outcome"] for row in kept["nodes"]} == {"gpu001": "not proved", "gpu002": "not proved"}
+    assert {row["host"]: row["outcome"] for row in kept["nodes"]} == {
+        "gpu001": "not proved",
+        "gpu002": "not proved",
+    }
     assert (folder / "report.html").is_file()
     assert kept["run"] == folder.name
 
 
 def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
     pair.hosts["gpu002"]["unhang_policy"] = {"no_such_key": 1}
-    done = preprovision(pair, "gpu001,gpu002", "--format", "json", "--severities", "critical,error,warning,info")
+    done = preprovision(
+        pair, "gpu001,gpu002", "--format", "json", "--severities", "critical,error,warning,info"
+    )
     document = json.loads(done.stdout)
     assert document["schema"] == "unhang/gate/1"
     assert document["severities"] == ["critical", "error", "warning", "info"]
@@ -72,13 +102,31 @@ def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
         (["gpu009"], "expected hosts in"),
         (["gpu[001,009]", "--quick"], "hosts.yml, found none that gpu009 names; list them with"),
         (["gpu[1-"], "expected a node set such as gpu[001-016]"),
-        (["gpu001", "--reference", "gpu009"], "expected a host of the inventory as --reference, found gpu009"),
-        (["gpu001", "--severities", "bad"], "--severities: expected some of critical, error, warning, info, found bad"),
-        (["gpu001", "--burn-in", "soon"], "--burn-in: expected a time such as 90s, 30m or 2h, up to a week, found 'soon'"),
-        (["gpu001", "--ansible=-epreprovision_burn_in=soon"], "preprovision_burn_in: expected a time such as 90s, 30m or 2h"),
-        (["gpu001", "--quick", "--burn-in", "30m"], "--burn-in: expected none with --quick, which tests no GPU and admits no node"),
+        (
+            ["gpu001", "--reference", "gpu009"],
+            "expected a host of the inventory as --reference, found gpu009",
+        ),
+        (
+            ["gpu001", "--severities", "bad"],
+            "--severities: expected some of critical, error, warning, info, found bad",
+        ),
+        (
+            ["gpu001", "--burn-in", "soon"],
+            "--burn-in: expected a time such as 90s, 30m or 2h, up to a week, found 'soon'",
+        ),
+        (
+            ["gpu001", "--ansible=-epreprovision_burn_in=soon"],
+            "preprovision_burn_in: expected a time such as 90s, 30m or 2h",
+        ),
+        (
+            ["gpu001", "--quick", "--burn-in", "30m"],
+            "--burn-in: expected none with --quick, which tests no GPU and admits no node",
+        ),
         (["gpu001", "--ansible=--check"], "expected a run without --check"),
-        (["@ranges.txt"], "--limit gpu[001-002]: expected hosts that can be read in one way only, found a range"),
+        (
+            ["@ranges.txt"],
+            "--limit gpu[001-002]: expected hosts that can be read in one way only, found a range",
+        ),
         (["gpu001", "--ansible=--no-such"], "unrecognized arguments: --no-such"),
     ],
 )
@@ -94,8 +142,16 @@ def test_wrong_use_is_2_and_one_line_that_says_what_was_expected(pair, arguments
 HERE = {"gpu[017-018]": "gpu002", "inventory/mycluster": "hosts.yml"}
 TYPED = (
     as_typed("unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001", HERE),
-    as_typed("unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001 --burn-in 30m --python /opt/torch/bin/python", HERE),
-    as_typed("unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001 --key ~/gate_key --days 180", HERE),
+    as_typed(
+        "unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001 --burn-in 30m"
+        " --python /opt/torch/bin/python",
+        HERE,
+    ),
+    as_typed(
+        "unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001 --key"
+        " ~/gate_key --days 180",
+        HERE,
+    ),
 )
 
 
@@ -105,7 +161,9 @@ def test_the_reference_is_tested_with_the_others_without_being_named_twice(pair,
     key = pair.folder / "gate_key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     pair.inventory.touch()  # creates the inventory file
-    done = unhang(pair, *[word.replace("~", str(pair.folder)) for word in argv[1:]], "--format", "json")
+    done = unhang(
+        pair, *[word.replace("~", str(pair.folder)) for word in argv[1:]], "--format", "json"
+    )
     document = json.loads(done.stdout)
     assert document["reference"] == "gpu001"
     assert sorted(row["host"] for row in document["nodes"]) == ["gpu001", "gpu002"]
@@ -121,18 +179,29 @@ def test_a_quick_gate_asks_the_audit_alone_and_admits_nobody(pair):
     pair.hosts["gpu002"]["unhang_policy"] = {"no_such_key": 1}
     done = preprovision(pair, "gpu001,gpu002", "--quick", "--format", "json", *ALL)
     document = json.loads(done.stdout)
-    assert (done.returncode, document["quick"], document["smoke"]) == (2, True, {"alone": {}, "together": None})
+    assert (done.returncode, document["quick"], document["smoke"]) == (
+        2,
+        True,
+        {"alone": {}, "together": None},
+    )
     assert {row["host"]: row["outcome"] for row in document["nodes"]}["gpu002"] == "fail"
     assert not any("smoke test" in reason for row in document["nodes"] for reason in row["reasons"])
     assert "smoke" not in done.stderr
     assert not (pair.runs / document["run"] / "admission").exists()
 
 
-@pytest.mark.parametrize(("program", "failed", "wrong"), [("slurm-prolog", 1, 0), ("kubernetes", 1, 2)])
-def test_a_host_program_is_answered_with_its_own_exit_code_and_only_a_fail_drains(pair, program, failed, wrong):
+@pytest.mark.parametrize(
+    ("program", "failed", "wrong"), [("slurm-prolog", 1, 0), ("kubernetes", 1, 2)]
+)
+def test_a_host_program_is_answered_with_its_own_exit_code_and_only_a_fail_drains(
+    pair, program, failed, wrong
+):
     pair.hosts["gpu002"]["unhang_policy"] = {"no_such_key": 1}
     done = preprovision(pair, "gpu002", "--quick", "--as", program, *ALL)
     assert (done.returncode, len(done.stdout.splitlines())) == (failed, 1), done.stderr[-2000:]
     assert done.stdout.startswith("audit: ")
     lazy = preprovision(pair, "gpu002", "--as", program)
-    assert (lazy.returncode, lazy.stdout.startswith("not checked: --as: expected --quick beside it")) == (wrong, True)
+    assert (
+        lazy.returncode,
+        lazy.stdout.startswith("not checked: --as: expected --quick beside it"),
+    ) == (wrong, True)

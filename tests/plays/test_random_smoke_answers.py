@@ -27,7 +27,10 @@ def stall(rank, seq, **more):
         "waited_s": 10.2,
         "stack": "x",
     }
-    return [{"e": "phase_begin", "rank": rank, "phase": "all_reduce"}, {"e": "stall", "rank": rank, **fields, **more}]
+    return [
+        {"e": "phase_begin", "rank": rank, "phase": "all_reduce"},
+        {"e": "stall", "rank": rank, **fields, **more},
+    ]
 
 
 def blamed(*streams):
@@ -40,22 +43,53 @@ def blamed(*streams):
 
 
 KEYS = st.sampled_from(["device", "values", "binding", "differences", "missing", "wrong_from", "x"])
-SWITCHES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
-JSON = st.recursive(SWITCHES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=8)
+SWITCHES = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+)
+JSON = st.recursive(
+    SWITCHES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
 NAMES = [
-    *("e", "rank", "phase", "status", "message", "result", "seq", "state", "reason", "code", "signal", "said", "pairs", "via", "rows", "flight_recorder"),
-    *("time_us", "size_bytes", "wrong", "measures", "op", "kernel_log", "counters", "warnings", "nvls", "waited_s", "step"),
+    *("e", "rank", "phase", "status", "message", "result", "seq", "state", "reason", "code",
+    "signal", "said", "pairs", "via", "rows", "flight_recorder"),
+    *("time_us", "size_bytes", "wrong", "measures", "op", "kernel_log", "counters", "warnings",
+    "nvls", "waited_s", "step"),
 ]  # fmt: skip
 KINDS = st.sampled_from(
-    ["phase_begin", "phase_end", "stall", "exit", "rank_end", "unkillable", "collective", "transports", "p2p", "evidence", "nvlink", "node_end"]
+    [
+        "phase_begin",
+        "phase_end",
+        "stall",
+        "exit",
+        "rank_end",
+        "unkillable",
+        "collective",
+        "transports",
+        "p2p",
+        "evidence",
+        "nvlink",
+        "node_end",
+    ]
 )
-HOSTILE = st.fixed_dictionaries({"e": KINDS | JSON, "rank": st.integers(-1, 3) | JSON}, optional=dict.fromkeys(NAMES[2:], JSON))
+HOSTILE = st.fixed_dictionaries(
+    {"e": KINDS | JSON, "rank": st.integers(-1, 3) | JSON}, optional=dict.fromkeys(NAMES[2:], JSON)
+)
 
 
 @given(st.lists(HOSTILE, max_size=12))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_a_node_says_there_is_a_result_that_keeps_its_schema(events):
-    lines = [json.dumps(event).encode() for event in events] + [b"{", b"\xff\xfe", b"[1]", b'{"e": 1}']
-    streams = [Stream("a", (0,), tuple(parse_events(lines, (0,)))), Stream("b", (1,), tuple(parse_events(lines, (1,))))]
+    lines = [json.dumps(event).encode() for event in events] + [
+        b"{",
+        b"\xff\xfe",
+        b"[1]",
+        b'{"e": 1}',
+    ]
+    streams = [
+        Stream("a", (0,), tuple(parse_events(lines, (0,)))),
+        Stream("b", (1,), tuple(parse_events(lines, (1,)))),
+    ]
     result, _ = blamed(*streams)
     assert result["verdict"] in ("pass", "fail", "error")

@@ -1,4 +1,5 @@
-"""DNS rebinding of a webhook, with a resolver of our own in a network of its own: the name leads to another machine at the second question."""
+"""DNS rebinding of a webhook, with a resolver of our own in a network of its own: the name leads to
+another machine at the second question."""
 
 from __future__ import annotations
 
@@ -53,9 +54,29 @@ INSIDE = 'ip link set lo up && mount --bind "$1" /etc/resolv.conf && shift && ex
 
 def test_a_message_asks_for_its_name_once_follows_nothing_and_shows_no_answer(tmp_path):
     (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
-    inside = ["unshare", "--mount", "--net", "sh", "-c", INSIDE, "sh", str(tmp_path / "resolv.conf"), sys.executable, "-c", CHILD]
-    done = subprocess.run(inside, capture_output=True, text=True, env={"PYTHONPATH": str(TOOLS), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}, check=True)
+    inside = [
+        "unshare",
+        "--mount",
+        "--net",
+        "sh",
+        "-c",
+        INSIDE,
+        "sh",
+        str(tmp_path / "resolv.conf"),
+        sys.executable,
+        "-c",
+        CHILD,
+    ]
+    done = subprocess.run(
+        inside,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(TOOLS), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+        check=True,
+    )
     said, got, asked = json.loads(done.stdout)
     assert said == ["expected status 2xx, found 302", "expected status 2xx, found 401"]
-    assert got == [["127.0.0.2", "/S3CRET"], ["127.0.0.3", "/S3CRET"]], "one message for each call, at the address that the name had then"
+    assert got == [["127.0.0.2", "/S3CRET"], ["127.0.0.3", "/S3CRET"]], (
+        "one message for each call, at the address that the name had then"
+    )
     assert asked == 2

@@ -1,4 +1,5 @@
-"""`make release`: files that can be uploaded as they are, and the wheel as a person without a checkout installs it, by pipx and by uv."""
+"""`make release`: files that can be uploaded as they are, and the wheel as a person without a
+checkout installs it, by pipx and by uv."""
 
 from __future__ import annotations
 
@@ -29,9 +30,12 @@ LOG = PROJECT / "tests" / "fixtures" / "diagnose" / "acs_iommu" / "acsctl-and-ha
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
-    """(finished `make release`, its dist) in a copy of the checkout, so that what lies in the checkout's own dist stays."""
+    """(finished `make release`, its dist) in a copy of the checkout, so that what lies in the
+    checkout's own dist stays."""
     tree = tmp_path_factory.mktemp("release") / "unhang"
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout.split("\0")
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=PROJECT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
     for name in filter(None, tracked):
         if not name.startswith("tests/") or name in ("tests/tests.mk", "tests/nightly"):
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
@@ -40,17 +44,24 @@ def release(tmp_path_factory):
     for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "what is released"]):
         subprocess.run(["git", *identity, *words], cwd=tree, check=True)
     (tree / "dist").mkdir()
-    (tree / "dist" / "unhang-0.0.1-py3-none-any.whl").touch()  # what an earlier release left is not uploaded again
+    # what an earlier release left is not uploaded again
+    (tree / "dist" / "unhang-0.0.1-py3-none-any.whl").touch()
     venv = PROJECT / ".venv"
-    stamps = [part for name in (".ready", ".ready-dev") for part in ("-o", venv / name)]  # the copy is never installed in place of the checkout
+    # the copy is never installed in place of the checkout
+    stamps = [part for name in (".ready", ".ready-dev") for part in ("-o", venv / name)]
     key = tree.with_name("key")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     command = ["make", *stamps, "release", f"VENV={venv}"]
     unsigned = finished(command, cwd=tree)
-    assert (unsigned.returncode, "expected the ssh key that signs a release" in unsigned.stderr) == (2, True), unsigned.stderr
+    assert (
+        unsigned.returncode,
+        "expected the ssh key that signs a release" in unsigned.stderr,
+    ) == (2, True), unsigned.stderr
     command.append(f"SIGNING_KEY={key}")
     refused = finished(command, cwd=tree)
-    assert (refused.returncode, "make nightly has not passed on" in refused.stderr) == (2, True), refused.stderr
+    assert (refused.returncode, "make nightly has not passed on" in refused.stderr) == (2, True), (
+        refused.stderr
+    )
     for step in ("begin", "end"):  # the tests between the two take hours
         subprocess.run(["sh", "tests/nightly", step], cwd=tree, check=True)
     done = finished(command, cwd=tree)
@@ -62,7 +73,10 @@ def release(tmp_path_factory):
 def installers(tmp_path_factory):
     """The folder of programs of an environment that has pipx and uv."""
     place = tmp_path_factory.mktemp("installers")
-    for command in ([sys.executable, "-m", "venv", place], [place / "bin" / "python", "-m", "pip", "install", "--quiet", "pipx", "uv"]):
+    for command in (
+        [sys.executable, "-m", "venv", place],
+        [place / "bin" / "python", "-m", "pip", "install", "--quiet", "pipx", "uv"],
+    ):
         done = finished(command)
         assert done.returncode == 0, done.stderr
     return place / "bin"
@@ -73,10 +87,21 @@ def unhang(request, release, installers, tmp_path_factory):
     """The program that a person has after `pipx install FILE` or `uv tool install FILE`, in a
     folder with nothing in it, and a function that installs it again with the extra fleet."""
     home = tmp_path_factory.mktemp("home")
-    names = {"PIPX_HOME": "pipx", "PIPX_BIN_DIR": "bin", "UV_TOOL_DIR": "uv", "UV_TOOL_BIN_DIR": "bin", "UV_CACHE_DIR": "cache"}
+    names = {
+        "PIPX_HOME": "pipx",
+        "PIPX_BIN_DIR": "bin",
+        "UV_TOOL_DIR": "uv",
+        "UV_TOOL_BIN_DIR": "bin",
+        "UV_CACHE_DIR": "cache",
+    }
     program, *words = request.param.split()
     chosen = ("--python", sys.executable)
-    environment = {**os.environ, "HOME": str(home), "PATH": "/usr/bin:/bin", **{name: str(home / folder) for name, folder in names.items()}}
+    environment = {
+        **os.environ,
+        "HOME": str(home),
+        "PATH": "/usr/bin:/bin",
+        **{name: str(home / folder) for name, folder in names.items()},
+    }
     [wheel] = release[1].glob("*.whl")
 
     def install(extra=""):
@@ -92,7 +117,9 @@ def unhang(request, release, installers, tmp_path_factory):
 def test_a_release_is_these_files_and_their_checksums(release):
     _done, dist = release
     assert {path.name for path in dist.iterdir()} == NAMES | {"SHA256SUMS", "SHA256SUMS.sig"}
-    sums = dict(reversed(line.split("  ")) for line in (dist / "SHA256SUMS").read_text().splitlines())
+    sums = dict(
+        reversed(line.split("  ")) for line in (dist / "SHA256SUMS").read_text().splitlines()
+    )
     assert sums == {name: hashlib.sha256((dist / name).read_bytes()).hexdigest() for name in NAMES}
 
 
@@ -105,7 +132,13 @@ def test_the_checksums_are_signed_and_the_documented_check_refuses_another_key(r
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", stranger], check=True)
     for signer, right in ((public, True), (stranger.with_suffix(".pub").read_text(), False)):
         (dist.parent / "signers").write_text(f"unhang {signer}")
-        done = subprocess.run(["sh", "-c", check.replace("-f signers", "-f ../signers")], cwd=dist, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["sh", "-c", check.replace("-f signers", "-f ../signers")],
+            cwd=dist,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert (done.returncode == 0, "Good" in done.stdout) == (right, right), done.stderr
 
 
@@ -115,7 +148,10 @@ def test_twine_finds_nothing_to_say_about_what_it_would_upload(release):
     assert len(checked) == 2 and all("PASSED" in line for line in checked), checked
     assert "PASSED with warnings" not in done.stdout
     with zipfile.ZipFile(next(dist.glob("*.whl"))) as wheel:
-        assert f"\nVersion: {__version__}\n" in wheel.read(f"unhang-{__version__}.dist-info/METADATA").decode()
+        assert (
+            f"\nVersion: {__version__}\n"
+            in wheel.read(f"unhang-{__version__}.dist-info/METADATA").decode()
+        )
     with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
         assert f"unhang-{__version__}/README.md" in archive.getnames()
     component = json.loads((dist / "unhang.cdx.json").read_text())["metadata"]["component"]
@@ -140,12 +176,16 @@ def test_a_person_with_a_log_has_the_cause(unhang):
 def test_a_person_without_gpus_sees_the_demo_and_opens_its_report(unhang):
     unhang, with_fleet = unhang
     lacks = unhang("demo")
-    assert (lacks.returncode, "pip install 'unhang[fleet]'" in lacks.stderr) == (2, True), lacks.stderr
+    assert (lacks.returncode, "pip install 'unhang[fleet]'" in lacks.stderr) == (2, True), (
+        lacks.stderr
+    )
     with_fleet()
     done = unhang("demo")
     assert done.returncode == 1, done.stderr[-3000:]
     assert "read by" not in done.stderr  # the README shows all that is printed
-    assert "23 nodes: 3 critical" in done.stdout and "[driver-545-23-08-p2p-deadlock]" in done.stdout
+    assert (
+        "23 nodes: 3 critical" in done.stdout and "[driver-545-23-08-p2p-deadlock]" in done.stdout
+    )
     ticket = unhang("report", "--host", "gpu007", "-o", "ticket")
     assert ticket.returncode == 1, ticket.stderr
     assert ticket.stdout.startswith("# Hardware fault of gpu007\n")

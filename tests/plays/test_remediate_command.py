@@ -1,4 +1,5 @@
-"""`unhang remediate` as a complete program, over nodes that never answer: what it starts and prints, and its exit code."""
+"""`unhang remediate` as a complete program, over nodes that never answer: what it starts and
+prints, and its exit code."""
 
 from __future__ import annotations
 
@@ -25,11 +26,24 @@ from unhang.core.run.own_runs import mark_as_own
 def run_folder(tmp_path):
     """A plan over three nodes that are off."""
     (tmp_path / "hosts").write_text(
-        "[rack1]\n" + "".join(f"{host} ansible_host=192.0.2.{at} ansible_ssh_extra_args='-o ConnectTimeout=1'\n" for at, host in enumerate(HOSTS, 1))
+        "[rack1]\n"
+        + "".join(
+            f"{host} ansible_host=192.0.2.{at} ansible_ssh_extra_args='-o ConnectTimeout=1'\n"
+            for at, host in enumerate(HOSTS, 1)
+        )
     )
     folder = tmp_path / "runs" / "20261120T070000Z-0123456789"
     (folder / "nodes").mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": list(HOSTS), "inventory": [str(tmp_path / "hosts")]}))
+    (folder / "run.json").write_text(
+        json.dumps(
+            {
+                "schema": "unhang/run/1",
+                "id": folder.name,
+                "hosts": list(HOSTS),
+                "inventory": [str(tmp_path / "hosts")],
+            }
+        )
+    )
     mark_as_own(folder)
     planned(folder)
     return folder
@@ -45,11 +59,21 @@ def history_of(folder):
 
 def typed(folder, argv):
     """A finished command; without a run it uses the newest one, and it has a history of its own."""
-    options = {"cwd": PROJECT, "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    options = {
+        "cwd": PROJECT,
+        "capture_output": True,
+        "text": True,
+        "timeout": DEADLINE_S,
+        "stdin": subprocess.DEVNULL,
+    }
     return subprocess.run(
         [sys.executable, "-P", "-m", *argv],
         env=environment(folder.parent)
-        | {"UNHANG_RUNS": str(folder.parent), "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"], "UNHANG_HISTORY": str(history_of(folder))},
+        | {
+            "UNHANG_RUNS": str(folder.parent),
+            "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+            "UNHANG_HISTORY": str(history_of(folder)),
+        },
         **options,
     )
 
@@ -58,14 +82,18 @@ def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_sa
     (run_folder.parent / "latest").symlink_to(run_folder.name)
     done = typed(run_folder, as_typed("unhang remediate --apply"))
     assert done.returncode == 1
-    assert "unhang: a: refused: not touched (lock: a: expected to read the node, found no answer)" in done.stderr
+    assert (
+        "unhang: a: refused: not touched (lock: a: expected to read the node, found no answer)"
+        in done.stderr
+    )
     assert "REFUSED: 1 node, not touched" in done.stdout
     assert "expected to read the node, found no answer" in " ".join(done.stdout.split())
     assert "TO COME: 2 nodes, not touched yet" in done.stdout
     assert [entry.host for entry in read_journal(run_folder).entries if entry.host] == ["a"]
     status = typed(run_folder, as_typed("unhang remediate --status"))
     assert (status.returncode, status.stdout) == (1, done.stdout)
-    assert not history_of(run_folder).exists()  # a reading of the plan's nodes alone makes no news, and no audit is compared with it
+    # a reading of the plan's nodes alone makes no news, and no audit is compared with it
+    assert not history_of(run_folder).exists()
     ended = typed(run_folder, as_typed("unhang remediate --end RUN", {"RUN": run_folder}))
     assert ended.returncode == 1
     assert "stopped    ended by " in ended.stdout
@@ -76,24 +104,49 @@ def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(ru
     (run_folder.parent / "latest").symlink_to(run_folder.name)
     done = typed(run_folder, as_typed("unhang remediate"))
     assert done.returncode == 2
-    assert "the node not possible is not proved healthy: unreachable" in " ".join(done.stdout.split())
+    assert "the node not possible is not proved healthy: unreachable" in " ".join(
+        done.stdout.split()
+    )
     assert "unhang: a: is not proved healthy: unreachable" in done.stderr
     assert "TASK [" not in done.stdout + done.stderr
     assert not (run_folder / "journal.jsonl").exists()
     assert not history_of(run_folder).exists()
-    assert (run_folder.parent / "latest").readlink().name == run_folder.name  # a run over only the plan's nodes does not replace an audit
+    # a run over only the plan's nodes does not replace an audit
+    assert (run_folder.parent / "latest").readlink().name == run_folder.name
 
 
 FAULTS = [
-    ("plan.json", '"max_unavailable": 2', '"max_unavailable": 3', "expected the plan as `unhang plan` wrote it, found one that was edited since"),
-    ("plan.json", "unhang/plan/1", "unhang/plan/2", "expected a plan of schema unhang/plan/1, found unhang/plan/2"),
-    ("hosts", "c ansible_host", "d ansible_host", "expected hosts of the inventory, found c, which it does not have"),
-    ("hosts", "[rack1]", "[rack2]", "expected the groups of the plan's limits in the inventory, found none of rack1"),
+    (
+        "plan.json",
+        '"max_unavailable": 2',
+        '"max_unavailable": 3',
+        "expected the plan as `unhang plan` wrote it, found one that was edited since",
+    ),
+    (
+        "plan.json",
+        "unhang/plan/1",
+        "unhang/plan/2",
+        "expected a plan of schema unhang/plan/1, found unhang/plan/2",
+    ),
+    (
+        "hosts",
+        "c ansible_host",
+        "d ansible_host",
+        "expected hosts of the inventory, found c, which it does not have",
+    ),
+    (
+        "hosts",
+        "[rack1]",
+        "[rack2]",
+        "expected the groups of the plan's limits in the inventory, found none of rack1",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("file", "old", "new", "reason"), FAULTS)
-def test_a_plan_that_does_not_hold_is_refused_in_one_line_and_nothing_is_written(run_folder, file, old, new, reason):
+def test_a_plan_that_does_not_hold_is_refused_in_one_line_and_nothing_is_written(
+    run_folder, file, old, new, reason
+):
     path = run_folder / file if file == "plan.json" else run_folder.parent.parent / file
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
@@ -104,43 +157,79 @@ def test_a_plan_that_does_not_hold_is_refused_in_one_line_and_nothing_is_written
     assert not (run_folder / "journal.jsonl").exists()
 
 
-@pytest.mark.parametrize(("old", "new", "reason"), [(old, new, reason) for file, old, new, reason in FAULTS if file == "hosts"])
-def test_a_preview_refuses_what_the_inventory_does_not_have_in_the_line_that_the_rollout_does(run_folder, old, new, reason):
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [(old, new, reason) for file, old, new, reason in FAULTS if file == "hosts"],
+)
+def test_a_preview_refuses_what_the_inventory_does_not_have_in_the_line_that_the_rollout_does(
+    run_folder, old, new, reason
+):
     hosts = run_folder.parent.parent / "hosts"
     hosts.write_text(hosts.read_text().replace(old, new))
     done = remediate(run_folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert [reason in line for line in done.stderr.splitlines()].count(True) == 1
-    assert done.stderr.splitlines()[-1] == "unhang: the preview did not begin; ansible-playbook ended with 2"
+    assert (
+        done.stderr.splitlines()[-1]
+        == "unhang: the preview did not begin; ansible-playbook ended with 2"
+    )
 
 
 def test_a_plan_without_waves_says_what_a_person_has_to_do(run_folder):
     plan = read_plan(run_folder)
-    hosts = [replace(one, remedies=(), reboots=(), person=(PersonNeeded("a-rule", "look at the riser"),)) for one in plan.hosts]
+    hosts = [
+        replace(one, remedies=(), reboots=(), person=(PersonNeeded("a-rule", "look at the riser"),))
+        for one in plan.hosts
+    ]
     hosts[0] = replace(hosts[0], refused=(Refused("role kernel: no boot loader"),))
     write_plan(run_folder, replace(plan, waves=(), hosts=tuple(hosts)))
     done = remediate(run_folder)
     assert (done.returncode, done.stdout) == (2, "")
     first, *rest = done.stderr.splitlines()
-    assert first.startswith("unhang: expected waves in ") and first.endswith("plan.json, found none: there is nothing that a role repairs")
+    assert first.startswith("unhang: expected waves in ") and first.endswith(
+        "plan.json, found none: there is nothing that a role repairs"
+    )
     assert rest == ["  a: role kernel: no boot loader", "  a,b,c: look at the riser (a-rule)"]
 
 
 def test_the_playbook_alone_refuses_a_plan_that_was_edited_before_it_asks_a_node(run_folder):
     plan, folder = run_folder / "plan.json", run_folder.parent.parent
     plan.write_text(plan.read_text().replace('"max_unavailable": 2', '"max_unavailable": 3'))
-    command = ["ansible-playbook", "playbooks/remediate.yml", "-i", str(folder / "hosts"), "-e", f"unhang_plan={run_folder}"]
-    options = {"capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
-    done = subprocess.run(command, cwd=PROJECT, env=environment(folder) | {"UNHANG_RUN_DIR": str(folder / "read")}, **options)
+    command = [
+        "ansible-playbook",
+        "playbooks/remediate.yml",
+        "-i",
+        str(folder / "hosts"),
+        "-e",
+        f"unhang_plan={run_folder}",
+    ]
+    options = {
+        "capture_output": True,
+        "text": True,
+        "timeout": DEADLINE_S,
+        "stdin": subprocess.DEVNULL,
+    }
+    done = subprocess.run(
+        command,
+        cwd=PROJECT,
+        env=environment(folder) | {"UNHANG_RUN_DIR": str(folder / "read")},
+        **options,
+    )
     assert done.returncode == 2
-    assert "expected the plan as `unhang plan` wrote it, found one that was edited since" in done.stdout
+    assert (
+        "expected the plan as `unhang plan` wrote it, found one that was edited since"
+        in done.stdout
+    )
     assert "TASK [Check the plan against the inventory]" in done.stdout
     assert "PLAY [Audit" not in done.stdout
     assert not (folder / "read" / "nodes").exists()
 
 
 def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_folder):
-    plan = replace(planned(run_folder), waves=(Wave("canary 1", ("a",)), Wave("wave 1", ("b",)), Wave("wave 2", ("c",))))
+    plan = replace(
+        planned(run_folder),
+        waves=(Wave("canary 1", ("a",)), Wave("wave 1", ("b",)), Wave("wave 2", ("c",))),
+    )
     write_plan(run_folder, plan)
     first = Recorded(run_folder, plan)
     first.begin()
@@ -148,7 +237,11 @@ def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_fol
     first.end()
     done = remediate(run_folder, "--apply", "--max-failed", "2")
     assert done.returncode == 1
-    assert [(entry.host, entry.step, entry.status) for entry in read_journal(run_folder).entries if entry.host in ("b", "c")] == [
+    assert [
+        (entry.host, entry.step, entry.status)
+        for entry in read_journal(run_folder).entries
+        if entry.host in ("b", "c")
+    ] == [
         ("b", "lock", "failed"),
         ("c", "lock", "failed"),
     ]
@@ -159,11 +252,20 @@ def test_the_process_that_forks_the_workers_follows_the_journal_with_each_step(r
     recorded.begin()
     callback_loader.add_directory(str(PROJECT / "plugins" / "callback"))
     callback = callback_loader.get("unhang_rollout", class_only=True)()
-    rollout = {"folder": str(run_folder), "epoch": recorded.epoch, "read": "", "run": recorded.plan.run.id}
-    callback.v2_runner_on_ok(SimpleNamespace(task=SimpleNamespace(action="rollout_begin"), result={"rollout": rollout}))
+    rollout = {
+        "folder": str(run_folder),
+        "epoch": recorded.epoch,
+        "read": "",
+        "run": recorded.plan.run.id,
+    }
+    callback.v2_runner_on_ok(
+        SimpleNamespace(task=SimpleNamespace(action="rollout_begin"), result={"rollout": rollout})
+    )
     journal, written = conductor_of(rollout).followed.journal, run_folder / "journal.jsonl"
     assert journal.read_bytes == written.stat().st_size
     recorded.through("a", until="wait")
-    callback.v2_runner_on_ok(SimpleNamespace(task=SimpleNamespace(action="rollout_step"), result={"go": True}))
+    callback.v2_runner_on_ok(
+        SimpleNamespace(task=SimpleNamespace(action="rollout_step"), result={"go": True})
+    )
     assert conductor_of(rollout).followed.journal is journal
     assert journal.read_bytes == written.stat().st_size

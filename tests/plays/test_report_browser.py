@@ -1,4 +1,5 @@
-"""report.html in a real browser: it loads nothing and logs no error, it fits a phone, and the filter finds a host inside a folded set."""
+"""report.html in a real browser: it loads nothing and logs no error, it fits a phone, and the
+filter finds a host inside a folded set."""
 
 from __future__ import annotations
 
@@ -22,14 +23,22 @@ from unhang.audit.report.run import summarise_node
 from unhang.audit.report.screen import render_screen
 
 pytestmark = MARKS
-EACH_ONCE = [("desktop", "light"), ("phone", "dark")]  # (size, scheme), where one does not change what the other does
+# (size, scheme), where one does not change what the other does
+EACH_ONCE = [("desktop", "light"), ("phone", "dark")]
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory) -> Path:
     folder = fleets.write_run(tmp_path_factory.mktemp("report") / "run", *five_situations.fleet())
-    page_smoke.write_results(folder, page_smoke.result("gpu001"), page_smoke.result("gpu004", slow_gpu=3, share=0.55))
-    pasts = {"gpu004": ("2026-03-02 03:14 kernel.release: 6.8.0-45-generic -> 6.8.0-57-generic", "2026-03-02 03:14 new: error: An NVLink is down")}
+    page_smoke.write_results(
+        folder, page_smoke.result("gpu001"), page_smoke.result("gpu004", slow_gpu=3, share=0.55)
+    )
+    pasts = {
+        "gpu004": (
+            "2026-03-02 03:14 kernel.release: 6.8.0-45-generic -> 6.8.0-57-generic",
+            "2026-03-02 03:14 new: error: An NVLink is down",
+        )
+    }
     (folder / "report.html").write_text(render_html(folder, pasts=pasts), encoding="utf-8")
     return folder / "report.html"
 
@@ -38,15 +47,21 @@ def report(tmp_path_factory) -> Path:
 def large(tmp_path_factory) -> Path:
     findings, nodes = large_fleet.fleet(1000)
     page = tmp_path_factory.mktemp("large") / "report.html"
-    page.write_text(render_page(findings, {}, [summarise_node(node) for node in nodes]), encoding="utf-8")
+    page.write_text(
+        render_page(findings, {}, [summarise_node(node) for node in nodes]), encoding="utf-8"
+    )
     return page
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-def test_the_page_loads_nothing_complains_of_nothing_and_fits(browser, report, size, scheme, tmp_path):
+def test_the_page_loads_nothing_complains_of_nothing_and_fits(
+    browser, report, size, scheme, tmp_path
+):
     with Visit(browser, report, size, scheme) as visit:
-        visit.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        visit.page.evaluate(
+            "document.querySelectorAll('details').forEach(part => { part.open = true; })"
+        )
         shot = visit.page.screenshot(path=tmp_path / "page.png", full_page=True)
         assert visit.complaints == []
         assert visit.requests == [report.as_uri()]
@@ -57,13 +72,19 @@ def test_the_page_loads_nothing_complains_of_nothing_and_fits(browser, report, s
 
 def test_what_is_broken_where_and_what_to_do_stand_on_the_first_screen(browser, report):
     with Visit(browser, report) as visit:
-        for text in ("Driver 545.23.08 deadlocks", "dev[01-08] (8 nodes)", "apply role gpu_driver with driver.version"):
+        for text in (
+            "Driver 545.23.08 deadlocks",
+            "dev[01-08] (8 nodes)",
+            "apply role gpu_driver with driver.version",
+        ):
             box = visit.page.get_by_text(text, exact=False).first.bounding_box()
             assert box is not None
             assert box["y"] + box["height"] < SIZES["desktop"][1]
 
 
-def test_the_picture_in_the_documentation_is_a_first_screen_as_the_browser_shows_it(browser, report, tmp_path):
+def test_the_picture_in_the_documentation_is_a_first_screen_as_the_browser_shows_it(
+    browser, report, tmp_path
+):
     write_picture(browser, report, tmp_path / "report.png")
     assert size_of(tmp_path / "report.png") == size_of(PICTURE) == SIZES["desktop"]
 
@@ -72,7 +93,9 @@ def test_the_policy_stops_foreign_script_and_style(browser, report, tmp_path):
     tampered = tmp_path / "tampered.html"
     tampered.write_text(
         report.read_text(encoding="utf-8").replace(
-            "</main>", '<script>document.title = "owned"</script><style>main { display: none }</style><img src="x.png"></main>'
+            "</main>",
+            '<script>document.title = "owned"</script><style>main { display: none }</style><img'
+            ' src="x.png"></main>',
         ),
         encoding="utf-8",
     )
@@ -85,11 +108,28 @@ def test_the_policy_stops_foreign_script_and_style(browser, report, tmp_path):
 
 
 def test_a_hostile_fleet_changes_nothing_but_text(browser, tmp_path):
-    texts = {name: text[:5000].encode("utf-8", "replace").decode() for name, text in hostile.TEXTS.items()}
+    texts = {
+        name: text[:5000].encode("utf-8", "replace").decode()
+        for name, text in hostile.TEXTS.items()
+    }
     findings = [
-        fleets.finding(text[:60], text, "critical", text, text, text, remedy={"person": text}, sources=[{"url": text, "says": text}]) for text in texts.values()
+        fleets.finding(
+            text[:60],
+            text,
+            "critical",
+            text,
+            text,
+            text,
+            remedy={"person": text},
+            sources=[{"url": text, "says": text}],
+        )
+        for text in texts.values()
     ]
-    folder = fleets.write_run(tmp_path / "run", fleets.document(findings, {"ok": len(texts)}), [fleets.node(text, [text], {}) for text in texts.values()])
+    folder = fleets.write_run(
+        tmp_path / "run",
+        fleets.document(findings, {"ok": len(texts)}),
+        [fleets.node(text, [text], {}) for text in texts.values()],
+    )
     (folder / "report.html").write_text(render_html(folder), encoding="utf-8")
     with Visit(browser, folder / "report.html", "phone") as visit:
         assert visit.complaints == []
@@ -119,9 +159,15 @@ def test_the_filter_moves_headline_map_cards_and_drawings_together(browser, repo
         assert page.locator("article.finding:visible h3").all_inner_texts() == ["An NVLink is down"]
         assert page.locator("#fleet a:not(.out)").count() == 1
         assert page.locator("figure.joined:visible").count() == 1
-        assert page.locator("#left").inner_text() == "Left: 1 of 12 causes, 1 of 27 nodes, 1 of 6 drawings"
+        assert (
+            page.locator("#left").inner_text()
+            == "Left: 1 of 12 causes, 1 of 27 nodes, 1 of 6 drawings"
+        )
         page.keyboard.press("Escape")
-        assert page.locator("h1").inner_text().strip() == "2 critical causes and 9 lesser on 24 of 27 nodes"
+        assert (
+            page.locator("h1").inner_text().strip()
+            == "2 critical causes and 9 lesser on 24 of 27 nodes"
+        )
         page.get_by_label("Filter").fill("gpu[001-004] nccl_timeout")
         assert page.locator("h1").inner_text().strip() == "1 warning cause on gpu001"
         page.get_by_label("Filter").fill("gpu015")
@@ -132,12 +178,20 @@ def test_the_filter_moves_headline_map_cards_and_drawings_together(browser, repo
 
 def test_the_filter_moves_smoke_tests_and_their_bandwidth_too(browser, report):
     with Visit(browser, report) as visit:
-        tests, rows = visit.page.locator("details.smoke:visible"), visit.page.locator(".heat tbody tr:visible")
+        tests, rows = (
+            visit.page.locator("details.smoke:visible"),
+            visit.page.locator(".heat tbody tr:visible"),
+        )
         assert (tests.count(), rows.count()) == (2, 2)
         assert visit.page.locator("details.smoke[open] svg.timeline").count() == 1
-        assert visit.page.locator("details.smoke[open] svg.heatmap .h1").count() == 14  # both directions of a GPU with seven others
+        # both directions of a GPU with seven others
+        assert visit.page.locator("details.smoke[open] svg.heatmap .h1").count() == 14
         visit.page.get_by_label("Filter").fill("gpu[001-003]")
-        assert (tests.count(), rows.count(), rows.first.locator("code").inner_text()) == (1, 1, "gpu001")
+        assert (tests.count(), rows.count(), rows.first.locator("code").inner_text()) == (
+            1,
+            1,
+            "gpu001",
+        )
         visit.page.get_by_label("Filter").fill("gpu002")
         assert (tests.count(), rows.count()) == (0, 0)
 
@@ -148,7 +202,11 @@ def test_severities_are_buttons_and_words_that_filter_severities(browser, report
         button = page.get_by_role("button", name="2 critical")
         button.click()
         assert button.get_attribute("aria-pressed") == "true"
-        assert page.locator("article.finding:visible").count() == page.locator("article.finding.critical").count() == 2
+        assert (
+            page.locator("article.finding:visible").count()
+            == page.locator("article.finding.critical").count()
+            == 2
+        )
         assert page.locator("#fleet a:not(.out)").count() == 9
         button.click()
         page.get_by_label("Filter").fill("critical")
@@ -156,7 +214,10 @@ def test_severities_are_buttons_and_words_that_filter_severities(browser, report
         page.get_by_label("Filter").fill("")
         page.get_by_role("button", name="unread").click()
         assert page.locator("#fleet a:not(.out)").count() == 2
-        assert page.locator("article.finding:visible h3").all_inner_texts() == ["A node did not answer", "A node did not finish in time"]
+        assert page.locator("article.finding:visible h3").all_inner_texts() == [
+            "A node did not answer",
+            "A node did not finish in time",
+        ]
 
 
 def test_the_counter_of_healthy_nodes_shows_those_nodes(browser, report):
@@ -166,10 +227,16 @@ def test_the_counter_of_healthy_nodes_shows_those_nodes(browser, report):
         page.get_by_role("button", name="3 nodes healthy").click()
         shown = page.locator("details.nodes tr[data-k]:visible")
         assert sorted(shown.locator("th").all_inner_texts()) == ["gpu003", "gpu011", "gpu015"]
-        assert set(shown.evaluate_all("rows => rows.map((row) => row.dataset.k)")) <= {"unknown", "ok"}
+        assert set(shown.evaluate_all("rows => rows.map((row) => row.dataset.k)")) <= {
+            "unknown",
+            "ok",
+        }
         assert page.locator("article.finding:visible:not(.info)").count() == 0
         assert page.locator("h1").inner_text().strip() == "gpu003, gpu011, gpu015 healthy"
-        assert page.locator("h1 use").get_attribute("href") == "#g-ok" and "ok" in page.locator(".verdict").get_attribute("class").split()
+        assert (
+            page.locator("h1 use").get_attribute("href") == "#g-ok"
+            and "ok" in page.locator(".verdict").get_attribute("class").split()
+        )
         assert "show=healthy" in page.url
         page.get_by_role("button", name="Show all").click()
         assert page.locator("h1 use").get_attribute("href") == "#g-critical"
@@ -178,37 +245,83 @@ def test_the_counter_of_healthy_nodes_shows_those_nodes(browser, report):
 @pytest.mark.parametrize(("size", "scheme"), EACH_ONCE)
 def test_headline_counters_map_and_terminal_speak_of_the_same_things(browser, report, size, scheme):
     findings = five_situations.fleet()[0]
-    line = next(line for line in render_screen(findings, 100).splitlines() if re.match(r"\d+ nodes: ", line))
-    nodes = {word: int(number) for number, word in re.findall(r"(\d+) (critical|error|warning|unread|healthy)", line)}
+    line = next(
+        line for line in render_screen(findings, 100).splitlines() if re.match(r"\d+ nodes: ", line)
+    )
+    nodes = {
+        word: int(number)
+        for number, word in re.findall(r"(\d+) (critical|error|warning|unread|healthy)", line)
+    }
     causes = Counter(one["severity"] for one in findings["causes"])
     with Visit(browser, report, size, scheme) as visit:
         page = visit.page
         said = [int(number) for number in re.findall(r"\d+", page.locator("h1").inner_text())]
-        assert said == [causes["critical"], causes["error"] + causes["warning"], sum(nodes.values()) - nodes["healthy"], sum(nodes.values())]
-        counters = [" ".join(one.split()) for one in page.locator(".verdict button").all_inner_texts()]
+        assert said == [
+            causes["critical"],
+            causes["error"] + causes["warning"],
+            sum(nodes.values()) - nodes["healthy"],
+            sum(nodes.values()),
+        ]
+        counters = [
+            " ".join(one.split()) for one in page.locator(".verdict button").all_inner_texts()
+        ]
         above_info = [one for one in counters if re.fullmatch(r"\d+ (critical|error|warning)", one)]
-        assert above_info == [f"{causes[one]} {one}" for one in ("critical", "error", "warning") if causes[one]]
-        assert any(one.startswith(f"{nodes['unread']} nodes unread") for one in counters) and f"{nodes['healthy']} nodes healthy" in counters
-        kinds = Counter(page.locator("#fleet a use").evaluate_all("marks => marks.map((mark) => mark.getAttribute('href').slice(3))"))
-        assert {kind: kinds[kind] for kind in ("critical", "error", "warning")} == {kind: nodes.get(kind, 0) for kind in ("critical", "error", "warning")}
-        assert kinds["ok"] + kinds["unknown"] == nodes["healthy"] and kinds.total() == sum(nodes.values()) and not kinds["info"]
+        assert above_info == [
+            f"{causes[one]} {one}" for one in ("critical", "error", "warning") if causes[one]
+        ]
+        assert (
+            any(one.startswith(f"{nodes['unread']} nodes unread") for one in counters)
+            and f"{nodes['healthy']} nodes healthy" in counters
+        )
+        kinds = Counter(
+            page.locator("#fleet a use").evaluate_all(
+                "marks => marks.map((mark) => mark.getAttribute('href').slice(3))"
+            )
+        )
+        assert {kind: kinds[kind] for kind in ("critical", "error", "warning")} == {
+            kind: nodes.get(kind, 0) for kind in ("critical", "error", "warning")
+        }
+        assert (
+            kinds["ok"] + kinds["unknown"] == nodes["healthy"]
+            and kinds.total() == sum(nodes.values())
+            and not kinds["info"]
+        )
         assert line in " ".join(page.locator("#fleet").inner_text().split())
         assert page.locator("h1 use").get_attribute("href") == "#g-critical"
 
 
 @pytest.mark.parametrize(("size", "scheme"), EACH_ONCE)
-def test_remarks_are_one_line_each_at_the_end_and_their_nodes_are_green(browser, tmp_path, size, scheme):
+def test_remarks_are_one_line_each_at_the_end_and_their_nodes_are_green(
+    browser, tmp_path, size, scheme
+):
     hosts = [f"gpu{number:03d}" for number in range(9)]
-    remarks = [fleets.finding(f"r{rule}", host, "info", f"A remark of rather many words, number {rule}", "e", "f") for rule in range(3) for host in hosts[:4]]
+    remarks = [
+        fleets.finding(
+            f"r{rule}", host, "info", f"A remark of rather many words, number {rule}", "e", "f"
+        )
+        for rule in range(3)
+        for host in hosts[:4]
+    ]
     fault = fleets.finding("fault", "gpu000", "critical", "A GPU is lost", "e", "f")
     page = tmp_path / "page.html"
-    page.write_text(render_page(fleets.document([fault, *remarks], {"ok": 9}), {}, [summarise_node(fleets.node(host, ["all"], {})) for host in hosts]))
+    page.write_text(
+        render_page(
+            fleets.document([fault, *remarks], {"ok": 9}),
+            {},
+            [summarise_node(fleets.node(host, ["all"], {})) for host in hosts],
+        )
+    )
     with Visit(browser, page, size, scheme) as visit:
         assert visit.page.locator("h1").inner_text().strip() == "1 critical cause on 1 of 9 nodes"
         assert visit.page.locator(".findings > article.info").count() == 0
         lines = visit.page.locator("#remarks article.info")
-        assert [round(lines.nth(place).bounding_box()["height"]) <= 50 for place in range(lines.count())] == [True] * 3
-        assert [visit.page.locator(f"#fleet a use[href='#g-{kind}']").count() for kind in ("critical", "ok", "info")] == [1, 8, 0]
+        assert [
+            round(lines.nth(place).bounding_box()["height"]) <= 50 for place in range(lines.count())
+        ] == [True] * 3
+        assert [
+            visit.page.locator(f"#fleet a use[href='#g-{kind}']").count()
+            for kind in ("critical", "ok", "info")
+        ] == [1, 8, 0]
         visit.page.get_by_role("button", name="8 nodes healthy").click()
         assert visit.page.locator("h1").inner_text().strip() == "8 nodes healthy, 3 remarks"
         assert visit.page.locator("h1 use").get_attribute("href") == "#g-ok"
@@ -218,12 +331,22 @@ def test_remarks_are_one_line_each_at_the_end_and_their_nodes_are_green(browser,
 
 
 @pytest.mark.parametrize(("size", "scheme"), EACH_ONCE)
-def test_a_remark_of_most_healthy_nodes_is_on_no_card_and_the_filter_works_without_it(browser, tmp_path, size, scheme):
+def test_a_remark_of_most_healthy_nodes_is_on_no_card_and_the_filter_works_without_it(
+    browser, tmp_path, size, scheme
+):
     hosts = [f"gpu{number:03d}" for number in range(9)]
-    usual = [fleets.finding("usual", host, "info", "A remark of all nodes", "e", "f") for host in hosts]
+    usual = [
+        fleets.finding("usual", host, "info", "A remark of all nodes", "e", "f") for host in hosts
+    ]
     fault = fleets.finding("fault", "gpu000", "critical", "A GPU is lost", "e", "f")
     page = tmp_path / "page.html"
-    page.write_text(render_page(fleets.document([*usual, fault], {"ok": 9}), {}, [summarise_node(fleets.node(host, ["all"], {})) for host in hosts]))
+    page.write_text(
+        render_page(
+            fleets.document([*usual, fault], {"ok": 9}),
+            {},
+            [summarise_node(fleets.node(host, ["all"], {})) for host in hosts],
+        )
+    )
     with Visit(browser, page, size, scheme) as visit:
         visit.page.get_by_role("button", name="8 nodes healthy").click()
         assert visit.page.locator("h1").inner_text().strip() == "8 nodes healthy"
@@ -239,11 +362,27 @@ def test_a_remark_of_most_healthy_nodes_is_on_no_card_and_the_filter_works_witho
 def test_each_cause_names_who_acts(browser, tmp_path, scheme):
     page = tmp_path / "page.html"
     owners = ["user", "sre", "facility", "vendor"]
-    faults = [fleets.finding(f"fault-{owner}", "gpu000", "critical", f"A fault of the {owner}", "e", "f", owner=owner) for owner in owners]
-    page.write_text(render_page(fleets.document(faults, {"ok": 1}), {}, [summarise_node(fleets.node("gpu000", ["all"], {}))]))
+    faults = [
+        fleets.finding(
+            f"fault-{owner}", "gpu000", "critical", f"A fault of the {owner}", "e", "f", owner=owner
+        )
+        for owner in owners
+    ]
+    page.write_text(
+        render_page(
+            fleets.document(faults, {"ok": 1}),
+            {},
+            [summarise_node(fleets.node("gpu000", ["all"], {}))],
+        )
+    )
     with Visit(browser, page, "phone", scheme) as visit:
         shown = visit.page.locator("article.finding").all_inner_texts()
-        assert [owner for owner in owners if [f"for: {owner}" in text for text in shown if f"A fault of the {owner}" in text] != [True]] == []
+        assert [
+            owner
+            for owner in owners
+            if [f"for: {owner}" in text for text in shown if f"A fault of the {owner}" in text]
+            != [True]
+        ] == []
 
 
 def test_a_phone_is_not_scrolled_for_ever(browser, report):
@@ -267,7 +406,9 @@ def test_the_filter_lives_in_the_address(browser, report):
         assert visit.page.locator("article.finding:visible").count() == 12
 
 
-def test_a_cell_of_the_map_shows_its_node_where_the_eye_is_and_leads_to_its_findings(browser, report):
+def test_a_cell_of_the_map_shows_its_node_where_the_eye_is_and_leads_to_its_findings(
+    browser, report
+):
     with Visit(browser, report) as visit:
         visit.page.locator("a:has(text:text-is('gpu004'))").click()
         card = visit.page.get_by_role("region", name="Node gpu004")
@@ -284,17 +425,42 @@ def test_a_cell_of_the_map_shows_its_node_where_the_eye_is_and_leads_to_its_find
         assert visit.complaints == []
 
 
-def test_a_node_tells_what_was_found_on_many_of_its_gpus_once_and_its_commands_name_the_run_as_it_is_typed(browser, tmp_path):
-    many = [fleets.finding("rule-of-a-gpu", "n1", "error", "A GPU is slow", "a fast one", f"GPU {gpu} is slow", where={"index": gpu}) for gpu in range(8)]
-    other = fleets.finding("rule-of-a-node", "n1", "warning", "The clock is wrong", "UTC", "a day ahead")
-    run = fleets.write_run(tmp_path / "run", fleets.document([*many, other], {"ok": 1}), [fleets.node("n1", ["all"], {})])
+def test_a_node_tells_what_was_found_on_many_of_its_gpus_once_and_its_commands_name_the_run_as_it_is_typed(
+    browser, tmp_path
+):
+    many = [
+        fleets.finding(
+            "rule-of-a-gpu",
+            "n1",
+            "error",
+            "A GPU is slow",
+            "a fast one",
+            f"GPU {gpu} is slow",
+            where={"index": gpu},
+        )
+        for gpu in range(8)
+    ]
+    other = fleets.finding(
+        "rule-of-a-node", "n1", "warning", "The clock is wrong", "UTC", "a day ahead"
+    )
+    run = fleets.write_run(
+        tmp_path / "run",
+        fleets.document([*many, other], {"ok": 1}),
+        [fleets.node("n1", ["all"], {})],
+    )
     page = tmp_path / "page.html"
-    page.write_text(render_html(run, run_name="elsewhere/a-run", program=".venv/bin/unhang"), encoding="utf-8")
+    page.write_text(
+        render_html(run, run_name="elsewhere/a-run", program=".venv/bin/unhang"), encoding="utf-8"
+    )
     with Visit(browser, page) as visit:
         visit.page.locator("a:has(text:text-is('n1'))").click()
         card = visit.page.get_by_role("region", name="Node n1")
-        assert card.locator(".node-findings li").all_inner_texts() == ["error A GPU is slow × 8", "warning The clock is wrong"]
-        assert card.locator("> p:not(.fine)").count() == 0  # its state would repeat the first of them
+        assert card.locator(".node-findings li").all_inner_texts() == [
+            "error A GPU is slow × 8",
+            "warning The clock is wrong",
+        ]
+        # its state would repeat the first of them
+        assert card.locator("> p:not(.fine)").count() == 0
         assert card.locator("code").all_inner_texts() == [
             ".venv/bin/unhang report elsewhere/a-run --host n1 -v",
             ".venv/bin/unhang history n1",
@@ -305,11 +471,15 @@ def test_a_node_tells_what_was_found_on_many_of_its_gpus_once_and_its_commands_n
 @pytest.mark.parametrize("size", ["desktop", "phone"])
 def test_every_group_of_a_large_fleet_is_named_whole_and_says_how_it_stands(browser, large, size):
     with Visit(browser, large, size) as visit:
-        cut = visit.page.evaluate("Array.from(document.querySelectorAll('.panel figcaption')).filter((one) => one.scrollWidth > one.clientWidth).length")
+        cut = visit.page.evaluate(
+            "Array.from(document.querySelectorAll('.panel figcaption')).filter((one) =>"
+            " one.scrollWidth > one.clientWidth).length"
+        )
         assert cut == 0
         assert (
             visit.page.evaluate(
-                "Array.from(document.querySelectorAll('.panel figcaption b')).filter((one) => one.offsetWidth > one.parentNode.clientWidth).length"
+                "Array.from(document.querySelectorAll('.panel figcaption b')).filter((one) =>"
+                " one.offsetWidth > one.parentNode.clientWidth).length"
             )
             == 0
         )
@@ -340,7 +510,9 @@ def test_without_script_everything_can_still_be_opened(browser, report):
 def test_axe_finds_nothing_serious_on_the_page(browser, report, size, scheme):
     with Visit(browser, report, size, scheme) as visit:
         visit.page.locator("#fleet a").nth(3).click()
-        visit.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        visit.page.evaluate(
+            "document.querySelectorAll('details').forEach(part => { part.open = true; })"
+        )
         assert axe_finds(visit) == []
 
 
@@ -356,7 +528,11 @@ def axe_finds(visit: Visit, part: str = "html") -> list[tuple[str, str]]:
     visit.page.evaluate(Path(AXE_FILE_PATH).read_text(encoding="utf-8"))
     answer = visit.page.evaluate("part => axe.run(part, { resultTypes: ['violations'] })", part)
     assert len(answer["passes"]) > 10
-    return [(one["id"], one["nodes"][0]["html"][:200]) for one in answer["violations"] if one["impact"] in ("serious", "critical")]
+    return [
+        (one["id"], one["nodes"][0]["html"][:200])
+        for one in answer["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
 
 
 CONTRAST = """() => {
@@ -388,7 +564,9 @@ CONTRAST = """() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_can_be_told_from_its_ground(browser, report, scheme):
     with Visit(browser, report, scheme=scheme) as visit:
-        visit.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+        visit.page.evaluate(
+            "document.querySelectorAll('details').forEach(part => { part.open = true; })"
+        )
         pairs, poor = visit.page.evaluate(CONTRAST)
         assert poor == []
         assert pairs > 5
@@ -414,7 +592,11 @@ def test_what_is_printed_is_a_summary_of_two_pages(browser, report, large, scrip
     for path in (report, large):
         with Visit(browser, path, script=script) as visit:
             visit.page.emulate_media(media="print")
-            assert visit.page.locator(".summary").get_by_text("Driver 545.23.08 deadlocks").is_visible()
+            assert (
+                visit.page.locator(".summary")
+                .get_by_text("Driver 545.23.08 deadlocks")
+                .is_visible()
+            )
             assert not visit.page.locator("article.finding").first.is_visible()
             assert 1 <= pages(visit.page.pdf(format="A4")) <= 2
             assert 1 <= pages(visit.page.pdf(format="Letter")) <= 2
@@ -424,7 +606,9 @@ def test_the_printed_summary_is_of_what_the_filter_left(browser, report):
     with Visit(browser, report) as visit:
         visit.page.get_by_label("Filter").fill("gpu004")
         visit.page.emulate_media(media="print")
-        assert visit.page.locator(".summary .causes tbody tr:visible b").all_inner_texts() == ["An NVLink is down"]
+        assert visit.page.locator(".summary .causes tbody tr:visible b").all_inner_texts() == [
+            "An NVLink is down"
+        ]
 
 
 def test_what_is_shown_can_be_had_as_csv_and_json(browser, report):
@@ -453,4 +637,7 @@ def test_a_command_is_copied_whole(browser, report):
         command = visit.page.locator("article.critical dd.copied").first
         command.get_by_role("button", name="Copy").click()
         command.get_by_text("Copied", exact=True).wait_for()
-        assert visit.page.evaluate("navigator.clipboard.readText()") == command.locator("code").inner_text()
+        assert (
+            visit.page.evaluate("navigator.clipboard.readText()")
+            == command.locator("code").inner_text()
+        )

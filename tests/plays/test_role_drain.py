@@ -1,4 +1,5 @@
-"""The role drain without a scheduler that it supports: a site's hook, and processes that hold the GPUs."""
+"""The role drain without a scheduler that it supports: a site's hook, and processes that hold the
+GPUs."""
 
 from __future__ import annotations
 
@@ -13,14 +14,51 @@ from site_drain import FREE
 
 def play(folder, step, *arguments, **variables):
     """(code, drain_result, all output) of one step, on this machine."""
-    shown = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(folder / "said.json"), "mode": "0600"}}
-    step_task = {"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}
-    block = [{"name": "Step", "block": [step_task], "always": [{**shown, "check_mode": False, "changed_when": False}]}]
-    (folder / "play.yml").write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}]))
-    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "drain_run": "r1", "drain_wait_timeout_s": 0, **variables}
+    shown = {
+        "name": "Tell",
+        "ansible.builtin.copy": {
+            "content": "{{ drain_result | to_json }}",
+            "dest": str(folder / "said.json"),
+            "mode": "0600",
+        },
+    }
+    step_task = {
+        "name": step,
+        "ansible.builtin.include_role": {"name": "drain", "tasks_from": step},
+    }
+    block = [
+        {
+            "name": "Step",
+            "block": [step_task],
+            "always": [{**shown, "check_mode": False, "changed_when": False}],
+        }
+    ]
+    (folder / "play.yml").write_text(
+        json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}])
+    )
+    host = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "drain_run": "r1",
+        "drain_wait_timeout_s": 0,
+        **variables,
+    }
     (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu001": host}}}))
-    command = ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.json"), *arguments]
-    options = {"cwd": PROJECT, "env": environment(folder), "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    command = [
+        "ansible-playbook",
+        str(folder / "play.yml"),
+        "-i",
+        str(folder / "hosts.json"),
+        *arguments,
+    ]
+    options = {
+        "cwd": PROJECT,
+        "env": environment(folder),
+        "capture_output": True,
+        "text": True,
+        "timeout": DEADLINE_S,
+        "stdin": subprocess.DEVNULL,
+    }
     done = subprocess.run(command, **options)
     sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
     return done.returncode, json.loads((folder / "said.json").read_text()), done.stdout
@@ -37,13 +75,22 @@ def test_a_hook_drains_and_releases_and_a_preview_changes_nothing(tmp_path):
     assert (code, result) == (0, FREE)
     assert "the hook would be called with drain" in output
     assert site_drain.known(tmp_path, "gpu001") == FREE
-    assert play(tmp_path, "drain", **variables)[:2] == (0, {"drained": True, "by": "site", "reason": "unhang r1: driver", "jobs": [], "owned": True})
+    assert play(tmp_path, "drain", **variables)[:2] == (
+        0,
+        {"drained": True, "by": "site", "reason": "unhang r1: driver", "jobs": [], "owned": True},
+    )
     assert play(tmp_path, "wait", **variables)[0] == 0
     assert play(tmp_path, "release", **variables)[:2] == (0, FREE)
 
 
 def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_reported(tmp_path):
-    variables = site(tmp_path, drained=True, by="alice", reason="bad DIMM", jobs=[{"id": "7", "user": "bob", "state": "RUNNING"}])
+    variables = site(
+        tmp_path,
+        drained=True,
+        by="alice",
+        reason="bad DIMM",
+        jobs=[{"id": "7", "user": "bob", "state": "RUNNING"}],
+    )
     code, result, output = play(tmp_path, "wait", **variables)
     assert code != 0
     assert "found jobs 7; no job was touched" in output
@@ -55,5 +102,8 @@ def test_a_hooks_jobs_and_the_drain_of_somebody_else_are_reported(tmp_path):
 
 def test_a_step_that_is_none_and_an_adapter_that_is_none_are_refused(tmp_path):
     (tmp_path / "said.json").write_text("{}")
-    assert "value of drain_adapter must be one of: auto, slurm, kubernetes, command, none" in play(tmp_path, "drain", drain_adapter="pbs")[2]
+    assert (
+        "value of drain_adapter must be one of: auto, slurm, kubernetes, command, none"
+        in play(tmp_path, "drain", drain_adapter="pbs")[2]
+    )
     assert "expected tasks_from (drain, wait, release), found none" in play(tmp_path, "main")[2]

@@ -27,17 +27,56 @@ def role(collection, tmp_path):
     """role(cluster, step, *arguments, **variables) -> (code, drain_result, all output)."""
 
     def play(cluster, step, *arguments, **variables):
-        shown = {"name": "Tell", "ansible.builtin.copy": {"content": "{{ drain_result | to_json }}", "dest": str(tmp_path / "said.json"), "mode": "0600"}}
+        shown = {
+            "name": "Tell",
+            "ansible.builtin.copy": {
+                "content": "{{ drain_result | to_json }}",
+                "dest": str(tmp_path / "said.json"),
+                "mode": "0600",
+            },
+        }
         task = {"name": step, "ansible.builtin.include_role": {"name": "drain", "tasks_from": step}}
-        block = [{"name": "Step", "block": [task], "always": [{**shown, "check_mode": False, "changed_when": False}]}]
-        (tmp_path / "play.yml").write_text(json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}]))
+        block = [
+            {
+                "name": "Step",
+                "block": [task],
+                "always": [{**shown, "check_mode": False, "changed_when": False}],
+            }
+        ]
+        (tmp_path / "play.yml").write_text(
+            json.dumps([{"name": "Drain", "hosts": "all", "gather_facts": False, "tasks": block}])
+        )
         with serving(cluster, tmp_path) as kubeconfig:
-            given = {"drain_adapter": "kubernetes", "drain_run": "r1", "drain_why": "driver 580.95.05", "drain_kubernetes_kubeconfig": str(kubeconfig)}
-            given |= {"drain_poll_s": 1, "drain_wait_timeout_s": 3, "drain_scheduler_timeout_s": 5, "ansible_connection": "local", **variables}
+            given = {
+                "drain_adapter": "kubernetes",
+                "drain_run": "r1",
+                "drain_why": "driver 580.95.05",
+                "drain_kubernetes_kubeconfig": str(kubeconfig),
+            }
+            given |= {
+                "drain_poll_s": 1,
+                "drain_wait_timeout_s": 3,
+                "drain_scheduler_timeout_s": 5,
+                "ansible_connection": "local",
+                **variables,
+            }
             (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"gpu001": given}}}))
-            command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json"), *arguments]
-            options = {"capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
-            done = subprocess.run(command, cwd=PROJECT, env={**environment(tmp_path), **collection}, **options)
+            command = [
+                "ansible-playbook",
+                str(tmp_path / "play.yml"),
+                "-i",
+                str(tmp_path / "hosts.json"),
+                *arguments,
+            ]
+            options = {
+                "capture_output": True,
+                "text": True,
+                "timeout": DEADLINE_S,
+                "stdin": subprocess.DEVNULL,
+            }
+            done = subprocess.run(
+                command, cwd=PROJECT, env={**environment(tmp_path), **collection}, **options
+            )
         sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
         return done.returncode, json.loads((tmp_path / "said.json").read_text()), done.stdout
 
@@ -45,9 +84,17 @@ def role(collection, tmp_path):
 
 
 def test_a_node_is_cordoned_emptied_and_uncordoned(role):
-    cluster = Cluster(make_node("gpu001"), make_pod("web", "gpu001"), make_pod("agent", "gpu001", "DaemonSet"), make_pod("web2", "gpu002"))
+    cluster = Cluster(
+        make_node("gpu001"),
+        make_pod("web", "gpu001"),
+        make_pod("agent", "gpu001", "DaemonSet"),
+        make_pod("web2", "gpu002"),
+    )
     code, result, _said = role(cluster, "drain")
-    assert (code, result) == (0, {"drained": True, "by": "unhang", "reason": OURS, "jobs": [], "owned": True})
+    assert (code, result) == (
+        0,
+        {"drained": True, "by": "unhang", "reason": OURS, "jobs": [], "owned": True},
+    )
     assert cluster.nodes["gpu001"]["spec"]["unschedulable"] is True
     assert cluster.nodes["gpu001"]["metadata"]["annotations"] == {"unhang-drain": OURS}
     writes = list(cluster.writes)
@@ -62,13 +109,24 @@ def test_a_node_is_cordoned_emptied_and_uncordoned(role):
 
 
 def test_pods_with_gpus_and_jobs_are_waited_for_and_never_evicted(role):
-    cluster = Cluster(make_node("gpu001"), make_pod("train", "gpu001", "ReplicaSet", gpus=8), make_pod("batch", "gpu001", "Job"), make_pod("web", "gpu001"))
+    cluster = Cluster(
+        make_node("gpu001"),
+        make_pod("train", "gpu001", "ReplicaSet", gpus=8),
+        make_pod("batch", "gpu001", "Job"),
+        make_pod("web", "gpu001"),
+    )
     assert [row["id"] for row in role(cluster, "drain")[1]["jobs"]] == ["work/train", "work/batch"]
     code, result, output = role(cluster, "wait")
     assert code != 0
     assert "found work/train, work/batch; no job was touched" in output
     assert sorted(cluster.pods) == ["batch", "train", "web"]
-    ends = threading.Timer(6, lambda: (cluster.pods.pop("train"), cluster.pods["batch"]["status"].update(phase="Succeeded")))
+    ends = threading.Timer(
+        6,
+        lambda: (
+            cluster.pods.pop("train"),
+            cluster.pods["batch"]["status"].update(phase="Succeeded"),
+        ),
+    )
     ends.start()
     code, result, _said = role(cluster, "wait", drain_wait_timeout_s=200)
     assert (code, result["jobs"]) == (0, [])
@@ -89,7 +147,8 @@ def test_a_disruption_budget_is_respected_and_waited_for(role):
 
 
 class UncordonedMeanwhile(Cluster):
-    """The first eviction is refused by a disruption budget; then somebody uncordons the node, and a job starts on it."""
+    """The first eviction is refused by a disruption budget; then somebody uncordons the node, and a
+    job starts on it."""
 
     budget_s_refusals = 1
 
@@ -111,7 +170,9 @@ def test_a_job_that_starts_while_a_disruption_budget_is_waited_for_is_not_evicte
     code, _result, output = role(cluster, "wait", drain_wait_timeout_s=10)
     assert "batch" in cluster.pods, "a job was evicted"
     assert code != 0
-    assert "expected gpu001 cordoned, found that it takes pods: somebody has ended the drain" in output
+    assert (
+        "expected gpu001 cordoned, found that it takes pods: somebody has ended the drain" in output
+    )
 
 
 def test_what_somebody_else_cordoned_is_left_as_it_is(role):
@@ -126,9 +187,15 @@ def test_what_somebody_else_cordoned_is_left_as_it_is(role):
 
 
 def test_a_preview_changes_nothing_and_says_what_would_be_done(role):
-    cluster = Cluster(make_node("gpu001"), make_pod("web", "gpu001"), make_pod("train", "gpu001", "Job"))
+    cluster = Cluster(
+        make_node("gpu001"), make_pod("web", "gpu001"), make_pod("train", "gpu001", "Job")
+    )
     code, result, output = role(cluster, "drain", "--check")
-    assert (code, result["drained"], [row["id"] for row in result["jobs"]]) == (0, False, ["work/train"])
+    assert (code, result["drained"], [row["id"] for row in result["jobs"]]) == (
+        0,
+        False,
+        ["work/train"],
+    )
     assert f"gpu001 is to be cordoned as '{OURS}'" in output
     assert role(cluster, "wait", "--check")[0] == 0
     assert role(cluster, "release", "--check")[0] == 0
@@ -155,8 +222,16 @@ def test_an_api_that_is_away_is_waited_for_and_named(role):
 
 
 def test_the_gpu_operators_driver_is_reported_as_its_own(role):
-    cluster = Cluster(make_node("gpu001"), make_pod("nvidia-driver-daemonset-x7", "gpu001", "DaemonSet", app="nvidia-driver-daemonset"))
-    assert "GPU operator (work/nvidia-driver-daemonset-x7) provides it in a container" in role(cluster, "drain")[2]
+    cluster = Cluster(
+        make_node("gpu001"),
+        make_pod(
+            "nvidia-driver-daemonset-x7", "gpu001", "DaemonSet", app="nvidia-driver-daemonset"
+        ),
+    )
+    assert (
+        "GPU operator (work/nvidia-driver-daemonset-x7) provides it in a container"
+        in role(cluster, "drain")[2]
+    )
 
 
 def test_a_node_that_is_not_ready_stays_cordoned(role):
@@ -182,5 +257,7 @@ def test_a_node_of_another_machine_is_refused_and_nothing_is_written(role):
     assert code == 2
     assert "drain_node names another machine" in output
     assert cluster.writes == []
-    cluster.nodes["gpu002"]["status"]["nodeInfo"] = {"bootID": Path("/proc/sys/kernel/random/boot_id").read_text().strip()}
+    cluster.nodes["gpu002"]["status"]["nodeInfo"] = {
+        "bootID": Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    }
     assert role(cluster, "drain", drain_node="gpu002")[0] == 0

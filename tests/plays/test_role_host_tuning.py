@@ -1,4 +1,5 @@
-"""The role host_tuning, run by ansible-playbook on a planted node: it repairs the findings of the audit, and a rollback restores the node."""
+"""The role host_tuning, run by ansible-playbook on a planted node: it repairs the findings of the
+audit, and a rollback restores the node."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ NODE = {
     "/etc/apt/apt.conf.d/50unattended-upgrades": 'Unattended-Upgrade::Automatic-Reboot "true";\n',
 }
 POLICY = {
-    "limits": {"memlock_bytes": -1, "nofile": 131072, "stack_bytes": 8388608, "shm_bytes": 16 * GIB},
+    "limits": {
+        "memlock_bytes": -1,
+        "nofile": 131072,
+        "stack_bytes": 8388608,
+        "shm_bytes": 16 * GIB,
+    },
     "host": {
         "numa_balancing": False,
         "iommu": "passthrough",
@@ -39,25 +45,37 @@ POLICY = {
 }
 ROLE = PROJECT / "roles" / "host_tuning"
 STEPS = sorted(path.stem for path in (ROLE / "tasks").glob("*.yml") if path.stem != "main")
-OPEN_MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (root@builder)\n"
+OPEN_MODULE = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build "
+    " (root@builder)\n"
+)
 
 
 @pytest.fixture
 def node(tmp_path):
-    """A planted node, and how the role runs on it. NVML and systemctl would act on this machine itself, so the step persistence is left out."""
+    """A planted node, and how the role runs on it. NVML and systemctl would act on this machine
+    itself, so the step persistence is left out."""
     plant(tmp_path / "node", NODE)
 
     def play(*arguments, policy=POLICY, **variables):
-        places = {"unhang_rootfs": [str(tmp_path / "node")], "host_tuning_rootfs": str(tmp_path / "node"), "host_tuning_persistence": False}
-        return play_here(tmp_path, "host_tuning", {**places, "unhang_policy": policy, **variables}, *arguments)
+        places = {
+            "unhang_rootfs": [str(tmp_path / "node")],
+            "host_tuning_rootfs": str(tmp_path / "node"),
+            "host_tuning_persistence": False,
+        }
+        return play_here(
+            tmp_path, "host_tuning", {**places, "unhang_policy": policy, **variables}, *arguments
+        )
 
     play.root = tmp_path / "node"
     return play
 
 
-# Findings of the audit on that node under the policy, and on a node with RDMA, Slurm and GPUs that need a finite stack.
+# Findings of the audit on that node under the policy, and on a node with RDMA, Slurm and GPUs that
+# need a finite stack.
 REPAIRED = {
-    "memlock-too-low-for-rdma", "policy-memlock", "nofile-too-low-for-rdma", "policy-nofile", "nccl-unlimited-stack", "remove-ipc-on",
+    "memlock-too-low-for-rdma", "policy-memlock", "nofile-too-low-for-rdma", "policy-nofile",
+    "nccl-unlimited-stack", "remove-ipc-on",
     "packages-unattended-reboot",
 }  # fmt: skip
 
@@ -65,7 +83,11 @@ REPAIRED = {
 def audited(node):
     """Failed rules of the audit. No planted file shows hardware, Slurm or the upgrade timer."""
     libraries = [{"path": "/usr/lib/libnccl.so.2", "version": "2.26.2"}]
-    sections = sections_of(node.root, gpus={"count": 8, "model": "NVIDIA GB200", "devices": []}, nccl={"libraries": libraries})
+    sections = sections_of(
+        node.root,
+        gpus={"count": 8, "model": "NVIDIA GB200", "devices": []},
+        nccl={"libraries": libraries},
+    )
     sections["network"]["has_rdma"] = True
     sections["node"]["slurm"] = {"slurmd": True}
     sections["packages"]["unattended_upgrades"]["enabled"] = True
@@ -74,7 +96,11 @@ def audited(node):
 
 def files(found):
     """Without folders, and without saved states, which stay."""
-    return {path: content for path, content in found.items() if content is not None and not path.startswith("/var/lib/unhang/states")}
+    return {
+        path: content
+        for path, content in found.items()
+        if content is not None and not path.startswith("/var/lib/unhang/states")
+    }
 
 
 def test_what_the_audit_finds_the_role_repairs_and_takes_back_and_check_mode_foretells_it(node):
@@ -100,11 +126,18 @@ def test_what_the_audit_finds_the_role_repairs_and_takes_back_and_check_mode_for
 
 @pytest.mark.parametrize("step", STEPS)
 def test_file_tag_and_switch_of_a_step_are_one_word(step):
-    tasks = next(task for task in yaml.safe_load((ROLE / "tasks/main.yml").read_text()) if "block" in task)["block"]
+    tasks = next(
+        task for task in yaml.safe_load((ROLE / "tasks/main.yml").read_text()) if "block" in task
+    )["block"]
     found = [task for task in tasks if task.get("ansible.builtin.import_tasks") == f"{step}.yml"]
     assert [(task["tags"], task["when"]) for task in found] == [(step, f"host_tuning_{step}")]
     assert yaml.safe_load((ROLE / "defaults/main.yml").read_text())[f"host_tuning_{step}"] is True
-    assert f"host_tuning_{step}" in yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"]["options"]
+    assert (
+        f"host_tuning_{step}"
+        in yaml.safe_load((ROLE / "meta/argument_specs.yml").read_text())["argument_specs"]["main"][
+            "options"
+        ]
+    )
 
 
 def test_a_tag_runs_its_step_alone_and_a_key_that_is_gone_is_taken_back(node):
@@ -113,7 +146,10 @@ def test_a_tag_runs_its_step_alone_and_a_key_that_is_gone_is_taken_back(node):
     added = set(files(tree(node.root))) - set(before)
     assert {path for path in added if "/var/lib/unhang" not in path} == {
         "/etc/security/limits.d/00-unhang-stack.conf",
-        *(f"/etc/systemd/system/{unit}.service.d/90-unhang-stack.conf" for unit in ("ssh", "slurmd")),
+        *(
+            f"/etc/systemd/system/{unit}.service.d/90-unhang-stack.conf"
+            for unit in ("ssh", "slurmd")
+        ),
     }
     assert node("--tags", "stack,memlock", policy={"limits": {"memlock_bytes": -1}}).code == 0
     assert "* soft stack unlimited\n" in (node.root / "etc/security/limits.conf").read_text()
@@ -124,8 +160,10 @@ def test_a_tag_runs_its_step_alone_and_a_key_that_is_gone_is_taken_back(node):
 @pytest.mark.parametrize(
     ("tag", "planted", "shown"),
     [
-        ("nvidia_parameters", {"/proc/driver/nvidia/version": OPEN_MODULE}, "found the open ones loaded"),
-        ("peer_memory", {"/proc/driver/nvidia/version": OPEN_MODULE.replace("Open ", "").replace("for x86_64 ", ""), "/proc/sys/kernel/osrelease": "5.4.0\n"},
+        ("nvidia_parameters", {"/proc/driver/nvidia/version": OPEN_MODULE},
+        "found the open ones loaded"),
+        ("peer_memory", {"/proc/driver/nvidia/version": OPEN_MODULE.replace("Open ",
+        "").replace("for x86_64 ", ""), "/proc/sys/kernel/osrelease": "5.4.0\n"},
          "expected a node on which dmabuf is possible, found it is not"),
     ],
 )  # fmt: skip
@@ -139,7 +177,13 @@ def test_what_the_driver_cannot_do_is_refused_before_anything_is_written(node, t
 
 
 def test_in_a_virtual_machine_the_iommu_is_left_to_its_host(node):
-    plant(node.root, {"/proc/cpuinfo": NODE["/proc/cpuinfo"].replace("fpu", "fpu hypervisor"), "/sys/class/dmi/id/sys_vendor": "QEMU\n"})
+    plant(
+        node.root,
+        {
+            "/proc/cpuinfo": NODE["/proc/cpuinfo"].replace("fpu", "fpu hypervisor"),
+            "/sys/class/dmi/id/sys_vendor": "QEMU\n",
+        },
+    )
     done = node("--tags", "iommu")
     assert done.code == 0
     assert "ask for it on its host" in done.output

@@ -16,11 +16,17 @@ NODE = {
     "/sys/class/net/eno1/operstate": "up\n",
     "/sys/class/net/eno1/type": "1\n",
     "/sys/class/net/eno1/device/vendor": "0x15b3\n",
-    "/proc/net/route": "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neno1\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\n",
-    "/proc/net/fib_trie": "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.7\n        /32 host LOCAL\n",
+    "/proc/net/route": (
+        "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neno1\t00000000\t0100000A\t0003\t0\t0\t0\t00000000\n"
+    ),
+    "/proc/net/fib_trie": (
+        "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.7\n        /32 host LOCAL\n"
+    ),
     "/proc/self/mountinfo": "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n",
 }
-POLICY = {"nccl": {"profile": "single_node_nvlink+flight_recorder", "settings": {"NCCL_DEBUG": "WARN"}}}
+POLICY = {
+    "nccl": {"profile": "single_node_nvlink+flight_recorder", "settings": {"NCCL_DEBUG": "WARN"}}
+}
 
 
 @pytest.fixture
@@ -29,14 +35,21 @@ def node(tmp_path):
     plant(tmp_path / "node", NODE)
 
     def play(*arguments, policy=POLICY, **variables):
-        given = {"unhang_rootfs": [str(tmp_path / "node")], "nccl_profile_rootfs": str(tmp_path / "node"), "unhang_policy": policy, **variables}
+        given = {
+            "unhang_rootfs": [str(tmp_path / "node")],
+            "nccl_profile_rootfs": str(tmp_path / "node"),
+            "unhang_policy": policy,
+            **variables,
+        }
         return play_here(tmp_path, "nccl_profile", given, *arguments)
 
     play.root = tmp_path / "node"
     return play
 
 
-def test_check_mode_writes_nothing_then_it_is_applied_then_nothing_is_left_to_do_then_it_is_taken_back(node):
+def test_check_mode_writes_nothing_then_it_is_applied_then_nothing_is_left_to_do_then_it_is_taken_back(
+    node,
+):
     before = tree(node.root)
     foretold = node("--check", "--diff")
     assert foretold.code == 0
@@ -49,15 +62,25 @@ def test_check_mode_writes_nothing_then_it_is_applied_then_nothing_is_left_to_do
     assert applied.changed == foretold.changed
     assert "NCCL_DEBUG=WARN" in (node.root / "etc/nccl.conf").read_text()
     assert "NCCL_IB_TIMEOUT=22" in (node.root / "etc/nccl.conf").read_text()
-    assert "TORCH_NCCL_TRACE_BUFFER_SIZE='2000'" in (node.root / "etc/profile.d/unhang-nccl.sh").read_text()
-    assert "# disabled by unhang: NCCL_TIMEOUT=1200000\nSITE=1\n" in (node.root / "etc/environment").read_text()
+    assert (
+        "TORCH_NCCL_TRACE_BUFFER_SIZE='2000'"
+        in (node.root / "etc/profile.d/unhang-nccl.sh").read_text()
+    )
+    assert (
+        "# disabled by unhang: NCCL_TIMEOUT=1200000\nSITE=1\n"
+        in (node.root / "etc/environment").read_text()
+    )
 
     after = tree(node.root)
     assert node().changed == {"planted": 0}
     assert tree(node.root) == after
 
     assert node(nccl_profile_state="absent").code == 0
-    left = {path: content for path, content in tree(node.root).items() if content is not None and not path.startswith("/var/lib/unhang/states/")}
+    left = {
+        path: content
+        for path, content in tree(node.root).items()
+        if content is not None and not path.startswith("/var/lib/unhang/states/")
+    }
     assert left == {path: content for path, content in before.items() if content is not None}
 
 
@@ -66,7 +89,10 @@ def test_a_node_that_is_read_elsewhere_is_refused_also_in_a_preview(node, tmp_pa
     before = tree(node.root)
     refused = node(*arguments, unhang_rootfs=[str(tmp_path / "recorded"), str(tmp_path / "layer")])
     assert refused.code != 0
-    assert "found a recorded node or an image: a role would change the machine behind the connection instead, so nothing was touched" in refused.output
+    assert (
+        "found a recorded node or an image: a role would change the machine behind the connection"
+        " instead, so nothing was touched" in refused.output
+    )
     assert f"unhang_rootfs of this node is {tmp_path}/recorded, {tmp_path}/layer" in refused.output
     assert tree(node.root) == before
     (tmp_path / "layer").mkdir()
@@ -84,7 +110,9 @@ def test_a_setting_that_does_not_exist_stops_the_role_before_it_writes(node):
 def test_a_node_without_a_policy_loses_only_what_nobody_reads(node):
     assert node(policy={}).code == 0
     assert (node.root / "etc/nccl.conf").read_text() == NODE["/etc/nccl.conf"]
-    assert "# disabled by unhang: NCCL_TIMEOUT=1200000" in (node.root / "etc/environment").read_text()
+    assert (
+        "# disabled by unhang: NCCL_TIMEOUT=1200000" in (node.root / "etc/environment").read_text()
+    )
 
 
 def test_a_policy_with_a_fault_is_reported_in_one_line(node):
@@ -95,12 +123,25 @@ def test_a_policy_with_a_fault_is_reported_in_one_line(node):
 
 
 def test_each_launch_path_gets_its_file(node):
-    paths = {"nccl_profile_launch_paths": ["login", "ssh", "systemd", "slurm", "enroot", "apptainer", "pod"], "nccl_profile_systemd_units": ["ray.service"]}
+    paths = {
+        "nccl_profile_launch_paths": [
+            "login",
+            "ssh",
+            "systemd",
+            "slurm",
+            "enroot",
+            "apptainer",
+            "pod",
+        ],
+        "nccl_profile_systemd_units": ["ray.service"],
+    }
     assert node(**paths).code == 0
     for path, line in {
         "etc/environment": "TORCH_NCCL_DUMP_ON_TIMEOUT=1\n",
         "etc/profile.d/unhang-nccl.sh": "export TORCH_NCCL_DUMP_ON_TIMEOUT='1'\n",
-        "etc/systemd/system/ray.service.d/50-unhang-nccl.conf": 'Environment="TORCH_NCCL_DUMP_ON_TIMEOUT=1"\n',
+        "etc/systemd/system/ray.service.d/50-unhang-nccl.conf": (
+            'Environment="TORCH_NCCL_DUMP_ON_TIMEOUT=1"\n'
+        ),
         "etc/slurm/unhang-task-prolog": "echo 'export TORCH_NCCL_DUMP_ON_TIMEOUT=1'\n",
         "etc/enroot/environ.d/50-unhang-nccl.env": "NCCL_DEBUG=WARN\n",
         "etc/profile.d/unhang-nccl-apptainer.sh": "export APPTAINERENV_NCCL_DEBUG='WARN'\n",

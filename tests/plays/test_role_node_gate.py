@@ -1,4 +1,5 @@
-"""The role node_gate on a planted root: it installs only this node's record, previews, installs once, rolls back, and the audit reads the record."""
+"""The role node_gate on a planted root: it installs only this node's record, previews, installs
+once, rolls back, and the audit reads the record."""
 
 from __future__ import annotations
 
@@ -15,12 +16,25 @@ from recorded_roots import facts
 
 from unhang_node.base.root import Root
 
-SIGNED = "-----BEGIN SSH SIGNATURE-----\nU1NIU0lH\n-----END SSH SIGNATURE-----\nssh-ed25519 AAAAC3Nza the gate\n"
+SIGNED = (
+    "-----BEGIN SSH SIGNATURE-----\nU1NIU0lH\n-----END SSH SIGNATURE-----\nssh-ed25519 AAAAC3Nza"
+    " the gate\n"
+)
 
 
 def record(host="planted"):
     """The line of a record."""
-    return json.dumps({"schema": "unhang/admission/1", "host": host, "expires": "2027-11-20", "versions": {"driver": "580.1"}}) + "\n"
+    return (
+        json.dumps(
+            {
+                "schema": "unhang/admission/1",
+                "host": host,
+                "expires": "2027-11-20",
+                "versions": {"driver": "580.1"},
+            }
+        )
+        + "\n"
+    )
 
 
 @pytest.fixture
@@ -33,13 +47,21 @@ def root(tmp_path):
 
 
 def play(root, *arguments, **variables):
-    given = {"node_gate_rootfs": str(root), "node_gate_records": str(root.parent / "admission"), **variables}
+    given = {
+        "node_gate_rootfs": str(root),
+        "node_gate_records": str(root.parent / "admission"),
+        **variables,
+    }
     return play_here(root.parent, "node_gate", given, *arguments)
 
 
 def files(root):
     """Everything that a role could have touched, except the lock and the saved states."""
-    return {path: text for path, text in tree(root).items() if not str(path).lstrip("/").startswith("var")}
+    return {
+        path: text
+        for path, text in tree(root).items()
+        if not str(path).lstrip("/").startswith("var")
+    }
 
 
 def test_the_record_is_previewed_placed_once_and_taken_back(root):
@@ -50,7 +72,11 @@ def test_the_record_is_previewed_placed_once_and_taken_back(root):
     assert tree(root) == whole
     assert play(root).changed == {"planted": 1}
     found = facts(Root([str(root)]), "node")["admission"]
-    assert (found["record"]["driver"], found["record"]["signed"], found["private_keys"]) == ("580.1", True, [])
+    assert (found["record"]["driver"], found["record"]["signed"], found["private_keys"]) == (
+        "580.1",
+        True,
+        [],
+    )
     assert play(root).changed == {"planted": 0}
     assert play(root, node_gate_state="absent").changed == {"planted": 1}
     assert files(root) == before
@@ -61,7 +87,11 @@ def test_the_record_is_previewed_placed_once_and_taken_back(root):
     [
         (None, "expected the admission record of planted at"),
         (record("gpu002") + SIGNED, "found something else"),
-        (record() + "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----\n", "found something else"),
+        (
+            record()
+            + "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\n-----END OPENSSH PRIVATE KEY-----\n",
+            "found something else",
+        ),
         ("ssh-ed25519 AAAAC3Nza the gate\n", "found something else"),
     ],
 )
@@ -84,13 +114,22 @@ ENDING = "import sys\nsys.exit(int(open(sys.argv[0] + '.code').read()))\n"
 def quick(root):
     """quick(*arguments, **variables): runs the role with only the quick check."""
     (root.parent / "quick.pyz").write_text(ENDING)
-    given = {"node_gate_record": False, "node_gate_quick": True, "node_gate_quick_file": str(root.parent / "quick.pyz"), "node_gate_python": sys.executable}
+    given = {
+        "node_gate_record": False,
+        "node_gate_quick": True,
+        "node_gate_quick_file": str(root.parent / "quick.pyz"),
+        "node_gate_python": sys.executable,
+    }
     return lambda *arguments, **variables: play(root, *arguments, **{**given, **variables})
 
 
 def executable(root):
     """Scripts on the node, by their path there."""
-    return sorted(f"/{path.relative_to(root)}" for path in root.rglob("*") if path.is_file() and path.suffix != ".pyz" and os.access(path, os.X_OK))
+    return sorted(
+        f"/{path.relative_to(root)}"
+        for path in root.rglob("*")
+        if path.is_file() and path.suffix != ".pyz" and os.access(path, os.X_OK)
+    )
 
 
 def test_the_quick_check_is_placed_for_each_host_program_once_and_taken_back(root, quick):
@@ -99,10 +138,18 @@ def test_the_quick_check_is_placed_for_each_host_program_once_and_taken_back(roo
     assert foretold.code == 0
     assert files(root) == before
     assert quick(node_gate_quick_for=PROGRAMS).code == 0
-    scripts = ["/opt/unhang/boot.sh", "/opt/unhang/healthcheck.sh", "/opt/unhang/node-problem.sh", "/opt/unhang/prolog.sh"]
+    scripts = [
+        "/opt/unhang/boot.sh",
+        "/opt/unhang/healthcheck.sh",
+        "/opt/unhang/node-problem.sh",
+        "/opt/unhang/prolog.sh",
+    ]
     assert executable(root) == [*scripts, "/var/lib/cloud/scripts/per-boot/unhang-quick"]
     assert (root / "opt/unhang/unhang-quick.pyz").read_text() == ENDING
-    assert "ExecStart=/opt/unhang/boot.sh" in (root / "etc/systemd/system/unhang-quick.service").read_text()
+    assert (
+        "ExecStart=/opt/unhang/boot.sh"
+        in (root / "etc/systemd/system/unhang-quick.service").read_text()
+    )
     link = root / "etc/systemd/system/timers.target.wants/unhang-quick.timer"
     assert os.readlink(link) == "../unhang-quick.timer"
     assert quick(node_gate_quick_for=PROGRAMS).changed == {"planted": 0}
@@ -111,22 +158,42 @@ def test_the_quick_check_is_placed_for_each_host_program_once_and_taken_back(roo
     assert not link.is_symlink()
     assert not (root / "etc/systemd/system/unhang-quick.timer").exists()
     assert quick(node_gate_state="absent").code == 0
-    assert {path: text for path, text in files(root).items() if text is not None} == {path: text for path, text in before.items() if text is not None}
+    assert {path: text for path, text in files(root).items() if text is not None} == {
+        path: text for path, text in before.items() if text is not None
+    }
 
 
 def test_only_a_verdict_ends_a_script_with_a_failure(root, quick, tmp_path):
-    assert quick(node_gate_quick_for=PROGRAMS, node_gate_folder=str(tmp_path / "opt"), node_gate_rootfs=str(root)).code == 0
+    assert (
+        quick(
+            node_gate_quick_for=PROGRAMS,
+            node_gate_folder=str(tmp_path / "opt"),
+            node_gate_rootfs=str(root),
+        ).code
+        == 0
+    )
     folder = root / str(tmp_path / "opt").lstrip("/")
     (tmp_path / "opt").symlink_to(folder)
     ends = {}
     for code in ("65", "64", "0", "1", "2"):
         (folder / "unhang-quick.pyz.code").write_text(code)
         for name in ("prolog.sh", "boot.sh", "node-problem.sh"):
-            ends[name, code] = subprocess.run([folder / name], check=False, capture_output=True).returncode
+            ends[name, code] = subprocess.run(
+                [folder / name], check=False, capture_output=True
+            ).returncode
     (folder / "unhang-quick.pyz").unlink()
-    ends |= {(name, "gone"): subprocess.run([folder / name], check=False, capture_output=True).returncode for name in ("prolog.sh", "node-problem.sh")}
-    assert {name for name, code in ends.items() if code == 1} == {("prolog.sh", "64"), ("boot.sh", "64"), ("node-problem.sh", "64")}
-    assert {name for name, code in ends.items() if code == 2} == {("node-problem.sh", end) for end in ("0", "1", "2", "gone")}
+    ends |= {
+        (name, "gone"): subprocess.run([folder / name], check=False, capture_output=True).returncode
+        for name in ("prolog.sh", "node-problem.sh")
+    }
+    assert {name for name, code in ends.items() if code == 1} == {
+        ("prolog.sh", "64"),
+        ("boot.sh", "64"),
+        ("node-problem.sh", "64"),
+    }
+    assert {name for name, code in ends.items() if code == 2} == {
+        ("node-problem.sh", end) for end in ("0", "1", "2", "gone")
+    }
 
 
 @pytest.fixture
@@ -139,26 +206,56 @@ def with_bash(root):
 @pytest.mark.usefixtures("with_bash")
 def test_few_descriptors_drain_nobody(root, quick, watch, tmp_path):
     opt = str(tmp_path / "opt")
-    assert quick(node_gate_quick_for=PROGRAMS, node_gate_folder=opt).code == watch(node_gate_folder=opt).code == 0
+    assert (
+        quick(node_gate_quick_for=PROGRAMS, node_gate_folder=opt).code
+        == watch(node_gate_folder=opt).code
+        == 0
+    )
     (tmp_path / "opt").symlink_to(f"{root}{opt}")
     (root / f"{opt}/unhang-quick.pyz.code".lstrip("/")).write_text("65")
     for most in range(4, 17):
         limited = ["prlimit", f"--nofile={most}:{most}"]
         codes = {
-            name: subprocess.run([*limited, f"{opt}/{name}.sh"], capture_output=True, check=False).returncode
-            for name in ("prolog", "healthcheck", "boot", "node-problem", "watch-prolog", "watch-epilog")
+            name: (
+                subprocess.run(
+                    [*limited, f"{opt}/{name}.sh"], capture_output=True, check=False
+                ).returncode
+            )
+            for name in (
+                "prolog",
+                "healthcheck",
+                "boot",
+                "node-problem",
+                "watch-prolog",
+                "watch-epilog",
+            )
         }
-        assert {name: code for name, code in codes.items() if code not in ((0, 2) if name == "node-problem" else (0,))} == {}, most
+        assert {
+            name: code
+            for name, code in codes.items()
+            if code not in ((0, 2) if name == "node-problem" else (0,))
+        } == {}, most
 
 
 @pytest.mark.parametrize(
     ("variables", "message"),
     [
-        ({"node_gate_quick_for": ["slurm-epilog"]}, "expected some of slurm-prolog, slurm-healthcheck, systemd, cloud-init, kubernetes, found slurm-epilog"),
-        ({"node_gate_quick_for": ["systemd"], "node_gate_quick_file": "/nowhere/quick.pyz"}, "make collector builds it"),
+        (
+            {"node_gate_quick_for": ["slurm-epilog"]},
+            (
+                "expected some of slurm-prolog, slurm-healthcheck, systemd, cloud-init, kubernetes,"
+                " found slurm-epilog"
+            ),
+        ),
+        (
+            {"node_gate_quick_for": ["systemd"], "node_gate_quick_file": "/nowhere/quick.pyz"},
+            "make collector builds it",
+        ),
     ],
 )
-def test_an_unknown_program_and_a_quick_check_that_was_not_built_are_refused(root, quick, variables, message):
+def test_an_unknown_program_and_a_quick_check_that_was_not_built_are_refused(
+    root, quick, variables, message
+):
     before = files(root)
     refused = quick(**variables)
     assert refused.code != 0
@@ -176,7 +273,11 @@ def watch(root):
     unhang = root.parent / "the unhang"
     unhang.write_text(PRINTING)
     unhang.chmod(0o755)
-    given = {"node_gate_record": False, "node_gate_watch": True, "node_gate_watch_unhang": str(unhang)}
+    given = {
+        "node_gate_record": False,
+        "node_gate_watch": True,
+        "node_gate_watch_unhang": str(unhang),
+    }
     return lambda *arguments, **variables: play(root, *arguments, **{**given, **variables})
 
 
@@ -190,11 +291,20 @@ def test_the_files_of_the_watcher_are_previewed_placed_once_and_taken_back(root,
     assert watch("--check", "--diff").code == 0
     assert files(root) == before
     assert watch().code == 0
-    assert executable(root) == ["/opt/unhang/watch-epilog.sh", "/opt/unhang/watch-prolog.sh", "/opt/unhang/watch.sh"]
-    assert "ExecStart=/opt/unhang/watch.sh %i\n" in (root / "etc/systemd/system/unhang-watch@.service").read_text()
+    assert executable(root) == [
+        "/opt/unhang/watch-epilog.sh",
+        "/opt/unhang/watch-prolog.sh",
+        "/opt/unhang/watch.sh",
+    ]
+    assert (
+        "ExecStart=/opt/unhang/watch.sh %i\n"
+        in (root / "etc/systemd/system/unhang-watch@.service").read_text()
+    )
     assert watch("--check").changed == watch().changed == {"planted": 0}
     assert watch(node_gate_state="absent").code == 0
-    assert {path: text for path, text in files(root).items() if text is not None} == {path: text for path, text in before.items() if text is not None}
+    assert {path: text for path, text in files(root).items() if text is not None} == {
+        path: text for path, text in before.items() if text is not None
+    }
 
 
 def test_an_instance_of_the_unit_watches_the_job_that_it_names(root, watch):
@@ -204,11 +314,21 @@ def test_an_instance_of_the_unit_watches_the_job_that_it_names(root, watch):
         ("pid-815", 0, ["watch", "--pid", "815", "--hook", "/opt/a hook"]),
         ("4711", 2, []),
     ):
-        done = subprocess.run([root / "opt/unhang/watch.sh", instance], check=False, capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (code, "".join(f"<{word}>" for word in given)), instance
+        done = subprocess.run(
+            [root / "opt/unhang/watch.sh", instance], check=False, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stdout) == (
+            code,
+            "".join(f"<{word}>" for word in given),
+        ), instance
 
 
 def test_the_options_of_the_unit_are_those_of_the_command(root, watch):
     assert watch(node_gate_watch_unhang=str(audits.PROGRAMS / "unhang")).code == 0
-    done = subprocess.run([root / "opt/unhang/watch.sh", "job-none"], check=False, capture_output=True, text=True)
-    assert (done.returncode, "expected the number of a job, found 'none'" in done.stderr) == (2, True), done.stderr
+    done = subprocess.run(
+        [root / "opt/unhang/watch.sh", "job-none"], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, "expected the number of a job, found 'none'" in done.stderr) == (
+        2,
+        True,
+    ), done.stderr

@@ -1,4 +1,5 @@
-"""The role package_hold, run by ansible-playbook on a planted package database, and the audit's verdict before and after it."""
+"""The role package_hold, run by ansible-playbook on a planted package database, and the audit's
+verdict before and after it."""
 
 from __future__ import annotations
 
@@ -8,17 +9,41 @@ from fakes.ansible_module import run_module, tree
 from fakes.node_tree import dpkg_status, plant
 from fakes.role_play import play_here
 
-PACKAGES = {"nvidia-driver": "535.261.03-1", "linux-image-amd64": "6.1.140-1", "libnccl2": "2.18.3-1", "mlnx-ofed-kernel-dkms": "24.10-1", "bash": "5.2-1"}
-POLICY = {"driver": {"version": "535.261.03", "held": True}, "kernel": {"held": True}, "nccl": {"held": True}, "ofed": {"held": True}, "gpu": {"count": 8}}
+PACKAGES = {
+    "nvidia-driver": "535.261.03-1",
+    "linux-image-amd64": "6.1.140-1",
+    "libnccl2": "2.18.3-1",
+    "mlnx-ofed-kernel-dkms": "24.10-1",
+    "bash": "5.2-1",
+}
+POLICY = {
+    "driver": {"version": "535.261.03", "held": True},
+    "kernel": {"held": True},
+    "nccl": {"held": True},
+    "ofed": {"held": True},
+    "gpu": {"count": 8},
+}
 
 
 def node(folder):
-    plant(folder / "node", {"/var/lib/dpkg/status": dpkg_status(PACKAGES) + "\n", "/var/lib/dpkg/available": "", "/var/lib/dpkg/updates/": ""})
+    plant(
+        folder / "node",
+        {
+            "/var/lib/dpkg/status": dpkg_status(PACKAGES) + "\n",
+            "/var/lib/dpkg/available": "",
+            "/var/lib/dpkg/updates/": "",
+        },
+    )
     return folder / "node"
 
 
 def play(folder, policy, *arguments, **variables):
-    return play_here(folder, "package_hold", {"package_hold_rootfs": str(folder / "node"), "unhang_policy": policy, **variables}, *arguments)
+    return play_here(
+        folder,
+        "package_hold",
+        {"package_hold_rootfs": str(folder / "node"), "unhang_policy": policy, **variables},
+        *arguments,
+    )
 
 
 def test_what_the_policy_wants_held_is_held_and_let_go_again(tmp_path):
@@ -29,8 +54,12 @@ def test_what_the_policy_wants_held_is_held_and_let_go_again(tmp_path):
     assert "+nvidia-driver:amd64" in foretold.output
     assert tree(root) == before
     assert play(tmp_path, POLICY).changed == {"planted": 1}
-    held = run_module("package_pin", check=True, rootfs=str(root), groups=["driver", "kernel", "nccl", "ofed"])
-    assert {row["name"].split(":")[0] for row in held["before"] if row["held"]} == set(PACKAGES) - {"bash"}
+    held = run_module(
+        "package_pin", check=True, rootfs=str(root), groups=["driver", "kernel", "nccl", "ofed"]
+    )
+    assert {row["name"].split(":")[0] for row in held["before"] if row["held"]} == set(PACKAGES) - {
+        "bash"
+    }
     assert play(tmp_path, POLICY).changed == {"planted": 0}
     assert play(tmp_path, POLICY, package_hold_state="absent").changed == {"planted": 1}
     assert not (root / "var/lib/unhang/package_hold.json").exists()

@@ -1,4 +1,5 @@
-"""Each kind of failure at several places of a batch, by the playbook: every node ends in its defined state, and no node after that batch is touched."""
+"""Each kind of failure at several places of a batch, by the playbook: every node ends in its
+defined state, and no node after that batch is touched."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from scripted_rollout import prepare, roll_out
 
 from unhang.act.rollout.journal import read_journal
 
-# Fault of a node -> the state in which it ends. Nothing was changed on it, or it was restored; the first and the last are at the ends of the batch.
+# Fault of a node -> the state in which it ends. Nothing was changed on it, or it was restored; the
+# first and the last are at the ends of the batch.
 COUNTED = {
     "unreachable lock": "no answer",
     "fails lock": "refused",
@@ -26,7 +28,9 @@ COUNTED = {
     "wrong driver reboot": "kept",
 }
 # Nothing was changed and nothing failed: these are put off, and count for no limit.
-FAILED = [place for place, state in enumerate(COUNTED.values()) if state not in ("refused", "withdrawn")]
+FAILED = [
+    place for place, state in enumerate(COUNTED.values()) if state not in ("refused", "withdrawn")
+]
 # Changed, and not restored.
 LOST = {
     "taken over, fails apply": "taken over",
@@ -36,8 +40,13 @@ LOST = {
     "unreachable audit": "no answer",
     "unreachable reboot": "no answer",
 }
-# Failed in the measurement before the change, which decides nothing: these nodes are repaired anyway.
-MEASURED = {"good3": ["fails smoke_before"], "good4": ["hangs smoke_before"], "good5": ["unhealthy smoke_before"]}
+# Failed in the measurement before the change, which decides nothing: these nodes are repaired
+# anyway.
+MEASURED = {
+    "good3": ["fails smoke_before"],
+    "good4": ["hangs smoke_before"],
+    "good5": ["unhealthy smoke_before"],
+}
 
 
 def one_each(kinds):
@@ -46,23 +55,31 @@ def one_each(kinds):
 
 
 def in_a_batch(folder, kinds, healthy, **variables):
-    """A rollout with a canary, a batch with each kind of failure once and healthy nodes in its middle, and one node after them."""
+    """A rollout with a canary, a batch with each kind of failure once and healthy nodes in its
+    middle, and one node after them."""
     bad = one_each(kinds)
     batch = [*list(bad)[: len(bad) // 2], *healthy, *list(bad)[len(bad) // 2 :]]
-    return roll_out(prepare(folder, [["canary"], batch, ["behind"]]), {**bad, **healthy}, **variables)
+    return roll_out(
+        prepare(folder, [["canary"], batch, ["behind"]]), {**bad, **healthy}, **variables
+    )
 
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
-    """The limit is one below the number of failures: it stops the rollout only when each failure is counted."""
+    """The limit is one below the number of failures: it stops the rollout only when each failure is
+    counted."""
     healthy = {"good1": [], "good2": ["fails release"], **MEASURED}
-    return in_a_batch(tmp_path_factory.mktemp("counted"), COUNTED, healthy, unhang_max_failed=len(FAILED) - 1)
+    return in_a_batch(
+        tmp_path_factory.mktemp("counted"), COUNTED, healthy, unhang_max_failed=len(FAILED) - 1
+    )
 
 
 @pytest.fixture(scope="module")
 def lost(tmp_path_factory):
     """Any number of failures is allowed."""
-    return in_a_batch(tmp_path_factory.mktemp("lost"), LOST, {"good1": []}, unhang_max_failed="100%")
+    return in_a_batch(
+        tmp_path_factory.mktemp("lost"), LOST, {"good1": []}, unhang_max_failed="100%"
+    )
 
 
 def once(done):
@@ -72,7 +89,13 @@ def once(done):
 
 def test_each_kind_of_failure_in_a_batch_ends_in_its_named_state(counted):
     ends = dict(zip(one_each(COUNTED), COUNTED.values(), strict=True))
-    assert counted.states() == {"canary": "released", "good1": "released", "good2": "not released", **dict.fromkeys(MEASURED, "released"), **ends}
+    assert counted.states() == {
+        "canary": "released",
+        "good1": "released",
+        "good2": "not released",
+        **dict.fromkeys(MEASURED, "released"),
+        **ends,
+    }
     assert all(counted.why(host) for host in ends)
     assert counted.played.code != 0
     assert once(counted)
@@ -80,43 +103,76 @@ def test_each_kind_of_failure_in_a_batch_ends_in_its_named_state(counted):
 
 def test_the_failure_limit_counts_each_kind_of_failure_and_touches_nothing_behind_the_wave(counted):
     failed = [list(one_each(COUNTED))[place] for place in FAILED]
-    stopped = f"wave 2: nothing new is begun, not proved healthy: {', '.join(failed)}; at most {len(failed) - 1} may be"
+    stopped = (
+        f"wave 2: nothing new is begun, not proved healthy: {', '.join(failed)}; at most"
+        f" {len(failed) - 1} may be"
+    )
     assert stopped in counted.played.output
     assert "behind" not in (counted.folder / "acts").read_text()
 
 
 def test_what_failed_before_it_was_changed_is_released_and_what_was_changed_is_rolled_back(counted):
     kept = sorted(host for host, state in counted.states().items() if state == "kept")
-    assert sorted(counted.acts("keep")) == sorted(counted.acts("roll_back")) == sorted(counted.acts("audit_back")) == kept
-    assert sorted(counted.acts("release")) == sorted(
-        {"canary", "good1", "good2", *MEASURED, *(host for host, state in counted.states().items() if state == "withdrawn")}
+    assert (
+        sorted(counted.acts("keep"))
+        == sorted(counted.acts("roll_back"))
+        == sorted(counted.acts("audit_back"))
+        == kept
     )
-    ran_new = [host for host, kind in one_each(COUNTED).items() if kind[0] in ("unhealthy smoke_alone", "wrong kernel reboot", "wrong driver reboot")]
+    assert sorted(counted.acts("release")) == sorted(
+        {
+            "canary",
+            "good1",
+            "good2",
+            *MEASURED,
+            *(host for host, state in counted.states().items() if state == "withdrawn"),
+        }
+    )
+    ran_new = [
+        host
+        for host, kind in one_each(COUNTED).items()
+        if kind[0] in ("unhealthy smoke_alone", "wrong kernel reboot", "wrong driver reboot")
+    ]
     assert sorted(counted.acts("reboot_back")) == ran_new
 
 
 def test_a_node_that_is_not_brought_back_stops_everything_however_many_failures_are_allowed(lost):
     ends = dict(zip(one_each(LOST), LOST.values(), strict=True))
     assert lost.states() == {"canary": "released", "good1": "released", **ends}
-    assert f"wave 2: nothing new is begun, not brought back, or no answer after it was changed: {', '.join(ends)}" in lost.played.output
+    assert (
+        "wave 2: nothing new is begun, not brought back, or no answer after it was changed:"
+        f" {', '.join(ends)}" in lost.played.output
+    )
     assert "behind" not in (lost.folder / "acts").read_text()
     assert once(lost)
 
 
 def test_one_canary_that_fails_stops_everything_wherever_it_stands_in_its_batch(tmp_path):
-    done = roll_out(prepare(tmp_path, [["bad", "good"], ["behind"]]), {"bad": ["fails save"]}, unhang_max_failed="100%")
+    done = roll_out(
+        prepare(tmp_path, [["bad", "good"], ["behind"]]),
+        {"bad": ["fails save"]},
+        unhang_max_failed="100%",
+    )
     assert done.states() == {"bad": "withdrawn", "good": "released"}
-    assert "wave 1: nothing new is begun, not proved healthy among the canaries, for it was put off: bad" in done.played.output
+    assert (
+        "wave 1: nothing new is begun, not proved healthy among the canaries, for it was put"
+        " off: bad" in done.played.output
+    )
     assert "behind" not in (done.folder / "acts").read_text()
 
 
-def test_a_node_that_boots_after_its_proof_is_not_released_and_is_proved_again_by_the_same_command(tmp_path):
+def test_a_node_that_boots_after_its_proof_is_not_released_and_is_proved_again_by_the_same_command(
+    tmp_path,
+):
     done = prepare(tmp_path, [["boots"], ["behind"]], real=("release",))
     ours = {"drained": True, "by": "site", "reason": f"unhang {done.run.name}: gpu_driver"}
     site = site_drain.install(tmp_path, {"boots": ours, "behind": ours})
     roll_out(done, {"boots": ["boots boot_id"]}, **site)
     assert done.states() == {"boots": "not released"}
-    assert "expected the boot boots-boot-2 in which the node was proved, found boots-boot-3: it has booted since" in done.why("boots")
+    assert (
+        "expected the boot boots-boot-2 in which the node was proved, found boots-boot-3: it has"
+        " booted since" in done.why("boots")
+    )
     assert site_drain.known(tmp_path, "boots") == {**site_drain.FREE, **ours}
     roll_out(done, {}, **site)
     assert done.states() == {"boots": "released", "behind": "released"}
@@ -126,7 +182,11 @@ def test_a_node_that_boots_after_its_proof_is_not_released_and_is_proved_again_b
 
 def test_a_sites_settings_of_ansible_do_not_end_the_other_nodes_of_a_wave(tmp_path):
     done = prepare(tmp_path, [["bad", "good"]])
-    roll_out(done, {"bad": ["fails drain"]}, {"ANSIBLE_ANY_ERRORS_FATAL": "True", "ANSIBLE_STRATEGY": "free"})
+    roll_out(
+        done,
+        {"bad": ["fails drain"]},
+        {"ANSIBLE_ANY_ERRORS_FATAL": "True", "ANSIBLE_STRATEGY": "free"},
+    )
     assert done.states() == {"bad": "withdrawn", "good": "released"}, done.played.output[-3000:]
 
 
@@ -136,8 +196,13 @@ def test_a_node_whose_release_fails_keeps_its_baseline_for_a_second_proof(tmp_pa
     (tmp_path / "good.baseline").touch()
     (tmp_path / "host_vars").mkdir()
     (tmp_path / "host_vars" / "gone.yml").write_text("drain_command: [/usr/bin/false]\n")
-    site = site_drain.install(tmp_path, {"good": {"drained": True, "by": "site", "reason": f"unhang {done.run.name}: gpu_driver"}})
-    (tmp_path / "host_vars" / "good.yml").write_text(f"drain_command: {json.dumps(site.pop('drain_command'))}\n")
+    site = site_drain.install(
+        tmp_path,
+        {"good": {"drained": True, "by": "site", "reason": f"unhang {done.run.name}: gpu_driver"}},
+    )
+    (tmp_path / "host_vars" / "good.yml").write_text(
+        f"drain_command: {json.dumps(site.pop('drain_command'))}\n"
+    )
     roll_out(done, {}, **site)
     assert done.states() == {"gone": "not released", "good": "released"}, done.played.output[-3000:]
     assert [path.stem for path in tmp_path.glob("*.baseline")] == ["gone"]
@@ -150,35 +215,81 @@ def test_a_node_that_takes_jobs_again_before_its_change_is_left_to_them(tmp_path
     roll_out(done, {}, **site, drain_poll_s=1, node_change_rootfs=str(tmp_path))
     assert done.states() == {"busy": "withdrawn", "free": "released"}, done.played.output[-3000:]
     assert done.acts("apply") == done.acts("reboot") == ["free"]
-    assert "expected wait of busy done after 10 s, found jobs 4711; no job was touched" in done.why("busy")
-    assert site_drain.known(tmp_path, "busy")["jobs"] == [{"id": "4711", "user": "alice", "state": "RUNNING"}]
+    assert "expected wait of busy done after 10 s, found jobs 4711; no job was touched" in done.why(
+        "busy"
+    )
+    assert site_drain.known(tmp_path, "busy")["jobs"] == [
+        {"id": "4711", "user": "alice", "state": "RUNNING"}
+    ]
 
 
-def test_only_the_nodes_of_a_wave_that_a_person_named_are_changed_and_booted_under_their_jobs(tmp_path):
-    done = prepare(tmp_path, [["canary"], ["named"], ["other"]], real=("drain", "wait", "still_free", "release"))
+def test_only_the_nodes_of_a_wave_that_a_person_named_are_changed_and_booted_under_their_jobs(
+    tmp_path,
+):
+    done = prepare(
+        tmp_path,
+        [["canary"], ["named"], ["other"]],
+        real=("drain", "wait", "still_free", "release"),
+    )
     jobs = {"jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}
     site = site_drain.install(tmp_path, {"canary": {}, "named": jobs, "other": jobs})
-    roll_out(done, {}, **site, drain_poll_s=1, drain_wait_timeout_s=2, node_change_rootfs=str(tmp_path), unhang_kill_jobs="wave 1")
-    assert done.states() == {"canary": "released", "named": "released", "other": "withdrawn"}, done.played.output[-3000:]
+    roll_out(
+        done,
+        {},
+        **site,
+        drain_poll_s=1,
+        drain_wait_timeout_s=2,
+        node_change_rootfs=str(tmp_path),
+        unhang_kill_jobs="wave 1",
+    )
+    assert done.states() == {
+        "canary": "released",
+        "named": "released",
+        "other": "withdrawn",
+    }, done.played.output[-3000:]
     assert done.acts("apply") == done.acts("reboot") == ["canary", "named"]
     assert "found 4711 of alice" in done.why("other")
 
 
 def test_a_wave_that_the_plan_does_not_have_kills_no_job_of_another(tmp_path):
-    done = prepare(tmp_path, [["canary"], ["busy"]], real=("drain", "wait", "still_free", "release"))
-    site = site_drain.install(tmp_path, {"canary": {}, "busy": {"jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}})
-    roll_out(done, {}, **site, drain_poll_s=1, drain_wait_timeout_s=2, node_change_rootfs=str(tmp_path), unhang_kill_jobs="wave 7")
-    assert "expected waves of the plan in unhang_kill_jobs (canary 1, wave 1), found wave 7" in done.played.output
+    done = prepare(
+        tmp_path, [["canary"], ["busy"]], real=("drain", "wait", "still_free", "release")
+    )
+    site = site_drain.install(
+        tmp_path,
+        {"canary": {}, "busy": {"jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}},
+    )
+    roll_out(
+        done,
+        {},
+        **site,
+        drain_poll_s=1,
+        drain_wait_timeout_s=2,
+        node_change_rootfs=str(tmp_path),
+        unhang_kill_jobs="wave 7",
+    )
+    assert (
+        "expected waves of the plan in unhang_kill_jobs (canary 1, wave 1), found wave 7"
+        in done.played.output
+    )
     assert done.acts("apply") == []
 
 
-def test_the_smoke_test_before_the_change_that_can_prove_nothing_is_evidence_and_the_node_is_repaired(tmp_path):
+def test_the_smoke_test_before_the_change_that_can_prove_nothing_is_evidence_and_the_node_is_repaired(
+    tmp_path,
+):
     done = prepare(tmp_path, [["measured", "left_out"]], real=("smoke_before",))
     (tmp_path / "host_vars").mkdir()
     (tmp_path / "host_vars" / "left_out.yml").write_text("unhang_smoke_before: false\n")
     roll_out(done, {}, smoke_test_python="/usr/bin/false", unhang_smoke_before_s=30)
-    assert done.states() == {"measured": "released", "left_out": "released"}, done.played.output[-3000:]
-    kept = {one.host: one.evidence for one in read_journal(done.run).entries if (one.step, one.status) == ("smoke_before", "done")}
+    assert done.states() == {"measured": "released", "left_out": "released"}, done.played.output[
+        -3000:
+    ]
+    kept = {
+        one.host: one.evidence
+        for one in read_journal(done.run).entries
+        if (one.step, one.status) == ("smoke_before", "done")
+    }
     assert kept["left_out"]["skipped"] == "it was not asked for"
     assert kept["measured"]["why"].startswith("the smoke test of measured: ")
     [result] = (done.run / "smoke").glob("*/measured/result.json")

@@ -1,4 +1,5 @@
-"""A rollout keeps its floor of nodes that are really in service, by the playbook and the site's own drain command, over scripted nodes."""
+"""A rollout keeps its floor of nodes that are really in service, by the playbook and the site's own
+drain command, over scripted nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ FREE, DRAINED = {}, {"drained": True, "by": "alice", "reason": "bad DIMM"}
 
 
 def rolled_out(folder, states, then=(), away=False, **variables):
-    """A rollout of four nodes; two stay in service. states: {node: its state for the site}; then: (act, node) after which another user drains the node."""
+    """A rollout of four nodes; two stay in service. states: {node: its state for the site}; then:
+    (act, node) after which another user drains the node."""
     site = folder / "site"
     site.mkdir()
     given = site_drain.install(site, {host: states.get(host, FREE) for host in HOSTS})
@@ -25,7 +27,11 @@ def rolled_out(folder, states, then=(), away=False, **variables):
         site_drain.drained_then(site, *then)
     if away:
         (site / "away").touch()
-    return roll_out(prepare(folder, WAVES, REAL, floor=2), {}, **{**given, "drain_poll_s": 1, "node_change_rootfs": str(folder), **variables})
+    return roll_out(
+        prepare(folder, WAVES, REAL, floor=2),
+        {},
+        **{**given, "drain_poll_s": 1, "node_change_rootfs": str(folder), **variables},
+    )
 
 
 def lines_of(scripted, step):
@@ -34,8 +40,16 @@ def lines_of(scripted, step):
 
 def test_a_wave_takes_fewer_nodes_when_somebody_drains_another_one_and_the_line_names_it(tmp_path):
     done = rolled_out(tmp_path, {}, then=("release gpu001", "gpu004"))
-    assert done.states() == {"gpu001": "released", "gpu002": "released", "gpu003": "deferred", "gpu004": "withdrawn"}, done.played.output
-    why = "expected at least 2 nodes in service, found 3; out of service by others: gpu004 (alice (bad DIMM))"
+    assert done.states() == {
+        "gpu001": "released",
+        "gpu002": "released",
+        "gpu003": "deferred",
+        "gpu004": "withdrawn",
+    }, done.played.output
+    why = (
+        "expected at least 2 nodes in service, found 3; out of service by others: gpu004 (alice"
+        " (bad DIMM))"
+    )
     assert f"put off: gpu003, {why}" in done.played.output
     assert done.acts("apply") == ["gpu001", "gpu002"]
     assert site_drain.known(tmp_path / "site", "gpu003") == site_drain.FREE
@@ -53,7 +67,10 @@ def test_no_node_is_drained_while_nobody_can_say_who_is_in_service(tmp_path):
     done = rolled_out(tmp_path, {}, away=True)
     assert set(done.states().values()) == {"deferred"}, done.played.output
     assert "the site's scheduler is away" in done.why("gpu001")
-    assert "nothing new is begun, not proved healthy among the canaries, for it was put off: gpu001" in done.played.output
+    assert (
+        "nothing new is begun, not proved healthy among the canaries, for it was put off: gpu001"
+        in done.played.output
+    )
     assert [site_drain.known(tmp_path / "site", host) for host in HOSTS] == [site_drain.FREE] * 4
 
 
@@ -70,10 +87,25 @@ def test_in_kubernetes_a_node_that_is_cordoned_or_not_ready_is_out_of_service(tm
     cluster = Cluster(make_node("gpu001"), make_node("gpu002"), cordoned, away)
     scripted = prepare(tmp_path, WAVES, REAL, floor=1)
     with serving(cluster, tmp_path) as kubeconfig:
-        given = {"drain_adapter": "kubernetes", "drain_kubernetes_kubeconfig": str(kubeconfig), "drain_poll_s": 1, "drain_scheduler_timeout_s": 60}
+        given = {
+            "drain_adapter": "kubernetes",
+            "drain_kubernetes_kubeconfig": str(kubeconfig),
+            "drain_poll_s": 1,
+            "drain_scheduler_timeout_s": 60,
+        }
         given |= {"node_change_rootfs": str(tmp_path), "unhang_max_failed": "100%"}
-        done = roll_out(scripted, {"gpu001": ["unhealthy smoke_alone"]}, kubernetes_core.ready(PROJECT / ".cache" / "kubernetes"), **given)
-    why = "expected at least 1 node in service, found 2; out of service by others: gpu003 (somebody else cordoned it), gpu004 (it is not Ready)"
-    assert [entry.evidence["why"] for entry in lines_of(done, "floor")[:1]] == [why], done.played.output
+        done = roll_out(
+            scripted,
+            {"gpu001": ["unhealthy smoke_alone"]},
+            kubernetes_core.ready(PROJECT / ".cache" / "kubernetes"),
+            **given,
+        )
+    why = (
+        "expected at least 1 node in service, found 2; out of service by others: gpu003 (somebody"
+        " else cordoned it), gpu004 (it is not Ready)"
+    )
+    assert [entry.evidence["why"] for entry in lines_of(done, "floor")[:1]] == [why], (
+        done.played.output
+    )
     assert done.states() == {"gpu001": "kept", **dict.fromkeys(HOSTS[1:], "deferred")}
     assert {name for _what, name in cluster.writes} == {"gpu001"}

@@ -1,4 +1,5 @@
-"""Steps of a rollout's rollback that depend on the node's answer, because the controller that began the rollback may be dead."""
+"""Steps of a rollout's rollback that depend on the node's answer, because the controller that began
+the rollback may be dead."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ class ActionModule(ActionBase):
         {body}
 """
 LISTED = "return {'changed': False, 'states': task_vars['node_states']}"
-RESTORED = "open(task_vars['restored'], 'a').write(self._task.args['id'] + ' ' + str(self._task.args['fencing']) + '\\n'); return {'changed': True}"
+RESTORED = (
+    "open(task_vars['restored'], 'a').write(self._task.args['id'] + ' ' +"
+    " str(self._task.args['fencing']) + '\\n'); return {'changed': True}"
+)
 
 
 @pytest.mark.parametrize(
     ("states", "restored"),
     [
-        ([(RUN, "finished"), (RUN, "finished")], ["s0 7"]),  # a kernel's packages wait until the kernel no longer runs
+        # a kernel's packages wait until the kernel no longer runs
+        ([(RUN, "finished"), (RUN, "finished")], ["s0 7"]),
         ([(OTHERS, "finished"), (RUN, "rolled_back")], []),
         ([(RUN, "rolled_back"), (RUN, "failed")], ["s1 7"]),
         ([], []),
@@ -41,16 +46,55 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
     for name, body in (("saved_state", LISTED), ("state_restore", RESTORED)):
         (plugins / f"{name}.py").write_text(PLUGIN.format(body=body))
     (tmp_path / "play.yml").write_text(
-        json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.include_tasks": "tasks/reboot_back.yml"}]}])
+        json.dumps(
+            [
+                {
+                    "hosts": "all",
+                    "gather_facts": False,
+                    "tasks": [{"ansible.builtin.include_tasks": "tasks/reboot_back.yml"}],
+                }
+            ]
+        )
     )
-    known = [{"id": f"s{number}", "run": run, "status": status} for number, (run, status) in enumerate(states)]
-    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "node_states": known, "restored": str(tmp_path / "restored")}
+    known = [
+        {"id": f"s{number}", "run": run, "status": status}
+        for number, (run, status) in enumerate(states)
+    ]
+    host = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "node_states": known,
+        "restored": str(tmp_path / "restored"),
+    }
     (tmp_path / "hosts.json").write_text(
-        json.dumps({"all": {"hosts": {"node": {**host, "rollout_saved_by": RUN, "rollout_evidence": {}, "node_change_fencing": 7}}}})
+        json.dumps(
+            {
+                "all": {
+                    "hosts": {
+                        "node": {
+                            **host,
+                            "rollout_saved_by": RUN,
+                            "rollout_evidence": {},
+                            "node_change_fencing": 7,
+                        }
+                    }
+                }
+            }
+        )
     )
-    surroundings = {**environment(tmp_path), "ANSIBLE_ACTION_PLUGINS": f"{PROJECT / 'plugins' / 'action'}:{plugins}"}
+    surroundings = {
+        **environment(tmp_path),
+        "ANSIBLE_ACTION_PLUGINS": f"{PROJECT / 'plugins' / 'action'}:{plugins}",
+    }
     command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")]
-    options = {"cwd": PROJECT, "env": surroundings, "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    options = {
+        "cwd": PROJECT,
+        "env": surroundings,
+        "capture_output": True,
+        "text": True,
+        "timeout": DEADLINE_S,
+        "stdin": subprocess.DEVNULL,
+    }
     assert read_play(subprocess.run(command, check=False, **options)).code == 0
     asked = tmp_path / "restored"
     assert (asked.read_text().splitlines() if asked.exists() else []) == restored
@@ -72,19 +116,51 @@ def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path)
         (tmp_path / "rollout" / name).write_text("- name: Nothing\n  ansible.builtin.meta: noop\n")
     for name in ("saved_state", "state_restore"):
         (plugins / f"{name}.py").write_text(PLUGIN.format(body=UNDONE.format(held=held, run=RUN)))
-    kept = {"name": "Keep", "ansible.builtin.copy": {"content": "{{ rollout_evidence | to_json }}", "dest": str(tmp_path / "evidence"), "mode": "0600"}}
+    kept = {
+        "name": "Keep",
+        "ansible.builtin.copy": {
+            "content": "{{ rollout_evidence | to_json }}",
+            "dest": str(tmp_path / "evidence"),
+            "mode": "0600",
+        },
+    }
     tasks = [{"name": "Apply", "ansible.builtin.include_tasks": "rollout/apply.yml"}, kept]
-    (tmp_path / "play.yml").write_text(json.dumps([{"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}]))
-    host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "remediate_roles": ["undo"], "undo_run": RUN, "unhang_run": RUN}
-    host |= {"rollout_evidence": {"boot_id": "b"}, "rollout_asked": {"order": {"reboots_left": 2}}, "node_change_fencing": 7, "remediate_applies": True}
+    (tmp_path / "play.yml").write_text(
+        json.dumps([{"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}])
+    )
+    host = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "remediate_roles": ["undo"],
+        "undo_run": RUN,
+        "unhang_run": RUN,
+    }
+    host |= {
+        "rollout_evidence": {"boot_id": "b"},
+        "rollout_asked": {"order": {"reboots_left": 2}},
+        "node_change_fencing": 7,
+        "remediate_applies": True,
+    }
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"node": host}}}))
-    surroundings = {**environment(tmp_path), "ANSIBLE_ACTION_PLUGINS": f"{PROJECT / 'plugins' / 'action'}:{plugins}"}
+    surroundings = {
+        **environment(tmp_path),
+        "ANSIBLE_ACTION_PLUGINS": f"{PROJECT / 'plugins' / 'action'}:{plugins}",
+    }
     command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")]
-    options = {"cwd": PROJECT, "env": surroundings, "capture_output": True, "text": True, "timeout": DEADLINE_S, "stdin": subprocess.DEVNULL}
+    options = {
+        "cwd": PROJECT,
+        "env": surroundings,
+        "capture_output": True,
+        "text": True,
+        "timeout": DEADLINE_S,
+        "stdin": subprocess.DEVNULL,
+    }
     played = read_play(subprocess.run(command, check=False, **options))
     assert played.code == 0, played.output
     found = json.loads((tmp_path / "evidence").read_text())
     assert (found["look_at"], found["needs_reboot"]) == ([held], True)
-    reports = [place for text in (held, "on hold again: x") if (place := played.output.find(text)) >= 0]
+    reports = [
+        place for text in (held, "on hold again: x") if (place := played.output.find(text)) >= 0
+    ]
     assert len(reports) == 2
     assert reports == sorted(reports)  # the preview's table has only the first report

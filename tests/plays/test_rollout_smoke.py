@@ -1,4 +1,5 @@
-"""The smoke tests of a wave, by the playbook on scripted nodes: a node that is alone of its kind is not tested twice, nodes of one kind are tested together."""
+"""The smoke tests of a wave, by the playbook on scripted nodes: a node that is alone of its kind is
+not tested twice, nodes of one kind are tested together."""
 
 from __future__ import annotations
 
@@ -25,14 +26,22 @@ VERDICT = """
 
 
 def test_a_node_alone_of_its_kind_is_tested_once_and_others_also_together(tmp_path):
-    done = prepare(tmp_path, [["solo"], ["left", "right"]], real=("smoke_alone", "smoke_together", "smoke_group"))
+    done = prepare(
+        tmp_path,
+        [["solo"], ["left", "right"]],
+        real=("smoke_alone", "smoke_together", "smoke_group"),
+    )
     (tmp_path / "tasks" / "rollout" / "smoke_verdict.yml").write_text(VERDICT)
     roll_out(done, {})
     assert done.states() == dict.fromkeys(("solo", "left", "right"), "released"), done.played.output
     together = [f"{host} in smoke_together of left+right" for host in ("left", "right")]
     alone = [f"{host} in smoke_alone of {host}" for host in ("solo", "left", "right")]
     assert sorted((tmp_path / "tested").read_text().splitlines()) == sorted([*alone, *together])
-    [proof] = [one for one in read_journal(done.run).entries if (one.host, one.step, one.status) == ("solo", "smoke_together", "done")]
+    [proof] = [
+        one
+        for one in read_journal(done.run).entries
+        if (one.host, one.step, one.status) == ("solo", "smoke_together", "done")
+    ]
     assert proof.evidence["same_as"] == "smoke_alone"
 
 

@@ -13,25 +13,56 @@ from unhang.cli import main
 
 PINNED = "cuda-visible-devices-pinned"
 CONTROLLER = {"unhang": "0", "ansible_core": "2", "python": "3"}
-RUN = {"schema": "unhang/run/1", "id": "r", "started": "2026-11-20T07:00:00Z", "finished": None, "inventory": [], "limit": None, "hosts": ["gpu001", "gpu002"]}
+RUN = {
+    "schema": "unhang/run/1",
+    "id": "r",
+    "started": "2026-11-20T07:00:00Z",
+    "finished": None,
+    "inventory": [],
+    "limit": None,
+    "hosts": ["gpu001", "gpu002"],
+}
 
 
 @pytest.fixture
 def run(tmp_path):
-    """A run of two nodes, of which one was unreachable, and a function that reads the other again."""
+    """A run of two nodes, of which one was unreachable, and a function that reads the other
+    again."""
     folder = tmp_path / "run"
     (folder / "nodes").mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({**RUN, "controller": CONTROLLER, "policy_sources": []}))
+    (folder / "run.json").write_text(
+        json.dumps({**RUN, "controller": CONTROLLER, "policy_sources": []})
+    )
 
     def read(environment, status="ok", policy=None, without=None):
-        plant(tmp_path / "node", {"/etc/os-release": "ID=debian\n", "/etc/environment": environment})
-        facts = collect_in_process("--rootfs", str(tmp_path / "node"), "--nvml-recording", str(H200X8)) if status == "ok" else None
+        plant(
+            tmp_path / "node", {"/etc/os-release": "ID=debian\n", "/etc/environment": environment}
+        )
+        facts = (
+            collect_in_process("--rootfs", str(tmp_path / "node"), "--nvml-recording", str(H200X8))
+            if status == "ok"
+            else None
+        )
         if without:
             section = facts["sections"]["gpus"]
             section["devices"] = section["devices"][: without["gpus"]]
-        document = {"schema": "unhang/node/1", "groups": ["gpu"], "policy": policy or {}, "message": None if facts else "no route to host", "facts": facts}
-        (folder / "nodes" / "gpu001.json").write_text(json.dumps({**document, "host": "gpu001", "status": status}))
-        lost = {**document, "host": "gpu002", "status": "unreachable", "message": "no route to host", "facts": None}
+        document = {
+            "schema": "unhang/node/1",
+            "groups": ["gpu"],
+            "policy": policy or {},
+            "message": None if facts else "no route to host",
+            "facts": facts,
+        }
+        (folder / "nodes" / "gpu001.json").write_text(
+            json.dumps({**document, "host": "gpu001", "status": status})
+        )
+        lost = {
+            **document,
+            "host": "gpu002",
+            "status": "unreachable",
+            "message": "no route to host",
+            "facts": None,
+        }
         (folder / "nodes" / "gpu002.json").write_text(json.dumps(lost))
 
     return folder, read
@@ -57,11 +88,18 @@ def test_a_node_is_proved_by_what_the_judge_finds_after_it_was_read_again(run, c
     assert unchanged["reasons"][0].startswith(f"left: {PINNED} (error)")
 
     read("# CUDA_VISIBLE_DEVICES=0\n")
-    proof = printed_by(capsys, before, "--about", '{"roles": ["gpu_binding"]}', "prove", folder, "gpu001")
+    proof = printed_by(
+        capsys, before, "--about", '{"roles": ["gpu_binding"]}', "prove", folder, "gpu001"
+    )
     assert proof["healthy"]
     assert proof["gone"] == [PINNED]
     written = json.loads((folder / "remediation-gpu001.json").read_text())
-    assert written == {"schema": "unhang/remediation/1", "host": "gpu001", "roles": ["gpu_binding"], **proof}
+    assert written == {
+        "schema": "unhang/remediation/1",
+        "host": "gpu001",
+        "roles": ["gpu_binding"],
+        **proof,
+    }
 
     read("", status="unreachable")
     lost = printed_by(capsys, before, "prove", folder, "gpu001")
@@ -74,7 +112,8 @@ def before_of(folder, host="gpu001"):
 
 
 def test_damage_of_an_unproved_run_stays_damage_when_the_run_is_repeated(run, capsys):
-    """The baseline of the first run is returned again: what the second run measures before it acts is ignored."""
+    """The baseline of the first run is returned again: what the second run measures before it acts
+    is ignored."""
     folder, read = run
     read("")
     printed_by(capsys, "begin", folder)
@@ -83,10 +122,16 @@ def test_damage_of_an_unproved_run_stays_damage_when_the_run_is_repeated(run, ca
     for _ in range(2):
         proof = printed_by(capsys, kept, "prove", folder, "gpu001")
         assert not proof["healthy"]
-        assert any(line.startswith("lost: expected the 8 GPUs of before, found 7") for line in proof["reasons"])
+        assert any(
+            line.startswith("lost: expected the 8 GPUs of before, found 7")
+            for line in proof["reasons"]
+        )
         assert printed_by(capsys, kept, "lost", folder, "gpu001")["lost"]
         printed_by(capsys, "begin", folder)
-    assert not any(line.startswith("lost") for line in printed_by(capsys, before_of(folder), "prove", folder, "gpu001")["reasons"])
+    assert not any(
+        line.startswith("lost")
+        for line in printed_by(capsys, before_of(folder), "prove", folder, "gpu001")["reasons"]
+    )
 
 
 @pytest.mark.parametrize("severities", ["", "critical,errors", "c,r,i"])
@@ -94,7 +139,19 @@ def test_severities_that_nobody_knows_are_refused(run, capsys, severities):
     folder, read = run
     read("")
     printed_by(capsys, "begin", folder)
-    assert main(["rollout-step", f"--severities={severities}", before_of(folder), "prove", str(folder), "gpu001"]) == 2
+    assert (
+        main(
+            [
+                "rollout-step",
+                f"--severities={severities}",
+                before_of(folder),
+                "prove",
+                str(folder),
+                "gpu001",
+            ]
+        )
+        == 2
+    )
     assert "--severities: expected some of critical" in capsys.readouterr().err
 
 
@@ -103,7 +160,11 @@ def test_a_policy_is_refused_with_its_reason_and_mistakes_are_one_line(run, caps
     read("", policy={"driver": {"versoin": "1"}})
     (refusal,) = printed_by(capsys, "begin", folder)["nodes"]["gpu001"]["refusals"]
     assert refusal.startswith("The policy cannot be used (policy-not-usable)")
-    for arguments in (["begin", folder.parent], ["prove", folder, "gpu001"], [before_of(folder), "prove", folder, "gpu009"]):
+    for arguments in (
+        ["begin", folder.parent],
+        ["prove", folder, "gpu001"],
+        [before_of(folder), "prove", folder, "gpu009"],
+    ):
         assert main(["rollout-step", *map(str, arguments)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
 

@@ -21,12 +21,17 @@ from unhang.core.run import run_folder
 sys.path.append(str(PROJECT / "plugins"))
 from unhang.core.ansible import run_files
 
-NAMES = st.text(min_size=1, max_size=300) | st.sampled_from([".", "..", "../x", "a/b", "gpu001", "GPU-1.x_y~z", "\udcff", "%2E"])
+NAMES = st.text(min_size=1, max_size=300) | st.sampled_from(
+    [".", "..", "../x", "a/b", "gpu001", "GPU-1.x_y~z", "\udcff", "%2E"]
+)
 
 
 def node(host, **more):
     """A node document."""
-    return {**run_files.node_document(host, [], {}, "ok", None, {"schema": "unhang/node-facts/1"}), **more}
+    return {
+        **run_files.node_document(host, [], {}, "ok", None, {"schema": "unhang/node-facts/1"}),
+        **more,
+    }
 
 
 @given(NAMES)
@@ -55,14 +60,24 @@ def test_run_ids_do_not_collide_and_are_what_the_schema_allows():
 def test_what_the_plugins_write_is_what_unhang_reads(tmp_path):
     run = tmp_path / "20260101T000000Z-abcdef"
     (run / "nodes").mkdir(parents=True)
-    run_folder.write_document(run / "run.json", {"schema": "unhang/run/1", "id": run.name, "hosts": ["../x", "gpu001"]})
+    run_folder.write_document(
+        run / "run.json", {"schema": "unhang/run/1", "id": run.name, "hosts": ["../x", "gpu001"]}
+    )
     run_files.write_node(run, node("../x"), raw="rubbish")
     run_files.write_node(run, node("gpu001"))
     run_files.point_latest(run)
     assert run_folder.list_runs(tmp_path) == [run]
-    assert run_folder.find_run("latest", tmp_path) == run == run_folder.find_run(run.name, tmp_path) == run_folder.find_run(run, tmp_path)
+    assert (
+        run_folder.find_run("latest", tmp_path)
+        == run
+        == run_folder.find_run(run.name, tmp_path)
+        == run_folder.find_run(run, tmp_path)
+    )
     assert run_folder.read_run(run).hosts == ["../x", "gpu001"]
-    assert sorted(run_folder.read_node(path)["host"] for path in run_folder.node_files(run)) == ["../x", "gpu001"]
+    assert sorted(run_folder.read_node(path)["host"] for path in run_folder.node_files(run)) == [
+        "../x",
+        "gpu001",
+    ]
 
 
 def test_latest_moves_on_from_run_to_run(tmp_path):
@@ -92,7 +107,9 @@ def with_limit(action, expect):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_nothing_that_lies_in_the_folder_of_temporary_files_becomes_an_answer(tmp_path, monkeypatch):
+def test_nothing_that_lies_in_the_folder_of_temporary_files_becomes_an_answer(
+    tmp_path, monkeypatch
+):
     """Once a folder there with the name of the run was believed, whoever had made it."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run = tmp_path / "20261120T175745Z-c128066de5"
@@ -127,7 +144,11 @@ def test_a_run_that_is_not_there_names_those_that_are(tmp_path):
 
 def large_envelope(size=60_000):
     """An answer of this many bytes."""
-    facts = {"schema": "unhang/node-facts/1", "collector": {}, "sections": {"node": {"probe": {"status": "ok"}, "hostname": "x" * size}}}
+    facts = {
+        "schema": "unhang/node-facts/1",
+        "collector": {},
+        "sections": {"node": {"probe": {"status": "ok"}, "hostname": "x" * size}},
+    }
     return envelope(node_facts=json.dumps(facts))
 
 
@@ -138,7 +159,11 @@ def test_a_disk_that_fills_up_during_a_run_loses_nothing_that_was_written(fleet)
     done = limited_play(fleet, 2_000_000)
     assert "the answers of 1 nodes could not be written (b-large: File too large)" in done.stderr
     assert "Traceback" not in done.stderr
-    assert {host: node["status"] for host, node in fleet.nodes().items()} == {"a-small": "ok", "b-large": "failed", "c-small": "ok"}
+    assert {host: node["status"] for host, node in fleet.nodes().items()} == {
+        "a-small": "ok",
+        "b-large": "failed",
+        "c-small": "ok",
+    }
     assert fleet.nodes()["b-large"]["message"] == "its answer could not be written: File too large"
 
 
@@ -146,10 +171,26 @@ def limited_play(fleet, limit_bytes):
     """The audit with a limit on the size of each file."""
     wrapper = fleet.folder / "limited"
     limit = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit_bytes}, {limit_bytes}))"
-    wrapper.write_text(f"#!{sys.executable}\nimport os, resource, sys\n{limit}\nos.execv(sys.argv[1], sys.argv[1:])\n")
+    wrapper.write_text(
+        f"#!{sys.executable}\nimport os, resource, sys\n{limit}\nos.execv(sys.argv[1],"
+        " sys.argv[1:])\n"
+    )
     wrapper.chmod(0o755)
-    command = [wrapper, Path(sys.executable).parent / "ansible-playbook", PROJECT / "playbooks" / "audit.yml", "-i", fleet.inventory]
-    return subprocess.run(list(map(str, command)), env=fleet.environment(), cwd=fleet.folder, capture_output=True, text=True, timeout=240)
+    command = [
+        wrapper,
+        Path(sys.executable).parent / "ansible-playbook",
+        PROJECT / "playbooks" / "audit.yml",
+        "-i",
+        fleet.inventory,
+    ]
+    return subprocess.run(
+        list(map(str, command)),
+        env=fleet.environment(),
+        cwd=fleet.folder,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system takes root")
@@ -162,7 +203,10 @@ def test_answers_that_the_run_folders_disk_cannot_take_are_counted_and_named(fle
         done = fleet.play(environment={"TMPDIR": str(fleet.folder)})
     finally:
         subprocess.run(["umount", str(fleet.runs)], check=True)
-    assert "the answers of 3 nodes could not be written (a: No space left on device); free some room and audit them again" in done.stderr
+    assert (
+        "the answers of 3 nodes could not be written (a: No space left on device); free some room"
+        " and audit them again" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
@@ -186,8 +230,23 @@ def test_a_run_is_for_its_user_alone_whatever_the_umask(tmp_path, umask, monkeyp
         run_folder.write_named(tmp_path / "named.txt", "x")
     finally:
         os.umask(before)
-    modes = {path.name: path.stat().st_mode & 0o7777 for path in (run, run / "nodes", run / "run.json", run / "nodes" / "a.json", tmp_path / "named.txt")}
-    assert modes == {"r1": 0o700, "nodes": 0o700, "run.json": 0o600, "a.json": 0o600, "named.txt": 0o666 & ~umask}
+    modes = {
+        path.name: path.stat().st_mode & 0o7777
+        for path in (
+            run,
+            run / "nodes",
+            run / "run.json",
+            run / "nodes" / "a.json",
+            tmp_path / "named.txt",
+        )
+    }
+    assert modes == {
+        "r1": 0o700,
+        "nodes": 0o700,
+        "run.json": 0o600,
+        "a.json": 0o600,
+        "named.txt": 0o666 & ~umask,
+    }
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a file to another group takes root")
@@ -196,7 +255,10 @@ def test_a_site_may_share_runs_with_a_group(tmp_path, monkeypatch):
     run, group = tmp_path / "runs" / "r1", grp.getgrnam("daemon").gr_gid
     run_folder.make_folder(run)
     run_files.write_node(run, node("a"))
-    found = {path.name: (path.stat().st_mode & 0o777, path.stat().st_gid) for path in (run, run / "nodes", run / "nodes" / "a.json")}
+    found = {
+        path.name: (path.stat().st_mode & 0o777, path.stat().st_gid)
+        for path in (run, run / "nodes", run / "nodes" / "a.json")
+    }
     assert found == {"r1": (0o750, group), "nodes": (0o750, group), "a.json": (0o640, group)}
     monkeypatch.setenv("UNHANG_GROUP", "no-such-group")
     with pytest.raises(LookupError):

@@ -1,6 +1,8 @@
-"""Rollback of changes to a running system: the real modules as on a node, in namespaces of their own over folders that stand for this machine's.
+"""Rollback of changes to a running system: the real modules as on a node, in namespaces of their
+own over folders that stand for this machine's.
 
-/dev/shm, a process's limits and the network's sysctls are the kernel's own; systemctl is a stand-in. tests/roles does the same on booted nodes.
+/dev/shm, a process's limits and the network's sysctls are the kernel's own; systemctl is a
+stand-in. tests/roles does the same on booted nodes.
 """
 
 from __future__ import annotations
@@ -13,7 +15,17 @@ import sys
 import pytest
 from fakes.role_play import DEADLINE_S, PROJECT
 
-UNSHARE = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--propagation", "private", "--"]
+UNSHARE = [
+    "unshare",
+    "--mount",
+    "--net",
+    "--pid",
+    "--fork",
+    "--mount-proc",
+    "--propagation",
+    "private",
+    "--",
+]
 SYSTEMCTL = """#!/bin/sh
 # Keeps what it is told in files, in the order in which it is told.
 echo "$*" >> /var/lib/called
@@ -75,30 +87,52 @@ KINDS = ["limit", "service_at_boot", "service_now", "shm_size", "sysctl"]
 
 
 def shown(meddle=""):
-    """The output of the program. meddle: a change by another user between the change and the rollback."""
+    """The output of the program. meddle: a change by another user between the change and the
+    rollback."""
     program = PROGRAM.replace("SYSTEMCTL", repr(SYSTEMCTL)).replace("MEDDLE", meddle)
-    known = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT / "tests"), str(PROJECT / "module_utils"), str(PROJECT / "tools")])}
-    done = subprocess.run([*UNSHARE, sys.executable, "-c", program], env=known, cwd=PROJECT, capture_output=True, text=True, timeout=DEADLINE_S)
+    known = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(
+            [str(PROJECT / "tests"), str(PROJECT / "module_utils"), str(PROJECT / "tools")]
+        ),
+    }
+    done = subprocess.run(
+        [*UNSHARE, sys.executable, "-c", program],
+        env=known,
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or subprocess.run([*UNSHARE, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode != 0,
+    os.geteuid() != 0
+    or subprocess.run(
+        [*UNSHARE, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True
+    ).returncode
+    != 0,
     reason="namespaces of its own take root",
 )
 
 
 def test_values_and_files_come_back_as_they_were_and_as_was_foretold():
     found = shown()
-    assert all(answer["changed"] and not answer["needs_manual_action"] for answer in found["answers"])
+    assert all(
+        answer["changed"] and not answer["needs_manual_action"] for answer in found["answers"]
+    )
     assert not any(found["second"])
-    assert all(found["applied"][name] != before for name, before in found["before"].items()), "the test would not see that one of them stays"
+    assert all(found["applied"][name] != before for name, before in found["before"].items()), (
+        "the test would not see that one of them stays"
+    )
     assert found["previewed"] == found["applied"]
     assert found["restored"] == found["preview"]
     assert sorted(row["kind"] for row in found["restored"]["running"]) == KINDS
     assert found["restored"]["needs_manual_action"] == []
-    assert found["after"] == {**found["before"], "service": ["disabled", "inactive"]}  # the rollback does not restore the failed state of a service
+    # the rollback does not restore the failed state of a service
+    assert found["after"] == {**found["before"], "service": ["disabled", "inactive"]}
     assert found["files_after"] == found["files"]
     assert not found["again"]["changed"]
     assert not any("daemon-reload" in line for line in found["called"])
@@ -119,6 +153,10 @@ def test_what_somebody_changed_since_and_what_does_not_fit_stays_and_is_reported
         "shm size /dev/shm",
         "sysctl net.ipv4.tcp_rmem",
     ]
-    assert (found["after"]["rmem"], found["after"]["limits"][0], found["after"]["shm"]) == (["4096", "99999", "999999"], 300, 96 << 20)
+    assert (found["after"]["rmem"], found["after"]["limits"][0], found["after"]["shm"]) == (
+        ["4096", "99999", "999999"],
+        300,
+        96 << 20,
+    )
     assert found["files_after"] == found["files"]
     assert not found["again"]["changed"]

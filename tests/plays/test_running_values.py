@@ -1,4 +1,5 @@
-"""Values of the running system in a saved state: saved before a change, restored where the value is still the one that unhang set. /proc/sys is planted."""
+"""Values of the running system in a saved state: saved before a change, restored where the value is
+still the one that unhang set. /proc/sys is planted."""
 
 from __future__ import annotations
 
@@ -16,7 +17,13 @@ from fakes.role_play import DEADLINE_S
 
 from unhang.core.project import link_pynvml
 from unhang_node.change.atomic_files import STATES
-from unhang_node.change.journal.running_values import Change, forget_running, keep_running, read_running, value_before
+from unhang_node.change.journal.running_values import (
+    Change,
+    forget_running,
+    keep_running,
+    read_running,
+    value_before,
+)
 
 NAME, PLACE = "net.ipv4.tcp_rmem", "proc/sys/net/ipv4/tcp_rmem"
 BOOT_ID = "proc/sys/kernel/random/boot_id"
@@ -33,9 +40,11 @@ def record(value, *wanted):
         ("a", [record("a", "b")], "a"),  # never set, or restored already
         ("x", [record("a", "b")], None),
         ("c", [record("b", "c"), record("a", "b")], "a"),
-        ("b", [record("b", "c"), record("a", "b")], "a"),  # the newer value was not set, or is restored
+        # the newer value was not set, or is restored
+        ("b", [record("b", "c"), record("a", "b")], "a"),
         ("a", [record("b", "c"), record("a", "b")], "a"),  # a rollback that was interrupted
-        ("c", [record("x", "c"), record("a", "b")], None),  # changed by another program between the two
+        # changed by another program between the two
+        ("c", [record("x", "c"), record("a", "b")], None),
         ("b", [record("a", "b", "c")], "a"),  # the second value was never set
         ([8, 9], [record([1, 2], [8, 9])], [1, 2]),
         (True, [record(False, True)], False),
@@ -48,14 +57,20 @@ def test_a_value_goes_back_through_all_that_unhang_set_and_no_other(now, records
 @pytest.fixture
 def node(tmp_path):
     """A node with a kernel parameter of three numbers, in the kernel's format."""
-    plant(tmp_path, {"/" + PLACE: "4096\t131072\t6291456\n", "/" + BOOT_ID: "one\n", "/var/lib/": ""})
+    plant(
+        tmp_path, {"/" + PLACE: "4096\t131072\t6291456\n", "/" + BOOT_ID: "one\n", "/var/lib/": ""}
+    )
     return tmp_path
 
 
 def changed(folder, before, after, end="finished", role="host_tuning"):
     """A role that saves a value and then sets it. Returns the id of its state."""
-    state_id = run_module("saved_state", rootfs=str(folder), state="begun", role=role, run="r")["id"]
-    keep_running(str(folder), state_id, [Change(kind="sysctl", name=NAME, value=before, wanted=after)])
+    state_id = run_module("saved_state", rootfs=str(folder), state="begun", role=role, run="r")[
+        "id"
+    ]
+    keep_running(
+        str(folder), state_id, [Change(kind="sysctl", name=NAME, value=before, wanted=after)]
+    )
     (folder / PLACE).write_text(after + "\n")
     if end:
         run_module("saved_state", rootfs=str(folder), state=end, id=state_id, message="no")
@@ -83,7 +98,12 @@ def test_a_value_comes_back_as_it_was_foretold_and_only_once(node, end):
     assert answer == foretold
     assert answer["running"] == [{"kind": "sysctl", "name": NAME, "before": NEW, "after": OLD}]
     assert f"running, sysctl {NAME}: {NEW} to {OLD}" in answer["lines"]
-    assert {"before": NEW + "\n", "after": OLD + "\n", "before_header": f"sysctl {NAME}", "after_header": f"sysctl {NAME}"} in answer["diff"]
+    assert {
+        "before": NEW + "\n",
+        "after": OLD + "\n",
+        "before_header": f"sysctl {NAME}",
+        "after_header": f"sysctl {NAME}",
+    } in answer["diff"]
     assert value(node) == OLD.split()
     assert not restore(node)["changed"]
 
@@ -94,20 +114,25 @@ def test_a_value_that_somebody_changed_since_stays_and_is_reported(node):
     foretold, answer = restore(node, check=True), restore(node)
     assert answer == foretold
     assert answer["running"] == []
-    assert answer["needs_manual_action"] == [f"sysctl {NAME}: somebody changed it since, found 1 2 3, expected {NEW}; it stays"]
+    assert answer["needs_manual_action"] == [
+        f"sysctl {NAME}: somebody changed it since, found 1 2 3, expected {NEW}; it stays"
+    ]
     assert value(node) == ["1", "2", "3"]
 
 
 def test_two_states_are_gone_back_through_to_the_older_ones_value(node):
     first = changed(node, OLD, NEW)
     changed(node, NEW, NEWER, role="kernel")
-    assert restore(node, first)["running"] == [{"kind": "sysctl", "name": NAME, "before": NEWER, "after": OLD}]
+    assert restore(node, first)["running"] == [
+        {"kind": "sysctl", "name": NAME, "before": NEWER, "after": OLD}
+    ]
     assert value(node) == OLD.split()
 
 
 def test_what_is_kept_first_counts_when_a_role_goes_on_and_both_values_are_known_as_ours(node):
     state_id = changed(node, OLD, NEW, end=None)
-    keep_running(str(node), state_id, [Change(kind="sysctl", name=NAME, value=NEW, wanted=NEWER)])  # the role was killed before it set the value
+    # the role was killed before it set the value
+    keep_running(str(node), state_id, [Change(kind="sysctl", name=NAME, value=NEW, wanted=NEWER)])
     (kept,) = read_running(str(node), state_id)
     assert (kept["value"], kept["set"], kept["boot_id"]) == (OLD, [NEW, NEWER], "one")
     restore(node)
@@ -116,18 +141,30 @@ def test_what_is_kept_first_counts_when_a_role_goes_on_and_both_values_are_known
 
 def test_the_mode_of_a_gpu_before_a_boot_is_no_mode_to_go_back_to(node):
     state_id = changed(node, OLD, NEW, end=None)
-    keep_running(str(node), state_id, [Change(kind="compute_mode", name="GPU-1", value="prohibited", wanted="default")])
+    keep_running(
+        str(node),
+        state_id,
+        [Change(kind="compute_mode", name="GPU-1", value="prohibited", wanted="default")],
+    )
     (node / BOOT_ID).write_text("two\n")
     keep_running(
         str(node),
         state_id,
-        [Change(kind="compute_mode", name="GPU-1", value="default", wanted="exclusive_process"), Change(kind="sysctl", name=NAME, value=NEW, wanted=NEWER)],
+        [
+            Change(kind="compute_mode", name="GPU-1", value="default", wanted="exclusive_process"),
+            Change(kind="sysctl", name=NAME, value=NEW, wanted=NEWER),
+        ],
     )
-    assert {row["kind"]: row["value"] for row in read_running(str(node), state_id)} == {"compute_mode": "default", "sysctl": OLD}
+    assert {row["kind"]: row["value"] for row in read_running(str(node), state_id)} == {
+        "compute_mode": "default",
+        "sysctl": OLD,
+    }
 
 
 def test_what_could_not_be_changed_is_taken_out_again_and_leaves_no_state(node):
-    state_id = run_module("saved_state", rootfs=str(node), state="begun", role="host_tuning", run="r")["id"]
+    state_id = run_module(
+        "saved_state", rootfs=str(node), state="begun", role="host_tuning", run="r"
+    )["id"]
     change = Change(kind="limit", name="memlock of ray.service", value=[1, 1], wanted=[2, 2])
     keep_running(str(node), state_id, [change])
     forget_running(str(node), state_id, [change])
@@ -154,8 +191,17 @@ def test_a_state_without_values_is_read_as_before(node):
     "text, why",
     [
         ("{", "running.json: expected what unhang saved there"),
-        ('{"schema": "unhang/running/1", "records": [{"kind": "sysctl"}]}', "running.json: expected what unhang saved there"),
-        ('{"schema": "unhang/running/1", "records": [{"kind": "clock", "name": "a", "value": 1, "set": [2]}]}', "found clock; was it saved by a newer unhang?"),
+        (
+            '{"schema": "unhang/running/1", "records": [{"kind": "sysctl"}]}',
+            "running.json: expected what unhang saved there",
+        ),
+        (
+            (
+                '{"schema": "unhang/running/1", "records": [{"kind": "clock", "name": "a", "value":'
+                ' 1, "set": [2]}]}'
+            ),
+            "found clock; was it saved by a newer unhang?",
+        ),
     ],
 )
 def test_a_broken_or_newer_record_is_refused_before_anything_is_touched(node, text, why):
@@ -185,7 +231,9 @@ except ValueError as problem:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may set a GPU's mode, and the fake driver knows it")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root may set a GPU's mode, and the fake driver knows it"
+)
 class TestModesOfGpus:
     """With the real nvidia-ml-py and the fake driver with the answers of eight H200."""
 
@@ -199,10 +247,13 @@ class TestModesOfGpus:
 
     @pytest.fixture
     def gpus(self, node, library, tmp_path_factory):
-        """A state that has the modes of GPU 3 before they were set; call(acts) reads and sets modes, call.derive(**) changes the driver's answers."""
+        """A state that has the modes of GPU 3 before they were set; call(acts) reads and sets
+        modes, call.derive(**) changes the driver's answers."""
         folder = tmp_path_factory.mktemp("driver")
         profile = folder / "profile"
-        state_id = run_module("saved_state", rootfs=str(node), state="begun", role="gpu_binding", run="r")["id"]
+        state_id = run_module(
+            "saved_state", rootfs=str(node), state="begun", role="gpu_binding", run="r"
+        )["id"]
         keep_running(
             str(node),
             state_id,
@@ -217,9 +268,23 @@ class TestModesOfGpus:
 
         def call(acts=True):
             path = os.pathsep.join([str(PROJECT / "module_utils"), *sys.path])
-            known = {**os.environ, "LD_LIBRARY_PATH": str(library), "UNHANG_FAKE_NVML_PROFILE": str(profile), "PYTHONPATH": path}
-            command = [sys.executable, "-c", GPU_CODE, str(node), state_id, "act" if acts else "look"]
-            done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=DEADLINE_S)
+            known = {
+                **os.environ,
+                "LD_LIBRARY_PATH": str(library),
+                "UNHANG_FAKE_NVML_PROFILE": str(profile),
+                "PYTHONPATH": path,
+            }
+            command = [
+                sys.executable,
+                "-c",
+                GPU_CODE,
+                str(node),
+                state_id,
+                "act" if acts else "look",
+            ]
+            done = subprocess.run(
+                command, env=known, capture_output=True, text=True, timeout=DEADLINE_S
+            )
             assert done.returncode == 0, done.stderr
             return json.loads(done.stdout)
 
@@ -228,23 +293,45 @@ class TestModesOfGpus:
         return call
 
     def test_they_come_back_and_then_nothing_is_left_to_do(self, gpus):
-        rows = [["persistence", UUID, True, False], ["compute_mode", UUID, "default", "exclusive_process"]]
+        rows = [
+            ["persistence", UUID, True, False],
+            ["compute_mode", UUID, "default", "exclusive_process"],
+        ]
         assert gpus(acts=False) == {"rows": rows, "needs_manual_action": []}
         assert gpus() == {"rows": rows, "needs_manual_action": []}
         assert gpus() == {"rows": [], "needs_manual_action": []}
 
     def test_a_compute_mode_is_never_changed_under_a_job(self, gpus):
-        job = [{"pid": 4711, "usedGpuMemory": 1048576, "gpuInstanceId": None, "computeInstanceId": None}]
-        gpus.derive(devices={"3": {"nvmlDeviceGetComputeMode": 0, "nvmlDeviceGetComputeRunningProcesses_v3": {"v": job}}})
+        job = [
+            {
+                "pid": 4711,
+                "usedGpuMemory": 1048576,
+                "gpuInstanceId": None,
+                "computeInstanceId": None,
+            }
+        ]
+        gpus.derive(
+            devices={
+                "3": {
+                    "nvmlDeviceGetComputeMode": 0,
+                    "nvmlDeviceGetComputeRunningProcesses_v3": {"v": job},
+                }
+            }
+        )
         for acts in (False, True):
             assert "is in use by pid 4711; drain the node and run again" in gpus(acts)["refused"]
         assert not gpus.profile.with_name("profile.set").exists()
 
     def test_a_mode_that_somebody_else_set_since_stays(self, gpus):
-        gpus.derive(devices={"3": {"nvmlDeviceGetPersistenceMode": 1, "nvmlDeviceGetComputeMode": 2}})
+        gpus.derive(
+            devices={"3": {"nvmlDeviceGetPersistenceMode": 1, "nvmlDeviceGetComputeMode": 2}}
+        )
         answer = gpus()
         assert [row[0] for row in answer["rows"]] == ["persistence"]
-        assert answer["needs_manual_action"] == [f"compute_mode of GPU {UUID}: somebody changed it since, found prohibited, expected default; it stays"]
+        assert answer["needs_manual_action"] == [
+            f"compute_mode of GPU {UUID}: somebody changed it since, found prohibited, expected"
+            " default; it stays"
+        ]
 
     def test_after_a_boot_there_is_nothing_to_bring_back(self, gpus):
         (gpus.node / BOOT_ID).write_text("two\n")

@@ -1,4 +1,5 @@
-"""The set-up of every make target: from a new checkout to a working .venv, and one line when something is missing."""
+"""The set-up of every make target: from a new checkout to a working .venv, and one line when
+something is missing."""
 
 from __future__ import annotations
 
@@ -10,14 +11,27 @@ import pytest
 from local_fleet import PROJECT, run
 
 BASE_LIMIT_BYTES = 120 * 1000 * 1000
-NEEDED = ("Makefile", "README.md", "LICENSE", "pyproject.toml", "requirements.txt", "requirements-dev.txt", "requirements-torch.txt", "ansible.cfg")
+NEEDED = (
+    "Makefile",
+    "README.md",
+    "LICENSE",
+    "pyproject.toml",
+    "requirements.txt",
+    "requirements-dev.txt",
+    "requirements-torch.txt",
+    "ansible.cfg",
+)
 FOLDERS = ("library", "module_utils", "playbooks", "plugins", "tools")
 SET_UP = PROJECT / "tools" / "setup" / "venv.sh"
 
 
 def environment(**more):
     """The caller's environment, without its virtual environment and make's own variables."""
-    mine = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "VIRTUAL_ENV", "PYTHON", "ANSIBLE_", "UNHANG_"))}
+    mine = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("MAKE", "MFLAGS", "VIRTUAL_ENV", "PYTHON", "ANSIBLE_", "UNHANG_"))
+    }
     return {**mine, **more}
 
 
@@ -28,7 +42,11 @@ def checkout(tmp_path_factory):
     for name in NEEDED:
         shutil.copy(PROJECT / name, folder / name)
     for name in FOLDERS:
-        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(
+            PROJECT / name,
+            folder / name,
+            ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
+        )
     (folder / "tests").mkdir()
     shutil.copy(PROJECT / "tests" / "tests.mk", folder / "tests")
     return folder
@@ -36,12 +54,20 @@ def checkout(tmp_path_factory):
 
 def make(checkout, *arguments):
     """A finished make command."""
-    return run(["make", "--no-print-directory", f"PYTHON3={sys.executable}", *arguments], environment(), checkout)
+    return run(
+        ["make", "--no-print-directory", f"PYTHON3={sys.executable}", *arguments],
+        environment(),
+        checkout,
+    )
 
 
 def size_bytes(folder):
     """A folder's size on disk, as du counts."""
-    return sum(os.lstat(os.path.join(parent, name)).st_blocks * 512 for parent, _, names in os.walk(folder) for name in names)
+    return sum(
+        os.lstat(os.path.join(parent, name)).st_blocks * 512
+        for parent, _, names in os.walk(folder)
+        for name in names
+    )
 
 
 @pytest.mark.timeout(600)
@@ -77,7 +103,11 @@ def set_up_with(folder, script):
     python = folder / "python3"
     python.write_text("#!/bin/sh\n" + script)
     python.chmod(0o755)
-    return run(["sh", SET_UP, folder / "venv", folder / "stamp", "requirements.txt"], environment(PYTHON3=str(python)), folder)
+    return run(
+        ["sh", SET_UP, folder / "venv", folder / "stamp", "requirements.txt"],
+        environment(PYTHON3=str(python)),
+        folder,
+    )
 
 
 WITHOUT_VENV = f"""
@@ -96,7 +126,10 @@ END
 chmod +x venv/bin/python; exit 0 ;; esac
 exec {sys.executable} "$@"
 """
-NO_NETWORK = PEP_668.replace("error: externally-managed-environment", "ERROR: No matching distribution found for rich==15.0.0")
+NO_NETWORK = PEP_668.replace(
+    "error: externally-managed-environment",
+    "ERROR: No matching distribution found for rich==15.0.0",
+)
 
 
 @pytest.mark.parametrize(
@@ -111,16 +144,28 @@ NO_NETWORK = PEP_668.replace("error: externally-managed-environment", "ERROR: No
 def test_what_is_missing_is_one_line_that_says_what_to_install(tmp_path, script, message):
     done = set_up_with(tmp_path, script)
     assert done.returncode == 2
-    complaints = [line for line in done.stderr.splitlines() if not line.startswith(("unhang: making", "unhang: installing"))]
+    complaints = [
+        line
+        for line in done.stderr.splitlines()
+        if not line.startswith(("unhang: making", "unhang: installing"))
+    ]
     assert len(complaints) == 1
     assert message in complaints[0]
     assert not (tmp_path / "stamp").exists()
 
 
 def test_no_python_at_all_is_one_line(tmp_path):
-    done = run(["sh", SET_UP, "venv", "stamp", "requirements.txt"], environment(PYTHON3="no-such-python3"), tmp_path)
+    done = run(
+        ["sh", SET_UP, "venv", "stamp", "requirements.txt"],
+        environment(PYTHON3="no-such-python3"),
+        tmp_path,
+    )
     assert done.returncode == 2
-    assert done.stderr == "unhang: expected python3, found none on PATH; install it: apt-get install python3 python3-venv\n"
+    assert (
+        done.stderr
+        == "unhang: expected python3, found none on PATH; install it: apt-get install python3"
+        " python3-venv\n"
+    )
 
 
 def test_no_file_names_a_package_registry():

@@ -1,5 +1,6 @@
-"""A fleet of 1,000 nodes for a month: rollouts, undos and ends of rollouts, with jobs, people, broken nodes, lost connections, schedulers and controllers; and
-wrong state machines, each of which is found.
+"""A fleet of 1,000 nodes for a month: rollouts, undos and ends of rollouts, with jobs, people,
+broken nodes, lost connections, schedulers and controllers; and wrong state machines, each of which
+is found.
 
 `make simulate` plays 40 months (SIMULATED_MONTHS); 2 by default.
 """
@@ -38,14 +39,24 @@ def test_in_a_month_no_node_is_harmed_beyond_the_limits_or_forgotten_and_no_job_
 def with_functions(**wrong):
     """A machine with these functions in place of its own."""
     names = ("next_order", "judge", "refusal", "may_act")
-    rules = SimpleNamespace(**{name: wrong.get(name, getattr(state_machine, name)) for name in names})
-    limits = SimpleNamespace(**{name: wrong.get(name, getattr(failure_limit, name)) for name in ("admit", "why_not")})
-    return {"rules": rules, "failure_limit": limits, **({"floor": wrong["floor"]} if "floor" in wrong else {})}
+    rules = SimpleNamespace(
+        **{name: wrong.get(name, getattr(state_machine, name)) for name in names}
+    )
+    limits = SimpleNamespace(
+        **{name: wrong.get(name, getattr(failure_limit, name)) for name in ("admit", "why_not")}
+    )
+    return {
+        "rules": rules,
+        "failure_limit": limits,
+        **({"floor": wrong["floor"]} if "floor" in wrong else {}),
+    }
 
 
 def waits_for_no_job(order, answer, target):
     status, evidence = state_machine.judge(order, answer, target)
-    return (DONE, evidence) if order.step == "wait" and answer.status == "ok" else (status, evidence)
+    return (
+        (DONE, evidence) if order.step == "wait" and answer.status == "ok" else (status, evidence)
+    )
 
 
 def sees_no_group(standing, wave, limits, ending=""):
@@ -61,7 +72,13 @@ def has_no_floor(service, ours, floor):
 
 
 def releases_unproved(node, target, epoch, stopped=None, ending=""):
-    return state_machine.next_order(dataclasses.replace(node, proofs=dict.fromkeys(PROOFS, node.boot_id)), target, epoch, stopped, ending)
+    return state_machine.next_order(
+        dataclasses.replace(node, proofs=dict.fromkeys(PROOFS, node.boot_id)),
+        target,
+        epoch,
+        stopped,
+        ending,
+    )
 
 
 def forgets_a_withdrawn_node(node, target, epoch, stopped=None, ending=""):
@@ -71,12 +88,18 @@ def forgets_a_withdrawn_node(node, target, epoch, stopped=None, ending=""):
 
 def ends_without_a_word(node, target, epoch, stopped=None, ending=""):
     order = state_machine.next_order(node, target, epoch, stopped, ending)
-    return dataclasses.replace(order, why="") if order and order.step == "keep" and ending else order
+    return (
+        dataclasses.replace(order, why="") if order and order.step == "keep" and ending else order
+    )
 
 
 def boots_as_often_as_it_likes(node, target, epoch, stopped=None, ending=""):
     order = state_machine.next_order(node, target, epoch, stopped, ending)
-    return dataclasses.replace(order, boot_id=node.boot_id, reboots_left=9) if order and order.step == "reboot" else order
+    return (
+        dataclasses.replace(order, boot_id=node.boot_id, reboots_left=9)
+        if order and order.step == "reboot"
+        else order
+    )
 
 
 WRONG = {
@@ -101,7 +124,8 @@ def faults_of(seed, wrong):
 
 
 def test_a_step_that_does_not_look_for_jobs_is_found():
-    """The steps on a node ask the scheduler themselves, before a change and before a boot: without that a month kills jobs."""
+    """The steps on a node ask the scheduler themselves, before a change and before a boot: without
+    that a month kills jobs."""
     month = Month(0, with_functions(judge=waits_for_no_job))
     month.fleet._in_use = lambda node, step: None
     month.play(DAYS_FOR_A_WRONG_MACHINE)

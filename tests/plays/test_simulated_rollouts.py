@@ -1,4 +1,5 @@
-"""Random rollouts with kills, faults and second controllers, under a checker of invariants; and wrong state machines, each of which the checker finds.
+"""Random rollouts with kills, faults and second controllers, under a checker of invariants; and
+wrong state machines, each of which the checker finds.
 
 `make simulate` runs 10,000 (SIMULATED_ROLLOUTS); 200 by default.
 """
@@ -39,16 +40,24 @@ SEEDS_FOR_A_WRONG_MACHINE = 1000
 def played(seed, **wrong):
     """A finished case. wrong: functions in place of the machine's and the failure limit's."""
     case = random_case(seed)
-    case.rules = SimpleNamespace(**{name: wrong.get(name, getattr(state_machine, name)) for name in ("next_order", "judge", "refusal", "may_act")})
+    case.rules = SimpleNamespace(
+        **{
+            name: wrong.get(name, getattr(state_machine, name))
+            for name in ("next_order", "judge", "refusal", "may_act")
+        }
+    )
     case.floor = wrong.get("floor", floor_left)
     case.soaking = wrong.get("soaking", soaking_before)
-    case.failure_limit = SimpleNamespace(**{name: wrong.get(name, getattr(failure_limit, name)) for name in ("admit", "why_not")})
+    case.failure_limit = SimpleNamespace(
+        **{name: wrong.get(name, getattr(failure_limit, name)) for name in ("admit", "why_not")}
+    )
     return simulate(case, seed)
 
 
 @cache
 def played_right(seed):
-    """(faults that the checker found, final state of each node) of a rollout by the unchanged machine."""
+    """(faults that the checker found, final state of each node) of a rollout by the unchanged
+    machine."""
     case = played(seed)
     states = case.states()
     return tuple(check(case, states)), tuple(node.state for node in states.values())
@@ -62,14 +71,21 @@ def test_no_rollout_breaks_what_must_always_hold(part):
 
 def test_random_rollouts_end_in_every_way_that_there_is():
     ends = Counter(state for seed in range(240) for state in played_right(seed)[1])
-    assert set(ends) >= set(MEANINGS) - {UNDER_WAY, WAITING}  # a rollout is simulated until nobody waits
+    # a rollout is simulated until nobody waits
+    assert set(ends) >= set(MEANINGS) - {UNDER_WAY, WAITING}
     assert ends[RELEASED] > 100
 
 
 def test_a_rollout_without_faults_releases_every_node():
     case = random_case(3)
     for node in case.world.nodes.values():
-        node.faults, node.drained_by, node.holder, node.boot, node.jobs = set(), None, None, 1, ["job"]
+        node.faults, node.drained_by, node.holder, node.boot, node.jobs = (
+            set(),
+            None,
+            None,
+            1,
+            ["job"],
+        )
     plan = dataclasses.replace(case.plan, limits=failure_limit.Limits(), floor=0)
     case = simulate(dataclasses.replace(case, plan=plan), 3)
     assert {node.state for node in case.states().values()} <= {RELEASED, "taken over"}
@@ -86,7 +102,11 @@ def acts_beside_jobs(node, target, epoch, stopped=None):
 
 def boots_again_after_it_was_killed(node, target, epoch, stopped=None):
     order = state_machine.next_order(node, target, epoch, stopped)
-    return dataclasses.replace(order, boot_id=node.boot_id, reboots_left=9) if order and order.step == "reboot" else order
+    return (
+        dataclasses.replace(order, boot_id=node.boot_id, reboots_left=9)
+        if order and order.step == "reboot"
+        else order
+    )
 
 
 def releases_what_was_not_proved(node, target, epoch, stopped=None):
@@ -99,11 +119,19 @@ def releases_what_failed(node, target, epoch, stopped=None):
 
 
 def forgets_what_it_changed(node, target, epoch, stopped=None):
-    return order_with(node, target, epoch, stopped, **({"changed": False} if node.epoch != epoch or "save" not in node.done else {}))
+    return order_with(
+        node,
+        target,
+        epoch,
+        stopped,
+        **({"changed": False} if node.epoch != epoch or "save" not in node.done else {}),
+    )
 
 
 def begins_again_what_has_ended(node, target, epoch, stopped=None):
-    return state_machine.next_order(NodeState(node.host) if node.state in FINAL else node, target, epoch, stopped)
+    return state_machine.next_order(
+        NodeState(node.host) if node.state in FINAL else node, target, epoch, stopped
+    )
 
 
 def acts_with_the_node_undrained(node, target, epoch, stopped=None):
@@ -112,16 +140,29 @@ def acts_with_the_node_undrained(node, target, epoch, stopped=None):
 
 def hears_no_failure(order, answer, target):
     status, evidence = state_machine.judge(order, answer, target)
-    return (DONE, evidence) if order.step in PROOFS and evidence.get("healthy") is False else (status, evidence)
+    return (
+        (DONE, evidence)
+        if order.step in PROOFS and evidence.get("healthy") is False
+        else (status, evidence)
+    )
 
 
 def believes_that_it_is_back(order, answer, target):
     status, evidence = state_machine.judge(order, answer, target)
-    return (DONE, evidence) if order.step == "audit_back" and evidence.get("healthy") is False else (status, evidence)
+    return (
+        (DONE, evidence)
+        if order.step == "audit_back" and evidence.get("healthy") is False
+        else (status, evidence)
+    )
 
 
 def as_if_answered(standing):
-    answered = {host: dataclasses.replace(node, state=RELEASED) if node.state in (NO_ANSWER, UNDER_WAY) else node for host, node in standing.nodes.items()}
+    answered = {
+        host: dataclasses.replace(node, state=RELEASED)
+        if node.state in (NO_ANSWER, UNDER_WAY)
+        else node
+        for host, node in standing.nodes.items()
+    }
     return standing_of(standing.waves, answered)
 
 
@@ -144,7 +185,9 @@ def takes_any_number_out(standing, wave, limits):
 
 
 def begins_whoever_is_there(standing, wave, limits):
-    return dataclasses.replace(failure_limit.admit(standing, wave, limits), begin=tuple(standing.waves[wave]))
+    return dataclasses.replace(
+        failure_limit.admit(standing, wave, limits), begin=tuple(standing.waves[wave])
+    )
 
 
 def counts_the_drained_as_in_service(service, ours, floor):
@@ -167,7 +210,9 @@ def asks_for_the_floor_at_no_time(service, ours, floor):
 def admits_others_before_a_canary_that_was_put_off(standing, wave, limits):
     admitted = failure_limit.admit(standing, wave, limits)
     if admitted.stopped and "put off" in admitted.stopped:
-        return failure_limit.admit(standing, wave, dataclasses.replace(limits, canaries=frozenset()))
+        return failure_limit.admit(
+            standing, wave, dataclasses.replace(limits, canaries=frozenset())
+        )
     return admitted
 
 
@@ -182,7 +227,10 @@ def says_nothing(*_):
 WRONG = {
     "acts beside jobs": {"next_order": acts_beside_jobs},
     "acts with the node undrained": {"next_order": acts_with_the_node_undrained},
-    "boots again after it was killed": {"next_order": boots_again_after_it_was_killed, "may_act": says_nothing},
+    "boots again after it was killed": {
+        "next_order": boots_again_after_it_was_killed,
+        "may_act": says_nothing,
+    },
     "releases what was not proved": {"next_order": releases_what_was_not_proved},
     "releases what failed": {"next_order": releases_what_failed},
     "forgets what it changed": {"next_order": forgets_what_it_changed},
@@ -197,7 +245,9 @@ WRONG = {
     "never stops": {"admit": never_stops, "why_not": says_nothing},
     "counts nodes that others drained as in service": {"floor": counts_the_drained_as_in_service},
     "counts its own drains as in service": {"floor": counts_its_own_drains_as_in_service},
-    "takes a dead controller's word for a drain": {"floor": takes_a_dead_controllers_word_for_a_drain},
+    "takes a dead controller's word for a drain": {
+        "floor": takes_a_dead_controllers_word_for_a_drain
+    },
     "has no floor": {"floor": asks_for_the_floor_at_no_time},
     "begins behind a canary that was put off": {
         "admit": admits_others_before_a_canary_that_was_put_off,
@@ -211,5 +261,12 @@ WRONG = {
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_the_checker_catches_a_machine_that(wrong):
-    caught = next((seed for seed in range(SEEDS_FOR_A_WRONG_MACHINE) if check(case := played(seed, **WRONG[wrong]), case.states())), None)
+    caught = next(
+        (
+            seed
+            for seed in range(SEEDS_FOR_A_WRONG_MACHINE)
+            if check(case := played(seed, **WRONG[wrong]), case.states())
+        ),
+        None,
+    )
     assert caught is not None

@@ -1,4 +1,5 @@
-"""An audit that is stopped: its results stay, the command to continue is printed, and no process is left behind."""
+"""An audit that is stopped: its results stay, the command to continue is printed, and no process is
+left behind."""
 
 from __future__ import annotations
 
@@ -17,8 +18,15 @@ import pytest
 from local_fleet import DEADLINE_S, PROJECT, envelope, run
 
 pytestmark = pytest.mark.timeout(600)
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
-START = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
+CLEAN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
+}
+START = (
+    "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main;"
+    " sys.exit(main())"
+)
 GO_ON = "judge the nodes that were read with: "
 
 
@@ -28,13 +36,30 @@ HANGS = f'[ "$1" = -c ] && exec {sys.executable} "$@"\ncat >/dev/null\ntouch ASK
 @contextlib.contextmanager
 def _running(fleet, inventory, **streams):
     """An audit in a session of its own; it and what it started are ended in any case."""
-    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "audit", "--out", fleet.runs, "-i", inventory]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        START,
+        PROJECT / "tools",
+        PROJECT / "module_utils",
+        "audit",
+        "--out",
+        fleet.runs,
+        "-i",
+        inventory,
+    ]
     (fleet.folder / "temp").mkdir()
-    environment = {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "TMPDIR": str(fleet.folder / "temp")}
+    environment = {
+        **CLEAN,
+        "ANSIBLE_HOME": str(fleet.folder / "home"),
+        "TMPDIR": str(fleet.folder / "temp"),
+    }
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
     arguments = list(map(str, command))
     with subprocess.Popen(
-        arguments, env=environment, cwd=fleet.folder, text=True, stdin=subprocess.DEVNULL, start_new_session=True, **streams
+        arguments, env=environment, cwd=fleet.folder, text=True, stdin=subprocess.DEVNULL,
+        start_new_session=True, **streams
     ) as audit:  # fmt: skip
         try:
             yield audit
@@ -50,7 +75,12 @@ def hung(fleet):
     fleet.answering("a-good", envelope())
     fleet.interpreter("hangs", HANGS.replace("ASKED", f"{fleet.folder}/asked"))
     with _running(fleet, fleet.inventory) as audit:
-        _until(lambda: (fleet.folder / "asked").exists() and list(fleet.runs.glob("*/nodes/a-good.json")), "both nodes were asked")
+        _until(
+            lambda: (
+                (fleet.folder / "asked").exists() and list(fleet.runs.glob("*/nodes/a-good.json"))
+            ),
+            "both nodes were asked",
+        )
         yield fleet, audit
 
 
@@ -66,7 +96,10 @@ def _processes(folder):
     mark = str(folder).encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if entry.name != str(os.getpid()) and mark in (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes():
+            if (
+                entry.name != str(os.getpid())
+                and mark in (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            ):
                 yield int(entry.name)
         except OSError:
             continue
@@ -89,7 +122,18 @@ def _goes_on(fleet, output):
     run_folder = next(iter(fleet.runs.glob("2*")))
     assert argv[-2] == "judge"
     assert (fleet.folder / argv[-1]).resolve() == run_folder.resolve()
-    command = [sys.executable, "-P", "-c", START, PROJECT / "tools", PROJECT / "module_utils", "judge", run_folder, "--format", "json"]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        START,
+        PROJECT / "tools",
+        PROJECT / "module_utils",
+        "judge",
+        run_folder,
+        "--format",
+        "json",
+    ]
     judged = json.loads(run(command, CLEAN, fleet.folder).stdout)
     assert judged["host_count"] == 2
     assert judged["nodes"]["ok"] == 1
@@ -100,7 +144,8 @@ def _ctrl_c(audit):
 
 
 def _ctrl_c_twice(audit):
-    """The second one comes as soon as Ansible, which stood still for the first, goes on, so that it cannot have ended before."""
+    """The second one comes as soon as Ansible, which stood still for the first, goes on, so that it
+    cannot have ended before."""
     ansible = _ansible(audit)
     os.kill(ansible, signal.SIGSTOP)
     os.killpg(audit.pid, signal.SIGINT)
@@ -109,7 +154,8 @@ def _ctrl_c_twice(audit):
 
 
 def _ctrl_c_until_it_has_ended(audit):
-    """As somebody who holds the keys; Ansible gets the first alone, because it does not close the run if it is interrupted again."""
+    """As somebody who holds the keys; Ansible gets the first alone, because it does not close the
+    run if it is interrupted again."""
     os.killpg(audit.pid, signal.SIGINT)
     while audit.poll() is None:
         os.kill(audit.pid, signal.SIGINT)
@@ -138,7 +184,17 @@ def _close_the_terminal(audit):
     os.killpg(audit.pid, signal.SIGHUP)
 
 
-@pytest.mark.parametrize("stop", [_ctrl_c, _ctrl_c_twice, _ctrl_c_until_it_has_ended, _terminate, _terminate_until_it_has_ended, _close_the_terminal])
+@pytest.mark.parametrize(
+    "stop",
+    [
+        _ctrl_c,
+        _ctrl_c_twice,
+        _ctrl_c_until_it_has_ended,
+        _terminate,
+        _terminate_until_it_has_ended,
+        _close_the_terminal,
+    ],
+)
 def test_who_stops_an_audit_is_told_how_to_go_on_and_nothing_is_left(hung, stop):
     fleet, audit = hung
     stop(audit)
@@ -149,7 +205,8 @@ def test_who_stops_an_audit_is_told_how_to_go_on_and_nothing_is_left(hung, stop)
 
 
 def test_an_audit_says_at_once_that_it_starts_and_a_ctrl_c_there_says_that_nothing_was_read(fleet):
-    """The inventory is a program that never answers, so that no node is asked as long as the test looks."""
+    """The inventory is a program that never answers, so that no node is asked as long as the test
+    looks."""
     inventory = fleet.folder / "endless"
     inventory.write_text(f"#!/bin/sh\ntouch {fleet.folder}/asked\nexec sleep 5000\n")
     inventory.chmod(0o755)
@@ -160,15 +217,24 @@ def test_an_audit_says_at_once_that_it_starts_and_a_ctrl_c_there_says_that_nothi
         _running(fleet, inventory, stdout=terminal, stderr=terminal) as audit,
     ):
         _until((fleet.folder / "asked").exists, "the inventory was asked")
-        assert screen.read(65536) == b"unhang: Ansible reads the inventory and starts; the nodes that answer are counted here\r\n"
+        assert (
+            screen.read(65536)
+            == b"unhang: Ansible reads the inventory and starts; the nodes that answer are counted"
+            b" here\r\n"
+        )
         _ctrl_c(audit)
         assert audit.wait(timeout=DEADLINE_S) == 2
-        assert screen.read(65536).splitlines()[-1] == b"unhang: stopped by hand, before a node was asked; nothing was read"
+        assert (
+            screen.read(65536).splitlines()[-1]
+            == b"unhang: stopped by hand, before a node was asked; nothing was read"
+        )
     assert not fleet.runs.exists()
 
 
 @pytest.mark.parametrize("stop", [_ctrl_c, _terminate])
-def test_an_audit_that_is_stopped_before_a_node_has_answered_says_that_nothing_was_read(fleet, stop):
+def test_an_audit_that_is_stopped_before_a_node_has_answered_says_that_nothing_was_read(
+    fleet, stop
+):
     fleet.interpreter("hangs", HANGS.replace("ASKED", f"{fleet.folder}/asked"))
     with _running(fleet, fleet.inventory) as audit:
         _until((fleet.folder / "asked").exists, "the node was asked")
@@ -183,7 +249,9 @@ def test_an_ansible_that_is_killed_is_said_in_one_line_and_its_workers_end_with_
     os.kill(_ansible(audit), signal.SIGKILL)
     output = _ended(fleet, audit)
     (line,) = output.splitlines()
-    assert line.startswith("unhang: ansible-playbook was ended by SIGKILL; judge the nodes that were read with: ")
+    assert line.startswith(
+        "unhang: ansible-playbook was ended by SIGKILL; judge the nodes that were read with: "
+    )
     _is_closed(fleet)
     assert os.readlink(fleet.runs / "latest") == next(fleet.runs.glob("2*")).name
     _goes_on(fleet, output)
@@ -191,10 +259,17 @@ def test_an_ansible_that_is_killed_is_said_in_one_line_and_its_workers_end_with_
 
 def test_an_audit_that_is_killed_takes_its_ansible_with_it_which_closes_the_run(hung):
     fleet, audit = hung
-    assert any(b"ansible-playbook" in _command_line(process) for process in _processes(fleet.folder))
+    assert any(
+        b"ansible-playbook" in _command_line(process) for process in _processes(fleet.folder)
+    )
     os.kill(audit.pid, signal.SIGKILL)
     audit.wait()
-    _until(lambda: not any(b"ansible" in _command_line(process) for process in _processes(fleet.folder)), "Ansible and its workers have ended")
+    _until(
+        lambda: (
+            not any(b"ansible" in _command_line(process) for process in _processes(fleet.folder))
+        ),
+        "Ansible and its workers have ended",
+    )
     _is_closed(fleet)
 
 
@@ -216,8 +291,12 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("on_ctrl_c", ["default_int_handler", "SIG_IGN"])
-def test_a_play_is_asked_to_close_when_its_parent_is_killed_also_where_the_parent_ignores_ctrl_c(tmp_path, on_ctrl_c):
-    with subprocess.Popen([sys.executable, "-c", PLAYS, on_ctrl_c, CLOSES, str(tmp_path)]) as parent:
+def test_a_play_is_asked_to_close_when_its_parent_is_killed_also_where_the_parent_ignores_ctrl_c(
+    tmp_path, on_ctrl_c
+):
+    with subprocess.Popen(
+        [sys.executable, "-c", PLAYS, on_ctrl_c, CLOSES, str(tmp_path)]
+    ) as parent:
         _until((tmp_path / "begun").exists, "the play has begun")
         parent.kill()
     _until((tmp_path / "closed").exists, "the play was closed")
@@ -231,9 +310,16 @@ def _command_line(process):
 
 
 def _is_closed(fleet):
-    """Every node has its file, the run records that it did not finish, and no temporary file is left."""
-    nodes = {node["host"]: (node["status"], node["message"]) for node in map(_read, fleet.runs.glob("2*/nodes/*.json"))}
-    assert nodes == {"a-good": ("ok", None), "hangs": ("failed", "the play ended before this node answered")}
+    """Every node has its file, the run records that it did not finish, and no temporary file is
+    left."""
+    nodes = {
+        node["host"]: (node["status"], node["message"])
+        for node in map(_read, fleet.runs.glob("2*/nodes/*.json"))
+    }
+    assert nodes == {
+        "a-good": ("ok", None),
+        "hangs": ("failed", "the play ended before this node answered"),
+    }
     assert fleet.run_document()["finished"] is None
     assert list((fleet.folder / "temp").iterdir()) == []
 

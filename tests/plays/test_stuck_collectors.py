@@ -17,15 +17,24 @@ def test_a_stuck_driver_call_costs_its_sections_and_one_deadline(tmp_path):
     assert time.monotonic() - started < 60
     sections = document["sections"]
     assert schema_faults(document) == []
-    assert {name for name, section in sections.items() if section["probe"]["status"] == "timeout"} == {"gpus", "interconnect"}
-    assert "nvmlDeviceGetMemoryInfo(1) did not return within 4 s" in sections["gpus"]["probe"]["error"]
+    assert {
+        name for name, section in sections.items() if section["probe"]["status"] == "timeout"
+    } == {"gpus", "interconnect"}
+    assert (
+        "nvmlDeviceGetMemoryInfo(1) did not return within 4 s" in sections["gpus"]["probe"]["error"]
+    )
     assert sections["node"]["probe"]["status"] == "ok"
 
 
 def test_a_file_that_blocks_costs_its_source_alone(tmp_path):
     (tmp_path / "proc/sys/kernel").mkdir(parents=True)
     os.mkfifo(tmp_path / "kernel.log")
-    options = {"nvml_recording": str(H200X2), "kernel_log": str(tmp_path / "kernel.log"), "silence_s": 3.0, "gather_subset": ["faults", "gpus"]}
+    options = {
+        "nvml_recording": str(H200X2),
+        "kernel_log": str(tmp_path / "kernel.log"),
+        "silence_s": 3.0,
+        "gather_subset": ["faults", "gpus"],
+    }
     sections = collect(options, load_pynvml=None)["sections"]
     assert sections["faults"]["probe"]["status"] in ("timeout", "error")
     assert "kernel.log" in sections["faults"]["probe"]["error"]

@@ -1,4 +1,5 @@
-"""Sources that never answer; waits for their real deadlines. Other faults of a source: tests/unit/unhang_node/base/test_probe.py."""
+"""Sources that never answer; waits for their real deadlines. Other faults of a source:
+tests/unit/unhang_node/base/test_probe.py."""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ def test_grandchildren_die_with_a_stuck_child(tmp_path):
     pytest.fail("the grandchild still runs")
 
 
-# The parent gives up root, its child takes it again: then the parent may not kill the child, just as it cannot kill one in state D.
+# The parent gives up root, its child takes it again: then the parent may not kill the child, just
+# as it cannot kill one in state D.
 SURVIVOR = """
 import json, os, sys, time
 from unhang_node import probe
@@ -130,14 +132,27 @@ print(json.dumps([answer.status, answer.error, answer.survivor]))
 STUCK = "nvmlDeviceGetName(0) did not return within 2 s"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a process that its parent may not kill")
-@pytest.mark.parametrize(("source", "status", "error"), [("immortal", "timeout", STUCK), ("cannot_exit", "ok", None)])
-def test_a_child_that_survives_sigkill_is_a_fact_and_is_not_waited_for(tmp_path, source, status, error):
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can make a process that its parent may not kill"
+)
+@pytest.mark.parametrize(
+    ("source", "status", "error"), [("immortal", "timeout", STUCK), ("cannot_exit", "ok", None)]
+)
+def test_a_child_that_survives_sigkill_is_a_fact_and_is_not_waited_for(
+    tmp_path, source, status, error
+):
     tmp_path.chmod(0o777)
     note = tmp_path / "pid"
     path = str(Path(probe.__file__).parents[1])
     command = [sys.executable, "-c", SURVIVOR, str(note), source]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, timeout=240, check=True)
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=240,
+        check=True,
+    )
     pid = json.loads(note.read_text())
     os.kill(pid, signal.SIGKILL)
     survivor = f"process {pid} survives SIGKILL (state S)"

@@ -29,7 +29,12 @@ gpu005
 def test_an_inventory_is_read_by_ansible_itself(tmp_path):
     path = tmp_path / "hosts.ini"
     path.write_text(INVENTORY)
-    assert read_switches(str(path)) == {"gpu001": "leaf_a", "gpu002": "leaf_a", "gpu003": "leaf_b", "gpu004": "spine-7"}
+    assert read_switches(str(path)) == {
+        "gpu001": "leaf_a",
+        "gpu002": "leaf_a",
+        "gpu003": "leaf_b",
+        "gpu004": "spine-7",
+    }
 
 
 @pytest.mark.parametrize("text", [None, "all:\n  hosts: [1, 2\n"])

@@ -1,4 +1,5 @@
-"""The time limit of the first handle: long where a GPU sleeps, that of any call where the driver's own files show the GPU awake."""
+"""The time limit of the first handle: long where a GPU sleeps, that of any call where the driver's
+own files show the GPU awake."""
 
 from __future__ import annotations
 
@@ -8,14 +9,22 @@ from unhang_node.base.context import DEFAULTS, Context
 from unhang_node.base.nvml.waking import SLEEPING_HANDLE_S, seconds_for_first_handle
 from unhang_node.base.root import Root
 
-AWAKE = ("Model: \t NVIDIA H200\nVideo BIOS: \t 96.00.a5.00.1a\n", "Runtime D3 status:          Disabled by default\nVideo Memory:               Active\n")
-ASLEEP = ("Model: \t NVIDIA H200\nVideo BIOS: \t ??.??.??.??.??\n", "Runtime D3 status:          ?\nVideo Memory:               ?\n")
+AWAKE = (
+    "Model: \t NVIDIA H200\nVideo BIOS: \t 96.00.a5.00.1a\n",
+    "Runtime D3 status:          Disabled by default\nVideo Memory:               Active\n",
+)
+ASLEEP = (
+    "Model: \t NVIDIA H200\nVideo BIOS: \t ??.??.??.??.??\n",
+    "Runtime D3 status:          ?\nVideo Memory:               ?\n",
+)
 RESTING = (AWAKE[0], ASLEEP[1])
 NO_POWER_FILE = (AWAKE[0], None)
 
 
 def seconds(root, **options):
-    return seconds_for_first_handle(Context(Root([str(root)]), {**DEFAULTS, **options}, ["gpus"], None))
+    return seconds_for_first_handle(
+        Context(Root([str(root)]), {**DEFAULTS, **options}, ["gpus"], None)
+    )
 
 
 def node(tmp_path, *gpus, daemon=False):

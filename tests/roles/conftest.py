@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
-from node_fixtures import bed, class_fleet, fake_library, fleet, nccl, pytest_configure, pytest_report_header, shared_fleet, why_not
+from node_fixtures import (
+    bed,
+    class_fleet,
+    fake_library,
+    fleet,
+    nccl,
+    pytest_configure,
+    pytest_report_header,
+    shared_fleet,
+    why_not,
+)
 
-__all__ = ["bed", "class_fleet", "fake_library", "fleet", "nccl", "pytest_configure", "pytest_report_header", "shared_fleet"]
+__all__ = [
+    "bed",
+    "class_fleet",
+    "fake_library",
+    "fleet",
+    "nccl",
+    "pytest_configure",
+    "pytest_report_header",
+    "shared_fleet",
+]
 
 collect_ignore_glob = ["test_*.py"] if why_not() else []

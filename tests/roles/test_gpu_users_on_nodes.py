@@ -1,4 +1,5 @@
-"""Processes that hold the GPUs of a booted node, and how the role gpu_driver handles them: real systemd services, a real job, stand-ins for module changes."""
+"""Processes that hold the GPUs of a booted node, and how the role gpu_driver handles them: real
+systemd services, a real job, stand-ins for module changes."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ def test_every_holder_is_reported_with_its_service_and_a_job_stops_the_role(busy
     users = call_module(busy, NODE, "gpu_users")["users"]
     assert {row["pid"]: (row["user"], row["service"]) for row in users["processes"]} == {
         job: ("auditor", None),
-        **{gpu_daemons.process_of(busy, NODE, unit): ("root", f"{unit}.service") for unit in gpu_daemons.UNITS},
+        **{
+            gpu_daemons.process_of(busy, NODE, unit): ("root", f"{unit}.service")
+            for unit in gpu_daemons.UNITS
+        },
     }
     before = state_of(busy, NODE)
     refused = play_role(busy, "gpu_driver", NODE, POLICY)
@@ -52,13 +56,29 @@ def test_every_holder_is_reported_with_its_service_and_a_job_stops_the_role(busy
 
 def test_without_a_scheduler_who_holds_the_gpus_decides(busy, tmp_path):
     free = {"drained": True, "by": "", "reason": "", "jobs": [], "owned": False}
-    assert call_module(busy, NODE, "gpu_users", wait_s=0)["drain"] == free  # services hold them, but no job does
+    # services hold them, but no job does
+    assert call_module(busy, NODE, "gpu_users", wait_s=0)["drain"] == free
     job = gpu_daemons.start_job(busy, NODE, "auditor")
     found = call_module(busy, NODE, "gpu_users", wait_s=2, poll_s=1)["drain"]
-    assert (found["drained"], [(row["id"], row["user"], row["state"]) for row in found["jobs"]]) == (False, [(str(job), "auditor", "sleep on /dev/nvidia0")])
+    assert (
+        found["drained"],
+        [(row["id"], row["user"], row["state"]) for row in found["jobs"]],
+    ) == (False, [(str(job), "auditor", "sleep on /dev/nvidia0")])
     assert call_module(busy, NODE, "gpu_users", check=True, wait_s=10_000)["drain"] == found
     path = tmp_path / "wait.yml"
-    path.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [{"ansible.builtin.include_role": {"name": "drain", "tasks_from": "wait"}}]}]))
+    path.write_text(
+        json.dumps(
+            [
+                {
+                    "hosts": "all",
+                    "gather_facts": False,
+                    "tasks": [
+                        {"ansible.builtin.include_role": {"name": "drain", "tasks_from": "wait"}}
+                    ],
+                }
+            ]
+        )
+    )
     refused = play(busy, path, [NODE], POLICY, drain_wait_timeout_s=1, drain_poll_s=1)
     assert refused.failed == {NODE: 1}
     assert f"found {job}; no job was touched" in refused.output
@@ -69,7 +89,12 @@ def test_without_a_scheduler_who_holds_the_gpus_decides(busy, tmp_path):
 def test_services_stop_in_order_and_start_again_and_fabric_manager_is_left_alone(busy):
     fabric = gpu_daemons.process_of(busy, NODE, FABRIC)
     assert play_role(busy, "gpu_driver", NODE, POLICY).code == 0
-    assert gpu_daemons.called(busy, NODE) == [f"stop {DCGM}", f"stop {PERSISTENCED}", f"start {PERSISTENCED}", f"start {DCGM}"]
+    assert gpu_daemons.called(busy, NODE) == [
+        f"stop {DCGM}",
+        f"stop {PERSISTENCED}",
+        f"start {PERSISTENCED}",
+        f"start {DCGM}",
+    ]
     assert gpu_daemons.process_of(busy, NODE, FABRIC) == fabric
     assert OLD in loaded(busy)
 
@@ -103,13 +128,26 @@ def test_a_connection_that_is_lost_during_the_exchange_does_not_end_it(busy):
     busy.undo.callback(busy.shell, NODE, "rm -f /run/go")
     argv, environment = command_of_role(busy, "gpu_driver", NODE, RELOAD)
     with subprocess.Popen(
-        argv, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        argv,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     ) as play:
-        audits.wait_until(lambda: "rmmod" in busy.shell(NODE, f"cat {gpu_daemons.ORDER}"), "the first module goes")
-        busy.shell(NODE, "pkill -KILL -P $(systemctl show -p MainPID --value ssh)")  # every ssh connection of this node
+        audits.wait_until(
+            lambda: "rmmod" in busy.shell(NODE, f"cat {gpu_daemons.ORDER}"), "the first module goes"
+        )
+        # every ssh connection of this node
+        busy.shell(NODE, "pkill -KILL -P $(systemctl show -p MainPID --value ssh)")
         play.wait(audits.DEADLINE_S)
     busy.shell(NODE, "touch /run/go")
-    audits.wait_until(lambda: busy.shell(NODE, "systemctl is-active unhang-gpu-reload || :").strip() == "inactive", "the exchange ends")
+    audits.wait_until(
+        lambda: (
+            busy.shell(NODE, "systemctl is-active unhang-gpu-reload || :").strip() == "inactive"
+        ),
+        "the exchange ends",
+    )
     assert NEW in loaded(busy)
     assert all(gpu_daemons.process_of(busy, NODE, unit) for unit in gpu_daemons.UNITS)
     finished = play_role(busy, "gpu_driver", NODE, RELOAD)

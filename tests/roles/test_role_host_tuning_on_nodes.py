@@ -1,4 +1,5 @@
-"""The role host_tuning, and gpu_binding's compute mode, on a booted node: real limits, /dev/shm, services, sysctls, sessions; and the limits of a container."""
+"""The role host_tuning, and gpu_binding's compute mode, on a booted node: real limits, /dev/shm,
+services, sysctls, sessions; and the limits of a container."""
 
 from __future__ import annotations
 
@@ -11,7 +12,10 @@ from node_with_low_limits import NODE, limits_of, make_stingy, shm_size
 from role_plays import play_role, state_of
 
 REPAIRED = {"policy-memlock", "policy-nofile", "policy-shm", "remove-ipc-on", "gpu-persistence-off"}
-CANNOT = ("no kernel module can be loaded in a systemd-nspawn container", "kernel.numa_balancing cannot be set in a systemd-nspawn container")
+CANNOT = (
+    "no kernel module can be loaded in a systemd-nspawn container",
+    "kernel.numa_balancing cannot be set in a systemd-nspawn container",
+)
 
 
 @pytest.fixture
@@ -21,13 +25,16 @@ def stingy(fleet):
 
 
 def may_raise(fleet):
-    """True when the node's root may raise hard limits; some machines give their containers no CAP_SYS_RESOURCE."""
+    """True when the node's root may raise hard limits; some machines give their containers no
+    CAP_SYS_RESOURCE."""
     return int(fleet.shell(NODE, "grep CapEff /proc/1/status").split()[1], 16) >> 24 & 1
 
 
 def rules(fleet, policy):
     """Findings of the audit on the node under the policy."""
-    return set(fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": policy}).rules(NODE))
+    return set(
+        fleet.audit(groups={"training": [NODE]}, variables={"unhang_policy": policy}).rules(NODE)
+    )
 
 
 @pytest.mark.timeout(900)  # two audits, four plays, a boot
@@ -41,7 +48,11 @@ def test_what_the_audit_finds_the_role_repairs_across_a_reboot_and_takes_back(st
 
     foretold = play_role(fleet, "host_tuning", NODE, policy, "--check", "--diff", **units)
     assert foretold.code == 0
-    assert (state_of(fleet, NODE), shm_size(fleet), limits_of(fleet, "slurmd")) == (untouched, size, low)
+    assert (state_of(fleet, NODE), shm_size(fleet), limits_of(fleet, "slurmd")) == (
+        untouched,
+        size,
+        low,
+    )
 
     pid = fleet.shell(NODE, "systemctl show -P MainPID slurmd")
     applied = play_role(fleet, "host_tuning", NODE, policy, **units)
@@ -51,7 +62,10 @@ def test_what_the_audit_finds_the_role_repairs_across_a_reboot_and_takes_back(st
     assert fleet.shell(NODE, "systemctl show -P MainPID slurmd") == pid, "slurmd was restarted"
     assert limits_of(fleet, "slurmd") == most
     assert limits_of(fleet, "ray", hard=True)[1] == (most[1] if may_raise(fleet) else "1024")
-    assert may_raise(fleet) or "ray.service runs on with its old nofile until it is started again" in applied.output
+    assert (
+        may_raise(fleet)
+        or "ray.service runs on with its old nofile until it is started again" in applied.output
+    )
     assert fleet.nodes[NODE].ssh("ulimit -Hn; ulimit -Sn").stdout.split() == [most[1], most[1]]
     left = rules(fleet, policy)
     assert not REPAIRED & left
@@ -67,7 +81,11 @@ def test_what_the_audit_finds_the_role_repairs_across_a_reboot_and_takes_back(st
     assert limits_of(fleet, "ray", hard=True)[1] == most[1]
 
     assert play_role(fleet, "host_tuning", NODE, policy, host_tuning_state="absent").code == 0
-    fleet.shell(NODE, "rm -rf /var/lib/unhang /etc/unhang-fake-nvml.profile.set; systemctl disable nvidia-persistenced")
+    fleet.shell(
+        NODE,
+        "rm -rf /var/lib/unhang /etc/unhang-fake-nvml.profile.set; systemctl disable"
+        " nvidia-persistenced",
+    )
     assert state_of(fleet, NODE) == untouched
 
 
@@ -77,10 +95,16 @@ def test_a_gpu_that_shuts_processes_out_is_opened_but_never_under_a_job(fleet):
     fleet.answer(NODE, devices={"3": {"nvmlDeviceGetComputeMode": 3}})
     found = rules(fleet, policy)
     assert "gpu-compute-mode-exclusive" in found
-    assert "gpu-compute-mode-exclusive" not in rules(fleet, {"gpu": {"compute_mode": "exclusive_process"}})
+    assert "gpu-compute-mode-exclusive" not in rules(
+        fleet, {"gpu": {"compute_mode": "exclusive_process"}}
+    )
     foretold = play_role(fleet, "gpu_binding", NODE, policy, "--check")
     assert "gpu-compute-mode-exclusive" in rules(fleet, policy)
-    job = fleet.shell(NODE, "touch /dev/nvidia3; setsid sleep 1000000 < /dev/nvidia3 > /dev/null 2>&1 & echo $!", undo="rm /dev/nvidia3").strip()
+    job = fleet.shell(
+        NODE,
+        "touch /dev/nvidia3; setsid sleep 1000000 < /dev/nvidia3 > /dev/null 2>&1 & echo $!",
+        undo="rm /dev/nvidia3",
+    ).strip()
     fleet.undo.callback(fleet.shell, NODE, f"kill {job} || :")
     refused = play_role(fleet, "gpu_binding", NODE, policy)
     assert refused.failed == {NODE: 1}
@@ -97,9 +121,29 @@ def kernel_parameter(fleet, *arguments, **options):
     work = fleet.work / f"module-{len(list(fleet.work.glob('module-*')))}"
     work.mkdir()
     (work / "hosts.json").write_text(audits.inventory_of(fleet.bed, {"training": [NODE]}))
-    command = ["ansible", NODE, "-o", "-i", str(work / "hosts.json"), "-m", "kernel_parameter", "-a", json.dumps(options), *arguments]
-    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": audits.DEADLINE_S}
-    done = subprocess.run(fleet.bed.inside(command, audits.PROJECT), env=audits.environment_of(fleet.bed, work), **captured)
+    command = [
+        "ansible",
+        NODE,
+        "-o",
+        "-i",
+        str(work / "hosts.json"),
+        "-m",
+        "kernel_parameter",
+        "-a",
+        json.dumps(options),
+        *arguments,
+    ]
+    captured = {
+        "stdin": subprocess.DEVNULL,
+        "capture_output": True,
+        "text": True,
+        "timeout": audits.DEADLINE_S,
+    }
+    done = subprocess.run(
+        fleet.bed.inside(command, audits.PROJECT),
+        env=audits.environment_of(fleet.bed, work),
+        **captured,
+    )
     return json.loads(done.stdout.partition("=> ")[2])
 
 
@@ -111,7 +155,11 @@ def test_a_kernel_parameter_is_set_now_and_at_boot_and_given_back(fleet):
     foretold = kernel_parameter(fleet, "--check", name=name, value="8192")
     assert (fleet.shell(NODE, f"cat {place}").strip(), state_of(fleet, NODE)) == (before, files)
     done = kernel_parameter(fleet, name=name, value="8192")
-    assert (done["before"], done["after"]) == (foretold["before"], foretold["after"]) == ({name: before}, {name: "8192"})
+    assert (
+        (done["before"], done["after"])
+        == (foretold["before"], foretold["after"])
+        == ({name: before}, {name: "8192"})
+    )
     assert fleet.shell(NODE, f"cat {place}") == "8192\n"
     assert not kernel_parameter(fleet, name=name, value="8192")["changed"]
     fleet.nodes[NODE].order_reboot()

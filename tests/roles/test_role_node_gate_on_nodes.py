@@ -1,4 +1,5 @@
-"""The role node_gate on a booted node: its units run without a reload of systemd, and a rollback removes them."""
+"""The role node_gate on a booted node: its units run without a reload of systemd, and a rollback
+removes them."""
 
 from __future__ import annotations
 
@@ -15,20 +16,46 @@ TIMER = "unhang-quick.timer"
 
 def timer_of(fleet):
     """(active, enabled) of the timer, and when systemd was last reloaded."""
-    states = [fleet.shell(NODE, f"systemctl {verb} {TIMER} || true").strip() for verb in ("is-active", "is-enabled")]
+    states = [
+        fleet.shell(NODE, f"systemctl {verb} {TIMER} || true").strip()
+        for verb in ("is-active", "is-enabled")
+    ]
     return (*states, fleet.shell(NODE, "systemctl show -P UnitsLoadTimestampMonotonic").strip())
 
 
 def test_the_timer_runs_the_quick_check_and_a_rollback_takes_script_and_timer_back(fleet, tmp_path):
     fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang /opt/unhang")
-    subprocess.run([sys.executable, str(audits.PROJECT / "tools/collector/quick.py"), str(tmp_path / "quick.pyz")], check=True, stdout=subprocess.DEVNULL)
-    given = {"node_gate_record": False, "node_gate_quick": True, "node_gate_quick_file": str(tmp_path / "quick.pyz"), "node_gate_quick_for": ["systemd"]}
+    subprocess.run(
+        [
+            sys.executable,
+            str(audits.PROJECT / "tools/collector/quick.py"),
+            str(tmp_path / "quick.pyz"),
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    given = {
+        "node_gate_record": False,
+        "node_gate_quick": True,
+        "node_gate_quick_file": str(tmp_path / "quick.pyz"),
+        "node_gate_quick_for": ["systemd"],
+    }
     _, _, loaded = timer_of(fleet)
     assert play_role(fleet, "node_gate", NODE, {}, **given).code == 0
     assert timer_of(fleet) == ("active", "enabled", loaded)
     fleet.shell(NODE, "systemctl start unhang-quick.service || true")
-    assert fleet.shell(NODE, "systemctl show -P ExecMainStatus unhang-quick.service").strip() in ("0", "1")
-    assert fleet.shell(NODE, "journalctl -u unhang-quick.service -o cat | grep -c -e 'nothing found' -e 'not read' -e '[a-z]: '").strip() != "0"
+    assert fleet.shell(NODE, "systemctl show -P ExecMainStatus unhang-quick.service").strip() in (
+        "0",
+        "1",
+    )
+    assert (
+        fleet.shell(
+            NODE,
+            "journalctl -u unhang-quick.service -o cat | grep -c -e 'nothing found' -e 'not read'"
+            " -e '[a-z]: '",
+        ).strip()
+        != "0"
+    )
     assert play_role(fleet, "node_gate", NODE, {}, **given).changed == {NODE: 0}
     assert play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).code == 0
     active, _, reloaded = timer_of(fleet)
@@ -45,26 +72,60 @@ def state_of_watcher(fleet, job):
     return fleet.shell(NODE, f"systemctl is-active unhang-watch@job-{job}.service || true").strip()
 
 
-def test_slurms_prolog_starts_a_watcher_of_the_job_its_epilog_stops_it_and_a_rollback_takes_unit_and_scripts_back(fleet):
-    fleet.undo.callback(fleet.shell, NODE, "systemctl stop 'unhang-watch@*'; rm -rf /var/lib/unhang /opt/unhang /var/log/unhang")
-    given = {"node_gate_record": False, "node_gate_watch": True, "node_gate_watch_arguments": ["--on-hang", "dump"]}
+def test_slurms_prolog_starts_a_watcher_of_the_job_its_epilog_stops_it_and_a_rollback_takes_unit_and_scripts_back(
+    fleet,
+):
+    fleet.undo.callback(
+        fleet.shell,
+        NODE,
+        "systemctl stop 'unhang-watch@*'; rm -rf /var/lib/unhang /opt/unhang /var/log/unhang",
+    )
+    given = {
+        "node_gate_record": False,
+        "node_gate_watch": True,
+        "node_gate_watch_arguments": ["--on-hang", "dump"],
+    }
     refused = play_role(fleet, "node_gate", NODE, {}, **given)
-    assert "expected unhang at /usr/local/bin/unhang on the node, found none" in " ".join(refused.output.split())
+    assert "expected unhang at /usr/local/bin/unhang on the node, found none" in " ".join(
+        refused.output.split()
+    )
     assert refused.code != 0
     fleet.plant(NODE, "/usr/local/bin/unhang", UNHANG, mode=0o755)
     assert play_role(fleet, "node_gate", NODE, {}, "--check", **given).code == 0
-    assert fleet.shell(NODE, "ls -d /opt/unhang /etc/systemd/system/unhang-watch@.service 2>/dev/null || true") == ""
+    assert (
+        fleet.shell(
+            NODE, "ls -d /opt/unhang /etc/systemd/system/unhang-watch@.service 2>/dev/null || true"
+        )
+        == ""
+    )
     _, _, loaded = timer_of(fleet)
     assert play_role(fleet, "node_gate", NODE, {}, **given).code == 0
     assert play_role(fleet, "node_gate", NODE, {}, **given).changed == {NODE: 0}
-    fleet.shell(NODE, "SLURM_JOB_ID=4711 /opt/unhang/watch-prolog.sh; SLURM_JOB_ID=4712 /opt/unhang/watch-prolog.sh")
-    audits.wait_until(lambda: state_of_watcher(fleet, 4711) == state_of_watcher(fleet, 4712) == "active", "both jobs are watched")
+    fleet.shell(
+        NODE,
+        "SLURM_JOB_ID=4711 /opt/unhang/watch-prolog.sh; SLURM_JOB_ID=4712"
+        " /opt/unhang/watch-prolog.sh",
+    )
     audits.wait_until(
-        lambda: "asked: watch --slurm-job 4711 --here --on-hang dump" in fleet.shell(NODE, "journalctl -u unhang-watch@job-4711 -o cat"), "it runs"
+        lambda: state_of_watcher(fleet, 4711) == state_of_watcher(fleet, 4712) == "active",
+        "both jobs are watched",
+    )
+    audits.wait_until(
+        lambda: (
+            "asked: watch --slurm-job 4711 --here --on-hang dump"
+            in fleet.shell(NODE, "journalctl -u unhang-watch@job-4711 -o cat")
+        ),
+        "it runs",
     )
     assert fleet.shell(NODE, "stat -c '%a %U' /var/log/unhang").strip() == "700 root"
-    fleet.shell(NODE, "SLURM_JOB_ID=4711 /opt/unhang/watch-epilog.sh; SLURM_JOB_ID=1 /opt/unhang/watch-epilog.sh")
-    audits.wait_until(lambda: state_of_watcher(fleet, 4711) == "inactive", "the job that ended is no longer watched")
+    fleet.shell(
+        NODE,
+        "SLURM_JOB_ID=4711 /opt/unhang/watch-epilog.sh; SLURM_JOB_ID=1 /opt/unhang/watch-epilog.sh",
+    )
+    audits.wait_until(
+        lambda: state_of_watcher(fleet, 4711) == "inactive",
+        "the job that ended is no longer watched",
+    )
     assert state_of_watcher(fleet, 4712) == "active"
     assert timer_of(fleet)[2] == loaded
     assert play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).code == 0

@@ -1,4 +1,5 @@
-"""Locks, saved states and playbooks/rollback.yml on booted nodes: after success, after a failure in the middle, after a reboot, after a killed controller."""
+"""Locks, saved states and playbooks/rollback.yml on booted nodes: after success, after a failure in
+the middle, after a reboot, after a killed controller."""
 
 from __future__ import annotations
 
@@ -21,14 +22,21 @@ VERSION = "580.159.04-1"
 HOLD = {"driver": {"version": "580.159.04", "held": True}}
 # The process that has a saved state's folder open is the module at work.
 NOTHING_LEFT = "found none that was not rolled back already"
-KILL_MODULE = "for one in /proc/[0-9]*; do ls -l $one/fd 2>/dev/null | grep -q /var/lib/unhang/states/ && kill -KILL ${one#/proc/}; done"
+KILL_MODULE = (
+    "for one in /proc/[0-9]*; do ls -l $one/fd 2>/dev/null | grep -q /var/lib/unhang/states/ &&"
+    " kill -KILL ${one#/proc/}; done"
+)
 
 
 @pytest.fixture
 def node(fleet):
     """A node with a hand-written nccl.conf."""
     fleet.plant(NODE, "/etc/nccl.conf", "NCCL_IB_TIMEOUT=22\n", mode=0o640)
-    fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang /etc/profile.d/unhang-nccl.sh /etc/systemd/system/ray.service.d")
+    fleet.undo.callback(
+        fleet.shell,
+        NODE,
+        "rm -rf /var/lib/unhang /etc/profile.d/unhang-nccl.sh /etc/systemd/system/ray.service.d",
+    )
     return fleet
 
 
@@ -41,7 +49,9 @@ def states(fleet):
 
 def without_saved(fleet):
     """The node's files, except what is saved for a rollback."""
-    return "".join(line + "\n" for line in state_of(fleet, NODE).splitlines() if "/var/lib/unhang" not in line)
+    return "".join(
+        line + "\n" for line in state_of(fleet, NODE).splitlines() if "/var/lib/unhang" not in line
+    )
 
 
 def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after_a_reboot(node):
@@ -49,25 +59,61 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     assert play_role(node, "nccl_profile", NODE, POLICY).code == 0
     applied_state = state_of(node, NODE)
     here = {"inventory/mycluster": inventory_for(node, [NODE], {})}
-    listed = run_typed(node, as_typed("ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e unhang_state=list", here))
-    assert (listed.code, states(node)[-1]["id"] in listed.output, listed.changed) == (0, True, {NODE: 0})
-    preview = run_typed(node, as_typed("ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001", here))
+    listed = run_typed(
+        node,
+        as_typed(
+            "ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e"
+            " unhang_state=list",
+            here,
+        ),
+    )
+    assert (listed.code, states(node)[-1]["id"] in listed.output, listed.changed) == (
+        0,
+        True,
+        {NODE: 0},
+    )
+    preview = run_typed(
+        node,
+        as_typed(
+            "ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001", here
+        ),
+    )
     assert preview.code == 0
     assert "file /etc/nccl.conf: as it was" in preview.output
     assert "+NCCL_IB_TIMEOUT=22" in preview.output or "-NCCL_DEBUG=WARN" in preview.output
     assert state_of(node, NODE) == applied_state
-    assert run_typed(node, as_typed("ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e unhang_apply=true", here)).code == 0
+    assert (
+        run_typed(
+            node,
+            as_typed(
+                "ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e"
+                " unhang_apply=true",
+                here,
+            ),
+        ).code
+        == 0
+    )
     assert without_saved(node) == untouched
     assert [row["status"] for row in states(node)] == ["rolled_back"]
     places = {"INVENTORY": inventory_for(node, [NODE], {}), "HOST": NODE}
-    again = run_typed(node, filled("unhang playbook rollback -i INVENTORY --limit HOST -e unhang_apply=true", places))
+    again = run_typed(
+        node,
+        filled("unhang playbook rollback -i INVENTORY --limit HOST -e unhang_apply=true", places),
+    )
     assert NOTHING_LEFT in " ".join(again.output.split())
     assert again.changed == {NODE: 0}
 
     # A file where a folder is needed: the role fails after it has changed /etc/nccl.conf.
     node.shell(NODE, "touch /etc/systemd/system/ray.service.d")
     untouched = without_saved(node)
-    failed = play_role(node, "nccl_profile", NODE, POLICY, nccl_profile_systemd_units=["ray.service"], nccl_profile_launch_paths=["login", "systemd"])
+    failed = play_role(
+        node,
+        "nccl_profile",
+        NODE,
+        POLICY,
+        nccl_profile_systemd_units=["ray.service"],
+        nccl_profile_launch_paths=["login", "systemd"],
+    )
     assert failed.code != 0
     assert without_saved(node) != untouched
     last = states(node)[-1]
@@ -78,7 +124,17 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
     node.shell(NODE, "rm /etc/systemd/system/ray.service.d; test ! -e /var/lib/unhang/lock.json")
 
     untouched = without_saved(node)
-    assert play_role(node, "nccl_profile", NODE, POLICY, nccl_profile_systemd_units=["ray.service"], nccl_profile_launch_paths=["login", "systemd"]).code == 0
+    assert (
+        play_role(
+            node,
+            "nccl_profile",
+            NODE,
+            POLICY,
+            nccl_profile_systemd_units=["ray.service"],
+            nccl_profile_launch_paths=["login", "systemd"],
+        ).code
+        == 0
+    )
     assert "ray.service.d" in without_saved(node)
     node.nodes[NODE].order_reboot()
     assert play(node, ROLLBACK, [NODE], {}, unhang_apply=True).code == 0
@@ -86,7 +142,11 @@ def test_a_node_is_brought_back_after_success_after_a_failure_half_way_and_after
 
 
 def test_exactly_what_was_held_is_let_go(fleet, tmp_path):
-    serve(fleet, NODE, [build_package(tmp_path, name, VERSION) for name in ("nvidia-driver", "libnvidia-ml1")])
+    serve(
+        fleet,
+        NODE,
+        [build_package(tmp_path, name, VERSION) for name in ("nvidia-driver", "libnvidia-ml1")],
+    )
     fleet.shell(NODE, f"{APT} install nvidia-driver libnvidia-ml1 && apt-mark hold libnvidia-ml1")
     untouched = without_saved(fleet)
     assert play_role(fleet, "package_hold", NODE, HOLD).code == 0
@@ -98,19 +158,33 @@ def test_exactly_what_was_held_is_let_go(fleet, tmp_path):
 
 @pytest.fixture
 def waiting(fleet, tmp_path):
-    """A node on which package_hold waits in the middle, because a process has dpkg's lock: its pins are written, its holds are not. As before at the end."""
+    """A node on which package_hold waits in the middle, because a process has dpkg's lock: its pins
+    are written, its holds are not. As before at the end."""
     serve(fleet, NODE, [build_package(tmp_path, "nvidia-driver", VERSION)])
     fleet.shell(NODE, f"{APT} install nvidia-driver")
     untouched = without_saved(fleet)
-    taker = "import fcntl, time; lock = open('/var/lib/dpkg/lock', 'w'); fcntl.lockf(lock, fcntl.LOCK_EX); open('/run/taken', 'w'); time.sleep(100000)"
-    fleet.shell(NODE, f'systemd-run --unit=taker --collect python3 -c "{taker}"', undo="systemctl stop taker; rm -f /run/taken")
-    audits.wait_until(lambda: "yes" in fleet.shell(NODE, "test -e /run/taken && echo yes || true"), "dpkg's lock is taken")
+    taker = (
+        "import fcntl, time; lock = open('/var/lib/dpkg/lock', 'w'); fcntl.lockf(lock,"
+        " fcntl.LOCK_EX); open('/run/taken', 'w'); time.sleep(100000)"
+    )
+    fleet.shell(
+        NODE,
+        f'systemd-run --unit=taker --collect python3 -c "{taker}"',
+        undo="systemctl stop taker; rm -f /run/taken",
+    )
+    audits.wait_until(
+        lambda: "yes" in fleet.shell(NODE, "test -e /run/taken && echo yes || true"),
+        "dpkg's lock is taken",
+    )
     return fleet, untouched
 
 
 def await_pins(fleet):
     pin = "/etc/apt/preferences.d/unhang-package-hold"
-    audits.wait_until(lambda: "yes" in fleet.shell(NODE, f"test -e {pin} && echo yes || true"), "the role has written its pins")
+    audits.wait_until(
+        lambda: "yes" in fleet.shell(NODE, f"test -e {pin} && echo yes || true"),
+        "the role has written its pins",
+    )
     return json.loads(fleet.shell(NODE, "cat /var/lib/unhang/lock.json"))
 
 
@@ -122,7 +196,8 @@ def test_two_runs_at_once_the_second_is_told_of_the_first_and_a_killed_one_is_go
         assert second.failed == {NODE: 1}
         assert f"found run {holder['run']} by " in second.output
         assert not fleet.shell(NODE, "cat /etc/nccl.conf 2>/dev/null || true")
-    # The controller is dead, its module is not: it waits for dpkg on the node, and the next run waits for the module up to its limit.
+    # The controller is dead, its module is not: it waits for dpkg on the node, and the next run
+    # waits for the module up to its limit.
     third = play_role(fleet, "package_hold", NODE, HOLD, node_change_take_over_wait_s=5)
     assert third.failed == {NODE: 1}
     assert "its last step is still at work on the node" in third.output
@@ -137,16 +212,20 @@ def test_a_run_that_lost_its_connection_is_gone_on_with_by_the_next(waiting):
     fleet, _untouched = waiting
     with playing(fleet, write_play(fleet.work, "package_hold"), [NODE], HOLD) as process:
         holder = await_pins(fleet)
-        fleet.shell(NODE, "pkill -KILL sshd; systemctl restart ssh; systemctl stop taker")  # the module finishes its work without a connection
+        # the module finishes its work without a connection
+        fleet.shell(NODE, "pkill -KILL sshd; systemctl restart ssh; systemctl stop taker")
         assert process.wait(audits.DEADLINE_S) != 0
     assert "UNREACHABLE" in (fleet.work / "playing.log").read_text()
-    audits.wait_until(lambda: "nvidia" in fleet.shell(NODE, "apt-mark showhold"), "the module has done its part")
+    audits.wait_until(
+        lambda: "nvidia" in fleet.shell(NODE, "apt-mark showhold"), "the module has done its part"
+    )
     assert states(fleet)[-1]["status"] == "open"
     gone_on_with(fleet, holder)
 
 
 def gone_on_with(fleet, holder):
-    """The next run takes over the lock of the run that it names, reports where that run stopped, and does the remaining work."""
+    """The next run takes over the lock of the run that it names, reports where that run stopped,
+    and does the remaining work."""
     done = play_role(fleet, "package_hold", NODE, HOLD)
     assert done.code == 0
     assert f"took over from run {holder['run']}" in done.output
@@ -159,15 +238,23 @@ def gone_on_with(fleet, holder):
 def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, tmp_path):
     old, new, broken = "1.0-1", "2.0-1", "3.0-1"
     packages = [build_package(tmp_path, "nvidia-probe", version) for version in (old, new)]
-    serve(fleet, NODE, [*packages, build_package(tmp_path, "nvidia-probe", broken, postinst="exit 1")])
+    serve(
+        fleet, NODE, [*packages, build_package(tmp_path, "nvidia-probe", broken, postinst="exit 1")]
+    )
     fleet.shell(NODE, f"{APT} install nvidia-probe={old}")
     for version, end in ((new, "finished"), (broken, "failed")):
-        state_id = call_module(fleet, NODE, "saved_state", state="begun", role="gpu_driver", run="r")["id"]
-        changed = call_module(fleet, NODE, "package_change", install={"nvidia-probe": version}, state_id=state_id)
+        state_id = call_module(
+            fleet, NODE, "saved_state", state="begun", role="gpu_driver", run="r"
+        )["id"]
+        changed = call_module(
+            fleet, NODE, "package_change", install={"nvidia-probe": version}, state_id=state_id
+        )
         assert ("stopped_at" in changed) is (end == "failed")
         call_module(fleet, NODE, "saved_state", state=end, id=state_id, message="no")
         places = {"INVENTORY": inventory_for(fleet, [NODE], {}), "HOST": NODE}
-        preview = run_typed(fleet, filled("unhang playbook rollback -i INVENTORY --limit HOST", places))
+        preview = run_typed(
+            fleet, filled("unhang playbook rollback -i INVENTORY --limit HOST", places)
+        )
         assert f"package nvidia-probe: downgrade, {version} to {old}" in preview.output
         assert probe(fleet) != f"ii {old}"
         refused = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True)
@@ -186,7 +273,9 @@ def test_packages_come_back_after_a_success_and_after_a_failure_half_way(fleet, 
 
 def probe(fleet):
     """State and version of the package, as dpkg reports them."""
-    return fleet.shell(NODE, "dpkg-query -W -f '${db:Status-Abbrev}${Version}' nvidia-probe").strip()
+    return fleet.shell(
+        NODE, "dpkg-query -W -f '${db:Status-Abbrev}${Version}' nvidia-probe"
+    ).strip()
 
 
 SYSCTL, FAKE = "/proc/sys/net/ipv4/tcp_rmem", "/etc/unhang-fake-nvml.profile.set"
@@ -196,16 +285,26 @@ WANTED = "4096 262144 8388608"
 def running(fleet):
     """Values of the node's running system that unhang changes."""
     modes = call_module(fleet, NODE, "gpu_mode", check=True, compute_mode="prohibited")["before"]
-    persistence = [call_module(fleet, NODE, "gpu_mode", check=True, persistence=wanted)["before"] for wanted in (False, True)]
-    service = [fleet.shell(NODE, f"systemctl {verb} nvidia-persistenced || true").strip() for verb in ("is-enabled", "is-active")]
-    limits = [limits_of(fleet, "slurmd", hard) for hard in (False, True)] + [limits_of(fleet, "ray", hard) for hard in (False, True)]
+    persistence = [
+        call_module(fleet, NODE, "gpu_mode", check=True, persistence=wanted)["before"]
+        for wanted in (False, True)
+    ]
+    service = [
+        fleet.shell(NODE, f"systemctl {verb} nvidia-persistenced || true").strip()
+        for verb in ("is-enabled", "is-active")
+    ]
+    limits = [limits_of(fleet, "slurmd", hard) for hard in (False, True)] + [
+        limits_of(fleet, "ray", hard) for hard in (False, True)
+    ]
     return [
         modes,
         persistence,
         service,
         limits,
         shm_size(fleet),
-        fleet.shell(NODE, f"cat {SYSCTL}; findmnt -no OPTIONS /dev/shm; systemctl show -P MainPID slurmd"),
+        fleet.shell(
+            NODE, f"cat {SYSCTL}; findmnt -no OPTIONS /dev/shm; systemctl show -P MainPID slurmd"
+        ),
     ]
 
 
@@ -217,23 +316,42 @@ def files(fleet):
 @pytest.mark.timeout(900)
 def test_values_of_the_running_system_come_back_but_no_mode_changes_under_a_job(fleet):
     _fleet, policy = make_stingy(fleet)
-    exclusive = {"devices": {"3": {"nvmlDeviceGetComputeMode": 3, "nvmlDeviceGetPersistenceMode": 0}}, "all_devices": {"nvmlDeviceGetPersistenceMode": 0}}
+    exclusive = {
+        "devices": {"3": {"nvmlDeviceGetComputeMode": 3, "nvmlDeviceGetPersistenceMode": 0}},
+        "all_devices": {"nvmlDeviceGetPersistenceMode": 0},
+    }
     fleet.undo.callback(fleet.shell, NODE, f"rm -f {FAKE}")
     fleet.answer(NODE, **exclusive)
-    fleet.undo.callback(fleet.shell, NODE, f"sysctl -w net.ipv4.tcp_rmem='{fleet.shell(NODE, f'cat {SYSCTL}').strip()}'")
+    fleet.undo.callback(
+        fleet.shell,
+        NODE,
+        f"sysctl -w net.ipv4.tcp_rmem='{fleet.shell(NODE, f'cat {SYSCTL}').strip()}'",
+    )
     untouched, values = files(fleet), running(fleet)
 
-    assert play_role(fleet, "host_tuning", NODE, policy, host_tuning_units=["ray.service"]).code == 0
+    assert (
+        play_role(fleet, "host_tuning", NODE, policy, host_tuning_units=["ray.service"]).code == 0
+    )
     assert play_role(fleet, "gpu_binding", NODE, {"gpu": {"compute_mode": "default"}}).code == 0
-    state_id = call_module(fleet, NODE, "saved_state", state="begun", role="host_tuning", run="r")["id"]
-    call_module(fleet, NODE, "kernel_parameter", name="net.ipv4.tcp_rmem", value=WANTED, state_id=state_id)
+    state_id = call_module(fleet, NODE, "saved_state", state="begun", role="host_tuning", run="r")[
+        "id"
+    ]
+    call_module(
+        fleet, NODE, "kernel_parameter", name="net.ipv4.tcp_rmem", value=WANTED, state_id=state_id
+    )
     call_module(fleet, NODE, "saved_state", state="finished", id=state_id)
     tuned = running(fleet)
-    assert all(now != before for now, before in zip(tuned, values, strict=True)), "the test would not see that one of them stays"
+    assert all(now != before for now, before in zip(tuned, values, strict=True)), (
+        "the test would not see that one of them stays"
+    )
     assert fleet.shell(NODE, f"cat {SYSCTL}").split() == WANTED.split()
 
     first, applied_state = states(fleet)[0]["id"], files(fleet)
-    job = fleet.shell(NODE, "touch /dev/nvidia3; setsid sleep 1000000 < /dev/nvidia3 > /dev/null 2>&1 & echo $!", undo="rm /dev/nvidia3").strip()
+    job = fleet.shell(
+        NODE,
+        "touch /dev/nvidia3; setsid sleep 1000000 < /dev/nvidia3 > /dev/null 2>&1 & echo $!",
+        undo="rm /dev/nvidia3",
+    ).strip()
     fleet.undo.callback(fleet.shell, NODE, f"kill {job} || :")
     for applies in (False, True):
         refused = play(fleet, ROLLBACK, [NODE], {}, unhang_state=first, unhang_apply=applies)
@@ -248,8 +366,12 @@ def test_values_of_the_running_system_come_back_but_no_mode_changes_under_a_job(
     assert f"running, shm size /dev/shm: {tuned[4]} to {values[4]}" in preview.output
     assert (files(fleet), running(fleet)) == (applied_state, tuned)
     to_first = as_typed(
-        "ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e unhang_apply=true -e unhang_state=20261120T070000Z-gpu_driver",
-        {"inventory/mycluster": inventory_for(fleet, [NODE], {}), "20261120T070000Z-gpu_driver": first},
+        "ansible-playbook playbooks/rollback.yml -i inventory/mycluster --limit gpu001 -e"
+        " unhang_apply=true -e unhang_state=20261120T070000Z-gpu_driver",
+        {
+            "inventory/mycluster": inventory_for(fleet, [NODE], {}),
+            "20261120T070000Z-gpu_driver": first,
+        },
     )
     assert run_typed(fleet, to_first).code == 0
     assert running(fleet) == values

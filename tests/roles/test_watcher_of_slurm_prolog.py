@@ -1,4 +1,5 @@
-"""The role node_gate's Prolog and Epilog called by a real slurmd: a watcher lives as long as its job, tells that it hangs, and leaves nothing."""
+"""The role node_gate's Prolog and Epilog called by a real slurmd: a watcher lives as long as its
+job, tells that it hangs, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +22,14 @@ RANK=$rank LOCAL_RANK=$rank {torch_in_nodes.PYTHON} {SOURCE}/inspect_job.py neve
 done
 wait
 """
-WATCHED = ["--no-progress", "8", "--every", "1", "--py-spy", str(torch_in_nodes.PYTHON.with_name("py-spy"))]
+WATCHED = [
+    "--no-progress",
+    "8",
+    "--every",
+    "1",
+    "--py-spy",
+    str(torch_in_nodes.PYTHON.with_name("py-spy")),
+]
 pytestmark = slurm_nodes.marks(1800)
 
 
@@ -32,7 +40,13 @@ def cluster(fake_library, tmp_path_factory):
         inside = f"{cluster.bed.inner_state}/{NODE}/root{SOURCE}"
         cluster.must("mkdir", "-p", inside)
         job = audits.PROJECT / "tests" / "bench" / "inspect_job.py"
-        cluster.must("cp", "-r", *(str(audits.PROJECT / name) for name in ("tools", "module_utils")), str(job), inside)
+        cluster.must(
+            "cp",
+            "-r",
+            *(str(audits.PROJECT / name) for name in ("tools", "module_utils")),
+            str(job),
+            inside,
+        )
         cluster.fleet.plant(NODE, "/usr/local/bin/unhang", UNHANG, mode=0o755)
         place(cluster)
         lines = "Prolog=/opt/unhang/watch-prolog.sh\nEpilog=/opt/unhang/watch-epilog.sh\n"
@@ -45,12 +59,18 @@ def cluster(fake_library, tmp_path_factory):
 
 
 def place(cluster, *arguments):
-    given = {"node_gate_record": False, "node_gate_watch": True, "node_gate_watch_arguments": [*WATCHED, *arguments]}
+    given = {
+        "node_gate_record": False,
+        "node_gate_watch": True,
+        "node_gate_watch_arguments": [*WATCHED, *arguments],
+    }
     assert play_role(cluster.fleet, "node_gate", NODE, {}, **given).code == 0
 
 
 def state_of_watcher(cluster, job):
-    return cluster.fleet.shell(NODE, f"systemctl is-active unhang-watch@job-{job}.service || true").strip()
+    return cluster.fleet.shell(
+        NODE, f"systemctl is-active unhang-watch@job-{job}.service || true"
+    ).strip()
 
 
 def printed(cluster, job):
@@ -59,17 +79,26 @@ def printed(cluster, job):
 
 def assert_nothing_is_left(cluster, job):
     audits.wait_until(lambda: cluster.say("squeue", "-h", "-j", job) == "", "the job has ended")
-    audits.wait_until(lambda: state_of_watcher(cluster, job) == "inactive", "its watcher has ended with it")
+    audits.wait_until(
+        lambda: state_of_watcher(cluster, job) == "inactive", "its watcher has ended with it"
+    )
     cluster.all_idle()  # neither Prolog nor Epilog drained the node
     assert cluster.fleet.shell(NODE, "pgrep -f '[w]atch --slurm-job' || true") == ""
-    assert cluster.fleet.shell(NODE, "systemctl list-units --all --plain --no-legend 'unhang-watch@*'") == ""
+    assert (
+        cluster.fleet.shell(NODE, "systemctl list-units --all --plain --no-legend 'unhang-watch@*'")
+        == ""
+    )
     assert cluster.fleet.shell(NODE, "find /tmp /dev/shm -name 'unhang*'") == ""
 
 
 def test_a_watcher_starts_with_the_job_tells_that_it_hangs_and_ends_with_it(cluster):
     job = cluster.start_job(NODE, HANGS)
-    audits.wait_until(lambda: state_of_watcher(cluster, job) == "active", "the Prolog has started its watcher")
-    audits.wait_until(lambda: "hung: rank 1 on" in printed(cluster, job), "the watcher tells the hang")
+    audits.wait_until(
+        lambda: state_of_watcher(cluster, job) == "active", "the Prolog has started its watcher"
+    )
+    audits.wait_until(
+        lambda: "hung: rank 1 on" in printed(cluster, job), "the watcher tells the hang"
+    )
     assert "2 ranks on" in printed(cluster, job)
     assert "it sleeps in happen" in printed(cluster, job)
     assert cluster.say("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING"
@@ -81,8 +110,12 @@ def test_a_watcher_starts_with_the_job_tells_that_it_hangs_and_ends_with_it(clus
 def test_the_evidence_of_a_hang_outlives_the_job_for_root_alone(cluster):
     place(cluster, "--on-hang", "dump")
     job = cluster.start_job(NODE, HANGS)
-    audits.wait_until(lambda: "the evidence is in" in printed(cluster, job), "the watcher writes the evidence")
+    audits.wait_until(
+        lambda: "the evidence is in" in printed(cluster, job), "the watcher writes the evidence"
+    )
     cluster.must("scancel", job)
     assert_nothing_is_left(cluster, job)
-    kept = cluster.fleet.shell(NODE, "stat -c '%a %U' /var/log/unhang; ls /var/log/unhang | sed 's/[0-9T]*.tar/TIME.tar/'")
+    kept = cluster.fleet.shell(
+        NODE, "stat -c '%a %U' /var/log/unhang; ls /var/log/unhang | sed 's/[0-9T]*.tar/TIME.tar/'"
+    )
     assert kept.split()[:3] == ["700", "root", "hang-TIME.tar.gz"]

@@ -1,4 +1,5 @@
-"""Commands, the demo fleet and what else depends on the shipped rules, as whole programs on this machine: a local connection, recorded nodes."""
+"""Commands, the demo fleet and what else depends on the shipped rules, as whole programs on this
+machine: a local connection, recorded nodes."""
 
 from __future__ import annotations
 
@@ -34,6 +35,22 @@ def demo_audit(tmp_path_factory) -> Audited:
     with place.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not place.exists():
-            done = forked(["audit", "--inventory", "inventory/demo", "--out", place / "runs", "--format", "json"], PROJECT, os.environ)
-            (place / "ended.json").write_text(json.dumps([done.stdout, done.stderr, done.returncode]))
-    return Audited((place / "runs" / "latest").resolve(), *json.loads((place / "ended.json").read_text()))
+            done = forked(
+                [
+                    "audit",
+                    "--inventory",
+                    "inventory/demo",
+                    "--out",
+                    place / "runs",
+                    "--format",
+                    "json",
+                ],
+                PROJECT,
+                os.environ,
+            )
+            (place / "ended.json").write_text(
+                json.dumps([done.stdout, done.stderr, done.returncode])
+            )
+    return Audited(
+        (place / "runs" / "latest").resolve(), *json.loads((place / "ended.json").read_text())
+    )

@@ -1,4 +1,5 @@
-"""Ten thousand damaged inputs: changed lines of real formats, random bytes, cut dumps. None may raise. Too slow for a unit test."""
+"""Ten thousand damaged inputs: changed lines of real formats, random bytes, cut dumps. None may
+raise. Too slow for a unit test."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ from unhang.jobs.lint.settings import KINDS
 
 SIGNATURES = load_signatures()
 SIEVE = Sieve(SIGNATURES)
-EXAMPLES = [line.encode() for signature in SIGNATURES for line in (*signature.examples["match"], *signature.examples.get("near_miss", ()))]
+EXAMPLES = [
+    line.encode()
+    for signature in SIGNATURES
+    for line in (*signature.examples["match"], *signature.examples.get("near_miss", ()))
+]
 CASES = 10_000
 SLICES = 10
 SCRIPT = [
@@ -36,7 +41,11 @@ SCRIPT = [
 
 def damaged(noise: random.Random, lines: list[bytes]) -> bytes:
     """A few lines, cut, mixed, doubled, with changed bytes."""
-    data = bytearray(noise.choice([b"\n", b"\r\n", b"\r", b"\n\n"]).join(noise.choices(lines, k=noise.randint(1, 4))))
+    data = bytearray(
+        noise.choice([b"\n", b"\r\n", b"\r", b"\n\n"]).join(
+            noise.choices(lines, k=noise.randint(1, 4))
+        )
+    )
     for _ in range(noise.randint(0, 6)):
         at = noise.randrange(len(data) + 1)
         kind = noise.randrange(5)
@@ -45,7 +54,18 @@ def damaged(noise: random.Random, lines: list[bytes]) -> bytes:
         elif kind == 1:
             data[at:at] = noise.randbytes(noise.randint(1, 12))
         elif kind == 2:
-            data[at:at] = noise.choice([b"\x1b[31m", b"9" * 400, b"\0", "é\u202e".encode(), b"\xff\xfe", b"((((", b"'\"`", b"-9999999999999"])
+            data[at:at] = noise.choice(
+                [
+                    b"\x1b[31m",
+                    b"9" * 400,
+                    b"\0",
+                    "é\u202e".encode(),
+                    b"\xff\xfe",
+                    b"((((",
+                    b"'\"`",
+                    b"-9999999999999",
+                ]
+            )
         elif kind == 3:
             data = data * 2
         else:

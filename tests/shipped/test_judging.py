@@ -1,4 +1,5 @@
-"""Complete runs: totals, findings, nodes that could not be read, groups, waivers, and the same result whatever the cache holds."""
+"""Complete runs: totals, findings, nodes that could not be read, groups, waivers, and the same
+result whatever the cache holds."""
 
 from __future__ import annotations
 
@@ -41,39 +42,90 @@ def verdicts(found):
 def test_findings_hold_fail_unknown_and_waived_and_totals_count_all_five(tmp_path):
     waiver = {"rule": "waived", "reason": "known", "by": "ops", "until": "2026-06-01"}
     rows = [
-        rule("gpus.count == 2", id="fails"), rule("gpus.count == 3", id="passes"), rule("gpus.pci_count == 2", id="unknown"),
+        rule("gpus.count == 2", id="fails"), rule("gpus.count == 3", id="passes"),
+        rule("gpus.pci_count == 2", id="unknown"),
         rule("gpus.count == policy.gpu.count", id="skips"), rule("gpus.count == 2", id="waived"),
     ]  # fmt: skip
     found = judged(tmp_path, rows, node("a1", policy={"waivers": [waiver]}))
     assert found["totals"] == {"fail": 1, "pass": 1, "unknown": 1, "skip": 1, "waived": 1}
-    assert verdicts(found) == [("fails", "fail", "a1"), ("unknown", "unknown", "a1"), ("waived", "waived", "a1")]
+    assert verdicts(found) == [
+        ("fails", "fail", "a1"),
+        ("unknown", "unknown", "a1"),
+        ("waived", "waived", "a1"),
+    ]
     assert found["findings"][2]["waiver"] == {"reason": "known", "by": "ops", "until": "2026-06-01"}
     assert found["totals_by_severity"] == {"error": 1}
-    assert found["totals_by_rule"]["waived"] == {"fail": 0, "pass": 0, "unknown": 0, "skip": 0, "waived": 1}
+    assert found["totals_by_rule"]["waived"] == {
+        "fail": 0,
+        "pass": 0,
+        "unknown": 0,
+        "skip": 0,
+        "waived": 1,
+    }
 
 
 def test_a_waiver_ends_after_its_last_day(tmp_path):
     waiver = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-06-01"}
-    found = judged(tmp_path, [rule("gpus.count == 2")], node("a1", policy={"waivers": [waiver]}), today="2026-06-02")
+    found = judged(
+        tmp_path,
+        [rule("gpus.count == 2")],
+        node("a1", policy={"waivers": [waiver]}),
+        today="2026-06-02",
+    )
     assert found["totals"]["fail"] == 1
     assert found["totals"]["waived"] == 0
 
 
 def test_a_waiver_holds_for_its_hosts_alone(tmp_path):
-    policy = {"waivers": [{"rule": "a-rule", "hosts": ["a[1-2]"], "reason": "known", "by": "ops", "until": "2026-06-01"}]}
-    found = judged(tmp_path, [rule("gpus.count == 2")], *(node(f"a{number}", policy=policy) for number in (1, 2, 3)))
-    assert verdicts(found) == [("a-rule", "fail", "a3"), ("a-rule", "waived", "a1"), ("a-rule", "waived", "a2")]
+    policy = {
+        "waivers": [
+            {
+                "rule": "a-rule",
+                "hosts": ["a[1-2]"],
+                "reason": "known",
+                "by": "ops",
+                "until": "2026-06-01",
+            }
+        ]
+    }
+    found = judged(
+        tmp_path,
+        [rule("gpus.count == 2")],
+        *(node(f"a{number}", policy=policy) for number in (1, 2, 3)),
+    )
+    assert verdicts(found) == [
+        ("a-rule", "fail", "a3"),
+        ("a-rule", "waived", "a1"),
+        ("a-rule", "waived", "a2"),
+    ]
 
 
 def test_the_most_severe_comes_first_and_hosts_count_as_people_count(tmp_path):
-    rows = [rule("gpus.count == 2", id="mild", severity="warning"), rule("gpus.count == 2", id="grave", severity="critical")]
+    rows = [
+        rule("gpus.count == 2", id="mild", severity="warning"),
+        rule("gpus.count == 2", id="grave", severity="critical"),
+    ]
     found = judged(tmp_path, rows, node("gpu10"), node("gpu9"))
-    assert verdicts(found) == [("grave", "fail", "gpu9"), ("grave", "fail", "gpu10"), ("mild", "fail", "gpu9"), ("mild", "fail", "gpu10")]
+    assert verdicts(found) == [
+        ("grave", "fail", "gpu9"),
+        ("grave", "fail", "gpu10"),
+        ("mild", "fail", "gpu9"),
+        ("mild", "fail", "gpu10"),
+    ]
 
 
 def test_an_item_is_named_with_index_uuid_and_address(tmp_path):
-    found = judged(tmp_path, [rule("item.index == 1", for_each="gpus.devices", found="{{ item.uuid }}")], node("a1"))
-    assert found["findings"][0]["where"] == {"path": "gpus.devices[1]", "index": 1, "uuid": "GPU-1", "pci_address": "0000:01:00.0"}
+    found = judged(
+        tmp_path,
+        [rule("item.index == 1", for_each="gpus.devices", found="{{ item.uuid }}")],
+        node("a1"),
+    )
+    assert found["findings"][0]["where"] == {
+        "path": "gpus.devices[1]",
+        "index": 1,
+        "uuid": "GPU-1",
+        "pci_address": "0000:01:00.0",
+    }
     assert found["findings"][0]["found"] == "GPU-1"
     assert found["totals"] == {"fail": 1, "pass": 1, "unknown": 0, "skip": 0, "waived": 0}
 
@@ -81,7 +133,10 @@ def test_an_item_is_named_with_index_uuid_and_address(tmp_path):
 BROKEN = [
     (b"{", "no valid JSON"),
     (b"", "no valid JSON"),
-    (json.dumps(node("b1", {"gpus": {"probe": OK, "count": "8"}})).encode(), "facts.sections.gpus.count: Expected int"),
+    (
+        json.dumps(node("b1", {"gpus": {"probe": OK, "count": "8"}})).encode(),
+        "facts.sections.gpus.count: Expected int",
+    ),
     (json.dumps(node("other")).encode(), "the file is named for 'b1' and contains 'other'"),
     (json.dumps(node("b1")).replace('"count": 2', '"count": NaN').encode(), "NaN is no number"),
 ]
@@ -110,14 +165,18 @@ def test_a_file_that_cannot_be_used_is_a_finding_and_its_neighbours_stand(tmp_pa
     ],
 )
 def test_a_node_that_was_not_read_is_one_finding_and_unknown_to_the_rules(tmp_path, status, wanted):
-    others = [] if status is None else [node("b1", facts={}, status=status, message="no answer\x1b[31m")]
+    others = (
+        [] if status is None else [node("b1", facts={}, status=status, message="no answer\x1b[31m")]
+    )
     for one in others:
         one["facts"] = None
     run = write_run(tmp_path / "run", node("a1"), *others, meant=["a1", "b1"])
     catalogue = load_catalogue()
     judge_run(read_run_input(run), catalogue, TODAY)
     found = json.loads((run / "findings.json").read_text())
-    assert [(one["rule"], one["verdict"]) for one in found["findings"] if one["host"] == "b1"] == [(wanted, "fail")]
+    assert [(one["rule"], one["verdict"]) for one in found["findings"] if one["host"] == "b1"] == [
+        (wanted, "fail")
+    ]
     assert found["totals_by_rule"]["driver-not-loaded"]["unknown"] >= 1
     assert "\x1b" not in json.dumps(found, ensure_ascii=False)
 
@@ -132,7 +191,12 @@ def test_a_policy_with_a_misspelt_key_is_a_finding_and_the_other_rules_stand(tmp
 
 def test_another_policy_can_be_laid_over_the_runs_own(tmp_path):
     rows = [rule("gpus.count != policy.gpu.count")]
-    assert judged(tmp_path, rows, node("a1"), policy=PolicyFile(None, {"gpu": {"gpu": {"count": 8}}}))["totals"]["fail"] == 1
+    assert (
+        judged(tmp_path, rows, node("a1"), policy=PolicyFile(None, {"gpu": {"gpu": {"count": 8}}}))[
+            "totals"
+        ]["fail"]
+        == 1
+    )
 
 
 def test_an_expired_waiver_and_one_of_no_rule_are_findings(tmp_path):
@@ -140,10 +204,15 @@ def test_an_expired_waiver_and_one_of_no_rule_are_findings(tmp_path):
     run = write_run(tmp_path / "run", node("a1", policy={"waivers": waivers}))
     judge_run(read_run_input(run), load_catalogue(), TODAY)
     found = json.loads((run / "findings.json").read_text())
-    assert {"waiver-expired", "waiver-of-unknown-rule"} <= {one["rule"] for one in found["findings"]}
+    assert {"waiver-expired", "waiver-of-unknown-rule"} <= {
+        one["rule"] for one in found["findings"]
+    }
 
 
-@pytest.mark.parametrize(("host", "name"), [("../../etc/x", "..%2F..%2Fetc%2Fx"), ("<b>é\x1b", "%3Cb%3E%C3%A9%1B"), ("a b", "a%20b")])
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("../../etc/x", "..%2F..%2Fetc%2Fx"), ("<b>é\x1b", "%3Cb%3E%C3%A9%1B"), ("a b", "a%20b")],
+)
 def test_a_host_is_what_its_file_says_whatever_it_is_called(tmp_path, host, name):
     run = write_run(tmp_path / "run", meant=[host])
     (run / "nodes" / f"{name}.json").write_text(json.dumps(node(host)))
@@ -162,19 +231,31 @@ def test_an_answer_beyond_the_limit_is_not_read(tmp_path):
 
 DRIVER = rule(
     None, id="differs", scope="group", compare="driver.loaded.version",
-    expected="{{ majority if outliers | length > 0 else 'one version' }}", found="{{ outliers | map(attribute='host') | join(', ') }}",
+    expected="{{ majority if outliers | length > 0 else 'one version' }}",
+    found="{{ outliers | map(attribute='host') | join(', ') }}",
 )  # fmt: skip
 
 
 def fleet(*versions, group="gpu", **more):
-    return [node(f"{group}{number}", sections(version), groups=["all", group], **more) for number, version in enumerate(versions, 1)]
+    return [
+        node(f"{group}{number}", sections(version), groups=["all", group], **more)
+        for number, version in enumerate(versions, 1)
+    ]
 
 
 def test_the_outlier_of_a_group_is_named(tmp_path):
     (found,) = judged(tmp_path, [DRIVER], *fleet("535", "535", "545"))["findings"]
-    assert (found["scope"], found["host"], found["hosts"], found["group"]) == ("group", None, ["gpu3"], "gpu")
+    assert (found["scope"], found["host"], found["hosts"], found["group"]) == (
+        "group",
+        None,
+        ["gpu3"],
+        "gpu",
+    )
     assert found["comparison"]["majority"] == "535"
-    assert [(row["value"], row["hosts"]) for row in found["comparison"]["counts"]] == [("535", ["gpu1", "gpu2"]), ("545", ["gpu3"])]
+    assert [(row["value"], row["hosts"]) for row in found["comparison"]["counts"]] == [
+        ("535", ["gpu1", "gpu2"]),
+        ("545", ["gpu3"]),
+    ]
     assert found["found"] == "gpu3"
 
 
@@ -186,16 +267,27 @@ def test_with_half_and_half_no_side_is_blamed(tmp_path):
 
 def test_a_value_that_was_not_read_is_unknown_for_that_host_alone(tmp_path):
     found = judged(tmp_path, [DRIVER], *fleet("535", "535", "545", None))
-    assert [(one["verdict"], one["hosts"]) for one in found["findings"]] == [("fail", ["gpu3"]), ("unknown", ["gpu4"])]
+    assert [(one["verdict"], one["hosts"]) for one in found["findings"]] == [
+        ("fail", ["gpu3"]),
+        ("unknown", ["gpu4"]),
+    ]
     assert found["totals"] == {"fail": 1, "pass": 0, "unknown": 1, "skip": 0, "waived": 0}
 
 
 def test_groups_are_compared_within_themselves(tmp_path):
-    assert judged(tmp_path, [DRIVER], *fleet("535", "535"), *fleet("545", "545", group="cpu"))["totals"]["pass"] == 2
+    assert (
+        judged(tmp_path, [DRIVER], *fleet("535", "535"), *fleet("545", "545", group="cpu"))[
+            "totals"
+        ]["pass"]
+        == 2
+    )
 
 
 def test_peers_of_the_policy_join_what_the_inventory_separates(tmp_path):
-    nodes = [*fleet("535", "535", policy={"peers": "train"}), *fleet("545", group="cpu", policy={"peers": "train"})]
+    nodes = [
+        *fleet("535", "535", policy={"peers": "train"}),
+        *fleet("545", group="cpu", policy={"peers": "train"}),
+    ]
     (found,) = judged(tmp_path, [DRIVER], *nodes)["findings"]
     assert (found["group"], found["hosts"]) == ("train", ["cpu1"])
 
@@ -205,14 +297,28 @@ def test_a_single_node_has_no_peers(tmp_path):
 
 
 def test_a_group_that_differs_from_the_one_it_should_equal_is_a_finding(tmp_path):
-    row = {**DRIVER, "scope": "fleet", "found": "{{ group }} has {{ outliers | map(attribute='value') | unique | join }}, {{ same_as }} {{ majority }}"}
-    (found,) = judged(tmp_path, [row], *fleet("535", "535", group="prod"), *fleet("545", group="dev", policy={"same_as": "prod"}))["findings"]
+    row = {
+        **DRIVER,
+        "scope": "fleet",
+        "found": (
+            "{{ group }} has {{ outliers | map(attribute='value') | unique | join }}, {{ same_as }}"
+            " {{ majority }}"
+        ),
+    }
+    (found,) = judged(
+        tmp_path,
+        [row],
+        *fleet("535", "535", group="prod"),
+        *fleet("545", group="dev", policy={"same_as": "prod"}),
+    )["findings"]
     assert (found["scope"], found["group"], found["hosts"]) == ("fleet", "dev", ["dev1"])
     assert found["found"] == "dev has 545, prod 535"
 
 
 def test_a_waived_group_finding_is_waived(tmp_path):
-    policy = {"waivers": [{"rule": "differs", "reason": "upgrade", "by": "ops", "until": "2026-12-31"}]}
+    policy = {
+        "waivers": [{"rule": "differs", "reason": "upgrade", "by": "ops", "until": "2026-12-31"}]
+    }
     (found,) = judged(tmp_path, [DRIVER], *fleet("535", "535", "545", policy=policy))["findings"]
     assert found["verdict"] == "waived"
 
@@ -225,7 +331,10 @@ def shuffled(facts, chance):
     for section in facts.values():
         _shuffle(section, chance)
         if chance.random() < 0.05:
-            section["probe"] = {"status": chance.choice(["timeout", "denied", "absent"]), "error": "because"}
+            section["probe"] = {
+                "status": chance.choice(["timeout", "denied", "absent"]),
+                "error": "because",
+            }
     return facts
 
 
@@ -236,7 +345,9 @@ def _shuffle(value, chance):
         elif isinstance(value, list) and isinstance(one, str) and chance.random() < 0.5:
             value[key] = chance.choice(["", "other", "gpu_idle", "hw_slowdown", "eth0", "NVreg"])
         elif key not in ("probe", "index") and isinstance(value, dict) and chance.random() < 0.15:
-            value[key] = chance.choice([None, one + 1 if isinstance(one, int) and not isinstance(one, bool) else one])
+            value[key] = chance.choice(
+                [None, one + 1 if isinstance(one, int) and not isinstance(one, bool) else one]
+            )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -245,11 +356,24 @@ def test_a_remembered_verdict_is_the_one_that_a_fresh_look_gives(seed):
     catalogue = load_catalogue()
     view = catalogue_view(catalogue.tables, tuple(one.id for one in catalogue.rules))
     engine = Engine(catalogue.rules, view)
-    examples = [one for rule_ in catalogue.rules if rule_.scope == "node" for one in rule_.row["examples"]["match"]]
+    examples = [
+        one
+        for rule_ in catalogue.rules
+        if rule_.scope == "node"
+        for one in rule_.row["examples"]["match"]
+    ]
     for number in range(150):
         base = sections()
         for example in chance.sample(examples, 8):
-            base.update(copy.deepcopy({key: {"probe": OK, **value} for key, value in example.items() if key in read_schema("node-facts-1")["$defs"]}))
+            base.update(
+                copy.deepcopy(
+                    {
+                        key: {"probe": OK, **value}
+                        for key, value in example.items()
+                        if key in read_schema("node-facts-1")["$defs"]
+                    }
+                )
+            )
         for device in base.get("gpus", {}).get("devices") or []:
             device.setdefault("index", 0)
         document = node(f"n{number}", shuffled(base, chance))
@@ -271,25 +395,38 @@ def test_a_remembered_verdict_is_the_one_that_a_fresh_look_gives(seed):
 
 
 def test_ten_equal_nodes_cost_one_evaluation(tmp_path):
-    found = judged(tmp_path, [rule("gpus.count == 2")], *(node(f"n{number}") for number in range(10)))
+    found = judged(
+        tmp_path, [rule("gpus.count == 2")], *(node(f"n{number}") for number in range(10))
+    )
     assert found["catalogue"]["evaluations"] == 1
     assert found["totals"]["fail"] == 10
 
 
 def test_what_one_rule_takes_is_not_counted_against_the_next(tmp_path):
     pairs = [{"a": number, "b": number + 1} for number in range(8128)]
-    costly = " + ".join(["(interconnect.pairs | selectattr('a', '<', 0) | list | length)"] * 20) + " > 0"
+    costly = (
+        " + ".join(["(interconnect.pairs | selectattr('a', '<', 0) | list | length)"] * 20) + " > 0"
+    )
     facts = {"interconnect": {"probe": OK, "pairs": pairs}}
-    assert judged(tmp_path, [rule(costly, id=f"costly-{number}") for number in range(3)], node("a1", facts))["totals"]["pass"] == 3
+    assert (
+        judged(
+            tmp_path,
+            [rule(costly, id=f"costly-{number}") for number in range(3)],
+            node("a1", facts),
+        )["totals"]["pass"]
+        == 3
+    )
 
 
 @pytest.mark.parametrize(
     ("field", "status", "verdict"),
     [
-        ("environments[/opt/a].python", "absent", "skip"),  # the collector names an item by its path
+        # the collector names an item by its path
+        ("environments[/opt/a].python", "absent", "skip"),
         ("environments[*].python", "absent", "skip"),
         ("environments[0].python", "absent", "skip"),
-        ("environments[/opt/b].python", "absent", "unknown"),  # another environment's reason says nothing about this one
+        # another environment's reason says nothing about this one
+        ("environments[/opt/b].python", "absent", "unknown"),
         ("environments[/opt/a].python", "denied", "unknown"),
         ("environments[/opt/a].nccl", "absent", "unknown"),
     ],
@@ -299,30 +436,56 @@ def test_why_a_fact_has_no_value_is_found_under_each_name_of_its_place(field, st
     from unhang.audit.rules.rules import compile_rule
 
     row = rule("item.python == '3.9'", for_each="torch.environments")
-    torch = {"probe": {"status": "ok", "unread": [{"field": field, "status": status, "reason": "why"}]}, "environments": [{"path": "/opt/a"}]}
+    torch = {
+        "probe": {"status": "ok", "unread": [{"field": field, "status": status, "reason": "why"}]},
+        "environments": [{"path": "/opt/a"}],
+    }
     assert verdict_of(compile_rule(row), {"torch": torch}, catalogue_view()) == verdict
 
 
-@pytest.mark.parametrize("changed", [("gpus", "count", 1), ("driver", "mismatch", True), ("node", "uptime_s", 10.0), ("limits", "swap_free_bytes", 1)])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ("gpus", "count", 1),
+        ("driver", "mismatch", True),
+        ("node", "uptime_s", 10.0),
+        ("limits", "swap_free_bytes", 1),
+    ],
+)
 def test_verdicts_remembered_without_measured_numbers_are_those_of_a_fresh_look(changed):
-    """A rule that does not apply is cached by what its `applies` reads alone; whatever else changes, the answer is the rule's own."""
+    """A rule that does not apply is cached by what its `applies` reads alone; whatever else
+    changes, the answer is the rule's own."""
     from unhang.audit.rules.rules import compile_rule
 
     rules = [
         compile_rule(rule("node.uptime_s > 100", id="over-uptime", applies="gpus.count > 1")),
-        compile_rule(rule("node.uptime_s > 100", id="over-each", applies="driver.mismatch", for_each="gpus.devices")),
+        compile_rule(
+            rule(
+                "node.uptime_s > 100",
+                id="over-each",
+                applies="driver.mismatch",
+                for_each="gpus.devices",
+            )
+        ),
         compile_rule(rule("limits.swap_free_bytes < 100", id="over-swap")),
         compile_rule(rule("gpus.count == 2", id="steady")),
     ]
     facts = sections()
     facts["driver"]["mismatch"] = False
-    facts |= {"node": {"probe": OK, "uptime_s": 1000.0}, "limits": {"probe": OK, "swap_free_bytes": 1000}}
+    facts |= {
+        "node": {"probe": OK, "uptime_s": 1000.0},
+        "limits": {"probe": OK, "swap_free_bytes": 1000},
+    }
     other = copy.deepcopy(facts)
     other[changed[0]][changed[1]] = changed[2]
     engine = Engine(rules, catalogue_view())
     for document in (facts, other, facts, other):
         view = view_of(decode_node(json.dumps(node("a", document)).encode()), {}, "")
-        found = sorted((engine.rules[number].id, verdict, count) for outcome in engine.judge(view).answers for number, verdict, count in outcome.counts)
+        found = sorted(
+            (engine.rules[number].id, verdict, count)
+            for outcome in engine.judge(view).answers
+            for number, verdict, count in outcome.counts
+        )
         fresh = []
         for one in rules:
             tally = {}

@@ -1,4 +1,5 @@
-"""A log of hundreds of megabytes needs no more memory than a small one: read in a child process with a limit on its address space."""
+"""A log of hundreds of megabytes needs no more memory than a small one: read in a child process
+with a limit on its address space."""
 
 from __future__ import annotations
 
@@ -31,6 +32,8 @@ def test_memory_stays_bounded_whatever_the_size():
         print(about.lines)
         """
     ) % (sys.path,)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=280
+    )
     assert done.returncode == 0, done.stderr[-400:]
     assert int(done.stdout) > 4_000_000

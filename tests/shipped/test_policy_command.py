@@ -1,4 +1,5 @@
-"""`unhang policy --from HOSTS` audits the hosts first, and writes nothing when they could not be read."""
+"""`unhang policy --from HOSTS` audits the hosts first, and writes nothing when they could not be
+read."""
 
 from __future__ import annotations
 
@@ -10,7 +11,11 @@ from documented_command import as_typed
 from forked_commands import forked
 from local_fleet import PROJECT, envelope
 
-CLEAN = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))}
+CLEAN = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
+}
 FACTS = (PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text()
 
 
@@ -21,7 +26,11 @@ def policy(fleet, *arguments):
 
 def unhang(fleet, *argv):
     """A finished command in the fleet's folder."""
-    return forked(argv, fleet.folder, {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "UNHANG_RUNS": str(fleet.runs)})
+    return forked(
+        argv,
+        fleet.folder,
+        {**CLEAN, "ANSIBLE_HOME": str(fleet.folder / "home"), "UNHANG_RUNS": str(fleet.runs)},
+    )
 
 
 def test_hosts_are_audited_and_their_policy_written_once(fleet):
@@ -34,8 +43,13 @@ def test_hosts_are_audited_and_their_policy_written_once(fleet):
     assert not (fleet.folder / "policy.yml").exists()
     (fleet.folder / "group_vars").mkdir()
     form = as_typed(
-        "unhang policy --from gpu[001-004] -i inventory/mycluster --out inventory/mycluster/group_vars/training.yml",
-        {"inventory/mycluster/group_vars": fleet.folder / "group_vars", "inventory/mycluster": fleet.inventory, "gpu[001-004]": "gpu[001-002]"},
+        "unhang policy --from gpu[001-004] -i inventory/mycluster --out"
+        " inventory/mycluster/group_vars/training.yml",
+        {
+            "inventory/mycluster/group_vars": fleet.folder / "group_vars",
+            "inventory/mycluster": fleet.inventory,
+            "gpu[001-004]": "gpu[001-002]",
+        },
     )
     done = unhang(fleet, *form[1:])
     assert done.returncode == 0, done.stderr
@@ -45,7 +59,11 @@ def test_hosts_are_audited_and_their_policy_written_once(fleet):
 
 
 # Facts of a node -> the key of the policy that is written from each.
-WRITTEN = {("gpus", "model"): "gpu.model", ("kernel", "release"): "kernel.min", ("driver", "loaded", "version"): "driver.version"}
+WRITTEN = {
+    ("gpus", "model"): "gpu.model",
+    ("kernel", "release"): "kernel.min",
+    ("driver", "loaded", "version"): "driver.version",
+}
 
 
 def test_what_a_node_says_never_runs_on_the_controller(fleet):

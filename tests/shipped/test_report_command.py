@@ -27,7 +27,13 @@ def unhang(*argv, cwd):
 
 def started(*argv, cwd, **environ):
     """In a process of its own, with output as bytes."""
-    return subprocess.run([sys.executable, "-m", "unhang", *argv], cwd=cwd, env=settings(cwd) | environ, capture_output=True, timeout=240)
+    return subprocess.run(
+        [sys.executable, "-m", "unhang", *argv],
+        cwd=cwd,
+        env=settings(cwd) | environ,
+        capture_output=True,
+        timeout=240,
+    )
 
 
 def settings(folder):
@@ -45,7 +51,9 @@ def runs(tmp_path_factory) -> Path:
     """A folder with runs/latest and runs/clean."""
     folder = tmp_path_factory.mktemp("runs")
     mark_as_own(fleets.write_run(folder / "runs/latest", *five_situations.fleet()))
-    fleets.write_run(folder / "runs/clean", golden.cases()["nothing_found"], [fleets.node("n1", [], {})])
+    fleets.write_run(
+        folder / "runs/clean", golden.cases()["nothing_found"], [fleets.node("n1", [], {})]
+    )
     return folder
 
 
@@ -62,14 +70,22 @@ def test_fail_on_sets_from_which_severity_it_counts(runs, severity, code):
 
 
 def test_findings_of_info_are_shown_and_fail_no_script(tmp_path):
-    fleets.write_run(tmp_path / "run", fleets.document([fleets.finding("r", "n", "info", "worth knowing", "e", "f")], {"ok": 1}), [])
+    fleets.write_run(
+        tmp_path / "run",
+        fleets.document([fleets.finding("r", "n", "info", "worth knowing", "e", "f")], {"ok": 1}),
+        [],
+    )
     done = unhang("report", "run", cwd=tmp_path)
     assert (done.returncode, "worth knowing" in done.stdout) == (0, True)
     assert unhang("report", "run", "--fail-on", "info", cwd=tmp_path).returncode == 1
 
 
 def test_a_lesser_finding_passes_a_higher_bar(tmp_path):
-    fleets.write_run(tmp_path / "run", fleets.document([fleets.finding("r", "n", "warning", "t", "e", "f")], {"ok": 1}), [])
+    fleets.write_run(
+        tmp_path / "run",
+        fleets.document([fleets.finding("r", "n", "warning", "t", "e", "f")], {"ok": 1}),
+        [],
+    )
     assert unhang("report", "run", "--fail-on", "error", cwd=tmp_path).returncode == 0
     assert unhang("report", "run", "--fail-on", "warning", cwd=tmp_path).returncode == 1
 
@@ -94,7 +110,8 @@ def test_a_run_that_read_no_node_is_exit_2(tmp_path):
 def test_json_is_one_object_and_nothing_else(runs):
     done = started("report", "--format", "json", cwd=runs)
     found, written = json.loads(done.stdout), five_situations.fleet()[0]
-    commands = [one.pop("command") for one in (*found["causes"], *written["causes"])]  # with the options of the run, as in the table
+    # with the options of the run, as in the table
+    commands = [one.pop("command") for one in (*found["causes"], *written["causes"])]
     assert found == written and all(commands)
 
 
@@ -105,32 +122,68 @@ def test_html_is_written_into_the_run_and_its_path_is_printed(runs):
 
 
 def test_html_goes_where_it_is_asked_for(runs, tmp_path):
-    assert unhang("report", "--format", "html", "--out", str(tmp_path / "page.html"), cwd=runs).returncode == 1
+    assert (
+        unhang(
+            "report", "--format", "html", "--out", str(tmp_path / "page.html"), cwd=runs
+        ).returncode
+        == 1
+    )
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
-    assert unhang("report", "--format", "html", "--out", "-", cwd=runs).stdout.startswith("<!doctype html>")
+    assert unhang("report", "--format", "html", "--out", "-", cwd=runs).stdout.startswith(
+        "<!doctype html>"
+    )
 
 
 def test_a_pipe_gets_plain_text_of_a_hundred_columns_unless_the_caller_names_others(runs):
     asked = {"TERM": "xterm-256color", "PYTHONUTF8": "1"}
-    narrow = started("report", "--format", "wide", cwd=runs, COLUMNS="70", **asked).stdout.decode().splitlines()
+    narrow = (
+        started("report", "--format", "wide", cwd=runs, COLUMNS="70", **asked)
+        .stdout.decode()
+        .splitlines()
+    )
     usual = started("report", "--format", "wide", cwd=runs, **asked).stdout.decode().splitlines()
     assert max(map(len, narrow)) < 90 < max(map(len, usual))
     done = started("report", "--format", "wide", cwd=runs, COLUMNS="100", **asked)
-    assert done.stdout.decode() == (golden.FOLDER / "five_situations.100.exit1.txt").read_text(encoding="utf-8")
+    assert done.stdout.decode() == (golden.FOLDER / "five_situations.100.exit1.txt").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_locale_without_utf8_gets_ascii(runs):
-    done = started("report", "-v", cwd=runs, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0", PYTHONIOENCODING="ascii")
-    assert (done.returncode, done.stdout.decode("ascii")) == (1, (golden.FOLDER / "five_situations.ascii.exit1.txt").read_text())
+    done = started(
+        "report",
+        "-v",
+        cwd=runs,
+        LC_ALL="C",
+        PYTHONUTF8="0",
+        PYTHONCOERCECLOCALE="0",
+        PYTHONIOENCODING="ascii",
+    )
+    assert (done.returncode, done.stdout.decode("ascii")) == (
+        1,
+        (golden.FOLDER / "five_situations.ascii.exit1.txt").read_text(),
+    )
 
 
 @pytest.mark.parametrize(
-    ("environ", "coloured"), [({"TERM": "xterm-256color"}, True), ({"TERM": "xterm-256color", "NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+    ("environ", "coloured"),
+    [
+        ({"TERM": "xterm-256color"}, True),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, False),
+        ({"TERM": "dumb"}, False),
+    ],
 )
 def test_a_terminal_gets_colour_unless_it_says_no(runs, environ, coloured):
     ours, theirs = pty.openpty()
     given = settings(runs) | {"COLUMNS": "80", "PYTHONUTF8": "1", **environ}
-    with subprocess.Popen([sys.executable, "-m", "unhang", "report"], cwd=runs, env=given, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "unhang", "report"],
+        cwd=runs,
+        env=given,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
         os.close(theirs)
         output = b""
         try:
@@ -145,7 +198,12 @@ def test_a_terminal_gets_colour_unless_it_says_no(runs, environ, coloured):
 
 
 @pytest.mark.parametrize(
-    "argv", [("report", "nowhere"), ("report", "--format", "pdf"), ("report", "runs/latest", "--format", "html", "--out", "no/such/folder/x.html")]
+    "argv",
+    [
+        ("report", "nowhere"),
+        ("report", "--format", "pdf"),
+        ("report", "runs/latest", "--format", "html", "--out", "no/such/folder/x.html"),
+    ],
 )
 def test_what_cannot_be_done_is_one_line_and_exit_2(runs, argv):
     done = unhang(*argv, cwd=runs)

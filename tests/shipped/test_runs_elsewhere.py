@@ -1,4 +1,5 @@
-"""Run folders: UNHANG_RUNS applies wherever runs are read, and documents are written completely or not at all."""
+"""Run folders: UNHANG_RUNS applies wherever runs are read, and documents are written completely or
+not at all."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """A folder of runs that UNHANG_RUNS names, with one run and `latest`; it is not the current folder."""
+    """A folder of runs that UNHANG_RUNS names, with one run and `latest`; it is not the current
+    folder."""
     runs = tmp_path / "the runs 100%"
     write_run(runs / ID, node("a1"))
     (runs / "latest").symlink_to(ID)
@@ -43,10 +45,15 @@ def test_unhang_runs_names_the_folder_whatever_the_checkout(elsewhere, monkeypat
     monkeypatch.setenv("UNHANG_RUNS", "~/mine")
     assert runs_folder() == tmp_path / "mine"
     monkeypatch.setenv("UNHANG_RUNS", "")
-    assert (runs_folder(), runs_folder(Path("/checkout"))) == (ROOT / "runs", Path("/checkout/runs"))
+    assert (runs_folder(), runs_folder(Path("/checkout"))) == (
+        ROOT / "runs",
+        Path("/checkout/runs"),
+    )
 
 
-def test_the_checkout_has_its_runs_whichever_folder_a_command_is_typed_in(elsewhere, monkeypatch, tmp_path, capsys):
+def test_the_checkout_has_its_runs_whichever_folder_a_command_is_typed_in(
+    elsewhere, monkeypatch, tmp_path, capsys
+):
     checkout = tmp_path / "checkout"
     (checkout / "playbooks").mkdir(parents=True)
     (checkout / "playbooks" / "audit.yml").touch()
@@ -54,10 +61,17 @@ def test_the_checkout_has_its_runs_whichever_folder_a_command_is_typed_in(elsewh
     monkeypatch.delenv("UNHANG_RUNS")
     monkeypatch.setenv("UNHANG_HOME", str(checkout))
     assert main(["judge", "-q"]) in (0, 1)
-    for folder, latest in ((checkout, "runs/latest"), (tmp_path, "checkout/runs/latest"), (tmp_path / "here", str(checkout / "runs" / "latest"))):
+    for folder, latest in (
+        (checkout, "runs/latest"),
+        (tmp_path, "checkout/runs/latest"),
+        (tmp_path / "here", str(checkout / "runs" / "latest")),
+    ):
         monkeypatch.chdir(folder)
         assert latest_run() == latest
-        assert {find_run(named).resolve() for named in (ID, "latest", f"runs/{ID}", "runs/latest", latest)} == {checkout / "runs" / ID}
+        assert {
+            find_run(named).resolve()
+            for named in (ID, "latest", f"runs/{ID}", "runs/latest", latest)
+        } == {checkout / "runs" / ID}
         for named in ([], ["latest"]):
             assert main(["report", *named, "-o", "json"]) in (0, 1)
             assert json.loads(capsys.readouterr().out)["run"]["id"] == "r1"
@@ -109,15 +123,30 @@ def test_a_document_that_does_not_fit_names_its_file_and_leaves_the_old_one(tmp_
 
 
 def test_a_command_that_finds_no_room_says_for_which_file(elsewhere):
-    start = "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main; sys.exit(main())"
+    start = (
+        "import sys; sys.path[:0] = sys.argv[1:3]; del sys.argv[1:3]; from unhang.cli import main;"
+        " sys.exit(main())"
+    )
     assert main(["judge"]) in (0, 1)
     (elsewhere / ID / "report.html").unlink()
     done = subprocess.run(
-        [sys.executable, "-P", "-c", start, ROOT / "tools", ROOT / "module_utils", "report", "--format", "html"],
+        [
+            sys.executable,
+            "-P",
+            "-c",
+            start,
+            ROOT / "tools",
+            ROOT / "module_utils",
+            "report",
+            "--format",
+            "html",
+        ],
         capture_output=True,
         text=True,
         timeout=240,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1])),
+        preexec_fn=lambda: resource.setrlimit(
+            resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+        ),
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"unhang: File too large at {elsewhere / 'latest' / 'report.html'}\n"
@@ -126,7 +155,8 @@ def test_a_command_that_finds_no_room_says_for_which_file(elsewhere):
 def _with_files_of_at_most(size_bytes, act):
     """A disk with little room, as far as a process can simulate one for itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN  # Python's default: the write fails, the process continues
+    # Python's default: the write fails, the process continues
+    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
     try:
         act()

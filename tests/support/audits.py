@@ -1,4 +1,5 @@
-"""Runs playbooks/audit.yml among the nodes of a test bed with ansible-playbook itself, and reads the run folder that it writes."""
+"""Runs playbooks/audit.yml among the nodes of a test bed with ansible-playbook itself, and reads
+the run folder that it writes."""
 
 from __future__ import annotations
 
@@ -46,7 +47,11 @@ class Audit:
 
     def of(self, host=None, verdict="fail"):
         """Entries with this verdict that name the host."""
-        return [entry for entry in self.findings if entry["verdict"] == verdict and (host is None or host in names_of(entry))]
+        return [
+            entry
+            for entry in self.findings
+            if entry["verdict"] == verdict and (host is None or host in names_of(entry))
+        ]
 
 
 def names_of(entry):
@@ -64,7 +69,12 @@ def differences(before, after, schema=None, path=""):
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
             inner = schema.get("properties", {}).get(key, schema.get("additionalProperties") or {})
-            yield from differences(before.get(key), after.get(key), inner if isinstance(inner, dict) else {}, f"{path}.{key}")
+            yield from differences(
+                before.get(key),
+                after.get(key),
+                inner if isinstance(inner, dict) else {},
+                f"{path}.{key}",
+            )
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for number, (one, other) in enumerate(zip(before, after, strict=True)):
             yield from differences(one, other, schema.get("items", {}), f"{path}[{number}]")
@@ -75,7 +85,11 @@ def differences(before, after, schema=None, path=""):
 @functools.cache
 def load_schema():
     """The schema of node facts."""
-    return yaml.safe_load((PROJECT / "tools" / "unhang" / "core" / "schemas" / "node-facts-1.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load(
+        (PROJECT / "tools" / "unhang" / "core" / "schemas" / "node-facts-1.yaml").read_text(
+            encoding="utf-8"
+        )
+    )
 
 
 def resolved(schema):
@@ -86,7 +100,8 @@ def resolved(schema):
 
 
 def wait_until(holds, what, deadline_s=DEADLINE_S):
-    """Waits until `holds()` is true; fails with `what` after the deadline. It polls, because nothing announces the change."""
+    """Waits until `holds()` is true; fails with `what` after the deadline. It polls, because
+    nothing announces the change."""
     until = time.monotonic() + deadline_s
     while not holds():
         if time.monotonic() > until:
@@ -95,23 +110,31 @@ def wait_until(holds, what, deadline_s=DEADLINE_S):
 
 
 def inventory_of(bed, groups, variables=None, host_variables=None):
-    """An inventory for ansible-playbook, as JSON text. groups: {group: [node names]}; host_variables: {node name: {...}}."""
+    """An inventory for ansible-playbook, as JSON text. groups: {group: [node names]};
+    host_variables: {node name: {...}}."""
     common = {
         "ansible_user": "root",
         "ansible_python_interpreter": "/usr/bin/python3",
         "ansible_ssh_private_key_file": f"{bed.folder}/id_ed25519",
-        "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={bed.folder}/known_hosts -o GlobalKnownHostsFile=/dev/null -o IdentitiesOnly=yes",
+        "ansible_ssh_common_args": (
+            f"-F none -o UserKnownHostsFile={bed.folder}/known_hosts -o"
+            " GlobalKnownHostsFile=/dev/null -o IdentitiesOnly=yes"
+        ),
         "unhang_node_timeout_s": 60,
         **(variables or {}),
     }
     names = [name for members in groups.values() for name in members]
-    hosts = {name: {"ansible_host": bed.nodes[name].address, **(host_variables or {}).get(name, {})} for name in names}
+    hosts = {
+        name: {"ansible_host": bed.nodes[name].address, **(host_variables or {}).get(name, {})}
+        for name in names
+    }
     children = {group: {"hosts": dict.fromkeys(members)} for group, members in groups.items()}
     return json.dumps({"all": {"hosts": hosts, "vars": common, "children": children}}, indent=1)
 
 
 def environment_of(bed, work):
-    """The environment that Ansible needs, without the user's own settings: a home, a folder for ssh's control sockets, the project's configuration."""
+    """The environment that Ansible needs, without the user's own settings: a home, a folder for
+    ssh's control sockets, the project's configuration."""
     home = pathlib.Path(work) / "home"
     home.mkdir(exist_ok=True)
     sockets = bed.folder / "sockets" / str(len(list((bed.folder / "sockets").glob("*"))))
@@ -141,14 +164,27 @@ def run_audit(bed, work, inventory, *arguments, environment=None):
     path = work / "hosts.json"
     path.write_text(inventory)
     folder = work / "run"
-    environment = {**environment_of(bed, work), "UNHANG_NEW_RUN": str(folder), **(environment or {})}
+    environment = {
+        **environment_of(bed, work),
+        "UNHANG_NEW_RUN": str(folder),
+        **(environment or {}),
+    }
     return run(bed, playbook_command(path, *arguments), environment, folder)
 
 
 def run(bed, command, environment, folder):
     """Run a command inside the bed and from the project's folder; folder: of its run folder."""
-    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    done = subprocess.run(bed.inside(command, PROJECT), env=environment, timeout=DEADLINE_S, **captured)
-    assert folder.is_dir(), f"no run folder came out; code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    captured = {
+        "stdin": subprocess.DEVNULL,
+        "capture_output": True,
+        "text": True,
+        "errors": "replace",
+    }
+    done = subprocess.run(
+        bed.inside(command, PROJECT), env=environment, timeout=DEADLINE_S, **captured
+    )
+    assert folder.is_dir(), (
+        f"no run folder came out; code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    )
     sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")  # pytest shows it when a test fails
     return Audit(done.returncode, done.stdout, done.stderr, folder)

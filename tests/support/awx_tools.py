@@ -1,4 +1,5 @@
-"""Installs ansible-builder and ansible-runner, which AWX uses, beside the virtual environment, which is not changed."""
+"""Installs ansible-builder and ansible-runner, which AWX uses, beside the virtual environment,
+which is not changed."""
 
 from __future__ import annotations
 

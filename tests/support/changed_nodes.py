@@ -1,4 +1,5 @@
-"""A healthy document with some changes: the answer of a node with a fault, and the rules of the catalogue that fail on it."""
+"""A healthy document with some changes: the answer of a node with a fault, and the rules of the
+catalogue that fail on it."""
 
 from __future__ import annotations
 
@@ -32,19 +33,26 @@ def view(today="2026-11-20"):
 
 
 def places(holder, path):
-    """(container, key) of every place that matches a path such as gpus.devices[*].pcie.width_now."""
+    """(container, key) of every place that matches a path such as
+    gpus.devices[*].pcie.width_now."""
     head, _, rest = path.partition(".")
     name, indexes = _STEP.match(head).groups()
     found = [(holder, name)]
     for index in re.findall(r"\[([^\]]*)\]", indexes):
-        found = [(box[key], number) for box, key in found for number in (range(len(box[key])) if index == "*" else [int(index)])]
+        found = [
+            (box[key], number)
+            for box, key in found
+            for number in (range(len(box[key])) if index == "*" else [int(index)])
+        ]
     return found if not rest else [place for box, key in found for place in places(box[key], rest)]
 
 
 def changed(document, change):
-    """A copy of a document with the changes of a row. Raises KeyError for a key or a place that does not exist.
+    """A copy of a document with the changes of a row. Raises KeyError for a key or a place that
+    does not exist.
 
-    gpus: their new, lower number. nccl, driver, kernel: another version, wherever it occurs. settings: NCCL's in /etc/nccl.conf.
+    gpus: their new, lower number. nccl, driver, kernel: another version, wherever it occurs.
+    settings: NCCL's in /etc/nccl.conf.
     facts: {path: value}. add: {path of a list: items}.
     """
     document = copy.deepcopy(document)
@@ -81,12 +89,16 @@ def _driver(_, sections, version):
     branch = f"-{old.split('.')[0]}", f"-{version.split('.')[0]}"
     for row in [*driver["packages"], *sections["packages"]["installed"]]:
         row.update(version=row["version"].replace(old, version), name=row["name"].replace(*branch))
-    sections["packages"]["holds"] = [name.replace(*branch) for name in sections["packages"]["holds"]]
+    sections["packages"]["holds"] = [
+        name.replace(*branch) for name in sections["packages"]["holds"]
+    ]
 
 
 def _settings(_, sections, values):
     nccl = sections["nccl"]
-    nccl["settings"] = [row for row in nccl["settings"] if row["name"] not in values] + [setting(*pair) for pair in values.items()]
+    nccl["settings"] = [row for row in nccl["settings"] if row["name"] not in values] + [
+        setting(*pair) for pair in values.items()
+    ]
     for effective in nccl["effective"].values():
         effective.update(values)
 
@@ -112,13 +124,15 @@ def _gpus(_, sections, count):
 
 
 CHANGES = {
-    "gpus": _gpus, "nccl": _nccl, "driver": _driver, "kernel": lambda document, _, release: on_kernel(document, release), "settings": _settings,
+    "gpus": _gpus, "nccl": _nccl, "driver": _driver, "kernel": lambda document, _,
+    release: on_kernel(document, release), "settings": _settings,
     "facts": _facts, "add": _add,
 }  # fmt: skip
 
 
 def documents(case):
-    """The documents of a case: one node, or the nodes of a group, for which `changes` has each node's own changes."""
+    """The documents of a case: one node, or the nodes of a group, for which `changes` has each
+    node's own changes."""
     healthy = PLATFORMS[case["node"]]()
     return [changed(healthy, change) for change in case["changes"]]
 
@@ -129,27 +143,50 @@ def schema_faults(document):
 
 def found_on_node(document, policy=None, rules=None):
     """{rule id: severity} of the node rules that fail on a document."""
-    world = node_world(NodeView("node1", ("training",), policy or {}, "ok", "", "", to_fragment(document["sections"])), view())
-    rules = [rule for rule in (catalogue().rules if rules is None else rules) if rule.scope == "node"]
-    return {rule.id: severity for rule in rules if (severity := severity_of(rule, judge_rule(rule, world)))}
+    world = node_world(
+        NodeView(
+            "node1", ("training",), policy or {}, "ok", "", "", to_fragment(document["sections"])
+        ),
+        view(),
+    )
+    rules = [
+        rule for rule in (catalogue().rules if rules is None else rules) if rule.scope == "node"
+    ]
+    return {
+        rule.id: severity
+        for rule in rules
+        if (severity := severity_of(rule, judge_rule(rule, world)))
+    }
 
 
 def severity_of(rule, verdicts):
     """The most severe finding of a rule; None without one."""
-    return min((one.severity or rule.severity for one in verdicts if one.verdict == "fail"), key=SEVERITIES.index, default=None)
+    return min(
+        (one.severity or rule.severity for one in verdicts if one.verdict == "fail"),
+        key=SEVERITIES.index,
+        default=None,
+    )
 
 
 def found_in_group(nodes):
     """{rule id: severity} of the group rules that fail on documents of one group."""
     fragments = [document["sections"] for document in nodes]
-    return {rule.id: rule.severity for rule in catalogue().rules if rule.scope == "group" and judge_fragments(rule, fragments, view()) == "fail"}
+    return {
+        rule.id: rule.severity
+        for rule in catalogue().rules
+        if rule.scope == "group" and judge_fragments(rule, fragments, view()) == "fail"
+    }
 
 
 def found(case):
     """{rule id: severity} of all rules that fail in a case and not on the healthy node itself."""
     nodes = documents(case)
     healthy, failing = baseline(case["node"])
-    rules = {rule: severity for document in nodes for rule, severity in found_on_node(document, rules=rules_about(document, healthy)).items()}
+    rules = {
+        rule: severity
+        for document in nodes
+        for rule, severity in found_on_node(document, rules=rules_about(document, healthy)).items()
+    }
     if len(nodes) > 1:
         rules |= found_in_group(nodes)
     return {rule: severity for rule, severity in rules.items() if rule not in failing}
@@ -165,38 +202,78 @@ def baseline(name):
 @functools.cache
 def sections_read():
     """{rule id: sections that its decision reads} of the node rules."""
-    return {rule.id: {path[0] for path in rule.decision_reads} for rule in catalogue().rules if rule.scope == "node"}
+    return {
+        rule.id: {path[0] for path in rule.decision_reads}
+        for rule in catalogue().rules
+        if rule.scope == "node"
+    }
 
 
 def rules_about(document, healthy):
-    """The node rules that read a section in which a document differs from the healthy one; the results of all others are unchanged."""
-    differing = {name for name, section in document["sections"].items() if section != healthy["sections"].get(name)}
-    return [rule for rule in catalogue().rules if rule.scope == "node" and sections_read()[rule.id] & differing]
+    """The node rules that read a section in which a document differs from the healthy one; the
+    results of all others are unchanged."""
+    differing = {
+        name
+        for name, section in document["sections"].items()
+        if section != healthy["sections"].get(name)
+    }
+    return [
+        rule
+        for rule in catalogue().rules
+        if rule.scope == "node" and sections_read()[rule.id] & differing
+    ]
 
 
 def found_anew(case):
-    """Ids of the rules with a finding in a case that the healthy node does not have, or has with other evidence."""
+    """Ids of the rules with a finding in a case that the healthy node does not have, or has with
+    other evidence."""
     nodes = documents(case)
     healthy, _ = baseline(case["node"])
-    anew = {rule for document in nodes for rule, *_ in _evidence(document, rules_about(document, healthy)) - healthy_evidence(case["node"])}
+    anew = {
+        rule
+        for document in nodes
+        for rule, *_ in _evidence(document, rules_about(document, healthy))
+        - healthy_evidence(case["node"])
+    }
     return anew | (set(found_in_group(nodes)) if len(nodes) > 1 else set())
 
 
 @functools.cache
 def healthy_evidence(name):
-    return _evidence(baseline(name)[0], [rule for rule in catalogue().rules if rule.scope == "node"])
+    return _evidence(
+        baseline(name)[0], [rule for rule in catalogue().rules if rule.scope == "node"]
+    )
 
 
 def _evidence(document, rules):
     """{(rule id, item, evidence)} of the findings on a document."""
-    world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
-    return {(rule.id, one.item, repr(one.evidence)) for rule in rules for one in judge_rule(rule, world) if one.verdict == "fail"}
+    world = node_world(
+        NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])),
+        view(),
+    )
+    return {
+        (rule.id, one.item, repr(one.evidence))
+        for rule in rules
+        for one in judge_rule(rule, world)
+        if one.verdict == "fail"
+    }
 
 
 def words_of(document, rule_id):
     """The findings of a node rule on a document: `found` of each."""
-    world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
+    world = node_world(
+        NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])),
+        view(),
+    )
     (rule,) = [rule for rule in catalogue().rules if rule.id == rule_id]
     world.begin()
-    items = {one.path: one for one in world.items(rule.for_each.evaluate(world))} if rule.for_each is not None else {}
-    return [finding_texts(rule, world, one, items)["found"] for one in judge_rule(rule, world) if one.verdict == "fail"]
+    items = (
+        {one.path: one for one in world.items(rule.for_each.evaluate(world))}
+        if rule.for_each is not None
+        else {}
+    )
+    return [
+        finding_texts(rule, world, one, items)["found"]
+        for one in judge_rule(rule, world)
+        if one.verdict == "fail"
+    ]

@@ -1,4 +1,5 @@
-"""Processes that a test has started: the descendants of a process, whatever namespace they entered."""
+"""Processes that a test has started: the descendants of a process, whatever namespace they
+entered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A command of README.md, docs/ or a role's page, for a test that runs it. No page is read here, so that a new sentence on a page does not boot nodes again."""
+"""A command of README.md, docs/ or a role's page, for a test that runs it. No page is read here, so
+that a new sentence on a page does not boot nodes again."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ import shlex
 
 
 def as_typed(form, places=None):
-    """argv of a command of a page, for a test that runs it. places: word of the page, or part of one, -> its replacement here.
+    """argv of a command of a page, for a test that runs it. places: word of the page, or part of
+    one, -> its replacement here.
 
-    test_commands_in_pages.py searches for calls of this function: by them it knows which commands are run, and it fails where no page has the command.
+    test_commands_in_pages.py searches for calls of this function: by them it knows which commands
+    are run, and it fails where no page has the command.
     """
     return filled(form, places)
 

@@ -1,4 +1,5 @@
-"""Eight nodes of a real Slurm on this machine, each with its own slurmd, and `unhang audit --via slurm` over them."""
+"""Eight nodes of a real Slurm on this machine, each with its own slurmd, and `unhang audit --via
+slurm` over them."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ import slurm_here
 NAMES = tuple(f"gpu{number:03d}" for number in range(1, 9))
 NOBODY = 65534
 NODE = "NodeHostname={host} NodeAddr=10.213.7.1"
-CONFIGURATION = slurm_here.CONFIGURATION.partition("NodeName=")[0].replace("TopologyPlugin=topology/tree\n", "") + (
+CONFIGURATION = slurm_here.CONFIGURATION.partition("NodeName=")[0].replace(
+    "TopologyPlugin=topology/tree\n", ""
+) + (
     "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
     f"NodeName=gpu[001-008] {NODE} Port=[7001-7008] CPUs=2 Gres=gpu:h200:2 State=UNKNOWN\n"
     "PartitionName=all Nodes=ALL Default=YES State=UP\n"
@@ -35,11 +38,13 @@ class EightNodes:
     work: object
 
     def audit(self, *arguments, environment=None):
-        """A finished audit; its folder is that of the newest run, which need not be its own if it failed."""
+        """A finished audit; its folder is that of the newest run, which need not be its own if it
+        failed."""
         return self._audit(self.work / "runs", arguments, environment or {})
 
     def audit_as_nobody(self, *arguments):
-        """The same by a user who is not root, in a folder of his own: pytest's folders are for root alone."""
+        """The same by a user who is not root, in a folder of his own: pytest's folders are for root
+        alone."""
         for folder in (self.slurm.folder.parent, self.slurm.folder, self.slurm.folder / "munge"):
             folder.chmod(0o711)
         self._let_others_reach(audits.PROJECT, Path(sys.base_prefix))
@@ -53,24 +58,62 @@ class EightNodes:
             return dataclasses.replace(done, folder=kept)
 
     def _let_others_reach(self, *folders):
-        """Among the nodes, whose mounts are their own: a folder above these that only its owner may enter gives way to an empty one with these in it."""
-        closed = {folder: next((above for above in reversed(folder.parents) if not above.stat().st_mode & 0o001), None) for folder in folders}
-        asides = {folder: self.slurm.folder / f"aside-{number}" for number, (folder, above) in enumerate(closed.items()) if above}
+        """Among the nodes, whose mounts are their own: a folder above these that only its owner may
+        enter gives way to an empty one with these in it."""
+        closed = {
+            folder: next(
+                (above for above in reversed(folder.parents) if not above.stat().st_mode & 0o001),
+                None,
+            )
+            for folder in folders
+        }
+        asides = {
+            folder: self.slurm.folder / f"aside-{number}"
+            for number, (folder, above) in enumerate(closed.items())
+            if above
+        }
         if any(aside.exists() for aside in asides.values()):
             return  # by an earlier test
         steps = [("mount", "--bind", folder, aside) for folder, aside in asides.items()]
-        steps += [("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", above) for above in {closed[folder] for folder in asides}]
-        steps += [step for folder, aside in asides.items() for step in (("mkdir", "-p", folder), ("mount", "--bind", aside, folder))]
+        steps += [
+            ("mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", above)
+            for above in {closed[folder] for folder in asides}
+        ]
+        steps += [
+            step
+            for folder, aside in asides.items()
+            for step in (("mkdir", "-p", folder), ("mount", "--bind", aside, folder))
+        ]
         for aside in asides.values():
             aside.mkdir()
         for step in steps:
             self.slurm.bed.run([str(word) for word in step], check=True)
 
     def _audit(self, runs, arguments, environment, *before, work=None):
-        argv = [*before, str(audits.PROGRAMS / "unhang"), "audit", "--via", "slurm", "--out", str(runs), *arguments]
+        argv = [
+            *before,
+            str(audits.PROGRAMS / "unhang"),
+            "audit",
+            "--via",
+            "slurm",
+            "--out",
+            str(runs),
+            *arguments,
+        ]
         variables = {**self.slurm.environment, "UNHANG_HISTORY": "off", **environment}
-        captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": audits.DEADLINE_S}
-        done = subprocess.run(self.slurm.bed.inside(argv, str(work or self.work)), env=variables, check=False, **captured)
+        captured = {
+            "stdin": subprocess.DEVNULL,
+            "capture_output": True,
+            "text": True,
+            "errors": "replace",
+            "timeout": audits.DEADLINE_S,
+        }
+        done = subprocess.run(
+            self.slurm.bed.inside(argv, str(work or self.work)),
+            env=variables,
+            check=False,
+            **captured,
+        )
         sys.stdout.write(f"{done.stdout}\n{done.stderr}\n")
         return audits.Audit(done.returncode, done.stdout, done.stderr, (runs / "latest").resolve())
 
@@ -80,10 +123,13 @@ class EightNodes:
         return {row["host"]: row["status"] for row in rows}
 
     def python(self, **cases):
-        """An interpreter that behaves on some nodes as shell text says, and is python3 on the others. Options of an audit that uses it."""
+        """An interpreter that behaves on some nodes as shell text says, and is python3 on the
+        others. Options of an audit that uses it."""
         path = self.work / "python"
         rows = "".join(f"{name}) {text} ;;\n" for name, text in cases.items())
-        path.write_text(f'#!/bin/sh\ncase $SLURMD_NODENAME in\n{rows}esac\nexec {sys.executable} "$@"\n')
+        path.write_text(
+            f'#!/bin/sh\ncase $SLURMD_NODENAME in\n{rows}esac\nexec {sys.executable} "$@"\n'
+        )
         path.chmod(0o755)
         return ["-e", f"ansible_python_interpreter={path}"]
 
@@ -91,7 +137,13 @@ class EightNodes:
         """Waits until no job is left and every node is idle."""
         audits.wait_until(lambda: self.slurm.run("squeue", "--noheader") == "", "no job is left")
         # "idle*" is a node that Slurm has not heard of since it was resumed.
-        audits.wait_until(lambda: self.slurm.run("sinfo", "--noheader", "--partition=all", "--format=%D %T") == "8 idle", "every node is idle and answers")
+        audits.wait_until(
+            lambda: (
+                self.slurm.run("sinfo", "--noheader", "--partition=all", "--format=%D %T")
+                == "8 idle"
+            ),
+            "every node is idle and answers",
+        )
 
     def program(self, name, text):
         """The path of a program in Python."""
@@ -102,7 +154,13 @@ class EightNodes:
 
     def job(self, count, *options):
         """The number of a job that holds this many nodes whole, without a program."""
-        argv = ["salloc", "--no-shell", f"--nodes={count}", "--ntasks-per-node=1", *(options or ("--exclusive",))]
+        argv = [
+            "salloc",
+            "--no-shell",
+            f"--nodes={count}",
+            "--ntasks-per-node=1",
+            *(options or ("--exclusive",)),
+        ]
         argv += [] if any(one.startswith("--ntasks=") for one in options) else [f"--ntasks={count}"]
         done = self.slurm.bed.run([*argv, "--job-name=unhang-audit"], env=self.slurm.environment)
         assert done.returncode == 0, done.stderr

@@ -6,22 +6,44 @@ from typing import Any
 
 from fleets import A6000, RTX3090, document, finding, h200, node, sections
 
-NVIDIA_FORUM = {"url": "https://github.com/NVIDIA/open-gpu-kernel-modules/issues", "says": "users report that peer-to-peer copies never complete"}
+NVIDIA_FORUM = {
+    "url": "https://github.com/NVIDIA/open-gpu-kernel-modules/issues",
+    "says": "users report that peer-to-peer copies never complete",
+}
 
 
 def fleet() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(findings, node documents) of a fleet of 27 nodes with everything that a report must show."""
     nodes = [
-        node(f"gpu{i:03d}", ["gpu", "production"], h200(active={5: 17} if i == 4 else None, ports_down={2} if i in (7, 8) else frozenset()))
+        node(
+            f"gpu{i:03d}",
+            ["gpu", "production"],
+            h200(
+                active={5: 17} if i == 4 else None, ports_down={2} if i in (7, 8) else frozenset()
+            ),
+        )
         for i in range(1, 17)
     ]
-    nodes[8] = node("gpu009", ["gpu", "production"], None, "unreachable", "ssh: connect to host 10.4.0.9 port 22: No route to host")
+    nodes[8] = node(
+        "gpu009",
+        ["gpu", "production"],
+        None,
+        "unreachable",
+        "ssh: connect to host 10.4.0.9 port 22: No route to host",
+    )
     nodes[11] = node("gpu012", ["gpu", "production"], None, "timeout", "no answer within 60 s")
     nodes += [
         node(
             f"dev{i:02d}",
             ["gpu", "development"],
-            sections(RTX3090, 4, "545.23.08", "5.15.0-105-generic", "2.18.5+cuda12.2", cut_off={(0, 1)} if i == 3 else frozenset()),
+            sections(
+                RTX3090,
+                4,
+                "545.23.08",
+                "5.15.0-105-generic",
+                "2.18.5+cuda12.2",
+                cut_off={(0, 1)} if i == 3 else frozenset(),
+            ),
         )
         for i in range(1, 9)
     ]
@@ -29,7 +51,16 @@ def fleet() -> tuple[dict[str, Any], list[dict[str, Any]]]:
         node(
             f"ws{i}",
             ["gpu", "workstations"],
-            sections(A6000, 3, "535.154.05", "5.4.0-172-generic", "2.18.5+cuda12.2", nvlinks=4, remote="gpu", narrow={2: 8}),
+            sections(
+                A6000,
+                3,
+                "535.154.05",
+                "5.4.0-172-generic",
+                "2.18.5+cuda12.2",
+                nvlinks=4,
+                remote="gpu",
+                narrow={2: 8},
+            ),
         )
         for i in range(1, 4)
     ]
@@ -46,12 +77,24 @@ def _of_drivers() -> list[dict[str, Any]]:
             "Driver 545.23.08 deadlocks NCCL peer-to-peer between GPUs",
             "a driver that is known good with several GPUs, such as 535.154.05",
             f"545.23.08 loaded on 4 × {RTX3090}",
-            evidence=[{"path": "driver.loaded.version", "value": "545.23.08"}, {"path": "gpus.count", "value": 4}],
-            remedy={"role": "gpu_driver", "policy": {"driver": {"version": "535.154.05", "held": True}}},
+            evidence=[
+                {"path": "driver.loaded.version", "value": "545.23.08"},
+                {"path": "gpus.count", "value": 4},
+            ],
+            remedy={
+                "role": "gpu_driver",
+                "policy": {"driver": {"version": "535.154.05", "held": True}},
+            },
             situations=[2],
             confidence="reported",
             sources=[NVIDIA_FORUM],
-            workaround={"what": "NCCL_P2P_DISABLE=1", "cost": "transfers go through host memory: much slower, and more memory on the first GPU"},
+            workaround={
+                "what": "NCCL_P2P_DISABLE=1",
+                "cost": (
+                    "transfers go through host memory: much slower, and more memory on the"
+                    " first GPU"
+                ),
+            },
         )
         for i in range(1, 9)
     ]
@@ -68,12 +111,25 @@ def _of_drivers() -> list[dict[str, Any]]:
             hosts=[f"dev{i:02d}" for i in range(1, 9)],
             group="development",
             situations=[2],
-            remedy={"person": "decide which driver both groups should have, and write it into the policy of both"},
+            remedy={
+                "person": (
+                    "decide which driver both groups should have, and write it into the policy of"
+                    " both"
+                )
+            },
             comparison={
                 "majority": "570.133.20",
                 "counts": [
-                    {"value": "570.133.20", "count": 14, "hosts": [f"gpu{i:03d}" for i in range(1, 17) if i not in (9, 12)]},
-                    {"value": "545.23.08", "count": 8, "hosts": [f"dev{i:02d}" for i in range(1, 9)]},
+                    {
+                        "value": "570.133.20",
+                        "count": 14,
+                        "hosts": [f"gpu{i:03d}" for i in range(1, 17) if i not in (9, 12)],
+                    },
+                    {
+                        "value": "545.23.08",
+                        "count": 8,
+                        "hosts": [f"dev{i:02d}" for i in range(1, 9)],
+                    },
                 ],
             },
         ),
@@ -81,7 +137,11 @@ def _of_drivers() -> list[dict[str, Any]]:
 
 
 def _of_hardware() -> list[dict[str, Any]]:
-    look = {"person": "reset the GPU with no job on it; if the link stays down, reseat or replace the board"}
+    look = {
+        "person": (
+            "reset the GPU with no job on it; if the link stays down, reseat or replace the board"
+        )
+    }
     made = [
         finding(
             "nvlink-inactive",
@@ -92,7 +152,11 @@ def _of_hardware() -> list[dict[str, Any]]:
             "GPU 5 (0000:6b:00.0) has 17 of 18 NVLinks active",
             situations=[3],
             remedy=look,
-            where={"index": 5, "uuid": "GPU-00000005-0000-0000-0000-000000000000", "pci_address": "0000:6b:00.0"},
+            where={
+                "index": 5,
+                "uuid": "GPU-00000005-0000-0000-0000-000000000000",
+                "pci_address": "0000:6b:00.0",
+            },
             evidence=[{"path": "interconnect.by_gpu[5].nvlinks_active", "value": 17}],
         )
     ]
@@ -187,8 +251,21 @@ def _of_settings() -> list[dict[str, Any]]:
             "no such variable; a timeout belongs to init_process_group or the launcher",
             "NCCL_TIMEOUT=1200000 in /etc/environment:7",
             situations=[3],
-            evidence=[{"path": "nccl.settings[4]", "value": {"name": "NCCL_TIMEOUT", "value": "1200000", "file": "/etc/environment", "line": 7}}],
-            remedy={"role": "nccl_profile", "policy": {"nccl": {"settings": {"NCCL_TIMEOUT": None}}}},
+            evidence=[
+                {
+                    "path": "nccl.settings[4]",
+                    "value": {
+                        "name": "NCCL_TIMEOUT",
+                        "value": "1200000",
+                        "file": "/etc/environment",
+                        "line": 7,
+                    },
+                }
+            ],
+            remedy={
+                "role": "nccl_profile",
+                "policy": {"nccl": {"settings": {"NCCL_TIMEOUT": None}}},
+            },
         )
         for i in (1, 5, 6, 10, 13, 14)
     ]
@@ -201,7 +278,12 @@ def _of_settings() -> list[dict[str, Any]]:
             "no pin for all users",
             "CUDA_VISIBLE_DEVICES=0 in /etc/profile.d/cuda.sh:3",
             situations=[5],
-            evidence=[{"path": "nccl.settings[1]", "value": {"name": "CUDA_VISIBLE_DEVICES", "value": "0"}}],
+            evidence=[
+                {
+                    "path": "nccl.settings[1]",
+                    "value": {"name": "CUDA_VISIBLE_DEVICES", "value": "0"},
+                }
+            ],
             remedy={"role": "gpu_binding"},
         )
     )
@@ -214,7 +296,10 @@ def _of_settings() -> list[dict[str, Any]]:
             "CUDA 12.8 as torch has it",
             "nvcc 11.8 in /usr/local/cuda-11.8",
             situations=[4],
-            evidence=[{"path": "cuda.default.version", "value": "11.8"}, {"path": "torch.environments[0].cuda", "value": "12.8"}],
+            evidence=[
+                {"path": "cuda.default.version", "value": "11.8"},
+                {"path": "torch.environments[0].cuda", "value": "12.8"},
+            ],
             remedy={"role": "build_toolchain", "policy": {"cuda": {"version": "12.8"}}},
         )
     )
@@ -234,7 +319,13 @@ def _of_settings() -> list[dict[str, Any]]:
 
 
 def _not_known() -> list[dict[str, Any]]:
-    gap = [{"path": "interconnect.acs", "status": "denied", "reason": "needs root to read PCI configuration space"}]
+    gap = [
+        {
+            "path": "interconnect.acs",
+            "status": "denied",
+            "reason": "needs root to read PCI configuration space",
+        }
+    ]
     return [
         finding(
             "acs-breaks-p2p",

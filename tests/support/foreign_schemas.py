@@ -1,4 +1,5 @@
-"""Checks the formats that unhang writes for other programs: JUnit's XML and SARIF, by schemas that permit only what is written."""
+"""Checks the formats that unhang writes for other programs: JUnit's XML and SARIF, by schemas that
+permit only what is written."""
 
 from __future__ import annotations
 
@@ -38,11 +39,23 @@ def junit_faults(text):
 
 
 def sarif_faults(text):
-    """The same; also checks that each result's rule is among the rules, by its id and by its index."""
+    """The same; also checks that each result's rule is among the rules, by its id and by its
+    index."""
     log = json.loads(text)
-    faults = [f"{'.'.join(map(str, one.instance_path))}: {one.message}" for one in _sarif().iter_errors(log)]
+    faults = [
+        f"{'.'.join(map(str, one.instance_path))}: {one.message}"
+        for one in _sarif().iter_errors(log)
+    ]
     for run in log["runs"]:
         ids = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
-        faults += [f"{one['ruleId']} is no rule of the run" for one in run["results"] if one["ruleId"] not in ids]
-        faults += [f"{one['ruleId']} is not rule {one['ruleIndex']}" for one in run["results"] if "ruleIndex" in one and ids[one["ruleIndex"]] != one["ruleId"]]
+        faults += [
+            f"{one['ruleId']} is no rule of the run"
+            for one in run["results"]
+            if one["ruleId"] not in ids
+        ]
+        faults += [
+            f"{one['ruleId']} is not rule {one['ruleIndex']}"
+            for one in run["results"]
+            if "ruleIndex" in one and ids[one["ruleIndex"]] != one["ruleId"]
+        ]
     return faults

@@ -1,6 +1,8 @@
-"""Commands of unhang from their first line, each in a fork of one process that has imported them and read the catalogue: a start costs a second or two.
+"""Commands of unhang from their first line, each in a fork of one process that has imported them
+and read the catalogue: a start costs a second or two.
 
-For tests of what a command does. What a start itself does (streams, signals, locales, modules in the way) is tested with a process of its own.
+For tests of what a command does. What a start itself does (streams, signals, locales, modules in
+the way) is tested with a process of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 600
 
-# Each line on standard input is a command: [arguments, folder, environment, standard input] -> [exit code, output, errors].
+# Each line on standard input is a command: [arguments, folder, environment, standard input] ->
+# [exit code, output, errors].
 SERVER = """
 import gc, io, json, os, runpy, signal, sys, tempfile, traceback
 from forked_commands import compile_rules
@@ -68,16 +71,28 @@ for line in sys.stdin:
 
 
 def compile_rules():
-    """Judges a node in this process: conditions are compiled when they are first asked, and forks, as the judge makes one, have what is compiled."""
+    """Judges a node in this process: conditions are compiled when they are first asked, and forks,
+    as the judge makes one, have what is compiled."""
     from unhang.audit.rules.compiled_catalogue import load_catalogue
     from unhang.audit.rules.engine import Engine, view_of
     from unhang.audit.rules.examples import catalogue_view
     from unhang.core.run.documents import decode_node
 
     facts = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
-    node = {"schema": "unhang/node/1", "host": "a", "groups": [], "policy": {}, "status": "ok", "message": None, "facts": facts}
+    node = {
+        "schema": "unhang/node/1",
+        "host": "a",
+        "groups": [],
+        "policy": {},
+        "status": "ok",
+        "message": None,
+        "facts": facts,
+    }
     catalogue = load_catalogue()
-    engine = Engine(catalogue.rules, catalogue_view(catalogue.tables, tuple(rule.id for rule in catalogue.rules)))
+    engine = Engine(
+        catalogue.rules,
+        catalogue_view(catalogue.tables, tuple(rule.id for rule in catalogue.rules)),
+    )
     engine.judge(view_of(decode_node(json.dumps(node).encode()), {}, ""))
 
 
@@ -90,15 +105,25 @@ def compiled_rules():
 @cache
 def _server():
     """The process that forks; it ends with this one."""
-    path = os.pathsep.join(str(PROJECT / folder) for folder in ("tools", "module_utils", "tests/support"))
+    path = os.pathsep.join(
+        str(PROJECT / folder) for folder in ("tools", "module_utils", "tests/support")
+    )
     environment = {**os.environ, "PYTHONPATH": path}
-    server = subprocess.Popen([sys.executable, "-P", "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd="/")
+    server = subprocess.Popen(
+        [sys.executable, "-P", "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd="/",
+    )
     atexit.register(server.communicate)  # closes its standard input
     return server
 
 
 def forked(arguments, folder, environment, given=""):
-    """`unhang` with these arguments, finished: returncode, stdout, stderr. given: standard input."""
+    """`unhang` with these arguments, finished: returncode, stdout, stderr. given: standard
+    input."""
     words, server = list(map(str, arguments)), _server()
     server.stdin.write(json.dumps([words, str(folder), dict(environment), given]) + "\n")
     server.stdin.flush()

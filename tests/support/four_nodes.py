@@ -34,7 +34,8 @@ class Fleet:
         return self.undo.enter_context(self.nodes[name].planted(path, content, mode, owner))
 
     def shell(self, name, command, undo=None):
-        """Runs a command in a root shell on the node; `undo` is another command that reverses it."""
+        """Runs a command in a root shell on the node; `undo` is another command that reverses
+        it."""
         output = self.nodes[name].shell(command)
         if undo:
             self.undo.callback(lambda: self.nodes[name].shell(undo))
@@ -52,9 +53,12 @@ class Fleet:
         node.shell("systemctl start testbed-hardware")
 
     def answer(self, name, **answers):
-        """Gives the same hardware other answers of the driver (a derived recording), until the test ends."""
+        """Gives the same hardware other answers of the driver (a derived recording), until the test
+        ends."""
         self.undo.callback(hardware.install_profile, self.nodes[name], hardware.H200X8, self.work)
-        hardware.install_profile(self.nodes[name], dataclasses.replace(hardware.H200X8, answers=answers), self.work)
+        hardware.install_profile(
+            self.nodes[name], dataclasses.replace(hardware.H200X8, answers=answers), self.work
+        )
 
     def power_off(self, name):
         """Cut the power; the node boots again when the test ends."""
@@ -63,7 +67,9 @@ class Fleet:
 
     def audit(self, *arguments, groups=None, variables=None, host_variables=None, **options):
         """Run the audit over the named groups (default: all nodes in one group) and return it."""
-        inventory = audits.inventory_of(self.bed, groups or {"training": list(NAMES)}, variables, host_variables)
+        inventory = audits.inventory_of(
+            self.bed, groups or {"training": list(NAMES)}, variables, host_variables
+        )
         return audits.run_audit(self.bed, self.work, inventory, *arguments, **options)
 
     def unhang_audit(self, *arguments):
@@ -71,7 +77,15 @@ class Fleet:
         path = self.work / "hosts.json"
         path.write_text(audits.inventory_of(self.bed, {"training": list(NAMES)}))
         runs = self.work / "runs"
-        return self.unhang("audit", "--inventory", str(path), "--out", str(runs), *arguments, folder=runs / "latest")
+        return self.unhang(
+            "audit",
+            "--inventory",
+            str(path),
+            "--out",
+            str(runs),
+            *arguments,
+            folder=runs / "latest",
+        )
 
     def unhang(self, *arguments, folder):
         """A command of `unhang` run among the nodes, as an Audit. folder: of its run."""

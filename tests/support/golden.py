@@ -1,4 +1,5 @@
-"""Golden outputs of the terminal table. A file's name has the fleet, the columns and the exit code; `python tests/support/golden.py` writes all of them."""
+"""Golden outputs of the terminal table. A file's name has the fleet, the columns and the exit code;
+`python tests/support/golden.py` writes all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,13 @@ FOLDER = Path(__file__).parents[1] / "unit" / "unhang" / "audit" / "report" / "g
 
 def cases() -> dict[str, dict[str, Any]]:
     """Name -> findings document."""
-    unread = [{"path": "interconnect.acs", "status": "denied", "reason": "needs root to read PCI configuration space"}]
+    unread = [
+        {
+            "path": "interconnect.acs",
+            "status": "denied",
+            "reason": "needs root to read PCI configuration space",
+        }
+    ]
     unknown = [
         fleets.finding(
             "acs-breaks-p2p",
@@ -52,12 +59,18 @@ def outputs() -> dict[str, str]:
     made = {}
     for name, findings in cases().items():
         for width in (80, 100, 120, 200) if name == "five_situations" else (100,):
-            made[f"{name}.{width}.exit{exit_code(findings)}.txt"] = render_table(findings, width, setting_of=lambda cause: here)
+            made[f"{name}.{width}.exit{exit_code(findings)}.txt"] = render_table(
+                findings, width, setting_of=lambda cause: here
+            )
     findings = cases()["five_situations"]
-    made[f"five_situations.ascii.exit{exit_code(findings)}.txt"] = render_table(findings, 100, plain=True, setting_of=lambda cause: here)
+    made[f"five_situations.ascii.exit{exit_code(findings)}.txt"] = render_table(
+        findings, 100, plain=True, setting_of=lambda cause: here
+    )
     for name, findings in cases().items():
         for width in (80, 120) if name == "five_situations" else (80,):
-            made[f"{name}.screen.{width}.exit{exit_code(findings)}.txt"] = render_screen(findings, width)
+            made[f"{name}.screen.{width}.exit{exit_code(findings)}.txt"] = render_screen(
+                findings, width
+            )
     made["only_unknowns.exit0.json"] = render_json(cases()["only_unknowns"])
     return made
 

@@ -1,4 +1,5 @@
-"""Stand-ins for programs that hold GPUs on a node: services with the known names, a job, and the programs that load and unload kernel modules."""
+"""Stand-ins for programs that hold GPUs on a node: services with the known names, a job, and the
+programs that load and unload kernel modules."""
 
 from __future__ import annotations
 
@@ -11,16 +12,23 @@ ExecStartPre=/bin/sh -c 'echo start %p >>{order}'
 ExecStart=/bin/sh -c 'exec 3<{device}; exec sleep infinity'
 ExecStop=/bin/sh -c 'echo stop %p >>{order}'
 """
-# modprobe loads the version that dpkg has installed, as a boot does; the list of calls is the evidence of the tests.
+# modprobe loads the version that dpkg has installed, as a boot does; the list of calls is the
+# evidence of the tests.
 PROGRAM = '#!/bin/sh\necho "{name} $*" >>{order}\n{body}\n'
-BODIES = {"rmmod": "", "nvidia-smi": "", "modprobe": '[ "$1" != nvidia ] || /usr/local/sbin/testbed-driver'}
+BODIES = {
+    "rmmod": "",
+    "nvidia-smi": "",
+    "modprobe": '[ "$1" != nvidia ] || /usr/local/sbin/testbed-driver',
+}
 
 
 def start(fleet, name, units=UNITS):
     """Runs the services, each with a device open, until the test ends."""
     fleet.shell(name, f"touch {DEVICE} {ORDER}", undo=f"rm -f {DEVICE} {ORDER}")
     for unit in units:
-        fleet.plant(name, f"/usr/lib/systemd/system/{unit}.service", UNIT.format(order=ORDER, device=DEVICE))
+        fleet.plant(
+            name, f"/usr/lib/systemd/system/{unit}.service", UNIT.format(order=ORDER, device=DEVICE)
+        )
         fleet.shell(name, f"systemctl start {unit}", undo=f"systemctl stop {unit}")
     called(fleet, name)
 
@@ -38,11 +46,20 @@ def process_of(fleet, name, unit):
 def start_job(fleet, name, user):
     """A user's process with the GPU open, until the test ends; gives its pid."""
     command = f"exec 3<{DEVICE}; exec sleep infinity"
-    fleet.shell(name, f"systemd-run -q --unit=job --uid={user} sh -c '{command}'", undo="systemctl stop job 2>/dev/null || :")
+    fleet.shell(
+        name,
+        f"systemd-run -q --unit=job --uid={user} sh -c '{command}'",
+        undo="systemctl stop job 2>/dev/null || :",
+    )
     return process_of(fleet, name, "job")
 
 
 def plant_programs(fleet, name, **bodies):
     """rmmod, modprobe and nvidia-smi; bodies: another shell text for one of them."""
     for program, body in {**BODIES, **bodies}.items():
-        fleet.plant(name, f"/usr/local/sbin/{program}", PROGRAM.format(name=program, order=ORDER, body=body), 0o755)
+        fleet.plant(
+            name,
+            f"/usr/local/sbin/{program}",
+            PROGRAM.format(name=program, order=ORDER, body=body),
+            0o755,
+        )

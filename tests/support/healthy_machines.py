@@ -1,4 +1,5 @@
-"""Every machine without a fault that the tests have, and what a rule above info may not do there. `unhang rule check` asks this in a checkout."""
+"""Every machine without a fault that the tests have, and what a rule above info may not do there.
+`unhang rule check` asks this in a checkout."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def complete_machines():
 @functools.cache
 def recorded_machines():
     documents = {path: json.loads((FIXTURES / path).read_text()) for path in RECORDED}
-    documents["h200x4/node.json"] = json.loads((FIXTURES / "h200x4" / "node.json").read_text())["facts"]
+    documents["h200x4/node.json"] = json.loads((FIXTURES / "h200x4" / "node.json").read_text())[
+        "facts"
+    ]
     return [Machine(path, "recorded", document, {}) for path, document in documents.items()]
 
 
@@ -47,7 +50,11 @@ def alarms_on_healthy(rule, view):
         return []
     names = alarms(rule, [*gallery_machines(), *complete_machines(), *recorded_machines()], view)
     if rule.scope != "node":
-        names = [machine.name for machine in (*gallery_machines(), *complete_machines()) if any(applies_to(rule, [machine], view).values())]
+        names = [
+            machine.name
+            for machine in (*gallery_machines(), *complete_machines())
+            if any(applies_to(rule, [machine], view).values())
+        ]
     return [f"finds something on healthy machines: {_shortened(names)}"] if names else []
 
 
@@ -55,9 +62,19 @@ def left_open_on_healthy(rule, view):
     """Lines about a rule above info that decides nothing where all was read."""
     if rule.severity == "info":
         return []
-    names = [machine.name for machine in complete_machines() if "unknown" in verdicts(rule, machine, view)]
-    lines = [f"is unknown on healthy machines of which all was read: {_shortened(names)}"] if names else []
-    everywhere = rule.scope == "node" and all(verdicts(rule, machine, view) == {"unknown"} for machine in gallery_machines())
+    names = [
+        machine.name
+        for machine in complete_machines()
+        if "unknown" in verdicts(rule, machine, view)
+    ]
+    lines = (
+        [f"is unknown on healthy machines of which all was read: {_shortened(names)}"]
+        if names
+        else []
+    )
+    everywhere = rule.scope == "node" and all(
+        verdicts(rule, machine, view) == {"unknown"} for machine in gallery_machines()
+    )
     return lines + (["is unknown on every machine of the gallery"] if everywhere else [])
 
 

@@ -1,4 +1,5 @@
-"""Jobs that work, for as long as is wanted: recorded traces of real GPUs, one after another, each going on from the counters of the one before."""
+"""Jobs that work, for as long as is wanted: recorded traces of real GPUs, one after another, each
+going on from the counters of the one before."""
 
 from __future__ import annotations
 
@@ -11,24 +12,45 @@ from typing import Any
 from unhang.jobs.watch.detector import Tick, ticks
 
 RECORDED = Path(__file__).resolve().parents[1] / "fixtures" / "inspect"
-OF_ONE_GPU = tuple(RECORDED / "traces" / f"{name}.jsonl" for name in ("healthy", "slow", "compile", "checkpoint", "evaluation", "longstep"))
-OF_TWO_GPUS = tuple(RECORDED / "two_gpus" / "traces" / f"{name}.jsonl" for name in ("healthy", "full", "checkpoint", "evaluation", "longstep"))
+OF_ONE_GPU = tuple(
+    RECORDED / "traces" / f"{name}.jsonl"
+    for name in ("healthy", "slow", "compile", "checkpoint", "evaluation", "longstep")
+)
+OF_TWO_GPUS = tuple(
+    RECORDED / "two_gpus" / "traces" / f"{name}.jsonl"
+    for name in ("healthy", "full", "checkpoint", "evaluation", "longstep")
+)
 
 
-def endless(rng: random.Random, seconds: float, paths: tuple[Path, ...]) -> Iterator[dict[str, Any]]:
-    """The samples of so many seconds, in random order of the traces; one answer of RAS in twenty is lost."""
-    recorded = [list(ticks(map(json.loads, path.read_text(encoding="utf-8").splitlines()))) for path in paths]
+def endless(
+    rng: random.Random, seconds: float, paths: tuple[Path, ...]
+) -> Iterator[dict[str, Any]]:
+    """The samples of so many seconds, in random order of the traces; one answer of RAS in twenty is
+    lost."""
+    recorded = [
+        list(ticks(map(json.loads, path.read_text(encoding="utf-8").splitlines())))
+        for path in paths
+    ]
     t, counts = 0.0, 0
     while t < seconds:
         part = rng.choice(recorded)
         first, last = part[0], part[-1]
         for tick in part:
-            yield from _moved(tick, round(t + tick.t - first.t, 3), counts - first.ras["counts"]["0"], rng.random() > 0.05)
+            yield from _moved(
+                tick,
+                round(t + tick.t - first.t, 3),
+                counts - first.ras["counts"]["0"],
+                rng.random() > 0.05,
+            )
         counts += last.ras["counts"]["0"] - first.ras["counts"]["0"]
         t += last.t - first.t + rng.uniform(0.8, 3.0)
 
 
 def _moved(tick: Tick, now: float, more: int, answers: bool) -> Iterator[dict[str, Any]]:
     grown = {rank: count + more for rank, count in tick.ras["counts"].items()}
-    yield {"t": now, "ras": {**tick.ras, "counts": grown}} if answers else {"t": now, "ras": None, "why": "lost"}
+    yield (
+        {"t": now, "ras": {**tick.ras, "counts": grown}}
+        if answers
+        else {"t": now, "ras": None, "why": "lost"}
+    )
     yield from ({**row, "t": now} for row in (*tick.ranks.values(), *tick.gpus))

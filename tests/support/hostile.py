@@ -1,4 +1,5 @@
-"""Text that a broken or malicious node could send, each with what must never reach a terminal or a page because of it."""
+"""Text that a broken or malicious node could send, each with what must never reach a terminal or a
+page because of it."""
 
 from __future__ import annotations
 

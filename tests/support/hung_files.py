@@ -1,6 +1,8 @@
-"""Mounts a file system that never answers, like a network file system whose server is gone. Runs on a node, as a service of systemd's type notify.
+"""Mounts a file system that never answers, like a network file system whose server is gone. Runs on
+a node, as a service of systemd's type notify.
 
-The kernel gets a FUSE mount whose requests no process reads: every access to the folder blocks until its process is killed or the mount is aborted.
+The kernel gets a FUSE mount whose requests no process reads: every access to the folder blocks
+until its process is killed or the mount is aborted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Room for booted nodes in the machine's limit on inotify instances: raised by the first that needs it, set back by the last, whichever process that is."""
+"""Room for booted nodes in the machine's limit on inotify instances: raised by the first that needs
+it, set back by the last, whichever process that is."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ LIMIT, INSTANCES = pathlib.Path("/proc/sys/fs/inotify/max_user_instances"), 512
 
 @contextlib.contextmanager
 def room_for_nodes(folder, limit=LIMIT):
-    """Each booted node uses seven of the machine's inotify instances, and several workers have a bed each: more than Linux's usual 128.
+    """Each booted node uses seven of the machine's inotify instances, and several workers have a
+    bed each: more than Linux's usual 128.
 
-    folder: where all test processes of this machine keep the value that was there before, and the locks that say who still needs the other. A process that is
-    killed loses its locks, so the last one that ends sets the value back in any case.
+    folder: where all test processes of this machine keep the value that was there before, and the
+    locks that say who still needs the other. A process that is killed loses its locks, so the last
+    one that ends sets the value back in any case.
     """
     if not os.access(limit, os.W_OK):
         yield

@@ -1,4 +1,5 @@
-"""A diagnosis as the command line makes it: the files with which a job was started are read as lint reads them."""
+"""A diagnosis as the command line makes it: the files with which a job was started are read as lint
+reads them."""
 
 from __future__ import annotations
 

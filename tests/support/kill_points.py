@@ -1,20 +1,39 @@
-"""Points at which a rollout's controller is killed: in each step; on booted nodes also between steps and while a node works; in the change and the rollback."""
+"""Points at which a rollout's controller is killed: in each step; on booted nodes also between
+steps and while a node works; in the change and the rollback."""
 
 from __future__ import annotations
 
 import os
 
 PROVED, UNFIT = "gpu001", "gpu002"
-FORWARD = ("lock", "drain", "wait", "save", "smoke_before", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "release")
+FORWARD = (
+    "lock",
+    "drain",
+    "wait",
+    "save",
+    "smoke_before",
+    "apply",
+    "reboot",
+    "audit",
+    "smoke_alone",
+    "smoke_together",
+    "release",
+)
 BACK = ("roll_back", "reboot_back", "audit_back", "keep")
-EVERY = [(host, when, step) for host, steps in ((PROVED, FORWARD), (UNFIT, BACK)) for step in steps for when in ("before", "after")]
+EVERY = [
+    (host, when, step)
+    for host, steps in ((PROVED, FORWARD), (UNFIT, BACK))
+    for step in steps
+    for when in ("before", "after")
+]
 # Steps in which the node continues for a while without its controller.
 AT_WORK = ("apply", "reboot", "roll_back", "reboot_back")
 LAST = ("release", "keep")  # no step follows them
 
 
 def chosen(some, every=EVERY):
-    """(host, when, step) of each: these, all points where KILL_POINTS=every, or those that it names (KILL_POINTS='gpu001 within apply, …')."""
+    """(host, when, step) of each: these, all points where KILL_POINTS=every, or those that it names
+    (KILL_POINTS='gpu001 within apply, …')."""
     named = os.environ.get("KILL_POINTS", "")
     if not named:
         return some

@@ -1,4 +1,5 @@
-"""Real ansible-playbook on local connections; a stand-in for the node's Python interpreter prints the planned output."""
+"""Real ansible-playbook on local connections; a stand-in for the node's Python interpreter prints
+the planned output."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Fleet:
     groups: dict = field(default_factory=dict)
 
     def answering(self, name, text, *, code=0, errors=""):
-        """A host whose Python prints `text`, whatever it gets; asked for its version it reports a supported one."""
+        """A host whose Python prints `text`, whatever it gets; asked for its version it reports a
+        supported one."""
         return self.interpreter(name, self._planted(name, text, code, errors))
 
     def interpreter(self, name, script):
@@ -50,19 +52,30 @@ class Fleet:
 
     def host(self, name, **variables):
         """A host with a local connection, unless the variables set another."""
-        self.hosts[name] = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, **variables}
+        self.hosts[name] = {
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+            **variables,
+        }
         return name
 
     def _planted(self, name, text, code, errors):
         answer = self.folder / f"answer-{len(self.hosts)}"
-        answer.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass"))
-        return f"[ \"$1\" = -c ] && exec {sys.executable} \"$@\"\ncat >/dev/null\ncat '{answer}'\nprintf '%s' '{errors}' >&2\nexit {code}\n"
+        answer.write_bytes(
+            text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+        )
+        return (
+            f'[ "$1" = -c ] && exec {sys.executable} "$@"\ncat >/dev/null\ncat'
+            f" '{answer}'\nprintf '%s' '{errors}' >&2\nexit {code}\n"
+        )
 
     @property
     def inventory(self):
         """Writes the inventory file again."""
         path = self.folder / "hosts.yml"
-        groups = {name: {"hosts": {host: {} for host in hosts}} for name, hosts in self.groups.items()}
+        groups = {
+            name: {"hosts": {host: {} for host in hosts}} for name, hosts in self.groups.items()
+        }
         path.write_text(yaml.safe_dump({"all": {"hosts": self.hosts, "children": groups}}))
         return path
 
@@ -73,19 +86,37 @@ class Fleet:
 
     def environment(self, **more):
         """The environment that `unhang` sets, without the caller's settings of Ansible."""
-        mine = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "UNHANG_"))}
-        named = {"UNHANG_RUNS": str(self.runs), "UNHANG_JUDGE": "0", "ANSIBLE_HOME": str(self.folder / "home"), "ANSIBLE_LOCAL_TEMP": str(self.folder / "temp")}
+        mine = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("ANSIBLE_", "UNHANG_"))
+        }
+        named = {
+            "UNHANG_RUNS": str(self.runs),
+            "UNHANG_JUDGE": "0",
+            "ANSIBLE_HOME": str(self.folder / "home"),
+            "ANSIBLE_LOCAL_TEMP": str(self.folder / "temp"),
+        }
         return {**project.ansible_environment(PROJECT, mine), **named, **more}
 
     def play(self, *arguments, playbook=PROJECT / "playbooks" / "audit.yml", environment=None):
         """A finished ansible-playbook: returncode, stdout, stderr."""
         project.link_pynvml(PROJECT)
-        command = [project.ansible_program("ansible-playbook"), str(playbook), "-i", str(self.inventory), *arguments]
+        command = [
+            project.ansible_program("ansible-playbook"),
+            str(playbook),
+            "-i",
+            str(self.inventory),
+            *arguments,
+        ]
         return run(command, self.environment(**(environment or {})), self.folder)
 
     def nodes(self):
         """{host: node document} of the newest run."""
-        return {node["host"]: node for node in map(read, (self.runs / "latest" / "nodes").glob("*.json"))}
+        return {
+            node["host"]: node
+            for node in map(read, (self.runs / "latest" / "nodes").glob("*.json"))
+        }
 
     def run_document(self):
         """run.json of the newest run."""
@@ -95,7 +126,14 @@ class Fleet:
 def run(command, environment, folder):
     """A finished command, its output as text."""
     return subprocess.run(
-        list(map(str, command)), env=environment, cwd=folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, timeout=DEADLINE_S
+        list(map(str, command)),
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        timeout=DEADLINE_S,
     )
 
 

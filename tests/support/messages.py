@@ -1,6 +1,8 @@
-"""Messages of programs (tests/fixtures/diagnose_messages), in the forms in which they reach a log, and how many of them a diagnosis recognises.
+"""Messages of programs (tests/fixtures/diagnose_messages), in the forms in which they reach a log,
+and how many of them a diagnosis recognises.
 
-`python tests/support/messages.py` prints the coverage by file; with `-v` also each message that is not recognised.
+`python tests/support/messages.py` prints the coverage by file; with `-v` also each message that is
+not recognised.
 """
 
 from __future__ import annotations
@@ -17,12 +19,16 @@ from unhang.jobs.diagnose.diagnosing import diagnose, read_all
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_messages"
 AMONG = 3
-# The forms in which each kind of program's lines arrive: alone, and after the prefixes of launchers, loggers and collectors. {} is the message.
+# The forms in which each kind of program's lines arrive: alone, and after the prefixes of
+# launchers, loggers and collectors. {} is the message.
 FORMS: Mapping[str, tuple[str, ...]] = {
     "nccl": (
         "gpu-a:811:902 [3] {at}:480 NCCL {level} {line}",
         "[2026-01-18 08:16:03] gpu-a:811:902 [3] {at}:480 NCCL {level} {line}",
-        "(RayWorkerWrapper pid=811, ip=198.51.100.7) gpu-a:811:902 [3] {at}:480 NCCL {level} {line}",
+        (
+            "(RayWorkerWrapper pid=811, ip=198.51.100.7) gpu-a:811:902 [3] {at}:480 NCCL {level}"
+            " {line}"
+        ),
         "2026-01-18T08:16:03.123456789Z gpu-a:811:902 [3] {at}:480 NCCL {level} {line}",
     ),
     "kernel": (
@@ -31,15 +37,26 @@ FORMS: Mapping[str, tuple[str, ...]] = {
         "[Sun Jan 18 08:16:03 2026] {line}",
         "2026-01-18T08:16:03.123456+00:00 gpu-a kernel: [12345.678901] {line}",
     ),
-    "program": ("{line}", "[rank3]: {line}", "(RayWorkerWrapper pid=811, ip=198.51.100.7) {line}", "3: {line}", "2026-01-18T08:16:03.123456789Z {line}"),
+    "program": (
+        "{line}",
+        "[rank3]: {line}",
+        "(RayWorkerWrapper pid=811, ip=198.51.100.7) {line}",
+        "3: {line}",
+        "2026-01-18T08:16:03.123456789Z {line}",
+    ),
     "output": ("{line}", "{line}\r"),
-    "daemon": ("{line}", "Jan 18 08:16:03 gpu-a {program}[911]: {line}", "2026-01-18T08:16:03.123456+00:00 gpu-a {program}[911]: {line}"),
+    "daemon": (
+        "{line}",
+        "Jan 18 08:16:03 gpu-a {program}[911]: {line}",
+        "2026-01-18T08:16:03.123456+00:00 gpu-a {program}[911]: {line}",
+    ),
 }
 
 
 @dataclass(frozen=True)
 class MessageDiagnosis:
-    """The diagnosis of one message in one form. causes: the first ones, and whether they are more than a remark."""
+    """The diagnosis of one message in one form. causes: the first ones, and whether they are more
+    than a remark."""
 
     form: str
     causes: tuple[tuple[str, bool], ...]
@@ -48,7 +65,11 @@ class MessageDiagnosis:
         """Whether it finds the row's cause, or none where the row has none."""
         if row["cause"] is None:
             return not any(aloud for _, aloud in self.causes)
-        return bool(self.causes) and self.causes[0][0] == row["cause"] and (self.causes[0][1] or bool(row.get("info")))
+        return (
+            bool(self.causes)
+            and self.causes[0][0] == row["cause"]
+            and (self.causes[0][1] or bool(row.get("info")))
+        )
 
     def is_among(self, row: Mapping[str, Any]) -> bool:
         """Whether the row's cause is among the first three."""
@@ -56,19 +77,27 @@ class MessageDiagnosis:
 
 
 def read_messages() -> list[tuple[str, dict[str, Any]]]:
-    """(family, row) of all files. A file's first row may be {defaults: ...}: forms and program of all its rows."""
+    """(family, row) of all files. A file's first row may be {defaults: ...}: forms and program of
+    all its rows."""
     rows = []
     for path in sorted(FOLDER.glob("*.yml")):
         first, *more = load_yaml(path)[0]
         defaults = first.get("defaults", {})
-        rows += [(path.stem, {**defaults, **row}) for row in ([first] if not defaults else []) + more]
+        rows += [
+            (path.stem, {**defaults, **row}) for row in ([first] if not defaults else []) + more
+        ]
     return rows
 
 
 def forms_of(row: Mapping[str, Any]) -> Iterator[str]:
     """The message as it may appear in a log."""
     for form in FORMS[row.get("forms", "program")]:
-        yield form.format(line=row["line"], at=row.get("at", ""), level=row.get("level", "WARN"), program=row.get("program", "app"))
+        yield form.format(
+            line=row["line"],
+            at=row.get("at", ""),
+            level=row.get("level", "WARN"),
+            program=row.get("program", "app"),
+        )
 
 
 def diagnoses_of(row: Mapping[str, Any], folder: Path) -> Iterator[MessageDiagnosis]:
@@ -77,7 +106,9 @@ def diagnoses_of(row: Mapping[str, Any], folder: Path) -> Iterator[MessageDiagno
     for form in forms_of(row):
         log.write_text(f"{form}\n", encoding="utf-8")
         causes = diagnose([str(log)])["causes"]
-        yield MessageDiagnosis(form, tuple((cause["cause"], cause["severity"] != "info") for cause in causes))
+        yield MessageDiagnosis(
+            form, tuple((cause["cause"], cause["severity"] != "info") for cause in causes)
+        )
 
 
 def is_known(row: Mapping[str, Any], folder: Path) -> bool:
@@ -96,13 +127,23 @@ def _measure(*, verbose: bool) -> None:
         for family, row in read_messages():
             diagnoses = list(diagnoses_of(row, Path(folder)))
             silent = row["cause"] is None
-            good = (1, is_known(row, Path(folder)), all(one.is_among(row) for one in diagnoses), all(one.is_first(row) for one in diagnoses))
+            good = (
+                1,
+                is_known(row, Path(folder)),
+                all(one.is_among(row) for one in diagnoses),
+                all(one.is_first(row) for one in diagnoses),
+            )
             kept = [0, 0, 0, 0, 1, good[3]] if silent else [*map(int, good), 0, 0]
             counts[family] = [a + b for a, b in zip(counts.get(family, [0] * 6), kept, strict=True)]
             if verbose and not good[3]:
                 worst = next(one for one in diagnoses if not one.is_first(row))
-                sys.stdout.write(f"{family}: {row['cause']}{' (info)' if row.get('info') else ''} | {worst.form} | {worst.causes[:AMONG]}\n")
-    sys.stdout.write("family              messages  recognised  among three  first   deciding nothing  silent\n")
+                sys.stdout.write(
+                    f"{family}: {row['cause']}{' (info)' if row.get('info') else ''} | {worst.form}"
+                    f" | {worst.causes[:AMONG]}\n"
+                )
+    sys.stdout.write(
+        "family              messages  recognised  among three  first   deciding nothing  silent\n"
+    )
     for family, (all_, known, among, first, none, quiet) in counts.items():
         sys.stdout.write(f"{family:20}{all_:8}{known:12}{among:13}{first:7}{none:19}{quiet:8}\n")
     sys.stdout.write(f"together: {[sum(row[at] for row in counts.values()) for at in range(6)]}\n")

@@ -1,4 +1,5 @@
-"""What must hold in every minute of a month of rollouts, checked on what really happened to the nodes. Shares no code with the machine that it checks."""
+"""What must hold in every minute of a month of rollouts, checked on what really happened to the
+nodes. Shares no code with the machine that it checks."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Work:
 
 
 class MonthChecker:
-    """faults: one line for each violation. plans: {run: SimulatedPlan}; nodes: of the fleet, by name."""
+    """faults: one line for each violation. plans: {run: SimulatedPlan}; nodes: of the fleet, by
+    name."""
 
     def __init__(self) -> None:
         self.plans: dict[str, Any] = {}
@@ -63,13 +65,18 @@ class MonthChecker:
 
     def harmed(self, run: str) -> set[str]:
         """Nodes that the rollout has taken out of service or has broken."""
-        return self.ours(run) | {host for host, work in self.works[run].items() if work.standing == "broken"}
+        return self.ours(run) | {
+            host for host, work in self.works[run].items() if work.standing == "broken"
+        }
 
     def _limits(self, run: str, what: str) -> None:
         harmed = self.harmed(run)
         for limit in self.plans[run].limits.groups:
             if len(harmed & limit.hosts) > limit.out_of_service:
-                self._fault(f"{run} {what}: {sorted(harmed & limit.hosts)} harmed, {limit.out_of_service} may be")
+                self._fault(
+                    f"{run} {what}: {sorted(harmed & limit.hosts)} harmed, {limit.out_of_service}"
+                    " may be"
+                )
 
     def _listed(self, run: str, host: str, out: Set[str]) -> None:
         self.listed[run] = out - self.ours(run)
@@ -85,7 +92,10 @@ class MonthChecker:
         self._limits(run, f"drains {host}")
         floor, out = self.plans[run].floor, self.ours(run) | self.ordered[run, host]
         if floor and not was_out and len(self.nodes) - len(out) < floor:
-            self._fault(f"{run} drains {host}: {len(self.nodes) - len(out)} stay in service, {floor} have to")
+            self._fault(
+                f"{run} drains {host}: {len(self.nodes) - len(out)} stay in service, {floor}"
+                " have to"
+            )
 
     def _undrain(self, run: str, host: str, detail: Any) -> None:
         if self.drained_by.get(host) != run or detail[0] != f"unhang {run}":
@@ -124,7 +134,10 @@ class MonthChecker:
         if jobs:
             self._fault(f"{run} changes {host} under {jobs}")
         if self.locked_by.get(host) != run or host not in self.drained_by:
-            self._fault(f"{run} changes {host}, locked by {self.locked_by.get(host)}, drained by {self.drained_by.get(host)}")
+            self._fault(
+                f"{run} changes {host}, locked by {self.locked_by.get(host)}, drained by"
+                f" {self.drained_by.get(host)}"
+            )
         if not work.changed:
             self._begins_wave(run, host)
         work.changed, work.verdicts, work.is_released, work.is_repaired = True, {}, False, False
@@ -137,12 +150,24 @@ class MonthChecker:
     def _begins_wave(self, run: str, host: str) -> None:
         plan = self.plans[run]
         number = next(at for at, wave in enumerate(plan.waves) if host in wave)
-        earlier = {one: self.works[run][one].standing for wave in plan.waves[:number] for one in wave if one in self.works[run]}
+        earlier = {
+            one: self.works[run][one].standing
+            for wave in plan.waves[:number]
+            for one in wave
+            if one in self.works[run]
+        }
         broken = [one for one, standing in earlier.items() if standing == "broken"]
         failed = [one for one, standing in earlier.items() if standing in ("broken", "back")]
-        canaries = [one for one in plan.limits.canaries & {one for wave in plan.waves[:number] for one in wave} if earlier.get(one) != "proved"]
+        canaries = [
+            one
+            for one in plan.limits.canaries & {one for wave in plan.waves[:number] for one in wave}
+            if earlier.get(one) != "proved"
+        ]
         if broken or canaries or len(failed) > plan.limits.failed:
-            self._fault(f"{run} begins {host} of wave {number} behind {broken} broken, {failed} failed, canaries {canaries}")
+            self._fault(
+                f"{run} begins {host} of wave {number} behind {broken} broken, {failed} failed,"
+                f" canaries {canaries}"
+            )
 
     def _boot(self, run: str, host: str, kind: str) -> None:
         if kind in OURS:
@@ -158,8 +183,15 @@ class MonthChecker:
             self._fault(f"{run} boots {host} under {self.nodes[host].jobs}")
         if self.locked_by.get(host) != run:
             self._fault(f"{run} boots {host}, which {self.locked_by.get(host)} has locked")
-        if work.boots.count(kind) > 1 or len([one for one in work.boots if one != "rollback"]) > self.plans[run].targets[host].reboots:
-            self._fault(f"{run} boots {host}: {work.boots}, the plan has {self.plans[run].targets[host].reboots}")
+        if (
+            work.boots.count(kind) > 1
+            or len([one for one in work.boots if one != "rollback"])
+            > self.plans[run].targets[host].reboots
+        ):
+            self._fault(
+                f"{run} boots {host}: {work.boots}, the plan has"
+                f" {self.plans[run].targets[host].reboots}"
+            )
 
     def _verdict(self, run: str, host: str, detail: tuple[str, bool, int]) -> None:
         self.works[run][host].verdicts[detail[0]] = detail[1]

@@ -1,4 +1,5 @@
-"""A thousand nodes for a month: the world of single rollouts with a clock, jobs that come and end, and nodes, ssh and a scheduler that fail by themselves."""
+"""A thousand nodes for a month: the world of single rollouts with a clock, jobs that come and end,
+and nodes, ssh and a scheduler that fail by themselves."""
 
 from __future__ import annotations
 
@@ -24,15 +25,30 @@ SIZES = (1, 1, 1, 1, 2, 2, 4, 8, 16)
 def partitions() -> dict[str, frozenset[str]]:
     """Racks of 25 and four partitions of Slurm, one of which shares its nodes with two others."""
     hosts = [f"gpu{number:04}" for number in range(NODES)]
-    racks = {f"rack{number:02}": frozenset(hosts[number * RACK : (number + 1) * RACK]) for number in range(NODES // RACK)}
-    return racks | {"train": frozenset(hosts[:600]), "infer": frozenset(hosts[600:900]), "debug": frozenset(hosts[900:]), "short": frozenset(hosts[500:700])}
+    racks = {
+        f"rack{number:02}": frozenset(hosts[number * RACK : (number + 1) * RACK])
+        for number in range(NODES // RACK)
+    }
+    return racks | {
+        "train": frozenset(hosts[:600]),
+        "infer": frozenset(hosts[600:900]),
+        "debug": frozenset(hosts[900:]),
+        "short": frozenset(hosts[500:700]),
+    }
 
 
 class Fleet(World):
-    """now_s: seconds since the month began. see: hears (run at work, what, host, detail) of everything that happens. waits_since: (run, host) -> when the
-    rollout began to wait for the node's jobs, by its journal; wish: (run, host) -> what its plan wants of the node."""
+    """now_s: seconds since the month began. see: hears (run at work, what, host, detail) of
+    everything that happens. waits_since: (run, host) -> when the rollout began to wait for the
+    node's jobs, by its journal; wish: (run, host) -> what its plan wants of the node."""
 
-    def __init__(self, dice: random.Random, see: Callable[..., None], waits_since: Callable[[str, str], str], wish: Callable[[str, str], Any]) -> None:
+    def __init__(
+        self,
+        dice: random.Random,
+        see: Callable[..., None],
+        waits_since: Callable[[str, str], str],
+        wish: Callable[[str, str], Any],
+    ) -> None:
         super().__init__([Node(f"gpu{number:04}", set()) for number in range(NODES)])
         self.dice, self.see, self.waits_since, self.wish = dice, see, waits_since, wish
         self.now_s, self.run = 0.0, ""
@@ -78,7 +94,11 @@ class Fleet(World):
         return node.up and node.drained_by is None
 
     def listed(self) -> dict[str, str]:
-        out = {node.host: node.drained_by or "down" for node in self.nodes.values() if not self.is_in_service(node)}
+        out = {
+            node.host: node.drained_by or "down"
+            for node in self.nodes.values()
+            if not self.is_in_service(node)
+        }
         self.note("listed", "", frozenset(out))
         return out
 
@@ -92,7 +112,10 @@ class Fleet(World):
 
     def _start(self, nodes: list[Node]) -> None:
         job, lasts_s = f"job{self.count}", min(self.dice.lognormvariate(0.7, 1.2), 48) * HOUR_S
-        self.ends[job], self.on[job] = self.now_s + lasts_s * self.dice.uniform(1, 2), [node.host for node in nodes]
+        self.ends[job], self.on[job] = (
+            self.now_s + lasts_s * self.dice.uniform(1, 2),
+            [node.host for node in nodes],
+        )
         for node in nodes:
             node.jobs.append(job)
         self.after(lasts_s, lambda: self.end_job(job))
@@ -134,7 +157,12 @@ class Fleet(World):
         if answer.status == "ok" and self.planned_by.get(node.host) != run:
             wish = self.wish(run, node.host)
             self.planned_by[node.host] = run
-            node.was, node.wants, node.trial, node.trial_done = wish.was, wish.wants, wish.trial, False
+            node.was, node.wants, node.trial, node.trial_done = (
+                wish.was,
+                wish.wants,
+                wish.trial,
+                False,
+            )
         return answer
 
     def takes_over(self, node: Node, run: str) -> bool:
@@ -144,7 +172,9 @@ class Fleet(World):
         if self.scheduler_is_away:
             return StepResult("failed", {"why": "slurmctld does not answer", "free": False})
         if node.drained_by is None or node.jobs:
-            return StepResult("failed", {"why": f"expected it drained and free, found {node.jobs}", "free": False})
+            return StepResult(
+                "failed", {"why": f"expected it drained and free, found {node.jobs}", "free": False}
+            )
         return None
 
     def _wait(self, node: Node, order: Order, run: str):
@@ -157,4 +187,6 @@ class Fleet(World):
             return StepResult("failed", {"why": "expected it drained, found it in service"})
         ends = [self.clock(self.ends[job]).replace("Z", "+00:00") for job in node.jobs]
         until = waits_until(self.waits_since(run, node.host) or self.clock(), ends, 0)
-        return StepResult("ok", {"jobs": list(node.jobs), "until": until, "over": self.clock() >= until})
+        return StepResult(
+            "ok", {"jobs": list(node.jobs), "until": until, "over": self.clock() >= until}
+        )

@@ -1,5 +1,5 @@
-"""A month of a site: people who plan, begin, kill, end and undo rollouts, start second controllers, and drain, hold, boot and repair nodes. No decision of a
-rollout is made here."""
+"""A month of a site: people who plan, begin, kill, end and undo rollouts, start second controllers,
+and drain, hold, boot and repair nodes. No decision of a rollout is made here."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ from unhang.act.rollout.waiting import is_worth_another_look
 
 DAY_S = 24 * HOUR_S
 FAULTS = (
-    "apply fails", "apply vanishes", "apply hangs", "says ok and does nothing", "trial boot fails", "vanishes before its reboot", "vanishes during its reboot",
-    "vanishes after its reboot", "does not boot", "wrong kernel", "wrong driver", "audit fails", "smoke fails", "smoke together fails", "nobody is named",
-    "drain refused", "scheduler gone", "scheduler gone at the end", "rollback fails", "rollback says ok and does nothing", "rollback vanishes",
-    "crashes in between", "lock cannot be written", "boots before its release", "smoke before fails", "vanishes in its smoke before",
+    "apply fails", "apply vanishes", "apply hangs", "says ok and does nothing", "trial boot fails",
+    "vanishes before its reboot", "vanishes during its reboot",
+    "vanishes after its reboot", "does not boot", "wrong kernel", "wrong driver", "audit fails",
+    "smoke fails", "smoke together fails", "nobody is named",
+    "drain refused", "scheduler gone", "scheduler gone at the end", "rollback fails",
+    "rollback says ok and does nothing", "rollback vanishes",
+    "crashes in between", "lock cannot be written", "boots before its release",
+    "smoke before fails", "vanishes in its smoke before",
     "boots in its smoke before",
 )  # fmt: skip
 MOST_AT_ONCE = 3
@@ -34,7 +38,8 @@ FAULTY = 0.02  # share of a plan's nodes that have a fault of their own
 
 @dataclasses.dataclass(frozen=True)
 class Wish:
-    """A plan's entry for one node: (kernel, driver) before and after, and whether the kernel is tried first."""
+    """A plan's entry for one node: (kernel, driver) before and after, and whether the kernel is
+    tried first."""
 
     was: tuple[str, str]
     wants: tuple[str, str]
@@ -43,7 +48,8 @@ class Wish:
 
 @dataclasses.dataclass
 class Rollout(RandomRollout):
-    """One plan of the month, and its commands. planned: the targets as planned; alive: its controllers; over: nobody goes on with it (ended or undone)."""
+    """One plan of the month, and its commands. planned: the targets as planned; alive: its
+    controllers; over: nobody goes on with it (ended or undone)."""
 
     planned: dict[str, Target] = dataclasses.field(default_factory=dict)
     began_s: float = 0.0
@@ -59,24 +65,34 @@ class Rollout(RandomRollout):
 
 
 class Month:
-    """rules: decisions that a test replaces by wrong ones: machine, failure_limit and floor of a rollout."""
+    """rules: decisions that a test replaces by wrong ones: machine, failure_limit and floor of a
+    rollout."""
 
     def __init__(self, seed: int, rules: dict[str, object] | None = None) -> None:
         self.dice = random.Random(seed)
         self.checker = MonthChecker()
         self.rollouts: dict[str, Rollout] = {}
-        self.fleet = Fleet(self.dice, self.checker.see, self._waits_since, lambda run, host: self.rollouts[run].wishes[host])
+        self.fleet = Fleet(
+            self.dice,
+            self.checker.see,
+            self._waits_since,
+            lambda run, host: self.rollouts[run].wishes[host],
+        )
         self.checker.nodes = self.fleet.nodes
         self.rules = rules or {}
         self.repeats = [
-            (JOBS_EACH_S, self.fleet.start_jobs), (5 * HOUR_S, self.fleet.lose_power), (3 * HOUR_S, self.fleet.lose_ssh), (DAY_S, self.fleet.lose_scheduler),
-            (2 * HOUR_S, self.fleet.mend), (HOUR_S, self.drain_a_node), (6 * HOUR_S, self.hold_a_node), (4 * HOUR_S, self.boot_a_node),
-            (8 * HOUR_S, self.resume_a_node), (3 * HOUR_S, self.repair_a_node), (5 * HOUR_S, self.kill_a_controller), (6 * HOUR_S, self.second_controller),
+            (JOBS_EACH_S, self.fleet.start_jobs), (5 * HOUR_S, self.fleet.lose_power),
+            (3 * HOUR_S, self.fleet.lose_ssh), (DAY_S, self.fleet.lose_scheduler),
+            (2 * HOUR_S, self.fleet.mend), (HOUR_S, self.drain_a_node),
+            (6 * HOUR_S, self.hold_a_node), (4 * HOUR_S, self.boot_a_node),
+            (8 * HOUR_S, self.resume_a_node), (3 * HOUR_S, self.repair_a_node),
+            (5 * HOUR_S, self.kill_a_controller), (6 * HOUR_S, self.second_controller),
             (2 * DAY_S, self.take_a_node), (20 * HOUR_S, self.plan),
         ]  # fmt: skip
 
     def play(self, days: float) -> None:
-        """The days, then an end in which everything comes back and each rollout is completed or ended."""
+        """The days, then an end in which everything comes back and each rollout is completed or
+        ended."""
         for mean_s, act in self.repeats:
             self.fleet.every(mean_s, act)
         self.fleet.start_jobs()
@@ -116,7 +132,9 @@ class Month:
 
     def resume_a_node(self) -> None:
         """Somebody ends a drain of a rollout without asking, and jobs come."""
-        if node := self.a_node(lambda node: (node.drained_by or "").startswith("unhang ") and node.up):
+        if node := self.a_node(
+            lambda node: (node.drained_by or "").startswith("unhang ") and node.up
+        ):
             self._resume(node, node.drained_by)
             self.fleet.start_jobs()
 
@@ -140,8 +158,16 @@ class Month:
 
     def repair_a_node(self) -> None:
         """Somebody looks after a node that a rollout has left to a person."""
-        left = {host for one in self.rollouts.values() if not one.alive for host, state in one.state_of().items() if state in (KEPT, LOST)}
-        if node := self.a_node(lambda node: node.host in left and (node.drained_by or "").startswith("unhang ")):
+        left = {
+            host
+            for one in self.rollouts.values()
+            if not one.alive
+            for host, state in one.state_of().items()
+            if state in (KEPT, LOST)
+        }
+        if node := self.a_node(
+            lambda node: node.host in left and (node.drained_by or "").startswith("unhang ")
+        ):
             self.repair(node)
 
     def repair(self, node: Node) -> None:
@@ -158,8 +184,14 @@ class Month:
         """A new plan for a partition, some racks or the whole fleet, applied at once."""
         if len([one for one in self.rollouts.values() if not one.over]) >= MOST_AT_ONCE:
             return
-        group = self.dice.choice(["train", "infer", "debug", "short", f"rack{self.dice.randrange(40):02}"])
-        nodes = [node for host in sorted(self.fleet.groups[group]) if (node := self.fleet.nodes[host]).up and node.installed == node.running]
+        group = self.dice.choice(
+            ["train", "infer", "debug", "short", f"rack{self.dice.randrange(40):02}"]
+        )
+        nodes = [
+            node
+            for host in sorted(self.fleet.groups[group])
+            if (node := self.fleet.nodes[host]).up and node.installed == node.running
+        ]
         for node in nodes:
             node.faults |= {self.dice.choice(FAULTS)} if self.dice.random() < FAULTY else set()
         self._begin(f"r{len(self.rollouts)}", {node.host: self._wish(node) for node in nodes})
@@ -168,35 +200,70 @@ class Month:
         """Another driver, another kernel, or both."""
         kernel, number = self.dice.random() < 0.3, self.fleet.count
         both = kernel and self.dice.random() < 0.5
-        wants = (f"k{number}" if kernel else node.running[0], node.running[1] if kernel and not both else f"d{number}")
+        wants = (
+            f"k{number}" if kernel else node.running[0],
+            node.running[1] if kernel and not both else f"d{number}",
+        )
         return Wish(node.running, wants, kernel and self.dice.random() < 0.7)
 
     def _target(self, host: str, wish: Wish, is_undo: bool) -> Target:
-        needed = 2 if is_undo else int(wish.trial) + int(not wish.trial or wish.wants[1] != wish.was[1])
+        needed = (
+            2 if is_undo else int(wish.trial) + int(not wish.trial or wish.wants[1] != wish.was[1])
+        )
         running = {"kernel": wish.wants[0], "driver": wish.wants[1]}
         return Target(host, None if is_undo else self.fleet.nodes[host].boot_id, needed, running)
 
     def _begin(self, run: str, wishes: dict[str, Wish], undoes: Rollout | None = None) -> None:
-        targets = {host: self._target(host, wish, undoes is not None) for host, wish in wishes.items()}
+        targets = {
+            host: self._target(host, wish, undoes is not None) for host, wish in wishes.items()
+        }
         most = self.dice.randint(2, 30)
-        racks = [Limit(name, hosts, self.dice.randint(1, 4)) for name, hosts in self.fleet.groups.items() if name.startswith("rack")]
+        racks = [
+            Limit(name, hosts, self.dice.randint(1, 4))
+            for name, hosts in self.fleet.groups.items()
+            if name.startswith("rack")
+        ]
         kinds = {host: "h200" if int(host[3:]) % 10 else "a100" for host in targets}
         nodes = [self.fleet.nodes[host] for host in targets]
         out, busy = (
-            frozenset(node.host for node in nodes if is_so(node)) for is_so in (lambda node: not self.fleet.is_in_service(node), lambda node: node.jobs)
+            frozenset(node.host for node in nodes if is_so(node))
+            for is_so in (lambda node: not self.fleet.is_in_service(node), lambda node: node.jobs)
         )
-        waves = plan_waves(kinds, WaveLimits(most, tuple((one.out_of_service, frozenset(one.hosts)) for one in racks), out, busy))
+        waves = plan_waves(
+            kinds,
+            WaveLimits(
+                most, tuple((one.out_of_service, frozenset(one.hosts)) for one in racks), out, busy
+            ),
+        )
         canaries = frozenset(host for wave in waves if wave.is_canary for host in wave.hosts)
-        limits = Limits(self.dice.choice((0, 1, 5, 20)), canaries, (Limit("the fleet", frozenset(targets), most), *racks))
-        plan = SimulatedPlan(dict(targets), tuple(wave.hosts for wave in waves), limits, self.dice.choice((0, 900, 950, 970)))
+        limits = Limits(
+            self.dice.choice((0, 1, 5, 20)),
+            canaries,
+            (Limit("the fleet", frozenset(targets), most), *racks),
+        )
+        plan = SimulatedPlan(
+            dict(targets),
+            tuple(wave.hosts for wave in waves),
+            limits,
+            self.dice.choice((0, 900, 950, 970)),
+        )
         one = Rollout(
-            plan, self.fleet, Journal(reads_anew=False), **self.rules, run=run, planned=dict(targets), began_s=self.fleet.now_s, undoes=undoes, wishes=wishes
+            plan,
+            self.fleet,
+            Journal(reads_anew=False),
+            **self.rules,
+            run=run,
+            planned=dict(targets),
+            began_s=self.fleet.now_s,
+            undoes=undoes,
+            wishes=wishes,
         )  # type: ignore[arg-type]
         self.rollouts[run], self.checker.plans[run] = one, plan
         self.command(one)
 
     def command(self, one: Rollout, takes_over: bool = False, ending: str = "") -> None:
-        """`unhang remediate --apply`, or --end; refused while another controller of the rollout, or of that which it undoes, may be at work."""
+        """`unhang remediate --apply`, or --end; refused while another controller of the rollout, or
+        of that which it undoes, may be at work."""
         others = [*one.alive, *(one.undoes.alive if one.undoes else [])]
         if one.over or (others and not takes_over):
             return
@@ -207,7 +274,8 @@ class Month:
         self._go_on(one, running, one.state_of(), ending)
 
     def _judge_plan(self, one: Rollout) -> None:
-        """Refuses untouched nodes whose plan is no longer valid, as the audit before each command does."""
+        """Refuses untouched nodes whose plan is no longer valid, as the audit before each command
+        does."""
         for host, target in one.planned.items():
             node, known = self.fleet.nodes[host], one.journal.read().node(host)
             old = (
@@ -215,10 +283,16 @@ class Month:
                 or (target.boot_id is not None and node.boot_id != target.boot_id)
                 or node.installed != one.wishes[host].was
             )
-            why = "it has changed since the plan" if old and not known.changed and not one.undoes else None
+            why = (
+                "it has changed since the plan"
+                if old and not known.changed and not one.undoes
+                else None
+            )
             one.plan.targets[host] = dataclasses.replace(target, refused=why)
 
-    def _go_on(self, one: Rollout, running: Iterator[None], before: dict[str, str], ending: str) -> None:
+    def _go_on(
+        self, one: Rollout, running: Iterator[None], before: dict[str, str], ending: str
+    ) -> None:
         """One part of a controller, and the next one later."""
         if running not in one.alive:
             return
@@ -232,7 +306,9 @@ class Month:
             return
         finally:
             self.fleet.run = ""
-        self.fleet.after(self.dice.expovariate(PARTS_A_SECOND), lambda: self._go_on(one, running, before, ending))
+        self.fleet.after(
+            self.dice.expovariate(PARTS_A_SECOND), lambda: self._go_on(one, running, before, ending)
+        )
 
     def _ended(self, one: Rollout, before: dict[str, str], ending: str) -> None:
         """What the command does next, or the person who typed it."""
@@ -260,21 +336,33 @@ class Month:
             self.fleet.after(DAY_S, lambda: self._decide(one))
 
     def undo(self, one: Rollout) -> None:
-        """`unhang remediate --undo`: brings the changed nodes back that nothing has brought back since. A rollout that was undone does not go on."""
+        """`unhang remediate --undo`: brings the changed nodes back that nothing has brought back
+        since. A rollout that was undone does not go on."""
         known = one.states()
         if one.alive or one.undoes:
             return
-        if not one.journal.read().closed and any(node.touched and not node.changed and node.state not in FINAL for node in known.values()):
+        if not one.journal.read().closed and any(
+            node.touched and not node.changed and node.state not in FINAL for node in known.values()
+        ):
             self.command(one, ending="ended by ops, to be undone")  # an undo is refused before
             return
         hosts = [host for host, node in known.items() if self._is_as_it_left(one, node)]
         one.undone |= set(hosts)
         one.over = one.over or "undone"
         if hosts:
-            self._begin(f"{one.run}-undo{len(self.rollouts)}", {host: Wish(one.wishes[host].wants, one.wishes[host].was) for host in hosts}, one)
+            self._begin(
+                f"{one.run}-undo{len(self.rollouts)}",
+                {host: Wish(one.wishes[host].wants, one.wishes[host].was) for host in hosts},
+                one,
+            )
 
     def _is_as_it_left(self, one: Rollout, node: NodeState) -> bool:
-        if not node.changed or node.as_before or node.state == TAKEN_OVER or node.host in one.undone:
+        if (
+            not node.changed
+            or node.as_before
+            or node.state == TAKEN_OVER
+            or node.host in one.undone
+        ):
             return False
         return self.fleet.planned_by.get(node.host) == one.run
 
@@ -305,14 +393,24 @@ class Month:
         """Nodes with a lock or a drain of a rollout whose journal does not know it."""
         found = []
         for node in self.fleet.nodes.values():
-            for run, what in ((node.holder, "locked"), ((node.drained_by or "").removeprefix("unhang "), "drained")):
-                known = self.rollouts[run].journal.read().node(node.host) if run in self.rollouts else None
+            for run, what in (
+                (node.holder, "locked"),
+                ((node.drained_by or "").removeprefix("unhang "), "drained"),
+            ):
+                known = (
+                    self.rollouts[run].journal.read().node(node.host)
+                    if run in self.rollouts
+                    else None
+                )
                 if known is not None and not known.touched and known.state not in (KEPT, LOST):
-                    found.append(f"{node.host} is {what} by {run}, whose journal has it {known.state}")
+                    found.append(
+                        f"{node.host} is {what} by {run}, whose journal has it {known.state}"
+                    )
         return found
 
     def finish(self) -> list[str]:
-        """Everything answers again, and each rollout is completed, or ended. Gives the nodes that are then forgotten."""
+        """Everything answers again, and each rollout is completed, or ended. Gives the nodes that
+        are then forgotten."""
         self.fleet.closing = True
         self.fleet.pass_until(self.fleet.now_s + 4 * DAY_S)
         self.fleet.scheduler_is_away = False
@@ -324,14 +422,21 @@ class Month:
                 one.over = "" if ending and one.over != "undone" else one.over
                 self.command(one, takes_over=True, ending=ending)
                 self.fleet.pass_until(self.fleet.now_s + DAY_S)
-        return [*self.unnamed(), *(line for one in self.rollouts.values() for line in self._forgotten(one))]
+        return [
+            *self.unnamed(),
+            *(line for one in self.rollouts.values() for line in self._forgotten(one)),
+        ]
 
     def _forgotten(self, one: Rollout) -> list[str]:
-        """Nodes that the rollout has touched, and that are neither released nor kept with a reason."""
+        """Nodes that the rollout has touched, and that are neither released nor kept with a
+        reason."""
         found = []
         for host, known in one.states().items():
             node = self.fleet.nodes[host]
             locked, drained = node.holder == one.run, node.drained_by == f"unhang {one.run}"
             if locked or (drained and not (known.state in (KEPT, LOST) and known.why)):
-                found.append(f"{host} ended {known.state} ({known.why}) in {one.run} ({one.over}), locked {locked}, drained {drained}")
+                found.append(
+                    f"{host} ended {known.state} ({known.why}) in {one.run} ({one.over}), locked"
+                    f" {locked}, drained {drained}"
+                )
         return found

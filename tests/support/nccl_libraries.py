@@ -18,7 +18,8 @@ IN_WHEEL = "nvidia/nccl/lib/libnccl.so.2"
 
 
 def ready(cache, version):
-    """A folder below `cache` to put over a root: libnccl.so.<version> and its links. It is downloaded once."""
+    """A folder below `cache` to put over a root: libnccl.so.<version> and its links. It is
+    downloaded once."""
     cache.mkdir(parents=True, exist_ok=True)
     folder = cache / f"nccl-{version}"
     with open(cache / "nccl.lock", "w", encoding="ascii") as lock:
@@ -32,8 +33,21 @@ def ready(cache, version):
 
 def download(work, version):
     """Path of the wheel."""
-    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--platform=manylinux2014_x86_64"]
-    subprocess.run([*argv, "--dest", work, f"nvidia-nccl-cu12=={version}"], check=True, stdin=subprocess.DEVNULL)
+    argv = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--platform=manylinux2014_x86_64",
+    ]
+    subprocess.run(
+        [*argv, "--dest", work, f"nvidia-nccl-cu12=={version}"],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
     return next(os.path.join(work, name) for name in os.listdir(work) if name.endswith(".whl"))
 
 
@@ -41,6 +55,10 @@ def unpack(wheel, root, version):
     """The library under its full name, and the name that programs ask for as a link to it."""
     os.makedirs(os.path.join(root, PLACE))
     target = os.path.join(root, PLACE, f"libnccl.so.{version}")
-    with zipfile.ZipFile(wheel) as archive, archive.open(IN_WHEEL) as source, open(target, "wb") as output:
+    with (
+        zipfile.ZipFile(wheel) as archive,
+        archive.open(IN_WHEEL) as source,
+        open(target, "wb") as output,
+    ):
         shutil.copyfileobj(source, output)
     os.symlink(f"libnccl.so.{version}", os.path.join(root, PLACE, "libnccl.so.2"))

@@ -1,4 +1,5 @@
-"""Fixtures of the tiers that boot nodes: four nodes with recorded 8×H200 hardware, restored after each test. A tier's conftest.py imports them."""
+"""Fixtures of the tiers that boot nodes: four nodes with recorded 8×H200 hardware, restored after
+each test. A tier's conftest.py imports them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,10 @@ def why_not():
         return "they boot nodes, which takes root on Linux"
     missing = [program for program in NEEDED if shutil.which(program) is None]
     if missing:
-        return f"not installed: {', '.join(missing)}; `make test` installs what tests/system-packages.txt lists"
+        return (
+            f"not installed: {', '.join(missing)}; `make test` installs what"
+            " tests/system-packages.txt lists"
+        )
     return None
 
 

@@ -16,10 +16,22 @@ DEADLINE_S = 280
 def ssh_config(bed, folder, without=()):
     """An ssh configuration for the nodes by name. without: nodes whose host key is unknown."""
     known = folder / "known_hosts"
-    known.write_text("".join(f"{node.address} {node.host_key}\n" for name, node in bed.nodes.items() if name not in without))
+    known.write_text(
+        "".join(
+            f"{node.address} {node.host_key}\n"
+            for name, node in bed.nodes.items()
+            if name not in without
+        )
+    )
     lines = []
     for name, node in bed.nodes.items():
-        lines += [f"Host {name}", f"  HostName {node.address}", "  User root", f"  IdentityFile {bed.folder}/id_ed25519", f"  UserKnownHostsFile {known}"]
+        lines += [
+            f"Host {name}",
+            f"  HostName {node.address}",
+            "  User root",
+            f"  IdentityFile {bed.folder}/id_ed25519",
+            f"  UserKnownHostsFile {known}",
+        ]
     path = folder / "ssh_config"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -29,14 +41,37 @@ def command(fleet, *options, playbook="playbooks/smoke.yml", inventory=None, ext
     """argv of the playbook. options: for `unhang smoke`; extra: variables."""
     hosts = fleet.work / "hosts.json"
     hosts.write_text(inventory or audits.inventory_of(fleet.bed, {"training": list(NAMES)}))
-    argv = ["ansible-playbook", playbook, "-i", str(hosts), "-e", json.dumps({**variables_of(fleet, *options), **(extra or {})})]
+    argv = [
+        "ansible-playbook",
+        playbook,
+        "-i",
+        str(hosts),
+        "-e",
+        json.dumps({**variables_of(fleet, *options), **(extra or {})}),
+    ]
     return fleet.bed.inside(argv, audits.PROJECT)
 
 
 def variables_of(fleet, *options):
     """Variables of a smoke test that is small and has long limits. options: for `unhang smoke`."""
-    arguments = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--step-timeout", "60", *options]
-    return {"smoke_test_python": str(torch_in_nodes.PYTHON), "smoke_test_arguments": arguments, "smoke_test_results": str(fleet.work / "results")}
+    arguments = [
+        "--backend",
+        "gloo",
+        "--nproc",
+        "1",
+        "--max-size",
+        "64K",
+        "--sizes",
+        "16K",
+        "--step-timeout",
+        "60",
+        *options,
+    ]
+    return {
+        "smoke_test_python": str(torch_in_nodes.PYTHON),
+        "smoke_test_arguments": arguments,
+        "smoke_test_results": str(fleet.work / "results"),
+    }
 
 
 def play(fleet, *options, **more):
@@ -45,14 +80,20 @@ def play(fleet, *options, **more):
 
 
 def play_typed(fleet, argv):
-    """The same for a command of a page (documented_command.as_typed); its inventory sets what the command does not: variables_of()."""
+    """The same for a command of a page (documented_command.as_typed); its inventory sets what the
+    command does not: variables_of()."""
     return run(fleet, fleet.bed.inside(list(map(str, argv)), audits.PROJECT))
 
 
 def run(fleet, argv):
     """(code, result by name, all output) of a command among the nodes."""
     environment = audits.environment_of(fleet.bed, fleet.work)
-    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    captured = {
+        "stdin": subprocess.DEVNULL,
+        "capture_output": True,
+        "text": True,
+        "errors": "replace",
+    }
     done = subprocess.run(argv, env=environment, timeout=DEADLINE_S, check=False, **captured)
     sys.stdout.write(f"{done.stdout[-9000:]}\n{done.stderr[-3000:]}\n")
     return done.returncode, results_of(fleet), done.stdout

@@ -1,4 +1,5 @@
-"""Packages for some nodes only, as a layer over the shared tree: apt itself installs them once, and nodes of other test beds do not get them."""
+"""Packages for some nodes only, as a layer over the shared tree: apt itself installs them once, and
+nodes of other test beds do not get them."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import os
 import shutil
 import subprocess
 
-# Runs in a mount namespace of its own: $1 is the tree, $2 the folder of the layer, the rest packages.
+# Runs in a mount namespace of its own: $1 is the tree, $2 the folder of the layer, the rest
+# packages.
 INSTALL = """
 set -e
 tree=$1; target=$2; shift 2
@@ -31,17 +33,41 @@ rmdir "$work"
 
 
 def ready(cache, tree, packages):
-    """The layer's folder below `cache`, for this tree; installed now (half a minute) if it is missing."""
-    folder = cache / f"{packages[0]}-{tree.name.partition('-')[2]}-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:8]}"
+    """The layer's folder below `cache`, for this tree; installed now (half a minute) if it is
+    missing."""
+    folder = (
+        cache
+        / f"{packages[0]}-{tree.name.partition('-')[2]}-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:8]}"
+    )
     with open(cache / "layer.lock", "w", encoding="ascii") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
-            argv = ["unshare", "--mount", "sh", "-c", INSTALL, "install", str(tree), str(partial), *packages]
-            done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
+            argv = [
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                INSTALL,
+                "install",
+                str(tree),
+                str(partial),
+                *packages,
+            ]
+            done = subprocess.run(
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+            )
             if done.returncode:
-                raise OSError(f"{packages[0]} could not be installed for the nodes: {done.stdout[-500:]} {done.stderr[-500:]}")
+                raise OSError(
+                    f"{packages[0]} could not be installed for the nodes: {done.stdout[-500:]}"
+                    f" {done.stderr[-500:]}"
+                )
             os.rename(partial, folder)
     return folder
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
+CHROMIUM = next(
+    (path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path),
+    None,
+)
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -19,12 +22,19 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-ON_DEBIAN_AS_ROOT = os.geteuid() == 0 and "\nID=debian\n" in "\n" + Path("/etc/os-release").read_text() if Path("/etc/os-release").exists() else False
+ON_DEBIAN_AS_ROOT = (
+    os.geteuid() == 0 and "\nID=debian\n" in "\n" + Path("/etc/os-release").read_text()
+    if Path("/etc/os-release").exists()
+    else False
+)
 SIZES = {"desktop": (1400, 900), "phone": (390, 844)}
 
 # make test installs it where it can; there a missing browser is a failure and not a skip.
 MARKS = [
-    pytest.mark.skipif(CHROMIUM is None and not ON_DEBIAN_AS_ROOT, reason="no Chromium on this machine: the page is not looked at in a browser"),
+    pytest.mark.skipif(
+        CHROMIUM is None and not ON_DEBIAN_AS_ROOT,
+        reason="no Chromium on this machine: the page is not looked at in a browser",
+    ),
     pytest.mark.xdist_group("browser"),
 ]
 
@@ -49,9 +59,16 @@ def browser():
 class Visit:
     """An open page, and every error and request that it caused."""
 
-    def __init__(self, browser, path: Path, size: str = "desktop", scheme: str = "light", script: bool = True):
+    def __init__(
+        self, browser, path: Path, size: str = "desktop", scheme: str = "light", script: bool = True
+    ):
         width, height = SIZES[size]
-        self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, java_script_enabled=script, offline=True)
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme=scheme,
+            java_script_enabled=script,
+            offline=True,
+        )
         self.page = self.context.new_page()
         self.complaints: list[str] = []
         self.requests: list[str] = []

@@ -16,7 +16,15 @@ from fakes.role_play import read_play
 def command_of(fleet, playbook, hosts, policy, arguments, variables, host_variables=None):
     """(argv, environment) of one playbook for the hosts, with a new work folder for each call."""
     inventory = inventory_for(fleet, hosts, policy, host_variables)
-    argv = ["ansible-playbook", str(playbook), "-i", str(inventory), "-e", json.dumps(variables), *arguments]
+    argv = [
+        "ansible-playbook",
+        str(playbook),
+        "-i",
+        str(inventory),
+        "-e",
+        json.dumps(variables),
+        *arguments,
+    ]
     return fleet.bed.inside(argv, audits.PROJECT), environment_for(fleet, inventory.parent)
 
 
@@ -25,7 +33,14 @@ def inventory_for(fleet, hosts, policy, host_variables=None, **variables):
     work = fleet.work / f"playbook-{len(list(fleet.work.glob('playbook-*')))}"
     work.mkdir()
     inventory = work / "hosts.json"
-    inventory.write_text(audits.inventory_of(fleet.bed, {"training": list(hosts)}, {"unhang_policy": policy, **variables}, host_variables))
+    inventory.write_text(
+        audits.inventory_of(
+            fleet.bed,
+            {"training": list(hosts)},
+            {"unhang_policy": policy, **variables},
+            host_variables,
+        )
+    )
     return inventory
 
 
@@ -36,29 +51,61 @@ def environment_for(fleet, work):
         "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
         "ANSIBLE_NOCOLOR": "1",
         "UNHANG_RUNS": str(fleet.work / "runs"),
-        "UNHANG_JUDGE": "0",  # the report at the end; the playbooks have judged what they need themselves
+        # the report at the end; the playbooks have judged what they need themselves
+        "UNHANG_JUDGE": "0",
     }
 
 
 def run_typed(fleet, argv):
-    """Played of a command of a page (documented_command.as_typed) whose inventory is one of inventory_for()."""
+    """Played of a command of a page (documented_command.as_typed) whose inventory is one of
+    inventory_for()."""
     inventory = Path(argv[argv.index("-i") + 1])
     program = [sys.executable, "-P", "-m", *argv] if argv[0] == "unhang" else argv
-    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": audits.DEADLINE_S}
+    captured = {
+        "stdin": subprocess.DEVNULL,
+        "capture_output": True,
+        "text": True,
+        "errors": "replace",
+        "timeout": audits.DEADLINE_S,
+    }
     command = fleet.bed.inside(list(map(str, program)), audits.PROJECT)
-    return read_play(subprocess.run(command, env=environment_for(fleet, inventory.parent), check=False, **captured))
+    return read_play(
+        subprocess.run(
+            command, env=environment_for(fleet, inventory.parent), check=False, **captured
+        )
+    )
 
 
-def play(fleet, playbook, hosts, policy, *arguments, host_variables=None, deadline_s=audits.DEADLINE_S, **variables):
+def play(
+    fleet,
+    playbook,
+    hosts,
+    policy,
+    *arguments,
+    host_variables=None,
+    deadline_s=audits.DEADLINE_S,
+    **variables,
+):
     """Played of a finished playbook."""
-    command, environment = command_of(fleet, playbook, hosts, policy, arguments, variables, host_variables)
-    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
+    command, environment = command_of(
+        fleet, playbook, hosts, policy, arguments, variables, host_variables
+    )
+    captured = {
+        "stdin": subprocess.DEVNULL,
+        "capture_output": True,
+        "text": True,
+        "errors": "replace",
+    }
     return read_play(subprocess.run(command, env=environment, timeout=deadline_s, **captured))
 
 
 @contextlib.contextmanager
 def playing(fleet, playbook, hosts, policy, *arguments, **variables):
-    """A running playbook, in a process group of its own; killed when the block ends, so that the controller ends without a message to any node."""
+    """A running playbook, in a process group of its own; killed when the block ends, so that the
+    controller ends without a message to any node."""
     command, environment = command_of(fleet, playbook, hosts, policy, arguments, variables)
-    with (fleet.work / "playing.log").open("w+") as log, under_way(command, environment, log) as process:
+    with (
+        (fleet.work / "playing.log").open("w+") as log,
+        under_way(command, environment, log) as process,
+    ):
         yield process

@@ -1,4 +1,5 @@
-"""Recorded nodes for the tests of the system and kernel_log sources: reads, changes and checks them against the schema."""
+"""Recorded nodes for the tests of the system and kernel_log sources: reads, changes and checks them
+against the schema."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ROOTS = REPOSITORY / "tests" / "fixtures" / "roots"
 NAMES = ("h200x8", "a6000x3-kernel-5.4", "container", "rdma-h100")
 SECTIONS = ("node", "kernel", "limits", "network", "gpus", "interconnect", "faults")
-PRIMARY = ("node", "kernel", "limits", "network", "faults")  # these sources read every field of these sections
+# these sources read every field of these sections
+PRIMARY = ("node", "kernel", "limits", "network", "faults")
 
 
 def place(name):
@@ -26,7 +28,8 @@ def place(name):
 
 
 def read(folder, wanted=SECTIONS, **options):
-    """{section: (fragment or exception, {unread field: row})} of both sources over one folder (or a Root)."""
+    """{section: (fragment or exception, {unread field: row})} of both sources over one folder (or a
+    Root)."""
     root = folder if isinstance(folder, Root) else Root([str(folder)])
     ctx = Context(root, dict(DEFAULTS, **options), wanted, load_pynvml=None)
     answers = {}
@@ -34,12 +37,20 @@ def read(folder, wanted=SECTIONS, **options):
         for section, fragment, unread in source.read(ctx):
             before, known = answers.get(section, ({}, {}))
             rows = {**known, **{row["field"]: row for row in unread}}
-            answers[section] = (merged(before, fragment) if isinstance(fragment, dict) else fragment, rows)  # a section may come in pieces
+            # a section may come in pieces
+            answers[section] = (
+                merged(before, fragment) if isinstance(fragment, dict) else fragment,
+                rows,
+            )
     return answers
 
 
 def merged(into, fields):
-    both = {key: merged(into[key], value) for key, value in fields.items() if isinstance(value, dict) and isinstance(into.get(key), dict)}
+    both = {
+        key: merged(into[key], value)
+        for key, value in fields.items()
+        if isinstance(value, dict) and isinstance(into.get(key), dict)
+    }
     return {**into, **fields, **both}
 
 
@@ -85,7 +96,10 @@ def complaints(section, fragment, rows=()):
     """The schema's errors about a fragment: [] for a good one."""
     whole = {"schema": "unhang/node-facts/1", "collector": {"version": "0"}, "sections": {}}
     whole["sections"][section] = dict(fragment, probe={"status": "ok", "unread": list(rows)})
-    return [f"{'/'.join(map(str, error.instance_path))}: {error.message[:300]}" for error in validator().iter_errors(whole)]
+    return [
+        f"{'/'.join(map(str, error.instance_path))}: {error.message[:300]}"
+        for error in validator().iter_errors(whole)
+    ]
 
 
 def fields(section):

@@ -8,13 +8,17 @@ import subprocess
 
 FOLDER = "/srv/repository"
 APT = "DEBIAN_FRONTEND=noninteractive apt-get -y -q"
-CONTROL = "Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: testbed <root@localhost>\nDescription: x\n"
+CONTROL = (
+    "Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: testbed"
+    " <root@localhost>\nDescription: x\n"
+)
 
 
 def build_package(folder, name, version, files=(), fields="", **scripts):
     """Builds a package of empty files (paths) and of links ("path -> target"). Gives its file.
 
-    fields: further lines of its control file; scripts: postinst="..." and the like, without the first line.
+    fields: further lines of its control file; scripts: postinst="..." and the like, without the
+    first line.
     """
     tree = folder / f"{name}-{version}"
     (tree / "DEBIAN").mkdir(parents=True)
@@ -31,7 +35,9 @@ def build_package(folder, name, version, files=(), fields="", **scripts):
             place.touch(mode=0o755)
     command = ["dpkg-deb", "--build", "--root-owner-group", "-Znone", str(tree), str(folder)]
     # The same bytes at each build, so that cached checksums stay valid.
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1"})
+    subprocess.run(
+        command, check=True, capture_output=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1"}
+    )
     return folder / f"{name}_{version}_amd64.deb"
 
 
@@ -39,9 +45,14 @@ def packages_index(files):
     """The Packages file of a flat repository."""
     stanzas = []
     for path in files:
-        control = subprocess.run(["dpkg-deb", "--field", str(path)], check=True, capture_output=True, text=True).stdout
+        control = subprocess.run(
+            ["dpkg-deb", "--field", str(path)], check=True, capture_output=True, text=True
+        ).stdout
         content = path.read_bytes()
-        sums = f"Filename: ./{path.name}\nSize: {len(content)}\nSHA256: {hashlib.sha256(content).hexdigest()}\n"
+        sums = (
+            f"Filename: ./{path.name}\nSize: {len(content)}\nSHA256:"
+            f" {hashlib.sha256(content).hexdigest()}\n"
+        )
         stanzas.append(control + sums)
     return "\n".join(stanzas)
 
@@ -53,6 +64,9 @@ def serve(fleet, node, files):
     for path in files:
         fleet.plant(node, f"{FOLDER}/{path.name}", path.read_bytes())
     fleet.plant(node, "/etc/apt/sources.list", f"deb [trusted=yes] file:{FOLDER} ./\n")
-    undo = f"apt-mark unhold {names}; dpkg --purge {names}; rm -rf /var/lib/unhang /var/lib/apt/lists/*srv*"
+    undo = (
+        f"apt-mark unhold {names}; dpkg --purge {names}; rm -rf /var/lib/unhang"
+        " /var/lib/apt/lists/*srv*"
+    )
     fleet.undo.callback(fleet.shell, node, f"({undo}) 2>&1")
     fleet.shell(node, f"{APT} update")

@@ -1,4 +1,5 @@
-"""Properties of every rollout, whatever happened, checked on what really happened to the modelled nodes. Shares no code with the machine that it checks."""
+"""Properties of every rollout, whatever happened, checked on what really happened to the modelled
+nodes. Shares no code with the machine that it checks."""
 
 from __future__ import annotations
 
@@ -6,20 +7,39 @@ import json
 from typing import Any
 
 PROOFS = {"audit", "smoke_alone", "smoke_together"}
-PUT_OFF = {("failed", step) for step in ("lock", "drain", "wait", "save")} | {("done", "release"), ("failed", "apply")}
+PUT_OFF = {("failed", step) for step in ("lock", "drain", "wait", "save")} | {
+    ("done", "release"),
+    ("failed", "apply"),
+}
 NAMED = {
-    "released", "drained by others", "kept", "lost", "taken over", "refused", "withdrawn", "no answer", "not released", "deferred", "to come", "waiting",
+    "released", "drained by others", "kept", "lost", "taken over", "refused", "withdrawn",
+    "no answer", "not released", "deferred", "to come", "waiting",
 }  # fmt: skip
 
 
 def check(case: Any, states: dict[str, Any]) -> list[str]:
     """The violations, one line each. states: {host: its state in the status}."""
-    faults = [*_reboots(case), *_drains(case), *_room(case), *_floor(case), *_changes(case), *_released_unproved(case), *_failure_limit(case)]
-    return faults + _verdicts(case, states) + [line for host in case.plan.targets for line in _end(case, host, states)] + _second_run(case, states)
+    faults = [
+        *_reboots(case),
+        *_drains(case),
+        *_room(case),
+        *_floor(case),
+        *_changes(case),
+        *_released_unproved(case),
+        *_failure_limit(case),
+    ]
+    return (
+        faults
+        + _verdicts(case, states)
+        + [line for host in case.plan.targets for line in _end(case, host, states)]
+        + _second_run(case, states)
+    )
 
 
 def _events(case: Any, host: str) -> list[tuple[int, str, Any]]:
-    return [(at, what, detail) for at, (what, name, detail) in enumerate(case.world.log) if name == host]
+    return [
+        (at, what, detail) for at, (what, name, detail) in enumerate(case.world.log) if name == host
+    ]
 
 
 def _reboots(case: Any) -> list[str]:
@@ -28,7 +48,11 @@ def _reboots(case: Any) -> list[str]:
         kinds = [detail for _, what, detail in _events(case, host) if what == "boot"]
         if kinds.count("trial") + kinds.count("reboot") > target.reboots:
             faults.append(f"{host}: booted {kinds}, the plan has {target.reboots}")
-        faults += [f"{host}: {kind} twice" for kind in ("trial", "reboot", "rollback") if kinds.count(kind) > 1]
+        faults += [
+            f"{host}: {kind} twice"
+            for kind in ("trial", "reboot", "rollback")
+            if kinds.count(kind) > 1
+        ]
     return faults
 
 
@@ -39,7 +63,12 @@ def _drains(case: Any) -> list[str]:
         for _, what, detail in _events(case, host):
             if what == "undrain" and not (by_us and detail[0].startswith("unhang ")):
                 faults.append(f"{host}: released, and was drained by {detail[0]}")
-            by_us = {"drain": True, "drained by somebody else": False, "undrain": False, "resumed by somebody else": False}.get(what, by_us)
+            by_us = {
+                "drain": True,
+                "drained by somebody else": False,
+                "undrain": False,
+                "resumed by somebody else": False,
+            }.get(what, by_us)
     return faults
 
 
@@ -59,7 +88,8 @@ def _room(case: Any) -> list[str]:
 
 
 def _floor(case: Any) -> list[str]:
-    """No drain by the rollout takes the fleet below its floor, by the scheduler's last answer before the drain was ordered about the nodes in service."""
+    """No drain by the rollout takes the fleet below its floor, by the scheduler's last answer
+    before the drain was ordered about the nodes in service."""
     if not case.plan.floor:
         return []
     fleet = {*case.plan.targets, *case.world.beside}
@@ -74,7 +104,10 @@ def _floor(case: Any) -> list[str]:
             ours.add(host)
             serving = fleet - ours - ordered[host]
             if len(serving) < case.plan.floor:
-                faults.append(f"{host}: drained, and {sorted(serving)} stay in service; {case.plan.floor} have to")
+                faults.append(
+                    f"{host}: drained, and {sorted(serving)} stay in service; {case.plan.floor}"
+                    " have to"
+                )
         elif what in ("undrain", "drained by somebody else", "resumed by somebody else"):
             ours.discard(host)
     return faults
@@ -89,11 +122,21 @@ def _changes(case: Any) -> list[str]:
             drained = True
         for _, what, detail in _events(case, host):
             locked = {"lock": True, "unlock": False, "taken over": False}.get(what, locked)
-            drained = {"drain": True, "drained by somebody else": True, "undrain": False, "resumed by somebody else": False}.get(what, drained)
+            drained = {
+                "drain": True,
+                "drained by somebody else": True,
+                "undrain": False,
+                "resumed by somebody else": False,
+            }.get(what, drained)
             if what == "change" and (detail or not locked or not drained):
-                faults.append(f"{host}: changed with jobs {detail}, locked {locked}, drained {drained}")
+                faults.append(
+                    f"{host}: changed with jobs {detail}, locked {locked}, drained {drained}"
+                )
             if what == "measure" and (detail or not locked or not drained or changed):
-                faults.append(f"{host}: measured as it was found with jobs {detail}, locked {locked}, drained {drained}, changed {changed}")
+                faults.append(
+                    f"{host}: measured as it was found with jobs {detail}, locked {locked}, drained"
+                    f" {drained}, changed {changed}"
+                )
             changed = changed or what == "change"
             if what == "boot" and detail in ("trial", "reboot", "rollback") and not locked:
                 faults.append(f"{host}: booted without a lock")
@@ -105,7 +148,9 @@ def _standing(events: list[tuple[int, str, Any]]) -> str:
     if not any(what == "change" for _, what, _ in events):
         return "untouched"
     last = max(at for at, what, _ in events if what in ("change", "boot"))
-    verdicts = {detail[0]: detail[1] for at, what, detail in events if what == "verdict" and at > last}
+    verdicts = {
+        detail[0]: detail[1] for at, what, detail in events if what == "verdict" and at > last
+    }
     if all(verdicts.get(step) for step in PROOFS):
         return "proved"
     return "back" if verdicts.get("audit_back") else "broken"
@@ -123,20 +168,45 @@ def _released_unproved(case: Any) -> list[str]:
 
 
 def _failure_limit(case: Any) -> list[str]:
-    """Damage stays within the batch in flight: a wave begins only while the nodes of the earlier waves keep the failure limit."""
+    """Damage stays within the batch in flight: a wave begins only while the nodes of the earlier
+    waves keep the failure limit."""
     faults = []
     for number, wave in enumerate(case.plan.waves):
-        first = min((at for host in wave for at, what, _ in _events(case, host) if what == "change"), default=None)
+        first = min(
+            (at for host in wave for at, what, _ in _events(case, host) if what == "change"),
+            default=None,
+        )
         if first is None or number == 0:
             continue
-        earlier = {host: _standing([one for one in _events(case, host) if one[0] < first]) for hosts in case.plan.waves[:number] for host in hosts}
+        earlier = {
+            host: _standing([one for one in _events(case, host) if one[0] < first])
+            for hosts in case.plan.waves[:number]
+            for host in hosts
+        }
         put_off = _put_off(case)
-        died = {host for what, host, detail in case.world.log[:first] if (what, detail) == ("boot", "by itself after its release")}
-        broken = [host for host, standing in earlier.items() if standing == "broken" and host not in died]
-        failed = [host for host, standing in earlier.items() if standing != "proved" and not (standing == "untouched" and host in put_off)]
-        canaries = [host for host, standing in earlier.items() if standing != "proved" and host in case.plan.limits.canaries]
+        died = {
+            host
+            for what, host, detail in case.world.log[:first]
+            if (what, detail) == ("boot", "by itself after its release")
+        }
+        broken = [
+            host for host, standing in earlier.items() if standing == "broken" and host not in died
+        ]
+        failed = [
+            host
+            for host, standing in earlier.items()
+            if standing != "proved" and not (standing == "untouched" and host in put_off)
+        ]
+        canaries = [
+            host
+            for host, standing in earlier.items()
+            if standing != "proved" and host in case.plan.limits.canaries
+        ]
         if broken or canaries or len(failed) > case.plan.limits.failed:
-            faults.append(f"wave {number} began behind {broken} broken, {failed} not proved, {case.plan.limits.failed} may be")
+            faults.append(
+                f"wave {number} began behind {broken} broken, {failed} not proved,"
+                f" {case.plan.limits.failed} may be"
+            )
     return faults
 
 
@@ -151,22 +221,41 @@ def _lines(case: Any) -> list[dict[str, Any]]:
 
 
 def _put_off(case: Any) -> set[str]:
-    """Nodes that were deferred, refused at their lock, withdrawn before a change, or that waited for a job: an untouched one of these is no failure."""
-    return {line["host"] for line in _lines(case) if line["status"] in ("deferred", "waits") or (line["status"], line["step"]) in PUT_OFF}
+    """Nodes that were deferred, refused at their lock, withdrawn before a change, or that waited
+    for a job: an untouched one of these is no failure."""
+    return {
+        line["host"]
+        for line in _lines(case)
+        if line["status"] in ("deferred", "waits") or (line["status"], line["step"]) in PUT_OFF
+    }
 
 
 def _verdicts(case: Any, states: dict[str, Any]) -> list[str]:
     """A node that was judged unhealthy is never released."""
-    bad = {host for what, host, detail in case.world.log if what == "verdict" and detail[0] in PROOFS and not detail[1]}
-    written = {line["host"] for line in _lines(case) if line["status"] == "failed" and line["step"] in PROOFS}
+    bad = {
+        host
+        for what, host, detail in case.world.log
+        if what == "verdict" and detail[0] in PROOFS and not detail[1]
+    }
+    written = {
+        line["host"]
+        for line in _lines(case)
+        if line["status"] == "failed" and line["step"] in PROOFS
+    }
     return [
-        f"{host}: judged unhealthy, and ended {states[host].state}" for host in sorted(bad | written) if states[host].state in ("released", "drained by others")
+        f"{host}: judged unhealthy, and ended {states[host].state}"
+        for host in sorted(bad | written)
+        if states[host].state in ("released", "drained by others")
     ]
 
 
 def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
     node, state = case.world.nodes[host], states[host].state
-    ours, locked, events = (node.drained_by or "").startswith("unhang "), node.holder not in (None, "elsewhere"), _events(case, host)
+    ours, locked, events = (
+        (node.drained_by or "").startswith("unhang "),
+        node.holder not in (None, "elsewhere"),
+        _events(case, host),
+    )
     standing = _standing(events)
     wanted = {
         "released": standing == "proved" and not ours and not locked,
@@ -181,9 +270,16 @@ def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
     }
     faults = [] if state in NAMED else [f"{host}: ended as {state!r}, which is no named state"]
     if not wanted.get(state, True):
-        faults.append(f"{host}: said to be {state}, and is {standing}, drained by {node.drained_by}, locked by {node.holder}")
+        faults.append(
+            f"{host}: said to be {state}, and is {standing}, drained by {node.drained_by}, locked"
+            f" by {node.holder}"
+        )
     named = [kind for kind, _left in states[host].boots]
-    truth = [detail for _, what, detail in events if what == "boot" and detail in ("trial", "reboot", "rollback")]
+    truth = [
+        detail
+        for _, what, detail in events
+        if what == "boot" and detail in ("trial", "reboot", "rollback")
+    ]
     if state in ("released", "drained by others", "kept") and len(named) < len(truth):
         faults.append(f"{host}: booted {truth}, and {named} are named")
     return faults
@@ -192,4 +288,8 @@ def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
 def _second_run(case: Any, states: dict[str, Any]) -> list[str]:
     """When the same command runs once more, it does not change a node that has a final state."""
     over = {"released", "drained by others", "kept"}
-    return [f"{host}: {what} by a run that had nothing to do" for what, host, _ in case.world.log[case.finished_at :] if case.ended.get(host) in over]
+    return [
+        f"{host}: {what} by a run that had nothing to do"
+        for what, host, _ in case.world.log[case.finished_at :]
+        if case.ended.get(host) in over
+    ]

@@ -27,11 +27,25 @@ EVIDENCE = {
     "drain": {"drained": True, "owned": True, "jobs": []},
     "wait": {"jobs": []},
     "save": {},
-    "smoke_before": {"boot_id": "{host}-boot", "healthy": True, "bandwidth": [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 310.0}]},
+    "smoke_before": {
+        "boot_id": "{host}-boot",
+        "healthy": True,
+        "bandwidth": [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 310.0}],
+    },
     "apply": {"boot_id": "{host}-boot", "needs_reboot": True, "saved_state": "s1"},
     "reboot": {"boot_id": "{host}-boot2", "running": RUNNING},
-    "audit": {"boot_id": "{host}-boot2", "healthy": True, "running": RUNNING, "gone": ["policy-driver-version"], "left": []},
-    "smoke_alone": {"boot_id": "{host}-boot2", "healthy": True, "bandwidth": [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 340.0}]},
+    "audit": {
+        "boot_id": "{host}-boot2",
+        "healthy": True,
+        "running": RUNNING,
+        "gone": ["policy-driver-version"],
+        "left": [],
+    },
+    "smoke_alone": {
+        "boot_id": "{host}-boot2",
+        "healthy": True,
+        "bandwidth": [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 340.0}],
+    },
     "smoke_together": {
         "boot_id": "{host}-boot2",
         "healthy": True,
@@ -50,9 +64,17 @@ def planned(folder):
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     reboots = (Reboot("trial", "kernel"), Reboot("apply", "driver"), Reboot("rollback", "back"))
     remedy = Remedy("gpu_driver", POLICY, ("policy-driver-version",), "535.1", "580.95.05")
-    hosts = tuple(HostPlan(name, f"{name}-boot", "sha256:" + "0" * 64, (remedy,), reboots) for name in HOSTS)
+    hosts = tuple(
+        HostPlan(name, f"{name}-boot", "sha256:" + "0" * 64, (remedy,), reboots) for name in HOSTS
+    )
     limits = PlanLimits(2, 0, 3, 86400, (GroupLimit("rack1", 1),))
-    plan = Plan(PlannedRun("20261120T070000Z-0123456789", now, now), "2026-11-20", limits, hosts, (Wave("canary 1", ("a",)), Wave("wave 1", ("b", "c"))))
+    plan = Plan(
+        PlannedRun("20261120T070000Z-0123456789", now, now),
+        "2026-11-20",
+        limits,
+        hosts,
+        (Wave("canary 1", ("a",)), Wave("wave 1", ("b", "c"))),
+    )
     write_plan(folder, plan)
     return plan
 
@@ -65,19 +87,32 @@ class Recorded(Conductor):
 
     def begin(self):
         """Becomes the current controller."""
-        object.__setattr__(self, "epoch", begin(self.folder, HOSTS, {"by": "ops@ctl"}, lambda _holder: True, "")["epoch"])
+        object.__setattr__(
+            self,
+            "epoch",
+            begin(self.folder, HOSTS, {"by": "ops@ctl"}, lambda _holder: True, "")["epoch"],
+        )
 
     def _running(self, host):
         """The node's values, as if it had been read."""
         return RUNNING
 
     def through(self, host, until=None, failing=None):
-        """Runs every step that the node needs; until: the step in which the controller dies; failing: the step that fails."""
+        """Runs every step that the node needs; until: the step in which the controller dies;
+        failing: the step that fails."""
         for step in STEPS:
             order = self.ask(host, step, GROUPS, "9")
             if order is None:
                 continue
             if step == until:
                 return
-            evidence = {key: value.format(host=host) if isinstance(value, str) else value for key, value in EVIDENCE[step].items()}
-            self.record(order, StepResult("failed", {"why": "it broke"}) if step == failing else StepResult("ok", evidence))
+            evidence = {
+                key: value.format(host=host) if isinstance(value, str) else value
+                for key, value in EVIDENCE[step].items()
+            }
+            self.record(
+                order,
+                StepResult("failed", {"why": "it broke"})
+                if step == failing
+                else StepResult("ok", evidence),
+            )

@@ -1,4 +1,5 @@
-"""Drives the rollout's state machine over the modelled nodes with random kills, faults and second controllers. It makes no decision of a rollout."""
+"""Drives the rollout's state machine over the modelled nodes with random kills, faults and second
+controllers. It makes no decision of a rollout."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class Killed(Exception):
 
 @dataclasses.dataclass
 class Journal:
-    """The bytes of the journal, as on a disk. reads_anew: each controller reads it from its beginning, and what was followed must be the same."""
+    """The bytes of the journal, as on a disk. reads_anew: each controller reads it from its
+    beginning, and what was followed must be the same."""
 
     content: bytearray = dataclasses.field(default_factory=bytearray)
     newest: int = 0
@@ -69,7 +71,8 @@ class Journal:
         self.known, self.followed = RolloutState(waves), JournalParser()
 
     def read(self) -> RolloutState:
-        """Reads like the action plugins: keeps what was read before, and reads only what was appended since."""
+        """Reads like the action plugins: keeps what was read before, and reads only what was
+        appended since."""
         return self.known.take(self.followed.feed(self.content[self.followed.taken_bytes :]))
 
     def append(self, epoch: int, entry: Entry) -> None:
@@ -88,8 +91,14 @@ class Journal:
         entries = parse_journal(self.content).entries
         followed, anew = self.read(), RolloutState(self.known.waves).take(entries)
         counted = standing_of(anew.waves, anew.nodes, anew.epoch)
-        if vars(anew) != vars(followed) or (counted.counts, counted.out) != (followed.counts, followed.out):
-            raise AssertionError(f"expected what was followed to be what is read anew, found {vars(followed)} and {vars(anew)}")
+        if vars(anew) != vars(followed) or (counted.counts, counted.out) != (
+            followed.counts,
+            followed.out,
+        ):
+            raise AssertionError(
+                f"expected what was followed to be what is read anew, found {vars(followed)} and"
+                f" {vars(anew)}"
+            )
         return self._begin(last_epoch(entries))
 
     def _begin(self, last: int) -> int:
@@ -100,7 +109,8 @@ class Journal:
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedPlan:
-    """The input of a rollout. floor: number of nodes that stay in service, among those of the waves and the others of the fleet."""
+    """The input of a rollout. floor: number of nodes that stay in service, among those of the waves
+    and the others of the fleet."""
 
     targets: dict[str, Target]
     waves: tuple[tuple[str, ...], ...]
@@ -110,13 +120,18 @@ class SimulatedPlan:
 
     def named(self):
         """The waves with their names, as a plan on disk has them."""
-        return SimpleNamespace(waves=[Wave(f"wave {at}" if at else "canary 1", hosts) for at, hosts in enumerate(self.waves)])
+        return SimpleNamespace(
+            waves=[
+                Wave(f"wave {at}" if at else "canary 1", hosts)
+                for at, hosts in enumerate(self.waves)
+            ]
+        )
 
 
 @dataclasses.dataclass
 class RandomRollout:
-    """One random rollout. rules, failure_limit, floor: the functions that decide; a test passes wrong ones. at: the present; ending: why the rollout ends here,
-    "" if it goes on."""
+    """One random rollout. rules, failure_limit, floor: the functions that decide; a test passes
+    wrong ones. at: the present; ending: why the rollout ends here, "" if it goes on."""
 
     plan: SimulatedPlan
     world: World
@@ -134,7 +149,9 @@ class RandomRollout:
 
     def __post_init__(self) -> None:
         self.journal.of(self.plan.waves)
-        self.faults_at_first = {host: frozenset(node.faults) for host, node in self.world.nodes.items()}
+        self.faults_at_first = {
+            host: frozenset(node.faults) for host, node in self.world.nodes.items()
+        }
 
     def states(self) -> dict[str, NodeState]:
         """Each host's state by the journal."""
@@ -143,7 +160,8 @@ class RandomRollout:
 
 
 def controller(case: RandomRollout) -> Iterator[None]:
-    """One run of the command: the work of the playbook, step by step. At each yield it may be killed or paused."""
+    """One run of the command: the work of the playbook, step by step. At each yield it may be
+    killed or paused."""
     epoch = case.journal.begin()
 
     def put(entry: Entry) -> None:
@@ -156,7 +174,16 @@ def controller(case: RandomRollout) -> Iterator[None]:
         yield from soak_before(case, number, put)
         yield from keep_floor(case, put)
         admitted = case.failure_limit.admit(case.journal.read(), number, case.plan.limits, *given)
-        put(Entry(case.at, "", FAILURE_LIMIT, FAILED if admitted.stopped else DONE, epoch, {"wave": number, "why": admitted.stopped or ""}))
+        put(
+            Entry(
+                case.at,
+                "",
+                FAILURE_LIMIT,
+                FAILED if admitted.stopped else DONE,
+                epoch,
+                {"wave": number, "why": admitted.stopped or ""},
+            )
+        )
         for host, why in admitted.postponed.items():
             if host not in admitted.begin:
                 put(Entry(case.at, host, "lock", DEFERRED, 0, {"why": why}))
@@ -177,7 +204,16 @@ def soak_before(case: RandomRollout, wave: int, put) -> Iterator[None]:
     soaking = case.soaking(case.journal.read(), case.plan.named(), case.plan.soak, wave)
     if soaking is None:
         return
-    put(Entry(case.at, "", SOAK, BEGUN, case.journal.newest, {"until": soaking.until, "hosts": list(soaking.hosts)}))
+    put(
+        Entry(
+            case.at,
+            "",
+            SOAK,
+            BEGUN,
+            case.journal.newest,
+            {"until": soaking.until, "hosts": list(soaking.hosts)},
+        )
+    )
     yield
     yield from look_back(case, soaking.hosts, soaking.until, put)
     put(Entry(case.at, "", SOAK, DONE, case.journal.newest, {"until": soaking.until}))
@@ -188,12 +224,22 @@ def look_back(case: RandomRollout, hosts, until: str, put) -> Iterator[None]:
     for host in hosts:
         node, known = case.world.nodes[host], case.journal.read().node(host)
         well = node.up and node.boot_id == known.boot_id and node.drained_by is None
-        put(Entry(case.at, host, SOAK, DONE if well else FAILED, 0, {"until": until} | ({} if well else {"why": "it has booted, or is out of service"})))
+        put(
+            Entry(
+                case.at,
+                host,
+                SOAK,
+                DONE if well else FAILED,
+                0,
+                {"until": until} | ({} if well else {"why": "it has booted, or is out of service"}),
+            )
+        )
         yield
 
 
 def keep_floor(case: RandomRollout, put) -> Iterator[None]:
-    """Asks the scheduler which nodes are in service, where the plan has a floor; another user may drain a node before the answer is recorded."""
+    """Asks the scheduler which nodes are in service, where the plan has a floor; another user may
+    drain a node before the answer is recorded."""
     if not case.plan.floor:
         return
     out = case.world.listed()
@@ -202,16 +248,33 @@ def keep_floor(case: RandomRollout, put) -> Iterator[None]:
     if case.world.scheduler_is_away:
         left = Floor(len(ours), "the scheduler does not answer")
     else:
-        left = case.floor(Service(frozenset(case.world.fleet() - out.keys()), out), ours, case.plan.floor)
+        left = case.floor(
+            Service(frozenset(case.world.fleet() - out.keys()), out), ours, case.plan.floor
+        )
     put(Entry(case.at, "", FLOOR, DONE, case.journal.newest, floor_evidence(left)))
 
 
-def play_step(case: RandomRollout, epoch: int, wave: int, admitted: failure_limit.Admission, step: str, put, given: list[str]) -> Iterator[None]:
-    """One step over a batch: finds the nodes that need it, begins all of them, then judges and records each answer."""
+def play_step(
+    case: RandomRollout,
+    epoch: int,
+    wave: int,
+    admitted: failure_limit.Admission,
+    step: str,
+    put,
+    given: list[str],
+) -> Iterator[None]:
+    """One step over a batch: finds the nodes that need it, begins all of them, then judges and
+    records each answer."""
     standing = case.journal.read()
-    against = {host: case.failure_limit.why_not(standing, host, wave, case.plan.limits) for host in admitted.begin}
+    against = {
+        host: case.failure_limit.why_not(standing, host, wave, case.plan.limits)
+        for host in admitted.begin
+    }
     targets, ends = case.plan.targets, given[0] if given else None
-    asked = [case.rules.next_order(standing.node(host), targets[host], epoch, ends or why, *given) for host, why in against.items()]
+    asked = [
+        case.rules.next_order(standing.node(host), targets[host], epoch, ends or why, *given)
+        for host, why in against.items()
+    ]
     orders = [order for order in asked if order is not None and order.step == step]
     for group in [orders] if step == TOGETHER and orders else [[order] for order in orders]:
         yield from play_orders(case, group, put)
@@ -222,7 +285,16 @@ def play_orders(case: RandomRollout, orders: list[Order], put) -> Iterator[None]
     going = [order for order in orders if order.host not in refused]
     for order in orders:
         if order in going:
-            put(Entry(case.at, order.host, order.step, BEGUN, order.token, {"boot_id": order.boot_id, "why": order.why}))
+            put(
+                Entry(
+                    case.at,
+                    order.host,
+                    order.step,
+                    BEGUN,
+                    order.token,
+                    {"boot_id": order.boot_id, "why": order.why},
+                )
+            )
             case.world.note("ordered", order.host, order.step)
         yield
     results = {host: StepResult("failed", {"why": why}) for host, why in refused.items()}
@@ -231,15 +303,23 @@ def play_orders(case: RandomRollout, orders: list[Order], put) -> Iterator[None]
             results |= part
             yield
     for order in orders:
-        status, evidence = case.rules.judge(order, results[order.host], case.plan.targets[order.host])
+        status, evidence = case.rules.judge(
+            order, results[order.host], case.plan.targets[order.host]
+        )
         put(Entry(case.at, order.host, order.step, status, order.token, evidence))
         yield
 
 
 def target_of(node: Node) -> Target:
-    """The plan's number of reboots: one for the trial, and one for a driver, or for a kernel that is not tried first."""
+    """The plan's number of reboots: one for the trial, and one for a driver, or for a kernel that
+    is not tried first."""
     reboots = int(node.trial) + int(not node.trial or node.wants[1] != node.was[1])
-    return Target(node.host, f"{node.host}-boot-1", reboots, {"kernel": node.wants[0], "driver": node.wants[1]})
+    return Target(
+        node.host,
+        f"{node.host}-boot-1",
+        reboots,
+        {"kernel": node.wants[0], "driver": node.wants[1]},
+    )
 
 
 def random_case(seed: int) -> RandomRollout:
@@ -250,8 +330,17 @@ def random_case(seed: int) -> RandomRollout:
     nodes = []
     for number in range(count):
         faults = {dice.choice(FAULTS)} if dice.random() < bad else set()
-        faults |= {dice.choice((*FAULTS, *ROLLBACK_FAULTS * 8))} if faults and dice.random() < 0.4 else set()
-        node = Node(f"gpu{number:03}", faults, wants=dice.choice((("k1", "d2"), ("k2", "d1"), ("k2", "d2"))), trial=dice.random() < 0.5)
+        faults |= (
+            {dice.choice((*FAULTS, *ROLLBACK_FAULTS * 8))}
+            if faults and dice.random() < 0.4
+            else set()
+        )
+        node = Node(
+            f"gpu{number:03}",
+            faults,
+            wants=dice.choice((("k1", "d2"), ("k2", "d1"), ("k2", "d2"))),
+            trial=dice.random() < 0.5,
+        )
         node.trial = node.trial and node.wants[0] == "k2"
         node.jobs = ["job"] if dice.random() < 0.5 else []
         nodes.append(node)
@@ -263,20 +352,29 @@ def random_case(seed: int) -> RandomRollout:
         size = dice.randint(1, 4)
         waves.append(tuple(rest[:size]))
         rest = rest[size:]
-    limits = failure_limit.Limits(dice.randint(0, 2), frozenset(hosts[:1]), (failure_limit.Limit("all", frozenset(hosts), dice.randint(1, count + 1)),))
+    limits = failure_limit.Limits(
+        dice.randint(0, 2),
+        frozenset(hosts[:1]),
+        (failure_limit.Limit("all", frozenset(hosts), dice.randint(1, count + 1)),),
+    )
     service = random.Random(seed * 17 + 3)
-    beside = {f"other{number:03}": service.random() < 0.4 for number in range(service.randint(0, 4))}
+    beside = {
+        f"other{number:03}": service.random() < 0.4 for number in range(service.randint(0, 4))
+    }
     fleet = count + len(beside)
     floor = service.choice((0, service.randint(1, fleet), max(1, fleet - 1 - sum(beside.values()))))
     soaks = random.Random(seed * 13 + 5)
     soak = Soak(600, 120) if soaks.random() < 0.5 else Soak()
     for node in nodes if soak.waves_s else ():
         node.faults |= {DIES} if soaks.random() < 0.2 else set()
-    return RandomRollout(SimulatedPlan(targets, tuple(waves), limits, floor, soak), World(nodes, beside), Journal())
+    return RandomRollout(
+        SimulatedPlan(targets, tuple(waves), limits, floor, soak), World(nodes, beside), Journal()
+    )
 
 
 def simulate(case: RandomRollout, seed: int) -> RandomRollout:
-    """Kills, second controllers, other runs and nodes that return, until the command has finished undisturbed; then once more without disturbance."""
+    """Kills, second controllers, other runs and nodes that return, until the command has finished
+    undisturbed; then once more without disturbance."""
     dice = random.Random(seed * 31 + 7)
     disturbed = dice.choice((0.0, 0.02, 0.1))
     alive, started = [controller(case)], 1
@@ -286,7 +384,8 @@ def simulate(case: RandomRollout, seed: int) -> RandomRollout:
             kill(case, one, alive, dice)
             come_back(case.world, dice)
         elif roll < disturbed * 1.5 and len(alive) < 3:
-            alive.append(controller(case))  # a second one; the first, which is cut off, does not know about it
+            # a second one; the first, which is cut off, does not know about it
+            alive.append(controller(case))
             started += 1
         elif roll < disturbed * 1.6:
             case.world.take_over(dice)
@@ -305,14 +404,17 @@ def simulate(case: RandomRollout, seed: int) -> RandomRollout:
 
 
 def advance(one: Iterator[None], alive: list[Iterator[None]]) -> None:
-    """Runs one part further; removes the controller when it has finished, or finds that another has replaced it."""
+    """Runs one part further; removes the controller when it has finished, or finds that another has
+    replaced it."""
     try:
         next(one)
     except (StopIteration, Superseded, Killed):
         alive.remove(one)
 
 
-def kill(case: RandomRollout, one: Iterator[None], alive: list[Iterator[None]], dice: random.Random) -> None:
+def kill(
+    case: RandomRollout, one: Iterator[None], alive: list[Iterator[None]], dice: random.Random
+) -> None:
     """SIGKILL, sometimes in the middle of the next line of the journal."""
     if dice.random() < 0.3:
         case.journal.tears = dice
@@ -328,6 +430,13 @@ def come_back(world: World, dice: random.Random) -> None:
     for node in world.nodes.values():
         if not node.up and dice.random() < 0.7:
             node.up = True
-            node.faults -= {fault for fault in node.faults if "vanish" in fault or fault == "does not boot"}
+            node.faults -= {
+                fault for fault in node.faults if "vanish" in fault or fault == "does not boot"
+            }
         if dice.random() < 0.3:
-            node.faults -= {"scheduler gone", "scheduler gone at the end", "lock cannot be written", "apply hangs"}
+            node.faults -= {
+                "scheduler gone",
+                "scheduler gone at the end",
+                "lock cannot be written",
+                "apply hangs",
+            }

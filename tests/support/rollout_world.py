@@ -1,5 +1,6 @@
-"""A model of nodes and their scheduler for the simulation of a rollout: boots, locks, drains, jobs, roles, and their faults. It carries out its orders and
-records in `log` what really happened; it decides nothing about a rollout."""
+"""A model of nodes and their scheduler for the simulation of a rollout: boots, locks, drains, jobs,
+roles, and their faults. It carries out its orders and records in `log` what really happened; it
+decides nothing about a rollout."""
 
 from __future__ import annotations
 
@@ -11,20 +12,31 @@ from typing import Any
 from unhang.act.rollout.steps import Order, StepResult, Target
 
 FAULTS = (
-    "apply fails", "apply vanishes", "apply hangs", "says ok and does nothing", "trial boot fails", "vanishes before its reboot", "vanishes during its reboot",
-    "vanishes after its reboot", "does not boot", "wrong kernel", "wrong driver", "audit fails", "smoke fails", "smoke together fails", "nobody is named",
-    "drain refused", "scheduler gone", "scheduler gone at the end", "a job that never ends", "drained by somebody else", "drained by somebody else under way",
-    "rollback fails", "rollback says ok and does nothing", "rollback vanishes", "crashes in between", "lock cannot be written", "another run has it",
-    "booted since the plan", "boots before its release", "smoke before fails", "vanishes in its smoke before", "boots in its smoke before",
+    "apply fails", "apply vanishes", "apply hangs", "says ok and does nothing", "trial boot fails",
+    "vanishes before its reboot", "vanishes during its reboot",
+    "vanishes after its reboot", "does not boot", "wrong kernel", "wrong driver", "audit fails",
+    "smoke fails", "smoke together fails", "nobody is named",
+    "drain refused", "scheduler gone", "scheduler gone at the end", "a job that never ends",
+    "drained by somebody else", "drained by somebody else under way",
+    "rollback fails", "rollback says ok and does nothing", "rollback vanishes",
+    "crashes in between", "lock cannot be written", "another run has it",
+    "booted since the plan", "boots before its release", "smoke before fails",
+    "vanishes in its smoke before", "boots in its smoke before",
     "undrained before its apply", "undrained before its reboot", "a job that ends later",
 )  # fmt: skip
 DIES = "boots after its release"  # only in rollouts whose released nodes soak
-ROLLBACK_FAULTS = ("rollback fails", "rollback says ok and does nothing", "rollback vanishes", "scheduler gone at the end")
+ROLLBACK_FAULTS = (
+    "rollback fails",
+    "rollback says ok and does nothing",
+    "rollback vanishes",
+    "scheduler gone at the end",
+)
 
 
 @dataclasses.dataclass
 class Node:
-    """The real state of one node. was, wants: (kernel, driver) before the plan and of the plan; trial: its kernel is tried by a trial boot."""
+    """The real state of one node. was, wants: (kernel, driver) before the plan and of the plan;
+    trial: its kernel is tried by a trial boot."""
 
     host: str
     faults: set[str]
@@ -89,20 +101,27 @@ class World:
         host = dice.choice(sorted(self.fleet()))
         if host in self.beside:
             self.beside[host] = not self.beside[host]
-            self.note("drained by somebody else" if self.beside[host] else "resumed by somebody else", host)
+            self.note(
+                "drained by somebody else" if self.beside[host] else "resumed by somebody else",
+                host,
+            )
         elif self.nodes[host].drained_by is None:
             self.nodes[host].drained_by = "ops"
             self.note("drained by somebody else", host)
 
     def take_over(self, dice: random.Random) -> None:
-        """Another run takes over one of the nodes, because a user declared that the first run is over."""
+        """Another run takes over one of the nodes, because a user declared that the first run is
+        over."""
         node = dice.choice(list(self.nodes.values()))
         if node.up and node.holder not in (None, "elsewhere"):
             node.holder, node.token = "elsewhere", node.token + 1
             self.note("taken over", node.host)
 
-    def carry_out(self, orders: list[Order], run: str, targets: dict[str, Target]) -> Iterator[dict[str, StepResult]]:
-        """Yields {} between the parts of an act, where a controller may die, and finally the answers of all hosts."""
+    def carry_out(
+        self, orders: list[Order], run: str, targets: dict[str, Target]
+    ) -> Iterator[dict[str, StepResult]]:
+        """Yields {} between the parts of an act, where a controller may die, and finally the
+        answers of all hosts."""
         answers: dict[str, StepResult] = {}
         if orders[0].step == "smoke_together":
             yield {}
@@ -125,7 +144,9 @@ class World:
         if not node.up:
             return StepResult("silent", {"why": "unreachable"})
         if order.token != node.token or node.holder is None:
-            return StepResult("fenced", {"why": f"the node's number is {node.token}", "holder": node.holder})
+            return StepResult(
+                "fenced", {"why": f"the node's number is {node.token}", "holder": node.holder}
+            )
         return None
 
     def _in_use(self, node: Node, step: str) -> StepResult | None:
@@ -135,7 +156,9 @@ class World:
         node.faults.discard(f"undrained before its {step}")
         node.drained_by, node.jobs = None, ["a-job-since"]
         self.note("resumed by somebody else", node.host)
-        return StepResult("failed", {"why": "expected it drained, found a-job-since", "free": False})
+        return StepResult(
+            "failed", {"why": "expected it drained, found a-job-since", "free": False}
+        )
 
     def takes_over(self, node: Node, run: str) -> bool:
         """Whether the run makes the drain of another run its own."""
@@ -162,7 +185,10 @@ class World:
         if "lock cannot be written" in node.faults:
             return StepResult("failed", {"why": "No space left on device"})
         if node.holder not in (None, run):
-            return StepResult("failed", {"why": f"found run {node.holder} at work", "holder": {"run": node.holder}})
+            return StepResult(
+                "failed",
+                {"why": f"found run {node.holder} at work", "holder": {"run": node.holder}},
+            )
         node.holder, node.token = run, node.token + 1
         self.note("lock", node.host, run)
         return StepResult("ok", {"fencing": node.token, "boot_id": node.boot_id})
@@ -178,7 +204,16 @@ class World:
         if node.drained_by is None or self.takes_over(node, run):
             node.drained_by = f"unhang {run}"
             self.note("drain", node.host, run)
-        return StepResult("ok", {"drained": True, "owned": node.drained_by == f"unhang {run}", "by": node.drained_by, "reason": "x", "jobs": list(node.jobs)})
+        return StepResult(
+            "ok",
+            {
+                "drained": True,
+                "owned": node.drained_by == f"unhang {run}",
+                "by": node.drained_by,
+                "reason": "x",
+                "jobs": list(node.jobs),
+            },
+        )
 
     def _wait(self, node: Node, order: Order, run: str):
         yield
@@ -207,7 +242,9 @@ class World:
             node.faults.discard("boots in its smoke before")
             self._boots(node, "by itself in smoke_before")
         if "smoke before fails" in node.faults:
-            return StepResult("ok", {"healthy": False, "why": "all_reduce hangs", "boot_id": node.boot_id})
+            return StepResult(
+                "ok", {"healthy": False, "why": "all_reduce hangs", "boot_id": node.boot_id}
+            )
         return StepResult("ok", {"healthy": True, "boot_id": node.boot_id})
 
     def _apply(self, node: Node, order: Order, run: str):
@@ -225,13 +262,21 @@ class World:
             node.installed = (node.wants[0], node.installed[1])
             yield
             if refused := self._refuses(node, order) or self._in_use(node, "trial"):
-                return refused if refused.status != "failed" else StepResult("failed", {**refused.evidence, "boot_id": node.boot_id, "free": True})
+                return (
+                    refused
+                    if refused.status != "failed"
+                    else StepResult(
+                        "failed", {**refused.evidence, "boot_id": node.boot_id, "free": True}
+                    )
+                )
             node.trial_done = True
             if "trial boot fails" in node.faults:
                 self.note("boot", node.host, "trial")
                 node.boot += 1
                 node.installed = (node.was[0], node.installed[1])
-                return StepResult("failed", {"why": "the new kernel did not come up", "boot_id": node.boot_id})
+                return StepResult(
+                    "failed", {"why": "the new kernel did not come up", "boot_id": node.boot_id}
+                )
             self._boots(node, "trial")
             yield
         if refused := self._refuses(node, order):
@@ -247,10 +292,14 @@ class World:
         if refused := self._refuses(node, order):
             return refused
         if "apply fails" in node.faults:
-            return StepResult("failed", {"why": "apt: held broken packages", "boot_id": node.boot_id})
+            return StepResult(
+                "failed", {"why": "apt: held broken packages", "boot_id": node.boot_id}
+            )
         self._crash(node, "apply")
         node.installed = (node.installed[0], node.wants[1])
-        return StepResult("ok", {"boot_id": node.boot_id, "needs_reboot": node.running != node.installed})
+        return StepResult(
+            "ok", {"boot_id": node.boot_id, "needs_reboot": node.running != node.installed}
+        )
 
     def _reboot(self, node: Node, order: Order, run: str, kind: str = "reboot"):
         if "vanishes before its reboot" in node.faults:
@@ -270,7 +319,13 @@ class World:
             return refused
         if "vanishes after its reboot" in node.faults:
             node.up = False
-        return StepResult("ok", {"boot_id": node.boot_id, "running": {"kernel": node.running[0], "driver": node.running[1]}})
+        return StepResult(
+            "ok",
+            {
+                "boot_id": node.boot_id,
+                "running": {"kernel": node.running[0], "driver": node.running[1]},
+            },
+        )
 
     def _verdict(self, node: Node, order: Order, good: bool) -> StepResult:
         self.note("verdict", node.host, (order.step, good, node.boot))
@@ -280,7 +335,9 @@ class World:
         yield
         if refused := self._refuses(node, order):
             return refused
-        return self._verdict(node, order, "audit fails" not in node.faults and node.running == node.wants)
+        return self._verdict(
+            node, order, "audit fails" not in node.faults and node.running == node.wants
+        )
 
     def _smoke_alone(self, node: Node, order: Order, run: str):
         yield
@@ -304,7 +361,9 @@ class World:
         bad = {node.host for node, _ in asked if "smoke together fails" in node.faults}
         if bad and any("nobody is named" in node.faults for node, _ in asked):
             bad = {node.host for node, _ in asked}
-        return answers | {node.host: self._verdict(node, order, node.host not in bad) for node, order in asked}
+        return answers | {
+            node.host: self._verdict(node, order, node.host not in bad) for node, order in asked
+        }
 
     def _roll_back(self, node: Node, order: Order, run: str):
         yield
@@ -322,7 +381,8 @@ class World:
         if "rollback says ok and does nothing" not in node.faults:
             node.installed, node.trial_done = node.was, False
         yield
-        # It reports only what it has restored itself: a repeated rollback, after the first answer was lost, finds nothing more to restore.
+        # It reports only what it has restored itself: a repeated rollback, after the first answer
+        # was lost, finds nothing more to restore.
         return StepResult("ok", {"boot_id": node.boot_id, "needs_reboot": came_back})
 
     def _reboot_back(self, node: Node, order: Order, run: str):
@@ -370,4 +430,12 @@ class World:
         node.holder = None
         self.note("unlock", node.host)
         held = f"drained by {node.drained_by}" if node.drained_by else ""
-        return StepResult("ok", {"boot_id": boot_id, "drained": node.drained_by is not None, "owned": False, "drained_by_others": held})
+        return StepResult(
+            "ok",
+            {
+                "boot_id": boot_id,
+                "drained": node.drained_by is not None,
+                "owned": False,
+                "drained_by_others": held,
+            },
+        )

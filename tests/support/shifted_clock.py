@@ -1,4 +1,5 @@
-"""A clock that is wrong by a day, for one node's Python only: nodes of a test bed share this machine's clock, which no test sets."""
+"""A clock that is wrong by a day, for one node's Python only: nodes of a test bed share this
+machine's clock, which no test sets."""
 
 from __future__ import annotations
 
@@ -34,9 +35,18 @@ int gettimeofday(struct timeval *restrict out, void *restrict zone) {
 
 
 def plant(fleet, name, folder):
-    """INTERPRETER on the node: its own Python and the programs that it starts, a day ahead of all other programs."""
+    """INTERPRETER on the node: its own Python and the programs that it starts, a day ahead of all
+    other programs."""
     (folder / "tomorrow.c").write_text(SOURCE)
     library = folder / "tomorrow.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(folder / "tomorrow.c")], check=True)
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(folder / "tomorrow.c")],
+        check=True,
+    )
     fleet.plant(name, "/srv/tomorrow/tomorrow.so", library.read_bytes(), 0o755)
-    fleet.plant(name, INTERPRETER, '#!/bin/sh\nLD_PRELOAD=/srv/tomorrow/tomorrow.so exec /usr/bin/python3 "$@"\n', 0o755)
+    fleet.plant(
+        name,
+        INTERPRETER,
+        '#!/bin/sh\nLD_PRELOAD=/srv/tomorrow/tomorrow.so exec /usr/bin/python3 "$@"\n',
+        0o755,
+    )

@@ -1,4 +1,5 @@
-"""A site's own program for drain_command: a file beside it has the state of each node that a scheduler would know."""
+"""A site's own program for drain_command: a file beside it has the state of each node that a
+scheduler would know."""
 
 from __future__ import annotations
 
@@ -34,13 +35,18 @@ FREE = {"drained": False, "by": "", "reason": "", "jobs": [], "owned": False}
 
 
 def install(folder, states):
-    """The program with the state of each node, and the role's variables that name it. states: {node: differences from FREE}."""
+    """The program with the state of each node, and the role's variables that name it. states:
+    {node: differences from FREE}."""
     hook = folder / "site-drain"
     hook.write_text(HOOK)
     hook.chmod(0o755)
     for node, state in states.items():
         (folder / f"{node}.json").write_text(json.dumps({**FREE, **state}))
-    return {"drain_adapter": "command", "drain_command": [sys.executable, str(hook)], "drain_command_states": True}
+    return {
+        "drain_adapter": "command",
+        "drain_command": [sys.executable, str(hook)],
+        "drain_command_states": True,
+    }
 
 
 def drained_then(folder, act, node):
@@ -51,7 +57,11 @@ def drained_then(folder, act, node):
 
 def started_then(folder, act, node):
     """Somebody ends the drain of a node once this act was done, and a job starts on it."""
-    (folder / "then").write_text(json.dumps({act: {node: {**FREE, "jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}}}))
+    (folder / "then").write_text(
+        json.dumps(
+            {act: {node: {**FREE, "jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}}}
+        )
+    )
 
 
 def known(folder, node):

@@ -1,4 +1,5 @@
-"""A real Slurm on this machine: munged, slurmctld and a slurmd for each node, in the namespaces of a test bed without booted nodes."""
+"""A real Slurm on this machine: munged, slurmctld and a slurmd for each node, in the namespaces of
+a test bed without booted nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ NodeName=cpu01 NodeHostname={host} NodeAddr=10.213.7.1 Port=7005 CPUs=2 State=UN
 PartitionName=all Nodes=ALL Default=YES State=UP
 PartitionName=train Nodes=gpu[001-003] State=UP
 """
-TOPOLOGY = "SwitchName=leaf1 Nodes=gpu[001-002]\nSwitchName=leaf2 Nodes=gpu[003-004],cpu01\nSwitchName=spine Switches=leaf[1-2]\n"
+TOPOLOGY = (
+    "SwitchName=leaf1 Nodes=gpu[001-002]\nSwitchName=leaf2"
+    " Nodes=gpu[003-004],cpu01\nSwitchName=spine Switches=leaf[1-2]\n"
+)
 
 
 def missing():
@@ -50,7 +54,8 @@ def missing():
 
 @dataclasses.dataclass
 class SlurmHere:
-    """bed: its namespaces; folder: of the daemons' files; environment: in which Slurm's commands work."""
+    """bed: its namespaces; folder: of the daemons' files; environment: in which Slurm's commands
+    work."""
 
     bed: Testbed
     folder: object
@@ -70,7 +75,9 @@ class SlurmHere:
         """Ends slurmctld; its state is saved."""
         pid = (self.folder / "slurmctld.pid").read_text().strip()
         self.run("kill", pid)
-        audits.wait_until(lambda: self.bed.run(["kill", "-0", pid]).returncode, "slurmctld has ended")
+        audits.wait_until(
+            lambda: self.bed.run(["kill", "-0", pid]).returncode, "slurmctld has ended"
+        )
 
     def start_daemon(self, node):
         """Starts slurmd of a node."""
@@ -87,40 +94,91 @@ class SlurmHere:
         """Starts a job that runs on a node until it is cancelled; gives its id."""
         script = self.folder / "job.sh"
         script.write_text("#!/bin/sh\nexec sleep 3000\n")
-        job = self.run("sbatch", "--parsable", "--exclusive", f"--nodelist={node}", "--chdir=/tmp", "--output=/dev/null", str(script))
-        audits.wait_until(lambda: self.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING", f"job {job} runs")
+        job = self.run(
+            "sbatch",
+            "--parsable",
+            "--exclusive",
+            f"--nodelist={node}",
+            "--chdir=/tmp",
+            "--output=/dev/null",
+            str(script),
+        )
+        audits.wait_until(
+            lambda: self.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING", f"job {job} runs"
+        )
         return job
 
     def play(self, work, playbook, hosts, variables, *arguments):
         """A finished ansible-playbook with hosts that are only names."""
         inventory = work / "hosts.yml"
-        inventory.write_text(f"all:\n  vars: {{ansible_connection: local}}\n  hosts:\n{''.join(f'    {name}: {{}}' + chr(10) for name in hosts)}")
-        extra = [word for name, value in variables.items() for word in ("-e", f"{{{name!r}: {value!r}}}")]
-        argv = self.bed.inside(["ansible-playbook", str(playbook), "-i", str(inventory), *extra, *arguments], audits.PROJECT)
-        captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": audits.DEADLINE_S}
-        environment = {**self.environment, "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default", "ANSIBLE_NOCOLOR": "1"}
+        inventory.write_text(
+            "all:\n  vars: {ansible_connection: local}\n "
+            f" hosts:\n{''.join(f'    {name}: {{}}' + chr(10) for name in hosts)}"
+        )
+        extra = [
+            word for name, value in variables.items() for word in ("-e", f"{{{name!r}: {value!r}}}")
+        ]
+        argv = self.bed.inside(
+            ["ansible-playbook", str(playbook), "-i", str(inventory), *extra, *arguments],
+            audits.PROJECT,
+        )
+        captured = {
+            "stdin": subprocess.DEVNULL,
+            "capture_output": True,
+            "text": True,
+            "errors": "replace",
+            "timeout": audits.DEADLINE_S,
+        }
+        environment = {
+            **self.environment,
+            "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
+            "ANSIBLE_NOCOLOR": "1",
+        }
         return subprocess.run(argv, env=environment, check=False, **captured)
 
 
 def booted(work, nodes=NODES, configuration=CONFIGURATION, topology=TOPOLOGY):
-    """The cluster, with every node idle; ends with its namespaces. A generator for a fixture. configuration, topology: texts of their files."""
+    """The cluster, with every node idle; ends with its namespaces. A generator for a fixture.
+    configuration, topology: texts of their files."""
     with Testbed(CACHE, ()) as bed:
         folder = bed.folder / "slurm"
         for part in ("munge", "state"):
             (folder / part).mkdir(mode=0o700, parents=True)
         (folder / "munge" / "key").write_bytes(os.urandom(128))
         (folder / "munge" / "key").chmod(0o400)
-        (folder / "slurm.conf").write_text(configuration.format(host=socket.gethostname(), folder=folder))
+        (folder / "slurm.conf").write_text(
+            configuration.format(host=socket.gethostname(), folder=folder)
+        )
         (folder / "topology.conf").write_text(topology)
         (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         (folder / "gres.conf").write_text(f"Name=gpu Type=h200 File={folder}/nvidia[0-1]\n")
         for number in (0, 1):
             (folder / f"nvidia{number}").touch()
-        cluster = SlurmHere(bed, folder, {**audits.environment_of(bed, work), "SLURM_CONF": str(folder / "slurm.conf")})
-        files = {"key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed", "socket": "socket"}
-        cluster.run("munged", "--force", *(f"--{option}={folder}/munge/{name}" for option, name in files.items()))
+        cluster = SlurmHere(
+            bed,
+            folder,
+            {**audits.environment_of(bed, work), "SLURM_CONF": str(folder / "slurm.conf")},
+        )
+        files = {
+            "key-file": "key",
+            "pid-file": "pid",
+            "log-file": "log",
+            "seed-file": "seed",
+            "socket": "socket",
+        }
+        cluster.run(
+            "munged",
+            "--force",
+            *(f"--{option}={folder}/munge/{name}" for option, name in files.items()),
+        )
         cluster.start_controller()
         for node in nodes:
             cluster.start_daemon(node)
-        audits.wait_until(lambda: cluster.run("sinfo", "--noheader", "--states=idle", "--format=%D") == str(len(nodes)), "every node is idle")
+        audits.wait_until(
+            lambda: (
+                cluster.run("sinfo", "--noheader", "--states=idle", "--format=%D")
+                == str(len(nodes))
+            ),
+            "every node is idle",
+        )
         yield cluster

@@ -1,4 +1,5 @@
-"""Booted nodes in a real Slurm: each with its own slurmd and munged; slurmctld is on this side of the bridge."""
+"""Booted nodes in a real Slurm: each with its own slurmd and munged; slurmctld is on this side of
+the bridge."""
 
 from __future__ import annotations
 
@@ -49,14 +50,20 @@ def missing():
 
 
 def marks(timeout_s):
-    """The pytestmark of a module whose nodes are in Slurm and have torch. timeout_s: of each test."""
+    """The pytestmark of a module whose nodes are in Slurm and have torch. timeout_s: of each
+    test."""
     absent = missing()
-    return [torch_in_nodes.needs_torch, pytest.mark.skipif(bool(absent), reason=f"apt has no {', '.join(absent)} here"), pytest.mark.timeout(timeout_s)]
+    return [
+        torch_in_nodes.needs_torch,
+        pytest.mark.skipif(bool(absent), reason=f"apt has no {', '.join(absent)} here"),
+        pytest.mark.timeout(timeout_s),
+    ]
 
 
 @dataclasses.dataclass
 class Cluster:
-    """bed: the nodes; fleet: a test's actions on them; environment: in which Slurm's commands find the controller; folder: of its daemons' files."""
+    """bed: the nodes; fleet: a test's actions on them; environment: in which Slurm's commands find
+    the controller; folder: of its daemons' files."""
 
     bed: Testbed
     fleet: Fleet
@@ -65,7 +72,8 @@ class Cluster:
 
     @contextlib.contextmanager
     def lent(self, work):
-        """A Fleet of these nodes, with all changes undone at the end. work: a folder of the test."""
+        """A Fleet of these nodes, with all changes undone at the end. work: a folder of the
+        test."""
         with contextlib.ExitStack() as undo:
             yield Fleet(self.bed, self.fleet.library, work, undo)
 
@@ -89,8 +97,18 @@ class Cluster:
         """Starts a job that has a node for itself; gives its id once it runs."""
         path = self.folder / "job.sh"
         path.write_text(script)
-        job = self.must("sbatch", "--parsable", "--exclusive", f"--nodelist={node}", "--chdir=/tmp", "--output=/dev/null", str(path))
-        audits.wait_until(lambda: self.say("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING", f"job {job} runs")
+        job = self.must(
+            "sbatch",
+            "--parsable",
+            "--exclusive",
+            f"--nodelist={node}",
+            "--chdir=/tmp",
+            "--output=/dev/null",
+            str(path),
+        )
+        audits.wait_until(
+            lambda: self.say("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING", f"job {job} runs"
+        )
         return job
 
     def start_controller(self):
@@ -101,23 +119,34 @@ class Cluster:
         """Ends slurmctld; its state is saved."""
         pid = (self.folder / "slurmctld.pid").read_text().strip()
         self.must("kill", pid)
-        audits.wait_until(lambda: self.bed.run(["kill", "-0", pid]).returncode, "slurmctld has ended")
+        audits.wait_until(
+            lambda: self.bed.run(["kill", "-0", pid]).returncode, "slurmctld has ended"
+        )
 
     def all_idle(self):
         """Waits until every node accepts jobs."""
         count = str(len(self.bed.names))
-        audits.wait_until(lambda: self.say("sinfo", "--noheader", "--states=idle", "--format=%D") == count, f"{count} nodes are idle")
+        audits.wait_until(
+            lambda: self.say("sinfo", "--noheader", "--states=idle", "--format=%D") == count,
+            f"{count} nodes are idle",
+        )
 
 
 def configuration(names, folder, auth):
     """slurm.conf of the controller or of a node."""
-    rows = [f"NodeName={name} NodeAddr=10.213.7.{11 + place} CPUs=2 State=UNKNOWN" for place, name in enumerate(names)]
-    return CONFIGURATION.format(host=socket.gethostname(), folder=folder, auth=auth, nodes="\n".join(rows))
+    rows = [
+        f"NodeName={name} NodeAddr=10.213.7.{11 + place} CPUs=2 State=UNKNOWN"
+        for place, name in enumerate(names)
+    ]
+    return CONFIGURATION.format(
+        host=socket.gethostname(), folder=folder, auth=auth, nodes="\n".join(rows)
+    )
 
 
 @contextlib.contextmanager
 def cluster_of(names, library, work, layers=()):
-    """A Cluster of these nodes, with every node idle. library: the fake libnvidia-ml; work: a folder of the test; layers: as for Testbed."""
+    """A Cluster of these nodes, with every node idle. library: the fake libnvidia-ml; work: a
+    folder of the test; layers: as for Testbed."""
     layer = package_layer.ready(CACHE, ready_tree(CACHE), PACKAGES)
     munge, key = package_layer.user_of(layer, "munge"), os.urandom(128)
 
@@ -126,11 +155,16 @@ def cluster_of(names, library, work, layers=()):
         hardware.install(node, hardware.H200X8, library, work)
         node.write("/etc/munge/munge.key", key, mode=0o400, owner=munge)
         node.write("/etc/slurm/slurm.conf", configuration(names, "/nowhere", ""))
-        # Without this setting slurmd refuses a kernel that has the old control groups too; it uses neither version.
+        # Without this setting slurmd refuses a kernel that has the old control groups too; it uses
+        # neither version.
         node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
         node.write("/var/spool/slurmd/.keep", "")
 
-    with room_for_nodes(CACHE), Testbed(CACHE, names, prepare=prepare, layers=[layer, *layers]) as bed, contextlib.ExitStack() as undo:
+    with (
+        room_for_nodes(CACHE),
+        Testbed(CACHE, names, prepare=prepare, layers=[layer, *layers]) as bed,
+        contextlib.ExitStack() as undo,
+    ):
         folder = bed.folder / "slurm"
         environment = {**audits.environment_of(bed, work), "SLURM_CONF": str(folder / "slurm.conf")}
         cluster = Cluster(bed, Fleet(bed, library, work, undo), environment, folder)
@@ -140,13 +174,26 @@ def cluster_of(names, library, work, layers=()):
 
 
 def _start(cluster, names, key):
-    """Starts munged and slurmctld, which go to the background by themselves and end with the bed."""
+    """Starts munged and slurmctld, which go to the background by themselves and end with the
+    bed."""
     folder = cluster.folder
     for part in ("munge", "state"):
         (folder / part).mkdir(mode=0o700, parents=True)
     (folder / "munge" / "key").write_bytes(key)
     (folder / "munge" / "key").chmod(0o400)
-    (folder / "slurm.conf").write_text(configuration(names, folder, f"AuthInfo=socket={folder}/munge/socket"))
-    files = {"key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed", "socket": "socket"}
-    cluster.must("munged", "--force", *(f"--{option}={folder}/munge/{name}" for option, name in files.items()))
+    (folder / "slurm.conf").write_text(
+        configuration(names, folder, f"AuthInfo=socket={folder}/munge/socket")
+    )
+    files = {
+        "key-file": "key",
+        "pid-file": "pid",
+        "log-file": "log",
+        "seed-file": "seed",
+        "socket": "socket",
+    }
+    cluster.must(
+        "munged",
+        "--force",
+        *(f"--{option}={folder}/munge/{name}" for option, name in files.items()),
+    )
     cluster.start_controller()

@@ -1,4 +1,5 @@
-"""Nodes in a real Slurm as an operator has them: an inventory, the commands of `unhang`, and each node's state in a rollout's journal and in Slurm."""
+"""Nodes in a real Slurm as an operator has them: an inventory, the commands of `unhang`, and each
+node's state in a rollout's journal and in Slurm."""
 
 from __future__ import annotations
 
@@ -14,29 +15,63 @@ from unhang.act.rollout.journal import read_journal
 from unhang.act.rollout.rollout_state import replay
 
 DEADLINE_S = 1500
-SMOKE = ["--backend", "gloo", "--nproc", "1", "--max-size", "64K", "--sizes", "16K", "--phases", "broadcast,all_reduce", "--step-timeout", "200"]
+SMOKE = [
+    "--backend",
+    "gloo",
+    "--nproc",
+    "1",
+    "--max-size",
+    "64K",
+    "--sizes",
+    "16K",
+    "--phases",
+    "broadcast,all_reduce",
+    "--step-timeout",
+    "200",
+]
 # Long limits, because the nodes share a machine with other tests.
 PATIENT = {"unhang_node_timeout_s": 400, "unhang_silence_s": 60, "unhang_deadline_s": 200}
-VARIABLES = {**PATIENT, "drain_poll_s": 1, "unhang_come_up_timeout_s": 10, "smoke_test_arguments": SMOKE, "smoke_test_experiments": False}
+VARIABLES = {
+    **PATIENT,
+    "drain_poll_s": 1,
+    "unhang_come_up_timeout_s": 10,
+    "smoke_test_arguments": SMOKE,
+    "smoke_test_experiments": False,
+}
 
 
 class Site:
-    """cluster: of slurm_nodes; work: a folder of the test; groups, variables and host_variables: of the inventory."""
+    """cluster: of slurm_nodes; work: a folder of the test; groups, variables and host_variables: of
+    the inventory."""
 
     def __init__(self, cluster, work, groups=None, variables=None, host_variables=None):
         self.cluster, self.work = cluster, work
         self.inventory = work / "hosts.json"
         groups = {"training": list(cluster.bed.names), **(groups or {})}
-        self.inventory.write_text(audits.inventory_of(cluster.bed, groups, {**VARIABLES, **(variables or {})}, host_variables))
+        self.inventory.write_text(
+            audits.inventory_of(
+                cluster.bed, groups, {**VARIABLES, **(variables or {})}, host_variables
+            )
+        )
 
     def command(self, *argv):
         """argv of `unhang` on the controller."""
-        return self.cluster.bed.inside([sys.executable, "-P", "-m", "unhang", *argv], audits.PROJECT)
+        return self.cluster.bed.inside(
+            [sys.executable, "-P", "-m", "unhang", *argv], audits.PROJECT
+        )
 
     def unhang(self, *argv, codes=(0, 1)):
         """Output of a command."""
-        captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace", "timeout": DEADLINE_S}
-        done = subprocess.run(self.command(*argv), env=self.cluster.environment, check=False, **captured)
+        captured = {
+            "stdin": subprocess.DEVNULL,
+            "capture_output": True,
+            "text": True,
+            "errors": "replace",
+            "timeout": DEADLINE_S,
+        }
+        done = subprocess.run(
+            self.command(*argv), env=self.cluster.environment, check=False, **captured
+        )
         sys.stdout.write(f"$ unhang {' '.join(argv)}\n{done.stdout}\n{done.stderr}\n")
         assert done.returncode in codes, (done.returncode, done.stdout[-3000:], done.stderr[-3000:])
         return done.stdout
@@ -53,8 +88,17 @@ class Site:
 
     @contextlib.contextmanager
     def remediating(self, run, python, *argv):
-        """A running `unhang remediate --apply`; its output goes to remediate.log. Killed when the block ends."""
-        command = self.command("remediate", str(run), "--apply", "--python", str(python), *argv, *([] if "--soak" in argv else ["--soak", "0"]))
+        """A running `unhang remediate --apply`; its output goes to remediate.log. Killed when the
+        block ends."""
+        command = self.command(
+            "remediate",
+            str(run),
+            "--apply",
+            "--python",
+            str(python),
+            *argv,
+            *([] if "--soak" in argv else ["--soak", "0"]),
+        )
         with (self.work / "remediate.log").open("a") as log:
             try:
                 with under_way(command, self.cluster.environment, log) as process:
@@ -64,7 +108,11 @@ class Site:
 
     def await_step(self, process, run, host, step, status):
         """Waits until the journal has a step of a node, while the rollout runs."""
-        audits.wait_until(lambda: entries(run, host, step, status) or process.poll() is not None, f"{host}: {step} {status}", DEADLINE_S)
+        audits.wait_until(
+            lambda: entries(run, host, step, status) or process.poll() is not None,
+            f"{host}: {step} {status}",
+            DEADLINE_S,
+        )
         assert process.poll() is None, self.output[-5000:]
 
     @property
@@ -75,7 +123,11 @@ class Site:
 
 def entries(run, host, step, status):
     """The journal's entries about one step of a node."""
-    return [one for one in read_journal(run).entries if (one.host, one.step, one.status) == (host, step, status)]
+    return [
+        one
+        for one in read_journal(run).entries
+        if (one.host, one.step, one.status) == (host, step, status)
+    ]
 
 
 def node_of(run, host):
@@ -93,7 +145,9 @@ def boot_ids(fleet, names):
     """{host: boot id}, of nodes that may have rebooted."""
     for name in names:
         fleet.nodes[name].find_leader()
-    return {name: fleet.shell(name, "cat /proc/sys/kernel/random/boot_id").strip() for name in names}
+    return {
+        name: fleet.shell(name, "cat /proc/sys/kernel/random/boot_id").strip() for name in names
+    }
 
 
 def failed_rules(run, names):
@@ -109,4 +163,6 @@ def unnamed(plan, host, rules):
     """Those of these rules that the plan neither gives to a person nor names in a refusal."""
     [row] = [row for row in plan["hosts"] if row["host"] == host]
     texts = " ".join(one["why"] for one in row["refused"])
-    return sorted(rule for rule in rules - {one["rule"] for one in row["person"]} if rule not in texts)
+    return sorted(
+        rule for rule in rules - {one["rule"] for one in row["person"]} if rule not in texts
+    )

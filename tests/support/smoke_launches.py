@@ -1,4 +1,5 @@
-"""`unhang smoke` over the test bed's nodes by ssh: starts it, and checks that it leaves nothing behind."""
+"""`unhang smoke` over the test bed's nodes by ssh: starts it, and checks that it leaves nothing
+behind."""
 
 from __future__ import annotations
 
@@ -52,19 +53,37 @@ def smoke_argv(fleet, *arguments, without=(), config=None):
 def smoke(fleet, *arguments, **options):
     """Run it among the nodes to its end."""
     command = fleet.bed.inside(smoke_argv(fleet, *arguments, **options), audits.PROJECT)
-    captured = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-    done = subprocess.run(command, env=audits.environment_of(fleet.bed, fleet.work), timeout=DEADLINE_S, check=False, **captured)
+    captured = {
+        "stdin": subprocess.DEVNULL,
+        "capture_output": True,
+        "text": True,
+        "errors": "replace",
+    }
+    done = subprocess.run(
+        command,
+        env=audits.environment_of(fleet.bed, fleet.work),
+        timeout=DEADLINE_S,
+        check=False,
+        **captured,
+    )
     sys.stdout.write(f"{done.stdout[-6000:]}\n{done.stderr[-3000:]}\n")
     return Smoke(done)
 
 
 def left_over(fleet, name):
     """Payload processes on a node."""
-    return [line for line in fleet.shell(name, "ps -eo pid,stat,args").splitlines() if "unhang_smoke.pyz" in line and " Z" not in line]
+    return [
+        line
+        for line in fleet.shell(name, "ps -eo pid,stat,args").splitlines()
+        if "unhang_smoke.pyz" in line and " Z" not in line
+    ]
 
 
 def nothing_left(fleet, names=NAMES):
     """Waits until no node runs any of its processes, and checks that /tmp has none of its files."""
-    audits.wait_until(lambda: not any(left_over(fleet, name) for name in names), "the payload's processes are gone")
+    audits.wait_until(
+        lambda: not any(left_over(fleet, name) for name in names),
+        "the payload's processes are gone",
+    )
     for name in names:
         assert "unhang-smoke-" not in fleet.shell(name, "ls /tmp")

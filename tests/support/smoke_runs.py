@@ -1,4 +1,5 @@
-"""Runs `unhang smoke` with real torch and gloo in processes of its own, and loads the payload as a module for its pure functions."""
+"""Runs `unhang smoke` with real torch and gloo in processes of its own, and loads the payload as a
+module for its pure functions."""
 
 from __future__ import annotations
 
@@ -59,7 +60,15 @@ class Smoke:
 
 def command(*arguments, local=True):
     """argv of the command as a user types it."""
-    return [sys.executable, "-P", "-m", "unhang", "smoke", *(["--local"] if local else []), *map(str, arguments)]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "unhang",
+        "smoke",
+        *(["--local"] if local else []),
+        *map(str, arguments),
+    ]
 
 
 def environment(**more):
@@ -67,12 +76,19 @@ def environment(**more):
     theirs = ("NCCL_", "TORCH_", "GLOO_", "RANK", "WORLD_", "LOCAL_", "MASTER_", "SLURM_")
     mine = {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
     name, _, value = OWNER.partition("=")
-    return {**mine, name: value, "PYTHONPATH": f"{PROJECT / 'tools'}:{PROJECT / 'module_utils'}", **more}
+    return {
+        **mine,
+        name: value,
+        "PYTHONPATH": f"{PROJECT / 'tools'}:{PROJECT / 'module_utils'}",
+        **more,
+    }
 
 
 def smoke(*arguments, form="json", local=True, **more):
     """A finished `unhang smoke --local`."""
-    return _finished(command("--backend", "gloo", "--format", form, *arguments, local=local), environment(**more))
+    return _finished(
+        command("--backend", "gloo", "--format", form, *arguments, local=local), environment(**more)
+    )
 
 
 def typed(argv):
@@ -81,18 +97,31 @@ def typed(argv):
 
 
 def _finished(argv, variables):
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S, env=variables, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
     sys.stdout.write(done.stderr[-3000:])
     return Smoke(done.returncode, done.stdout, done.stderr)
 
 
 def load_payload():
-    """Everything that the zip file's modules define; they import torch only when they run as a rank."""
+    """Everything that the zip file's modules define; they import torch only when they run as a
+    rank."""
     if str(PAYLOAD) not in sys.path:
         sys.path.append(str(PAYLOAD))
     names = [name for name in zipfile.ZipFile(PAYLOAD).namelist() if "__" not in name]
-    modules = [importlib.import_module(name.removesuffix(".py").replace("/", ".")) for name in names]
-    return types.SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items()})
+    modules = [
+        importlib.import_module(name.removesuffix(".py").replace("/", ".")) for name in names
+    ]
+    return types.SimpleNamespace(
+        **{name: value for module in modules for name, value in vars(module).items()}
+    )
 
 
 def payload_processes():

@@ -1,4 +1,5 @@
-"""Sources to run in child processes: one that answers, one that stalls; and a check whether a child is left."""
+"""Sources to run in child processes: one that answers, one that stalls; and a check whether a child
+is left."""
 
 from __future__ import annotations
 
@@ -28,11 +29,17 @@ def stalls(ctx):
 
 
 def run(*sources, silence_s=60.0, deadline_s=60.0):
-    return probe.run_sources([(str(number), read) for number, read in enumerate(sources)], context(), silence_s, deadline_s)
+    return probe.run_sources(
+        [(str(number), read) for number, read in enumerate(sources)],
+        context(),
+        silence_s,
+        deadline_s,
+    )
 
 
 def children():
-    """Process ids of this process's children, zombies among them. Another test of the same worker may have some of its own."""
+    """Process ids of this process's children, zombies among them. Another test of the same worker
+    may have some of its own."""
     found = set()
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -1,9 +1,11 @@
-"""Many real sshd processes on loopback addresses of a network of their own, without a boot: the tree of the test nodes, one file system for all of them.
+"""Many real sshd processes on loopback addresses of a network of their own, without a boot: the
+tree of the test nodes, one file system for all of them.
 
     with Sshds(cache, 100) as here:
         subprocess.run(here.inside(["ssh", *here.ssh_options, here.addresses[0], "uname -n"]))
 
-What a network can do to a connection is made by the kernel: `refuse` (nothing listens), `swallow` (packets are dropped), `mute` (accepts, says nothing).
+What a network can do to a connection is made by the kernel: `refuse` (nothing listens), `swallow`
+(packets are dropped), `mute` (accepts, says nothing).
 """
 
 from __future__ import annotations
@@ -18,7 +20,17 @@ import tempfile
 from testbed.bed import make_key
 from testbed.tree import ready_tree
 
-NAMESPACES = ["unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
+NAMESPACES = [
+    "unshare",
+    "--mount",
+    "--net",
+    "--pid",
+    "--ipc",
+    "--uts",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+]
 # Ends with its input, and everything in its namespaces with it.
 KEEPER = r"""
 set -e
@@ -46,7 +58,10 @@ SETTINGS = {
     "UseDNS": "no",
     "UsePAM": "no",
 }
-MUTE = "import socket, sys; held = [socket.create_server((one, 22), backlog=4096) for one in sys.argv[1:]]; print(flush=True); sys.stdin.read()"
+MUTE = (
+    "import socket, sys; held = [socket.create_server((one, 22), backlog=4096) for one in"
+    " sys.argv[1:]]; print(flush=True); sys.stdin.read()"
+)
 
 
 class Sshds:
@@ -73,12 +88,25 @@ class Sshds:
         (self.folder / "state").mkdir()
         self.host_key = (self.folder / "host_key.pub").read_text().rsplit(" ", 1)[0]
         (self.folder / "known_hosts").write_text(f"* {self.host_key}\n")
-        command = [*NAMESPACES, "sh", "-c", KEEPER, "sh", str(self.folder / "state"), str(tree), str(self.folder)]
-        keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+        command = [
+            *NAMESPACES,
+            "sh",
+            "-c",
+            KEEPER,
+            "sh",
+            str(self.folder / "state"),
+            str(tree),
+            str(self.folder),
+        ]
+        keeper = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
         stack.callback(self._end, keeper)
         if keeper.stdout.readline() != b"ready\n":
             raise OSError("the namespaces of the sshd processes could not be made")
-        self.pid = int(pathlib.Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split()[0])
+        self.pid = int(
+            pathlib.Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children").read_text().split()[0]
+        )
         self.root = pathlib.Path(f"/proc/{self.pid}/root{self.folder}/state/root")
         self.start(self.addresses)
 
@@ -92,10 +120,21 @@ class Sshds:
             keeper.wait()
 
     def start(self, listening, **settings):
-        """One sshd process for each address. settings: of sshd_config, besides SETTINGS or instead of them."""
+        """One sshd process for each address. settings: of sshd_config, besides SETTINGS or instead
+        of them."""
         options = " ".join(f"-o{name}={value}" for name, value in {**SETTINGS, **settings}.items())
-        lines = "".join(f"/usr/sbin/sshd -f /dev/null {options} -oListenAddress={one} -oPidFile=/run/sshd/{one}\n" for one in listening)
-        self.run(["chroot", f"{self.folder}/state/root", "/bin/sh", "-e"], input=lines, stdin=None, check=True, timeout_s=600)
+        lines = "".join(
+            f"/usr/sbin/sshd -f /dev/null {options} -oListenAddress={one}"
+            f" -oPidFile=/run/sshd/{one}\n"
+            for one in listening
+        )
+        self.run(
+            ["chroot", f"{self.folder}/state/root", "/bin/sh", "-e"],
+            input=lines,
+            stdin=None,
+            check=True,
+            timeout_s=600,
+        )
 
     @contextlib.contextmanager
     def listening(self, *listening, **settings):
@@ -104,36 +143,76 @@ class Sshds:
         try:
             yield
         finally:
-            self.run(["sh", "-c", f"cd {self.folder}/state/root/run/sshd && kill $(cat {' '.join(listening)})"], check=True)
+            self.run(
+                [
+                    "sh",
+                    "-c",
+                    f"cd {self.folder}/state/root/run/sshd && kill $(cat {' '.join(listening)})",
+                ],
+                check=True,
+            )
 
     def inside(self, argv, folder="/"):
-        """argv that runs a command in the network of the sshd processes, with this machine's files."""
-        entered = ["nsenter", "--target", str(self.pid), "--mount", "--net", "--pid", "--ipc", "--uts"]
+        """argv that runs a command in the network of the sshd processes, with this machine's
+        files."""
+        entered = [
+            "nsenter",
+            "--target",
+            str(self.pid),
+            "--mount",
+            "--net",
+            "--pid",
+            "--ipc",
+            "--uts",
+        ]
         return [*entered, "--", "env", f"--chdir={folder}", *argv]
 
     def run(self, argv, timeout_s=60, **options):
         """A finished command in that network, its output as text."""
-        options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "check": False, "errors": "replace", **options}
+        options = {
+            "capture_output": True,
+            "text": True,
+            "stdin": subprocess.DEVNULL,
+            "check": False,
+            "errors": "replace",
+            **options,
+        }
         return subprocess.run(self.inside(argv), timeout=timeout_s, **options)
 
     def swallow(self, network):
         """Packets to this network (10.9.0.0/24) are dropped without an answer."""
-        commands = ["link add void0 arp off type veth peer name void1", "link set void0 up", "link set void1 up", f"route add {network} dev void0"]
+        commands = [
+            "link add void0 arp off type veth peer name void1",
+            "link set void0 up",
+            "link set void1 up",
+            f"route add {network} dev void0",
+        ]
         for command in (*commands, f"address add {network.partition('/')[0]} dev void0"):
             self.run(["ip", *command.split()], check=True)
 
     @contextlib.contextmanager
     def mute(self, listening):
         """Something at these addresses accepts connections and says nothing."""
-        with subprocess.Popen(self.inside([sys.executable, "-c", MUTE, *listening]), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            self.inside([sys.executable, "-c", MUTE, *listening]),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
             process.stdout.readline()
             yield  # it ends with its input, which leaving this block closes
 
     @property
     def ssh_options(self):
-        """Options for ssh(1): the key and the known hosts of these sshd processes and nothing of the user's."""
+        """Options for ssh(1): the key and the known hosts of these sshd processes and nothing of
+        the user's."""
         known = f"UserKnownHostsFile={self.folder}/known_hosts"
-        pairs = [known, "GlobalKnownHostsFile=/dev/null", "StrictHostKeyChecking=yes", f"IdentityFile={self.folder}/id_ed25519", "IdentitiesOnly=yes"]
+        pairs = [
+            known,
+            "GlobalKnownHostsFile=/dev/null",
+            "StrictHostKeyChecking=yes",
+            f"IdentityFile={self.folder}/id_ed25519",
+            "IdentitiesOnly=yes",
+        ]
         return ["-F", "none", *(word for pair in pairs for word in ("-o", pair))]
 
 

@@ -1,6 +1,8 @@
-"""Symptoms that vendors' pages document (tests/fixtures/diagnose_documented), and how many of their causes a diagnosis names.
+"""Symptoms that vendors' pages document (tests/fixtures/diagnose_documented), and how many of their
+causes a diagnosis names.
 
-`python tests/sweeps/documented.py` prints the counts by file; with `-v` also each case whose cause is not first, and each harmless one with an alarm.
+`python tests/sweeps/documented.py` prints the counts by file; with `-v` also each case whose cause
+is not first, and each harmless one with an alarm.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ AMONG = 3
 
 @dataclass(frozen=True)
 class Answer:
-    """What the diagnosis says about one case. causes: the id and severity of each, the most probable first."""
+    """What the diagnosis says about one case. causes: the id and severity of each, the most
+    probable first."""
 
     case: dict[str, Any]
     causes: tuple[tuple[str, str], ...]
@@ -40,7 +43,9 @@ class Answer:
 
     @property
     def is_wrong_error(self) -> bool:
-        return bool(self.causes) and not self.is_first and self.causes[0][1] in ("error", "critical")
+        return (
+            bool(self.causes) and not self.is_first and self.causes[0][1] in ("error", "critical")
+        )
 
     @property
     def is_plausible(self) -> bool:
@@ -50,14 +55,18 @@ class Answer:
 
 def read_cases() -> list[tuple[str, dict[str, Any]]]:
     """(file, case) of all files."""
-    return [(path.stem, case) for path in sorted(FOLDER.glob("*.yml")) for case in load_yaml(path)[0]]
+    return [
+        (path.stem, case) for path in sorted(FOLDER.glob("*.yml")) for case in load_yaml(path)[0]
+    ]
 
 
 def answer(case: dict[str, Any], folder: Path) -> Answer:
     """The diagnosis of a log with only this text."""
     log = folder / "job.log"
     log.write_text(case["text"], encoding="utf-8")
-    return Answer(case, tuple((cause["cause"], cause["severity"]) for cause in diagnose([str(log)])["causes"]))
+    return Answer(
+        case, tuple((cause["cause"], cause["severity"]) for cause in diagnose([str(log)])["causes"])
+    )
 
 
 def _measure(*, verbose: bool) -> None:
@@ -80,12 +89,23 @@ def _measure(*, verbose: bool) -> None:
             if harmless:
                 found = [0] * 7 + [1, not given.is_remark]
             else:
-                kept = (1, given.is_first, given.is_first and not given.is_remark, given.is_among, given.is_remark, given.is_wrong_error)
+                kept = (
+                    1,
+                    given.is_first,
+                    given.is_first and not given.is_remark,
+                    given.is_among,
+                    given.is_remark,
+                    given.is_wrong_error,
+                )
                 found = [*map(int, kept), int(given.is_wrong_error and given.is_plausible), 0, 0]
-            counts[name] = [a + b for a, b in zip(counts.get(name, [0] * len(names)), found, strict=True)]
+            counts[name] = [
+                a + b for a, b in zip(counts.get(name, [0] * len(names)), found, strict=True)
+            ]
             if verbose and (not given.is_remark if harmless else not given.is_first):
                 plausible = " (plausible)" if given.is_plausible else ""
-                sys.stdout.write(f"{case['id']}: {case['cause']}{plausible} | {given.causes[:AMONG]}\n")
+                sys.stdout.write(
+                    f"{case['id']}: {case['cause']}{plausible} | {given.causes[:AMONG]}\n"
+                )
     for at, title in enumerate(names):
         by_file = ", ".join(f"{name} {values[at]}" for name, values in counts.items())
         sys.stdout.write(f"{title}: {sum(values[at] for values in counts.values())} ({by_file})\n")

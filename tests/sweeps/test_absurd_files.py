@@ -26,7 +26,9 @@ ABSURD = {
 def test_absurd_files_cost_their_own_fields_alone(tmp_path, name, kind):
     for seed in range(3):
         folder = copied(name, tmp_path / str(seed))
-        files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        files = sorted(
+            path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()
+        )
         chosen = files if seed == 0 else random.Random(seed).sample(files, len(files) // 3)
         for path in chosen:
             path.write_bytes(ABSURD[kind])

@@ -24,11 +24,17 @@ OF_A_GPU = ("utilization_percent", "temperature_c", "memory_used_mib", "power_dr
 @cache
 def view() -> CatalogueView:
     catalogue = load_catalogue()
-    return CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), "2026-11-20")
+    return CatalogueView(
+        catalogue.tables,
+        tables_shape(catalogue.tables),
+        tuple(rule.id for rule in catalogue.rules),
+        "2026-11-20",
+    )
 
 
 def at_another_look(facts: dict[str, Any], noise: random.Random) -> dict[str, Any]:
-    """The same node with other measured numbers, some of them null, and maybe with names of its own."""
+    """The same node with other measured numbers, some of them null, and maybe with names of its
+    own."""
     facts = copy.deepcopy(facts)
     sections = facts["sections"]
     for device in sections["gpus"]["devices"] or ():
@@ -97,27 +103,59 @@ def test_findings_have_the_words_and_the_place_that_a_first_look_gives():
 
 def listed(engine: Engine, node: NodeView) -> list[str]:
     rows = engine.judge(node).listed
-    return sorted(repr((engine.rules[number].id, judged.verdict, judged.evidence, judged.missing, texts, where)) for number, judged, texts, where in rows)
+    return sorted(
+        repr(
+            (engine.rules[number].id, judged.verdict, judged.evidence, judged.missing, texts, where)
+        )
+        for number, judged, texts, where in rows
+    )
 
 
 def of_slowdown(*temperatures: Any) -> dict[str, Any]:
-    """A node whose GPUs do not report when they slow down; the first of them have these temperatures."""
+    """A node whose GPUs do not report when they slow down; the first of them have these
+    temperatures."""
     facts = copy.deepcopy(recorded_nodes()[1])
-    for device, temperature in zip(facts["sections"]["gpus"]["devices"], temperatures, strict=False):
+    for device, temperature in zip(
+        facts["sections"]["gpus"]["devices"], temperatures, strict=False
+    ):
         device["temperature_c"] = temperature
     for device in facts["sections"]["gpus"]["devices"]:
         device["temperature_slowdown_c"] = None
     rows = [("slowdown_c", "absent", "this card has none"), ("c", "denied", "root may read it")]
-    facts["sections"]["gpus"]["probe"]["unread"] = [{"field": f"devices[*].temperature_{name}", "status": status, "reason": why} for name, status, why in rows]
+    facts["sections"]["gpus"]["probe"]["unread"] = [
+        {"field": f"devices[*].temperature_{name}", "status": status, "reason": why}
+        for name, status, why in rows
+    ]
     return facts
 
 
-@pytest.mark.parametrize("when", ["item.temperature_c >= item.temperature_slowdown_c - 3", "item.temperature_slowdown_c <= item.temperature_c + 3.5"])
-def test_what_is_skipped_for_a_null_that_nodes_have_in_common_is_skipped_only_where_all_else_was_read(when):
-    """After two nodes with equal configuration, a node whose own value is missing, or too large for a sum, is judged by itself."""
-    rules = [compile_rule(rule(when, id="own", for_each="gpus.devices | selectattr('error', 'unknown')"), view().tables)]
+@pytest.mark.parametrize(
+    "when",
+    [
+        "item.temperature_c >= item.temperature_slowdown_c - 3",
+        "item.temperature_slowdown_c <= item.temperature_c + 3.5",
+    ],
+)
+def test_what_is_skipped_for_a_null_that_nodes_have_in_common_is_skipped_only_where_all_else_was_read(
+    when,
+):
+    """After two nodes with equal configuration, a node whose own value is missing, or too large for
+    a sum, is judged by itself."""
+    rules = [
+        compile_rule(
+            rule(when, id="own", for_each="gpus.devices | selectattr('error', 'unknown')"),
+            view().tables,
+        )
+    ]
     engine = Engine(rules, view())
-    looks = [of_slowdown(), of_slowdown(31), of_slowdown(40, None), of_slowdown(2**60, -(2**53)), of_slowdown(None), of_slowdown(90.5)]
+    looks = [
+        of_slowdown(),
+        of_slowdown(31),
+        of_slowdown(40, None),
+        of_slowdown(2**60, -(2**53)),
+        of_slowdown(None),
+        of_slowdown(90.5),
+    ]
     assert not [one for one in map(node_of, looks) if one is None]
     answers = [by_engine(engine, node_of(look)) for look in looks]
     assert answers == [in_full(rules, node_of(look)) for look in looks]

@@ -1,4 +1,5 @@
-"""Batches of logs that the signatures were learnt from are still answered, as far as lines of programs decide them.
+"""Batches of logs that the signatures were learnt from are still answered, as far as lines of
+programs decide them.
 
 docs/diagnosis-scores.md has their blind scores, which differ.
 """
@@ -41,10 +42,19 @@ def test_learnt_batch_is_answered_as_well_as_programs_lines_allow(batch):
 def test_batches_are_answered_also_while_each_is_left_out():
     """An estimate for unseen logs, over all batches: docs/diagnosis-scores.md has the numbers."""
     numbers = summary(score_folder(BATCHES, leave_one_out=True))
-    assert numbers["answerable"]["cases"] == 521 and numbers["answerable"]["top1_rate"] >= 0.70 and numbers["answerable"]["top3_rate"] >= 0.76
+    assert (
+        numbers["answerable"]["cases"] == 521
+        and numbers["answerable"]["top1_rate"] >= 0.70
+        and numbers["answerable"]["top3_rate"] >= 0.76
+    )
     loud, asked = numbers["at_error_level"], numbers["undecided"]
-    assert loud["answers"] >= 100 and (loud["wrong"] - loud["of_these_plausible"]) / loud["answers"] <= 0.02 and loud["wrong"] / loud["answers"] <= 0.10
-    assert asked["would_decide"] / asked["cases"] >= 0.53  # by words that a step and the cause share; 0.59 when each cause had steps of its own
+    assert (
+        loud["answers"] >= 100
+        and (loud["wrong"] - loud["of_these_plausible"]) / loud["answers"] <= 0.02
+        and loud["wrong"] / loud["answers"] <= 0.10
+    )
+    # by words that a step and the cause share; 0.59 when each cause had steps of its own
+    assert asked["would_decide"] / asked["cases"] >= 0.53
 
 
 def test_each_learnt_batch_keeps_its_first_day():

@@ -18,23 +18,31 @@ TABLES = {"xids": {"79": {"code": 79, "bucket": "RESET"}}}
 
 
 def evaluated(source, facts=None, **more):
-    world = node_world(example_node({**(sections() if facts is None else facts), **more}), catalogue_view(TABLES))
+    world = node_world(
+        example_node({**(sections() if facts is None else facts), **more}), catalogue_view(TABLES)
+    )
     return plain(compile_expression(source, node_names(TABLES)).evaluate(world))
 
 
-UNREAD = {"driver": {"probe": {"status": "timeout", "error": "modinfo did not answer"}}, "gpus": {"probe": OK, "devices": [{"index": 0}], "count": None}}
+UNREAD = {
+    "driver": {"probe": {"status": "timeout", "error": "modinfo did not answer"}},
+    "gpus": {"probe": OK, "devices": [{"index": 0}], "count": None},
+}
 
 
 def test_work_that_grows_with_the_facts_is_counted_and_stopped():
     pairs = [{"a": number, "b": number + 1, "read": "ok"} for number in range(8128)]
-    many = " + ".join(["(interconnect.pairs | selectattr('read', '!=', 'ok') | list | length)"] * 50)
+    many = " + ".join(
+        ["(interconnect.pairs | selectattr('read', '!=', 'ok') | list | length)"] * 50
+    )
     with pytest.raises(RuleStopped):
         evaluated(many + " > 0", {"interconnect": {"probe": OK, "pairs": pairs}})
 
 
 @pytest.mark.parametrize("word", ["or", "and"])
 def test_nothing_of_a_node_is_held_by_what_it_did_not_know(word):
-    """The judge reads ten thousand nodes without the garbage collector for cycles: a stored exception holds every frame, and so the node's facts."""
+    """The judge reads ten thousand nodes without the garbage collector for cycles: a stored
+    exception holds every frame, and so the node's facts."""
     gc.collect()
     gc.disable()
     try:

@@ -9,7 +9,8 @@ import pytest
 from fuzz.readers import ODD_VALUES, READERS, case, fault_of
 
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus"
-SLOW = ("log", "lint", "yaml")  # tests/shipped/test_damaged_logs.py gives the first two twelve thousand cases of their own
+# tests/shipped/test_damaged_logs.py gives the first two twelve thousand cases of their own
+SLOW = ("log", "lint", "yaml")
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -19,7 +20,9 @@ def test_a_reader_raises_nothing_but_what_it_says(name):
         assert problem is None, f"case {number}: {problem!r}"
 
 
-@pytest.mark.parametrize("path", sorted(CORPUS.glob("*/*.bin")), ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "path", sorted(CORPUS.glob("*/*.bin")), ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
 def test_what_was_once_found_is_borne(path):
     assert fault_of(path.parent.name, path.read_bytes()) is None
 
@@ -38,7 +41,9 @@ def test_a_case_does_not_depend_on_those_before_it():
 
 
 def test_an_error_that_no_reader_announces_is_seen(monkeypatch):
-    monkeypatch.setitem(READERS, "broken", type(READERS["node"])(lambda: [b"x"], lambda data: 1 / 0, (ValueError,)))
+    monkeypatch.setitem(
+        READERS, "broken", type(READERS["node"])(lambda: [b"x"], lambda data: 1 / 0, (ValueError,))
+    )
     assert isinstance(fault_of("broken", b""), ZeroDivisionError)
 
 

@@ -1,7 +1,6 @@
 """Hostile names in what other programs read, each in a real reader: a shell that completes, the CSV
-parser of a spreadsheet (Python's, at each sign by which a country's own one splits), those of CI for
-JUnit and SARIF, and the Prometheus client's.
-"""
+parser of a spreadsheet (Python's, at each sign by which a country's own one splits), those of CI
+for JUnit and SARIF, and the Prometheus client's."""
 
 from __future__ import annotations
 
@@ -57,11 +56,17 @@ FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def document(name):
-    """Findings of a node of this name, which says it wherever it can; beside it one that looks alike."""
+    """Findings of a node of this name, which says it wherever it can; beside it one that looks
+    alike."""
     texts = {"where": {"name": name}, "remedy": {"person": name}}
     hosts = (name, visible(name, 1024))
-    found = [fleets.finding("xid-fatal", host, "error", name, name, name, **texts) for host in dict.fromkeys(hosts)]
-    return fleets.document([*found, fleets.finding("a-rule", name, "info", name, name, name)], {"ok": len(found)})
+    found = [
+        fleets.finding("xid-fatal", host, "error", name, name, name, **texts)
+        for host in dict.fromkeys(hosts)
+    ]
+    return fleets.document(
+        [*found, fleets.finding("a-rule", name, "info", name, name, name)], {"ok": len(found)}
+    )
 
 
 @pytest.fixture(params=NAMES.values(), ids=NAMES.keys())
@@ -82,7 +87,14 @@ def test_junit_has_the_cases_of_a_plain_name_and_no_attachment(name):
     (suite,) = junitparser.JUnitXml.fromstring(text.encode())
     assert {case.name for case in suite} == {visible(name, 2000)}
     elements = list(defusedxml.ElementTree.fromstring(text).iter())
-    assert {one.tag for one in elements} <= {"testsuite", "testcase", "properties", "property", "failure", "system-out"}
+    assert {one.tag for one in elements} <= {
+        "testsuite",
+        "testcase",
+        "properties",
+        "property",
+        "failure",
+        "system-out",
+    }
     assert not [one for one in elements if "[[" in (one.text or "")]
 
 
@@ -101,9 +113,17 @@ def test_sarif_of_a_run_has_no_link(name):
 
 
 def test_sarif_of_lint_leads_to_the_file_and_nowhere_else(name):
-    file = name.replace("\0", "").replace("\ud800", "\udcff")  # as Python names a byte that is no UTF-8
-    more = {"found": visible(name), "why": "w", "instead": "i", "source": "https://docs.nvidia.com/deploy/"}
-    text = render_sarif({"findings": [{"file": file, "line": 1, "rule": "a-rule", "severity": "error", **more}]})
+    # as Python names a byte that is no UTF-8
+    file = name.replace("\0", "").replace("\ud800", "\udcff")
+    more = {
+        "found": visible(name),
+        "why": "w",
+        "instead": "i",
+        "source": "https://docs.nvidia.com/deploy/",
+    }
+    text = render_sarif(
+        {"findings": [{"file": file, "line": 1, "rule": "a-rule", "severity": "error", **more}]}
+    )
     assert sarif_faults(text) == []
     assert links_in(json.loads(text)) == []
     place = json.loads(text)["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
@@ -111,23 +131,32 @@ def test_sarif_of_lint_leads_to_the_file_and_nowhere_else(name):
     led = urljoin("file:///checkout/", uri)
     assert led.startswith("file:///")
     if not file.startswith(("/", "..")):
-        assert unquote_to_bytes(led.removeprefix("file:///checkout/")) == os.fsencode(os.path.normpath(file))
+        assert unquote_to_bytes(led.removeprefix("file:///checkout/")) == os.fsencode(
+            os.path.normpath(file)
+        )
 
 
 def test_prometheus_reads_the_series_of_a_plain_name_and_each_once(name):
     def series(text):
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        samples = [
+            sample for family in text_string_to_metric_families(text) for sample in family.samples
+        ]
         return [(one.name, tuple(sorted(one.labels.items()))) for one in samples]
 
     made = series(render_prometheus(document(name), 10))
     assert len(made) == len(set(made))
     plain = series(render_prometheus(document("plain"), 10))
     of_nodes = [one for one in made if one[0] == "unhang_node_verdict"]
-    assert sorted(set(made) - set(of_nodes)) == sorted(one for one in plain if one[0] != "unhang_node_verdict")
+    assert sorted(set(made) - set(of_nodes)) == sorted(
+        one for one in plain if one[0] != "unhang_node_verdict"
+    )
     assert {dict(labels)["node"] for _, labels in of_nodes} == {visible(name, 1024)}
 
 
-ASK_BASH = 'source "$0"; COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9; _python_argcomplete unhang "" unhang; printf "%s\\0" "${COMPREPLY[@]}"'
+ASK_BASH = (
+    'source "$0"; COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9; _python_argcomplete unhang "" unhang;'
+    ' printf "%s\\0" "${COMPREPLY[@]}"'
+)
 
 
 @pytest.fixture(scope="module")
@@ -138,19 +167,36 @@ def completing(tmp_path_factory):
     (folder / "unhang").chmod(0o755)
     run = folder / "runs" / "20261120T070000Z-0123456789"
     run.mkdir(parents=True)
-    hosts = [*(one for one in NAMES.values() if "\ud800" not in one), "gpu001"]  # half a character is refused
-    (run / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": run.name, "hosts": hosts}))
+    # half a character is refused
+    hosts = [*(one for one in NAMES.values() if "\ud800" not in one), "gpu001"]
+    (run / "run.json").write_text(
+        json.dumps({"schema": "unhang/run/1", "id": run.name, "hosts": hosts})
+    )
     (folder / "runs" / "latest").symlink_to(run)
     (folder / "files").mkdir()
     for one in hosts:
         if len(one) < 100 and not {"/", "\0"} & set(one):
             (folder / "files" / one).touch()
-    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "UNHANG_RUNS": str(folder / "runs"), "HOME": str(folder)}
-    script = subprocess.run([folder / "unhang", "completion", "bash"], env=environment, capture_output=True, check=True)
+    environment = {
+        **os.environ,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "UNHANG_RUNS": str(folder / "runs"),
+        "HOME": str(folder),
+    }
+    script = subprocess.run(
+        [folder / "unhang", "completion", "bash"], env=environment, capture_output=True, check=True
+    )
     (folder / "script").write_bytes(script.stdout)
 
     def bash(*words):
-        done = subprocess.run(["bash", "--norc", "-c", *words], cwd=folder / "files", env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["bash", "--norc", "-c", *words],
+            cwd=folder / "files",
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return done.stdout.split("\0")[:-1]
 
     bash.script = str(folder / "script")
@@ -159,7 +205,15 @@ def completing(tmp_path_factory):
 
 
 @pytest.mark.parametrize("quote", ["", '"', "'"])
-@pytest.mark.parametrize("typed", ["unhang report --host ", "unhang report --host gpu", "unhang diagnose ", "unhang diagnose gpu"])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "unhang report --host ",
+        "unhang report --host gpu",
+        "unhang diagnose ",
+        "unhang diagnose gpu",
+    ],
+)
 def test_what_bash_completes_is_one_word_and_starts_nothing(completing, typed, quote):
     before, _, begun = typed.rpartition(" ")
     offered = completing(ASK_BASH, completing.script, f"{before} {quote}{begun}")

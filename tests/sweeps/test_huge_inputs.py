@@ -33,10 +33,18 @@ class CountingPattern:
         return self.compiled.search(text, begin, end)
 
 
-@pytest.mark.parametrize("names", ["/dev/nvidia1", "/dev/nvidia", "/dev/nvidia1 ", "/dev/nvidiactl:"])
-def test_a_line_of_one_device_name_over_and_over_is_searched_a_few_times_and_not_once_for_each_name(names):
-    """Counted in characters that patterns search, over all signatures, and lines of which no two are alike: at most a few times the text."""
-    lines = [f"{'x' * number} {names * (LONGEST_LINE // len(names) - 40)}".encode() for number in range(1, 31)]
+@pytest.mark.parametrize(
+    "names", ["/dev/nvidia1", "/dev/nvidia", "/dev/nvidia1 ", "/dev/nvidiactl:"]
+)
+def test_a_line_of_one_device_name_over_and_over_is_searched_a_few_times_and_not_once_for_each_name(
+    names,
+):
+    """Counted in characters that patterns search, over all signatures, and lines of which no two
+    are alike: at most a few times the text."""
+    lines = [
+        f"{'x' * number} {names * (LONGEST_LINE // len(names) - 40)}".encode()
+        for number in range(1, 31)
+    ]
     counting = [replace(one) for one in load_signatures()]
     for one in counting:
         vars(one)["pattern"] = CountingPattern(one.pattern)
@@ -47,7 +55,8 @@ def test_a_line_of_one_device_name_over_and_over_is_searched_a_few_times_and_not
 
 
 def test_archive_of_ten_gigabytes_is_read_up_to_the_cap_and_no_further(tmp_path, monkeypatch):
-    """Ten gigabytes of lines in ten megabytes: one piece repeated, as the format allows. No more of the file is read than the limit permits."""
+    """Ten gigabytes of lines in ten megabytes: one piece repeated, as the format allows. No more of
+    the file is read than the limit permits."""
     log = tmp_path / "a.log.gz"
     piece = gzip.compress(b"step 10 loss 2.5\n" * (1 << 20))
     log.write_bytes(piece * ((10 << 30) // (17 << 20) + 1))

@@ -1,4 +1,5 @@
-"""Each known fault of a kernel release is found under the release that began to have it, and not under the one that mends it or another build."""
+"""Each known fault of a kernel release is found under the release that began to have it, and not
+under the one that mends it or another build."""
 
 from __future__ import annotations
 
@@ -9,7 +10,11 @@ from healthy_platforms import PLATFORMS
 from unhang.core.catalogue import table
 
 ROWS = table("kernel_issues")
-RULES = {"error": "kernel-release-has-fault", "warning": "kernel-release-has-fault", "info": "kernel-release-has-fault"}
+RULES = {
+    "error": "kernel-release-has-fault",
+    "warning": "kernel-release-has-fault",
+    "info": "kernel-release-has-fault",
+}
 
 
 def is_found(release, row):
@@ -19,7 +24,9 @@ def is_found(release, row):
 
 
 @pytest.mark.parametrize("key", ROWS)
-def test_fault_of_a_kernel_is_found_from_its_first_release_until_the_repair_and_of_its_build_alone(key):
+def test_fault_of_a_kernel_is_found_from_its_first_release_until_the_repair_and_of_its_build_alone(
+    key,
+):
     row = ROWS[key]
     assert is_found(row["from"] + row["build"], row)
     assert not is_found(row["below"] + row["build"], row)

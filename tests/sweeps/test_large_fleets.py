@@ -1,4 +1,5 @@
-"""The cost of a rollout's step is independent of the size of the fleet: counted in calls and bytes read, not in time."""
+"""The cost of a rollout's step is independent of the size of the fleet: counted in calls and bytes
+read, not in time."""
 
 from __future__ import annotations
 
@@ -25,10 +26,17 @@ def fleet(folder, count):
     example = planned(folder)
     hosts = [f"gpu{number:05d}" for number in range(count)]
     entries = tuple(replace(example.hosts[0], host=host, boot_id=f"{host}-boot") for host in hosts)
-    waves = [Wave("canary 1" if at == 0 else f"wave {at}", tuple(hosts[at : at + WAVE])) for at in range(0, count, WAVE)]
+    waves = [
+        Wave("canary 1" if at == 0 else f"wave {at}", tuple(hosts[at : at + WAVE]))
+        for at in range(0, count, WAVE)
+    ]
     limits = replace(example.limits, max_unavailable=WAVE, in_service=count, groups=())
     write_plan(folder, Plan(example.run, example.day, limits, entries, tuple(waves)))
-    rollout = {"folder": str(folder), "epoch": begin(folder, hosts, {"by": "ops"}, lambda _holder: True, "")["epoch"], "read": ""}
+    rollout = {
+        "folder": str(folder),
+        "epoch": begin(folder, hosts, {"by": "ops"}, lambda _holder: True, "")["epoch"],
+        "read": "",
+    }
     for wave in waves[:-1]:
         play(rollout, wave.hosts)
     return rollout, waves[-1].hosts
@@ -40,14 +48,21 @@ def play(rollout, hosts):
         for host in hosts:
             order = conductor_of(rollout).ask(host, step, {}, "0")
             if order is not None:
-                conductor_of(rollout).record(order, StepResult("ok", {**EVIDENCE[step], "boot_id": f"{host}-boot", "needs_reboot": False}))
+                conductor_of(rollout).record(
+                    order,
+                    StepResult(
+                        "ok", {**EVIDENCE[step], "boot_id": f"{host}-boot", "needs_reboot": False}
+                    ),
+                )
     return {conductor_of(rollout).standing().node(host).state for host in hosts}
 
 
 def calls_of(work):
     """How many functions are called, those of C too."""
     found = []
-    sys.setprofile(lambda _frame, event, _given: found.append(event) if event in ("call", "c_call") else None)
+    sys.setprofile(
+        lambda _frame, event, _given: found.append(event) if event in ("call", "c_call") else None
+    )
     try:
         done = work()
     finally:
@@ -61,7 +76,9 @@ def read_by_this_process():
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="no /proc/self/io")
-def test_a_wave_of_a_fleet_ten_times_as_large_takes_the_same_calls_and_reads_the_same_bytes(tmp_path):
+def test_a_wave_of_a_fleet_ten_times_as_large_takes_the_same_calls_and_reads_the_same_bytes(
+    tmp_path,
+):
     costs = []
     for count in (10, 100):
         rollout, hosts = fleet(tmp_path / str(count), count)
@@ -89,7 +106,13 @@ def test_a_plan_is_read_once_and_again_when_it_is_another(tmp_path):
 
 def test_one_process_follows_a_journal_and_each_controller_has_its_own_number(tmp_path):
     planned(tmp_path)
-    rollouts = [{"folder": str(tmp_path), "epoch": begin(tmp_path, "abc", {"by": "ops"}, lambda _holder: True, "")["epoch"]} for _ in range(2)]
+    rollouts = [
+        {
+            "folder": str(tmp_path),
+            "epoch": begin(tmp_path, "abc", {"by": "ops"}, lambda _holder: True, "")["epoch"],
+        }
+        for _ in range(2)
+    ]
     first, second = (conductor_of(rollout) for rollout in rollouts)
     assert first.followed is second.followed
     assert (first.epoch, second.epoch) == (1, 2)

@@ -10,7 +10,11 @@ from unhang.audit.report.run import summarise_node
 
 def test_a_thousand_nodes_stay_under_five_megabytes():
     nodes = [
-        fleets.node(f"gpu{host:04d}", ["gpu", f"rack{host // 100}"], fleets.h200(active={host % 8: 17 - host % 5} if host % 3 == 0 else None))
+        fleets.node(
+            f"gpu{host:04d}",
+            ["gpu", f"rack{host // 100}"],
+            fleets.h200(active={host % 8: 17 - host % 5} if host % 3 == 0 else None),
+        )
         for host in range(1000)
     ]
     findings = [
@@ -27,6 +31,8 @@ def test_a_thousand_nodes_stay_under_five_megabytes():
         for rule in range(50)
         for host in range(1000)
     ]
-    text = render_page(fleets.document(findings, {"ok": 1000}), {}, [summarise_node(entry) for entry in nodes])
+    text = render_page(
+        fleets.document(findings, {"ok": 1000}), {}, [summarise_node(entry) for entry in nodes]
+    )
     assert len(text.encode()) < 5_000_000
     assert text.count('class="joined"') <= 24

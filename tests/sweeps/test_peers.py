@@ -1,4 +1,5 @@
-"""New nodes compared with their peers, by the audit's own drift rules over real facts: the expected value, and both values in the finding."""
+"""New nodes compared with their peers, by the audit's own drift rules over real facts: the expected
+value, and both values in the finding."""
 
 from __future__ import annotations
 
@@ -12,7 +13,11 @@ from unhang.act.gate.deciding import Observation, decide
 from unhang.audit.triage.run_judging import judge_folder
 
 FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").read_text())
-FACTS["sections"]["node"]["dmi"] = {"vendor": "Supermicro", "product": "SYS-821GE", "bios_version": "2.1"}
+FACTS["sections"]["node"]["dmi"] = {
+    "vendor": "Supermicro",
+    "product": "SYS-821GE",
+    "bios_version": "2.1",
+}
 FACTS["sections"]["network"]["rdma"] = [{"name": "mlx5_0", "firmware": "28.43.2026"}]
 GOOD = {"verdict": "pass", "suspects": [], "hosts": []}
 
@@ -70,17 +75,35 @@ def narrow(sections):
 
 
 def judged(folder, changes):
-    """findings.json of a run of one group. changes: {host: the change to its facts, None for no change}."""
+    """findings.json of a run of one group. changes: {host: the change to its facts, None for no
+    change}."""
     (folder / "nodes").mkdir(parents=True)
     for host, change in changes.items():
         facts = copy.deepcopy(FACTS)
         if change:
             change(facts["sections"])
-        node = {"schema": "unhang/node/1", "host": host, "groups": ["training"], "policy": {}, "status": "ok", "message": None, "facts": facts}
+        node = {
+            "schema": "unhang/node/1",
+            "host": host,
+            "groups": ["training"],
+            "policy": {},
+            "status": "ok",
+            "message": None,
+            "facts": facts,
+        }
         (folder / "nodes" / f"{host}.json").write_text(json.dumps(node))
-    run = {"schema": "unhang/run/1", "id": "r", "started": "2026-11-20T17:57:45Z", "finished": "2026-11-20T17:58:00Z", "inventory": [], "limit": None}
+    run = {
+        "schema": "unhang/run/1",
+        "id": "r",
+        "started": "2026-11-20T17:57:45Z",
+        "finished": "2026-11-20T17:58:00Z",
+        "inventory": [],
+        "limit": None,
+    }
     controller = {"unhang": "0", "ansible_core": "0", "python": "3.11"}
-    (folder / "run.json").write_text(json.dumps({**run, "hosts": list(changes), "controller": controller, "policy_sources": []}))
+    (folder / "run.json").write_text(
+        json.dumps({**run, "hosts": list(changes), "controller": controller, "policy_sources": []})
+    )
     judge_folder(folder, [], None, "2026-11-20")
     return json.loads((folder / "findings.json").read_text())
 
@@ -88,20 +111,28 @@ def judged(folder, changes):
 def decided(folder, changes, reference=None, severities=("critical", "error", "warning", "info")):
     """{host: row}, every smoke test having passed."""
     audit = judged(folder, changes)
-    audit["findings"] = [row for row in audit["findings"] if row["scope"] == "group"]  # findings on a single node are not part of this test
-    return decide(list(changes), Observation(audit, dict.fromkeys(changes, GOOD), GOOD, reference, severities))
+    # findings on a single node are not part of this test
+    audit["findings"] = [row for row in audit["findings"] if row["scope"] == "group"]
+    return decide(
+        list(changes), Observation(audit, dict.fromkeys(changes, GOOD), GOOD, reference, severities)
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (driver, "999.88.77"), (kernel, "9.9.9-1-generic"), (fewer_gpus, "found 7, "),
-        (vbios, "11.22.33.44.55"), (inforom, "G999.0001.00.07"), (nccl, "2.99.1"), (bios, "9.9.9"), (nic_name, "eno99"), (rdma_name, "mlx5_7"),
+        (vbios, "11.22.33.44.55"), (inforom, "G999.0001.00.07"), (nccl, "2.99.1"), (bios, "9.9.9"),
+        (nic_name, "eno99"), (rdma_name, "mlx5_7"),
         (nic_firmware, "99.1.2"), (nvlinks, "3"), (narrow, "4"),
     ],
 )  # fmt: skip
-def test_what_differs_from_the_majority_fails_that_node_alone_with_both_values(tmp_path, change, message):
-    rows = decided(tmp_path / "run", {"gpu001": None, "gpu002": change, "gpu003": None, "gpu004": None})
+def test_what_differs_from_the_majority_fails_that_node_alone_with_both_values(
+    tmp_path, change, message
+):
+    rows = decided(
+        tmp_path / "run", {"gpu001": None, "gpu002": change, "gpu003": None, "gpu004": None}
+    )
     assert [rows[host]["outcome"] for host in rows] == ["pass", "fail", "pass", "pass"]
     [*lines] = rows["gpu002"]["reasons"]
     assert any(message in line and "3 of 4 healthy nodes have" in line for line in lines), lines
@@ -115,7 +146,10 @@ def test_two_peers_that_agree_do_not_decide(tmp_path):
 def test_beside_two_new_nodes_that_agree_the_reference_is_still_the_measure(tmp_path):
     rows = decided(tmp_path / "run", {"gpu001": None, "gpu002": kernel, "gpu003": kernel}, "gpu001")
     assert [rows[host]["outcome"] for host in rows] == ["pass", "fail", "fail"]
-    assert any("the reference gpu001 has" in line and "9.9.9-1-generic" in line for line in rows["gpu003"]["reasons"])
+    assert any(
+        "the reference gpu001 has" in line and "9.9.9-1-generic" in line
+        for line in rows["gpu003"]["reasons"]
+    )
     assert rows["gpu001"]["differences"] == []
 
 
@@ -126,12 +160,21 @@ def test_one_new_node_and_its_reference_are_no_majority_and_the_reference_is_not
 
 def test_without_reference_and_majority_both_are_named_with_the_others_values(tmp_path):
     rows = decided(tmp_path / "run", {"gpu001": None, "gpu002": kernel})
-    found = {host: next(row for row in rows[host]["differences"] if "9.9.9-1-generic" in json.dumps(row)) for host in rows}
+    found = {
+        host: next(row for row in rows[host]["differences"] if "9.9.9-1-generic" in json.dumps(row))
+        for host in rows
+    }
     assert found["gpu001"]["expected"] == [found["gpu002"]["found"]]
     assert found["gpu002"]["by"].startswith("no value is in the majority")
 
 
 def test_a_difference_below_the_severities_fails_nobody_and_is_kept(tmp_path):
-    rows = decided(tmp_path / "run", {"gpu001": None, "gpu002": nic_name, "gpu003": None}, severities=("critical",))
+    rows = decided(
+        tmp_path / "run",
+        {"gpu001": None, "gpu002": nic_name, "gpu003": None},
+        severities=("critical",),
+    )
     assert rows["gpu002"]["outcome"] == "pass"
-    assert [row["found"] for row in rows["gpu002"]["differences"] if "eno99" in json.dumps(row["found"])]
+    assert [
+        row["found"] for row in rows["gpu002"]["differences"] if "eno99" in json.dumps(row["found"])
+    ]

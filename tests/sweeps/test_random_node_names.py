@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from unhang.core.nodeset import fold_hosts
 
-# A host whose name is a word of the sentence cannot be distinguished from it: its findings are not folded.
-HOSTS = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(-[a-z][0-9]{1,2})?", fullmatch=True).filter(lambda host: host not in ("of", "x4", "x8"))
+# A host whose name is a word of the sentence cannot be distinguished from it: its findings are not
+# folded.
+HOSTS = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(-[a-z][0-9]{1,2})?", fullmatch=True).filter(
+    lambda host: host not in ("of", "x4", "x8")
+)
 
 
 @given(st.sets(HOSTS, max_size=60))

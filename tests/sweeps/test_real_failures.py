@@ -1,4 +1,5 @@
-"""Logs of failures that were made on machines with GPUs (tests/bench/*_scenes.yml), with the messages of today's PyTorch, NCCL and frameworks."""
+"""Logs of failures that were made on machines with GPUs (tests/bench/*_scenes.yml), with the
+messages of today's PyTorch, NCCL and frameworks."""
 
 from __future__ import annotations
 
@@ -11,65 +12,128 @@ from unhang.jobs.diagnose.diagnosing import diagnose
 
 TESTS = Path(__file__).parents[1]
 SCENES = {
-    "diagnose_real": "failure_scenes.yml", "diagnose_real_frameworks": "framework_scenes.yml", "diagnose_real_jobs": "job_scenes.yml",
+    "diagnose_real": "failure_scenes.yml", "diagnose_real_frameworks": "framework_scenes.yml",
+    "diagnose_real_jobs": "job_scenes.yml",
     "diagnose_user_jobs": "user_scenes.yml",
 }  # fmt: skip
-LABELS = {folder: yaml.safe_load((TESTS / "fixtures" / folder / "labels.yml").read_text(encoding="utf-8")) for folder in SCENES}
-RIGHT = {TESTS / "fixtures" / folder / f"{name}.txt": row["right"] for folder, rows in LABELS.items() for name, row in rows.items()}
-ONE_RANK_TELLS = "one rank alone tells that it waits, and no line says that another had called something else, had left, or was slow"
+LABELS = {
+    folder: yaml.safe_load((TESTS / "fixtures" / folder / "labels.yml").read_text(encoding="utf-8"))
+    for folder in SCENES
+}
+RIGHT = {
+    TESTS / "fixtures" / folder / f"{name}.txt": row["right"]
+    for folder, rows in LABELS.items()
+    for name, row in rows.items()
+}
+ONE_RANK_TELLS = (
+    "one rank alone tells that it waits, and no line says that another had called something else,"
+    " had left, or was slow"
+)
 # name -> why the log does not decide; none of the scenes with frameworks is here any more.
 UNDECIDED = dict.fromkeys(
-    ["different-collectives", "uneven-batches", "fsdp-skips-forward", "fsdp2-rank-sleeps", "store-gone", "subgroup-missing-member"], ONE_RANK_TELLS
+    [
+        "different-collectives",
+        "uneven-batches",
+        "fsdp-skips-forward",
+        "fsdp2-rank-sleeps",
+        "store-gone",
+        "subgroup-missing-member",
+    ],
+    ONE_RANK_TELLS,
 )
-# Healthy logs without a line that shows it, because no signature knows the program's last lines. A test below checks that they raise no alarm.
+# Healthy logs without a line that shows it, because no signature knows the program's last lines. A
+# test below checks that they raise no alarm.
 END_WITHOUT_A_WORD = {
-    "healthy-download-retried", "healthy-gloo-graphs", "healthy-tensor-parallel", "mpi-runtime-absent", "deterministic-without-workspace-config",
-    "mps-pipes-without-daemon", "healthy-preload-missing", "healthy-mps-folder-absent", "healthy-gloo-hostname-not-local", "healthy-loss-scale-falls",
-    "healthy-cuda-graph-with-reduction", "healthy-store-answers-late", "healthy-omp-threads-nonsense",
-    "pipeline-groups-made-by-members-gloo", "probe-speaks-http-to-store", "healthy-eight-gloo-ranks-info", "healthy-flight-recorder-read",
+    "healthy-download-retried", "healthy-gloo-graphs", "healthy-tensor-parallel",
+    "mpi-runtime-absent", "deterministic-without-workspace-config",
+    "mps-pipes-without-daemon", "healthy-preload-missing", "healthy-mps-folder-absent",
+    "healthy-gloo-hostname-not-local", "healthy-loss-scale-falls",
+    "healthy-cuda-graph-with-reduction", "healthy-store-answers-late",
+    "healthy-omp-threads-nonsense",
+    "pipeline-groups-made-by-members-gloo", "probe-speaks-http-to-store",
+    "healthy-eight-gloo-ranks-info", "healthy-flight-recorder-read",
     "healthy-rpc-parameter-server",
-    "healthy-recompile-limit-reached", "healthy-async-save-and-load", "healthy-jax-sees-one-of-four",
+    "healthy-recompile-limit-reached", "healthy-async-save-and-load",
+    "healthy-jax-sees-one-of-four",
 }  # fmt: skip
-# Healthy logs with a failure on the way: the failure is shown, because no line shows that it was survived.
+# Healthy logs with a failure on the way: the failure is shown, because no line shows that it was
+# survived.
 FAILED_ON_THE_WAY = {
-    "healthy-broken-images-skipped", "healthy-second-node-leaves", "healthy-configs-too-large-for-shared-memory", "healthy-no-checkpoint-starts-fresh",
+    "healthy-broken-images-skipped", "healthy-second-node-leaves",
+    "healthy-configs-too-large-for-shared-memory", "healthy-no-checkpoint-starts-fresh",
     "healthy-engine-refuses-one-request",
 }  # fmt: skip
 # name -> why another answer comes first.
 NOT_NAMED = {
-    "slurm-eight-tasks-asked-four-came": "4 of 8 joined: a firewall between two hosts gives the same",
-    "two-agents-each-of-one-node": "one agent ended well and took the store with it; that each was a job of its own is told nowhere",
-    "p2p-and-shm-off": "a remark: an earlier job with both switched off is healthy by its label, and nothing fails by it",
+    "slurm-eight-tasks-asked-four-came": (
+        "4 of 8 joined: a firewall between two hosts gives the same"
+    ),
+    "two-agents-each-of-one-node": (
+        "one agent ended well and took the store with it; that each was a job of its own is told"
+        " nowhere"
+    ),
+    "p2p-and-shm-off": (
+        "a remark: an earlier job with both switched off is healthy by its label, and nothing fails"
+        " by it"
+    ),
     "launch-blocking-left-on": "a remark: nothing went wrong",
     "stacks-show-who-waits": "the stack of the rank that sleeps names time.sleep alone",
-    "groups-made-in-other-order": "both ranks wait in one collective of one size; which group each meant stands nowhere",
-    "cpu-rank-falls-back-to-gloo": "a rank that trains on the processor says so in its own words alone",
-    "batch-arithmetic-does-not-hold": "DeepSpeed's own words, which a start with another number of processes gives as well",
-    "engine-worker-killed-then-broken-pipe": "the process that was killed leaves an EOFError of a pipe in its parent and no more",
+    "groups-made-in-other-order": (
+        "both ranks wait in one collective of one size; which group each meant stands nowhere"
+    ),
+    "cpu-rank-falls-back-to-gloo": (
+        "a rank that trains on the processor says so in its own words alone"
+    ),
+    "batch-arithmetic-does-not-hold": (
+        "DeepSpeed's own words, which a start with another number of processes gives as well"
+    ),
+    "engine-worker-killed-then-broken-pipe": (
+        "the process that was killed leaves an EOFError of a pipe in its parent and no more"
+    ),
     "cpu-time-limit-of-login-node": "SIGKILL, which the kernel's OOM killer sends as well",
     "agent-killed-workers-go-on": "SIGKILL, which the kernel's OOM killer sends as well",
     "tensor-made-on-first-gpu": "an exception of the program that also tells of a wrong device",
     "interpreter-held-by-c-call": "the rank that is held in C is silent, as one that has left is",
     "affinity-of-one-core": "nothing fails by it",
-    "file-rendezvous-left-from-before": "a refused connection; that the address is of an earlier job is told nowhere",
+    "file-rendezvous-left-from-before": (
+        "a refused connection; that the address is of an earlier job is told nowhere"
+    ),
     "two-jobs-of-one-rendezvous-id": "the store went away with the other job",
     "rpc-interface-absent": "nothing fails by it",
-    "weights-server-behind-proxy": "a refused connection beside a proxy in the environment, which is everywhere",
+    "weights-server-behind-proxy": (
+        "a refused connection beside a proxy in the environment, which is everywhere"
+    ),
     "jax-one-process-raises": "a traceback without a process's number",
-    "visible-devices-twice": "an ordinal that is not there: the driver says as much where a container has no GPU",
-    "healthy-second-attempt-after-time-out": "the watchdog's own words; which rank was late stands in the program's own numbers alone",
+    "visible-devices-twice": (
+        "an ordinal that is not there: the driver says as much where a container has no GPU"
+    ),
+    "healthy-second-attempt-after-time-out": (
+        "the watchdog's own words; which rank was late stands in the program's own numbers alone"
+    ),
     "mapped-file-truncated": "a bus error, which a full /dev/shm gives as well",
 }
-# Only rules that were learnt from these logs alone had named them; now a lone timeout or a difference between ranks is reported, and is no cause.
+# Only rules that were learnt from these logs alone had named them; now a lone timeout or a
+# difference between ranks is reported, and is no cause.
 LEARNT_BY_HEART = (
-    "blocking-wait-timeout", "no-set-device-barrier", "python-loop-stuck", "accelerate-uneven-loader", "ddp-checkpoint-reentrant", "gloo-rank-dies",
-    "gloo-rank-late", "jax-proxy-in-environment", "lightning-barrier-rank0-callback", "pipeline-recv-without-send", "rank-stopped",
-    "rank-waits-for-own-lock", "error-handling-off-rank-waits", "json-lines-log", "p2p-off-on-one-rank", "recompile-one-rank-others-time-out",
-    "shard-read-crawls", "slurm-each-task-alone", "two-agents-second-killed-whole", "two-nodes-master-is-loopback", "early-stopping-decided-per-rank",
-    "hosts-started-one-after-the-other", "kernel-of-one-rank-runs-long", "own-sampler-without-padding", "weights-copied-by-rank0-with-bars",
+    "blocking-wait-timeout", "no-set-device-barrier", "python-loop-stuck",
+    "accelerate-uneven-loader", "ddp-checkpoint-reentrant", "gloo-rank-dies",
+    "gloo-rank-late", "jax-proxy-in-environment", "lightning-barrier-rank0-callback",
+    "pipeline-recv-without-send", "rank-stopped",
+    "rank-waits-for-own-lock", "error-handling-off-rank-waits", "json-lines-log",
+    "p2p-off-on-one-rank", "recompile-one-rank-others-time-out",
+    "shard-read-crawls", "slurm-each-task-alone", "two-agents-second-killed-whole",
+    "two-nodes-master-is-loopback", "early-stopping-decided-per-rank",
+    "hosts-started-one-after-the-other", "kernel-of-one-rank-runs-long",
+    "own-sampler-without-padding", "weights-copied-by-rank0-with-bars",
 )  # fmt: skip
-NOT_NAMED.update(dict.fromkeys(LEARNT_BY_HEART, "named only by a rule that was learnt from this log"))
-ANSWERED = sorted(path for path in RIGHT if path.stem not in {*UNDECIDED, *END_WITHOUT_A_WORD, *FAILED_ON_THE_WAY, *NOT_NAMED})
+NOT_NAMED.update(
+    dict.fromkeys(LEARNT_BY_HEART, "named only by a rule that was learnt from this log")
+)
+ANSWERED = sorted(
+    path
+    for path in RIGHT
+    if path.stem not in {*UNDECIDED, *END_WITHOUT_A_WORD, *FAILED_ON_THE_WAY, *NOT_NAMED}
+)
 HEALTHY = sorted(path for path, right in RIGHT.items() if right == ["healthy"])
 
 
@@ -77,7 +141,11 @@ def answer(path):
     """The first cause above info, else the outcome's word; and all causes."""
     found = diagnose([path])
     loud = [cause["cause"] for cause in found["causes"] if cause["severity"] != "info"]
-    return loud[0] if loud else found["outcome"]["word"], [cause["cause"] for cause in found["causes"]], found
+    return (
+        loud[0] if loud else found["outcome"]["word"],
+        [cause["cause"] for cause in found["causes"]],
+        found,
+    )
 
 
 @pytest.mark.parametrize("path", ANSWERED, ids=lambda path: path.stem)
@@ -86,21 +154,35 @@ def test_failure_that_was_made_is_named(path):
     assert first in RIGHT[path]
 
 
-@pytest.mark.parametrize("path", sorted(path for path in RIGHT if path.stem in UNDECIDED), ids=lambda path: path.stem)
-def test_hang_of_which_one_rank_tells_has_the_right_cause_among_several_and_is_not_called_sure(path):
+@pytest.mark.parametrize(
+    "path", sorted(path for path in RIGHT if path.stem in UNDECIDED), ids=lambda path: path.stem
+)
+def test_hang_of_which_one_rank_tells_has_the_right_cause_among_several_and_is_not_called_sure(
+    path,
+):
     _, all_of_them, found = answer(path)
-    assert set(all_of_them[:3]) & {*RIGHT[path], "rank_desync_app"} and "sure" not in {cause["certainty"] for cause in found["causes"]}
+    assert set(all_of_them[:3]) & {*RIGHT[path], "rank_desync_app"} and "sure" not in {
+        cause["certainty"] for cause in found["causes"]
+    }
 
 
 @pytest.mark.parametrize("path", HEALTHY, ids=lambda path: path.stem)
 def test_healthy_jobs_are_silent(path):
     first, _, found = answer(path)
     assert [cause for cause in found["causes"] if cause["severity"] != "info"] == []
-    expected = "no_end nothing" if path.stem in END_WITHOUT_A_WORD else "failure" if path.stem in FAILED_ON_THE_WAY else "healthy"
+    expected = (
+        "no_end nothing"
+        if path.stem in END_WITHOUT_A_WORD
+        else "failure"
+        if path.stem in FAILED_ON_THE_WAY
+        else "healthy"
+    )
     assert first in expected.split()
 
 
-@pytest.mark.parametrize("path", sorted(path for path in RIGHT if path.stem in NOT_NAMED), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted(path for path in RIGHT if path.stem in NOT_NAMED), ids=lambda path: path.stem
+)
 def test_failure_that_is_not_named_gets_no_answer_at_error_level(path):
     first, _, found = answer(path)
     assert {cause["severity"] for cause in found["causes"]} <= {"info", "warning"}
@@ -108,10 +190,18 @@ def test_failure_that_is_not_named_gets_no_answer_at_error_level(path):
 
 
 @pytest.mark.parametrize(
-    ("folder", "healthy"), [("diagnose_real", 3), ("diagnose_real_frameworks", 15), ("diagnose_real_jobs", 18), ("diagnose_user_jobs", 18)]
+    ("folder", "healthy"),
+    [
+        ("diagnose_real", 3),
+        ("diagnose_real_frameworks", 15),
+        ("diagnose_real_jobs", 18),
+        ("diagnose_user_jobs", 18),
+    ],
 )
 def test_each_log_has_its_labels_and_its_scene(folder, healthy):
     logs = {path.stem for path in (TESTS / "fixtures" / folder).glob("*.txt")}
-    scenes = yaml.safe_load((TESTS / "bench" / SCENES[folder]).read_text(encoding="utf-8"))["scenes"]
+    scenes = yaml.safe_load((TESTS / "bench" / SCENES[folder]).read_text(encoding="utf-8"))[
+        "scenes"
+    ]
     assert logs == set(LABELS[folder]) and logs <= set(scenes)
     assert sum(row["right"] == ["healthy"] for row in LABELS[folder].values()) >= healthy

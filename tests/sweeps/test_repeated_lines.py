@@ -12,7 +12,10 @@ from unhang.jobs.diagnose.matching.signatures import load_signatures
 
 ENDLESS_S = 20  # of processor time; such a line takes milliseconds
 SIEVE = Sieve(load_signatures())
-SHM = "pod:4:5 [1] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-Ab to 33030532 bytes, error: No space left on device (28)"
+SHM = (
+    "pod:4:5 [1] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-Ab to 33030532"
+    " bytes, error: No space left on device (28)"
+)
 
 
 def scan(data: bytes):
@@ -26,10 +29,16 @@ def test_message_repeated_thousands_of_times_is_kept_a_bounded_number_of_times()
 
 
 def seconds_on_endless_lines(signature):
-    """Repeated pieces of the row's own example, up to the longest line. Processor time counts, which other work does not increase."""
+    """Repeated pieces of the row's own example, up to the longest line. Processor time counts,
+    which other work does not increase."""
     example = signature.examples["match"][0]
     began_s = time.process_time()
-    for piece in (example, example[: len(example) // 2], example + " ", re.sub(r"\d", "9", example) * 3):
+    for piece in (
+        example,
+        example[: len(example) // 2],
+        example + " ",
+        re.sub(r"\d", "9", example) * 3,
+    ):
         signature.search((piece * (LONGEST_LINE // max(1, len(piece)) + 1))[:LONGEST_LINE])
     return time.process_time() - began_s
 

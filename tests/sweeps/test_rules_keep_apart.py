@@ -1,4 +1,5 @@
-"""A fault has one rule: on a rule's examples no other rule of its kind fires, unless `also` of the rule lists it."""
+"""A fault has one rule: on a rule's examples no other rule of its kind fires, unless `also` of the
+rule lists it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""No line that matches a signature is skipped: not by the search for anchors, nor by needed texts, nor by the cache of line shapes."""
+"""No line that matches a signature is skipped: not by the search for anchors, nor by needed texts,
+nor by the cache of line shapes."""
 
 from __future__ import annotations
 
@@ -25,8 +26,15 @@ FILLER = [b"~" * 400] * (LITTLE // 400 + 1)
 @cache
 def fixture_lines() -> Sequence[str]:
     """The signatures' own examples, and the distinct lines of every third fixture log."""
-    examples = [line for row in SIGNATURES for line in (*row.examples["match"], *row.examples.get("near_miss", ())) if "\n" not in line]
-    return list(dict.fromkeys([*examples, *(line for path in every_log()[::3] for line in lines_of(path))]))
+    examples = [
+        line
+        for row in SIGNATURES
+        for line in (*row.examples["match"], *row.examples.get("near_miss", ()))
+        if "\n" not in line
+    ]
+    return list(
+        dict.fromkeys([*examples, *(line for path in every_log()[::3] for line in lines_of(path))])
+    )
 
 
 @cache
@@ -36,10 +44,19 @@ def matches() -> list[tuple[bytes, list[tuple[Signature, re.Match[str]]]]]:
     tried: list[dict[str, Signature]] = [{} for _ in lines]
     whole = b"\n".join(lines)
     for row in SIGNATURES:
-        for anchor in row.anchors if not row.reads_on and any(one in whole for one in row.anchors) else ():
-            for index in (index for index, line in enumerate(lines) if anchor in line) if anchor in whole else ():
+        for anchor in (
+            row.anchors if not row.reads_on and any(one in whole for one in row.anchors) else ()
+        ):
+            for index in (
+                (index for index, line in enumerate(lines) if anchor in line)
+                if anchor in whole
+                else ()
+            ):
                 tried[index][row.id] = row
-    found = [[(row, match) for row in rows.values() if (match := row.search(line.decode()))] for line, rows in zip(lines, tried, strict=True)]
+    found = [
+        [(row, match) for row in rows.values() if (match := row.search(line.decode()))]
+        for line, rows in zip(lines, tried, strict=True)
+    ]
     return list(zip(lines, found, strict=True))
 
 
@@ -51,12 +68,17 @@ def asked_much() -> Sieve:
 
 
 def trials_by_line(sieve: Sieve, lines: Sequence[bytes]) -> dict[bytes, dict[str, Trial]]:
-    return {line_shape: {one.signature.id: one for one in trials} for line_shape, trials in sieve.likely(lines)}
+    return {
+        line_shape: {one.signature.id: one for one in trials}
+        for line_shape, trials in sieve.likely(lines)
+    }
 
 
 def test_fixtures_hold_matches_of_most_signatures():
     """Otherwise the tests below would prove little."""
-    assert len({row.id for _, found in matches() for row, _ in found}) > 0.9 * sum(not row.reads_on for row in SIGNATURES)
+    assert len({row.id for _, found in matches() for row, _ in found}) > 0.9 * sum(
+        not row.reads_on for row in SIGNATURES
+    )
 
 
 def test_sieve_lets_no_line_fall_that_a_signature_reads():
@@ -77,7 +99,11 @@ def test_sieve_that_was_asked_little_lets_no_line_fall_either():
     for line in lines[::40]:
         few.update(trials_by_line(Sieve(SIGNATURES), [line]))
     for line, trials in few.items():
-        assert [one for one in trials if holds(trials[one].signature.needed, line) or trials[one].signature.reads_on] == list(much.get(line, {}))
+        assert [
+            one
+            for one in trials
+            if holds(trials[one].signature.needed, line) or trials[one].signature.reads_on
+        ] == list(much.get(line, {}))
 
 
 def test_what_a_pattern_needs_stands_in_each_of_its_matches():
@@ -101,15 +127,37 @@ def ids_by_line(scan: Scan) -> dict[int, set[str]]:
 
 
 def test_lines_with_other_digits_before_it_hide_no_line():
-    """A result for a line_shape from lines that a signature does not match must not decide for a line that it matches."""
+    """A result for a line_shape from lines that a signature does not match must not decide for a
+    line that it matches."""
     noise = random.Random(4)
     lines = [line for line in fixture_lines() if len(line) < 2000]
-    mixed = [one for line in lines for one in (other_digits(line, noise), other_digits(line, noise), other_digits(line, noise), line)]
+    mixed = [
+        one
+        for line in lines
+        for one in (
+            other_digits(line, noise),
+            other_digits(line, noise),
+            other_digits(line, noise),
+            line,
+        )
+    ]
     rows = [row for row in SIGNATURES if not row.reads_on]
-    alone = ids_by_line(scan_blocks([Block(1, [line.encode("utf-8", "replace") for line in lines])], "log", Sieve(rows)))
-    among = ids_by_line(scan_blocks([Block(1, [line.encode("utf-8", "replace") for line in mixed])], "log", Sieve(rows)))
+    alone = ids_by_line(
+        scan_blocks(
+            [Block(1, [line.encode("utf-8", "replace") for line in lines])], "log", Sieve(rows)
+        )
+    )
+    among = ids_by_line(
+        scan_blocks(
+            [Block(1, [line.encode("utf-8", "replace") for line in mixed])], "log", Sieve(rows)
+        )
+    )
     plentiful = {row.id for row in rows if row.once}
-    lost = {lines[number - 1]: missing for number, ids in alone.items() if (missing := ids - among.get(number * 4, set()) - plentiful)}
+    lost = {
+        lines[number - 1]: missing
+        for number, ids in alone.items()
+        if (missing := ids - among.get(number * 4, set()) - plentiful)
+    }
     assert lost == {}
 
 
@@ -128,7 +176,10 @@ def test_memory_that_is_full_is_emptied_and_hides_nothing(monkeypatch):
 
     monkeypatch.setattr(scanning, "LineShapes", Watched)
     small = ids_by_line(scan_blocks(blocks, "log", Sieve(SIGNATURES)))
-    assert all(wanted <= 20 and tries <= 20 and dull < 30_000 for wanted, tries, dull in sizes) and sizes
+    assert (
+        all(wanted <= 20 and tries <= 20 and dull < 30_000 for wanted, tries, dull in sizes)
+        and sizes
+    )
     assert plain.keys() <= small.keys() and all(plain[number] <= small[number] for number in plain)
 
 
@@ -140,4 +191,6 @@ def test_short_looks_before_long_patterns_leave_none_of_their_matches_out():
             assert line_prefixes._ANY_TIME.search(line), line
         if line_prefixes._NCCL.search(line):
             assert line_prefixes._NCCL_BEHIND_HOST.search(line), line
-        assert all(held in line for held, pattern in line_prefixes._RANKS if pattern.search(line)), line
+        assert all(
+            held in line for held, pattern in line_prefixes._RANKS if pattern.search(line)
+        ), line

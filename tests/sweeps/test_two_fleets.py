@@ -1,4 +1,5 @@
-"""Fleets of eight nodes, five of them with a fault each: the first screen has one block a node, with the fault and a command to type."""
+"""Fleets of eight nodes, five of them with a fault each: the first screen has one block a node,
+with the fault and a command to type."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from changed_nodes import PLATFORMS, changed
 from unhang.audit.report.screen import render_screen
 from unhang.core.strict_yaml import load_yaml
 
-MUTATIONS = load_yaml(Path(__file__).resolve().parents[1] / "fixtures" / "incidents" / "mutations.yml")[0]["nodes"]
+MUTATIONS = load_yaml(
+    Path(__file__).resolve().parents[1] / "fixtures" / "incidents" / "mutations.yml"
+)[0]["nodes"]
 # The fault of each node, gpu001 first -> what its block must name.
 FLEETS = {
     "h200_infiniband": {
@@ -34,24 +37,64 @@ FLEETS = {
     },
 }
 READ_ONLY = {"facts": {"limits.filesystems[0].read_only": True}}
-NOT_STARTED = {"fabric_manager.running": False, "fabric_manager.started_s": None, "interconnect.fabric_state": "in_progress"}
-OTHER_MANAGER = {"facts": {"fabric_manager.version": "580.95.05", **NOT_STARTED, "gpus.devices[*].fabric.state": "in_progress"}}
-UPGRADES = {"facts": {"packages.unattended_upgrades.enabled": True, "packages.unattended_upgrades.covers_driver": True}}
-# {node: (the name of a mutation, or its changes; what its block must name first; what it must tell to do)}, as a reader of the first screen was given them.
+NOT_STARTED = {
+    "fabric_manager.running": False,
+    "fabric_manager.started_s": None,
+    "interconnect.fabric_state": "in_progress",
+}
+OTHER_MANAGER = {
+    "facts": {
+        "fabric_manager.version": "580.95.05",
+        **NOT_STARTED,
+        "gpus.devices[*].fabric.state": "in_progress",
+    }
+}
+UPGRADES = {
+    "facts": {
+        "packages.unattended_upgrades.enabled": True,
+        "packages.unattended_upgrades.covers_driver": True,
+    }
+}
+# {node: (the name of a mutation, or its changes; what its block must name first; what it must tell
+# to do)}, as a reader of the first screen was given them.
 READ_BY_A_PERSON = {
     "one": {
         "gpu002": ("Xid 79", "xid-fatal", "scontrol update nodename=gpu002 state=drain"),
         "gpu003": (OTHER_MANAGER, "fabric-manager-version-differs", "unhang remediate"),
-        "gpu005": ("one InfiniBand port down", "rdma-rail-down", "scontrol update nodename=gpu005 state=drain"),
-        "gpu006": ({"settings": {"NCCL_SOCKET_IFNAME": "eth0"}}, "nccl-interface-does-not-exist", "take NCCL_SOCKET_IFNAME out of /etc/nccl.conf"),
+        "gpu005": (
+            "one InfiniBand port down",
+            "rdma-rail-down",
+            "scontrol update nodename=gpu005 state=drain",
+        ),
+        "gpu006": (
+            {"settings": {"NCCL_SOCKET_IFNAME": "eth0"}},
+            "nccl-interface-does-not-exist",
+            "take NCCL_SOCKET_IFNAME out of /etc/nccl.conf",
+        ),
         "gpu008": (UPGRADES, "packages-unattended-driver-upgrade", "role package_hold"),
     },
     "two": {
-        "gpu001": ("row remap failed", "gpu-row-remap-failed", "scontrol update nodename=gpu001 state=drain"),
-        "gpu002": (READ_ONLY, "filesystem-read-only", "scontrol update nodename=gpu002 state=drain"),
-        "gpu004": ("memlock hard 64 KiB", "memlock-too-low-for-rdma", "role host_tuning with limits.memlock_bytes: -1"),
+        "gpu001": (
+            "row remap failed",
+            "gpu-row-remap-failed",
+            "scontrol update nodename=gpu001 state=drain",
+        ),
+        "gpu002": (
+            READ_ONLY,
+            "filesystem-read-only",
+            "scontrol update nodename=gpu002 state=drain",
+        ),
+        "gpu004": (
+            "memlock hard 64 KiB",
+            "memlock-too-low-for-rdma",
+            "role host_tuning with limits.memlock_bytes: -1",
+        ),
         "gpu005": ("application clocks locked", "gpu-clocks-locked", "nvidia-smi -i 5 -rgc"),
-        "gpu007": ("one card fewer", "rdma-card-missing-beside-gpus", "scontrol update nodename=gpu007 state=drain"),
+        "gpu007": (
+            "one card fewer",
+            "rdma-card-missing-beside-gpus",
+            "scontrol update nodename=gpu007 state=drain",
+        ),
     },
 }
 
@@ -62,7 +105,13 @@ def screen_of(folder, documents):
         document["sections"]["node"]["hostname"] = name
         (folder / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
     argv = [sys.executable, "-P", "-m", "unhang", "judge", str(folder), "-o", "json"]
-    judged = subprocess.run(argv, env={**os.environ, "UNHANG_RUNS": str(folder / "runs")}, text=True, stdout=subprocess.PIPE, check=False)
+    judged = subprocess.run(
+        argv,
+        env={**os.environ, "UNHANG_RUNS": str(folder / "runs")},
+        text=True,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
     return render_screen(json.loads(judged.stdout), 100)
 
 
@@ -75,14 +124,31 @@ def blocks_of(screen):
 
 
 @pytest.mark.parametrize("fleet", READ_BY_A_PERSON)
-def test_a_reader_of_the_first_screen_has_one_block_a_node_with_its_cause_and_what_to_do(fleet, tmp_path):
-    faults, rows = READ_BY_A_PERSON[fleet], {row["name"]: row for row in MUTATIONS["h200_infiniband"]}
+def test_a_reader_of_the_first_screen_has_one_block_a_node_with_its_cause_and_what_to_do(
+    fleet, tmp_path
+):
+    faults, rows = (
+        READ_BY_A_PERSON[fleet],
+        {row["name"]: row for row in MUTATIONS["h200_infiniband"]},
+    )
     healthy = PLATFORMS["h200_infiniband"]()
     fewer = {"facts": {"network.rdma": healthy["sections"]["network"]["rdma"][:7]}}
-    changes = {name: fewer if fault == "one card fewer" else rows[fault] if isinstance(fault, str) else fault for name, (fault, _, _) in faults.items()}
-    nodes = {name: changed(healthy, change_of(changes.get(name, {}))) for name in (f"gpu{number:03d}" for number in range(1, 9))}
+    changes = {
+        name: fewer
+        if fault == "one card fewer"
+        else rows[fault]
+        if isinstance(fault, str)
+        else fault
+        for name, (fault, _, _) in faults.items()
+    }
+    nodes = {
+        name: changed(healthy, change_of(changes.get(name, {})))
+        for name in (f"gpu{number:03d}" for number in range(1, 9))
+    }
     screen = screen_of(tmp_path, nodes)
-    loud = [block for block in blocks_of(screen) if block.startswith(("CRITICAL", "ERROR", "WARNING"))]
+    loud = [
+        block for block in blocks_of(screen) if block.startswith(("CRITICAL", "ERROR", "WARNING"))
+    ]
     assert {re.search(r"gpu\d{3}", block).group() for block in loud} == set(faults)
     assert len(loud) == len(faults) and "  also" not in screen, screen
     for name, (_, rule, action) in faults.items():
@@ -95,7 +161,15 @@ def test_a_reader_of_the_first_screen_has_one_block_a_node_with_its_cause_and_wh
 def test_each_fault_has_one_block_that_names_its_node_the_fault_and_a_command(platform, tmp_path):
     faults, rows = FLEETS[platform], {row["name"]: row for row in MUTATIONS[platform]}
     names = enumerate([*faults, None, None, None], start=1)
-    screen = screen_of(tmp_path, {f"gpu{number:03d}": changed(PLATFORMS[platform](), change_of(rows[name]) if name else {}) for number, name in names})
+    screen = screen_of(
+        tmp_path,
+        {
+            f"gpu{number:03d}": changed(
+                PLATFORMS[platform](), change_of(rows[name]) if name else {}
+            )
+            for number, name in names
+        },
+    )
     blocks = blocks_of(screen)
     loud = [block for block in blocks if block.startswith(("CRITICAL", "ERROR", "WARNING"))]
     named = {re.search(r"gpu\d{3}", block).group(): block for block in loud}

@@ -1,4 +1,5 @@
-"""The types into which node files are decoded agree with the schema: a real document with one damaged place is refused by both or by neither."""
+"""The types into which node files are decoded agree with the schema: a real document with one
+damaged place is refused by both or by neither."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The library with which the GPU bench breaks transports of NCCL breaks only those: descriptors between processes, and NCCL's files in /dev/shm."""
+"""The library with which the GPU bench breaks transports of NCCL breaks only those: descriptors
+between processes, and NCCL's files in /dev/shm."""
 
 from __future__ import annotations
 
@@ -36,7 +37,21 @@ print(passed, "|", made(b"/dev/shm/nccl-XXXXXX"), "|", made(b"/dev/shm/other-XXX
 def library(tmp_path_factory):
     """The library, compiled."""
     target = tmp_path_factory.mktemp("broken-ways") / "broken_ways.so"
-    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(target), str(SOURCE), "-ldl"], check=True)
+    subprocess.run(
+        [
+            "gcc",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(target),
+            str(SOURCE),
+            "-ldl",
+        ],
+        check=True,
+    )
     return target
 
 
@@ -50,5 +65,11 @@ def library(tmp_path_factory):
 )
 def test_only_the_way_that_was_named_is_broken(library, way, answer):
     variables = {**os.environ, "LD_PRELOAD": str(library), "UNHANG_BREAK": way}
-    output = subprocess.run([sys.executable, "-S", "-c", PROGRAM], env=variables, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-S", "-c", PROGRAM],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert output.strip() == answer

@@ -1,4 +1,5 @@
-"""`unhang inspect` at real torchrun jobs with gloo: each hang is told by its rank and place, and a job that works is never called hung."""
+"""`unhang inspect` at real torchrun jobs with gloo: each hang is told by its rank and place, and a
+job that works is never called hung."""
 
 from __future__ import annotations
 
@@ -29,14 +30,35 @@ PATIENCE_S = 120
 
 @contextlib.contextmanager
 def job(scene: str, folder: Path, world: int = 2, nodes: int = 1, **settings: str):
-    """A torchrun job of which something happens to the last rank after a second; yields its launcher."""
+    """A torchrun job of which something happens to the last rank after a second; yields its
+    launcher."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    argv = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}", f"--nnodes={nodes}", "--node-rank=0", "--master-addr=127.0.0.1"]
+    argv = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc-per-node={world}",
+        f"--nnodes={nodes}",
+        "--node-rank=0",
+        "--master-addr=127.0.0.1",
+    ]
     argv += [f"--master-port={port}", str(JOB), scene, "1", "gloo"]
-    environment = {**os.environ, "INSPECT_JOB_FOLDER": str(folder), "OMP_NUM_THREADS": "1", **settings}
+    environment = {
+        **os.environ,
+        "INSPECT_JOB_FOLDER": str(folder),
+        "OMP_NUM_THREADS": "1",
+        **settings,
+    }
     with (folder / "job.log").open("wb") as log:
-        launcher = subprocess.Popen(argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+        launcher = subprocess.Popen(
+            argv,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
     try:
         yield launcher
     finally:
@@ -64,12 +86,20 @@ def wait_until_it_happens(folder: Path) -> None:
 
 
 def inspect(*arguments: str, user: int | None = None) -> tuple[int, dict, str]:
-    done = subprocess.run([UNHANG, "inspect", *arguments, "-o", "json"], capture_output=True, text=True, check=False, user=user, timeout=PATIENCE_S)
+    done = subprocess.run(
+        [UNHANG, "inspect", *arguments, "-o", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        user=user,
+        timeout=PATIENCE_S,
+    )
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
 def inspected(launcher: subprocess.Popen, wanted: str, *arguments: str) -> tuple[int, dict]:
-    """The first look that finds this state; looks go on until then, because a machine may be slow to get a job there."""
+    """The first look that finds this state; looks go on until then, because a machine may be slow
+    to get a job there."""
     until = time.monotonic() + PATIENCE_S
     while True:
         code, found, errors = inspect("--pid", str(launcher.pid), "--gap", "1.5", *arguments)
@@ -105,10 +135,20 @@ def test_a_rank_that_runs_python_while_others_wait_is_named_and_not_called_hung(
         code, found = inspected(launcher, "unknown")
     assert code == 3
     assert [suspect["rank"] for suspect in found["suspects"]] == [1]
-    assert "it runs Python code" in found["headline"] and "happen (inspect_job.py" in found["headline"]
+    assert (
+        "it runs Python code" in found["headline"] and "happen (inspect_job.py" in found["headline"]
+    )
 
 
-@pytest.mark.parametrize(("scene", "state"), [("healthy", "running"), ("checkpoint", "saving"), ("restore", "restoring"), ("import", "starting")])
+@pytest.mark.parametrize(
+    ("scene", "state"),
+    [
+        ("healthy", "running"),
+        ("checkpoint", "saving"),
+        ("restore", "restoring"),
+        ("import", "starting"),
+    ],
+)
 def test_a_job_that_works_is_not_called_hung(scene, state, tmp_path):
     with job(scene, tmp_path) as launcher:
         wait_until_it_happens(tmp_path)
@@ -126,18 +166,34 @@ def test_a_peer_that_never_came_is_named(tmp_path):
 def test_dumps_of_the_flight_recorder_tell_who_is_missing(tmp_path):
     """Beside the stacks, and alone; and again from the bundle."""
     bundle = tmp_path / "hang.tar.gz"
-    with job("never", tmp_path, TORCH_FR_BUFFER_SIZE="200", TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/fr_") as launcher:
+    with job(
+        "never", tmp_path, TORCH_FR_BUFFER_SIZE="200", TORCH_FR_DUMP_TEMP_FILE=f"{tmp_path}/fr_"
+    ) as launcher:
         wait_until_it_happens(tmp_path)
         until = time.monotonic() + PATIENCE_S
-        while "flight recorder" not in inspected(launcher, "hung")[1]["headline"] and time.monotonic() < until:
+        while (
+            "flight recorder" not in inspected(launcher, "hung")[1]["headline"]
+            and time.monotonic() < until
+        ):
             time.sleep(0.5)
         _, found, _ = inspect("--pid", str(launcher.pid), "--gap", "1.5", "--out", str(bundle))
-        code, alone, _ = inspect("--pid", str(launcher.pid), "--gap", "1", "--without", "stacks", "--without", "ras")
-    assert "by torch's flight recorder it never recorded all_reduce number" in found["suspects"][0]["why"]
-    assert (code, alone["state"], [suspect["rank"] for suspect in alone["suspects"]]) == (3, "unknown", [1])
+        code, alone, _ = inspect(
+            "--pid", str(launcher.pid), "--gap", "1", "--without", "stacks", "--without", "ras"
+        )
+    assert (
+        "by torch's flight recorder it never recorded all_reduce number"
+        in found["suspects"][0]["why"]
+    )
+    assert (code, alone["state"], [suspect["rank"] for suspect in alone["suspects"]]) == (
+        3,
+        "unknown",
+        [1],
+    )
     assert "rank 1 never recorded all_reduce number" in alone["headline"]
     argv = [UNHANG, "diagnose", str(bundle), "-o", "json"]
-    diagnosed = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    diagnosed = subprocess.run(
+        argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
     [group] = json.loads(diagnosed.stdout)["facts"]["flight_recorder"]["groups"]
     assert (group["behind"], group["ahead"]) == ([1], [0])
 
@@ -145,7 +201,9 @@ def test_dumps_of_the_flight_recorder_tell_who_is_missing(tmp_path):
 def test_without_py_spy_it_says_what_would_help(tmp_path):
     with job("never", tmp_path) as launcher:
         inspected(launcher, "hung")
-        code, found, _ = inspect("--pid", str(launcher.pid), "--gap", "1", "--py-spy", str(tmp_path / "none"))
+        code, found, _ = inspect(
+            "--pid", str(launcher.pid), "--gap", "1", "--py-spy", str(tmp_path / "none")
+        )
     assert (code, found["state"]) == (3, "unknown")
     row = next(row for row in found["unread"] if row["what"] == "stacks")
     assert "py-spy" in row["why"]
@@ -159,7 +217,9 @@ def test_the_bundle_has_the_evidence_and_gives_the_same_verdict(tmp_path):
         inspect("--pid", str(launcher.pid), "--out", str(bundle))
     code, again, _ = inspect("--evidence", str(bundle))
     assert code == 1
-    assert [suspect["rank"] for suspect in again["suspects"]] == [suspect["rank"] for suspect in found["suspects"]]
+    assert [suspect["rank"] for suspect in again["suspects"]] == [
+        suspect["rank"] for suspect in found["suspects"]
+    ]
     assert bundle.stat().st_mode & 0o077 == 0
     _, _, errors = inspect("--evidence", str(bundle), "--out", str(bundle))
     assert "found one that exists" in errors
@@ -168,7 +228,13 @@ def test_the_bundle_has_the_evidence_and_gives_the_same_verdict(tmp_path):
 def test_given_nothing_it_finds_this_users_ranks_or_asks_which_of_several_jobs(tmp_path):
     with job("never", tmp_path) as launcher:
         inspected(launcher, "hung")
-        done = subprocess.run(as_typed("unhang inspect", {"unhang": UNHANG}), capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        done = subprocess.run(
+            as_typed("unhang inspect", {"unhang": UNHANG}),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
         ranks = descendants(launcher.pid)
     if done.returncode == 1:
         assert "rank 1 on " in done.stdout
@@ -192,8 +258,17 @@ def test_another_users_job_needs_root(tmp_path):
         inspected(launcher, "hung")
         Path(place).chmod(0o755)
         program = build(Path(place) / "unhang-inspect.pyz")
-        done = subprocess.run([shutil.which("python3", path="/usr/bin"), str(program)], capture_output=True, text=True, check=False, user=65534, cwd="/")
+        done = subprocess.run(
+            [shutil.which("python3", path="/usr/bin"), str(program)],
+            capture_output=True,
+            text=True,
+            check=False,
+            user=65534,
+            cwd="/",
+        )
     document = json.loads(done.stdout)
     assert list(check_schema(document, read_schema("evidence-1"))) == []
     assert document["ranks"] == []
-    assert "environment of other users' processes" in document["sections"]["ranks"]["probe"]["error"]
+    assert (
+        "environment of other users' processes" in document["sections"]["ranks"]["probe"]["error"]
+    )

@@ -1,4 +1,5 @@
-"""`unhang smoke --local` with real torch and gloo: a healthy run passes, each planned fault is named with its rank, and no process is left running."""
+"""`unhang smoke --local` with real torch and gloo: a healthy run passes, each planned fault is
+named with its rank, and no process is left running."""
 
 from __future__ import annotations
 
@@ -13,13 +14,23 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 from documented_command import as_typed
-from smoke_runs import DEADLINE_S, PATIENT, SMALL, command, environment, payload_processes, smoke, typed
+from smoke_runs import (
+    DEADLINE_S,
+    PATIENT,
+    SMALL,
+    command,
+    environment,
+    payload_processes,
+    smoke,
+    typed,
+)
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
 PHASES = (
-    "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv",
+    "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce",
+    "all_gather", "reduce_scatter", "all_to_all", "send_recv",
     "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth",
 )  # fmt: skip
 
@@ -27,7 +38,9 @@ PHASES = (
 @pytest.fixture(scope="module")
 def healthy():
     """The whole smoke test on two ranks, with the page's command."""
-    return typed([*as_typed("unhang smoke --local --nproc 2 --backend gloo --format json"), *PATIENT])
+    return typed(
+        [*as_typed("unhang smoke --local --nproc 2 --backend gloo --format json"), *PATIENT]
+    )
 
 
 def test_without_a_word_more_it_takes_what_the_machine_has_and_says_how_to_repeat_it():
@@ -52,17 +65,40 @@ def test_the_answer_is_one_json_object_that_keeps_its_schema(healthy):
 
 
 def test_each_operation_is_checked_in_both_types_and_measured(healthy):
-    checked = {(row["op"], row["dtype"]) for row in healthy.result["collectives"] if row["measures"] == "correctness" and row["wrong"] == 0}
-    operations = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+    checked = {
+        (row["op"], row["dtype"])
+        for row in healthy.result["collectives"]
+        if row["measures"] == "correctness" and row["wrong"] == 0
+    }
+    operations = (
+        "broadcast",
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "send_recv",
+    )
     assert checked == {(name, dtype) for name in operations for dtype in ("float32", "bfloat16")}
     measured = [row for row in healthy.result["collectives"] if row["measures"] == "bandwidth"]
-    assert {row["op"] for row in measured} == {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"}
+    assert {row["op"] for row in measured} == {
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "broadcast",
+        "all_to_all",
+    }
     for row in measured:
-        assert row["algbw_gb_s"] == pytest.approx(row["size_bytes"] / row["time_us"] / 1e3, abs=0.01)
+        assert row["algbw_gb_s"] == pytest.approx(
+            row["size_bytes"] / row["time_us"] / 1e3, abs=0.01
+        )
 
 
 def test_phases_are_announced_on_standard_error_before_they_start(healthy):
-    assert [line.split()[-1] for line in healthy.stderr.splitlines() if line.startswith("unhang: phase ")] == list(PHASES)
+    assert [
+        line.split()[-1]
+        for line in healthy.stderr.splitlines()
+        if line.startswith("unhang: phase ")
+    ] == list(PHASES)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +116,9 @@ def test_phases_are_announced_on_standard_error_before_they_start(healthy):
 def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase, message):
     wanted = f"broadcast,all_reduce,all_gather,{'pace' if 'slow' in drill else 'storm'}"
     ranks = 4 if "slow" in drill else 3  # with fewer than four, the slow rank cannot be identified
-    done = smoke("--nproc", ranks, *SMALL, *options, "--phases", wanted, "--drill", drill, "--no-experiments")
+    done = smoke(
+        "--nproc", ranks, *SMALL, *options, "--phases", wanted, "--drill", drill, "--no-experiments"
+    )
     assert done.code == 1, done.stdout
     assert [suspect["rank"] for suspect in done.suspects] == [int(drill[0])], done.suspects
     assert message in done.suspects[0]["why"]
@@ -92,7 +130,18 @@ def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase,
 
 
 def test_a_rank_that_never_enters_is_named_with_stacks_recordings_and_where_each_stood():
-    done = smoke("--nproc", 3, *SMALL, "--step-timeout", 8, "--phases", "all_reduce", "--drill", "1:absent:all_reduce", "--no-experiments")
+    done = smoke(
+        "--nproc",
+        3,
+        *SMALL,
+        "--step-timeout",
+        8,
+        "--phases",
+        "all_reduce",
+        "--drill",
+        "1:absent:all_reduce",
+        "--no-experiments",
+    )
     [suspect] = done.suspects
     assert (suspect["rank"], suspect["phase"], done.code) == (1, "all_reduce", 1)
     assert "never entered collective" in suspect["why"]
@@ -110,14 +159,21 @@ def test_a_rank_that_never_enters_is_named_with_stacks_recordings_and_where_each
 
 
 def started(*arguments):
-    """A running `unhang smoke` whose ranks are all in the storm: the first one there announces it, and the others may still be one phase earlier."""
+    """A running `unhang smoke` whose ranks are all in the storm: the first one there announces it,
+    and the others may still be one phase earlier."""
     argv = command("--backend", "gloo", "--format", "json", *arguments)
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
     for line in process.stderr:
         if line.strip() == "unhang: phase storm":
             break
     until = time.monotonic() + DEADLINE_S
-    while time.monotonic() < until and process.poll() is None and not all(map(storms, ranks_of(process).items())):
+    while (
+        time.monotonic() < until
+        and process.poll() is None
+        and not all(map(storms, ranks_of(process).items()))
+    ):
         time.sleep(0.05)
     return process
 
@@ -125,9 +181,14 @@ def started(*arguments):
 def storms(rank_and_pid):
     """Whether a rank's page of memory shows that it is in the storm."""
     rank, pid = rank_and_pid
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError), open(f"/proc/{pid}/cmdline", "rb") as source:
+    with (
+        contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError),
+        open(f"/proc/{pid}/cmdline", "rb") as source,
+    ):
         argv = source.read().split(b"\0")
-        with open(os.path.join(argv[argv.index(b"--folder") + 1].decode(), f"board-{rank}"), "rb") as board:
+        with open(
+            os.path.join(argv[argv.index(b"--folder") + 1].decode(), f"board-{rank}"), "rb"
+        ) as board:
             return b"\0storm\n" in board.read()
     return False
 
@@ -137,7 +198,10 @@ def descendants(pid):
     found = []
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as source:
+            with (
+                contextlib.suppress(FileNotFoundError, ProcessLookupError),
+                open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as source,
+            ):
                 for child in map(int, source.read().split()):
                     found += [child, *descendants(child)]
     return found
@@ -148,8 +212,13 @@ def ranks_of(launcher):
     found = {}
     for pid in descendants(launcher.pid):
         variables = {}
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{pid}/environ", "rb") as source:
-            variables = dict(part.split(b"=", 1) for part in source.read().split(b"\0") if b"=" in part)
+        with (
+            contextlib.suppress(FileNotFoundError, ProcessLookupError),
+            open(f"/proc/{pid}/environ", "rb") as source,
+        ):
+            variables = dict(
+                part.split(b"=", 1) for part in source.read().split(b"\0") if b"=" in part
+            )
         if b"UNHANG_SMOKE_PLAN" in variables:
             found[int(variables[b"RANK"])] = pid
     return found
@@ -167,8 +236,20 @@ def gone(pids):
 
 @pytest.fixture
 def busy():
-    """Three ranks whose storm does not end by itself; the planned absence of rank 0 keeps the others inside a collective."""
-    process = started("--nproc", 3, "--max-size", "64K", *PATIENT, "--phases", "storm", "--drill", "0:absent:storm", "--no-experiments")
+    """Three ranks whose storm does not end by itself; the planned absence of rank 0 keeps the
+    others inside a collective."""
+    process = started(
+        "--nproc",
+        3,
+        "--max-size",
+        "64K",
+        *PATIENT,
+        "--phases",
+        "storm",
+        "--drill",
+        "0:absent:storm",
+        "--no-experiments",
+    )
     yield process
     process.kill()
     process.wait()
@@ -210,7 +291,11 @@ def test_no_process_is_left_when_the_launcher_is_ended(busy, number):
 
 def test_no_process_is_left_when_the_agent_is_killed(busy):
     ranks = ranks_of(busy)
-    [agent] = [pid for pid, argv in payload_processes().items() if pid in descendants(busy.pid) and " node " in argv]
+    [agent] = [
+        pid
+        for pid, argv in payload_processes().items()
+        if pid in descendants(busy.pid) and " node " in argv
+    ]
     os.kill(agent, signal.SIGKILL)
     output, _ = busy.communicate(timeout=DEADLINE_S)
     assert gone(ranks.values())
@@ -218,7 +303,9 @@ def test_no_process_is_left_when_the_agent_is_killed(busy):
 
 
 def test_ranks_that_differ_are_reported_before_the_first_collective():
-    done = smoke("--nproc", 3, *SMALL, *PATIENT, "--phases", "all_reduce", "--rank-env", "2:NCCL_ALGO=Tree")
+    done = smoke(
+        "--nproc", 3, *SMALL, *PATIENT, "--phases", "all_reduce", "--rank-env", "2:NCCL_ALGO=Tree"
+    )
     assert done.code == 1
     [suspect] = done.suspects
     assert (suspect["rank"], suspect["phase"]) == (2, "consistency")
@@ -237,15 +324,38 @@ def test_another_torch_on_one_rank_is_reported_before_the_first_collective(tmp_p
         if name != "version.py":
             (overlay / name).symlink_to(os.path.join(real, name))
     with open(os.path.join(real, "version.py"), encoding="utf-8") as source:
-        (overlay / "version.py").write_text(source.read().replace(torch.__version__, "2.12.9+other"))
-    done = smoke("--nproc", 3, *SMALL, *PATIENT, "--phases", "all_reduce", "--rank-env", f"1:PYTHONPATH={tmp_path}")
+        (overlay / "version.py").write_text(
+            source.read().replace(torch.__version__, "2.12.9+other")
+        )
+    done = smoke(
+        "--nproc",
+        3,
+        *SMALL,
+        *PATIENT,
+        "--phases",
+        "all_reduce",
+        "--rank-env",
+        f"1:PYTHONPATH={tmp_path}",
+    )
     [suspect] = done.suspects
     assert suspect["rank"] == 1
     assert suspect["why"].startswith("torch is 2.12.9+other here")
 
 
-def test_one_rank_alone_passes_and_the_table_ends_with_the_verdict_and_the_command_to_repeat_it(tmp_path):
-    done = smoke("--nproc", 1, *SMALL, *PATIENT, "--phases", "all_reduce,send_recv,bandwidth", "--out", tmp_path / "result.json", form="table")
+def test_one_rank_alone_passes_and_the_table_ends_with_the_verdict_and_the_command_to_repeat_it(
+    tmp_path,
+):
+    done = smoke(
+        "--nproc",
+        1,
+        *SMALL,
+        *PATIENT,
+        "--phases",
+        "all_reduce,send_recv,bandwidth",
+        "--out",
+        tmp_path / "result.json",
+        form="table",
+    )
     assert (done.code, json.loads((tmp_path / "result.json").read_text())["world_size"]) == (0, 1)
     lines = done.stdout.splitlines()
     assert lines[-2] == "verdict: pass"
@@ -266,7 +376,10 @@ def test_a_port_in_use_is_reported_with_the_port_and_what_to_do():
 
 @pytest.mark.parametrize(
     "python, message",
-    [("/usr/bin/python3", "expected torch in /usr/bin/python3, found none"), ("/nowhere/python3", "/nowhere/python3: No such file or directory")],
+    [
+        ("/usr/bin/python3", "expected torch in /usr/bin/python3, found none"),
+        ("/nowhere/python3", "/nowhere/python3: No such file or directory"),
+    ],
 )
 def test_a_python_without_torch_or_none_at_all_is_reported_in_a_line(python, message):
     done = smoke("--nproc", 2, "--python", python)
@@ -279,13 +392,26 @@ def test_an_interface_setting_that_names_nothing_is_reported_with_the_variable()
     done = smoke("--nproc", 2, "--env", "NCCL_SOCKET_IFNAME=nosuch0", "--phases", "all_reduce")
     assert done.code == 1
     assert {suspect["phase"] for suspect in done.suspects} == {"environment"}
-    assert all("NCCL_SOCKET_IFNAME=nosuch0" in suspect["why"] and "NCCL_SOCKET_IFNAME" in suspect["next"] for suspect in done.suspects)
+    assert all(
+        "NCCL_SOCKET_IFNAME=nosuch0" in suspect["why"] and "NCCL_SOCKET_IFNAME" in suspect["next"]
+        for suspect in done.suspects
+    )
 
 
 def test_experiments_tell_what_cures_and_junit_names_the_failed_phase_and_the_rank(tmp_path):
-    options = ("--phases", "all_reduce", "--drill", "1:exit:all_reduce", "--out", tmp_path / "result.json")
+    options = (
+        "--phases",
+        "all_reduce",
+        "--drill",
+        "1:exit:all_reduce",
+        "--out",
+        tmp_path / "result.json",
+    )
     done = smoke("--nproc", 2, *SMALL, *PATIENT, *options, form="junit")
-    rows = {row["name"]: row for row in json.loads((tmp_path / "result.json").read_text())["experiments"]}
+    rows = {
+        row["name"]: row
+        for row in json.loads((tmp_path / "result.json").read_text())["experiments"]
+    }
     assert rows["the same again"]["cured"] is False
     assert rows["one rank alone"]["cured"] is True
     assert "no fix" in rows["one rank alone"]["note"]

@@ -1,4 +1,5 @@
-"""The build phase: a real extension by the real compiler, one that never ends, one that fails, and no compiler."""
+"""The build phase: a real extension by the real compiler, one that never ends, one that fails, and
+no compiler."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from unhang.smoke.payload_zip import payload_bytes
 from unhang.smoke.result import judge
 
 FOR_EVER = f"sleep 9{os.getpid():07d}"  # differs from every other process's command
-KNOWN = 'case "$*" in *version*) exec /usr/bin/c++ "$@";; esac\n'  # a compiler that prints its version, and then does not compile
+# a compiler that prints its version, and then does not compile
+KNOWN = 'case "$*" in *version*) exec /usr/bin/c++ "$@";; esac\n'
 
 
 def built(tmp_path, script, **plan):
@@ -22,9 +24,22 @@ def built(tmp_path, script, **plan):
     compiler = tmp_path / "c++"
     compiler.write_text(f"#!/bin/sh\n{script}\n")
     compiler.chmod(0o755)
-    request = Request(backend="gloo", phases=("build",), step_timeout_s=60, environment={"CXX": str(compiler), "OMP_NUM_THREADS": "1"})
+    request = Request(
+        backend="gloo",
+        phases=("build",),
+        step_timeout_s=60,
+        environment={"CXX": str(compiler), "OMP_NUM_THREADS": "1"},
+    )
     [node] = plan_group(request, [Member(socket.gethostname(), 2, "lo")], "127.0.0.1", free_port())
-    return judge([run_local(NodePlan(node.host, node.ranks, {**node.document, **plan}), payload_bytes(), environment=environment())])
+    return judge(
+        [
+            run_local(
+                NodePlan(node.host, node.ranks, {**node.document, **plan}),
+                payload_bytes(),
+                environment=environment(),
+            )
+        ]
+    )
 
 
 def commands():
@@ -58,7 +73,11 @@ def test_a_compiler_that_never_ends_is_named_and_ended(tmp_path):
 
 
 def test_what_a_compiler_leaves_behind_is_named_and_ended_too(tmp_path):
-    result = built(tmp_path, f"{FOR_EVER} &\n{KNOWN}echo 'source.cpp:1: fatal error: no' >&2\nexit 1", build_timeout_s=8)
+    result = built(
+        tmp_path,
+        f"{FOR_EVER} &\n{KNOWN}echo 'source.cpp:1: fatal error: no' >&2\nexit 1",
+        build_timeout_s=8,
+    )
     [suspect] = result["suspects"]
     assert suspect["phase"] == "build"
     assert FOR_EVER in suspect["why"]
@@ -66,7 +85,11 @@ def test_what_a_compiler_leaves_behind_is_named_and_ended_too(tmp_path):
 
 
 def test_a_compiler_that_fails_is_reported_with_its_own_words(tmp_path):
-    result = built(tmp_path, f"{KNOWN}echo 'source.cpp:1:10: fatal error: Python.h: No such file or directory' >&2\nexit 1")
+    result = built(
+        tmp_path,
+        f"{KNOWN}echo 'source.cpp:1:10: fatal error: Python.h: No such file or directory'"
+        " >&2\nexit 1",
+    )
     [suspect] = result["suspects"]
     assert suspect["phase"] == "build"
     assert "Python.h: No such file or directory" in suspect["why"]
@@ -74,7 +97,18 @@ def test_a_compiler_that_fails_is_reported_with_its_own_words(tmp_path):
 
 @pytest.mark.parametrize("form", ["json", "table"])
 def test_without_a_compiler_nothing_is_built_and_it_says_what_is_missing(tmp_path, form):
-    done = smoke("--nproc", 2, *PATIENT, "--phases", "build", "--env", f"PATH={tmp_path}", "--env", f"CUDA_HOME={tmp_path}", form=form)
+    done = smoke(
+        "--nproc",
+        2,
+        *PATIENT,
+        "--phases",
+        "build",
+        "--env",
+        f"PATH={tmp_path}",
+        "--env",
+        f"CUDA_HOME={tmp_path}",
+        form=form,
+    )
     assert done.code == 0
     if form == "json":
         assert done.phase("build")["status"] == "skip"

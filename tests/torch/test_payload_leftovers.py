@@ -1,4 +1,5 @@
-"""Folders of runs whose launcher was killed: the next survey of the same user removes them, except those that may still be needed."""
+"""Folders of runs whose launcher was killed: the next survey of the same user removes them, except
+those that may still be needed."""
 
 from __future__ import annotations
 
@@ -14,7 +15,15 @@ import pytest
 from smoke_runs import DEADLINE_S, PAYLOAD
 
 DAY_S = 86400
-PLAN = {"nproc": 1, "rank_offset": 0, "world_size": 1, "master_address": "127.0.0.1", "master_port": 1, "total_timeout_s": 500, "start_timeout_s": 500}
+PLAN = {
+    "nproc": 1,
+    "rank_offset": 0,
+    "world_size": 1,
+    "master_address": "127.0.0.1",
+    "master_port": 1,
+    "total_timeout_s": 500,
+    "start_timeout_s": 500,
+}
 
 
 def put(parent, name, record=None, age_s=0):
@@ -31,7 +40,14 @@ def put(parent, name, record=None, age_s=0):
 def survey(parent):
     """The payload's survey in a process of its own, which every launcher runs first."""
     argv = [sys.executable, str(PAYLOAD), "survey"]
-    done = subprocess.run(argv, env={**os.environ, "TMPDIR": str(parent)}, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    done = subprocess.run(
+        argv,
+        env={**os.environ, "TMPDIR": str(parent)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
     assert json.loads(done.stdout)["e"] == "survey"
     return sorted(path.name for path in parent.iterdir())
 
@@ -60,17 +76,33 @@ def test_another_users_folder_stays(tmp_path):
 
 @pytest.fixture
 def agent(tmp_path):
-    """An agent as the playbook starts it, with a rank that never prints anything. (agent, its folder)."""
+    """An agent as the playbook starts it, with a rank that never prints anything. (agent, its
+    folder)."""
     place = tmp_path / "unhang-smoke-place"
     place.mkdir()
     shutil.copy(PAYLOAD, place)
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexec sleep 1000000\n")
     python.chmod(0o755)
-    argv = [sys.executable, str(place / PAYLOAD.name), "node", "--plan", json.dumps({**PLAN, "python": str(python)}), "--output", str(place / "events.jsonl")]
-    with subprocess.Popen(argv, env={**os.environ, "TMPDIR": str(place)}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+    argv = [
+        sys.executable,
+        str(place / PAYLOAD.name),
+        "node",
+        "--plan",
+        json.dumps({**PLAN, "python": str(python)}),
+        "--output",
+        str(place / "events.jsonl"),
+    ]
+    with subprocess.Popen(
+        argv,
+        env={**os.environ, "TMPDIR": str(place)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    ) as process:
         until = time.monotonic() + DEADLINE_S
-        while "rank_begin" not in shown(place) and process.poll() is None and time.monotonic() < until:
+        while (
+            "rank_begin" not in shown(place) and process.poll() is None and time.monotonic() < until
+        ):
             time.sleep(0.05)
         yield process, place
         process.kill()
@@ -99,6 +131,19 @@ def test_a_folder_stays_while_its_agent_runs_and_until_its_launcher_has_given_up
 
 def test_an_agent_clears_away_too(tmp_path):
     put(tmp_path, "unhang-smoke-over", "1\n")
-    argv = [sys.executable, str(PAYLOAD), "node", "--plan", json.dumps({**PLAN, "python": "/bin/true"})]
-    subprocess.run(argv, env={**os.environ, "TMPDIR": str(tmp_path)}, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S, check=False)
+    argv = [
+        sys.executable,
+        str(PAYLOAD),
+        "node",
+        "--plan",
+        json.dumps({**PLAN, "python": "/bin/true"}),
+    ]
+    subprocess.run(
+        argv,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
     assert list(tmp_path.iterdir()) == []

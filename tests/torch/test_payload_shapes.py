@@ -1,4 +1,5 @@
-"""Each element counts: a single wrong element in a layer's gather and reduction is found, with any number of ranks."""
+"""Each element counts: a single wrong element in a layer's gather and reduction is found, with any
+number of ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ payload = load_payload()
 
 
 class Wire:
-    """The result of torch.distributed for one rank of many, computed here; `spoil` changes it on the way."""
+    """The result of torch.distributed for one rank of many, computed here; `spoil` changes it on
+    the way."""
 
     def __init__(self, run, spoil):
         self.run, self.spoil = run, spoil
@@ -21,13 +23,17 @@ class Wire:
         share = part.numel()
         for source in range(self.run.world):
             place = torch.arange(share, dtype=torch.int32)
-            whole[source * share : (source + 1) * share] = (place + source * 37 & 127).to(whole.dtype)
+            whole[source * share : (source + 1) * share] = (place + source * 37 & 127).to(
+                whole.dtype
+            )
         self.spoil("all_gather", whole)
 
     def reduce_scatter_tensor(self, part, whole):
         place = torch.arange(whole.numel(), dtype=torch.int32)
         total = sum((place + source & 1) for source in range(self.run.world)).to(part.dtype)
-        assert torch.equal(whole, (place + self.run.rank & 1).to(whole.dtype)), "what this rank puts in"
+        assert torch.equal(whole, (place + self.run.rank & 1).to(whole.dtype)), (
+            "what this rank puts in"
+        )
         part.copy_(total[part.numel() * self.run.rank :][: part.numel()])
         self.spoil("reduce_scatter", part)
 
@@ -91,10 +97,13 @@ def test_each_rank_is_in_one_group_of_each_kind_of_a_mesh(world):
 
 @pytest.mark.parametrize("nproc", [1, 5, 8])
 def test_any_number_of_ranks_goes_through_every_phase(nproc):
-    # All phases but the comparison of paces, because with more ranks than cores paces differ. Eight ranks skip the training, whose imports take longest.
+    # All phases but the comparison of paces, because with more ranks than cores paces differ. Eight
+    # ranks skip the training, whose imports take longest.
     left_out = (*OPTIONAL, "pace", *(("ddp", "fsdp") if nproc == 8 else ()))
     phases = ",".join(name for name in PHASES if name not in left_out)
-    done = smoke("--nproc", nproc, "--max-size", "16K", "--sizes", "16K", *PATIENT, "--phases", phases)
+    done = smoke(
+        "--nproc", nproc, "--max-size", "16K", "--sizes", "16K", *PATIENT, "--phases", phases
+    )
     assert done.code == 0, done.stdout[-3000:]
     assert {row["status"] for row in done.result["phases"]} == {"ok"}
     assert done.result["world_size"] == nproc

@@ -1,4 +1,5 @@
-"""Native stacks of ranks that hang: by the real py-spy, by a py-spy that hangs itself, and without py-spy."""
+"""Native stacks of ranks that hang: by the real py-spy, by a py-spy that hangs itself, and without
+py-spy."""
 
 from __future__ import annotations
 
@@ -12,7 +13,18 @@ import pytest
 from smoke_runs import DEADLINE_S, SMALL, load_payload, smoke
 
 payload = load_payload()
-HANG = ("--nproc", 2, *SMALL, "--step-timeout", 8, "--phases", "all_reduce", "--drill", "1:absent:all_reduce", "--no-experiments")
+HANG = (
+    "--nproc",
+    2,
+    *SMALL,
+    "--step-timeout",
+    8,
+    "--phases",
+    "all_reduce",
+    "--drill",
+    "1:absent:all_reduce",
+    "--no-experiments",
+)
 
 
 @pytest.fixture
@@ -37,12 +49,19 @@ def test_a_hung_ranks_stack_is_seen_from_outside_too():
 
 
 def test_native_frames_name_the_library_that_waits():
-    store = "import torch.distributed as d\nprint('here', flush=True)\nd.TCPStore('127.0.0.1', 0, 2, True)"
-    with subprocess.Popen([sys.executable, "-c", store], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as waiting:
+    store = (
+        "import torch.distributed as d\nprint('here', flush=True)\nd.TCPStore('127.0.0.1', 0, 2,"
+        " True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", store], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as waiting:
         waiting.stdout.readline()
         output, until = "", time.monotonic() + DEADLINE_S
         while "TCPStore" not in output and time.monotonic() < until:
-            output = payload.native_stacks(payload.find_spy(sys.executable), [waiting.pid], DEADLINE_S).get(waiting.pid, "")
+            output = payload.native_stacks(
+                payload.find_spy(sys.executable), [waiting.pid], DEADLINE_S
+            ).get(waiting.pid, "")
         waiting.kill()
     assert "libtorch" in output
     assert "TCPStore" in output
@@ -64,7 +83,9 @@ def test_a_spy_that_may_not_look_leaves_no_stack_and_no_process(program):
 
 
 def test_without_native_frames_a_look_from_outside_is_taken(program):
-    program("py-spy", 'case "$*" in *--native*) exec sleep 100000;; esac\necho "main (train.py:7) $*"')
+    program(
+        "py-spy", 'case "$*" in *--native*) exec sleep 100000;; esac\necho "main (train.py:7) $*"'
+    )
     output = payload.native_stacks(payload.find_spy(None), [4711], 8)
     assert output[4711].startswith("main (train.py:7) dump --nonblocking --pid 4711")
 
@@ -78,7 +99,10 @@ def test_the_spy_is_found_beside_the_users_python(tmp_path, monkeypatch):
 
 
 def test_looking_at_a_stopped_process_leaves_it_stopped():
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time\nprint('here', flush=True)\ntime.sleep(10000)"], stdout=subprocess.PIPE)
+    sleeper = subprocess.Popen(
+        [sys.executable, "-c", "import time\nprint('here', flush=True)\ntime.sleep(10000)"],
+        stdout=subprocess.PIPE,
+    )
     with sleeper:
         sleeper.stdout.readline()
         sleeper.send_signal(signal.SIGSTOP)

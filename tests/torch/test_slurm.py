@@ -1,4 +1,5 @@
-"""`unhang smoke --launcher slurm` with a stand-in for srun that starts one task per node here: the options that it gets and the results that it returns."""
+"""`unhang smoke --launcher slurm` with a stand-in for srun that starts one task per node here: the
+options that it gets and the results that it returns."""
 
 from __future__ import annotations
 
@@ -40,7 +41,18 @@ def slurm(tmp_path):
 
     def run(*arguments):
         path = f"{tmp_path}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        options = ("--launcher", "slurm", "--nproc", "1", "--python", sys.executable, "--phases", "all_reduce", "--no-experiments", "--no-isolate")
+        options = (
+            "--launcher",
+            "slurm",
+            "--nproc",
+            "1",
+            "--python",
+            sys.executable,
+            "--phases",
+            "all_reduce",
+            "--no-experiments",
+            "--no-isolate",
+        )
         return smoke(*options, *SMALL, *PATIENT, *arguments, local=False, PATH=path)
 
     return run, lambda: [json.loads(line) for line in log.read_text().splitlines()]
@@ -49,10 +61,18 @@ def slurm(tmp_path):
 def test_one_srun_surveys_and_one_runs_the_group(slurm):
     run, given = slurm
     done = run("--hosts", "here01", "--srun=--partition=gpu", "--srun=--gres=gpu:8")
-    assert (done.code, done.result["launcher"], done.result["world_size"]) == (0, "slurm", 1), done.stdout
+    assert (done.code, done.result["launcher"], done.result["world_size"]) == (0, "slurm", 1), (
+        done.stdout
+    )
     assert len(given()) == 2
     for argv in given():
-        assert {"--nodelist=here01", "--nodes=1", "--ntasks-per-node=1", "--partition=gpu", "--gres=gpu:8"} <= set(argv)
+        assert {
+            "--nodelist=here01",
+            "--nodes=1",
+            "--ntasks-per-node=1",
+            "--partition=gpu",
+            "--gres=gpu:8",
+        } <= set(argv)
 
 
 def test_a_node_that_srun_cannot_start_is_named_and_the_other_passes(slurm):

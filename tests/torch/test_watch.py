@@ -1,4 +1,5 @@
-"""`unhang watch` around real torchrun jobs with gloo: a job that hangs is told and ended, one that ends keeps its exit code, nothing is left running."""
+"""`unhang watch` around real torchrun jobs with gloo: a job that hangs is told and ended, one that
+ends keeps its exit code, nothing is left running."""
 
 from __future__ import annotations
 
@@ -24,13 +25,37 @@ PATIENCE_S = 200
 def torchrun(scene: str) -> list[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}", str(JOB), scene, "1", "gloo"]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        f"--master-port={port}",
+        str(JOB),
+        scene,
+        "1",
+        "gloo",
+    ]
 
 
 def watch(tmp_path: Path, *arguments: str, command: list[str]) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    argv = [UNHANG, "watch", "--every", "1", "--no-progress", "8", "--out", str(tmp_path), *arguments, "--", *command]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, env=environment, timeout=PATIENCE_S)
+    argv = [
+        UNHANG,
+        "watch",
+        "--every",
+        "1",
+        "--no-progress",
+        "8",
+        "--out",
+        str(tmp_path),
+        *arguments,
+        "--",
+        *command,
+    ]
+    return subprocess.run(
+        argv, capture_output=True, text=True, check=False, env=environment, timeout=PATIENCE_S
+    )
 
 
 def of_the_job(tmp_path: Path) -> list[str]:
@@ -44,7 +69,9 @@ def of_the_job(tmp_path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("scene", "words"), [("never", "it sleeps in happen"), ("stopped", "its process is stopped")])
+@pytest.mark.parametrize(
+    ("scene", "words"), [("never", "it sleeps in happen"), ("stopped", "its process is stopped")]
+)
 def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
     hook = ["--hook", f"tee {tmp_path}/told", "--hook", "false"]
     done = watch(tmp_path, "--on-hang", "terminate", "--grace", "5", *hook, command=torchrun(scene))
@@ -52,42 +79,81 @@ def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
     assert f"hung: rank 1 on {socket.gethostname()}: {words}" in done.stderr
     assert done.stderr.count("suspect: ") >= 2 and "a second look in 10 s" in done.stderr
     told = json.loads((tmp_path / "told").read_text())
-    assert (told["schema"], told["state"], told["suspects"][0]["rank"]) == ("unhang/inspection/1", "hung", 1)
+    assert (told["schema"], told["state"], told["suspects"][0]["rank"]) == (
+        "unhang/inspection/1",
+        "hung",
+        1,
+    )
     assert "hook false: expected exit code 0, found 1" in done.stderr
     assert list(tmp_path.glob("hang-*.tar.gz"))
     assert of_the_job(tmp_path) == []
 
 
 def test_a_command_keeps_its_exit_code(tmp_path):
-    assert watch(tmp_path, command=[sys.executable, "-c", "import time; time.sleep(2); raise SystemExit(7)"]).returncode == 7
+    assert (
+        watch(
+            tmp_path,
+            command=[sys.executable, "-c", "import time; time.sleep(2); raise SystemExit(7)"],
+        ).returncode
+        == 7
+    )
 
 
-SHOWN = "import json, os; print(json.dumps({name: value for name, value in os.environ.items() if name.startswith(('TORCH_FR', 'TORCH_NCCL'))}))"
+SHOWN = (
+    "import json, os; print(json.dumps({name: value for name, value in os.environ.items() if"
+    " name.startswith(('TORCH_FR', 'TORCH_NCCL'))}))"
+)
 
 
-def test_the_flight_recorder_is_on_in_a_job_that_is_started_and_the_watcher_names_what_it_set(tmp_path):
+def test_the_flight_recorder_is_on_in_a_job_that_is_started_and_the_watcher_names_what_it_set(
+    tmp_path,
+):
     done = watch(tmp_path, command=[sys.executable, "-c", SHOWN])
     found = json.loads(done.stdout)
-    assert sorted(found) == ["TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"]  # by the release of torch in this environment
+    # by the release of torch in this environment
+    assert sorted(found) == ["TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE"]
     assert all(f"{name}={value}" in done.stderr for name, value in found.items())
     assert not Path(found["TORCH_FR_DUMP_TEMP_FILE"]).parent.exists()  # nothing was dumped into it
-    dumped = watch(tmp_path, command=[sys.executable, "-c", "import os; open(os.environ['TORCH_FR_DUMP_TEMP_FILE'] + '0', 'w').close()"])
+    dumped = watch(
+        tmp_path,
+        command=[
+            sys.executable,
+            "-c",
+            "import os; open(os.environ['TORCH_FR_DUMP_TEMP_FILE'] + '0', 'w').close()",
+        ],
+    )
     folder = Path(dumped.stderr.rpartition("dumps are in ")[2].strip())
     assert [path.name for path in folder.iterdir()] == ["dump_rank_0"]
     assert folder.stat().st_mode & 0o777 == 0o700
     shutil.rmtree(folder)
-    assert json.loads(watch(tmp_path, "--no-recorder", command=[sys.executable, "-c", SHOWN]).stdout) == {}
+    assert (
+        json.loads(watch(tmp_path, "--no-recorder", command=[sys.executable, "-c", SHOWN]).stdout)
+        == {}
+    )
 
 
 def test_evidence_that_cannot_be_written_keeps_no_job_alive(tmp_path):
-    done = watch(tmp_path, "--on-hang", "terminate", "--grace", "5", "--out", "/proc", command=torchrun("never"))
+    done = watch(
+        tmp_path,
+        "--on-hang",
+        "terminate",
+        "--grace",
+        "5",
+        "--out",
+        "/proc",
+        command=torchrun("never"),
+    )
     assert done.returncode == 86, done.stderr
     assert "the evidence could not be written" in done.stderr
 
 
 def test_a_job_by_its_pid_that_ends_by_itself(tmp_path):
     job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    watcher = subprocess.Popen([UNHANG, "watch", "--pid", str(job.pid), "--every", "0.5"], stderr=subprocess.PIPE, text=True)
+    watcher = subprocess.Popen(
+        [UNHANG, "watch", "--pid", str(job.pid), "--every", "0.5"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     time.sleep(3)
     job.send_signal(signal.SIGKILL)
     job.wait()
@@ -97,11 +163,19 @@ def test_a_job_by_its_pid_that_ends_by_itself(tmp_path):
 def test_a_terminal_shows_a_line_for_each_rank_until_the_job_ends():
     """Two processes with a rank each; this machine may have no GPU."""
     environment = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "here"}
-    jobs = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env={**environment, "RANK": str(rank)}) for rank in (0, 1)]
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(600)"],
+            env={**environment, "RANK": str(rank)},
+        )
+        for rank in (0, 1)
+    ]
     ours, theirs = pty.openpty()
     argv = [UNHANG, "watch", "--pid", str(jobs[0].pid), "--every", "0.5"]
     terminal = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    watcher = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=terminal)
+    watcher = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, env=terminal
+    )
     os.close(theirs)
     shown, until = b"", time.monotonic() + PATIENCE_S
     with contextlib.suppress(OSError):  # a terminal without a process ends so
@@ -125,13 +199,22 @@ def test_a_terminal_shows_a_line_for_each_rank_until_the_job_ends():
         ([], "expected a command behind --, or --pid, or --slurm-job"),
         (["--pid", "1", "--no-progress", "1"], "at least two samples"),
         (["--", "/no/such/program"], "/no/such/program: No such file"),
-        (["--hook", "/no/such/hook", "--", "true"], "--hook: expected a program that can be started"),
+        (
+            ["--hook", "/no/such/hook", "--", "true"],
+            "--hook: expected a program that can be started",
+        ),
         (["--webhook", "ftp://x", "--", "true"], "--webhook: expected an address"),
         (["--out", "/no/such", "--", "true"], "--out: expected a folder"),
     ],
 )
 def test_mistakes_are_told_in_one_line(arguments, words):
-    done = subprocess.run([UNHANG, "watch", *arguments], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    done = subprocess.run(
+        [UNHANG, "watch", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -6,7 +6,8 @@ import gc
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 
-# Read once for each worker: modules that load it when they are imported, and the children in which commands judge and explain, find it read.
+# Read once for each worker: modules that load it when they are imported, and the children in which
+# commands judge and explain, find it read.
 load_catalogue()
 
 

@@ -20,7 +20,9 @@ BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.M | re.S)
 
 def example(name):
     """The block whose first line is the comment `# name`, without its indentation."""
-    for indent, _language, text in BLOCK.findall((PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")):
+    for indent, _language, text in BLOCK.findall(
+        (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    ):
         lines = [line.removeprefix(indent) for line in text.splitlines()]
         if lines[0] == f"# {name}":
             return "\n".join(lines) + "\n"
@@ -35,13 +37,27 @@ def test_the_rule_passes_the_catalogues_check(tmp_path, capsys):
 
 
 def test_a_fault_in_the_rule_is_found(tmp_path, capsys):
-    (tmp_path / "own.yml").write_text(example("rule").replace("when: limits.numa_balancing ", "when: limits.numa_balancin "))
+    (tmp_path / "own.yml").write_text(
+        example("rule").replace("when: limits.numa_balancing ", "when: limits.numa_balancin ")
+    )
     assert main(["rule", "check", str(tmp_path)]) == 1
     shown = capsys.readouterr()
     assert "numa_balancin" in shown.out + shown.err
 
 
-@pytest.mark.parametrize(("text", "value"), [("10\n", 10), ("3000", 3000), ("3001", None), ("0", None), ("-1", None), ("", None), ("six", None), ("٣", None)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("10\n", 10),
+        ("3000", 3000),
+        ("3001", None),
+        ("0", None),
+        ("-1", None),
+        ("", None),
+        ("six", None),
+        ("٣", None),
+    ],
+)
 def test_the_parser_reads_what_it_says(text, value):
     names = {}
     exec(compile(example("parser"), "parser", "exec"), names)
@@ -50,8 +66,16 @@ def test_the_parser_reads_what_it_says(text, value):
 
 def test_the_fact_of_the_example_is_none_that_the_collector_reads_already():
     name = re.search(r'"""(vm\.\w+),', example("parser"))[1]
-    read = [path for path in (PROJECT / "module_utils" / "unhang_node").rglob("*.py") if name in path.read_text(encoding="utf-8")]
-    assert (read, name in (PROJECT / "tools/unhang/core/schemas/node-facts-1.yaml").read_text(encoding="utf-8")) == ([], False)
+    read = [
+        path
+        for path in (PROJECT / "module_utils" / "unhang_node").rglob("*.py")
+        if name in path.read_text(encoding="utf-8")
+    ]
+    assert (
+        read,
+        name
+        in (PROJECT / "tools/unhang/core/schemas/node-facts-1.yaml").read_text(encoding="utf-8"),
+    ) == ([], False)
 
 
 def test_the_command_is_found_by_its_name_and_prints_a_runs_nodes(tmp_path, capsys, monkeypatch):
@@ -61,7 +85,9 @@ def test_the_command_is_found_by_its_name_and_prints_a_runs_nodes(tmp_path, caps
     (tmp_path / "run" / "nodes").mkdir(parents=True)
     (tmp_path / "run" / "run.json").write_text("{}")
     for host, facts in (("gpu001", {"kernel": {"release": "6.8.0-31-generic"}}), ("gpu002", None)):
-        (tmp_path / "run" / "nodes" / f"{host}.json").write_text(json.dumps({"host": host, "facts": facts}))
+        (tmp_path / "run" / "nodes" / f"{host}.json").write_text(
+            json.dumps({"host": host, "facts": facts})
+        )
     assert main(["kernels", str(tmp_path / "run"), "-o", "csv"]) == 0
     assert capsys.readouterr().out.split() == ["host,kernel", "gpu001,6.8.0-31-generic", "gpu002,"]
     assert main(["kernels", str(tmp_path / "run")]) == 0
@@ -79,7 +105,12 @@ def test_the_signature_proves_itself():
     assert [one for one in row["examples"]["near_miss"] if re.search(row["pattern"], one)] == []
 
 
-@pytest.mark.parametrize("path", re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+@pytest.mark.parametrize(
+    "path",
+    re.findall(
+        r"\]\(([^)#:]+?)(?:#[^)]*)?\)", (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    ),
+)
 def test_a_link_leads_to_a_page(path):
     assert (PROJECT / path).is_file()
 
@@ -87,6 +118,10 @@ def test_a_link_leads_to_a_page(path):
 NAMED = r"`((?:tools|tests|library|module_utils|roles|playbooks|awx|docs)/[^`*<>\s]+)`"
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(NAMED, (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")))))
+@pytest.mark.parametrize(
+    "path",
+    sorted(set(re.findall(NAMED, (PROJECT / "CONTRIBUTING.md").read_text(encoding="utf-8")))),
+)
 def test_what_is_named_is_there(path):
-    assert (PROJECT / path.partition("SECTION")[0]).exists()  # the writer puts the name of a section
+    # the writer puts the name of a section
+    assert (PROJECT / path.partition("SECTION")[0]).exists()

@@ -1,4 +1,5 @@
-"""What a person meets first: README fits a screen and a short table, and docs/README.md has three doors, each with what its reader asks for most."""
+"""What a person meets first: README fits a screen and a short table, and docs/README.md has three
+doors, each with what its reader asks for most."""
 
 from __future__ import annotations
 
@@ -20,18 +21,32 @@ DOORS = ["A person with a job", "An operator of a fleet", "A contributor", "Refe
 
 def door(title: str) -> str:
     """The text of docs/README.md below that heading."""
-    return (HOME / "docs" / "README.md").read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return (
+        (HOME / "docs" / "README.md")
+        .read_text(encoding="utf-8")
+        .partition(f"\n## {title}\n")[2]
+        .partition("\n## ")[0]
+    )
 
 
 def rows_of(text: str) -> list[list[str]]:
     """The cells of the rows of its first table."""
     table = re.search(r"^\|.*?\n(?!\|)", text, re.DOTALL | re.MULTILINE)
     assert table is not None
-    return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table[0].splitlines()[2:]]
+    return [
+        [cell.strip() for cell in row.strip("|").split(" | ")] for row in table[0].splitlines()[2:]
+    ]
 
 
 def test_the_first_commands_are_for_a_person_with_a_log_and_then_the_two_for_a_fleet():
-    typed = [[line.partition("#")[0].removeprefix("$ ").strip() for line in block.splitlines() if line.startswith("$ ")] for block in BLOCKS]
+    typed = [
+        [
+            line.partition("#")[0].removeprefix("$ ").strip()
+            for line in block.splitlines()
+            if line.startswith("$ ")
+        ]
+        for block in BLOCKS
+    ]
     assert typed[0][0] == "pipx install unhang"
     assert {"unhang diagnose job.log", "unhang demo"} <= set(typed[0])
     assert [line.split()[:2] for line in typed[1]] == [["make", "audit"], ["make", "test"]]
@@ -39,13 +54,20 @@ def test_the_first_commands_are_for_a_person_with_a_log_and_then_the_two_for_a_f
 
 
 def test_the_output_that_is_shown_is_one_screen_and_a_table_of_few_rows_follows():
-    shown = [block for block in BLOCKS if any(line and not line.startswith("$ ") for line in block.splitlines())]
+    shown = [
+        block
+        for block in BLOCKS
+        if any(line and not line.startswith("$ ") for line in block.splitlines())
+    ]
     assert len(shown) == 1
     assert len(shown[0].splitlines()) <= LINES
     after = README.partition(shown[0])[2]
     assert len(rows_of(after)) <= MOST_ROWS
     assert README.count("\n| --- ") == 1
-    assert rows_of(after)[0][0] == "start" and all(re.match(r"[a-z]", what) and "](" in where for what, where in rows_of(after))  # by what a person wants to do
+    # by what a person wants to do
+    assert rows_of(after)[0][0] == "start" and all(
+        re.match(r"[a-z]", what) and "](" in where for what, where in rows_of(after)
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,8 +82,13 @@ def test_the_output_that_is_shown_is_one_screen_and_a_table_of_few_rows_follows(
 def test_what_operators_ask_for_most_is_one_link_behind_their_door(wanted, told):
     ((what, link),) = [row for row in rows_of(door("An operator of a fleet")) if wanted in row[0]]
     page, anchor = re.search(r"\]\((\S+)#(\S+)\)", link).groups()
-    sections = re.split(r"^#+ (?!/)(.*)$", (HOME / "docs" / page).read_text(encoding="utf-8"), flags=re.MULTILINE)
-    text = {re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-"): body for title, body in zip(sections[1::2], sections[2::2], strict=True)}[anchor]
+    sections = re.split(
+        r"^#+ (?!/)(.*)$", (HOME / "docs" / page).read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    text = {
+        re.sub(r"[^\w\- ]", "", title).lower().replace(" ", "-"): body
+        for title, body in zip(sections[1::2], sections[2::2], strict=True)
+    }[anchor]
     assert [one for one in told if one not in text] == [], what
 
 
@@ -69,5 +96,15 @@ def test_the_documentation_has_three_doors_and_every_page_is_behind_one():
     page = (HOME / "docs" / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == DOORS
     linked = {link for title in DOORS for link in re.findall(r"\]\(([\w-]+\.md)", door(title))}
-    assert sorted(path.name for path in (HOME / "docs").glob("*.md") if path.name not in {*linked, "README.md"}) == []
-    assert [row[1] for row in rows_of(door(DOORS[0]))][:2] == ["`unhang inspect`", "`unhang diagnose job.log`"]
+    assert (
+        sorted(
+            path.name
+            for path in (HOME / "docs").glob("*.md")
+            if path.name not in {*linked, "README.md"}
+        )
+        == []
+    )
+    assert [row[1] for row in rows_of(door(DOORS[0]))][:2] == [
+        "`unhang inspect`",
+        "`unhang diagnose job.log`",
+    ]

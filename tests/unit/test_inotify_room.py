@@ -1,4 +1,5 @@
-"""Test beds share the machine's limit on inotify instances: nobody sets it back while another still needs it."""
+"""Test beds share the machine's limit on inotify instances: nobody sets it back while another still
+needs it."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ def limit(tmp_path):
 def another(tmp_path, limit):
     """A process that needs the room until its standard input ends."""
     text = HOLDS.format(support=str(SUPPORT), folder=str(tmp_path / "cache"), limit=str(limit))
-    process = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert process.stdout.readline() == b"holds\n"
     return process
 

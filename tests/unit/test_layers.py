@@ -1,4 +1,5 @@
-"""An import never points up. The order of the packages, from the bottom; packages on one line know nothing of each other."""
+"""An import never points up. The order of the packages, from the bottom; packages on one line know
+nothing of each other."""
 
 from __future__ import annotations
 
@@ -28,18 +29,23 @@ NODE = """
 """
 WINGS = ("jobs", "audit", "act", "smoke")  # they import the core, and meet through documents alone
 STANDS_ON = {"act": ("audit",)}
-STARTS = re.compile(r"subprocess|\bos\b")  # only a module that has one of these words is walked to its last expression
+# only a module that has one of these words is walked to its last expression
+STARTS = re.compile(r"subprocess|\bos\b")
 
 
 @functools.cache
 def modules(top: Path) -> dict[str, ast.Module]:
     """Dotted name within the package -> its syntax tree."""
-    names = {path: ".".join(path.relative_to(top).with_suffix("").parts) for path in sorted(top.rglob("*.py"))}
+    names = {
+        path: ".".join(path.relative_to(top).with_suffix("").parts)
+        for path in sorted(top.rglob("*.py"))
+    }
     return {name: ast.parse(path.read_text(encoding="utf-8")) for path, name in names.items()}
 
 
 def statements(block: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """All statements, those inside of others too. An import is one, so that no expression need be walked."""
+    """All statements, those inside of others too. An import is one, so that no expression need be
+    walked."""
     for node in block:
         yield node
         for field in ("body", "orelse", "finalbody", "handlers", "cases"):
@@ -64,10 +70,18 @@ def all_imports(name: str, tree: ast.Module, package: str) -> set[str]:
 def imports(name: str, tree: ast.Module, package: str) -> set[str]:
     """What a module imports from its own package, as dotted names within it."""
     found = all_imports(name, tree, package)
-    return {one.partition(f"{package}.")[2] for one in found if f".{one}.".startswith((f".{package}.", f".ansible.module_utils.{package}."))}
+    return {
+        one.partition(f"{package}.")[2]
+        for one in found
+        if f".{one}.".startswith((f".{package}.", f".ansible.module_utils.{package}."))
+    }
 
 
-@pytest.mark.parametrize(("top", "order"), [(HOME / "tools" / "unhang", CONTROLLER), (HOME / "module_utils" / "unhang_node", NODE)], ids=["controller", "node"])
+@pytest.mark.parametrize(
+    ("top", "order"),
+    [(HOME / "tools" / "unhang", CONTROLLER), (HOME / "module_utils" / "unhang_node", NODE)],
+    ids=["controller", "node"],
+)
 def test_no_import_points_up(top, order):
     layers = {name: height for height, line in enumerate(order.split("|")) for name in line.split()}
 
@@ -75,40 +89,78 @@ def test_no_import_points_up(top, order):
     def part(module: str) -> str:
         """The package of a module as the order names it."""
         known = [name for name in layers if f"{module}.".startswith(f"{name}.")]
-        return max(known, key=len) if known else "change.__init__" if module == "change" else "__init__"
+        return (
+            max(known, key=len)
+            if known
+            else "change.__init__"
+            if module == "change"
+            else "__init__"
+        )
 
     trees = modules(top)
     unplaced = {name for name in trees if name != "__init__" and part(name) == "__init__"}
-    pairs = {(name, other) for name, tree in trees.items() for other in imports(name, tree, top.name) if part(other) != part(name)}
-    upward = {f"{name} -> {other}" for name, other in pairs if layers[part(other)] >= layers[part(name)]}
+    pairs = {
+        (name, other)
+        for name, tree in trees.items()
+        for other in imports(name, tree, top.name)
+        if part(other) != part(name)
+    }
+    upward = {
+        f"{name} -> {other}" for name, other in pairs if layers[part(other)] >= layers[part(name)]
+    }
     assert unplaced == set(), "say where it belongs"
     assert "\n".join(sorted(upward)) == ""
 
 
 def test_a_wing_imports_the_core_and_no_other_wing():
     trees = modules(HOME / "tools" / "unhang")
-    pairs = {(name, other) for name, tree in trees.items() for other in imports(name, tree, "unhang")}
-    pairs = {(name, other, name.partition(".")[0], other.partition(".")[0]) for name, other in pairs}
-    across = [(name, other) for name, other, here, there in pairs if {here, there} <= {*WINGS} and there not in (here, *STANDS_ON.get(here, ()))]
+    pairs = {
+        (name, other) for name, tree in trees.items() for other in imports(name, tree, "unhang")
+    }
+    pairs = {
+        (name, other, name.partition(".")[0], other.partition(".")[0]) for name, other in pairs
+    }
+    across = [
+        (name, other)
+        for name, other, here, there in pairs
+        if {here, there} <= {*WINGS} and there not in (here, *STANDS_ON.get(here, ()))
+    ]
     up = [(name, other) for name, other, here, there in pairs if here == "core" and there in WINGS]
     assert [f"{name} -> {other}" for name, other in sorted(across + up)] == []
 
 
 def test_what_plugins_use_imports_no_ansible():
     trees = modules(HOME / "tools" / "unhang")
-    assert [name for name, tree in trees.items() if any(f"{one}.".startswith("ansible.") for one in all_imports(name, tree, "unhang"))] == []
+    assert [
+        name
+        for name, tree in trees.items()
+        if any(f"{one}.".startswith("ansible.") for one in all_imports(name, tree, "unhang"))
+    ] == []
 
 
 @pytest.mark.parametrize(("own", "other"), [("apt", "dnf"), ("dnf", "apt")])
 def test_a_package_manager_knows_nothing_of_the_other(own, other):
-    trees = {name: tree for name, tree in modules(HOME / "module_utils" / "unhang_node").items() if name.startswith(f"change.package.{own}")}
+    trees = {
+        name: tree
+        for name, tree in modules(HOME / "module_utils" / "unhang_node").items()
+        if name.startswith(f"change.package.{own}")
+    }
     assert len(trees) > 5
-    assert [name for name, tree in trees.items() for one in imports(name, tree, "unhang_node") if f"{one}.".startswith(f"change.package.{other}.")] == []
+    assert [
+        name
+        for name, tree in trees.items()
+        for one in imports(name, tree, "unhang_node")
+        if f"{one}.".startswith(f"change.package.{other}.")
+    ] == []
 
 
 def test_one_module_of_the_node_starts_programs():
     top = HOME / "module_utils" / "unhang_node"
-    may_start = {name: tree for name, tree in modules(top).items() if STARTS.search((top / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8"))}
+    may_start = {
+        name: tree
+        for name, tree in modules(top).items()
+        if STARTS.search((top / f"{name.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    }
     starts = {
         name
         for name, tree in may_start.items()

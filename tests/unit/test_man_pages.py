@@ -19,7 +19,9 @@ DEADLINE_S = 120
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     """{name: file}."""
-    spec = importlib.util.spec_from_file_location("man_pages", PROJECT / "tools" / "release" / "man_pages.py")
+    spec = importlib.util.spec_from_file_location(
+        "man_pages", PROJECT / "tools" / "release" / "man_pages.py"
+    )
     writer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(writer)
     folder = tmp_path_factory.mktemp("man")

@@ -1,4 +1,5 @@
-"""What a docstring or a comment of the product names is there, and a function's name says what it returns."""
+"""What a docstring or a comment of the product names is there, and a function's name says what it
+returns."""
 
 from __future__ import annotations
 
@@ -10,21 +11,58 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[2]
-PRODUCT = sorted(path for top in ("tools", "module_utils", "library", "plugins") for path in (HOME / top).rglob("*.py"))
-TOPS = ("awx", "docs", "inventory/example", "library", "module_utils", "playbooks", "plugins", "roles", "tests", "tools")
-PACKAGES = {"unhang": HOME / "tools" / "unhang", "unhang_node": HOME / "module_utils" / "unhang_node"}
+PRODUCT = sorted(
+    path
+    for top in ("tools", "module_utils", "library", "plugins")
+    for path in (HOME / top).rglob("*.py")
+)
+TOPS = (
+    "awx",
+    "docs",
+    "inventory/example",
+    "library",
+    "module_utils",
+    "playbooks",
+    "plugins",
+    "roles",
+    "tests",
+    "tools",
+)
+PACKAGES = {
+    "unhang": HOME / "tools" / "unhang",
+    "unhang_node": HOME / "module_utils" / "unhang_node",
+}
 FILE = re.compile(r"(?<![\w/.<-])[\w/-]*\w\.(?:py|md|ya?ml|sh)\b")
 DOTTED = re.compile(r"(?<![\w/.-])unhang(?:_node)?(?:\.[a-z_]+)+\b(?![/(])")
-OF_OTHERS = {"pynvml.py", "base64.py", "torch/version.py", "train.py"}  # of Python, of packages, of a user
+# of Python, of packages, of a user
+OF_OTHERS = {"pynvml.py", "base64.py", "torch/version.py", "train.py"}
 GENERATED = {"rules.md", "facts.md", "causes.md"}  # by make manual
 
-# They say that something was found, kept or sorted, and not what. Methods such as `alerts.of(tick)` are read with their object.
-SAYS_NOTHING = {"found", "one", "why", "place", "places", "kept", "sorted", "of", "it", "these", "those", "all", "get", "data", "info"}
+# They say that something was found, kept or sorted, and not what. Methods such as `alerts.of(tick)`
+# are read with their object.
+SAYS_NOTHING = {
+    "found",
+    "one",
+    "why",
+    "place",
+    "places",
+    "kept",
+    "sorted",
+    "of",
+    "it",
+    "these",
+    "those",
+    "all",
+    "get",
+    "data",
+    "info",
+}
 ALLOWED = {
     "module_utils/unhang_node/change/drain/hook.py: _found",  # after "expected", as everywhere
     "module_utils/unhang_node/facts/sections/processes.py: _place",
     "tools/unhang/audit/ways/starter.py: kept",
-    "tools/unhang/audit/report/phrases.py: places",  # called as phrases.places(fold), beside phrases.hosts
+    # called as phrases.places(fold), beside phrases.hosts
+    "tools/unhang/audit/report/phrases.py: places",
 }
 
 
@@ -37,13 +75,28 @@ def documents(text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             yield ast.get_docstring(node) or ""
-    yield from (token.string for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type == tokenize.COMMENT)
+    yield from (
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    )
 
 
 def documented(pattern: re.Pattern[str]) -> set[tuple[str, str]]:
-    """(file, name) of each name that docstrings and comments have. Doc fragments are named with dots too."""
-    texts = {path: path.read_text(encoding="utf-8") for path in PRODUCT if path.parent.name != "doc_fragments"}
-    return {(shown(path), name) for path, text in texts.items() if pattern.search(text) for part in documents(text) for name in pattern.findall(part)}
+    """(file, name) of each name that docstrings and comments have. Doc fragments are named with
+    dots too."""
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in PRODUCT
+        if path.parent.name != "doc_fragments"
+    }
+    return {
+        (shown(path), name)
+        for path, text in texts.items()
+        if pattern.search(text)
+        for part in documents(text)
+        for name in pattern.findall(part)
+    }
 
 
 def is_module(name: str) -> bool:
@@ -51,15 +104,26 @@ def is_module(name: str) -> bool:
     top, _, below = name.partition(".")
     place = PACKAGES[top] / below.replace(".", "/")
     inside = place.parent.with_suffix(".py")
-    return place.is_dir() or place.with_suffix(".py").is_file() or (inside.is_file() and re.search(rf"\b{place.name}\b", inside.read_text()) is not None)
+    return (
+        place.is_dir()
+        or place.with_suffix(".py").is_file()
+        or (inside.is_file() and re.search(rf"\b{place.name}\b", inside.read_text()) is not None)
+    )
 
 
 def test_files_that_the_product_documents_are_there():
     files = [*HOME.glob("*.*"), *(path for top in TOPS for path in (HOME / top).rglob("*.*"))]
-    there = {"/".join(path.parts[start:]) for path in files for start in range(len(HOME.parts), len(path.parts))}
+    there = {
+        "/".join(path.parts[start:])
+        for path in files
+        for start in range(len(HOME.parts), len(path.parts))
+    }
     named = documented(FILE)
     assert len(named) > 50
-    assert sorted((path, name) for path, name in named if name not in there | OF_OTHERS | GENERATED) == []
+    assert (
+        sorted((path, name) for path, name in named if name not in there | OF_OTHERS | GENERATED)
+        == []
+    )
 
 
 def test_modules_that_the_product_documents_are_there():
@@ -71,13 +135,26 @@ def test_modules_that_the_product_documents_are_there():
 def test_a_package_lists_modules_that_it_has():
     """A docstring such as that of show/history: a name, two spaces or more, what it does."""
     packages = [path for path in PRODUCT if path.name == "__init__.py"]
-    listed = [(path, name) for path in packages for name in re.findall(r"^(\w+)  +\S", next(documents(path.read_text())), re.MULTILINE)]
+    listed = [
+        (path, name)
+        for path in packages
+        for name in re.findall(r"^(\w+)  +\S", next(documents(path.read_text())), re.MULTILINE)
+    ]
     assert listed
-    assert [(shown(path), name) for path, name in listed if not (path.parent / f"{name}.py").is_file()] == []
+    assert [
+        (shown(path), name) for path, name in listed if not (path.parent / f"{name}.py").is_file()
+    ] == []
 
 
 def test_a_function_is_named_after_what_it_returns():
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in PRODUCT}
-    functions = [(path, node.name) for path, tree in trees.items() for node in tree.body if isinstance(node, ast.FunctionDef)]
-    vague = {f"{shown(path)}: {name}" for path, name in functions if name.strip("_") in SAYS_NOTHING}
+    functions = [
+        (path, node.name)
+        for path, tree in trees.items()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    ]
+    vague = {
+        f"{shown(path)}: {name}" for path, name in functions if name.strip("_") in SAYS_NOTHING
+    }
     assert vague <= ALLOWED, "name what it returns"

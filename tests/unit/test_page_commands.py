@@ -18,13 +18,31 @@ from unhang.commands.names import command_and_arguments
 DEADLINE_S = 280
 COMMANDS = commands()
 OWN = [one for one in COMMANDS if one.program == "unhang"]
-PLAYBOOKS = [one for one in COMMANDS if one.program == "ansible-playbook" or one.argv[:2] == ("unhang", "playbook")]
+PLAYBOOKS = [
+    one
+    for one in COMMANDS
+    if one.program == "ansible-playbook" or one.argv[:2] == ("unhang", "playbook")
+]
 MADE = [one for one in COMMANDS if one.program == "make"]
 # Commands that act are run by another test, as the page has them: as_typed() of documented_command.
-ACTS = ("audit", "collect", "inspect", "watch", "remediate", "preprovision", "admit", "smoke", "playbook", "merge")
+ACTS = (
+    "audit",
+    "collect",
+    "inspect",
+    "watch",
+    "remediate",
+    "preprovision",
+    "admit",
+    "smoke",
+    "playbook",
+    "merge",
+)
 # Other projects' programs that a test runs, either as the page has them or with other arguments.
 OTHERS = {
-    **dict.fromkeys(("cp", "export", "source", "ssh-keygen", "ansible-inventory"), "tests/plays/test_commands_that_act.py"),
+    **dict.fromkeys(
+        ("cp", "export", "source", "ssh-keygen", "ansible-inventory"),
+        "tests/plays/test_commands_that_act.py",
+    ),
 }
 OUR_FILES = {
     "unhang-quick.pyz": "tests/shipped/test_quick_pyz.py",
@@ -59,36 +77,70 @@ def test_what_a_container_is_told_is_what_the_command_takes():
 
 def test_every_other_program_is_run_by_a_test_or_the_page_on_testing_says_why_not():
     rest = [one for one in COMMANDS if one not in (*OWN, *PLAYBOOKS, *MADE)]
-    left = {one.program for one in rest if one.program not in OTHERS and not any(word.removeprefix("./") in OUR_FILES for word in one.argv[:3])}
-    assert left | {"make"} == not_run(), "docs/testing.md has those that no test runs, and no others"
+    left = {
+        one.program
+        for one in rest
+        if one.program not in OTHERS
+        and not any(word.removeprefix("./") in OUR_FILES for word in one.argv[:3])
+    }
+    assert left | {"make"} == not_run(), (
+        "docs/testing.md has those that no test runs, and no others"
+    )
     assert {*OTHERS} - {one.program for one in rest} == set()
-    assert [path for path in {*OUR_FILES.values(), *OTHERS.values()} if not (PROJECT / path).is_file()] == []
+    assert [
+        path for path in {*OUR_FILES.values(), *OTHERS.values()} if not (PROJECT / path).is_file()
+    ] == []
     for one in rest:
-        assert [word for word in one.argv if word.startswith("tests/") and not (PROJECT / word).exists()] == [], one
+        assert [
+            word for word in one.argv if word.startswith("tests/") and not (PROJECT / word).exists()
+        ] == [], one
 
 
 @pytest.mark.parametrize(("page", "text"), scripts(), ids=[page for page, _ in scripts()])
 def test_a_script_of_a_page_is_one_that_sh_reads(page, text):
-    done = subprocess.run(["sh", "-n"], input=text, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = subprocess.run(
+        ["sh", "-n"], input=text, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     assert (done.returncode, done.stderr) == (0, ""), page
 
 
 def test_no_command_stands_where_no_test_reads_it():
-    """A command in a block that is only indented. Pages of roles are left out, because they show a site's own playbooks in this form."""
+    """A command in a block that is only indented. Pages of roles are left out, because they show a
+    site's own playbooks in this form."""
     fenced = re.compile(r"^( *)```.*?^ *```", re.DOTALL | re.MULTILINE)
-    typed = re.compile(r"^ {4,}(?:\$ )?(?:\.venv/bin/)?(?:unhang [a-z]+ |make [a-z]|ansible-playbook )", re.MULTILINE)
-    outside = {path: fenced.sub("", path.read_text()) for path in pages() if "roles" not in path.parts}
-    assert {str(path.relative_to(PROJECT)): found for path, text in outside.items() if (found := typed.findall(text))} == {}
+    typed = re.compile(
+        r"^ {4,}(?:\$ )?(?:\.venv/bin/)?(?:unhang [a-z]+ |make [a-z]|ansible-playbook )",
+        re.MULTILINE,
+    )
+    outside = {
+        path: fenced.sub("", path.read_text()) for path in pages() if "roles" not in path.parts
+    }
+    assert {
+        str(path.relative_to(PROJECT)): found
+        for path, text in outside.items()
+        if (found := typed.findall(text))
+    } == {}
 
 
 def crons():
     """(page, arguments of unhang) of each crontab line."""
-    lines = [(path, line) for path in pages() for block in re.findall(r"```text\n(.*?)```", path.read_text(), re.DOTALL) for line in block.splitlines()]
+    lines = [
+        (path, line)
+        for path in pages()
+        for block in re.findall(r"```text\n(.*?)```", path.read_text(), re.DOTALL)
+        for line in block.splitlines()
+    ]
     lines = [(path.name, line) for path, line in lines if re.match(r"(?:[\d*/,-]+ +){5}", line)]
-    return [(page, tuple(shlex.split(typed))) for page, line in lines for typed in re.findall(r"\.venv/bin/unhang ([^;|&]+)", line)]
+    return [
+        (page, tuple(shlex.split(typed)))
+        for page, line in lines
+        for typed in re.findall(r"\.venv/bin/unhang ([^;|&]+)", line)
+    ]
 
 
-@pytest.mark.parametrize(("page", "argv"), crons(), ids=[f"{page}: {' '.join(argv)}" for page, argv in crons()])
+@pytest.mark.parametrize(
+    ("page", "argv"), crons(), ids=[f"{page}: {' '.join(argv)}" for page, argv in crons()]
+)
 def test_a_line_of_crons_is_one_that_the_command_takes(page, argv):
     _, parser = command_and_parser(argv[0])
     parser.parse_args(argv[1:])
@@ -115,9 +167,12 @@ def test_a_command_between_backticks_has_a_name_and_options_that_there_are():
             continue
         name, _ = command_and_arguments(argv[1:])
         _, parser = command_and_parser(name)
-        own = typed.partition(" -- ")[0].partition(" | ")[0]  # the rest belongs to Ansible or to another program
+        # the rest belongs to Ansible or to another program
+        own = typed.partition(" -- ")[0].partition(" | ")[0]
         options = re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", own)
-        wrong += [f"{page}: {typed}" for option in options if option not in parser._option_string_actions]
+        wrong += [
+            f"{page}: {typed}" for option in options if option not in parser._option_string_actions
+        ]
     assert wrong == []
 
 
@@ -128,4 +183,6 @@ def test_no_command_is_left_out():
 def test_each_command_that_acts_is_run_as_it_stands_on_its_page():
     acting = {one.form for one in (*OWN, *PLAYBOOKS) if one.argv[1] not in READS}
     assert sorted(acting - {*typed_in_tests(), *audits()}) == []
-    assert sorted({*typed_in_tests()} - {one.form for one in COMMANDS}) == [], "no page has it any more"
+    assert sorted({*typed_in_tests()} - {one.form for one in COMMANDS}) == [], (
+        "no page has it any more"
+    )

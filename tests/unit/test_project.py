@@ -78,10 +78,21 @@ def test_ansible_gets_utf8_where_the_callers_locale_gives_none(inherited, given)
     before = locale.setlocale(locale.LC_ALL)
     assert utf8_locale(inherited) == given
     assert locale.setlocale(locale.LC_ALL) == before
-    assert ansible_environment(Path("/checkout"), inherited).get("LC_ALL", "") == {**inherited, **given}.get("LC_ALL", "")
+    assert ansible_environment(Path("/checkout"), inherited).get("LC_ALL", "") == {
+        **inherited,
+        **given,
+    }.get("LC_ALL", "")
 
 
-HARMFUL = ["ENABLE_TASK_DEBUGGER", "STRATEGY", "STRATEGY_PLUGINS", "RUN_TAGS", "SKIP_TAGS", "INVENTORY_ENABLED", "STDOUT_CALLBACK"]
+HARMFUL = [
+    "ENABLE_TASK_DEBUGGER",
+    "STRATEGY",
+    "STRATEGY_PLUGINS",
+    "RUN_TAGS",
+    "SKIP_TAGS",
+    "INVENTORY_ENABLED",
+    "STDOUT_CALLBACK",
+]
 
 
 @pytest.mark.parametrize("name", [f"ANSIBLE_{name}" for name in HARMFUL])
@@ -125,7 +136,9 @@ def test_a_folder_of_links_that_others_can_replace_is_refused(tmp_path, monkeypa
     monkeypatch.setenv(CACHE_ENV, str(tmp_path / "cache"))
     link_pynvml(INSTALLED)
     (tmp_path / open_to_all).chmod(0o777)
-    with pytest.raises(UserError, match="everybody can write to it; set XDG_CACHE_HOME to a folder of your own"):
+    with pytest.raises(
+        UserError, match="everybody can write to it; set XDG_CACHE_HOME to a folder of your own"
+    ):
         link_pynvml(INSTALLED)
 
 
@@ -145,5 +158,8 @@ def test_a_folder_of_links_that_belongs_to_another_user_is_refused(tmp_path, mon
     monkeypatch.setenv(CACHE_ENV, str(tmp_path / "way"))
     link_pynvml(INSTALLED)
     os.chown(tmp_path / theirs, 65534, 65534, follow_symlinks=False)
-    with pytest.raises(UserError, match=f"expected .*/{theirs} to belong to root or to you, .*belongs to user 65534"):
+    with pytest.raises(
+        UserError,
+        match=f"expected .*/{theirs} to belong to root or to you, .*belongs to user 65534",
+    ):
         link_pynvml(INSTALLED)

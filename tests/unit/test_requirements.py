@@ -11,12 +11,24 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 PROJECT = Path(__file__).resolve().parents[2]
-OLDEST = ".".join(re.search(r"sys\.version_info < \((\d+), (\d+)\)", (PROJECT / "tools" / "setup" / "venv.sh").read_text()).groups()) + ".0"
+OLDEST = (
+    ".".join(
+        re.search(
+            r"sys\.version_info < \((\d+), (\d+)\)",
+            (PROJECT / "tools" / "setup" / "venv.sh").read_text(),
+        ).groups()
+    )
+    + ".0"
+)
 
 
 def pins(name):
     """The requirements of a file that its own Python installs, without what it includes."""
-    found = [Requirement(line.removesuffix("\\")) for line in (PROJECT / name).read_text().splitlines() if line[:1].isalpha()]
+    found = [
+        Requirement(line.removesuffix("\\"))
+        for line in (PROJECT / name).read_text().splitlines()
+        if line[:1].isalpha()
+    ]
     return [one for one in found if one.marker is None or one.marker.evaluate()]
 
 
@@ -25,23 +37,43 @@ def test_each_pin_installs_with_the_oldest_python_that_the_set_up_takes(name):
     asked = {one.name: metadata(one.name)["Requires-Python"] for one in pins(name)}
     assert len(asked) > 10
     assert OLDEST == "3.11.0"
-    too_new = {project: versions for project, versions in asked.items() if versions and OLDEST not in SpecifierSet(versions)}
+    too_new = {
+        project: versions
+        for project, versions in asked.items()
+        if versions and OLDEST not in SpecifierSet(versions)
+    }
     assert too_new == {}, f"Debian 12 has Python 3.11.2; take a release that runs with {OLDEST}"
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-build.txt"])
+@pytest.mark.parametrize(
+    "name", ["requirements.txt", "requirements-dev.txt", "requirements-build.txt"]
+)
 def test_each_pin_has_checksums_and_the_set_up_asks_for_them(name):
-    rows = re.findall(r"^([A-Za-z][^\n]*)((?:\n {4}--hash=sha256:[0-9a-f]{64}(?: \\)?)*)", (PROJECT / name).read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^([A-Za-z][^\n]*)((?:\n {4}--hash=sha256:[0-9a-f]{64}(?: \\)?)*)",
+        (PROJECT / name).read_text(),
+        re.MULTILINE,
+    )
     assert len(rows) > 4
-    assert [pin for pin, checksums in rows if "==" not in pin or checksums.count("--hash") < 1] == []
+    assert [
+        pin for pin, checksums in rows if "==" not in pin or checksums.count("--hash") < 1
+    ] == []
     for place in ("tools/setup/venv.sh", "Makefile", "Containerfile", "execution-environment.yml"):
         calls = re.findall(r"^.*\binstall\b.* -r .*$", (PROJECT / place).read_text(), re.MULTILINE)
         assert calls
-        assert [line for line in calls if "--require-hashes" not in line and "$torch" not in line] == [], place
+        assert [
+            line for line in calls if "--require-hashes" not in line and "$torch" not in line
+        ] == [], place
 
 
 def test_the_wheel_is_built_with_versions_of_the_development_environment():
-    known = {(one.name, str(one.specifier)) for name in ("requirements.txt", "requirements-dev.txt") for one in pins(name)}
+    known = {
+        (one.name, str(one.specifier))
+        for name in ("requirements.txt", "requirements-dev.txt")
+        for one in pins(name)
+    }
     assert {(one.name, str(one.specifier)) for one in pins("requirements-build.txt")} < known
-    assert "torch" not in {one.name for one in pins("requirements-dev.txt")}, "its CPU build, which tests here use, has no checksum in the index"
+    assert "torch" not in {one.name for one in pins("requirements-dev.txt")}, (
+        "its CPU build, which tests here use, has no checksum in the index"
+    )
     assert [one.name for one in pins("requirements-torch.txt")] == ["torch"]

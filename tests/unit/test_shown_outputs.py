@@ -1,4 +1,5 @@
-"""Outputs that a page shows: those that a slow test compares with a file, and what a command prints of recorded evidence."""
+"""Outputs that a page shows: those that a slow test compares with a file, and what a command prints
+of recorded evidence."""
 
 from __future__ import annotations
 
@@ -11,12 +12,30 @@ PROJECT = Path(__file__).resolve().parents[2]
 
 def test_the_page_shows_the_inventory_of_slurm_as_it_is():
     graph = (PROJECT / "tests" / "fixtures" / "slurm_graph.txt").read_text(encoding="utf-8")
-    assert f"nodes.unhang_slurm.yml --graph\n{graph}```" in (PROJECT / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert f"nodes.unhang_slurm.yml --graph\n{graph}```" in (
+        PROJECT / "docs" / "operations.md"
+    ).read_text(encoding="utf-8")
 
 
 def test_the_page_shows_what_inspect_prints_of_a_recorded_job(capsys):
-    evidence = PROJECT / "tests" / "fixtures" / "inspect" / "two_gpus" / "evidence" / "loader-RAS-and-stacks.json"
+    evidence = (
+        PROJECT
+        / "tests"
+        / "fixtures"
+        / "inspect"
+        / "two_gpus"
+        / "evidence"
+        / "loader-RAS-and-stacks.json"
+    )
     assert cli.main(["inspect", "--evidence", str(evidence)]) == 1
     printed = capsys.readouterr().out
-    shown = (PROJECT / "docs" / "inspect.md").read_text(encoding="utf-8").partition("    $ unhang inspect\n")[2].partition("\n| you have")[0]
-    assert "\n".join(line.removeprefix("    ") for line in shown.splitlines()).strip() == printed.strip()
+    shown = (
+        (PROJECT / "docs" / "inspect.md")
+        .read_text(encoding="utf-8")
+        .partition("    $ unhang inspect\n")[2]
+        .partition("\n| you have")[0]
+    )
+    assert (
+        "\n".join(line.removeprefix("    ") for line in shown.splitlines()).strip()
+        == printed.strip()
+    )

@@ -1,4 +1,5 @@
-"""The tree is as docs/architecture.md describes it, tests are in the folders of the modules that they test, and generated files are marked."""
+"""The tree is as docs/architecture.md describes it, tests are in the folders of the modules that
+they test, and generated files are marked."""
 
 from __future__ import annotations
 
@@ -53,22 +54,35 @@ def test_what_the_floor_plan_names_is_there():
 @pytest.mark.parametrize("folder", PACKAGES)
 def test_every_package_stands_in_the_floor_plan(folder):
     named = set(floor_plan())
-    assert [name for name in packages(folder) if name != "commands" and f"{folder}/{name}" not in named] == []
+    assert [
+        name for name in packages(folder) if name != "commands" and f"{folder}/{name}" not in named
+    ] == []
 
 
 def test_the_page_names_the_parts_that_the_layer_test_orders():
     for label, order in (("tools/unhang", CONTROLLER), ("unhang_node", NODE)):
-        line = re.search(rf"^    {label}  +(\S.*)$", PAGE.partition("Inside each of the two")[2], re.MULTILINE).group(1)
+        line = re.search(
+            rf"^    {label}  +(\S.*)$", PAGE.partition("Inside each of the two")[2], re.MULTILINE
+        ).group(1)
         named = re.findall(r"\w+", line)
-        assert set(named) - {"cli"} == set(packages("tools/unhang" if "/" in label else "module_utils/unhang_node"))
-        assert set(named) - {"cli"} == {name.split(".")[0] for line in order.split("|") for name in line.split() if "." in name or name in named} - {"cli"}
+        assert set(named) - {"cli"} == set(
+            packages("tools/unhang" if "/" in label else "module_utils/unhang_node")
+        )
+        assert set(named) - {"cli"} == {
+            name.split(".")[0]
+            for line in order.split("|")
+            for name in line.split()
+            if "." in name or name in named
+        } - {"cli"}
 
 
 @pytest.mark.parametrize("house", HOUSES)
 def test_a_house_says_what_comes_in_what_goes_out_what_to_read_first_and_its_tests(house):
     folder = HOME / "tools" / "unhang" / house
     page = (folder / "README.md").read_text(encoding="utf-8")
-    tests = re.search(r"^\| tests \| `make test-unit TEST_ARGS=(\S+)` \(\d+ s\) \|$", page, re.MULTILINE)
+    tests = re.search(
+        r"^\| tests \| `make test-unit TEST_ARGS=(\S+)` \(\d+ s\) \|$", page, re.MULTILINE
+    )
     first = re.findall(r"^- \[(\S+)\]\(\1\): \S", page, re.MULTILINE)
     assert re.search(r"^\| in \| \S.*\n\| out \| \S", page, re.MULTILINE)
     assert (HOME / tests.group(1)).exists()
@@ -78,12 +92,19 @@ def test_a_house_says_what_comes_in_what_goes_out_what_to_read_first_and_its_tes
 
 
 def test_units_lie_in_the_folders_of_what_they_test():
-    folders = {path.parent.relative_to(HOME / "tests" / "unit") for path in (HOME / "tests" / "unit").rglob("test_*.py")} - {Path()}
-    places = {folder: HOME / MIRRORED.get(folder.parts[0], folder.parts[0]) / Path(*folder.parts[1:]) for folder in folders}
+    folders = {
+        path.parent.relative_to(HOME / "tests" / "unit")
+        for path in (HOME / "tests" / "unit").rglob("test_*.py")
+    } - {Path()}
+    places = {
+        folder: HOME / MIRRORED.get(folder.parts[0], folder.parts[0]) / Path(*folder.parts[1:])
+        for folder in folders
+    }
     assert [str(folder) for folder, place in places.items() if not place.is_dir()] == []
 
 
-# What some tests import instead: the judge loads the catalogue's data, the command line calls the commands, support reads sections of recorded nodes.
+# What some tests import instead: the judge loads the catalogue's data, the command line calls the
+# commands, support reads sections of recorded nodes.
 DOORS = {
     "unhang.core.catalogue": {
         "unhang.audit.rules.compiled_catalogue",
@@ -102,16 +123,28 @@ def imported_modules(test: Path) -> set[str]:
     tops = [HOME / "tools", HOME / "module_utils", HOME / "tests" / "support"]
     imported = all_imports("test", ast.parse(test.read_text(encoding="utf-8")), "")
     named = imported | {name.rpartition(".")[0] for name in imported}
-    return {name for name in named if any((top / f"{name.replace('.', '/')}.py").is_file() for top in tops if name)}
+    return {
+        name
+        for name in named
+        if any((top / f"{name.replace('.', '/')}.py").is_file() for top in tops if name)
+    }
 
 
 def is_in_its_folder(test: Path, package: str) -> bool:
-    """A test lies with the module that it is named after, the command that it runs, or a module that it imports; the top folder has only tests of its own."""
-    if (HOME / MIRRORED[package.split(".")[0]] / Path(*package.split(".")[1:]) / test.name.removeprefix("test_")).is_file():
+    """A test lies with the module that it is named after, the command that it runs, or a module
+    that it imports; the top folder has only tests of its own."""
+    if (
+        HOME
+        / MIRRORED[package.split(".")[0]]
+        / Path(*package.split(".")[1:])
+        / test.name.removeprefix("test_")
+    ).is_file():
         return True
     modules = imported_modules(test)
     leaf = package.rpartition(".")[2]
-    if "unhang.cli" in modules and (leaf == "commands" or [*(HOME / "tools" / "unhang").glob(f"*/commands/{leaf}.py")]):
+    if "unhang.cli" in modules and (
+        leaf == "commands" or [*(HOME / "tools" / "unhang").glob(f"*/commands/{leaf}.py")]
+    ):
         return True
     folders = {name.rpartition(".")[0] for name in modules}
     too_high = "." not in package and any(folder.startswith(f"{package}.") for folder in folders)
@@ -121,17 +154,37 @@ def is_in_its_folder(test: Path, package: str) -> bool:
 @pytest.mark.parametrize("top", ["unhang", "unhang_node"])
 def test_a_unit_lies_in_the_folder_of_the_modules_that_it_tests(top):
     units = HOME / "tests" / "unit"
-    tests = {path: ".".join(path.parent.relative_to(units).parts) for path in (units / top).rglob("test_*.py")}
+    tests = {
+        path: ".".join(path.parent.relative_to(units).parts)
+        for path in (units / top).rglob("test_*.py")
+    }
     assert len(tests) > 30
-    assert [str(path.relative_to(units)) for path, package in tests.items() if not is_in_its_folder(path, package)] == []
+    assert [
+        str(path.relative_to(units))
+        for path, package in tests.items()
+        if not is_in_its_folder(path, package)
+    ] == []
 
 
 def test_nothing_was_added_in_a_version_that_is_not_out():
-    version = re.search(r'VERSION = "([0-9.]+)"', (HOME / "module_utils" / "unhang_node" / "base" / "version.py").read_text()).group(1)
-    texts = {path: path.read_text() for folder in ("library", "plugins") for path in (HOME / folder).rglob("*.py")}
-    added = {(path.name, one) for path, text in texts.items() for one in re.findall(r"version_added: [\"']?([0-9.]+)", text)}
+    version = re.search(
+        r'VERSION = "([0-9.]+)"',
+        (HOME / "module_utils" / "unhang_node" / "base" / "version.py").read_text(),
+    ).group(1)
+    texts = {
+        path: path.read_text()
+        for folder in ("library", "plugins")
+        for path in (HOME / folder).rglob("*.py")
+    }
+    added = {
+        (path.name, one)
+        for path, text in texts.items()
+        for one in re.findall(r"version_added: [\"']?([0-9.]+)", text)
+    }
     assert added
-    assert [name for name, one in added if [*map(int, one.split("."))] > [*map(int, version.split("."))]] == []
+    assert [
+        name for name, one in added if [*map(int, one.split("."))] > [*map(int, version.split("."))]
+    ] == []
 
 
 def test_no_two_test_modules_of_a_run_have_the_same_name():

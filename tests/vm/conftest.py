@@ -1,4 +1,5 @@
-"""A machine that is booted once, and one on which the newer kernel is installed and not yet tried: every test continues from one of the two."""
+"""A machine that is booted once, and one on which the newer kernel is installed and not yet tried:
+every test continues from one of the two."""
 
 from __future__ import annotations
 
@@ -15,15 +16,21 @@ from machine.machine import Frozen, Machine
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "vm"
 RECORDING = Path(__file__).resolve().parents[1] / "fixtures" / "h200x2" / "nvml.json"
-# Two workers take one file each, and then the next file goes to the free one: first the file that all others wait for, last the shortest.
+# Two workers take one file each, and then the next file goes to the free one: first the file that
+# all others wait for, last the shortest.
 ORDER = ("installed", "not_booted", "that_fails", "another_kernel", "host_settings", "image")
 
 
 def pytest_collection_modifyitems(items):
-    """Orders the files as above; the tests of a file keep their order. An emulated machine takes minutes for what a real one does in seconds."""
+    """Orders the files as above; the tests of a file keep their order. An emulated machine takes
+    minutes for what a real one does in seconds."""
     for item in items:
         item.add_marker(pytest.mark.timeout(3600))
-    items.sort(key=lambda item: next((number for number, word in enumerate(ORDER) if word in item.path.name), len(ORDER)))
+    items.sort(
+        key=lambda item: next(
+            (number for number, word in enumerate(ORDER) if word in item.path.name), len(ORDER)
+        )
+    )
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +47,8 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def once(tmp_path_factory):
-    """once(name, make): the result of make(), a JSON value and one Frozen; the first worker that asks makes it, while the others wait for it."""
+    """once(name, make): the result of make(), a JSON value and one Frozen; the first worker that
+    asks makes it, while the others wait for it."""
     base = tmp_path_factory.getbasetemp()
     top = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
 
@@ -50,7 +58,11 @@ def once(tmp_path_factory):
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not place.exists():
                 output, frozen = make()
-                place.write_text(json.dumps({"output": output, "disk": str(frozen.disk), "memory": str(frozen.memory)}))
+                place.write_text(
+                    json.dumps(
+                        {"output": output, "disk": str(frozen.disk), "memory": str(frozen.memory)}
+                    )
+                )
         known = json.loads(place.read_text())
         return known["output"], Frozen(Path(known["disk"]), Path(known["memory"]))
 
@@ -66,8 +78,12 @@ def booted(image, folders, once):
             machine.wait_for_ssh()
             machine.write("/root/h200x2.json", RECORDING.read_text())
             machine.write(GPUS, '{"base": "h200x2.json"}')
-            # A machine with so little memory has a /dev/shm that the audit rightly reports as too small.
-            machine.shell("echo 'tmpfs /dev/shm tmpfs size=2G 0 0' >>/etc/fstab && mount -o remount,size=2G /dev/shm")
+            # A machine with so little memory has a /dev/shm that the audit rightly reports as too
+            # small.
+            machine.shell(
+                "echo 'tmpfs /dev/shm tmpfs size=2G 0 0' >>/etc/fstab && mount -o remount,size=2G"
+                " /dev/shm"
+            )
             return None, machine.freeze()
 
     return once("booted", boot)[1]
@@ -75,7 +91,8 @@ def booted(image, folders, once):
 
 @pytest.fixture(scope="session")
 def installation(image, folders, booted, once):
-    """({code, output of the role without permission to reboot; kernels, boots: the machine's state afterwards}, Frozen)."""
+    """({code, output of the role without permission to reboot; kernels, boots: the machine's state
+    afterwards}, Frozen)."""
 
     def install():
         with Machine(image, folders(), booted) as machine:

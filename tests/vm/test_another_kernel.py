@@ -1,4 +1,5 @@
-"""A machine that boots a kernel other than the one that the role kernel selected: a third one, which somebody selected at the last moment."""
+"""A machine that boots a kernel other than the one that the role kernel selected: a third one,
+which somebody selected at the last moment."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ import json
 import pytest
 from kernel_plays import boots, default_of
 
-# At the machine's shutdown, so after the role has selected the next boot, another kernel is selected.
+# At the machine's shutdown, so after the role has selected the next boot, another kernel is
+# selected.
 UNIT = """[Unit]
 ConditionKernelVersion={old}
 [Service]
@@ -19,10 +21,17 @@ ExecStop=/usr/sbin/grub-reboot "Advanced options for Debian GNU/Linux>Debian GNU
 
 
 @pytest.mark.nightly
-def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_as_default_and_the_next_run_finishes(image, prepared):
+def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_as_default_and_the_next_run_finishes(
+    image, prepared
+):
     machine = prepared.machine
-    machine.shell("mv /srv/other/boot/* /boot/ && mv /srv/other/usr/lib/modules/* /usr/lib/modules/ && update-grub")
-    machine.write("/etc/systemd/system/somebody.service", UNIT.format(old=image.old, other=image.other))
+    machine.shell(
+        "mv /srv/other/boot/* /boot/ && mv /srv/other/usr/lib/modules/* /usr/lib/modules/ &&"
+        " update-grub"
+    )
+    machine.write(
+        "/etc/systemd/system/somebody.service", UNIT.format(old=image.old, other=image.other)
+    )
     machine.shell("systemctl start somebody")
     played = prepared.play(kernel_reboot=True)
     assert played.code != 0
@@ -33,7 +42,9 @@ def test_a_machine_that_comes_back_on_a_third_kernel_is_told_keeps_the_old_one_a
     assert "next_entry" not in boots(machine)
     record = json.loads(machine.shell("cat /var/lib/unhang/boot_trial.json"))
     assert (record["status"], record["old_release"]) == ("fell_back", image.old)
-    state = json.loads(machine.shell("cat $(ls -d /var/lib/unhang/states/* | tail -n 1)/state.json"))
+    state = json.loads(
+        machine.shell("cat $(ls -d /var/lib/unhang/states/* | tail -n 1)/state.json")
+    )
     assert state["status"] == "failed"
     assert f"found {image.other}" in state["message"]
 

@@ -1,4 +1,5 @@
-"""Modules of the role host_tuning that need a real machine: GRUB's menu is rebuilt, a real kernel gets a parameter, a module is loaded now and at boot."""
+"""Modules of the role host_tuning that need a real machine: GRUB's menu is rebuilt, a real kernel
+gets a parameter, a module is loaded now and at boot."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ WANTED = [
     ("kernel_parameter", {"name": "vm.swappiness", "value": "7"}),
     ("kernel_module", {"name": "dummy", "parameters": {"numdummies": 3}, "at_boot": True}),
 ]
-BOOTED = "cat /proc/cmdline; sysctl -n vm.swappiness; ls /sys/class/net | grep -c ^dummy; cat /proc/sys/kernel/random/boot_id"
+BOOTED = (
+    "cat /proc/cmdline; sysctl -n vm.swappiness; ls /sys/class/net | grep -c ^dummy; cat"
+    " /proc/sys/kernel/random/boot_id"
+)
 FILES = "find /etc /boot/grub /var/lib/unhang -type f -exec sha256sum {} + 2>/dev/null | sort"
 
 
@@ -26,12 +30,30 @@ def play(fresh):
 
     def run(*arguments, state="present", more=()):
         kept = ("name",) if state == "absent" else ("name", "value", "parameters", "at_boot")
-        tasks = [{"name": name, name: {**{key: options[key] for key in kept if key in options}, "state": state}} for name, options in WANTED]
+        tasks = [
+            {
+                "name": name,
+                name: {**{key: options[key] for key in kept if key in options}, "state": state},
+            }
+            for name, options in WANTED
+        ]
         path = machine.folder / "host.yml"
-        path.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [*tasks, *more]}]))
+        path.write_text(
+            json.dumps([{"hosts": "all", "gather_facts": False, "tasks": [*tasks, *more]}])
+        )
         _command, where = fresh.prepared((), {})  # it writes the inventory
-        command = [sys.executable, "-m", "ansible.cli.playbook", str(path), "-i", str(machine.folder / "hosts.json"), *arguments]
-        return read_play(subprocess.run(command, timeout=DEADLINE_S, capture_output=True, text=True, **where))
+        command = [
+            sys.executable,
+            "-m",
+            "ansible.cli.playbook",
+            str(path),
+            "-i",
+            str(machine.folder / "hosts.json"),
+            *arguments,
+        ]
+        return read_play(
+            subprocess.run(command, timeout=DEADLINE_S, capture_output=True, text=True, **where)
+        )
 
     run.machine = machine
     return run
@@ -49,7 +71,17 @@ def test_what_is_set_holds_now_and_after_a_boot_and_is_taken_back(play):
     assert "iommu=pt" in machine.shell("grep -m 1 '^[[:space:]]*linux' /boot/grub/grub.cfg")
     assert play().changed == {"vm": 0}
 
-    assert play(more=[{"name": "boot", "ansible.builtin.reboot": {"reboot_timeout": 3000, "connect_timeout": 60}}]).code == 0
+    assert (
+        play(
+            more=[
+                {
+                    "name": "boot",
+                    "ansible.builtin.reboot": {"reboot_timeout": 3000, "connect_timeout": 60},
+                }
+            ]
+        ).code
+        == 0
+    )
     command_line, swappiness, dummies, boot_id = machine.shell(BOOTED).splitlines()
     assert boot_id != before[3]
     assert ("iommu=pt" in command_line.split(), swappiness, dummies) == (True, "7", "3")

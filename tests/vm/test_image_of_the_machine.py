@@ -15,7 +15,11 @@ linux-image-6.1.0-50-cloud-amd64 - Linux 6.1 for x86-64 cloud (signed)
 
 
 def test_the_three_newest_kernels_of_the_archive_are_taken_by_number():
-    assert newest_three(LISTED) == ("6.1.0-47-cloud-amd64", "6.1.0-50-cloud-amd64", "6.1.0-56-cloud-amd64")
+    assert newest_three(LISTED) == (
+        "6.1.0-47-cloud-amd64",
+        "6.1.0-50-cloud-amd64",
+        "6.1.0-56-cloud-amd64",
+    )
 
 
 def test_an_index_with_too_few_kernels_says_so():

@@ -1,4 +1,5 @@
-"""The role kernel on a real machine under emulation. The new kernel does not boot, or only in part: the machine returns to the old one by itself."""
+"""The role kernel on a real machine under emulation. The new kernel does not boot, or only in part:
+the machine returns to the old one by itself."""
 
 from __future__ import annotations
 
@@ -13,9 +14,14 @@ def record(machine):
 
 
 @pytest.mark.nightly
-def test_a_kernel_whose_initrd_is_broken_leaves_the_machine_on_the_old_one_and_is_not_tried_again(image, prepared):
+def test_a_kernel_whose_initrd_is_broken_leaves_the_machine_on_the_old_one_and_is_not_tried_again(
+    image, prepared
+):
     machine = prepared.machine
-    machine.shell(f"dd if=/dev/urandom of=/boot/initrd.img-{image.new} bs=64k count=64 conv=notrunc status=none")
+    machine.shell(
+        f"dd if=/dev/urandom of=/boot/initrd.img-{image.new} bs=64k count=64 conv=notrunc"
+        " status=none"
+    )
     played = prepared.play(kernel_reboot=True)
     assert played.code != 0
     assert f"expected {image.new} to come up, found {image.old}" in played.output
@@ -31,7 +37,9 @@ def test_a_kernel_whose_initrd_is_broken_leaves_the_machine_on_the_old_one_and_i
 def test_a_kernel_that_comes_up_without_its_network_is_left_by_the_node_itself(image, prepared):
     machine = prepared.machine
     # Its driver is removed from the new kernel's modules, as after a build for the wrong kernel.
-    machine.shell(f"find /lib/modules/{image.new} -name 'virtio_net.ko*' -delete; depmod {image.new}")
+    machine.shell(
+        f"find /lib/modules/{image.new} -name 'virtio_net.ko*' -delete; depmod {image.new}"
+    )
     played = prepared.play(kernel_reboot=True, kernel_confirm_within_s=120)
     assert played.code != 0
     assert f"{image.new} was not confirmed within 120 s after its start" in played.output
@@ -43,11 +51,20 @@ def test_a_kernel_that_comes_up_without_its_network_is_left_by_the_node_itself(i
 @pytest.mark.nightly
 def test_a_kernel_under_which_a_gpu_is_gone_is_taken_back(image, prepared):
     machine = prepared.machine
-    unit = "[Unit]\nConditionKernelVersion={}\nBefore=ssh.service\n[Service]\nType=oneshot\nExecStart=/bin/cp /root/{}.json " + GPUS + "\n"
-    for name, release, layer in (("lost", image.new, {"device_count": 1}), ("whole", image.old, {})):
+    unit = (
+        "[Unit]\nConditionKernelVersion={}\nBefore=ssh.service\n[Service]\nType=oneshot\nExecStart=/bin/cp"
+        " /root/{}.json " + GPUS + "\n"
+    )
+    for name, release, layer in (
+        ("lost", image.new, {"device_count": 1}),
+        ("whole", image.old, {}),
+    ):
         machine.write(f"/root/{name}.json", json.dumps({"base": "h200x2.json", **layer}))
         machine.write(f"/etc/systemd/system/{name}.service", unit.format(release, name))
-        machine.shell(f"mkdir -p /etc/systemd/system/multi-user.target.wants; ln -s ../{name}.service /etc/systemd/system/multi-user.target.wants/")
+        machine.shell(
+            f"mkdir -p /etc/systemd/system/multi-user.target.wants; ln -s ../{name}.service"
+            " /etc/systemd/system/multi-user.target.wants/"
+        )
     played = prepared.play(kernel_reboot=True, kernel_settle_s=10)
     assert played.code != 0
     assert "expected the 2 GPUs of before, found 1 of them gone: GPU-" in played.output

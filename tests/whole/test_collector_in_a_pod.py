@@ -1,4 +1,5 @@
-"""The collector's pod without a cluster: the manifest's own command, mounts, user and capabilities in namespaces of this machine, its log audited."""
+"""The collector's pod without a cluster: the manifest's own command, mounts, user and capabilities
+in namespaces of this machine, its log audited."""
 
 from __future__ import annotations
 
@@ -21,9 +22,11 @@ DEPLOY = PROJECT / "deploy" / "kubernetes"
 RECORDING = PROJECT / "tests" / "fixtures" / "h200x8" / "nvml.json"
 DRIVER = "run/nvidia/driver/usr/lib/x86_64-linux-gnu"
 KERNEL_LOG = (
-    "{} node kernel: [    0.000000] Linux version 6.8.0\n{} node kernel: [  100.000000] NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n"
+    "{} node kernel: [    0.000000] Linux version 6.8.0\n{} node kernel: [  100.000000] NVRM: Xid"
+    " (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n"
 )
-# The node: this machine, with a driver as the GPU operator installs it, and a log of the kernel. All mounts end with the namespace.
+# The node: this machine, with a driver as the GPU operator installs it, and a log of the kernel.
+# All mounts end with the namespace.
 NODE = """
 set -eu
 mount --make-rprivate /
@@ -53,24 +56,42 @@ def programs(tmp_path_factory):
     """The folder of the one-file programs, as the image has it."""
     folder = tmp_path_factory.mktemp("programs")
     for script, name in (("build.py", "unhang-collect.pyz"), ("quick.py", "unhang-quick.pyz")):
-        subprocess.run([sys.executable, PROJECT / "tools" / "collector" / script, folder / name], check=True, capture_output=True)
+        subprocess.run(
+            [sys.executable, PROJECT / "tools" / "collector" / script, folder / name],
+            check=True,
+            capture_output=True,
+        )
     return folder
 
 
 def script_of(pod, container):
-    """The shell script that makes the mounts in the order of their depth, as runtimes do, and runs the command with the manifest's privileges."""
-    sources = {one["name"]: one["hostPath"]["path"] if "hostPath" in one else "$BASE/work" for one in pod["volumes"]} | {"scripts": str(DEPLOY)}
+    """The shell script that makes the mounts in the order of their depth, as runtimes do, and runs
+    the command with the manifest's privileges."""
+    sources = {
+        one["name"]: one["hostPath"]["path"] if "hostPath" in one else "$BASE/work"
+        for one in pod["volumes"]
+    } | {"scripts": str(DEPLOY)}
     lines = [NODE.format(driver=DRIVER), IMAGE]
     for mount in sorted(container["volumeMounts"], key=lambda one: one["mountPath"].count("/")):
         target = f'"$image{mount["mountPath"]}"'
-        lines.append(f'[ -d {target} ] || mkdir -p {target}; mount --rbind "{sources[mount["name"]]}" {target}')
+        lines.append(
+            f'[ -d {target} ] || mkdir -p {target}; mount --rbind "{sources[mount["name"]]}"'
+            f" {target}"
+        )
         lines += [f"mount -o remount,bind,ro {target}"] if mount.get("readOnly") else []
     security = container["securityContext"]
     assert security["capabilities"]["drop"] == ["ALL"]
     kept = ",".join(["-all", *(f"+{one.lower()}" for one in security["capabilities"]["add"])])
-    privileges = f"--reuid={security['runAsUser']} --regid={security['runAsGroup']} --clear-groups --bounding-set={kept} --inh-caps=-all --no-new-privs"
-    values = [f"{one['name']}={one['value']}" for one in container["env"] if one["name"] != "EVERY_S"]
-    command = shlex.join(["env", "-i", "PATH=/usr/sbin:/usr/bin", *values, "EVERY_S=0", *container["command"]])
+    privileges = (
+        f"--reuid={security['runAsUser']} --regid={security['runAsGroup']} --clear-groups"
+        f" --bounding-set={kept} --inh-caps=-all --no-new-privs"
+    )
+    values = [
+        f"{one['name']}={one['value']}" for one in container["env"] if one["name"] != "EVERY_S"
+    ]
+    command = shlex.join(
+        ["env", "-i", "PATH=/usr/sbin:/usr/bin", *values, "EVERY_S=0", *container["command"]]
+    )
     lines += [f'exec chroot "$image" setpriv {privileges} {command}']
     return "\n".join(lines)
 
@@ -80,7 +101,9 @@ def log_of_the_pod(programs, fake_library, tmp_path_factory):
     """What `kubectl logs` would print."""
     folder = tmp_path_factory.mktemp("pod")
     (folder / "base").mkdir()
-    (folder / "log").write_text(KERNEL_LOG.format(*[time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())] * 2))
+    (folder / "log").write_text(
+        KERNEL_LOG.format(*[time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())] * 2)
+    )
     (daemon_set,) = yaml.safe_load_all((DEPLOY / "collector.yaml").read_text())
     pod = daemon_set["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -92,7 +115,13 @@ def log_of_the_pod(programs, fake_library, tmp_path_factory):
         "COLLECTOR": programs / "unhang-collect.pyz",
     }
     environment = {**os.environ, **{name: str(place) for name, place in places.items()}}
-    done = subprocess.run(["unshare", "--mount", "sh", "-c", script_of(pod, container)], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script_of(pod, container)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -104,18 +133,27 @@ def test_the_pod_reads_the_node_its_driver_and_its_kernel_log(log_of_the_pod):
     assert len(sections["gpus"]["devices"]) == 8
     assert [(one["kind"], one["code"]) for one in sections["faults"]["events"]] == [("xid", 79)]
     root = next(one for one in sections["limits"]["filesystems"] if one["path"] == "/")
-    assert root["read_only"] is bool(os.statvfs("/").f_flag & os.ST_RDONLY)  # the node's mount, not the pod's
+    # the node's mount, not the pod's
+    assert root["read_only"] is bool(os.statvfs("/").f_flag & os.ST_RDONLY)
 
 
 def test_a_list_of_host_paths_would_keep_nothing_from_the_pod():
-    """Its capabilities and the node's processes, which it needs for jobs of other users, reach the node's root without any mount of it."""
+    """Its capabilities and the node's processes, which it needs for jobs of other users, reach the
+    node's root without any mount of it."""
     (daemon_set,) = yaml.safe_load_all((DEPLOY / "collector.yaml").read_text())
     (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
     added = container["securityContext"]["capabilities"]["add"]
 
     def read(pid, *names):
         kept = ",".join(["-all", *(f"+{name.lower()}" for name in names)])
-        command = ["setpriv", f"--bounding-set={kept}", "--inh-caps=-all", "--no-new-privs", "cat", f"/proc/{pid}/root/etc/hostname"]
+        command = [
+            "setpriv",
+            f"--bounding-set={kept}",
+            "--inh-caps=-all",
+            "--no-new-privs",
+            "cat",
+            f"/proc/{pid}/root/etc/hostname",
+        ]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
     with subprocess.Popen(["sleep", "600"]) as of_the_node:
@@ -128,17 +166,33 @@ def test_a_list_of_host_paths_would_keep_nothing_from_the_pod():
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not on this machine")
 def test_the_page_lists_what_the_collector_opens(programs, tmp_path):
-    """On this machine, started as collect.sh starts it. The page's other paths are those that a node may lack."""
+    """On this machine, started as collect.sh starts it. The page's other paths are those that a
+    node may lack."""
     page = (PROJECT / "docs" / "kubernetes.md").read_text()
     table = page.partition("| read | for |\n| --- | --- |\n")[2].partition("\n\n")[0]
-    listed = {path for row in table.splitlines() for path in re.findall(r"`(/[^`]*)`", row.split("|")[1])}
+    listed = {
+        path for row in table.splitlines() for path in re.findall(r"`(/[^`]*)`", row.split("|")[1])
+    }
     trace = ["strace", "-f", "-qq", "-e", "trace=%file,statfs", "-o", str(tmp_path / "trace")]
-    started = ["env", "-i", "PATH=/usr/local/bin:/usr/bin:/bin", "LD_LIBRARY_PATH=/media", "/usr/bin/python3", "-I", "-S"]
+    started = [
+        "env",
+        "-i",
+        "PATH=/usr/local/bin:/usr/bin:/bin",
+        "LD_LIBRARY_PATH=/media",
+        "/usr/bin/python3",
+        "-I",
+        "-S",
+    ]
     command = [*trace, *started, str(programs / "unhang-collect.pyz")]
     subprocess.run(command, cwd="/", stdout=subprocess.DEVNULL, check=True)
-    calls = re.findall(r'^\d+ +\w+\((?:AT_FDCWD, )?"/([^"/]+)', (tmp_path / "trace").read_text(), re.MULTILINE)
+    calls = re.findall(
+        r'^\d+ +\w+\((?:AT_FDCWD, )?"/([^"/]+)', (tmp_path / "trace").read_text(), re.MULTILINE
+    )
     opened = {f"/{name}" for name in calls}
-    mounted = {f"/{line.split()[1].split('/')[1]}" for line in Path("/proc/mounts").read_text().splitlines()}
+    mounted = {
+        f"/{line.split()[1].split('/')[1]}"
+        for line in Path("/proc/mounts").read_text().splitlines()
+    }
     assert opened - mounted <= listed
     assert listed - opened <= {"/bin", "/lib", "/lib64", "/media"}
 
@@ -157,14 +211,31 @@ def test_the_log_is_audited_as_it_comes(log_of_the_pod, tmp_path):
         check=False,
     )
     found = json.loads(done.stdout)
-    assert ("xid-fatal", os.uname().nodename) in {(one["rule"], one["host"]) for one in found["findings"]}, done.stderr
+    assert ("xid-fatal", os.uname().nodename) in {
+        (one["rule"], one["host"]) for one in found["findings"]
+    }, done.stderr
 
 
 def test_the_condition_is_the_verdict_of_the_same_document(log_of_the_pod, programs, tmp_path):
     (tmp_path / "node.json").write_text(log_of_the_pod)
-    environment = {"PATH": os.environ["PATH"], "WORK": str(tmp_path), "VERDICT": str(tmp_path), "PROGRAMS": str(programs), "JUDGE_S": "no-number"}
-    subprocess.run([DEPLOY / "node-condition" / "judge.sh"], env=environment, capture_output=True, check=False)  # ends after one round
-    done = subprocess.run([DEPLOY / "node-condition" / "verdict.sh"], env=environment, capture_output=True, text=True, check=False)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "WORK": str(tmp_path),
+        "VERDICT": str(tmp_path),
+        "PROGRAMS": str(programs),
+        "JUDGE_S": "no-number",
+    }
+    # ends after one round
+    subprocess.run(
+        [DEPLOY / "node-condition" / "judge.sh"], env=environment, capture_output=True, check=False
+    )
+    done = subprocess.run(
+        [DEPLOY / "node-condition" / "verdict.sh"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 1
     assert len(done.stdout.strip()) <= 80
     assert done.stdout.strip()

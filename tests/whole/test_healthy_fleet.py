@@ -11,7 +11,8 @@ from four_nodes import NAMES
 
 SERIOUS = ("critical", "error")
 SECTIONS = (
-    "node", "kernel", "driver", "fabric_manager", "cuda", "nccl", "torch", "gpus", "interconnect", "network", "limits", "packages", "faults",
+    "node", "kernel", "driver", "fabric_manager", "cuda", "nccl", "torch", "gpus", "interconnect",
+    "network", "limits", "packages", "faults",
 )  # fmt: skip
 
 
@@ -31,7 +32,11 @@ def test_every_node_answers_and_the_run_is_complete(healthy):
 
 
 def test_nothing_serious_is_found(healthy):
-    serious = [(entry["rule"], entry.get("host"), entry["found"]) for entry in healthy.of() if entry["severity"] in SERIOUS]
+    serious = [
+        (entry["rule"], entry.get("host"), entry["found"])
+        for entry in healthy.of()
+        if entry["severity"] in SERIOUS
+    ]
     assert serious == []
 
 
@@ -47,29 +52,49 @@ def test_gpus_are_the_recorded_ones_through_the_real_nvidia_ml_py(healthy):
         gpus = healthy.section(name, "gpus")
         assert gpus["count"] == 8
         assert {device["model"] for device in gpus["devices"]} == {"NVIDIA H200"}
-        assert [device["pci_address"] for device in gpus["devices"]][:2] == ["0000:00:06.0", "0000:00:07.0"]
+        assert [device["pci_address"] for device in gpus["devices"]][:2] == [
+            "0000:00:06.0",
+            "0000:00:07.0",
+        ]
         assert healthy.section(name, "interconnect")["pairs"]
 
 
 def test_driver_and_kernel_are_read_from_the_node_itself(healthy, shared_fleet):
     for name in NAMES:
         assert healthy.section(name, "driver")["loaded"]["version"] == "580.159.04"
-        assert healthy.section(name, "kernel")["release"] == shared_fleet.nodes[name].shell("uname -r").strip()
+        assert (
+            healthy.section(name, "kernel")["release"]
+            == shared_fleet.nodes[name].shell("uname -r").strip()
+        )
         assert healthy.section(name, "node")["hostname"] == name
         assert healthy.section(name, "node")["os"]["id"] == "debian"
 
 
 def test_the_version_of_nccl_is_read_out_of_the_real_file(healthy):
     for name in NAMES:
-        # The environment of the smoke test may have an NCCL of its own: torch has one on some machines.
-        installed = [library for library in healthy.section(name, "nccl")["libraries"] if library["path"].startswith(f"/{nccl_libraries.PLACE}/")]
+        # The environment of the smoke test may have an NCCL of its own: torch has one on some
+        # machines.
+        installed = [
+            library
+            for library in healthy.section(name, "nccl")["libraries"]
+            if library["path"].startswith(f"/{nccl_libraries.PLACE}/")
+        ]
         assert installed
-        assert all(library["version"].startswith(nccl_libraries.USUAL) for library in installed), installed
+        assert all(library["version"].startswith(nccl_libraries.USUAL) for library in installed), (
+            installed
+        )
 
 
 def test_two_audits_in_a_row_agree_on_everything_that_is_no_sample(healthy, fleet):
     again = fleet.audit()
-    changed = {name: list(audits.differences(healthy.node(name)["facts"]["sections"], again.node(name)["facts"]["sections"])) for name in NAMES}
+    changed = {
+        name: list(
+            audits.differences(
+                healthy.node(name)["facts"]["sections"], again.node(name)["facts"]["sections"]
+            )
+        )
+        for name in NAMES
+    }
     assert changed == {name: [] for name in NAMES}
     assert again.rules() == healthy.rules()
 
@@ -79,11 +104,21 @@ def test_unhang_audit_writes_one_json_object_and_nothing_else(fleet):
     document = json.loads(done.stdout)
     assert document["schema"] == "unhang/findings/1"
     assert done.code in (0, 1), done.stderr
-    assert sorted(path.stem for path in (done.folder / "nodes").glob("*.json")) == ["gpu001", "gpu002"]
+    assert sorted(path.stem for path in (done.folder / "nodes").glob("*.json")) == [
+        "gpu001",
+        "gpu002",
+    ]
 
 
 def test_an_old_driver_without_the_newer_functions_costs_fields_and_no_section(fleet):
-    fleet.answer("gpu002", missing=["nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetSramEccErrorStatus", "nvmlDeviceGetMemoryInfo_v2"])
+    fleet.answer(
+        "gpu002",
+        missing=[
+            "nvmlDeviceGetGpuFabricInfoV",
+            "nvmlDeviceGetSramEccErrorStatus",
+            "nvmlDeviceGetMemoryInfo_v2",
+        ],
+    )
     audit = fleet.audit(groups={"training": ["gpu001", "gpu002"]})
     gpus = audit.section("gpu002", "gpus")
     assert gpus["probe"]["status"] == "ok"

@@ -1,4 +1,5 @@
-"""Builds dist/unhang-inspect.pyz: what a node shows of a running job, in one file for Python 3.8 or newer, for nodes and pods without unhang.
+"""Builds dist/unhang-inspect.pyz: what a node shows of a running job, in one file for Python 3.8 or
+newer, for nodes and pods without unhang.
 
 python tools/collector/job.py [--python python3.12 ...] [TARGET]
 """
@@ -9,7 +10,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
+# the folder of the collector is no installed package
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from collector.build import MAINS, build_as_asked, build_program
 
 

@@ -1,9 +1,12 @@
-"""Builds dist/unhang-quick.pyz: the collector, and the rules of severity error and above compiled beforehand, in one file for Python 3.8 or newer.
+"""Builds dist/unhang-quick.pyz: the collector, and the rules of severity error and above compiled
+beforehand, in one file for Python 3.8 or newer.
 
     python tools/collector/quick.py [TARGET]
 
-For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The file contains the modules of tools/unhang/audit/rules, so no
-rule is written twice; Jinja and MarkupSafe, which parse the rules, as Python; and the schemas as JSON. Syntax that Python 3.8 lacks is rewritten.
+For prologs and health checks of Slurm and Kubernetes, which have a second before a job starts. The
+file contains the modules of tools/unhang/audit/rules, so no rule is written twice; Jinja and
+MarkupSafe, which parse the rules, as Python; and the schemas as JSON. Syntax that Python 3.8 lacks
+is rewritten.
 """
 
 from __future__ import annotations
@@ -23,8 +26,21 @@ from unhang.audit.rules.rules import Rule
 from unhang.core.run.documents import STATUSES
 from unhang.core.schemas.shapes import Shape, read_schema
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the folder of the collector is no installed package
-from collector.build import HERE, MAINS, PROJECT, build_as_asked, compiled, packages, packed_sources, started_by, trim_pynvml, used_names, write_archive
+# the folder of the collector is no installed package
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from collector.build import (
+    HERE,
+    MAINS,
+    PROJECT,
+    build_as_asked,
+    compiled,
+    packages,
+    packed_sources,
+    started_by,
+    trim_pynvml,
+    used_names,
+    write_archive,
+)
 
 PARTS = HERE / "quick_parts"
 RULES = (
@@ -43,65 +59,135 @@ RULES = (
 )
 SEVERITIES = ("critical", "error")
 PACKAGES = {"jinja2": "jinja2", "markupsafe": "markupsafe"}  # and their distributions
-ROW_KEYS = ("id", "title", "scope", "severity", "applies", "for_each", "when", "expected", "found", "workaround")
+ROW_KEYS = (
+    "id",
+    "title",
+    "scope",
+    "severity",
+    "applies",
+    "for_each",
+    "when",
+    "expected",
+    "found",
+    "workaround",
+)
 SCHEMAS = ("node-facts-1", "policy-1")
 ALWAYS = "admission-"  # changes since admission are checked at any severity
 
 
 def build(target: Path, pythons: Iterable[str] = ()) -> Path:
     """Writes the .pyz to `target`, atomically. pythons: further interpreters to compile for."""
-    sources = {**packed_sources("unhang_node.facts.command"), **packed_sources("unhang_node.base.versions.compare"), **rules_sources()}
-    sources |= {f"unhang_quick/{name}.py": (PARTS / f"{name}.py").read_text("utf-8") for name in ("command", "judging")}
-    sources["unhang_quick/host_programs.py"] = (PROJECT / "tools" / "unhang" / "act" / "gate" / "host_programs.py").read_text("utf-8")
-    sources |= {"unhang_quick/__init__.py": "", "unhang_quick/data.py": data_source(load_catalogue())}
-    sources["pynvml.py"] = trim_pynvml(Path(pynvml.__file__).read_text("utf-8"), used_names("\n".join(sources.values())))
+    sources = {
+        **packed_sources("unhang_node.facts.command"),
+        **packed_sources("unhang_node.base.versions.compare"),
+        **rules_sources(),
+    }
+    sources |= {
+        f"unhang_quick/{name}.py": (PARTS / f"{name}.py").read_text("utf-8")
+        for name in ("command", "judging")
+    }
+    sources["unhang_quick/host_programs.py"] = (
+        PROJECT / "tools" / "unhang" / "act" / "gate" / "host_programs.py"
+    ).read_text("utf-8")
+    sources |= {
+        "unhang_quick/__init__.py": "",
+        "unhang_quick/data.py": data_source(load_catalogue()),
+    }
+    sources["pynvml.py"] = trim_pynvml(
+        Path(pynvml.__file__).read_text("utf-8"), used_names("\n".join(sources.values()))
+    )
     others = packages(PACKAGES)
     files = {**others, **{name: text.encode("utf-8") for name, text in sources.items()}}
-    sources |= {name: content.decode("utf-8") for name, content in others.items() if name.endswith(".py")}
+    sources |= {
+        name: content.decode("utf-8") for name, content in others.items() if name.endswith(".py")
+    }
     for python in [sys.executable, *pythons]:
         files.update(compiled(python, sources))
-    return write_archive(target, {**files, **started_by(MAINS / "quick.py")}, (PARTS / "head.sh").read_bytes())
+    return write_archive(
+        target, {**files, **started_by(MAINS / "quick.py")}, (PARTS / "head.sh").read_bytes()
+    )
 
 
 def chosen_rules(catalogue: Catalogue) -> list[Rule]:
     """Rules over one node of severity error and above, and those of the admission."""
-    return [rule for rule in catalogue.rules if rule.scope == "node" and rule.reads_facts and (rule.severity in SEVERITIES or rule.id.startswith(ALWAYS))]
+    return [
+        rule
+        for rule in catalogue.rules
+        if rule.scope == "node"
+        and rule.reads_facts
+        and (rule.severity in SEVERITIES or rule.id.startswith(ALWAYS))
+    ]
 
 
 def rules_sources() -> dict[str, str]:
     """The rules' modules as Python 3.8 reads them."""
     unhang = PROJECT / "tools" / "unhang"
-    found = {f"unhang/audit/rules/{name}.py": for_python_3_8((unhang / "audit" / "rules" / f"{name}.py").read_text("utf-8")) for name in RULES}
-    found["unhang/core/secrets_in_text.py"] = for_python_3_8((unhang / "core" / "secrets_in_text.py").read_text("utf-8"))
-    found |= {f"unhang/{folder}__init__.py": "" for folder in ("", "audit/", "audit/rules/", "core/", "core/run/", "core/schemas/")}
-    found["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (PARTS / "documents.py").read_text("utf-8")
-    found["unhang/core/schemas/shapes.py"] = with_packed_schemas(for_python_3_8((unhang / "core" / "schemas" / "shapes.py").read_text("utf-8")))
-    found["unhang/core/schemas/packed.py"] = f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
+    found = {
+        f"unhang/audit/rules/{name}.py": for_python_3_8(
+            (unhang / "audit" / "rules" / f"{name}.py").read_text("utf-8")
+        )
+        for name in RULES
+    }
+    found["unhang/core/secrets_in_text.py"] = for_python_3_8(
+        (unhang / "core" / "secrets_in_text.py").read_text("utf-8")
+    )
+    found |= {
+        f"unhang/{folder}__init__.py": ""
+        for folder in ("", "audit/", "audit/rules/", "core/", "core/run/", "core/schemas/")
+    }
+    found["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (
+        PARTS / "documents.py"
+    ).read_text("utf-8")
+    found["unhang/core/schemas/shapes.py"] = with_packed_schemas(
+        for_python_3_8((unhang / "core" / "schemas" / "shapes.py").read_text("utf-8"))
+    )
+    found["unhang/core/schemas/packed.py"] = (
+        f"TEXTS = { ({name: json.dumps(read_schema(name)) for name in SCHEMAS})!r}\n"
+    )
     return found
 
 
 def with_packed_schemas(text: str) -> str:
     """shapes.py, changed to read the schemas from this file."""
     tree = ast.parse(text)
-    reads = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "read_schema"]
+    reads = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name == "read_schema"
+    ]
     if len(reads) != 1:
-        raise SystemExit("shapes.py: expected one function read_schema, found another number; tools/collector/quick.py replaces it")
-    reads[0].body = ast.parse("import json\nfrom unhang.core.schemas import packed\nreturn json.loads(packed.TEXTS[name])").body
-    tree.body = [node for node in tree.body if not (isinstance(node, ast.Import) and node.names[0].name == "yaml")]
+        raise SystemExit(
+            "shapes.py: expected one function read_schema, found another number;"
+            " tools/collector/quick.py replaces it"
+        )
+    reads[0].body = ast.parse(
+        "import json\nfrom unhang.core.schemas import packed\nreturn json.loads(packed.TEXTS[name])"
+    ).body
+    tree.body = [
+        node
+        for node in tree.body
+        if not (isinstance(node, ast.Import) and node.names[0].name == "yaml")
+    ]
     return ast.unparse(tree) + "\n"
 
 
 def for_python_3_8(text: str) -> str:
-    """The same module without what Python 3.8 lacks: str.removeprefix, zip's strict, functools.cache, generic aliases of types."""
+    """The same module without what Python 3.8 lacks: str.removeprefix, zip's strict,
+    functools.cache, generic aliases of types."""
     return ast.unparse(ast.fix_missing_locations(_Older().visit(ast.parse(text)))) + "\n"
 
 
 class _Older(ast.NodeTransformer):
     def visit_Module(self, node: ast.Module) -> ast.Module:
-        """Aliases such as Run = Callable[[World], Any] stand in annotations alone, which are never evaluated."""
+        """Aliases such as Run = Callable[[World], Any] stand in annotations alone, which are never
+        evaluated."""
         self.generic_visit(node)
         for one in node.body:
-            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Subscript) and _head(one.value) in ("Callable", "tuple", "list", "dict", "Mapping"):
+            if (
+                isinstance(one, ast.Assign)
+                and isinstance(one.value, ast.Subscript)
+                and _head(one.value) in ("Callable", "tuple", "list", "dict", "Mapping")
+            ):
                 one.value = ast.Name("object", ast.Load())
         return node
 
@@ -110,14 +196,20 @@ class _Older(ast.NodeTransformer):
         others = [one for one in node.names if one.name != "cache"]
         if node.module == "functools" and len(others) < len(node.names):
             kept = [ast.ImportFrom("functools", others, 0)] if others else []
-            return [*kept, *ast.parse("from functools import lru_cache\ncache = lru_cache(maxsize=None)").body]
+            return [
+                *kept,
+                *ast.parse("from functools import lru_cache\ncache = lru_cache(maxsize=None)").body,
+            ]
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """removeprefix, and zip's strict: both lists of a zip come out of one pass."""
         self.generic_visit(node)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "removeprefix":
-            shorten = ast.parse("(lambda text, prefix: text[len(prefix):] if text.startswith(prefix) else text)", mode="eval").body
+            shorten = ast.parse(
+                "(lambda text, prefix: text[len(prefix):] if text.startswith(prefix) else text)",
+                mode="eval",
+            ).body
             return ast.Call(shorten, [node.func.value, *node.args], [])
         if isinstance(node.func, ast.Name) and node.func.id == "zip":
             node.keywords = [one for one in node.keywords if one.arg != "strict"]
@@ -134,14 +226,29 @@ def data_source(catalogue: Catalogue) -> str:
     trees = [
         expression.tree()
         for rule in rules
-        for expression in (rule.severity_of, rule.applies, rule.for_each, rule.when, *rule.texts.values())
+        for expression in (
+            rule.severity_of,
+            rule.applies,
+            rule.for_each,
+            rule.when,
+            *rule.texts.values(),
+        )
         if expression is not None
     ]
-    rows = [{**{key: rule.row[key] for key in ROW_KEYS if key in rule.row}, "remedy": _remedy(rule.row)} for rule in rules]
+    rows = [
+        {**{key: rule.row[key] for key in ROW_KEYS if key in rule.row}, "remedy": _remedy(rule.row)}
+        for rule in rules
+    ]
     values = {
         "RULE_IDS": [rule.id for rule in catalogue.rules],
         "RULES": rows,
-        "TABLES": {name: [dict(catalogue.tables[name]), shape_of(getattr(catalogue.tables[name], "shape", None))] for name in sorted(tables_in(trees))},
+        "TABLES": {
+            name: [
+                dict(catalogue.tables[name]),
+                shape_of(getattr(catalogue.tables[name], "shape", None)),
+            ]
+            for name in sorted(tables_in(trees))
+        },
     }
     return f"import json\n\nglobals().update(json.loads({json.dumps(values)!r}))\n"
 
@@ -154,15 +261,33 @@ def shape_of(shape: Shape | None) -> dict[str, Any] | None:
     """A Shape as JSON, without its empty fields."""
     if shape is None:
         return None
-    marks = {"version": shape.version, "values": list(shape.values), "sample": shape.sample, "counter": shape.counter, "identity": shape.identity}
-    below = {"fields": {name: shape_of(one) for name, one in shape.fields.items()}, "item": shape_of(shape.item)}
-    return {"kind": shape.kind, **{name: value for name, value in {**below, **marks}.items() if value}}
+    marks = {
+        "version": shape.version,
+        "values": list(shape.values),
+        "sample": shape.sample,
+        "counter": shape.counter,
+        "identity": shape.identity,
+    }
+    below = {
+        "fields": {name: shape_of(one) for name, one in shape.fields.items()},
+        "item": shape_of(shape.item),
+    }
+    return {
+        "kind": shape.kind,
+        **{name: value for name, value in {**below, **marks}.items() if value},
+    }
 
 
 def tables_in(trees: Iterable[nodes.Node]) -> set[str]:
     """Names of the tables that syntax trees read."""
     reads = (node for tree in trees for node in (tree, *tree.find_all(nodes.Getattr)))
-    return {node.attr for node in reads if isinstance(node, nodes.Getattr) and isinstance(node.node, nodes.Name) and node.node.name == "tables"}
+    return {
+        node.attr
+        for node in reads
+        if isinstance(node, nodes.Getattr)
+        and isinstance(node.node, nodes.Name)
+        and node.node.name == "tables"
+    }
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
-"""Writes the bill of materials of an installed unhang (CycloneDX 1.6, JSON): each package with version, licence and dependencies.
+"""Writes the bill of materials of an installed unhang (CycloneDX 1.6, JSON): each package with
+version, licence and dependencies.
 
     python -P tools/release/sbom.py PYTHON TARGET
 
-PYTHON: the interpreter of an environment into which the wheel was installed. The same environment gives the same bytes.
+PYTHON: the interpreter of an environment into which the wheel was installed. The same environment
+gives the same bytes.
 """
 
 from __future__ import annotations
@@ -19,13 +21,32 @@ VERSION = "1.6"  # of CycloneDX
 
 
 def write_sbom(python: Path, target: Path) -> Path:
-    """Writes the document, checked against CycloneDX's own schema. Raises SystemExit when there is none to write."""
-    tool = [sys.executable, "-P", "-m", "cyclonedx_py", "environment", "--pyproject", str(PROJECT / "pyproject.toml"), "--mc-type", "application"]
-    done = subprocess.run([*tool, "--spec-version", VERSION, "--of", "JSON", "--output-reproducible", str(python)], capture_output=True, text=True, check=False)
+    """Writes the document, checked against CycloneDX's own schema. Raises SystemExit when there is
+    none to write."""
+    tool = [
+        sys.executable,
+        "-P",
+        "-m",
+        "cyclonedx_py",
+        "environment",
+        "--pyproject",
+        str(PROJECT / "pyproject.toml"),
+        "--mc-type",
+        "application",
+    ]
+    done = subprocess.run(
+        [*tool, "--spec-version", VERSION, "--of", "JSON", "--output-reproducible", str(python)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
-        raise SystemExit(f"cyclonedx-py could not read the environment of {python}: {done.stderr.strip()[-300:]}")
+        raise SystemExit(
+            f"cyclonedx-py could not read the environment of {python}: {done.stderr.strip()[-300:]}"
+        )
     document = json.loads(done.stdout)
-    document["metadata"]["component"]["version"] = __version__  # pyproject.toml has only the place of the version
+    # pyproject.toml has only the place of the version
+    document["metadata"]["component"]["version"] = __version__
     text = json.dumps(document, indent=2, sort_keys=True) + "\n"
     if faults := schema_faults(text):
         raise SystemExit(f"expected CycloneDX {VERSION}, found: {faults}")

@@ -1,8 +1,10 @@
-"""Builds the manual as a site: copies docs/ and the pages outside of it to build/site-source, runs zensical, and checks every internal link.
+"""Builds the manual as a site: copies docs/ and the pages outside of it to build/site-source, runs
+zensical, and checks every internal link.
 
     python -P tools/release/site.py [TARGET]
 
-TARGET (build/site) is a folder of pages that need no other server: they load no font, script or picture from another host.
+TARGET (build/site) is a folder of pages that need no other server: they load no font, script or
+picture from another host.
 """
 
 from __future__ import annotations
@@ -18,17 +20,32 @@ from urllib.parse import unquote, urlsplit
 
 PROJECT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)(?=(?:#[^)]*)?\))")
-OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "roles/*/README.md", "tools/unhang/core/schemas/*.yaml")
-LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}  # what a browser loads by itself
+OUTSIDE = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "roles/*/README.md",
+    "tools/unhang/core/schemas/*.yaml",
+)
+# what a browser loads by itself
+LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 NO_REQUEST = ("canonical", "prev", "next")  # kinds of <link> that a browser does not load
 
 
 def lay_out(folder: Path) -> Path:
     """The source of the site: every page with links that lead to pages of it. Gives the folder."""
     shutil.rmtree(folder, ignore_errors=True)
-    places = {path: Path("docs") / path.relative_to(PROJECT / "docs") for path in (PROJECT / "docs").rglob("*") if path.is_file()}
+    places = {
+        path: Path("docs") / path.relative_to(PROJECT / "docs")
+        for path in (PROJECT / "docs").rglob("*")
+        if path.is_file()
+    }
     places |= {path: Path("docs", path.name) for path in manual_pages(folder / "manual")}
-    places |= {path: Path("docs", "files", path.relative_to(PROJECT)) for pattern in OUTSIDE for path in PROJECT.glob(pattern)}
+    places |= {
+        path: Path("docs", "files", path.relative_to(PROJECT))
+        for pattern in OUTSIDE
+        for path in PROJECT.glob(pattern)
+    }
     for path, place in places.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -42,12 +59,17 @@ def lay_out(folder: Path) -> Path:
 
 def manual_pages(folder: Path) -> list[Path]:
     """The pages that are written from the catalogue, in a folder of their own."""
-    subprocess.run([sys.executable, "-P", "-m", "unhang.audit.reference.pages", str(folder)], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-P", "-m", "unhang.audit.reference.pages", str(folder)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
     return sorted(folder.glob("*.md"))
 
 
 def _with_links(page: Path, place: Path, places: dict[Path, Path]) -> str:
-    """A page's text; a link to a file of the repository that the site does not have stays as it is, and is a fault of the check."""
+    """A page's text; a link to a file of the repository that the site does not have stays as it is,
+    and is a fault of the check."""
 
     def moved(found: re.Match[str]) -> str:
         target = places.get((page.parent / found["path"]).resolve())
@@ -60,16 +82,20 @@ def build(source: Path, target: Path) -> None:
     """Runs zensical. Raises SystemExit with its output if it found a fault."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "zensical", "build", "--clean", "--strict"],
-        cwd=source, env={**os.environ, "NO_COLOR": "1", "TERM": "dumb"}, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
+        cwd=source, env={**os.environ, "NO_COLOR": "1", "TERM": "dumb"}, capture_output=True,
+        text=True, stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     if done.returncode:
-        raise SystemExit(f"zensical could not build {source}: {(done.stdout + done.stderr)[-3000:]}")
+        raise SystemExit(
+            f"zensical could not build {source}: {(done.stdout + done.stderr)[-3000:]}"
+        )
     shutil.rmtree(target, ignore_errors=True)
     shutil.move(source / "site", target)
 
 
 class _Page(HTMLParser):
-    """ids: targets of links; links: those that a reader may follow; loads: those that a browser loads by itself."""
+    """ids: targets of links; links: those that a reader may follow; loads: those that a browser
+    loads by itself."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -88,16 +114,33 @@ class _Page(HTMLParser):
 
 
 def faults_of(site: Path) -> list[str]:
-    """Links within the site without a target, and everything that a page would load from another host."""
-    pages = {path.resolve(): _Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
-    faults = [f"{path.name}: asks {load}" for path, page in pages.items() for load in page.loads if urlsplit(load).netloc]
+    """Links within the site without a target, and everything that a page would load from another
+    host."""
+    pages = {
+        path.resolve(): _Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")
+    }
+    faults = [
+        f"{path.name}: asks {load}"
+        for path, page in pages.items()
+        for load in page.loads
+        if urlsplit(load).netloc
+    ]
     for style in site.rglob("*.css"):
         faults += [
-            f"{style.name}: asks {found}" for found in re.findall(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")]+)", style.read_text(encoding="utf-8"))
+            f"{style.name}: asks {found}"
+            for found in re.findall(
+                r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")]+)",
+                style.read_text(encoding="utf-8"),
+            )
         ]
     for path, page in pages.items():
-        if path.name != "404.html":  # served under any address, so its links are relative to the root
-            faults += [f"{path.relative_to(site.resolve())}: {link} leads nowhere" for link in {*page.links, *page.loads} if not _leads(link, path, pages)]
+        # served under any address, so its links are relative to the root
+        if path.name != "404.html":
+            faults += [
+                f"{path.relative_to(site.resolve())}: {link} leads nowhere"
+                for link in {*page.links, *page.loads}
+                if not _leads(link, path, pages)
+            ]
     return sorted(faults)
 
 
@@ -109,7 +152,12 @@ def _leads(link: str, page: Path, pages: dict[Path, _Page]) -> bool:
     target = target / "index.html" if target.is_dir() else target
     if not target.is_file():
         return False
-    return not parts.fragment or target not in pages or parts.fragment.startswith("__") or unquote(parts.fragment) in pages[target].ids
+    return (
+        not parts.fragment
+        or target not in pages
+        or parts.fragment.startswith("__")
+        or unquote(parts.fragment) in pages[target].ids
+    )
 
 
 def main(target: Path) -> None:

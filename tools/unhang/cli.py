@@ -1,7 +1,8 @@
 """The command `unhang`: finds the command's module and calls it.
 
-A command's module is imported only when the command is called, so that `unhang --help` stays fast and a broken command affects no other.
-Exit codes: 0 nothing found, 1 findings at or above --fail-on, 2 the command failed.
+A command's module is imported only when the command is called, so that `unhang --help` stays fast
+and a broken command affects no other. Exit codes: 0 nothing found, 1 findings at or above
+--fail-on, 2 the command failed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from unhang.core.text import visible
 COULD_NOT_LOOK = 2
 LONGEST_LINE = 4000
 LONGEST_TYPED = 400  # of the command line in a file of a fault
-LAST_LINE = "unhang COMMAND --help has the options. Exit codes: 0 nothing found at or above --fail-on, 1 findings, 2 the command failed."
+LAST_LINE = (
+    "unhang COMMAND --help has the options. Exit codes: 0 nothing found at or above --fail-on, 1"
+    " findings, 2 the command failed."
+)
 FIRST_STEPS = {  # {command: (spelling, purpose)}
     "collect": ("unhang collect | unhang judge -", "check this machine only, without Ansible"),
     "audit": ("unhang audit -i INVENTORY", "check every node, and show what to do first"),
@@ -42,12 +46,20 @@ FIRST_STEPS = {  # {command: (spelling, purpose)}
 }
 # Options of other commands and tools, and their equivalents here.
 OTHER_NAMES = {
-    "--only": "--rule", "--hosts": "--host", "--node": "--host", "--nodes": "--host", "--nodelist": "--host", "--limit": "--host", "--output": "--format",
+    "--only": "--rule", "--hosts": "--host", "--node": "--host", "--nodes": "--host",
+    "--nodelist": "--host", "--limit": "--host", "--output": "--format",
     "--json": "--format", "--inventory-file": "--inventory", "--quite": "--quiet",
 }  # fmt: skip
-_MEASURES = "it measured unhang, no job; from a checkout: python tests/support/diagnosis_scores.py DIR"
-GONE = {("diagnose", "--score"): _MEASURES, ("diagnose", "--leave-one-out"): f"{_MEASURES} --leave-one-out"}  # {(command, option): what is typed now}
-NEVER_GUESSED = ("--apply", "--fix", "--take-over", "--prune")  # they act; who mistypes another option does not mean them
+_MEASURES = (
+    "it measured unhang, no job; from a checkout: python tests/support/diagnosis_scores.py DIR"
+)
+# {(command, option): what is typed now}
+GONE = {
+    ("diagnose", "--score"): _MEASURES,
+    ("diagnose", "--leave-one-out"): f"{_MEASURES} --leave-one-out",
+}
+# they act; who mistypes another option does not mean them
+NEVER_GUESSED = ("--apply", "--fix", "--take-over", "--prune")
 NEAR = 0.7
 INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
 
@@ -58,13 +70,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from unhang.commands.completing import complete
 
         complete()
-    with printing_safely(), contextlib.redirect_stdout(ColoursOnly(sys.stdout)), contextlib.redirect_stderr(ColoursOnly(sys.stderr)):
+    with (
+        printing_safely(),
+        contextlib.redirect_stdout(ColoursOnly(sys.stdout)),
+        contextlib.redirect_stderr(ColoursOnly(sys.stderr)),
+    ):
         code = _main(arguments)
         try:
             sys.stdout.flush()
-        except OSError as problem:  # a full disk or a closed pipe shows only now, and a code that says `good` would be wrong
+        except OSError as problem:  # a full disk or a closed pipe shows only now, and a code that says `good` would be wrong  # noqa: E501
             _drop_output()
-            return COULD_NOT_LOOK if isinstance(problem, BrokenPipeError) else _say(f"standard output: {problem.strerror}")
+            return (
+                COULD_NOT_LOOK
+                if isinstance(problem, BrokenPipeError)
+                else _say(f"standard output: {problem.strerror}")
+            )
         return code
 
 
@@ -106,10 +126,20 @@ def _main(arguments: Sequence[str] | None) -> int:
 def top_parser() -> argparse.ArgumentParser:
     """The parser of `unhang --help` and `unhang --version`."""
     width = max(map(len, COMMANDS))
-    steps = "\n".join(f"  {typed:<34} {purpose}" for name, (typed, purpose) in FIRST_STEPS.items() if name in COMMANDS)
+    steps = "\n".join(
+        f"  {typed:<34} {purpose}"
+        for name, (typed, purpose) in FIRST_STEPS.items()
+        if name in COMMANDS
+    )
     shown = {title: [name for name in names if name in COMMANDS] for title, names in GROUPS.items()}
-    shown["more"] = [name for name in COMMANDS if not any(name in names for names in shown.values())]
-    parts = ("\n".join([f"{title}:", *(f"  {name:<{width}}  {COMMANDS[name]}" for name in names)]) for title, names in shown.items() if names)
+    shown["more"] = [
+        name for name in COMMANDS if not any(name in names for names in shown.values())
+    ]
+    parts = (
+        "\n".join([f"{title}:", *(f"  {name:<{width}}  {COMMANDS[name]}" for name in names)])
+        for title, names in shown.items()
+        if names
+    )
     listing = "\n\n".join(parts)
     parser = _Parser(
         prog="unhang",
@@ -123,11 +153,17 @@ def top_parser() -> argparse.ArgumentParser:
 
 
 def _without_command(arguments: Sequence[str]) -> Sequence[str]:
-    """The arguments of `unhang` itself. If options precede the command, prints that and exits with 2."""
+    """The arguments of `unhang` itself. If options precede the command, prints that and exits with
+    2."""
     at = next((place for place, one in enumerate(arguments) if one in COMMANDS), None)
     if at is not None and not {"-h", "--help", "--version"}.intersection(arguments[:at]):
         typed = shlex.join(["unhang", arguments[at], *arguments[:at], *arguments[at + 1 :]])
-        top_parser().error(visible(f"expected the command first, found {arguments[0]}; did you mean: {typed}", LONGEST_LINE))
+        top_parser().error(
+            visible(
+                f"expected the command first, found {arguments[0]}; did you mean: {typed}",
+                LONGEST_LINE,
+            )
+        )
     return arguments
 
 
@@ -137,12 +173,16 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Ends with 2, as argparse does."""
         if found := INVALID_CHOICE.search(message):
-            near = difflib.get_close_matches(found["given"], re.findall(r"[\w-]+", found["known"]), 1)
+            near = difflib.get_close_matches(
+                found["given"], re.findall(r"[\w-]+", found["known"]), 1
+            )
             meant = near[0] if near else ""
         else:
             unknown = message.partition("unrecognized arguments: ")[2].split()
             self._refuse_gone(unknown)
-            if "--apply" in self._option_string_actions and {"--dry-run", "--check"}.intersection(unknown):
+            if "--apply" in self._option_string_actions and {"--dry-run", "--check"}.intersection(
+                unknown
+            ):
                 self._refuse(f"{message}; leave it out: nothing is changed without --apply")
             meant = self._meant(unknown)
         hint = f"; {self.prog} --help has the options" if "unrecognized" in message else ""
@@ -153,11 +193,19 @@ class _Parser(argparse.ArgumentParser):
         self.exit(COULD_NOT_LOOK, f"{self.prog}: error: {message}\n")
 
     def _refuse_gone(self, unknown: Sequence[str]) -> None:
-        """Ends with 2 where an option of the previous release was typed; of several, the last in GONE says what the others do too."""
+        """Ends with 2 where an option of the previous release was typed; of several, the last in
+        GONE says what the others do too."""
         options = {word.partition("=")[0] for word in unknown}
-        gone = [(option, now) for (command, option), now in GONE.items() if self.prog == f"unhang {command}" and option in options]
+        gone = [
+            (option, now)
+            for (command, option), now in GONE.items()
+            if self.prog == f"unhang {command}" and option in options
+        ]
         if gone:
-            self._refuse(f"{' and '.join(option for option, _ in gone)} went with this release: {gone[-1][1]}")
+            self._refuse(
+                f"{' and '.join(option for option, _ in gone)} went with this release:"
+                f" {gone[-1][1]}"
+            )
 
     def _meant(self, unknown: Sequence[str]) -> str:
         """The argument that an unknown one probably means; "" if none is similar."""
@@ -166,28 +214,41 @@ class _Parser(argparse.ArgumentParser):
         if option is not None:
             other = OTHER_NAMES.get(option)
             whole = [one for one in known if one.startswith(option)]
-            return other if other in known else next(iter(whole or difflib.get_close_matches(option, known, 1, NEAR)), "")
+            return (
+                other
+                if other in known
+                else next(iter(whole or difflib.get_close_matches(option, known, 1, NEAR)), "")
+            )
         hosts = next((one for one in ("--limit", "--host") if one in known), None)
-        return f"{hosts} {unknown[0]}" if hosts and unknown and not unknown[0].startswith("-") else ""
+        return (
+            f"{hosts} {unknown[0]}" if hosts and unknown and not unknown[0].startswith("-") else ""
+        )
 
 
 def _run(name: str, arguments: Sequence[str]) -> int:
     command, parser = command_and_parser(name)
-    handed = argparse.Namespace(handed_over=HANDED_OVER, job_reader=JOB_READER, look_reader=LOOK_READER)
+    handed = argparse.Namespace(
+        handed_over=HANDED_OVER, job_reader=JOB_READER, look_reader=LOOK_READER
+    )
     return int(command.run(parser.parse_args(arguments, handed)))
 
 
 def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
-    """The module of a command and the parser of its arguments. Raises UserError for an unknown command."""
+    """The module of a command and the parser of its arguments. Raises UserError for an unknown
+    command."""
     purpose = {**COMMANDS, **HIDDEN}.get(name)
     pairs = [f"unhang {one}" for one in COMMANDS if one.startswith(f"{name} ")]
     if purpose is None and pairs:
         raise UserError(f"expected {' or '.join(pairs)}, found unhang {name} alone")
     if purpose is None:
         near = difflib.get_close_matches(name, COMMANDS, 1)
-        raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; {f'did you mean {near[0]}?' if near else 'see unhang --help'}")
+        raise UserError(
+            f"expected one of {', '.join(COMMANDS)}, found {name!r};"
+            f" {f'did you mean {near[0]}?' if near else 'see unhang --help'}"
+        )
     command = load_command(name)
-    # no abbreviations: an option of a later version must not change the meaning of a script's abbreviation, least of all of --apply
+    # no abbreviations: an option of a later version must not change the meaning of a script's
+    # abbreviation, least of all of --apply
     parser = _Parser(prog=f"unhang {name}", description=purpose, allow_abbrev=False)
     command.add_arguments(parser)
     return command, parser
@@ -196,14 +257,19 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
 def _written_down(problem: Exception, name: str, arguments: Sequence[str]) -> str:
     """A fault of unhang itself in one line; the details are in a file, for a bug report."""
     typed = without_secrets(shlex.join(arguments))[:LONGEST_TYPED]
-    details = f"unhang {__version__}, Python {sys.version}\n{typed}\n\n{without_secrets(''.join(traceback.format_exception(problem)))}"
+    details = (
+        f"unhang {__version__}, Python"
+        f" {sys.version}\n{typed}\n\n{without_secrets(''.join(traceback.format_exception(problem)))}"  # noqa: E501
+    )
     first = visible(without_secrets(f"{type(problem).__name__}: {problem}"), 200)
     try:
         handle, path = tempfile.mkstemp(prefix="unhang-fault-", suffix=".txt", text=True)
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as target:
             target.write(_cleaned(details))
     except OSError as full:
-        return f"a fault of unhang itself: {first}; its details could not be written: {full.strerror}"
+        return (
+            f"a fault of unhang itself: {first}; its details could not be written: {full.strerror}"
+        )
     return f"a fault of unhang itself: {first}; please report it with {path}"
 
 
@@ -214,5 +280,6 @@ def _say(message: str) -> int:
 
 
 def _cleaned(message: str) -> str:
-    """Lines without control characters: a message quotes what was typed, and text of files and nodes."""
+    """Lines without control characters: a message quotes what was typed, and text of files and
+    nodes."""
     return "\n".join(visible(line, LONGEST_LINE) for line in message.split("\n"))

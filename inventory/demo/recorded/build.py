@@ -1,8 +1,10 @@
-"""Writes the recorded fleet of `make demo`: layers/, hosts/ and nvml/ beside this file, from what trees.py, boards.py and drivers.py describe.
+"""Writes the recorded fleet of `make demo`: layers/, hosts/ and nvml/ beside this file, from what
+trees.py, boards.py and drivers.py describe.
 
     python3 inventory/demo/recorded/build.py
 
-A node's root is its own folder hosts/<host> over the layers that the inventory names. What differs between nodes is small and lies in fleet.py.
+A node's root is its own folder hosts/<host> over the layers that the inventory names. What differs
+between nodes is small and lies in fleet.py.
 """
 
 from __future__ import annotations

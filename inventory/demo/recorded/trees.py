@@ -1,4 +1,5 @@
-"""What the recorded file trees of the demo fleet hold, layer by layer: {path: text, bytes or Link}. Written to disk by build.py."""
+"""What the recorded file trees of the demo fleet hold, layer by layer: {path: text, bytes or Link}.
+Written to disk by build.py."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ class Link:
 Tree = dict[str, str | bytes | Link]
 
 
-def system(name: str, version: str, codename: str, release: str, python: str, extra_modules: str = "") -> Tree:
+def system(
+    name: str, version: str, codename: str, release: str, python: str, extra_modules: str = ""
+) -> Tree:
     """A distribution with one kernel: os-release, procfs, boot files, limits of sshd."""
     limits = (
         "Limit                     Soft Limit           Hard Limit           Units     \n"
@@ -30,13 +33,17 @@ def system(name: str, version: str, codename: str, release: str, python: str, ex
     )
     kernel = f"Linux version {release}"
     return {
-        "etc/os-release": f'PRETTY_NAME="{name}"\nNAME="Ubuntu"\nVERSION_ID="{version}"\nVERSION_CODENAME={codename}\nID=ubuntu\nID_LIKE=debian\n',
+        "etc/os-release": (
+            f'PRETTY_NAME="{name}"\nNAME="Ubuntu"\nVERSION_ID="{version}"\nVERSION_CODENAME={codename}\nID=ubuntu\nID_LIKE=debian\n'
+        ),
         "etc/systemd/logind.conf": "[Login]\nRemoveIPC=no\n",
         "usr/lib/systemd/systemd-logind": "",
         "usr/bin/python3": Link(python),
         f"usr/bin/{python}": "",
         "proc/sys/kernel/osrelease": release + "\n",
-        "proc/sys/kernel/version": "#85-Ubuntu SMP PREEMPT_DYNAMIC\n" if "6.8" in release else "#1-Ubuntu SMP\n",
+        "proc/sys/kernel/version": (
+            "#85-Ubuntu SMP PREEMPT_DYNAMIC\n" if "6.8" in release else "#1-Ubuntu SMP\n"
+        ),
         "proc/sys/kernel/arch": "x86_64\n",
         "proc/sys/kernel/tainted": "12288\n",
         "proc/sys/kernel/modprobe": "/sbin/modprobe\n",
@@ -46,15 +53,19 @@ def system(name: str, version: str, codename: str, release: str, python: str, ex
         "proc/cmdline": f"BOOT_IMAGE=/boot/vmlinuz-{release} root=/dev/sda1 ro\n",
         "proc/modules": "ext4 1011712 1 - Live 0x0000000000000000\n" + extra_modules,
         "proc/net/if_inet6": "",
-        "proc/self/mountinfo": "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n23 22 0:20 / /dev/shm rw,nosuid,nodev - tmpfs tmpfs rw\n",
+        "proc/self/mountinfo": (
+            "22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n23 22 0:20 / /dev/shm rw,nosuid,nodev -"
+            " tmpfs tmpfs rw\n"
+        ),
         "proc/self/limits": limits,
         "run/sshd.pid": "700\n",
         "proc/700/comm": "sshd\n",
         "proc/700/limits": limits,
         f"boot/vmlinuz-{release}": "",
         "boot/grub/grub.cfg": (
-            f"set default=\"0\"\nmenuentry 'Ubuntu, with Linux {release}' --id 'gnulinux-{release}' {{\n"
-            f"  linux /boot/vmlinuz-{release} root=/dev/sda1 ro\n  initrd /boot/initrd.img-{release}\n}}\n"
+            f"set default=\"0\"\nmenuentry 'Ubuntu, with Linux {release}' --id 'gnulinux-{release}'"
+            f" {{\n  linux /boot/vmlinuz-{release} root=/dev/sda1 ro\n  initrd"
+            f" /boot/initrd.img-{release}\n}}\n"
         ),
         f"lib/modules/{release}/modules.dep": "",
         ".unhang/space.json": space(shm=64 * GIB, temp=200 * GIB),
@@ -74,19 +85,37 @@ def system(name: str, version: str, codename: str, release: str, python: str, ex
 def space(shm: int, temp: int) -> str:
     """The recorded answers of statvfs."""
     scratch = (max(temp, 20 * GIB), temp)
-    sizes = {"/dev/shm": (shm, shm), "/tmp": scratch, "/var/tmp": scratch}  # noqa: S108 - names in a recording, nothing is opened
-    return json.dumps({path: {"size_bytes": size, "free_bytes": free} for path, (size, free) in sizes.items()}, indent=1) + "\n"
+    # names in a recording, nothing is opened
+    sizes = {"/dev/shm": (shm, shm), "/tmp": scratch, "/var/tmp": scratch}  # noqa: S108
+    return (
+        json.dumps(
+            {
+                path: {"size_bytes": size, "free_bytes": free}
+                for path, (size, free) in sizes.items()
+            },
+            indent=1,
+        )
+        + "\n"
+    )
 
 
 def driver(version: str, flavour: str, release: str, fabric_manager: bool = False) -> Tree:
     """A driver, loaded, on disk and with its libraries; persistence daemon running."""
     library = "usr/lib/x86_64-linux-gnu"
-    kind = "UNIX Open Kernel Module for x86_64" if flavour == "open" else "UNIX x86_64 Kernel Module"
+    kind = (
+        "UNIX Open Kernel Module for x86_64" if flavour == "open" else "UNIX x86_64 Kernel Module"
+    )
     dkms = "var/lib/dkms/nvidia"
     tree: Tree = {
-        "proc/driver/nvidia/version": f"NVRM version: NVIDIA {kind}  {version}  Release Build  (dvs-builder@U22)\nGCC version:  gcc version 13.3.0\n",
+        "proc/driver/nvidia/version": (
+            f"NVRM version: NVIDIA {kind}  {version}  Release Build  (dvs-builder@U22)\nGCC"
+            " version:  gcc version 13.3.0\n"
+        ),
         "proc/driver/nvidia/params": 'EnableMSI: 1\nEnableGpuFirmware: 18\nRegistryDwords: ""\n',
-        "proc/modules": "nvidia_uvm 2170880 0 - Live 0x0000000000000000 (POE)\nnvidia 14381056 42 nvidia_uvm, Live 0x0000000000000000 (POE)\n",
+        "proc/modules": (
+            "nvidia_uvm 2170880 0 - Live 0x0000000000000000 (POE)\nnvidia 14381056 42 nvidia_uvm,"
+            " Live 0x0000000000000000 (POE)\n"
+        ),
         "sys/module/nvidia/version": version + "\n",
         f"{library}/libnvidia-ml.so.{version}": "",
         f"{library}/libnvidia-ml.so.1": Link(f"libnvidia-ml.so.{version}"),
@@ -104,14 +133,20 @@ def driver(version: str, flavour: str, release: str, fabric_manager: bool = Fals
             "usr/bin/nv-fabricmanager": "",
             "sys/fs/cgroup/system.slice/nvidia-fabricmanager.service/cgroup.procs": "720\n",
             "proc/720/comm": "nv-fabricmanage\n",
-            "etc/systemd/system/multi-user.target.wants/nvidia-fabricmanager.service": Link("/usr/lib/systemd/system/nvidia-fabricmanager.service"),
+            "etc/systemd/system/multi-user.target.wants/nvidia-fabricmanager.service": Link(
+                "/usr/lib/systemd/system/nvidia-fabricmanager.service"
+            ),
         }
     return tree
 
 
 def packages(rows: Iterable[tuple[str, str, str]]) -> str:
     """A dpkg status file. rows: (name, version, install or hold)."""
-    return "".join(f"Package: {name}\nStatus: {wanted} ok installed\nArchitecture: amd64\nVersion: {version}\n\n" for name, version, wanted in rows)
+    return "".join(
+        f"Package: {name}\nStatus: {wanted} ok installed\nArchitecture: amd64\nVersion:"
+        f" {version}\n\n"
+        for name, version, wanted in rows
+    )
 
 
 def nccl_library(version: str, cuda: str) -> Tree:
@@ -128,27 +163,55 @@ def elf_with_text(text: str) -> bytes:
     names = b"\0.rodata\0.shstrtab\0"
     rodata = text.encode() + b"\0"
     table = 64 + len(rodata) + len(names)
-    head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, table, 0, 64, 0, 0, 64, 3, 2)
+    head = (
+        b"\x7fELF\x02\x01\x01"
+        + bytes(9)
+        + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, table, 0, 64, 0, 0, 64, 3, 2)
+    )
     sections = [(0, 0, 0, 0), (1, 1, 64, len(rodata)), (9, 3, 64 + len(rodata), len(names))]
-    return head + rodata + names + b"".join(struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, offset, size, 0, 0, 1, 0) for name, kind, offset, size in sections)
+    return (
+        head
+        + rodata
+        + names
+        + b"".join(
+            struct.pack("<IIQQQQIIQQ", name, kind, 0, 0, offset, size, 0, 0, 1, 0)
+            for name, kind, offset, size in sections
+        )
+    )
 
 
 def torch_environment(site: str, torch: str, cuda: str, nccl: str) -> Tree:
     """A Python environment with torch, as its files tell it."""
     major = cuda.split(".")[0]
-    bundled = {f"{site}/nvidia/nccl/lib/libnccl.so.2": elf_with_text(f"NCCL version {nccl}+cuda{cuda}")}
+    bundled = {
+        f"{site}/nvidia/nccl/lib/libnccl.so.2": elf_with_text(f"NCCL version {nccl}+cuda{cuda}")
+    }
     return bundled | {
-        f"{site}/torch/version.py": f"__version__ = '{torch}+cu{cuda.replace('.', '')}'\ndebug = False\ncuda = '{cuda}'\nhip = None\n",
-        f"{site}/torch-{torch}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {torch}\n",
-        f"{site}/nvidia_nccl_cu{major}-{nccl}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: nvidia-nccl-cu{major}\nVersion: {nccl}\n",
+        f"{site}/torch/version.py": (
+            f"__version__ = '{torch}+cu{cuda.replace('.', '')}'\ndebug = False\ncuda ="
+            f" '{cuda}'\nhip = None\n"
+        ),
+        f"{site}/torch-{torch}.dist-info/METADATA": (
+            f"Metadata-Version: 2.1\nName: torch\nVersion: {torch}\n"
+        ),
+        f"{site}/nvidia_nccl_cu{major}-{nccl}.dist-info/METADATA": (
+            f"Metadata-Version: 2.1\nName: nvidia-nccl-cu{major}\nVersion: {nccl}\n"
+        ),
     }
 
 
 def toolkit(version: str) -> Tree:
     """A CUDA toolkit under /usr/local, the default one."""
     folder = f"usr/local/cuda-{version}"
-    listing = {"cuda": {"name": "CUDA SDK", "version": f"{version}.1"}, "cuda_nvcc": {"name": "CUDA NVCC", "version": f"{version}.89"}}
-    return {f"{folder}/version.json": json.dumps(listing) + "\n", f"{folder}/bin/nvcc": "", "usr/local/cuda": Link(f"cuda-{version}")}
+    listing = {
+        "cuda": {"name": "CUDA SDK", "version": f"{version}.1"},
+        "cuda_nvcc": {"name": "CUDA NVCC", "version": f"{version}.89"},
+    }
+    return {
+        f"{folder}/version.json": json.dumps(listing) + "\n",
+        f"{folder}/bin/nvcc": "",
+        "usr/local/cuda": Link(f"cuda-{version}"),
+    }
 
 
 def compilers(python: str) -> Tree:

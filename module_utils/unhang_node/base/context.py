@@ -1,7 +1,9 @@
-"""Arguments of a source: the node's files, the options, and a mark that names the call that it is about to make.
+"""Arguments of a source: the node's files, the options, and a mark that names the call that it is
+about to make.
 
-The mark lies in memory shared with the parent: when a source falls silent, the parent reads there which call did not return, and how long that
-call was allowed to take. A mark costs about a microsecond, so every call that may block sets one.
+The mark lies in memory shared with the parent: when a source falls silent, the parent reads there
+which call did not return, and how long that call was allowed to take. A mark costs about a
+microsecond, so every call that may block sets one.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     ReadSource = Callable[["Context"], Iterator[SourcePiece]]
 
 MARK_BYTES = 512
-_HEAD = struct.Struct("=ddH")  # when the mark was set (monotonic clock, s), how long the call may take (s; 0: as long as any call), length of the text
+# when the mark was set (monotonic clock, s), how long the call may take (s; 0: as long as any
+# call), length of the text
+_HEAD = struct.Struct("=ddH")
 
 DEFAULTS = {
     "gather_subset": ["all"],
@@ -38,7 +42,9 @@ DEFAULTS = {
     "nvml_recording": None,  # a recording of NVML's answers, call by call, in place of the driver
     "silence_s": 4.0,  # longest time that a single call may take
     "deadline_s": 15.0,  # longest time that one source may take in total
-    "first_handle_s": None,  # longest time of NVML's init and first handles; None: silence_s, or 20 s where persistence is off
+    # longest time of NVML's init and first handles; None: silence_s, or 20 s where persistence is
+    # off
+    "first_handle_s": None,
 }
 
 
@@ -49,9 +55,12 @@ class Mark:
         self.memory = mmap.mmap(-1, MARK_BYTES)
 
     def set(self, text: str, allow_s: float = 0.0) -> None:
-        """Marks that `text` is about to be done; it may take allow_s seconds (0: as long as any call)."""
+        """Marks that `text` is about to be done; it may take allow_s seconds (0: as long as any
+        call)."""
         name = text.encode("utf-8", "replace")[: MARK_BYTES - _HEAD.size]
-        self.memory[: _HEAD.size + len(name)] = _HEAD.pack(time.monotonic(), allow_s, len(name)) + name
+        self.memory[: _HEAD.size + len(name)] = (
+            _HEAD.pack(time.monotonic(), allow_s, len(name)) + name
+        )
 
     def get(self) -> tuple[str, float, float]:
         """(text, monotonic seconds when it was set, allowed seconds or 0)."""
@@ -61,8 +70,9 @@ class Mark:
 
 
 class Context:
-    """root: Root; options: DEFAULTS with what the caller changed; sections: frozenset of wanted names; load_pynvml: callable that returns the module;
-    now_s: seconds since 1970 at the start; mark(text, allow_s=0.0): see Mark.set."""
+    """root: Root; options: DEFAULTS with what the caller changed; sections: frozenset of wanted
+    names; load_pynvml: callable that returns the module; now_s: seconds since 1970 at the start;
+    mark(text, allow_s=0.0): see Mark.set."""
 
     def __init__(
         self,
@@ -86,7 +96,9 @@ class Context:
 
     def marking(self, mark: Mark) -> Context:
         """The same context for one child, which sets `mark`."""
-        return Context(self.root, self.options, self.sections, self.load_pynvml, mark.set, self.now_s)
+        return Context(
+            self.root, self.options, self.sections, self.load_pynvml, mark.set, self.now_s
+        )
 
 
 def no_mark(_text: str, _allow_s: float = 0.0) -> None:

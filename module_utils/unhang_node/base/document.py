@@ -17,15 +17,19 @@ ROOM_FOR_CUTS = 16 * 1024
 
 
 def clean_text(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Text on one line without control, format or surrogate characters, and not longer than `limit`."""
+    """Text on one line without control, format or surrogate characters, and not longer than
+    `limit`."""
     text = text[:limit]
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def clean_value(value: Any, path: str = "", refused: list[str] | None = None, depth: int = 0) -> Any:
-    """The value as plain JSON. Numbers that JSON does not have (NaN, infinities, more than 64 bits) become None; their paths are appended to `refused`."""
+def clean_value(
+    value: Any, path: str = "", refused: list[str] | None = None, depth: int = 0
+) -> Any:
+    """The value as plain JSON. Numbers that JSON does not have (NaN, infinities, more than 64 bits)
+    become None; their paths are appended to `refused`."""
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):
@@ -38,9 +42,17 @@ def clean_value(value: Any, path: str = "", refused: list[str] | None = None, de
             return value
     elif depth < DEPTH_LIMIT:
         if isinstance(value, dict):
-            return {clean_text(str(key)): clean_value(item, f"{path}.{key}" if path else str(key), refused, depth + 1) for key, item in value.items()}
+            return {
+                clean_text(str(key)): clean_value(
+                    item, f"{path}.{key}" if path else str(key), refused, depth + 1
+                )
+                for key, item in value.items()
+            }
         if isinstance(value, (list, tuple)):
-            return [clean_value(item, f"{path}[{index}]", refused, depth + 1) for index, item in enumerate(value)]
+            return [
+                clean_value(item, f"{path}[{index}]", refused, depth + 1)
+                for index, item in enumerate(value)
+            ]
         return clean_text(str(value))
     if refused is not None:
         refused.append(path)
@@ -53,7 +65,8 @@ def encode(document: Any) -> str:
 
 
 def cut_to_size(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dict[str, Any]:
-    """Halves the largest list until the document fits, and names each cut list in collector.cut. Changes and returns the document."""
+    """Halves the largest list until the document fits, and names each cut list in collector.cut.
+    Changes and returns the document."""
     cut = document["collector"].setdefault("cut", [])
     while len(encode(document)) + ROOM_FOR_CUTS > limit_bytes and len(cut) < MOST_CUTS:
         found = _largest_list(document["sections"], "")
@@ -67,7 +80,8 @@ def cut_to_size(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dic
 
 
 def leave_out_sections(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES) -> dict[str, Any]:
-    """If no shorter list suffices, omits the largest section, which then reports this; a probe that is large itself loses its unread rows first."""
+    """If no shorter list suffices, omits the largest section, which then reports this; a probe that
+    is large itself loses its unread rows first."""
     sections = document["sections"]
     while len(encode(document)) > limit_bytes and sections:
         name = max(sections, key=lambda name: len(encode(sections[name])))
@@ -75,12 +89,15 @@ def leave_out_sections(document: dict[str, Any], limit_bytes: int = LIMIT_BYTES)
         if set(sections[name]) == {"probe"} and not sections[name]["probe"].get("unread"):
             break
         error = f"left out: {size} bytes, and a document has at most {limit_bytes}"
-        sections[name] = {"probe": {"status": "error", "duration_ms": 0.0, "error": error, "unread": []}}
+        sections[name] = {
+            "probe": {"status": "error", "duration_ms": 0.0, "error": error, "unread": []}
+        }
     return document
 
 
 def _largest_list(value: Any, path: str) -> tuple[int, str, list[Any]] | None:
-    """(bytes, path, list) of the largest list, or None. A list inside a list of objects is chosen if it makes up most of the outer one."""
+    """(bytes, path, list) of the largest list, or None. A list inside a list of objects is chosen
+    if it makes up most of the outer one."""
     best = None
     if isinstance(value, dict):
         children = [(item, f"{path}.{key}" if path else key) for key, item in value.items()]

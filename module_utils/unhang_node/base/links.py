@@ -1,4 +1,5 @@
-"""Follows symbolic links inside a tree that is not this machine's own root: a recorded node, a mounted container, a test's root."""
+"""Follows symbolic links inside a tree that is not this machine's own root: a recorded node, a
+mounted container, a test's root."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ MAX_LINKS = 40  # the kernel's own limit (MAXSYMLINKS)
 
 
 def follow_links(path: str, read_target: Callable[[str], str | None]) -> str:
-    """`path` with every symbolic link followed, one part at a time; an absolute target begins at the tree's own /, and ".." never leads above it.
+    """`path` with every symbolic link followed, one part at a time; an absolute target begins at
+    the tree's own /, and ".." never leads above it.
 
-    read_target: the target of the link at a path, None if there is no link; called for each part in turn, parents first. Its exceptions pass through.
-    Raises OSError (ELOOP).
+    read_target: the target of the link at a path, None if there is no link; called for each part in
+    turn, parents first. Its exceptions pass through. Raises OSError (ELOOP).
     """
     done, links = "", 0
     pending = _parts(path)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def read_mounts(root: Root) -> list[Mount]:
-    """[Mount] of the node. A mounted procfs shows the node's mounts under process 1, not under this process. Raises OSError."""
+    """[Mount] of the node. A mounted procfs shows the node's mounts under process 1, not under this
+    process. Raises OSError."""
     if "/proc" in root.mounts:
         try:
             return parse_mountinfo(root.text("/proc/1/mountinfo"))

@@ -1,4 +1,5 @@
-"""A light typing.NamedTuple for the collector's modules: importing typing costs each start 5 ms of CPU. mypy sees the real one."""
+"""A light typing.NamedTuple for the collector's modules: importing typing costs each start 5 ms of
+CPU. mypy sees the real one."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ else:
                 return super().__new__(cls, name, bases, namespace)
             fields = list(namespace["__annotations__"])
             defaults = [namespace[field] for field in fields if field in namespace]
-            made = collections.namedtuple(name, fields, defaults=defaults, module=namespace["__module__"])
+            made = collections.namedtuple(
+                name, fields, defaults=defaults, module=namespace["__module__"]
+            )
             for key, value in namespace.items():
                 if key not in fields and key not in OWN_NAMES:
                     setattr(made, key, value)

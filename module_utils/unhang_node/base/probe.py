@@ -1,8 +1,10 @@
 """Runs each source in a child process, all at once, with a deadline for each.
 
-A child gets its own session, and /dev/null for descriptors 0 to 2 before it does anything else: a child that is stuck in a driver call with the caller's
-stdout open would hang the program that reads that stdout. Answers come through a pipe, one JSON line per piece of a section, so facts that were read before a
-stall are kept. Silence is measured from the child's last mark (see context.Mark), which names the call that does not return.
+A child gets its own session, and /dev/null for descriptors 0 to 2 before it does anything else: a
+child that is stuck in a driver call with the caller's stdout open would hang the program that reads
+that stdout. Answers come through a pipe, one JSON line per piece of a section, so facts that were
+read before a stall are kept. Silence is measured from the child's last mark (see context.Mark),
+which names the call that does not return.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ KILL_GRACE_S = 0.5
 
 
 class Piece(NamedTuple):
-    """A part of one section, as received: fields to merge, rows of unread fields, or why the whole section could not be read.
+    """A part of one section, as received: fields to merge, rows of unread fields, or why the whole
+    section could not be read.
 
     more: the source will send more of this section; if it does not, the section is incomplete.
     """
@@ -49,7 +52,8 @@ class Piece(NamedTuple):
 
 
 class SourceResult:
-    """What one source answered: pieces in the order in which they arrived, then how it ended (status and one line, as in the document's probe)."""
+    """What one source answered: pieces in the order in which they arrived, then how it ended
+    (status and one line, as in the document's probe)."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -84,10 +88,12 @@ def run_sources(
 ) -> list[SourceResult]:
     """[SourceResult] in the order of `sources`, a list of (name, read).
 
-    read(context) yields (section, fields or exception, unread rows), with a fourth item where more pieces of that section follow. meanwhile: called once the
-    first source has been started, before the others; then: called with the answers while the children are still closing their files. A child that survives
-    SIGKILL is named in its SourceResult's survivor, at the latest on return. No source can delay the return by more than its deadline (plus the time that its
-    marks were allowed) and two short grace periods. An exception in a source is never raised here.
+    read(context) yields (section, fields or exception, unread rows), with a fourth item where more
+    pieces of that section follow. meanwhile: called once the first source has been started, before
+    the others; then: called with the answers while the children are still closing their files. A
+    child that survives SIGKILL is named in its SourceResult's survivor, at the latest on return. No
+    source can delay the return by more than its deadline (plus the time that its marks were
+    allowed) and two short grace periods. An exception in a source is never raised here.
     """
     children = []
     try:
@@ -176,11 +182,16 @@ def _check_time(child: _Child) -> None:
     _receive(child)
     if child.answer.status is None:
         _kill(child)
-        _finish(child, "timeout", reason if child.answer.survivor is None else f"{reason}; {child.answer.survivor}")
+        _finish(
+            child,
+            "timeout",
+            reason if child.answer.survivor is None else f"{reason}; {child.answer.survivor}",
+        )
 
 
 def _receive(child: _Child) -> None:
-    """Reads what is in the pipe; ends the child's answer at its end mark, at the end of the pipe, or when the answer is too large."""
+    """Reads what is in the pipe; ends the child's answer at its end mark, at the end of the pipe,
+    or when the answer is too large."""
     while child.answer.status is None:
         try:
             data = os.read(child.pipe, 1 << 17)
@@ -192,7 +203,11 @@ def _receive(child: _Child) -> None:
         child.received += len(data)
         if child.received > ANSWER_LIMIT_BYTES:
             _kill(child)
-            _finish(child, "error", f"answered more than {ANSWER_LIMIT_BYTES} bytes; last call: {child.mark.get()[0]}")
+            _finish(
+                child,
+                "error",
+                f"answered more than {ANSWER_LIMIT_BYTES} bytes; last call: {child.mark.get()[0]}",
+            )
             return
         lines = (child.rest + data).split(b"\n")
         child.rest = lines.pop()

@@ -1,4 +1,5 @@
-"""The child's side of a probe: detaches from the caller, then writes one source's pieces as JSON lines into the pipe."""
+"""The child's side of a probe: detaches from the caller, then writes one source's pieces as JSON
+lines into the pipe."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def be_child(read: ReadSource, context: Context, writer: int, deadline_s: float)
     code = 1
     try:
         os.setsid()
-        while writer < 3:  # the caller had closed one of these descriptors; /dev/null gets its number
+        # the caller had closed one of these descriptors; /dev/null gets its number
+        while writer < 3:
             writer = os.dup(writer)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
@@ -63,7 +65,18 @@ def _answer(read: ReadSource, context: Context, writer: int) -> None:
             if isinstance(answer, Exception):
                 fields, status, error = {}, status_of_error(answer), one_line(answer)
             now = time.monotonic()
-            _send(writer, [section, fields, unread, status, error, round((now - before) * 1000, 1), bool(more)])
+            _send(
+                writer,
+                [
+                    section,
+                    fields,
+                    unread,
+                    status,
+                    error,
+                    round((now - before) * 1000, 1),
+                    bool(more),
+                ],
+            )
             before = now
     except Exception as problem:  # every exception is this source's result
         _send(writer, [None, status_of_error(problem), one_line(problem)])

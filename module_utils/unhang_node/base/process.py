@@ -1,7 +1,9 @@
-"""Runs a program on the node: argv, an explicit environment, a deadline, and a kill of its process group. No other module on the node starts programs.
+"""Runs a program on the node: argv, an explicit environment, a deadline, and a kill of its process
+group. No other module on the node starts programs.
 
-The program gets a session of its own, so that its deadline also ends its children; a process that left that session (a started service) continues.
-An output never takes more memory than its limit. When the program has ended, a service that keeps its output open is not waited for.
+The program gets a session of its own, so that its deadline also ends its children; a process that
+left that session (a started service) continues. An output never takes more memory than its limit.
+When the program has ended, a service that keeps its output open is not waited for.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ ERROR_CHARACTERS = 400
 
 
 class ProcessResult(NamedTuple):
-    """Result of a program. code: its exit code, negative for a signal that ended it; None if it was killed at its deadline or does not exist. stdout, stderr:
-    text, with invalid UTF-8 replaced; with `merged` all output is in stdout. is_cut: more than the limit was printed, and only the end was kept.
-    """
+    """Result of a program. code: its exit code, negative for a signal that ended it; None if it was
+    killed at its deadline or does not exist. stdout, stderr: text, with invalid UTF-8 replaced;
+    with `merged` all output is in stdout. is_cut: more than the limit was printed, and only the end
+    was kept."""
 
     argv: tuple[str, ...]
     code: int | None
@@ -51,10 +54,14 @@ class ProcessResult(NamedTuple):
 
 
 class ProgramFailed(ValueError):
-    """A program ended with another code than 0; the text is one line: the program, its code and the end of its output."""
+    """A program ended with another code than 0; the text is one line: the program, its code and the
+    end of its output."""
 
     def __init__(self, result: ProcessResult):
-        super().__init__(f"{' '.join(result.argv)}: ended with {result.code}: {result.last_words or 'it printed nothing'}")
+        super().__init__(
+            f"{' '.join(result.argv)}: ended with {result.code}:"
+            f" {result.last_words or 'it printed nothing'}"
+        )
         self.result = result
 
 
@@ -68,9 +75,11 @@ def run_process(
     folder: str | None = None,
     limit_bytes: int = OUTPUT_LIMIT_BYTES,
 ) -> ProcessResult:
-    """Runs a program and returns its result, also if it failed. Raises OSError only if the program cannot be started.
+    """Runs a program and returns its result, also if it failed. Raises OSError only if the program
+    cannot be started.
 
-    rootfs: the tree that it runs in (chroot), "/" for this machine. variables: additions to ENVIRONMENT. folder: its working folder.
+    rootfs: the tree that it runs in (chroot), "/" for this machine. variables: additions to
+    ENVIRONMENT. folder: its working folder.
     limit_bytes: of each of stdout and stderr.
     """
     command = list(argv) if rootfs == "/" else ["chroot", rootfs, *argv]
@@ -83,7 +92,11 @@ def run_process(
     captured = _Captured(child, stdin.encode("utf-8", "surrogateescape"), limit_bytes)
     ended = _capture(child, captured, deadline_s)
     stdout, stderr = captured.texts()
-    is_missing = rootfs != "/" and child.returncode == CHROOT_DID_NOT_FIND and CHROOT_SAYS in (stderr or stdout)
+    is_missing = (
+        rootfs != "/"
+        and child.returncode == CHROOT_DID_NOT_FIND
+        and CHROOT_SAYS in (stderr or stdout)
+    )
     return ProcessResult(
         argv=tuple(argv),
         code=child.returncode if ended and not is_missing else None,
@@ -95,15 +108,23 @@ def run_process(
     )
 
 
-def _start(command: list[str], has_stdin: bool, variables: Mapping[str, str] | None, merged: bool, folder: str | None) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str],
+    has_stdin: bool,
+    variables: Mapping[str, str] | None,
+    merged: bool,
+    folder: str | None,
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command, stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if merged else subprocess.PIPE, env={**ENVIRONMENT, **(variables or {})}, cwd=folder, start_new_session=True,
+        stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+        env={**ENVIRONMENT, **(variables or {})}, cwd=folder, start_new_session=True,
     )  # fmt: skip
 
 
 def _capture(child: subprocess.Popen[bytes], captured: _Captured, deadline_s: float) -> bool:
-    """Reads the output until the program ends, and kills it at the deadline; True when it ended by itself."""
+    """Reads the output until the program ends, and kills it at the deadline; True when it ended by
+    itself."""
     ended = False
     try:
         ended = captured.read_until(time.monotonic() + deadline_s)
@@ -114,28 +135,44 @@ def _capture(child: subprocess.Popen[bytes], captured: _Captured, deadline_s: fl
     return ended
 
 
-def start_apart(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> Callable[[], bool]:
-    """Starts a program in its own session and never kills it; each call of the result returns whether it has ended. Its output is discarded.
+def start_apart(
+    argv: Sequence[str], variables: Mapping[str, str] | None = None
+) -> Callable[[], bool]:
+    """Starts a program in its own session and never kills it; each call of the result returns
+    whether it has ended. Its output is discarded.
 
-    For a package manager on a node without systemd: it has to survive the deadline and the process that started it. Raises OSError.
+    For a package manager on a node without systemd: it has to survive the deadline and the process
+    that started it. Raises OSError.
     """
     nowhere = subprocess.DEVNULL
-    child = subprocess.Popen(list(argv), stdin=nowhere, stdout=nowhere, stderr=nowhere, env={**ENVIRONMENT, **(variables or {})}, start_new_session=True)
+    child = subprocess.Popen(
+        list(argv),
+        stdin=nowhere,
+        stdout=nowhere,
+        stderr=nowhere,
+        env={**ENVIRONMENT, **(variables or {})},
+        start_new_session=True,
+    )
     return lambda: child.poll() is not None
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Kills a program and all processes in its session. A process that is stuck in the kernel is not waited for."""
+    """Kills a program and all processes in its session. A process that is stuck in the kernel is
+    not waited for."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(KILL_GRACE_S)
 
 
-def output_of(argv: Sequence[str], deadline_s: float = DEADLINE_S, rootfs: str = "/", **options: object) -> str:
-    """Standard output of a program, with `merged` also standard error; the options are those of run_process.
+def output_of(
+    argv: Sequence[str], deadline_s: float = DEADLINE_S, rootfs: str = "/", **options: object
+) -> str:
+    """Standard output of a program, with `merged` also standard error; the options are those of
+    run_process.
 
-    Raises ProgramFailed, FileNotFoundError (no such program), TimeoutError, OSError; ValueError if it printed more than its limit.
+    Raises ProgramFailed, FileNotFoundError (no such program), TimeoutError, OSError; ValueError if
+    it printed more than its limit.
     """
     return demand_success(run_process(argv, deadline_s, rootfs, **options), deadline_s)  # type: ignore[arg-type]
 
@@ -149,12 +186,15 @@ def demand_success(result: ProcessResult, deadline_s: float = DEADLINE_S) -> str
     if result.code:
         raise ProgramFailed(result)
     if result.is_cut:
-        raise ValueError(f"{' '.join(result.argv)}: expected an answer within the limit, found more")
+        raise ValueError(
+            f"{' '.join(result.argv)}: expected an answer within the limit, found more"
+        )
     return result.stdout
 
 
 class _Captured:
-    """Writes a program's input and reads its outputs at the same time, so that none of them can block it."""
+    """Writes a program's input and reads its outputs at the same time, so that none of them can
+    block it."""
 
     def __init__(self, child: subprocess.Popen[bytes], text: bytes, limit_bytes: int):
         self.child = child
@@ -163,7 +203,9 @@ class _Captured:
         self.is_cut = False
         self.poll = select.poll()
         self.kept: dict[int, bytearray] = {}
-        self.numbers = [stream.fileno() if stream else -1 for stream in (child.stdout, child.stderr)]
+        self.numbers = [
+            stream.fileno() if stream else -1 for stream in (child.stdout, child.stderr)
+        ]
         self.unread = {number for number in self.numbers if number >= 0}
         for number in self.unread:
             self.kept[number] = bytearray()
@@ -197,7 +239,10 @@ class _Captured:
 
     def texts(self) -> list[str]:
         """Standard output and standard error; of one that was longer than the limit, its end."""
-        return [bytes(self.kept.get(number, b"")[-self.limit_bytes :]).decode("utf-8", "replace") for number in self.numbers]
+        return [
+            bytes(self.kept.get(number, b"")[-self.limit_bytes :]).decode("utf-8", "replace")
+            for number in self.numbers
+        ]
 
     def _step(self, wait_s: float) -> bool:
         """Writes input and reads output that is ready. False when nothing was ready."""

@@ -1,4 +1,5 @@
-"""What a program of the node needs before its work: open standard descriptors, and the driver's module."""
+"""What a program of the node needs before its work: open standard descriptors, and the driver's
+module."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def open_standard_descriptors() -> None:
-    """Opens /dev/null for each of descriptors 0 to 2 that the caller has closed: otherwise the next pipe or file would get its number, and our messages."""
+    """Opens /dev/null for each of descriptors 0 to 2 that the caller has closed: otherwise the next
+    pipe or file would get its number, and our messages."""
     number = 0
     while number < 3:
         number = os.open(os.devnull, os.O_RDWR)

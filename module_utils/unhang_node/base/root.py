@@ -1,11 +1,12 @@
 """Read-only access to a node's files, live or recorded.
 
-Every section reads through one Root, so that this machine, a mounted container and a recorded tree are audited by the same code.
-A recorded tree may be several layers (the first that has a path wins). Symbolic links of a recorded tree are followed inside it:
-an absolute link of the recorded node must never lead to a file of the machine that replays it.
+Every section reads through one Root, so that this machine, a mounted container and a recorded tree
+are audited by the same code. A recorded tree may be several layers (the first that has a path
+wins). Symbolic links of a recorded tree are followed inside it: an absolute link of the recorded
+node must never lead to a file of the machine that replays it.
 
-Values that are in no file are recorded in files of unhang: /.unhang/space.json, {"/dev/shm": {"size_bytes": 1, "free_bytes": 1}, ...}, has the answers of
-statvfs.
+Values that are in no file are recorded in files of unhang: /.unhang/space.json, {"/dev/shm":
+{"size_bytes": 1, "free_bytes": 1}, ...}, has the answers of statvfs.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ class Root:
 
     layers: folders that stand for the node's "/", most specific first; ["/"] is this machine.
     procfs, sysfs: folders that stand for /proc and /sys; None means <layer>/proc and <layer>/sys.
-    watch: called with one line before each call that may block ("open /etc/os-release"); a source sets it to its context's mark.
+    watch: called with one line before each call that may block ("open /etc/os-release"); a source
+    sets it to its context's mark.
     """
 
-    def __init__(self, layers: Iterable[str] = ("/",), procfs: str | None = None, sysfs: str | None = None) -> None:
+    def __init__(
+        self, layers: Iterable[str] = ("/",), procfs: str | None = None, sysfs: str | None = None
+    ) -> None:
         self.layers = [os.path.abspath(layer) for layer in layers] or ["/"]
         self.mounts = {}
         self.watch: Callable[[str], None] = unwatched
@@ -53,7 +57,8 @@ class Root:
         return self.layers == ["/"]
 
     def candidates(self, path: str) -> list[str]:
-        """Places on disk that may hold `path` (absolute, of the node), most specific first; symbolic links not followed."""
+        """Places on disk that may hold `path` (absolute, of the node), most specific first;
+        symbolic links not followed."""
         for mount, folder in self.mounts.items():
             if path == mount or path.startswith(mount + "/"):
                 return [folder + path[len(mount) :]]
@@ -62,14 +67,17 @@ class Root:
         return [layer + path if layer != "/" else path for layer in self.layers]
 
     def _lstat(self, path: str) -> tuple[str, os.stat_result]:
-        """(place on disk, lstat) of one path whose parents hold no link; raises the last OSError."""
+        """(place on disk, lstat) of one path whose parents hold no link; raises the last
+        OSError."""
         error: OSError = FileNotFoundError(errno.ENOENT, "no layer to look in", path)
         for place in self.candidates(path):
             try:
                 return place, os.lstat(place)
             except OSError as problem:
-                # The next layer is read only if the file is missing in this one: a denied file is an error.
-                problem.filename = path  # the path on the node, not that of a recorded tree on this machine
+                # The next layer is read only if the file is missing in this one: a denied file is
+                # an error.
+                # the path on the node, not that of a recorded tree on this machine
+                problem.filename = path
                 if not isinstance(problem, (FileNotFoundError, NotADirectoryError)):
                     raise
                 error = problem
@@ -89,7 +97,8 @@ class Root:
         return os.readlink(place) if stat_bits.S_ISLNK(status.st_mode) else None
 
     def place(self, path: str) -> str:
-        """Path on this machine of the node's `path`, links followed inside the root. Raises OSError."""
+        """Path on this machine of the node's `path`, links followed inside the root. Raises
+        OSError."""
         self.watch("open " + path)
         if self.is_live and not self.mounts:
             os.stat(path)
@@ -97,14 +106,20 @@ class Root:
         return self._lstat(self.resolve(path))[0]
 
     def _open(self, path: str) -> int:
-        """A descriptor of a regular file, opened without blocking: a FIFO or a device is refused, because a recorded or planted tree may contain one. Raises
-        OSError."""
+        """A descriptor of a regular file, opened without blocking: a FIFO or a device is refused,
+        because a recorded or planted tree may contain one. Raises OSError."""
         self.watch("open " + path)
-        place, status = (path, os.stat(path)) if self.is_live and not self.mounts else self._lstat(self.resolve(path))
+        place, status = (
+            (path, os.stat(path))
+            if self.is_live and not self.mounts
+            else self._lstat(self.resolve(path))
+        )
         if stat_bits.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if not stat_bits.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "expected a regular file, found a device, a FIFO or a socket", path)
+            raise OSError(
+                errno.EINVAL, "expected a regular file, found a device, a FIFO or a socket", path
+            )
         return os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def data(self, path: str, limit: int = TEXT_LIMIT_BYTES) -> bytes:
@@ -165,7 +180,8 @@ class Root:
         return os.lstat(self.place(path)) if not self.is_live or self.mounts else os.stat(path)
 
     def exists(self, path: str) -> bool:
-        """True when `path` exists. A denied parent raises PermissionError: an unreadable path is not a missing one."""
+        """True when `path` exists. A denied parent raises PermissionError: an unreadable path is
+        not a missing one."""
         try:
             self.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -177,7 +193,8 @@ class Root:
         return self.exists(path) and stat_bits.S_ISDIR(self.stat(path).st_mode)
 
     def space(self, path: str) -> tuple[int, int]:
-        """(size_bytes, free_bytes) of the file system that holds `path`; for a recorded tree, the recorded numbers. Raises OSError and ValueError."""
+        """(size_bytes, free_bytes) of the file system that holds `path`; for a recorded tree, the
+        recorded numbers. Raises OSError and ValueError."""
         if not self.is_live and not self.has_kernel_procfs():
             return parse_space(self.text(SPACE_FILE), path)
         self.watch("statvfs " + path)
@@ -185,8 +202,8 @@ class Root:
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def inodes(self, path: str) -> tuple[int, int]:
-        """(inodes, free inodes) of the file system that holds `path`, (0, 0) where it has no fixed number; recorded as for `space`. Raises OSError and
-        ValueError."""
+        """(inodes, free inodes) of the file system that holds `path`, (0, 0) where it has no fixed
+        number; recorded as for `space`. Raises OSError and ValueError."""
         if not self.is_live and not self.has_kernel_procfs():
             return parse_space(self.text(SPACE_FILE), path, ("inodes", "free_inodes"))
         self.watch("statvfs " + path)
@@ -194,7 +211,8 @@ class Root:
         return found.f_files, found.f_favail
 
     def has_kernel_procfs(self) -> bool:
-        """True when /proc is a procfs (of a mounted host) and not recorded files: the root of every procfs has inode 1, on a device of its own."""
+        """True when /proc is a procfs (of a mounted host) and not recorded files: the root of every
+        procfs has inode 1, on a device of its own."""
         try:
             top, inside = self.stat("/"), self.stat("/proc")
         except OSError:
@@ -202,8 +220,11 @@ class Root:
         return inside.st_ino == 1 and inside.st_dev != top.st_dev
 
 
-def parse_space(text: str, path: str, keys: tuple[str, str] = ("size_bytes", "free_bytes")) -> tuple[int, int]:
-    """The two numbers that a recorded tree's space file gives for `path`. Raises FileNotFoundError and ValueError."""
+def parse_space(
+    text: str, path: str, keys: tuple[str, str] = ("size_bytes", "free_bytes")
+) -> tuple[int, int]:
+    """The two numbers that a recorded tree's space file gives for `path`. Raises FileNotFoundError
+    and ValueError."""
     recorded = parse_json(text)
     row = recorded.get(path) if isinstance(recorded, dict) else None
     if not isinstance(row, dict) or (keys[0] not in row and keys[0] != "size_bytes"):

@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     UnreadRow = dict[str, str]
     SectionPiece = tuple[str, Any, list[UnreadRow]]
-    SourcePiece = SectionPiece | tuple[str, Any, list[UnreadRow], str]  # more pieces of that section follow
+    # more pieces of that section follow
+    SourcePiece = SectionPiece | tuple[str, Any, list[UnreadRow], str]
 
 
 class Absent(Exception):
-    """The node lacks what a section describes, such as a driver or a package manager. The text names what was searched, in one line."""
+    """The node lacks what a section describes, such as a driver or a package manager. The text
+    names what was searched, in one line."""
 
 
 class Denied(PermissionError):
@@ -32,7 +34,8 @@ class Unread:
         self.rows: list[UnreadRow] = []
 
     def add(self, field: str, status: str, reason: object) -> None:
-        """field: path inside the section; status: absent, denied, timeout or error; reason: one line."""
+        """field: path inside the section; status: absent, denied, timeout or error; reason: one
+        line."""
         row = {"field": field, "status": status, "reason": str(reason)[:1024]}
         if row not in self.rows:
             self.rows.append(row)
@@ -53,8 +56,9 @@ class Unread:
 def read_section(name: str, read: Callable[..., Any], root: Root, *arguments: Any) -> SectionPiece:
     """(name, fragment, unread rows) of read(root, unread, *arguments), as a source yields it.
 
-    A section that raises does not affect the others: the exception takes the fragment's place and becomes probe.status and probe.error
-    (Absent, OSError and ValueError by status_of_error; any other exception is an error that names its type).
+    A section that raises does not affect the others: the exception takes the fragment's place and
+    becomes probe.status and probe.error (Absent, OSError and ValueError by status_of_error; any
+    other exception is an error that names its type).
     """
     unread = Unread()
     try:

@@ -1,8 +1,9 @@
 """Opens files that a user may have planted, and avoids file systems that may hang.
 
-A reader that runs as root over users' files must survive a symbolic link to a secret, a FIFO without a writer, a device node and a file of a terabyte. A
-reader of well-known paths must not touch a network file system that no option names: a process that touches a hard NFS mount hangs if the server does not
-answer.
+A reader that runs as root over users' files must survive a symbolic link to a secret, a FIFO
+without a writer, a device node and a file of a terabyte. A reader of well-known paths must not
+touch a network file system that no option names: a process that touches a hard NFS mount hangs if
+the server does not answer.
 """
 
 from __future__ import annotations
@@ -32,15 +33,19 @@ class NotLocal(OSError):
 
 
 def resolve_local(root: Root, mounts: Sequence[Mount], path: str) -> str:
-    """`path` with every symbolic link followed, one step at a time, without ever touching a network file system.
+    """`path` with every symbolic link followed, one step at a time, without ever touching a network
+    file system.
 
-    mounts: the result of read_mounts_or_none. Raises NotLocal naming the mount before it is touched, OSError as lstat does.
+    mounts: the result of read_mounts_or_none. Raises NotLocal naming the mount before it is
+    touched, OSError as lstat does.
     """
 
     def target_of(here: str) -> str | None:
         mount = network_mount_of(mounts, here)
         if mount:
-            raise NotLocal(errno.EXDEV, f"lies on {mount.fs_type} at {mount.point}, {NOT_NAMED}", path)
+            raise NotLocal(
+                errno.EXDEV, f"lies on {mount.fs_type} at {mount.point}, {NOT_NAMED}", path
+            )
         root.watch("lstat " + here)
         place = lstat_place(root, here)
         return os.readlink(place) if stat_bits.S_ISLNK(os.lstat(place).st_mode) else None
@@ -48,8 +53,11 @@ def resolve_local(root: Root, mounts: Sequence[Mount], path: str) -> str:
     return follow_links(path, target_of)
 
 
-def resolve_or_none(root: Root, unread: Unread, field: str, mounts: Sequence[Mount], path: str) -> str | None:
-    """As resolve_local, or None if the path does not exist, or is on a network file system or cannot be read, which is noted for `field`."""
+def resolve_or_none(
+    root: Root, unread: Unread, field: str, mounts: Sequence[Mount], path: str
+) -> str | None:
+    """As resolve_local, or None if the path does not exist, or is on a network file system or
+    cannot be read, which is noted for `field`."""
     try:
         return resolve_local(root, mounts, path)
     except (FileNotFoundError, NotADirectoryError):
@@ -60,8 +68,8 @@ def resolve_or_none(root: Root, unread: Unread, field: str, mounts: Sequence[Mou
 
 
 def network_mount_of(mounts: Sequence[Mount], path: str) -> Mount | None:
-    """The network mount that holds `path`, judged by the path alone, or None. A "/" that is itself a network mount (stateless nodes, some VMs) does not
-    count."""
+    """The network mount that holds `path`, judged by the path alone, or None. A "/" that is itself
+    a network mount (stateless nodes, some VMs) does not count."""
     for mount in mounts:
         if is_network(mount) and (path == mount.point or path.startswith(mount.point + "/")):
             best = mount_of(mounts, path)  # a local file system may be mounted inside
@@ -70,7 +78,8 @@ def network_mount_of(mounts: Sequence[Mount], path: str) -> Mount | None:
 
 
 def read_mounts_or_none(root: Root) -> list[Mount]:
-    """The mounts for resolve_local: [] when the table cannot be read, because then no network mount is known."""
+    """The mounts for resolve_local: [] when the table cannot be read, because then no network mount
+    is known."""
     try:
         return read_mounts(root)
     except OSError:
@@ -78,8 +87,8 @@ def read_mounts_or_none(root: Root) -> list[Mount]:
 
 
 def lstat_place(root: Root, path: str) -> str:
-    """This machine's path of a node's path whose parents contain no link; a link as its last part is not followed. Raises FileNotFoundError,
-    PermissionError."""
+    """This machine's path of a node's path whose parents contain no link; a link as its last part
+    is not followed. Raises FileNotFoundError, PermissionError."""
     for place in root.candidates(path):
         try:
             os.lstat(place)
@@ -92,11 +101,13 @@ def lstat_place(root: Root, path: str) -> str:
 def open_regular(root: Root, path: str, follow: bool = True, owner: int | None = None) -> int:
     """A descriptor of a regular file, opened without blocking. The caller closes it.
 
-    follow: False refuses a symbolic link as the last part of the path (ELOOP). owner: a uid, which must own the file. Raises OSError, ValueError.
+    follow: False refuses a symbolic link as the last part of the path (ELOOP). owner: a uid, which
+    must own the file. Raises OSError, ValueError.
     """
     if follow:
         place = root.place(path)
-        follow = root.is_live and not root.mounts  # in another root all links were followed inside it, so the path may not contain one
+        # in another root all links were followed inside it, so the path may not contain one
+        follow = root.is_live and not root.mounts
     else:
         parent, name = os.path.split(path)
         place = lstat_place(root, root.resolve(parent).rstrip("/") + "/" + name)
@@ -122,8 +133,15 @@ def _demand_regular(status: os.stat_result, path: str, owner: int | None) -> Non
         raise ValueError(f"{path} belongs to uid {status.st_uid}, not to uid {owner}")
 
 
-def read_file(root: Root, path: str, limit: int = CONFIG_LIMIT_BYTES, follow: bool = True, owner: int | None = None) -> bytes:
-    """A whole regular file of at most `limit` bytes. Raises OSError; ValueError when it is larger or no regular file."""
+def read_file(
+    root: Root,
+    path: str,
+    limit: int = CONFIG_LIMIT_BYTES,
+    follow: bool = True,
+    owner: int | None = None,
+) -> bytes:
+    """A whole regular file of at most `limit` bytes. Raises OSError; ValueError when it is larger
+    or no regular file."""
     descriptor = open_regular(root, path, follow, owner)
     try:
         size = os.fstat(descriptor).st_size
@@ -134,7 +152,13 @@ def read_file(root: Root, path: str, limit: int = CONFIG_LIMIT_BYTES, follow: bo
         os.close(descriptor)
 
 
-def read_text(root: Root, path: str, limit: int = CONFIG_LIMIT_BYTES, follow: bool = True, owner: int | None = None) -> str:
+def read_text(
+    root: Root,
+    path: str,
+    limit: int = CONFIG_LIMIT_BYTES,
+    follow: bool = True,
+    owner: int | None = None,
+) -> str:
     """As read_file, as text; invalid UTF-8 is replaced."""
     return read_file(root, path, limit, follow, owner).decode("utf-8", "replace")
 
@@ -162,7 +186,8 @@ def read_tail(root: Root, path: str, limit: int) -> bytes:
 
 
 def names_or_none(root: Root, path: str) -> list[str]:
-    """Sorted names in a folder; [] when there is no such folder. Raises OSError for a folder that cannot be read."""
+    """Sorted names in a folder; [] when there is no such folder. Raises OSError for a folder that
+    cannot be read."""
     try:
         return root.names(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -21,7 +21,8 @@ FELL_BACK = STATE_FOLDER + "/boot-trial-fell-back"
 BASELINE = STATE_FOLDER + "/baseline.json"
 FENCING = STATE_FOLDER + "/fencing.json"
 LIMIT_BYTES = 1024 * 1024
-ACCESS_LIST = "system.posix_acl_access"  # set after the mode: the mode's group bits are the mask of this access list
+# set after the mode: the mode's group bits are the mask of this access list
+ACCESS_LIST = "system.posix_acl_access"
 UNFINISHED = ".unhang-"  # prefix of the names of files that are being written
 # By path, the text of a file before and after; None where there is no file.
 Texts = Dict[str, Tuple[Optional[str], Optional[str]]]
@@ -30,15 +31,19 @@ Saved = Dict[str, Any]
 
 
 def place_of(rootfs: str, path: str) -> str:
-    """This machine's path of a node's path. Symbolic links are followed inside `rootfs`: an absolute link in a planted tree never leads out of it."""
+    """This machine's path of a node's path. Symbolic links are followed inside `rootfs`: an
+    absolute link in a planted tree never leads out of it."""
     if rootfs == "/":
         return os.path.realpath(path)
-    found = follow_links(path, lambda here: os.readlink(rootfs + here) if os.path.islink(rootfs + here) else None)
+    found = follow_links(
+        path, lambda here: os.readlink(rootfs + here) if os.path.islink(rootfs + here) else None
+    )
     return rootfs + ("" if found == "/" else found)
 
 
 def read_text_or_none(place: str) -> str | None:
-    """A regular file's text with every byte preserved (surrogateescape); None if there is no such file. Raises OSError, ValueError."""
+    """A regular file's text with every byte preserved (surrogateescape); None if there is no such
+    file. Raises OSError, ValueError."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -59,9 +64,9 @@ def shown(text: str) -> str:
 
 
 def write_text(place: str, text: str | None, mode: int = 0o644) -> None:
-    """Replaces a file atomically: after a power cut it has the old text or the new one. An existing file keeps owner, mode and access list. text None removes
-    the file. After an OSError the file is unchanged.
-    """
+    """Replaces a file atomically: after a power cut it has the old text or the new one. An existing
+    file keeps owner, mode and access list. text None removes the file. After an OSError the file is
+    unchanged."""
     folder = os.path.dirname(place)
     if text is None:
         if os.path.lexists(place):
@@ -109,7 +114,8 @@ def _keep_label(known: str, beside: str) -> None:
 
 
 def _keep_attributes(known: str, beside: str) -> None:
-    """Copies the access list and user attributes of the file that is replaced; security and integrity attributes depend on the content."""
+    """Copies the access list and user attributes of the file that is replaced; security and
+    integrity attributes depend on the content."""
     with contextlib.suppress(OSError, AttributeError):  # a file system without extended attributes
         for name in os.listxattr(known):
             if name == ACCESS_LIST or name.startswith("user."):
@@ -126,7 +132,8 @@ def sync(place: str) -> None:
 
 
 def sweep_unfinished(rootfs: str) -> None:
-    """Removes unfinished files of a killed write_text from unhang's folder. Only for a caller with exclusive use of the folder."""
+    """Removes unfinished files of a killed write_text from unhang's folder. Only for a caller with
+    exclusive use of the folder."""
     folder = place_of(rootfs, STATE_FOLDER)
     for name in [name for name in os.listdir(folder) if name.startswith(UNFINISHED)]:
         os.unlink(os.path.join(folder, name))
@@ -138,7 +145,8 @@ def state_path(name: str) -> str:
 
 
 def read_own_json(rootfs: str, path: str, schema: str) -> dict[str, Any] | None:
-    """The object that unhang saved at a node's path; None without a file. Raises OSError, and ValueError naming the file if it holds anything else."""
+    """The object that unhang saved at a node's path; None without a file. Raises OSError, and
+    ValueError naming the file if it holds anything else."""
     text = read_text_or_none(place_of(rootfs, path))
     if text is None:
         return None
@@ -147,17 +155,25 @@ def read_own_json(rootfs: str, path: str, schema: str) -> dict[str, Any] | None:
     except ValueError:
         saved = None
     if not isinstance(saved, dict) or saved.get("schema") != schema:
-        raise ValueError(f"{path}: expected what unhang saved there, found something else; move it away after a look")
+        raise ValueError(
+            f"{path}: expected what unhang saved there, found something else; move it away after a"
+            " look"
+        )
     return saved
 
 
 def read_state(rootfs: str, name: str) -> dict[str, Any]:
-    """What a role saved on this node, {} if it saved nothing. Raises ValueError naming the file if it is broken."""
+    """What a role saved on this node, {} if it saved nothing. Raises ValueError naming the file if
+    it is broken."""
     return read_own_json(rootfs, state_path(name), "unhang/state/1") or {}
 
 
 def write_state(rootfs: str, name: str, state: dict[str, Any]) -> None:
     """Writes what read_state reads; an empty state removes the file. Raises OSError."""
     place = place_of(rootfs, state_path(name))
-    text = json.dumps(dict(state, schema="unhang/state/1"), indent=1, sort_keys=True) + "\n" if state else None
+    text = (
+        json.dumps(dict(state, schema="unhang/state/1"), indent=1, sort_keys=True) + "\n"
+        if state
+        else None
+    )
     write_text(place, text, 0o600)

@@ -1,9 +1,10 @@
-"""One call, one document: what a node is, as tools/unhang/core/schemas/node-facts-1.yaml describes it. The Ansible module, `unhang collect` and the one-file
-collector call only this.
+"""One call, one document: what a node is, as tools/unhang/core/schemas/node-facts-1.yaml describes
+it. The Ansible module, `unhang collect` and the one-file collector call only this.
 
-NVML takes longest, so it is started first and imported in its own child. The other sources are imported here, once, while NVML starts: otherwise each child
-would compile the modules that they share. A source that cannot be imported fails in its own child. The imports are static, because Ansible finds the files
-that it packs by reading the import statements.
+NVML takes longest, so it is started first and imported in its own child. The other sources are
+imported here, once, while NVML starts: otherwise each child would compile the modules that they
+share. A source that cannot be imported fails in its own child. The imports are static, because
+Ansible finds the files that it packs by reading the import statements.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ CHOICES = {"p2p_matrix": ("read", "full"), "collected_via": ("ansible", "file", 
 
 
 def _nvml(ctx: Context) -> Iterator[SourcePiece]:
-    from ..base.nvml.live import begin_warming  # NVML alone: the driver starts up while the rest is imported
+    # NVML alone: the driver starts up while the rest is imported
+    from ..base.nvml.live import begin_warming
 
     warmth = begin_warming(ctx)
     from .sources import nvml
@@ -97,13 +99,29 @@ def _import_ahead(names: Iterable[str]) -> None:
             pass
 
 
-# name of the source, its reader, sections whose status it decides, fields that it adds to other sources' sections
+# name of the source, its reader, sections whose status it decides, fields that it adds to other
+# sources' sections
 SOURCES: tuple[Source, ...] = (
-    ("nvml", _nvml, ("gpus", "interconnect"), {"driver": ("cuda_version", "nvml_version", "gsp_firmware")}),
+    (
+        "nvml",
+        _nvml,
+        ("gpus", "interconnect"),
+        {"driver": ("cuda_version", "nvml_version", "gsp_firmware")},
+    ),
     ("libraries", _libraries, ("nccl", "torch"), {}),
     ("software", _software, ("driver", "fabric_manager", "cuda", "packages"), {}),
-    ("processes", _processes, (), {"gpus": ("holders",), "nccl": ("libraries[mapped]",), "torch": ("environments[mapped]",)}),
-    ("system", _system, ("node", "kernel", "limits", "network"), {"gpus": ("pci_count",), "interconnect": ("acs", "acs_enabled", "iommu")}),
+    (
+        "processes",
+        _processes,
+        (),
+        {"gpus": ("holders",), "nccl": ("libraries[mapped]",), "torch": ("environments[mapped]",)},
+    ),
+    (
+        "system",
+        _system,
+        ("node", "kernel", "limits", "network"),
+        {"gpus": ("pci_count",), "interconnect": ("acs", "acs_enabled", "iommu")},
+    ),
     ("kernel_log", _kernel_log, ("faults",), {}),
 )
 
@@ -111,26 +129,45 @@ SOURCES: tuple[Source, ...] = (
 def collect(options: dict[str, Any], load_pynvml: Callable[[], Any]) -> dict[str, Any]:
     """The node-facts document (a dict that json.dumps takes as it is).
 
-    options: any of context.DEFAULTS (None stands for the default). load_pynvml: returns nvidia-ml-py's module; called in the NVML child only, and only
-    once libnvidia-ml.so.1 has been opened. Raises ValueError when the options make no sense; whatever the node does becomes part of the document.
+    options: any of context.DEFAULTS (None stands for the default). load_pynvml: returns
+    nvidia-ml-py's module; called in the NVML child only, and only once libnvidia-ml.so.1 has been
+    opened. Raises ValueError when the options make no sense; whatever the node does becomes part of
+    the document.
     """
     started, cpu_before = time.monotonic(), _cpu_s()
     options = check_options(options)
     wanted = choose_sections(options["gather_subset"])
     layers = [options["rootfs"]] if isinstance(options["rootfs"], str) else list(options["rootfs"])
-    _refuse_missing_folders([("rootfs", layer) for layer in layers] + [(name, options[name]) for name in ("procfs", "sysfs")], options["silence_s"])
-    context = Context(Root(layers, options["procfs"], options["sysfs"]), options, wanted, load_pynvml)
+    _refuse_missing_folders(
+        [("rootfs", layer) for layer in layers]
+        + [(name, options[name]) for name in ("procfs", "sysfs")],
+        options["silence_s"],
+    )
+    context = Context(
+        Root(layers, options["procfs"], options["sysfs"]), options, wanted, load_pynvml
+    )
     chosen = [source for source in SOURCES if wanted & (set(source[2]) | set(source[3]))]
     sections: dict[str, dict[str, Any]] = {}
 
     def merge(answers: list[SourceResult]) -> None:
-        sections.update((name, _section(name, chosen, answers)) for name in SECTIONS if name in wanted)
+        sections.update(
+            (name, _section(name, chosen, answers)) for name in SECTIONS if name in wanted
+        )
 
     pairs = [(name, read) for name, read, _, _ in chosen]
-    answers = run_sources(pairs, context, options["silence_s"], options["deadline_s"], lambda: _import_ahead([name for name, _ in pairs[1:]]), merge)
+    answers = run_sources(
+        pairs,
+        context,
+        options["silence_s"],
+        options["deadline_s"],
+        lambda: _import_ahead([name for name, _ in pairs[1:]]),
+        merge,
+    )
     _report_survivors(sections, chosen, answers)
     collector = _collector_of(options, context)
-    document = cut_to_size({"schema": "unhang/node-facts/1", "collector": collector, "sections": sections})
+    document = cut_to_size(
+        {"schema": "unhang/node-facts/1", "collector": collector, "sections": sections}
+    )
     collector["duration_ms"] = round((time.monotonic() - started) * 1000, 1)
     collector["cpu_ms"] = round((_cpu_s() - cpu_before) * 1000, 1)
     return document
@@ -152,7 +189,8 @@ def _collector_of(options: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
-    """DEFAULTS with the given options. Raises ValueError naming the option, what was found and what is allowed."""
+    """DEFAULTS with the given options. Raises ValueError naming the option, what was found and what
+    is allowed."""
     unknown = sorted(set(options) - set(DEFAULTS))
     if unknown:
         raise ValueError(f"unknown option {', '.join(unknown)}; options are {', '.join(DEFAULTS)}")
@@ -160,24 +198,35 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
     checked.update({name: value for name, value in options.items() if value is not None})
     for name, allowed in CHOICES.items():
         if checked[name] not in allowed:
-            raise ValueError(f"{name}: found {checked[name]!r}, allowed are {', '.join(map(str, allowed))}")
+            raise ValueError(
+                f"{name}: found {checked[name]!r}, allowed are {', '.join(map(str, allowed))}"
+            )
     for name in ("silence_s", "deadline_s", "first_handle_s"):
         value = checked[name]
         if value is not None and not (isinstance(value, (int, float)) and 0 < value <= 3600):
-            raise ValueError(f"{name}: found {value!r}, allowed is a number of seconds above 0 and up to 3600")
+            raise ValueError(
+                f"{name}: found {value!r}, allowed is a number of seconds above 0 and up to 3600"
+            )
     return checked
 
 
 def _refuse_missing_folders(named: Iterable[tuple[str, str | None]], wait_s: float) -> None:
-    """Raises ValueError for a folder that does not exist: everything that is read there would be reported as absent from the node. named: (option, path).
+    """Raises ValueError for a folder that does not exist: everything that is read there would be
+    reported as absent from the node. named: (option, path).
 
-    A folder that cannot be examined, or not within wait_s because its file server does not answer, is not refused: the sections report it.
+    A folder that cannot be examined, or not within wait_s because its file server does not answer,
+    is not refused: the sections report it.
     """
     asked = [(option, path) for option, path in named if path and path != "/"]
     faults: list[str] = []
 
     def look() -> None:
-        faults.extend(f"{option}: expected a folder at {path}, found {found}" for option, path in asked for found in [_not_a_folder(path)] if found)
+        faults.extend(
+            f"{option}: expected a folder at {path}, found {found}"
+            for option, path in asked
+            for found in [_not_a_folder(path)]
+            if found
+        )
 
     if asked:
         import threading  # only where folders are named: reading the live node pays nothing for it
@@ -190,7 +239,8 @@ def _refuse_missing_folders(named: Iterable[tuple[str, str | None]], wait_s: flo
 
 
 def _not_a_folder(path: str) -> str | None:
-    """What a path leads to instead of a folder; None for a folder, and for a path that may not be examined."""
+    """What a path leads to instead of a folder; None for a folder, and for a path that may not be
+    examined."""
     try:
         return None if stat.S_ISDIR(os.stat(path).st_mode) else "a file"
     except (FileNotFoundError, NotADirectoryError):
@@ -200,14 +250,18 @@ def _not_a_folder(path: str) -> str | None:
 
 
 def choose_sections(subset: Iterable[str]) -> frozenset[str]:
-    """The frozenset of sections that a gather_subset names, read as setup reads it: names add, "!name" takes away, `all` is every section, `min` (node,
-    kernel) is always read unless "!min" is given, and with nothing but exclusions everything else is read. A section that is both named and excluded is read.
-    Raises ValueError on an unknown name."""
+    """The frozenset of sections that a gather_subset names, read as setup reads it: names add,
+    "!name" takes away, `all` is every section, `min` (node, kernel) is always read unless "!min" is
+    given, and with nothing but exclusions everything else is read. A section that is both named and
+    excluded is read. Raises ValueError on an unknown name."""
     added, excluded, named = set(), set(), set()
     for entry in subset or ["all"]:
         name = entry[1:] if entry.startswith("!") else entry
         if name not in SECTIONS and name not in ("all", "min"):
-            raise ValueError(f"gather_subset: found {entry!r}, allowed are all, min, {', '.join(SECTIONS)}, each also with a leading !")
+            raise ValueError(
+                f"gather_subset: found {entry!r}, allowed are all, min, {', '.join(SECTIONS)}, each"
+                " also with a leading !"
+            )
         group = {"all": set(SECTIONS), "min": set(MINIMUM)}.get(name, {name})
         if entry.startswith("!"):
             excluded |= group - (set(MINIMUM) if name == "all" else set())
@@ -230,7 +284,9 @@ def _section(name: str, chosen: list[Source], answers: list[SourceResult]) -> di
     return merge_section(name, own, others, adds)
 
 
-def _report_survivors(sections: dict[str, dict[str, Any]], chosen: list[Source], answers: list[SourceResult]) -> None:
+def _report_survivors(
+    sections: dict[str, dict[str, Any]], chosen: list[Source], answers: list[SourceResult]
+) -> None:
     """Reports a child that survived SIGKILL in the sections that it read."""
     for index, answer in enumerate(answers):
         for name in chosen[index][2]:
@@ -240,4 +296,7 @@ def _report_survivors(sections: dict[str, dict[str, Any]], chosen: list[Source],
 
 
 def _cpu_s() -> float:
-    return sum(usage.ru_utime + usage.ru_stime for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )

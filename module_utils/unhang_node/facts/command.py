@@ -1,4 +1,5 @@
-"""The collector as a command: options in, one JSON document on stdout. Shared by unhang-collect.pyz and `unhang collect`; Ansible does not pack it."""
+"""The collector as a command: options in, one JSON document on stdout. Shared by unhang-collect.pyz
+and `unhang collect`; Ansible does not pack it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# name, kind, help, as in library/gpu_node_info.py. Kinds: text, list (comma-separated or repeated), flag, seconds, or a tuple of choices.
+# name, kind, help, as in library/gpu_node_info.py. Kinds: text, list (comma-separated or repeated),
+# flag, seconds, or a tuple of choices.
 OPTIONS = (
     ("gather_subset", "list", "sections to read, as with Ansible's setup: all, min, names, !names"),
     ("rootfs", "list", "folders to read as the node's /; the first one that has a path wins"),
@@ -23,7 +25,11 @@ OPTIONS = (
     ("sysfs", "text", "folder to read as /sys"),
     ("kernel_log", "text", "a file to read instead of the kernel's log"),
     ("nvml_recording", "text", "a recording of driver answers to read instead of the driver"),
-    ("torch_environments", "list", "Python environments in which to read the version of torch, from files"),
+    (
+        "torch_environments",
+        "list",
+        "Python environments in which to read the version of torch, from files",
+    ),
     ("nccl_roots", "list", "additional folders to search for libnccl"),
     ("hash_libraries", "flag", "report SHA-256 sums of NCCL libraries (140 ms for 250 MB)"),
     ("p2p_matrix", ("read", "full"), "queries for each pair of GPUs"),
@@ -41,7 +47,11 @@ def main(arguments: list[str]) -> int:
     import argparse
 
     parser = argparse.ArgumentParser(
-        prog="unhang-collect", description="Reads what matters for multi-GPU training from this node; one JSON document on stdout. Changes nothing."
+        prog="unhang-collect",
+        description=(
+            "Reads what matters for multi-GPU training from this node; one JSON document on stdout."
+            " Changes nothing."
+        ),
     )
     add_options(parser)
     return write_document(dict(chosen_options(parser.parse_args(arguments)), collected_via="file"))
@@ -58,7 +68,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         elif isinstance(kind, tuple):
             parser.add_argument(flag, choices=kind, help=text)
         else:
-            parser.add_argument(flag, type=float if kind == "seconds" else str, metavar="S" if kind == "seconds" else "PATH", help=text)
+            parser.add_argument(
+                flag,
+                type=float if kind == "seconds" else str,
+                metavar="S" if kind == "seconds" else "PATH",
+                help=text,
+            )
 
 
 def chosen_options(parsed: argparse.Namespace) -> dict[str, Any]:
@@ -67,7 +82,11 @@ def chosen_options(parsed: argparse.Namespace) -> dict[str, Any]:
     for name, kind, _ in OPTIONS:
         value = getattr(parsed, name)
         if value is not None:
-            chosen[name] = [part for entry in value for part in entry.split(",") if part] if kind == "list" else value
+            chosen[name] = (
+                [part for entry in value for part in entry.split(",") if part]
+                if kind == "list"
+                else value
+            )
     return chosen
 
 
@@ -75,7 +94,9 @@ def write_document(options: dict[str, Any], load_pynvml: Callable[[], Any] | Non
     """Collects and writes one line of JSON to stdout. Returns 0, or 2 with one line on stderr."""
     open_standard_descriptors()
     if sys.stdout is None:
-        sys.stderr.write("unhang collect: could not write the document: standard output is closed\n")
+        sys.stderr.write(
+            "unhang collect: could not write the document: standard output is closed\n"
+        )
         return 2
     try:
         text = encode(collect(options, load_pynvml or load_nvidia_ml_py)) + "\n"
@@ -86,7 +107,8 @@ def write_document(options: dict[str, Any], load_pynvml: Callable[[], Any] | Non
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as problem:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter prints no second error when it flushes stdout at exit
+        # so that the interpreter prints no second error when it flushes stdout at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.stderr.write(f"unhang collect: could not write the document: {problem.strerror}\n")
         return 2
     return 0

@@ -1,4 +1,5 @@
-"""unhang-inspect.pyz: looks at the jobs of this node and prints the evidence as one JSON document, for nodes and pods without unhang."""
+"""unhang-inspect.pyz: looks at the jobs of this node and prints the evidence as one JSON document,
+for nodes and pods without unhang."""
 
 from __future__ import annotations
 
@@ -22,29 +23,61 @@ def main(arguments: list[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="unhang-inspect",
-        description="Reads what a running training job shows from outside: one JSON document on stdout. Changes nothing, loads nothing into the job.",
+        description=(
+            "Reads what a running training job shows from outside: one JSON document on stdout."
+            " Changes nothing, loads nothing into the job."
+        ),
         epilog="The verdict: unhang inspect --evidence DOCUMENT…",
     )
     add_look_options(parser)
-    parser.add_argument("--sample", type=float, metavar="S", help="instead of a look: a sample of the job each S seconds, as lines of JSON, until it is ended")
+    parser.add_argument(
+        "--sample",
+        type=float,
+        metavar="S",
+        help=(
+            "instead of a look: a sample of the job each S seconds, as lines of JSON, until it is"
+            " ended"
+        ),
+    )
     parsed = parser.parse_args(arguments)
     if parsed.sample:
-        return write_samples({"pids": parsed.pid, "slurm_job": parsed.slurm_job, "container": parsed.container}, max(0.2, parsed.sample))
+        return write_samples(
+            {"pids": parsed.pid, "slurm_job": parsed.slurm_job, "container": parsed.container},
+            max(0.2, parsed.sample),
+        )
     return write_evidence(chosen_look_options(parsed))
 
 
 def add_look_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of a look."""
     parser.add_argument(
-        "--pid", type=process_number, action="append", default=[], metavar="PID", help="a process of the job: a rank, its launcher or a shell around it"
+        "--pid",
+        type=process_number,
+        action="append",
+        default=[],
+        metavar="PID",
+        help="a process of the job: a rank, its launcher or a shell around it",
     )
     parser.add_argument("--slurm-job", metavar="ID", help="a job of Slurm")
-    container = "a container of this machine, looked at from outside (docker, podman, containerd, apptainer, enroot; pid:[N], a namespace of lsns)"
+    container = (
+        "a container of this machine, looked at from outside (docker, podman, containerd,"
+        " apptainer, enroot; pid:[N], a namespace of lsns)"
+    )
     parser.add_argument("--container", metavar="NAME|ID", help=container)
-    parser.add_argument("--gap", type=_seconds, metavar="S", help="seconds between the two looks (default 3)")
-    parser.add_argument("--without", action="append", default=[], choices=NAMES, help="a source that is not to be asked")
+    parser.add_argument(
+        "--gap", type=_seconds, metavar="S", help="seconds between the two looks (default 3)"
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=NAMES,
+        help="a source that is not to be asked",
+    )
     parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
-    parser.add_argument("--kernel-log", metavar="FILE", help="a file to read instead of the kernel's log")
+    parser.add_argument(
+        "--kernel-log", metavar="FILE", help="a file to read instead of the kernel's log"
+    )
 
 
 def process_number(given: str) -> int:
@@ -64,7 +97,9 @@ def _seconds(given: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds <= MOST_SECONDS:
-        raise argparse.ArgumentTypeError(f"expected seconds, more than 0 and up to {MOST_SECONDS}, found {given!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected seconds, more than 0 and up to {MOST_SECONDS}, found {given!r}"
+        )
     return seconds
 
 

@@ -1,4 +1,5 @@
-"""Asks the container engines of this node which process is a container's first one. All that are installed are asked at once, each with a deadline."""
+"""Asks the container engines of this node which process is a container's first one. All that are
+installed are asked at once, each with a deadline."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ ANOTHER_WAY = "an ID of at least 12 digits (ps --no-trunc) or pid:[NUMBER] of ls
 
 
 def pid_of_engines(ctx: Context, name: str, running: Container[int]) -> int:
-    """The first process of the container of this name. running: processes of this node. Raises Absent with what each engine said."""
+    """The first process of the container of this name. running: processes of this node. Raises
+    Absent with what each engine said."""
     answers: dict[str, int | str | None] = {}
 
     def ask(engine: str) -> None:
@@ -39,9 +41,15 @@ def pid_of_engines(ctx: Context, name: str, running: Container[int]) -> int:
         thread.start()
     for thread in threads:
         thread.join(2 * ENGINE_S)
-    found = {engine: pid for engine, pid in answers.items() if isinstance(pid, int) and pid in running}
+    found = {
+        engine: pid for engine, pid in answers.items() if isinstance(pid, int) and pid in running
+    }
     if len(set(found.values())) > 1:
-        raise Absent(f"several containers are called {name}: {', '.join(f'of {engine}, process {pid}' for engine, pid in found.items())}; give an ID")
+        raise Absent(
+            f"several containers are called {name}:"
+            f" {', '.join(f'of {engine}, process {pid}' for engine, pid in found.items())}; give"
+            " an ID"
+        )
     if found:
         return next(iter(found.values()))
     raise Absent(f"no container {name} that runs on this node: {_answered(answers)}; {ANOTHER_WAY}")
@@ -52,7 +60,11 @@ def _answered(answers: dict[str, int | str | None]) -> str:
     for engine in ENGINES:
         answer = answers.get(engine, f"no answer within {2 * ENGINE_S:g} s")
         if isinstance(answer, int):
-            answer = f"its process is {answer}, which is none of this node" if answer else "it is known and does not run"
+            answer = (
+                f"its process is {answer}, which is none of this node"
+                if answer
+                else "it is known and does not run"
+            )
         said += [f"{engine}: {answer[-200:]}"] if answer is not None else []
     missing = [engine for engine in ENGINES if answers.get(engine, "") is None]
     return "; ".join([*said, *([f"not installed: {', '.join(missing)}"] if missing else [])])
@@ -71,43 +83,81 @@ def _output_of(*argv: str) -> str | None:
 
 
 def _variables() -> dict[str, str]:
-    """Where a user's own engine has its containers. Root's engine is not led elsewhere by an environment that a user may have written."""
+    """Where a user's own engine has its containers. Root's engine is not led elsewhere by an
+    environment that a user may have written."""
     if os.geteuid() == 0:
         return {}
-    kept = {name: os.environ[name] for name in ("HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST") if os.environ.get(name)}
-    if not kept.get("DOCKER_HOST", "unix:").startswith("unix:"):  # its processes are another machine's
+    kept = {
+        name: os.environ[name]
+        for name in ("HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST")
+        if os.environ.get(name)
+    }
+    # its processes are another machine's
+    if not kept.get("DOCKER_HOST", "unix:").startswith("unix:"):
         del kept["DOCKER_HOST"]
     return kept
 
 
 def parse_pid(text: str | None) -> int | None:
-    """A process id as engines print it, 0 for a container that does not run; None for None. Raises ValueError."""
+    """A process id as engines print it, 0 for a container that does not run; None for None. Raises
+    ValueError."""
     if text is None or re.fullmatch(r"\d{1,9}", text):
         return None if text is None else int(text)
     raise ValueError(f"expected a process id, found {text[:80]!r}")
 
 
 def _docker(name: str) -> int | None:
-    return parse_pid(_output_of("docker", "inspect", "--type", "container", "--format", "{{.State.Pid}}", name))
+    return parse_pid(
+        _output_of("docker", "inspect", "--type", "container", "--format", "{{.State.Pid}}", name)
+    )
 
 
 def _podman(name: str) -> int | None:
-    return parse_pid(_output_of("podman", "inspect", "--type", "container", "--format", "{{.State.Pid}}", name))
+    return parse_pid(
+        _output_of("podman", "inspect", "--type", "container", "--format", "{{.State.Pid}}", name)
+    )
 
 
 def _nerdctl(name: str) -> int | None:
-    return parse_pid(_output_of("nerdctl", "inspect", "--mode", "dockercompat", "--format", "{{.State.Pid}}", name))
+    return parse_pid(
+        _output_of(
+            "nerdctl", "inspect", "--mode", "dockercompat", "--format", "{{.State.Pid}}", name
+        )
+    )
 
 
 def _crictl(name: str) -> int | None:
-    """A container's name in Kubernetes is that of its pod's specification, so that several may have it."""
-    known = name if ID.match(name) else _output_of("crictl", "ps", "--state", "running", "--quiet", "--no-trunc", "--name", f"^{re.escape(name)}$")
+    """A container's name in Kubernetes is that of its pod's specification, so that several may have
+    it."""
+    known = (
+        name
+        if ID.match(name)
+        else _output_of(
+            "crictl",
+            "ps",
+            "--state",
+            "running",
+            "--quiet",
+            "--no-trunc",
+            "--name",
+            f"^{re.escape(name)}$",
+        )
+    )
     if known is None:
         return None
     ids = known.split()
     if len(ids) != 1:
-        raise ValueError(f"{len(ids)} containers of that name run: {', '.join(one[:12] for one in ids[:8])}; give an ID" if ids else "none of that name runs")
-    return parse_pid(_output_of("crictl", "inspect", "--output", "go-template", "--template", "{{.info.pid}}", ids[0]))
+        raise ValueError(
+            f"{len(ids)} containers of that name run: {', '.join(one[:12] for one in ids[:8])};"
+            " give an ID"
+            if ids
+            else "none of that name runs"
+        )
+    return parse_pid(
+        _output_of(
+            "crictl", "inspect", "--output", "go-template", "--template", "{{.info.pid}}", ids[0]
+        )
+    )
 
 
 def _apptainer(name: str) -> int | None:
@@ -119,7 +169,8 @@ def _enroot(name: str) -> int | None:
 
 
 def pid_of_instance(text: str | None, name: str) -> int | None:
-    """The process of an instance in `apptainer instance list --json`: {"instances": [{"instance", "pid", …}]}; None for None. Raises ValueError."""
+    """The process of an instance in `apptainer instance list --json`: {"instances": [{"instance",
+    "pid", …}]}; None for None. Raises ValueError."""
     if text is None:
         return None
     found: Any = parse_json(text)
@@ -131,7 +182,8 @@ def pid_of_instance(text: str | None, name: str) -> int | None:
 
 
 def pid_of_enroot(text: str | None, name: str) -> int | None:
-    """The first process of a container in `enroot list --fancy`: a table that begins with NAME and PID; None for None. Raises ValueError."""
+    """The first process of a container in `enroot list --fancy`: a table that begins with NAME and
+    PID; None for None. Raises ValueError."""
     if text is None:
         return None
     for words in (line.split() for line in text.splitlines()[1:]):

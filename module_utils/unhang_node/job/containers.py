@@ -1,6 +1,8 @@
-"""The processes of one container, seen from the node and without entering it: by its ID in the cgroup, else by the process that its engine names.
+"""The processes of one container, seen from the node and without entering it: by its ID in the
+cgroup, else by the process that its engine names.
 
-Whatever shares that process's pid or mount namespace or its cgroup, or descends from it, is in the container; a shell of `docker exec` is, too.
+Whatever shares that process's pid or mount namespace or its cgroup, or descends from it, is in the
+container; a shell of `docker exec` is, too.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from .parse.process_state import Stat
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\Z")
-NAMESPACE = re.compile(r"(?:pid|mnt):\[(\d{1,20})\]\Z|(\d{10})\Z")  # as `lsns` and `readlink /proc/PID/ns/pid` print it
+# as `lsns` and `readlink /proc/PID/ns/pid` print it
+NAMESPACE = re.compile(r"(?:pid|mnt):\[(\d{1,20})\]\Z|(\d{10})\Z")
 EXPECTED = "the name or ID of a container, or a namespace such as pid:[4026532649]"
 
 
@@ -32,30 +35,53 @@ def check_name(name: object) -> None:
 
 
 def processes_of_container(ctx: Context, name: str, stats: dict[int, Stat]) -> dict[int, Stat]:
-    """Those of `stats` that are in the container. Raises Absent with what each engine said when nothing knows it, or it does not run."""
+    """Those of `stats` that are in the container. Raises Absent with what each engine said when
+    nothing knows it, or it does not run."""
     namespace = NAMESPACE.match(name)
-    seeds = _of_namespace(ctx.root, stats, namespace.group(1) or namespace.group(2)) if namespace else []
+    seeds = (
+        _of_namespace(ctx.root, stats, namespace.group(1) or namespace.group(2))
+        if namespace
+        else []
+    )
     if not seeds and ID.match(name):
         seeds = [pid for pid in stats if name in text_if_there(ctx.root, f"/proc/{pid}/cgroup")]
     if not seeds and NAME.match(name):
         seeds = [pid_of_engines(ctx, name, stats)]
     if not seeds:
-        raise Absent(f"no process of this node is in the namespace {name}, or another user's and hidden without root")
+        raise Absent(
+            f"no process of this node is in the namespace {name}, or another user's and hidden"
+            " without root"
+        )
     return _with_the_same(ctx.root, stats, set(seeds))
 
 
 def _of_namespace(root: Root, stats: dict[int, Stat], number: str) -> list[int]:
-    return [pid for pid in stats if any((namespace_of(root, pid, kind) or "").endswith(f"[{number}]") for kind in ("pid", "mnt"))]
+    return [
+        pid
+        for pid in stats
+        if any(
+            (namespace_of(root, pid, kind) or "").endswith(f"[{number}]") for kind in ("pid", "mnt")
+        )
+    ]
 
 
 def _with_the_same(root: Root, stats: dict[int, Stat], seeds: set[int]) -> dict[int, Stat]:
-    """The seeds' namespaces and cgroups, as far as they are not the node's own, say who else is in the container."""
+    """The seeds' namespaces and cgroups, as far as they are not the node's own, say who else is in
+    the container."""
 
     def marks(pid: int) -> set[str]:
         spaces = {namespace_of(root, pid, kind) for kind in ("pid", "mnt")}
-        groups = {line.partition(":")[2] for line in text_if_there(root, f"/proc/{pid}/cgroup").splitlines() if len(line.rpartition("/")[2]) >= 12}
+        groups = {
+            line.partition(":")[2]
+            for line in text_if_there(root, f"/proc/{pid}/cgroup").splitlines()
+            if len(line.rpartition("/")[2]) >= 12
+        }
         return {mark for mark in spaces | groups if mark}
 
     of_the_node = marks(os.getpid()) | marks(1)
     wanted = {mark for pid in seeds for mark in marks(pid)} - of_the_node
-    return {pid: stat for pid, stat in stats.items() if seeds & set(ancestors(stats, pid)) or wanted & marks(pid)}
+    return {
+        pid: stat
+        for pid, stat in stats.items()
+        if seeds & set(ancestors(stats, pid)) or wanted & marks(pid)
+    }

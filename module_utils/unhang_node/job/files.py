@@ -1,4 +1,5 @@
-"""What files say of a running job: the end of its log, the kernel's log, and locks of extension builds."""
+"""What files say of a running job: the end of its log, the kernel's log, and locks of extension
+builds."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Log(NamedTuple):
 
 
 def read_logs(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields section log_tail: logs [{pids, path, size_bytes, changed_s, lines}], each file of an owner once; then flights."""
+    """Yields section log_tail: logs [{pids, path, size_bytes, changed_s, lines}], each file of an
+    owner once; then flights."""
     logs: dict[int, list[Log]] = {}
     unread = Unread()
     started = {rank["pid"]: rank["started"] for rank in ctx.options["ranks"]}
@@ -55,27 +57,40 @@ def read_logs(ctx: Context) -> Iterator[SourcePiece]:
             unread.of_error(f"logs[{pid}]", problem)
     yield "log_tail", {"logs": []}, unread.rows, MORE
     wanted = {pid: started[pid] for pid in logs}
-    for fields, rows in read_as_owners(ctx, wanted, functools.partial(_tails, logs), "logs", READ_S):
+    for fields, rows in read_as_owners(
+        ctx, wanted, functools.partial(_tails, logs), "logs", READ_S
+    ):
         yield "log_tail", fields, rows, MORE
     yield from read_flights(ctx)
     yield "log_tail", {}, []
 
 
 def log_of(process: Process, number: int) -> Log:
-    """The file behind a descriptor, which is not opened. Raises OSError; ValueError if it is none; Denied if the process has no right to read it by."""
+    """The file behind a descriptor, which is not opened. Raises OSError; ValueError if it is none;
+    Denied if the process has no right to read it by."""
     target, status = process.link(f"fd/{number}"), process.stat(f"fd/{number}")
     if not is_regular(status):
         raise ValueError(f"descriptor {number} is no file but {target[:80]}")
     if parse_flags(process.text(f"fdinfo/{number}")) & O_PATH:
-        raise Denied(f"descriptor {number} leads to {target[:80]} with O_PATH, which needs no right to read")
+        raise Denied(
+            f"descriptor {number} leads to {target[:80]} with O_PATH, which needs no right to read"
+        )
     if not status.st_nlink:
-        raise FileNotFoundError(errno.ENOENT, f"descriptor {number} leads to a file that was deleted", target[:80])
+        raise FileNotFoundError(
+            errno.ENOENT, f"descriptor {number} leads to a file that was deleted", target[:80]
+        )
     base = process.link("root").rstrip("/")
-    return Log(target[len(base) :] if target.startswith(base + "/") else target, (status.st_dev, status.st_ino))
+    return Log(
+        target[len(base) :] if target.startswith(base + "/") else target,
+        (status.st_dev, status.st_ino),
+    )
 
 
-def _tails(logs: dict[int, list[Log]], _ctx: Context, view: View, pids: list[int]) -> Iterator[Piece]:
-    """As the owner, by name: `program > log` leaves a descriptor that only writes, and the right to write is none to read."""
+def _tails(
+    logs: dict[int, list[Log]], _ctx: Context, view: View, pids: list[int]
+) -> Iterator[Piece]:
+    """As the owner, by name: `program > log` leaves a descriptor that only writes, and the right to
+    write is none to read."""
     pids_of: dict[Log, list[int]] = {}
     for pid in pids:
         for log in dict.fromkeys(logs[pid]):
@@ -92,11 +107,18 @@ def _tail(root: Root, log: Log) -> dict[str, Any]:
         status = os.fstat(descriptor)
         if (status.st_dev, status.st_ino) != log.file:
             raise Denied(f"{log.path} is another file than the one behind the descriptor")
-        text = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES)).decode("utf-8", "replace")
+        text = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES)).decode(
+            "utf-8", "replace"
+        )
     finally:
         os.close(descriptor)
     lines = [line[:1000] for line in text.splitlines()[-MOST_LINES:]]
-    return {"path": log.path, "size_bytes": status.st_size, "changed_s": round(status.st_mtime, 3), "lines": lines}
+    return {
+        "path": log.path,
+        "size_bytes": status.st_size,
+        "changed_s": round(status.st_mtime, 3),
+        "lines": lines,
+    }
 
 
 def read_kernel_log(ctx: Context) -> Iterator[SourcePiece]:
@@ -105,22 +127,42 @@ def read_kernel_log(ctx: Context) -> Iterator[SourcePiece]:
 
 
 def read_locks(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields section locks: caches, as the node's section torch has extension_caches, of the folders in which the ranks build extensions."""
+    """Yields section locks: caches, as the node's section torch has extension_caches, of the
+    folders in which the ranks build extensions."""
     ranks = {rank["pid"]: rank for rank in ctx.options["ranks"]}
     wanted = {pid: rank["started"] for pid, rank in ranks.items()}
-    for fields, unread in read_as_owners(ctx, wanted, functools.partial(_caches, ranks), "caches", READ_S):
+    for fields, unread in read_as_owners(
+        ctx, wanted, functools.partial(_caches, ranks), "caches", READ_S
+    ):
         for row in fields.get("caches", ()):
             keys = [tuple(key) for key in row.pop("keys")]
             if keys and not mark_held(row["locks"], keys):
-                unread.append({"field": f"caches[{row['path']}].locks", "status": "denied", "reason": "other users' open files need root"})
+                unread.append(
+                    {
+                        "field": f"caches[{row['path']}].locks",
+                        "status": "denied",
+                        "reason": "other users' open files need root",
+                    }
+                )
         yield "locks", fields, unread, MORE
     yield "locks", {"caches": []}, []
 
 
-def _caches(ranks: dict[int, dict[str, Any]], ctx: Context, view: View, pids: list[int]) -> Iterator[Piece]:
+def _caches(
+    ranks: dict[int, dict[str, Any]], ctx: Context, view: View, pids: list[int]
+) -> Iterator[Piece]:
     """As the owner; with the files of the locks (device, inode) as keys."""
     home = home_of(view)
-    for folder in dict.fromkeys(ranks[pid]["settings"].get("TORCH_EXTENSIONS_DIR") or (home + CACHE if home else None) for pid in pids):
+    for folder in dict.fromkeys(
+        ranks[pid]["settings"].get("TORCH_EXTENSIONS_DIR") or (home + CACHE if home else None)
+        for pid in pids
+    ):
         unread = Unread()
-        found = find_cache(view.root, unread, view.mounts, folder, ranks[pids[0]]["user"], ctx.now_s, view.uid) if folder else None
+        found = (
+            find_cache(
+                view.root, unread, view.mounts, folder, ranks[pids[0]]["user"], ctx.now_s, view.uid
+            )
+            if folder
+            else None
+        )
         yield {"caches": [{**found[0], "keys": found[1]}] if found else []}, unread.rows

@@ -1,7 +1,9 @@
-"""Finds the ranks of jobs among the processes of this node, by their environment, else by the GPU that they hold.
+"""Finds the ranks of jobs among the processes of this node, by their environment, else by the GPU
+that they hold.
 
-Workers of a loader and shells around a rank have its environment too: of several processes with one rank the one that has a training library mapped is
-taken, and of those the topmost. A process is known by its pid and its start, never by its name.
+Workers of a loader and shells around a rank have its environment too: of several processes with one
+rank the one that has a training library mapped is taken, and of those the topmost. A process is
+known by its pid and its start, never by its name.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
 
     Rank = tuple[str, int]  # job and rank
 
-# Variables of a rank, of the number of ranks, and of the rank within its node. The first that a process has counts: torchrun below srun has both.
+# Variables of a rank, of the number of ranks, and of the rank within its node. The first that a
+# process has counts: torchrun below srun has both.
 RANK_VARIABLES = (
     ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
@@ -47,11 +50,26 @@ LAUNCHERS = (
 SAME_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
 # What a look needs to know of a rank's environment. Nothing else of it leaves the node.
 SETTINGS = (
-    *("NCCL_RAS_ADDR", "NCCL_RAS_ENABLE", "NCCL_DEBUG", "CUDA_VISIBLE_DEVICES", "TORCH_EXTENSIONS_DIR", "LOCAL_WORLD_SIZE", "NCCL_HOSTID"),
+    *(
+        "NCCL_RAS_ADDR",
+        "NCCL_RAS_ENABLE",
+        "NCCL_DEBUG",
+        "CUDA_VISIBLE_DEVICES",
+        "TORCH_EXTENSIONS_DIR",
+        "LOCAL_WORLD_SIZE",
+        "NCCL_HOSTID",
+    ),
     *("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
     *("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "XDG_CACHE_HOME"),
 )
-LIBRARIES = ((b"/libtorch", "torch"), (b"/libjax", "jax"), (b"/xla_", "jax"), (b"/libnccl", "nccl"), (b"/libcuda.so", "cuda"), (b"/libmpi", "mpi"))
+LIBRARIES = (
+    (b"/libtorch", "torch"),
+    (b"/libjax", "jax"),
+    (b"/xla_", "jax"),
+    (b"/libnccl", "nccl"),
+    (b"/libcuda.so", "cuda"),
+    (b"/libmpi", "mpi"),
+)
 MOST_RANKS = 256
 MAPS_LIMIT_BYTES = 16 << 20
 MORE = "more"
@@ -69,9 +87,14 @@ class Candidate(NamedTuple):
 
 
 def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields `ranks`, a row at a time. ctx.options: pids, processes of the job (each with its descendants and the ranks beside it), [] for every job;
-    container, whose processes alone are looked at, or None; skipped, pids whose files did not answer."""
-    root, pids, container = ctx.root, [int(pid) for pid in ctx.options["pids"]], ctx.options.get("container")
+    """Yields `ranks`, a row at a time. ctx.options: pids, processes of the job (each with its
+    descendants and the ranks beside it), [] for every job; container, whose processes alone are
+    looked at, or None; skipped, pids whose files did not answer."""
+    root, pids, container = (
+        ctx.root,
+        [int(pid) for pid in ctx.options["pids"]],
+        ctx.options.get("container"),
+    )
     stats = read_stats(root)
     gone = [pid for pid in pids if pid not in stats]
     if gone:
@@ -80,7 +103,10 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
         stats = processes_of_container(ctx, container, stats)
         outside = [pid for pid in pids if pid not in stats]
         if outside:
-            raise Absent(f"process {outside[0]} is not in the container {container}; its number on the node is meant, not the one inside")
+            raise Absent(
+                f"process {outside[0]} is not in the container {container}; its number on the node"
+                " is meant, not the one inside"
+            )
     users = read_users(root)
     people = _by_person(root, stats)
     found, denied, claims = 0, 0, []
@@ -96,24 +122,53 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
         claims += candidates
         for candidate in (_one_of(ctx, stats, groups[key]) for key in share):
             found += 1
-            yield "ranks", {"ranks": [_row(ctx, candidate, user_name(users, candidate.uid))]}, [], MORE
+            yield (
+                "ranks",
+                {"ranks": [_row(ctx, candidate, user_name(users, candidate.uid))]},
+                [],
+                MORE,
+            )
         if len(share) < len(groups):
             jobs, who = len({job for job, _ in groups}), user_name(users, person.uid)
             who = f"{who} ({person.space})" if person.space else who
-            reason = f"of user {who}: {len(groups) - len(share)} of {len(groups)} ranks ({jobs} jobs) left out; at most {MOST_RANKS} of a node are looked at"
-            yield "ranks", {}, [{"field": f"ranks of {who}", "status": "error", "reason": f"{reason}; name a job with --pid"}], MORE
-    for candidate in _holders(ctx, stats, pids)[: MOST_RANKS - found] if not found and (claims or not denied or pids) else ():
+            reason = (
+                f"of user {who}: {len(groups) - len(share)} of {len(groups)} ranks ({jobs} jobs)"
+                f" left out; at most {MOST_RANKS} of a node are looked at"
+            )
+            yield (
+                "ranks",
+                {},
+                [
+                    {
+                        "field": f"ranks of {who}",
+                        "status": "error",
+                        "reason": f"{reason}; name a job with --pid",
+                    }
+                ],
+                MORE,
+            )
+    for candidate in (
+        _holders(ctx, stats, pids)[: MOST_RANKS - found]
+        if not found and (claims or not denied or pids)
+        else ()
+    ):
         found += 1
         yield "ranks", {"ranks": [_row(ctx, candidate, user_name(users, candidate.uid))]}, [], MORE
     if not found:
-        hidden = f"; the environment of other users' processes ({denied}) needs root" if denied else ""
+        hidden = (
+            f"; the environment of other users' processes ({denied}) needs root" if denied else ""
+        )
         where = f" of the {len(stats)} in the container {container}" if container else ""
-        raise Absent(f"no process{where} with RANK and WORLD_SIZE in its environment, and none that holds a GPU{hidden}")
+        raise Absent(
+            f"no process{where} with RANK and WORLD_SIZE in its environment, and none that holds a"
+            f" GPU{hidden}"
+        )
     yield "ranks", {"denied": denied}, []
 
 
 def _by_person(root: Root, stats: dict[int, Stat]) -> list[tuple[Person, dict[int, int | None]]]:
-    """[(person, {process: uid})], those with few first: whoever starts thousands is read last, and delays himself alone."""
+    """[(person, {process: uid})], those with few first: whoever starts thousands is read last, and
+    delays himself alone."""
     people: dict[Person, dict[int, int | None]] = {}
     makers: dict[str | None, Person | None] = {None: None}
     for pid in stats:
@@ -125,7 +180,8 @@ def _by_person(root: Root, stats: dict[int, Stat]) -> list[tuple[Person, dict[in
 
 
 def _ranks_of(candidates: list[Candidate]) -> dict[Rank, list[Candidate]]:
-    """One user's candidates by job and rank. Where some of a Slurm job have a launcher's variables, the others are what is around them."""
+    """One user's candidates by job and rank. Where some of a Slurm job have a launcher's variables,
+    the others are what is around them."""
     first: dict[str | None, int] = {}
     for one in candidates:
         within = one.environment.get("SLURM_JOB_ID")
@@ -138,7 +194,8 @@ def _ranks_of(candidates: list[Candidate]) -> dict[Rank, list[Candidate]]:
 
 
 def _fair(ranks: Iterable[Rank], most: int) -> list[Rank]:
-    """At most so many, in order: the first of each job before the second of any, so that no job of a user pushes out another."""
+    """At most so many, in order: the first of each job before the second of any, so that no job of
+    a user pushes out another."""
     counted: dict[str, int] = {}
     places = {}
     for job, rank in sorted(ranks):
@@ -146,14 +203,20 @@ def _fair(ranks: Iterable[Rank], most: int) -> list[Rank]:
     return sorted(sorted(places, key=lambda key: places[key])[: max(0, most)])
 
 
-def _candidates(ctx: Context, stats: dict[int, Stat], uids: dict[int, int | None]) -> tuple[list[Candidate], int]:
+def _candidates(
+    ctx: Context, stats: dict[int, Stat], uids: dict[int, int | None]
+) -> tuple[list[Candidate], int]:
     found, denied = [], 0
-    skipped = {*ctx.options["skipped"], *ancestors(stats, os.getpid())}  # a look under srun has the environment of a rank itself
+    # a look under srun has the environment of a rank itself
+    skipped = {*ctx.options["skipped"], *ancestors(stats, os.getpid())}
     for pid, uid in uids.items():
         if pid in skipped or stats[pid].state == "Z":
             continue
         try:
-            environment = {row.name: row.value or "" for row in parse_environ(ctx.root.data(f"/proc/{pid}/environ", 2 << 20))}
+            environment = {
+                row.name: row.value or ""
+                for row in parse_environ(ctx.root.data(f"/proc/{pid}/environ", 2 << 20))
+            }
         except PermissionError:
             denied += 1
             continue
@@ -161,53 +224,96 @@ def _candidates(ctx: Context, stats: dict[int, Stat], uids: dict[int, int | None
             continue
         for place, (rank, size, _local) in enumerate(RANK_VARIABLES):
             if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
-                found.append(Candidate(pid=pid, stat=stats[pid], uid=uid, environment=environment, rank=int(environment[rank]), variables=place))
+                found.append(
+                    Candidate(
+                        pid=pid,
+                        stat=stats[pid],
+                        uid=uid,
+                        environment=environment,
+                        rank=int(environment[rank]),
+                        variables=place,
+                    )
+                )
                 break
     return found, denied
 
 
-def _of_slurm_job(ctx: Context, stats: dict[int, Stat], candidates: list[Candidate], job: str) -> list[Candidate]:
-    """Those of the job by their environment, which any user can set: where root's slurmstepd runs they must be below the job's own."""
+def _of_slurm_job(
+    ctx: Context, stats: dict[int, Stat], candidates: list[Candidate], job: str
+) -> list[Candidate]:
+    """Those of the job by their environment, which any user can set: where root's slurmstepd runs
+    they must be below the job's own."""
     claims = [one for one in candidates if _is_of_slurm_job(one.environment, job)]
-    steps = {pid for pid, stat in stats.items() if stat.command == "slurmstepd" and _uid(ctx.root, pid) == 0}
-    own = {pid for pid in steps if f"[{job}." in text_if_there(ctx.root, f"/proc/{pid}/cmdline", 256)}
-    return [one for one in claims if not own.isdisjoint(ancestors(stats, one.pid))] if steps else claims
+    steps = {
+        pid
+        for pid, stat in stats.items()
+        if stat.command == "slurmstepd" and _uid(ctx.root, pid) == 0
+    }
+    own = {
+        pid for pid in steps if f"[{job}." in text_if_there(ctx.root, f"/proc/{pid}/cmdline", 256)
+    }
+    return (
+        [one for one in claims if not own.isdisjoint(ancestors(stats, one.pid))]
+        if steps
+        else claims
+    )
 
 
 def _is_of_slurm_job(environment: dict[str, str], job: str) -> bool:
-    """Whether it was started in the job, on this node of it: a machine may be several nodes of Slurm."""
+    """Whether it was started in the job, on this node of it: a machine may be several nodes of
+    Slurm."""
     own = os.environ.get("SLURMD_NODENAME")
-    return environment.get("SLURM_JOB_ID") == job and own in (None, environment.get("SLURMD_NODENAME", own))
+    return environment.get("SLURM_JOB_ID") == job and own in (
+        None,
+        environment.get("SLURMD_NODENAME", own),
+    )
 
 
 def _uid(root: Root, pid: int) -> int | None:
     return parse_uid(text_if_there(root, f"/proc/{pid}/status"))
 
 
-def _of_the_job(pids: list[int], stats: dict[int, Stat], candidates: list[Candidate]) -> list[Candidate]:
+def _of_the_job(
+    pids: list[int], stats: dict[int, Stat], candidates: list[Candidate]
+) -> list[Candidate]:
     """Those below one of the pids, and those beside it: of the job that it is a rank of."""
     keys = {job_of(one.environment, one.uid) for one in candidates if one.pid in pids}
-    return [one for one in candidates if job_of(one.environment, one.uid) in keys or any(pid in ancestors(stats, one.pid) for pid in pids)]
+    return [
+        one
+        for one in candidates
+        if job_of(one.environment, one.uid) in keys
+        or any(pid in ancestors(stats, one.pid) for pid in pids)
+    ]
 
 
 def job_of(environment: dict[str, str], uid: int | None) -> str:
     """A name for a job, alike for its ranks on a node."""
-    return " ".join([f"uid={uid}", *(f"{name}={environment[name][:80]}" for name in SAME_JOB if name in environment)])
+    return " ".join(
+        [
+            f"uid={uid}",
+            *(f"{name}={environment[name][:80]}" for name in SAME_JOB if name in environment),
+        ]
+    )
 
 
 def _one_of(ctx: Context, stats: dict[int, Stat], group: list[Candidate]) -> Candidate:
     """Of several processes with one rank the rank itself."""
     with_library = [one for one in group if libraries_of(ctx.root, one.pid)]
     group_pids = {one.pid for one in with_library or group}
-    tops = [one for one in with_library or group if not group_pids & set(ancestors(stats, one.pid)[1:])]
+    tops = [
+        one for one in with_library or group if not group_pids & set(ancestors(stats, one.pid)[1:])
+    ]
     if with_library or len(group) == 1:
-        # Workers that outlived an earlier run of the job have its environment too: they are orphans, and older.
+        # Workers that outlived an earlier run of the job have its environment too: they are
+        # orphans, and older.
         return max(tops, key=lambda one: (one.stat.parent > 1, one.stat.started))
-    return max(group, key=lambda one: len(ancestors(stats, one.pid)))  # nothing is loaded yet: the lowest, because the others are shells around it
+    # nothing is loaded yet: the lowest, because the others are shells around it
+    return max(group, key=lambda one: len(ancestors(stats, one.pid)))
 
 
 def libraries_of(root: Root, pid: int) -> list[str]:
-    """Training libraries that a process has mapped: torch, jax, nccl, cuda, mpi. [] also where that cannot be read."""
+    """Training libraries that a process has mapped: torch, jax, nccl, cuda, mpi. [] also where that
+    cannot be read."""
     try:
         maps = root.data(f"/proc/{pid}/maps", MAPS_LIMIT_BYTES)
     except OSError:
@@ -216,12 +322,27 @@ def libraries_of(root: Root, pid: int) -> list[str]:
 
 
 def _holders(ctx: Context, stats: dict[int, Stat], pids: list[int]) -> list[Candidate]:
-    """Processes without a rank: those named, or else those that hold a GPU, the topmost of each tree."""
+    """Processes without a rank: those named, or else those that hold a GPU, the topmost of each
+    tree."""
     own = set(ancestors(stats, os.getpid()))
-    looked = [pid for pid in stats if pid not in own and (not pids or any(one in ancestors(stats, pid) for one in pids))]
+    looked = [
+        pid
+        for pid in stats
+        if pid not in own and (not pids or any(one in ancestors(stats, pid) for one in pids))
+    ]
     holding = [pid for pid in looked if _holds_gpu(ctx.root, pid)] or list(pids)
     tops = [pid for pid in holding if not set(holding) & set(ancestors(stats, pid)[1:])]
-    return [Candidate(pid=pid, stat=stats[pid], uid=_uid(ctx.root, pid), environment={}, rank=None, variables=0) for pid in tops]
+    return [
+        Candidate(
+            pid=pid,
+            stat=stats[pid],
+            uid=_uid(ctx.root, pid),
+            environment={},
+            rank=None,
+            variables=0,
+        )
+        for pid in tops
+    ]
 
 
 def _holds_gpu(root: Root, pid: int) -> bool:

@@ -1,7 +1,10 @@
-"""Dumps of torch's flight recorder that lie there: the newest collectives of each rank, as it recorded them.
+"""Dumps of torch's flight recorder that lie there: the newest collectives of each rank, as it
+recorded them.
 
-torch writes one file for each rank when a collective times out, when its dump pipe is written to, or when the program asks for it. A dump is a pickle, and
-unpickling can run code: here no class and no function can be named, and memory is bounded. Source: DebugInfoWriter in torch/csrc/distributed/c10d.
+torch writes one file for each rank when a collective times out, when its dump pipe is written to,
+or when the program asks for it. A dump is a pickle, and unpickling can run code: here no class and
+no function can be named, and memory is bounded. Source: DebugInfoWriter in
+torch/csrc/distributed/c10d.
 """
 
 from __future__ import annotations
@@ -53,34 +56,61 @@ class _Plain(pickle.Unpickler):
 
 
 def read_flights(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields section log_tail: flights [{rank, pid, path, written_s, entries}], one rank at a time."""
+    """Yields section log_tail: flights [{rank, pid, path, written_s, entries}], one rank at a
+    time."""
     boot_s = read_boot_time(ctx.root) or 0.0
-    ranks = {row["pid"]: row for row in [one for one in ctx.options["ranks"] if one["rank"] is not None and one["framework"] == "torch"]}
+    ranks = {
+        row["pid"]: row
+        for row in [
+            one
+            for one in ctx.options["ranks"]
+            if one["rank"] is not None and one["framework"] == "torch"
+        ]
+    }
     wanted = {pid: row["started"] for pid, row in ranks.items()}
-    for fields, unread in read_as_owners(ctx, wanted, functools.partial(_dumps, ranks, boot_s), "flights", READ_S):
+    for fields, unread in read_as_owners(
+        ctx, wanted, functools.partial(_dumps, ranks, boot_s), "flights", READ_S
+    ):
         yield "log_tail", fields, unread, MORE
 
 
-def _dumps(ranks: dict[int, dict[str, Any]], boot_s: float, _ctx: Context, view: View, pids: list[int]) -> Iterator[Piece]:
+def _dumps(
+    ranks: dict[int, dict[str, Any]], boot_s: float, _ctx: Context, view: View, pids: list[int]
+) -> Iterator[Piece]:
     """As the owner."""
     _limit_memory()
     home = home_of(view)
     for row in [ranks[pid] for pid in pids][:MOST_RANKS]:
         unread = Unread()
-        found = _first_dump(view, row, dump_paths(row, home), boot_s + row["started"] / TICKS, unread)
+        found = _first_dump(
+            view, row, dump_paths(row, home), boot_s + row["started"] / TICKS, unread
+        )
         yield {"flights": [found] if found else []}, unread.rows
 
 
-def _first_dump(view: View, row: dict[str, Any], paths: list[str], began_s: float, unread: Unread) -> dict[str, Any] | None:
+def _first_dump(
+    view: View, row: dict[str, Any], paths: list[str], began_s: float, unread: Unread
+) -> dict[str, Any] | None:
     for path in paths:
         try:
             folder, name = os.path.split(path)
             local = f"{resolve_local(view.root, view.mounts, folder)}/{name}"
-            return {"rank": row["rank"], "pid": row["pid"], "path": local, **_flight(view.root, local, view.uid, began_s)}
+            return {
+                "rank": row["rank"],
+                "pid": row["pid"],
+                "path": local,
+                **_flight(view.root, local, view.uid, began_s),
+            }
         except FileNotFoundError:
             continue
-        except Exception as problem:  # a damaged or hostile pickle may raise anything; no code of it was run
-            unread.add(f"flights[{row['rank']}]", "error", f"{path}: {type(problem).__name__}: {str(problem)[:160]}")
+        except (
+            Exception
+        ) as problem:  # a damaged or hostile pickle may raise anything; no code of it was run
+            unread.add(
+                f"flights[{row['rank']}]",
+                "error",
+                f"{path}: {type(problem).__name__}: {str(problem)[:160]}",
+            )
             break
     return None
 
@@ -95,7 +125,9 @@ def dump_paths(row: dict[str, Any], home: str | None) -> list[str]:
 
 def _limit_memory() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard), hard)
+    )
 
 
 def _flight(root: Root, path: str, owner: int, began_s: float) -> dict[str, Any]:
@@ -111,7 +143,8 @@ def _flight(root: Root, path: str, owner: int, began_s: float) -> dict[str, Any]
 
 
 def parse_dump(dump: bytes) -> list[dict[str, Any]]:
-    """The newest collectives of each process group, oldest first, with torch's names. Raises whatever a pickle may raise, NotPlain, ValueError."""
+    """The newest collectives of each process group, oldest first, with torch's names. Raises
+    whatever a pickle may raise, NotPlain, ValueError."""
     content = _Plain(io.BytesIO(dump), encoding="utf-8", errors="replace").load()
     entries = content.get("entries") if isinstance(content, dict) else None
     if not isinstance(entries, list):
@@ -121,14 +154,21 @@ def parse_dump(dump: bytes) -> list[dict[str, Any]]:
         seq = entry.get("collective_seq_id") if isinstance(entry, dict) else None
         if isinstance(seq, int) and abs(seq) < 1 << 62 and not entry.get("is_p2p"):
             one = {
-                "process_group": [_word(part) for part in entry["process_group"][:2]] if isinstance(entry.get("process_group"), (list, tuple)) else [],
+                "process_group": (
+                    [_word(part) for part in entry["process_group"][:2]]
+                    if isinstance(entry.get("process_group"), (list, tuple))
+                    else []
+                ),
                 "collective_seq_id": int(seq),
                 "profiling_name": _word(entry.get("profiling_name")),
                 "state": _word(entry.get("state")),
                 "input_sizes": _sizes(entry.get("input_sizes")),
             }
             by_group.setdefault(str(one["process_group"]), []).append(one)
-    newest = [sorted(rows, key=lambda one: one["collective_seq_id"])[-NEWEST:] for rows in list(by_group.values())[:MOST_GROUPS]]
+    newest = [
+        sorted(rows, key=lambda one: one["collective_seq_id"])[-NEWEST:]
+        for rows in list(by_group.values())[:MOST_GROUPS]
+    ]
     return [one for rows in newest for one in rows]
 
 
@@ -137,5 +177,11 @@ def _word(value: Any) -> str:
 
 
 def _sizes(value: Any) -> list[list[int]]:
-    rows = [row for row in value[:4] if isinstance(row, (list, tuple))] if isinstance(value, (list, tuple)) else []
-    return [[size for size in row[:8] if isinstance(size, int) and abs(size) < 1 << 62] for row in rows]
+    rows = (
+        [row for row in value[:4] if isinstance(row, (list, tuple))]
+        if isinstance(value, (list, tuple))
+        else []
+    )
+    return [
+        [size for size in row[:8] if isinstance(size, int) and abs(size) < 1 << 62] for row in rows
+    ]

@@ -1,4 +1,5 @@
-"""Looks at the GPUs twice through NVML: utilisation, clocks, power, throttle reasons, traffic, and who has memory on them."""
+"""Looks at the GPUs twice through NVML: utilisation, clocks, power, throttle reasons, traffic, and
+who has memory on them."""
 
 from __future__ import annotations
 
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
     from ..base.section import SourcePiece
 
 CLOCK_SM = 1
-SENT, RECEIVED = FIELDS["NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX"], FIELDS["NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX"]
+SENT, RECEIVED = (
+    FIELDS["NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX"],
+    FIELDS["NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX"],
+)
 IDLE = "gpu_idle"
 
 
 def read_gpu_looks(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields section nvml: gpus [{index, uuid, looks: [...]}] as gpus_1 and gpus_2, the first and the second look. Raises Absent without a GPU."""
+    """Yields section nvml: gpus [{index, uuid, looks: [...]}] as gpus_1 and gpus_2, the first and
+    the second look. Raises Absent without a GPU."""
     session = open_live_session(ctx, begin_warming(ctx))
     ctx.mark("nvmlInitWithFlags")
     try:
@@ -64,33 +69,51 @@ def look_at_gpu(asking: Asking, index: int) -> dict[str, Any]:
         "energy_j": energy and energy / 1000.0,
         "temperature_c": asking.ask("temperature_c", "nvmlDeviceGetTemperature", handle, 0),
         "nvlink_kib": [value if code == 0 else None for code, value in links.values()] or None,
-        "pcie_kib_s": [asking.ask(None, "nvmlDeviceGetPcieThroughput", handle, way) for way in (0, 1)],
+        "pcie_kib_s": [
+            asking.ask(None, "nvmlDeviceGetPcieThroughput", handle, way) for way in (0, 1)
+        ],
     }
 
 
 def work_of_gpu(asking: Asking) -> dict[str, Any]:
-    """The part of a look that costs little, for samples: the driver measures PCIe's throughput for 20 ms in each direction. Raises Lost."""
+    """The part of a look that costs little, for samples: the driver measures PCIe's throughput for
+    20 ms in each direction. Raises Lost."""
     busy = asking.ask("utilization_percent", "nvmlDeviceGetUtilizationRates", asking.handle)
     power = asking.ask("power_w", "nvmlDeviceGetPowerUsage", asking.handle)
     return {
         "utilization_percent": busy and busy.gpu,
         "memory_activity_percent": busy and busy.memory,
         "power_w": power and power / 1000.0,
-        "clock_sm_mhz": asking.ask("clock_sm_mhz", "nvmlDeviceGetClockInfo", asking.handle, CLOCK_SM),
+        "clock_sm_mhz": asking.ask(
+            "clock_sm_mhz", "nvmlDeviceGetClockInfo", asking.handle, CLOCK_SM
+        ),
         "throttle": _throttle(asking),
         "processes": _processes(asking),
     }
 
 
 def _throttle(asking: Asking) -> list[str] | None:
-    bits = asking.ask_first("throttle", ("nvmlDeviceGetCurrentClocksEventReasons", asking.handle), ("nvmlDeviceGetCurrentClocksThrottleReasons", asking.handle))
-    return None if bits is None else [name for bit, name in THROTTLE_REASONS if bits & bit and name != IDLE]
+    bits = asking.ask_first(
+        "throttle",
+        ("nvmlDeviceGetCurrentClocksEventReasons", asking.handle),
+        ("nvmlDeviceGetCurrentClocksThrottleReasons", asking.handle),
+    )
+    return (
+        None
+        if bits is None
+        else [name for bit, name in THROTTLE_REASONS if bits & bit and name != IDLE]
+    )
 
 
 def _processes(asking: Asking) -> list[list[int | None]] | None:
     """[[pid, MiB]] with compute contexts on the GPU."""
     name = "nvmlDeviceGetComputeRunningProcesses"
-    found = asking.ask_first("processes", (name + "_v3", asking.handle), (name + "_v2", asking.handle))
+    found = asking.ask_first(
+        "processes", (name + "_v3", asking.handle), (name + "_v2", asking.handle)
+    )
     if found is None:
         return None
-    return [[row.pid, None if row.usedGpuMemory in (None, 2**64 - 1) else row.usedGpuMemory >> 20] for row in found[:256]]
+    return [
+        [row.pid, None if row.usedGpuMemory in (None, 2**64 - 1) else row.usedGpuMemory >> 20]
+        for row in found[:256]
+    ]

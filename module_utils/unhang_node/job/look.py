@@ -1,7 +1,9 @@
-"""One look at the jobs of this node: the document `unhang/evidence/1`, as tools/unhang/core/schemas/evidence-1.yaml describes it.
+"""One look at the jobs of this node: the document `unhang/evidence/1`, as
+tools/unhang/core/schemas/evidence-1.yaml describes it.
 
-First the ranks are found. A process whose files do not answer (its memory map is locked by a call that never returns) is skipped and named. Then all sources
-look at once, each in a child of its own with a deadline, and what one cannot read does not delay the others.
+First the ranks are found. A process whose files do not answer (its memory map is locked by a call
+that never returns) is skipped and named. Then all sources look at once, each in a child of its own
+with a deadline, and what one cannot read does not delay the others.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ SOURCES: tuple[tuple[str, ReadSource], ...] = (
 NAMES = tuple(name for name, _ in SOURCES)
 OPTIONS: dict[str, Any] = {
     "pids": [],  # processes of the job; none: every job of this node that may be read
-    "slurm_job": None,  # the ranks of this job of Slurm, as its environment names it, and of this node of it
+    # the ranks of this job of Slurm, as its environment names it, and of this node of it
+    "slurm_job": None,
     "container": None,  # the ranks in this container: its name or ID, or a namespace
     "without": [],  # names of sources that are not asked
     "gap_s": 3.0,  # seconds between the two looks
@@ -61,19 +64,31 @@ STUCK = re.compile(r"/proc/(\d+)/\S* did not return")
 
 
 def look(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> dict[str, Any]:
-    """The evidence document. options: any of OPTIONS. Raises ValueError when they make no sense; whatever the node does becomes part of the document."""
+    """The evidence document. options: any of OPTIONS. Raises ValueError when they make no sense;
+    whatever the node does becomes part of the document."""
     started, options = time.monotonic(), check_options(options)
     ranks, found = _find(options)
-    wanted = [(name, read) for name, read in SOURCES if name not in options["without"]] if ranks else []
+    wanted = (
+        [(name, read) for name, read in SOURCES if name not in options["without"]] if ranks else []
+    )
     context = _context({**options, "ranks": ranks}, load_pynvml)
     sections = {"ranks": merge_section("ranks", found, [], {})}
     sections["ranks"].pop("ranks", None)
     for name in NAMES:
         if ranks and name in options["without"]:
-            sections[name] = {"probe": {"status": "absent", "duration_ms": 0.0, "error": "not asked for", "unread": []}}
+            sections[name] = {
+                "probe": {
+                    "status": "absent",
+                    "duration_ms": 0.0,
+                    "error": "not asked for",
+                    "unread": [],
+                }
+            }
     for answer in run_sources(wanted, context, options["silence_s"], options["deadline_s"]):
         sections[answer.name] = merge_section(answer.name, answer, [], {})
-        if answer.survivor and answer.survivor not in (sections[answer.name]["probe"]["error"] or ""):
+        if answer.survivor and answer.survivor not in (
+            sections[answer.name]["probe"]["error"] or ""
+        ):
             sections[answer.name]["probe"]["error"] = answer.survivor
     collector = {
         "version": VERSION,
@@ -83,11 +98,19 @@ def look(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> dict
         "as_root": os.geteuid() == 0,
         "cut": [],
     }
-    return cut_to_size({"schema": "unhang/evidence/1", "collector": collector, "ranks": ranks, "sections": sections})
+    return cut_to_size(
+        {
+            "schema": "unhang/evidence/1",
+            "collector": collector,
+            "ranks": ranks,
+            "sections": sections,
+        }
+    )
 
 
 def check_options(options: dict[str, Any]) -> dict[str, Any]:
-    """OPTIONS with the given ones. Raises ValueError naming the option, what was found and what is allowed."""
+    """OPTIONS with the given ones. Raises ValueError naming the option, what was found and what is
+    allowed."""
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise ValueError(f"unknown option {', '.join(unknown)}; options are {', '.join(OPTIONS)}")
@@ -99,7 +122,10 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
         check_name(checked["container"])
     for name in ("gap_s", "silence_s", "deadline_s"):
         if not isinstance(checked[name], (int, float)) or not 0 < checked[name] <= MOST_SECONDS:
-            raise ValueError(f"{name}: found {checked[name]!r}, allowed is a number of seconds above 0 and up to {MOST_SECONDS}")
+            raise ValueError(
+                f"{name}: found {checked[name]!r}, allowed is a number of seconds above 0 and up to"
+                f" {MOST_SECONDS}"
+            )
     if any(not isinstance(pid, int) or pid < 1 for pid in checked["pids"]):
         raise ValueError(f"pids: found {checked['pids']!r}, allowed are numbers of processes")
     return checked
@@ -110,10 +136,16 @@ def _context(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> 
 
 
 def _find(options: dict[str, Any]) -> tuple[list[dict[str, Any]], SourceResult]:
-    """(rows of ranks, the source's own report). A process that stalls the search is skipped in the next try, and stays in the rows with its reason."""
+    """(rows of ranks, the source's own report). A process that stalls the search is skipped in the
+    next try, and stays in the rows with its reason."""
     skipped: list[int] = []
     while True:
-        (found,) = run_sources([("ranks", read_ranks)], _context({**options, "skipped": skipped}, None), options["silence_s"], options["deadline_s"])
+        (found,) = run_sources(
+            [("ranks", read_ranks)],
+            _context({**options, "skipped": skipped}, None),
+            options["silence_s"],
+            options["deadline_s"],
+        )
         stalled = STUCK.search(found.error or "") if found.status == "timeout" else None
         if not stalled or len(skipped) >= MOST_SKIPPED:
             break
@@ -121,5 +153,7 @@ def _find(options: dict[str, Any]) -> tuple[list[dict[str, Any]], SourceResult]:
     for pid in skipped:
         reason = "its files in /proc do not answer: a call into the kernel holds its memory map"
         if found.pieces:
-            found.pieces[-1].unread.append({"field": f"process {pid}", "status": "timeout", "reason": reason})
+            found.pieces[-1].unread.append(
+                {"field": f"process {pid}", "status": "timeout", "reason": reason}
+            )
     return [row for piece in found.pieces for row in (piece.fields or {}).get("ranks", [])], found

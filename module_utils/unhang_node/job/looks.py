@@ -1,4 +1,5 @@
-"""What the kernel says of each rank, twice: state, processor time, I/O, children, sockets; and the node's network counters."""
+"""What the kernel says of each rank, twice: state, processor time, I/O, children, sockets; and the
+node's network counters."""
 
 from __future__ import annotations
 
@@ -32,17 +33,28 @@ GONE, REUSED = "gone", "reused"
 
 
 def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields section proc: looks [{at_s, interfaces, ranks: [{pid, state, cpu_s, io, wchan, threads_blocked, children}]}], the two of them."""
+    """Yields section proc: looks [{at_s, interfaces, ranks: [{pid, state, cpu_s, io, wchan,
+    threads_blocked, children}]}], the two of them."""
     began_s, begun = time.time(), time.monotonic()
     for number in (0, 1):
-        # The second moment by the clock that no time server sets: rates between the looks decide between asleep and at work.
+        # The second moment by the clock that no time server sets: rates between the looks decide
+        # between asleep and at work.
         at_s, stats = began_s + time.monotonic() - begun, read_stats(ctx.root)
         for rank in ctx.options["ranks"]:
             row = look_at(ctx.root, rank["pid"], rank["started"], stats)
             yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE
         sizes = [log_size_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
         interfaces = parse_interfaces(text_if_there(ctx.root, "/proc/net/dev"))
-        yield "proc", {f"at_{number + 1}_s": round(at_s, 3), f"interfaces_{number + 1}": interfaces, f"log_bytes_{number + 1}": sizes}, [], MORE
+        yield (
+            "proc",
+            {
+                f"at_{number + 1}_s": round(at_s, 3),
+                f"interfaces_{number + 1}": interfaces,
+                f"log_bytes_{number + 1}": sizes,
+            },
+            [],
+            MORE,
+        )
         if number == 0:
             ctx.mark("the time between two looks", ctx.options["gap_s"] + 1)
             time.sleep(ctx.options["gap_s"])
@@ -50,24 +62,45 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
 
 
 def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[str, Any]:
-    """One look at one process. state: as ps has it, or gone, or reused (the number belongs to another process now)."""
+    """One look at one process. state: as ps has it, or gone, or reused (the number belongs to
+    another process now)."""
     stat = stat_of(root, pid)
-    row: dict[str, Any] = {"pid": pid, "state": GONE, "cpu_s": None, "io": None, "wchan": None, "syscall": None, "tracer": None}
+    row: dict[str, Any] = {
+        "pid": pid,
+        "state": GONE,
+        "cpu_s": None,
+        "io": None,
+        "wchan": None,
+        "syscall": None,
+        "tracer": None,
+    }
     row.update(switches=None, threads=None, threads_blocked=[], children=[])
     if stat is None or stat.started != started:
         row["state"] = REUSED if stat else GONE
         return row
-    row.update(state=stat.state, cpu_s=stat.cpu_ticks / TICKS, io=parse_io(text_if_there(root, f"/proc/{pid}/io")) or None)
-    status = text_if_there(root, f"/proc/{pid}/status")  # of the main thread, as far as switches are concerned
-    row.update(wchan=wchan_of(root, f"/proc/{pid}"), tracer=parse_tracer(status), switches=parse_switches(status))
+    row.update(
+        state=stat.state,
+        cpu_s=stat.cpu_ticks / TICKS,
+        io=parse_io(text_if_there(root, f"/proc/{pid}/io")) or None,
+    )
+    # of the main thread, as far as switches are concerned
+    status = text_if_there(root, f"/proc/{pid}/status")
+    row.update(
+        wchan=wchan_of(root, f"/proc/{pid}"),
+        tracer=parse_tracer(status),
+        switches=parse_switches(status),
+    )
     row["syscall"] = text_if_there(root, f"/proc/{pid}/syscall").split(" ")[0].strip() or None
     row["threads"], row["threads_blocked"] = _blocked_threads(root, pid)
-    row["children"] = [_child(root, other, stats[other]) for other in sorted(descendants(stats, [pid])[pid])][:MOST_CHILDREN]
+    row["children"] = [
+        _child(root, other, stats[other]) for other in sorted(descendants(stats, [pid])[pid])
+    ][:MOST_CHILDREN]
     return row
 
 
 def wchan_of(root: Root, folder: str) -> str | None:
-    """The kernel's function in which a thread waits; None while it runs, and where that is hidden."""
+    """The kernel's function in which a thread waits; None while it runs, and where that is
+    hidden."""
     try:
         name = root.text(folder + "/wchan", 256).strip("\0\n ")
     except OSError:
@@ -95,11 +128,18 @@ def _blocked_threads(root: Root, pid: int) -> tuple[int | None, list[dict[str, A
 
 def _child(root: Root, pid: int, stat: Stat) -> dict[str, Any]:
     wchan = wchan_of(root, f"/proc/{pid}")
-    return {"pid": pid, "command": stat.command, "state": stat.state, "cpu_s": stat.cpu_ticks / TICKS, "wchan": wchan}
+    return {
+        "pid": pid,
+        "command": stat.command,
+        "state": stat.state,
+        "cpu_s": stat.cpu_ticks / TICKS,
+        "wchan": wchan,
+    }
 
 
 def log_size_of(root: Root, pid: int) -> int | None:
-    """The size of the file that a rank's standard output or error goes to, None where it goes elsewhere."""
+    """The size of the file that a rank's standard output or error goes to, None where it goes
+    elsewhere."""
     for number in (1, 2):
         try:
             place = root.candidates(f"/proc/{pid}/fd/{number}")[0]
@@ -116,8 +156,18 @@ def read_sockets(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section sockets: ranks [{pid, sockets: [{state, local, remote}]}] of TCP."""
     for rank in ctx.options["ranks"]:
         pid = rank["pid"]
-        inodes = {target[8:-1] for target in targets_of(ctx.root, pid).values() if target.startswith("socket:[")}
-        rows = [row for name in ("net/tcp", "net/tcp6") for row in parse_sockets(text_if_there(ctx.root, f"/proc/{pid}/{name}", 8 << 20), inodes)]
+        inodes = {
+            target[8:-1]
+            for target in targets_of(ctx.root, pid).values()
+            if target.startswith("socket:[")
+        }
+        rows = [
+            row
+            for name in ("net/tcp", "net/tcp6")
+            for row in parse_sockets(
+                text_if_there(ctx.root, f"/proc/{pid}/{name}", 8 << 20), inodes
+            )
+        ]
         rows.sort(key=lambda row: (row["state"] != "SYN_SENT", row["state"]))
         yield "sockets", {"ranks": [{"pid": pid, "sockets": rows[:MOST_SOCKETS]}]}, [], MORE
     yield "sockets", {}, []

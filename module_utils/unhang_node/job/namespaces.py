@@ -1,4 +1,5 @@
-"""Namespaces of processes, by the kernel's word alone: who made the users of a container, and which network is a process's localhost."""
+"""Namespaces of processes, by the kernel's word alone: who made the users of a container, and which
+network is a process's localhost."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ CLONE_NEWNET = 0x40000000
 
 
 class Person(NamedTuple):
-    """Who starts processes. space: a user namespace that root made, whose users are one person then; "" otherwise."""
+    """Who starts processes. space: a user namespace that root made, whose users are one person
+    then; "" otherwise."""
 
     uid: int | None
     space: str = ""
@@ -38,12 +40,15 @@ def namespace_of(root: Root, pid: int, kind: str) -> str | None:
 
 
 def maker_of_users(root: Root, pid: int) -> Person | None:
-    """Who made the user namespace that a process is in, the outermost below this process's own: all uids inside are that person's (subuid). None where it is
-    in none, and where that is hidden."""
+    """Who made the user namespace that a process is in, the outermost below this process's own: all
+    uids inside are that person's (subuid). None where it is in none, and where that is hidden."""
     ours = os.stat("/proc/self/ns/user")
     with contextlib.ExitStack() as opened:
         try:
-            here = _owned_descriptor(opened, os.open(root.candidates(f"/proc/{pid}/ns/user")[0], os.O_RDONLY | os.O_CLOEXEC))
+            here = _owned_descriptor(
+                opened,
+                os.open(root.candidates(f"/proc/{pid}/ns/user")[0], os.O_RDONLY | os.O_CLOEXEC),
+            )
             while not os.path.samestat(os.fstat(here), ours):
                 above = _owned_descriptor(opened, fcntl.ioctl(here, NS_GET_PARENT))
                 if os.path.samestat(os.fstat(above), ours):
@@ -61,29 +66,43 @@ def _owned_descriptor(opened: contextlib.ExitStack, descriptor: int) -> int:
 
 
 def by_network(root: Root, ranks: list[dict[str, Any]]) -> list[tuple[bool, list[dict[str, Any]]]]:
-    """[(whether they are in this process's network, ranks of one network)], this one first. A rank whose network is hidden counts as in it."""
+    """[(whether they are in this process's network, ranks of one network)], this one first. A rank
+    whose network is hidden counts as in it."""
     ours = namespace_of(root, os.getpid(), "net")
     networks: dict[str | None, list[dict[str, Any]]] = {}
     for row in ranks:
         networks.setdefault(namespace_of(root, row["pid"], "net") or ours, []).append(row)
-    return sorted(((network == ours, rows) for network, rows in networks.items()), key=lambda pair: not pair[0])
+    return sorted(
+        ((network == ours, rows) for network, rows in networks.items()),
+        key=lambda pair: not pair[0],
+    )
 
 
 @contextlib.contextmanager
 def network_of(pid: int, started: int) -> Iterator[None]:
-    """Sockets that are opened within are of that process's network. Raises Denied when this process may not enter it, OSError."""
+    """Sockets that are opened within are of that process's network. Raises Denied when this process
+    may not enter it, OSError."""
     with contextlib.ExitStack() as opened:
         ours = _owned_descriptor(opened, os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
         with Process(pid, started) as process:
-            theirs = _owned_descriptor(opened, os.open("ns/net", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process.folder))
+            theirs = _owned_descriptor(
+                opened, os.open("ns/net", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process.folder)
+            )
         try:
             call_libc("setns", theirs, CLONE_NEWNET)
         except PermissionError:
-            raise Denied(f"process {pid} has a network of its own, which root alone may enter: or run unhang-inspect.pyz in the container") from None
+            raise Denied(
+                f"process {pid} has a network of its own, which root alone may enter: or run"
+                " unhang-inspect.pyz in the container"
+            ) from None
         try:
             yield
         finally:
             try:
                 call_libc("setns", ours, CLONE_NEWNET)
-            except OSError as problem:  # nothing more may be asked here, where localhost is another one
-                raise RuntimeError(f"this process could not leave the network of process {pid}") from problem
+            except (
+                OSError
+            ) as problem:  # nothing more may be asked here, where localhost is another one
+                raise RuntimeError(
+                    f"this process could not leave the network of process {pid}"
+                ) from problem

@@ -13,12 +13,16 @@ if TYPE_CHECKING:
 
 
 def read_stats(root: Root) -> dict[int, Stat]:
-    """{pid: Stat} of all processes but the kernel's own. Raises OSError when they cannot be listed."""
+    """{pid: Stat} of all processes but the kernel's own. Raises OSError when they cannot be
+    listed."""
     return read_stats_again(root, {}, ())
 
 
-def read_stats_again(root: Root, before: dict[int, Stat], watched: Collection[int]) -> dict[int, Stat]:
-    """The table of some seconds later: the watched processes and new ones are read, of the others only whether they are still there."""
+def read_stats_again(
+    root: Root, before: dict[int, Stat], watched: Collection[int]
+) -> dict[int, Stat]:
+    """The table of some seconds later: the watched processes and new ones are read, of the others
+    only whether they are still there."""
     found, of_the_kernel = {}, kernel_threads(root)
     for name in root.names("/proc"):
         if name.isdigit() and name not in of_the_kernel:

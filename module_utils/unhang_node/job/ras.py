@@ -1,8 +1,11 @@
-"""Asks NCCL's RAS about a running job, twice. RAS is a service of each process of the job and answers for all of them (NCCL 2.24 and later, on by default).
+"""Asks NCCL's RAS about a running job, twice. RAS is a service of each process of the job and
+answers for all of them (NCCL 2.24 and later, on by default).
 
-The processes of a node share one port, so a connection may land on one that is stopped: its kernel accepts, and nobody answers. A short request is answered
-at once by one that lives, so several short tries find it. Any user may listen at that port: an answer counts only if the socket that listens and the one that
-answered are among the descriptors of a process of the job. Source: src/ras/client_support.cc of NCCL; captures of seven scenes in tests/fixtures/ras.
+The processes of a node share one port, so a connection may land on one that is stopped: its kernel
+accepts, and nobody answers. A short request is answered at once by one that lives, so several short
+tries find it. Any user may listen at that port: an answer counts only if the socket that listens
+and the one that answered are among the descriptors of a process of the job. Source:
+src/ras/client_support.cc of NCCL; captures of seven scenes in tests/fixtures/ras.
 """
 
 from __future__ import annotations
@@ -35,26 +38,30 @@ DEFAULT_ADDRESS = "localhost:28028"
 FIRST_WORD_S = 0.6  # an answer to the first request takes a hundredth of that
 TRIES = 7
 ANSWER_S = 4.0
-LEG_S = 2  # how long RAS waits for a process of the job before it reports it as missing; its own default is 5
+# how long RAS waits for a process of the job before it reports it as missing; its own default is 5
+LEG_S = 2
 MOST_BYTES = 32 << 20
 TABLE_BYTES = 64 << 20  # of all sockets of a network; those that listen come first
 OFFERS_JSON = b"OK"
 
 
 class Service(NamedTuple):
-    """A place where RAS of the job may listen. address: host:port; ranks: those of one network; is_here: whether it is this process's own network."""
+    """A place where RAS of the job may listen. address: host:port; ranks: those of one network;
+    is_here: whether it is this process's own network."""
 
     address: str
     ranks: list[dict[str, Any]]
     is_here: bool
 
     def net(self) -> str:
-        """Where the kernel lists the sockets of the network: by a rank, because older kernels show a process that changed its network those of the former."""
+        """Where the kernel lists the sockets of the network: by a rank, because older kernels show
+        a process that changed its network those of the former."""
         return "/proc/self/net" if self.is_here else f"/proc/{self.ranks[0]['pid']}/net"
 
 
 def read_ras(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields section ras: looks [{address, at_s, answered_s, tries, version, form, communicators}], of the first address that answers about this job."""
+    """Yields section ras: looks [{address, at_s, answered_s, tries, version, form, communicators}],
+    of the first address that answers about this job."""
     chosen, first = _first_answer(ctx)
     begun = time.monotonic()
     yield "ras", {"looks": [first]}, [], MORE
@@ -64,15 +71,29 @@ def read_ras(ctx: Context) -> Iterator[SourcePiece]:
     try:
         yield "ras", {"looks": [_look(ctx, chosen)]}, []
     except (OSError, ValueError) as problem:
-        yield "ras", {}, [{"field": "looks[1]", "status": status_of_error(problem), "reason": one_line(problem)}]
+        yield (
+            "ras",
+            {},
+            [
+                {
+                    "field": "looks[1]",
+                    "status": status_of_error(problem),
+                    "reason": one_line(problem),
+                }
+            ],
+        )
 
 
 def services_of(root: Root, ranks: list[dict[str, Any]]) -> list[Service]:
-    """Where the ranks' RAS may listen: what NCCL_RAS_ADDR of a rank says, and the default, in each network that ranks have."""
+    """Where the ranks' RAS may listen: what NCCL_RAS_ADDR of a rank says, and the default, in each
+    network that ranks have."""
     found = []
     for is_here, rows in by_network(root, ranks):
         named = [row["settings"].get("NCCL_RAS_ADDR") or DEFAULT_ADDRESS for row in rows]
-        found += [Service(address=address, ranks=rows, is_here=is_here) for address in dict.fromkeys([*named, DEFAULT_ADDRESS])]
+        found += [
+            Service(address=address, ranks=rows, is_here=is_here)
+            for address in dict.fromkeys([*named, DEFAULT_ADDRESS])
+        ]
     return found
 
 
@@ -84,7 +105,9 @@ def _first_answer(ctx: Context) -> tuple[Service, dict[str, Any]]:
             return service, _look(ctx, service)
         except (OSError, ValueError, Absent) as found:
             problem = problem or found
-    if all(row["settings"].get("NCCL_RAS_ENABLE") == "0" for row in ranks) and not isinstance(problem, Denied):
+    if all(row["settings"].get("NCCL_RAS_ENABLE") == "0" for row in ranks) and not isinstance(
+        problem, Denied
+    ):
         raise Absent("NCCL_RAS_ENABLE=0 in the job's environment")
     raise problem or Absent("no rank")
 
@@ -94,28 +117,52 @@ def _look(ctx: Context, service: Service) -> dict[str, Any]:
     text, tries = ask(ctx.root, service, ctx.mark)
     answer = parse_ras(text)
     pids = {number for row in service.ranks for number in (row["pid"], row["own_pid"])}
-    members = {row[2] for group in answer["communicators"] for row in (*group["members"], *group["missing"])}
+    members = {
+        row[2]
+        for group in answer["communicators"]
+        for row in (*group["members"], *group["missing"])
+    }
     if members and not members & pids:
-        raise Absent(f"RAS at {address} answers for another job: none of its {len(members)} processes is a rank of this one")
-    return {"address": address, "at_s": round(time.time(), 3), "answered_s": round(time.monotonic() - begun, 3), "tries": tries, **answer}
+        raise Absent(
+            f"RAS at {address} answers for another job: none of its {len(members)} processes is a"
+            " rank of this one"
+        )
+    return {
+        "address": address,
+        "at_s": round(time.time(), 3),
+        "answered_s": round(time.monotonic() - begun, 3),
+        "tries": tries,
+        **answer,
+    }
 
 
-def ask(root: Root, service: Service, mark: Callable[..., None], tries: int = TRIES) -> tuple[str, int]:
-    """(answer, tries) of the first process of the job that answers there. Raises Absent when nothing listens, Denied when a stranger does or the network may
-    not be entered, TimeoutError, OSError, ValueError."""
+def ask(
+    root: Root, service: Service, mark: Callable[..., None], tries: int = TRIES
+) -> tuple[str, int]:
+    """(answer, tries) of the first process of the job that answers there. Raises Absent when
+    nothing listens, Denied when a stranger does or the network may not be entered, TimeoutError,
+    OSError, ValueError."""
     port = service.address.rpartition(":")[2]
     if not (port.isdigit() and 0 < int(port) < 65536 and ":" in service.address):
         raise ValueError(f"NCCL_RAS_ADDR: expected host:port, found {service.address[:80]!r}")
     first = service.ranks[0]
-    with contextlib.nullcontext() if service.is_here else network_of(first["pid"], first["started"]):
+    with (
+        contextlib.nullcontext() if service.is_here else network_of(first["pid"], first["started"])
+    ):
         return _ask(root, service, int(port), mark, tries)
 
 
-def _ask(root: Root, service: Service, port: int, mark: Callable[..., None], tries: int) -> tuple[str, int]:
+def _ask(
+    root: Root, service: Service, port: int, mark: Callable[..., None], tries: int
+) -> tuple[str, int]:
     address = service.address
     mark(f"see who listens at port {port}")
     place = _own_listener(root, service, port)
-    problem: OSError = TimeoutError(errno.ETIMEDOUT, f"{tries} connections to {address} were accepted and none was answered: is every rank stopped?")
+    problem: OSError = TimeoutError(
+        errno.ETIMEDOUT,
+        f"{tries} connections to {address} were accepted and none was answered: is every rank"
+        " stopped?",
+    )
     for count in range(1, tries + 1):
         mark(f"ask RAS at {address}", FIRST_WORD_S + ANSWER_S + 2)
         try:
@@ -124,9 +171,15 @@ def _ask(root: Root, service: Service, port: int, mark: Callable[..., None], tri
             raise Absent(f"nothing listens at {address} any more") from None
         except socket.timeout as found:
             if str(found) == "late":
-                raise TimeoutError(errno.ETIMEDOUT, f"RAS at {address} did not end its answer within {ANSWER_S:g} s") from None
+                raise TimeoutError(
+                    errno.ETIMEDOUT,
+                    f"RAS at {address} did not end its answer within {ANSWER_S:g} s",
+                ) from None
             continue
-        except (ConnectionError, Denied) as found:  # the processes of one user share the port, those of other jobs too
+        except (
+            ConnectionError,
+            Denied,
+        ) as found:  # the processes of one user share the port, those of other jobs too
             problem = found
             continue
         return answer, count
@@ -134,18 +187,29 @@ def _ask(root: Root, service: Service, port: int, mark: Callable[..., None], tri
 
 
 def _own_listener(root: Root, service: Service, port: int) -> tuple[str, int]:
-    """Where one of the processes listens on a port: what NCCL_RAS_ADDR names is a user's text, and is not asked. Raises Absent, Denied."""
-    rows = [row for row in _sockets_at(root, service, port) if row.state == "LISTEN" and row.local.endswith(f":{port}")]
+    """Where one of the processes listens on a port: what NCCL_RAS_ADDR names is a user's text, and
+    is not asked. Raises Absent, Denied."""
+    rows = [
+        row
+        for row in _sockets_at(root, service, port)
+        if row.state == "LISTEN" and row.local.endswith(f":{port}")
+    ]
     inodes = _inodes_of(root, service)
     for row in rows:
         if row.inode in inodes:
             host = row.local.rpartition(":")[0].strip("[]")
             return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port  # noqa: S104 -- who listens at all addresses is asked at localhost
     if not rows:
-        raise Absent(f"nothing listens at port {port}: no communicator yet, NCCL before 2.24, or NCCL_RAS_ENABLE=0")
+        raise Absent(
+            f"nothing listens at port {port}: no communicator yet, NCCL before 2.24, or"
+            " NCCL_RAS_ENABLE=0"
+        )
     users = read_users(root)
     who = ", ".join(sorted({f"user {user_name(users, row.uid)}" for row in rows}))
-    raise Denied(f"who listens at {rows[0].local} ({who}) is no process of the job, or its descriptors are not to be seen: not asked")
+    raise Denied(
+        f"who listens at {rows[0].local} ({who}) is no process of the job, or its descriptors are"
+        " not to be seen: not asked"
+    )
 
 
 def _sockets_at(root: Root, service: Service, port: int) -> list[TcpSocket]:
@@ -159,13 +223,25 @@ def _sockets_at(root: Root, service: Service, port: int) -> list[TcpSocket]:
 
 
 def _inodes_of(root: Root, service: Service) -> set[str]:
-    return {target[8:-1] for row in service.ranks for target in targets_of(root, row["pid"]).values() if target.startswith("socket:[")}
+    return {
+        target[8:-1]
+        for row in service.ranks
+        for target in targets_of(root, row["pid"]).values()
+        if target.startswith("socket:[")
+    }
 
 
 def _demand_own_end(root: Root, service: Service, link: socket.socket) -> None:
-    """Whoever answered has the other end of the connection among its descriptors. Raises Denied when that is none of the processes."""
-    (here, port), (there, its_port) = ((_plain(name[0]), name[1]) for name in (link.getsockname(), link.getpeername()))
-    ends = [row for row in _sockets_at(root, service, port) if (row.local, row.remote) == (f"{there}:{its_port}", f"{here}:{port}")]
+    """Whoever answered has the other end of the connection among its descriptors. Raises Denied
+    when that is none of the processes."""
+    (here, port), (there, its_port) = (
+        (_plain(name[0]), name[1]) for name in (link.getsockname(), link.getpeername())
+    )
+    ends = [
+        row
+        for row in _sockets_at(root, service, port)
+        if (row.local, row.remote) == (f"{there}:{its_port}", f"{here}:{port}")
+    ]
     if not any(row.inode in _inodes_of(root, service) for row in ends):
         raise Denied(f"who answers at {there}:{its_port} is no process of the job: not believed")
 
@@ -175,15 +251,22 @@ def _plain(host: str) -> str:
 
 
 def _ask_once(root: Root, service: Service, place: tuple[str, int]) -> str:
-    """One answer. Raises Denied; socket.timeout: silent to the first request, or with "late" when an answer had begun."""
+    """One answer. Raises Denied; socket.timeout: silent to the first request, or with "late" when
+    an answer had begun."""
     with socket.create_connection(place, timeout=FIRST_WORD_S) as link:
         link.sendall(b"set format json\n")
         first = link.recv(4096)
         if not first:
-            raise ConnectionResetError(errno.ECONNRESET, "the connection was closed before an answer")
+            raise ConnectionResetError(
+                errno.ECONNRESET, "the connection was closed before an answer"
+            )
         _demand_own_end(root, service, link)
         link.sendall(b"timeout %d\nverbose status\n" % LEG_S)
-        received, until, is_json = bytearray(first), time.monotonic() + ANSWER_S, first.startswith(OFFERS_JSON)
+        received, until, is_json = (
+            bytearray(first),
+            time.monotonic() + ANSWER_S,
+            first.startswith(OFFERS_JSON),
+        )
         while len(received) <= MOST_BYTES:
             left_s = until - time.monotonic()
             if left_s <= 0:
@@ -193,7 +276,9 @@ def _ask_once(root: Root, service: Service, place: tuple[str, int]) -> str:
                 piece = link.recv(1 << 18)
             except socket.timeout:
                 raise socket.timeout("late") from None
-            except ConnectionError:  # another service closes so after its word: what it said is the answer
+            except (
+                ConnectionError
+            ):  # another service closes so after its word: what it said is the answer
                 piece = b""
             received += piece
             if not piece or (is_json and piece.rstrip().endswith(b"}") and _is_whole(received)):
@@ -202,7 +287,8 @@ def _ask_once(root: Root, service: Service, place: tuple[str, int]) -> str:
 
 
 def _is_whole(received: bytearray) -> bool:
-    """Whether the JSON has ended: RAS closes the connection after it, but nothing says that it must."""
+    """Whether the JSON has ended: RAS closes the connection after it, but nothing says that it
+    must."""
     if received.count(b"{") != received.count(b"}"):
         return False
     text = received.decode("utf-8", "replace")

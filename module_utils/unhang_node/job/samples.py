@@ -1,12 +1,14 @@
-"""Samples of a running job as lines of `unhang/trace/1`: a header, then what RAS, the driver, /proc and the log say at each tick. Read by the detector,
-live and recorded.
+"""Samples of a running job as lines of `unhang/trace/1`: a header, then what RAS, the driver, /proc
+and the log say at each tick. Read by the detector, live and recorded.
 
-    {"schema": "unhang/trace/1", "host": …, "ranks": [{"rank", "pid", "world_size"}], "every_s": 1.0, "at": …}
-    {"t": 3.0, "ras": {"counts": {"0": 61, "1": 60}, "ops": {…}, "missing": [], "starting": []}}      or {"t", "ras": null, "why"}
-    {"t": 3.0, "gpu": 0, "utilization_percent", "memory_activity_percent", "power_w", "clock_sm_mhz", "throttle", "pids"}
-    {"t": 3.0, "pid": 4711, "rank": 1, "state", "cpu_s", "switches", "read_bytes", "write_bytes", "children", "children_cpu_s", "compilers"}
-    {"t": 3.0, "nic": "eth0", "carrier_changes": 2, "up": true}
-    {"t": 3.0, "log_bytes": 1024}
+    {"schema": "unhang/trace/1", "host": …, "ranks": [{"rank", "pid", "world_size"}], "every_s":
+    1.0, "at": …}
+    {"t": 3.0, "ras": {"counts": {"0": 61, "1": 60}, "ops": {…}, "missing": [], "starting": []}}
+    or {"t", "ras": null, "why"}
+    {"t": 3.0, "gpu": 0, "utilization_percent", "memory_activity_percent", "power_w",
+    "clock_sm_mhz", "throttle", "pids"} {"t": 3.0, "pid": 4711, "rank": 1, "state", "cpu_s",
+    "switches", "read_bytes", "write_bytes", "children", "children_cpu_s", "compilers"} {"t": 3.0,
+    "nic": "eth0", "carrier_changes": 2, "up": true} {"t": 3.0, "log_bytes": 1024}
 """
 
 from __future__ import annotations
@@ -40,24 +42,62 @@ if TYPE_CHECKING:
     from .parse.process_state import Stat
 
 SCHEMA = "unhang/trace/1"
-COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++")
+COMPILERS = (
+    "nvcc",
+    "cicc",
+    "ptxas",
+    "ninja",
+    "cc1plus",
+    "g++",
+    "gcc",
+    "ld",
+    "cudafe++",
+    "fatbinary",
+    "clang",
+    "clang++",
+)
 MOST_NICS = 64
-SEARCH_S = 10.0  # between two searches for ranks, each of which reads the environment of every process
-GPU_FIELDS = ("utilization_percent", "memory_activity_percent", "power_w", "clock_sm_mhz", "throttle")
+# between two searches for ranks, each of which reads the environment of every process
+SEARCH_S = 10.0
+GPU_FIELDS = (
+    "utilization_percent",
+    "memory_activity_percent",
+    "power_w",
+    "clock_sm_mhz",
+    "throttle",
+)
 
 
-def header_of(host: str, ranks: list[dict[str, Any]], every_s: float, now_s: float) -> dict[str, Any]:
+def header_of(
+    host: str, ranks: list[dict[str, Any]], every_s: float, now_s: float
+) -> dict[str, Any]:
     """The first line of a trace."""
-    rows = [{name: row.get(name) for name in ("rank", "pid", "own_pid", "world_size", "started")} for row in ranks]
-    return {"schema": SCHEMA, "host": host, "ranks": rows, "every_s": every_s, "at": round(now_s, 3)}
+    rows = [
+        {name: row.get(name) for name in ("rank", "pid", "own_pid", "world_size", "started")}
+        for row in ranks
+    ]
+    return {
+        "schema": SCHEMA,
+        "host": host,
+        "ranks": rows,
+        "every_s": every_s,
+        "at": round(now_s, 3),
+    }
 
 
-def process_samples(root: Root, ranks: list[dict[str, Any]], t: float, stats: dict[int, Stat] | None = None) -> Iterator[dict[str, Any]]:
+def process_samples(
+    root: Root, ranks: list[dict[str, Any]], t: float, stats: dict[int, Stat] | None = None
+) -> Iterator[dict[str, Any]]:
     """A line for each rank, and one for the log. stats: the processes, where they are known."""
     stats = read_stats(root) if stats is None else stats
     below = descendants(stats, [row["pid"] for row in ranks])
     for row in ranks:
-        yield {"t": t, "pid": row["pid"], "rank": row["rank"], **_process(root, row, stats, [stats[pid] for pid in below[row["pid"]]])}
+        yield {
+            "t": t,
+            "pid": row["pid"],
+            "rank": row["rank"],
+            **_process(root, row, stats, [stats[pid] for pid in below[row["pid"]]]),
+        }
     yield from _log_sample(root, [row["pid"] for row in ranks], t)
 
 
@@ -67,7 +107,9 @@ def _log_sample(root: Root, pids: Iterable[int], t: float) -> Iterator[dict[str,
         yield {"t": t, "log_bytes": sum(sizes)}
 
 
-def _process(root: Root, row: dict[str, Any], stats: dict[int, Stat], below: list[Stat]) -> dict[str, Any]:
+def _process(
+    root: Root, row: dict[str, Any], stats: dict[int, Stat], below: list[Stat]
+) -> dict[str, Any]:
     stat = stats.get(row["pid"])
     if stat is None or stat.started != row["started"]:
         return {"state": REUSED if stat else GONE}
@@ -85,7 +127,8 @@ def _process(root: Root, row: dict[str, Any], stats: dict[int, Stat], below: lis
 
 
 def ras_sample(root: Root, ranks: list[dict[str, Any]], t: float, tries: int = 3) -> dict[str, Any]:
-    """What RAS counts, by rank of the largest communicator; null with the reason where it does not answer."""
+    """What RAS counts, by rank of the largest communicator; null with the reason where it does not
+    answer."""
     why = "no rank"
     for service in services_of(root, ranks):
         try:
@@ -100,7 +143,12 @@ def ras_sample(root: Root, ranks: list[dict[str, Any]], t: float, tries: int = 3
 def _counted(answer: dict[str, Any]) -> dict[str, Any]:
     rows = answer["communicators"]
     largest = max((row["size"] for row in rows), default=0)
-    names = {(one[1], one[2]): one[0] for row in rows if row["size"] == largest for one in (*row["members"], *row["missing"])}
+    names = {
+        (one[1], one[2]): one[0]
+        for row in rows
+        if row["size"] == largest
+        for one in (*row["members"], *row["missing"])
+    }
     counts: dict[str, int] = {}
     operations: dict[str, dict[str, int]] = {}
     for row in rows:
@@ -110,20 +158,51 @@ def _counted(answer: dict[str, Any]) -> dict[str, Any]:
                 name = str(of.get(rank))
                 counts[name] = counts.get(name, 0) + sum(group["ops"].values())
                 for op, count in group["ops"].items():
-                    operations.setdefault(op, {})[name] = operations.get(op, {}).get(name, 0) + count
-    uneven = {op: by_rank for op, by_rank in operations.items() if len({by_rank.get(name, 0) for name in counts}) > 1}
-    missing = sorted({names[one[1], one[2]] for row in rows for one in row["missing"] if (one[1], one[2]) in names})
-    return {"counts": counts, "uneven": uneven, "missing": missing, "starting": sorted({rank for row in rows for rank in row["starting"]})}
+                    operations.setdefault(op, {})[name] = (
+                        operations.get(op, {}).get(name, 0) + count
+                    )
+    uneven = {
+        op: by_rank
+        for op, by_rank in operations.items()
+        if len({by_rank.get(name, 0) for name in counts}) > 1
+    }
+    missing = sorted(
+        {
+            names[one[1], one[2]]
+            for row in rows
+            for one in row["missing"]
+            if (one[1], one[2]) in names
+        }
+    )
+    return {
+        "counts": counts,
+        "uneven": uneven,
+        "missing": missing,
+        "starting": sorted({rank for row in rows for rank in row["starting"]}),
+    }
 
 
 def nic_samples(root: Root, t: float) -> Iterator[dict[str, Any]]:
-    """A line for each network interface that has a link of its own. Those of containers (veth), VLANs and bridges change with what is started on the node."""
+    """A line for each network interface that has a link of its own. Those of containers (veth),
+    VLANs and bridges change with what is started on the node."""
     folder = "/sys/class/net"
     for name in names_if_there(root, folder)[:MOST_NICS]:
-        values = {one: line_if_there(root, f"{folder}/{name}/{one}") or "" for one in ("ifindex", "iflink", "carrier_changes", "carrier")}
-        is_own = values["ifindex"] == values["iflink"] and name != "lo" and "bridge" not in names_if_there(root, f"{folder}/{name}")
+        values = {
+            one: line_if_there(root, f"{folder}/{name}/{one}") or ""
+            for one in ("ifindex", "iflink", "carrier_changes", "carrier")
+        }
+        is_own = (
+            values["ifindex"] == values["iflink"]
+            and name != "lo"
+            and "bridge" not in names_if_there(root, f"{folder}/{name}")
+        )
         if is_own and values["carrier_changes"].isdigit():
-            yield {"t": t, "nic": name, "carrier_changes": int(values["carrier_changes"]), "up": values["carrier"] == "1"}
+            yield {
+                "t": t,
+                "nic": name,
+                "carrier_changes": int(values["carrier_changes"]),
+                "up": values["carrier"] == "1",
+            }
 
 
 def gpu_sample(asking: Asking, index: int, t: float) -> dict[str, Any]:
@@ -137,14 +216,17 @@ def gpu_sample(asking: Asking, index: int, t: float) -> dict[str, Any]:
 
 
 def main() -> int:
-    """The sampler as a process of its own: a call of the driver that never returns stops only it. argv: the options of read_ranks as JSON, seconds between
-    samples, and `no-driver` where the driver is not to be asked."""
-    return write_samples(parse_json(sys.argv[1]), float(sys.argv[2]), "no-driver" not in sys.argv[3:])
+    """The sampler as a process of its own: a call of the driver that never returns stops only it.
+    argv: the options of read_ranks as JSON, seconds between samples, and `no-driver` where the
+    driver is not to be asked."""
+    return write_samples(
+        parse_json(sys.argv[1]), float(sys.argv[2]), "no-driver" not in sys.argv[3:]
+    )
 
 
 def write_samples(options: dict[str, Any], every_s: float, asks_driver: bool = True) -> int:
-    """Lines on stdout until the process of options["pids"] is gone or nobody reads them. options: of read_ranks; without a process it goes on until it is
-    ended, as the step of a job is."""
+    """Lines on stdout until the process of options["pids"] is gone or nobody reads them. options:
+    of read_ranks; without a process it goes on until it is ended, as the step of a job is."""
     asking = _open_driver() if asks_driver else None
     root, begun = Root(), time.monotonic()
     job = Watched(root, options)
@@ -163,7 +245,8 @@ def write_samples(options: dict[str, Any], every_s: float, asks_driver: bool = T
 
 
 class Watched:
-    """A job and the processes of its node as they were in the last sample, so that the next one reads only what may have changed."""
+    """A job and the processes of its node as they were in the last sample, so that the next one
+    reads only what may have changed."""
 
     def __init__(self, root: Root, options: dict[str, Any]) -> None:
         self.root, self.options = root, options
@@ -174,14 +257,29 @@ class Watched:
         self._is_settled, self._searched = False, 0.0
 
     def has_other_ranks(self, t: float) -> bool:
-        """Searches for ranks: while there are none, until two searches agree, when one has gone, and now and then. Whether others are watched from now on."""
-        if self.ranks and self._is_settled and t - self._searched < SEARCH_S and all(map(self._is_alive, self.ranks)):
+        """Searches for ranks: while there are none, until two searches agree, when one has gone,
+        and now and then. Whether others are watched from now on."""
+        if (
+            self.ranks
+            and self._is_settled
+            and t - self._searched < SEARCH_S
+            and all(map(self._is_alive, self.ranks))
+        ):
             return False
         processes = _processes_of(self.root, self.options)
         found = [row for row in processes if row["rank"] is not None]
-        self._unranked = [row["pid"] for row in processes if row["rank"] is None] if self.options.get("pids") else []
+        self._unranked = (
+            [row["pid"] for row in processes if row["rank"] is None]
+            if self.options.get("pids")
+            else []
+        )
         pids = [row["pid"] for row in found]
-        self._is_settled, self._found, self._searched, self._stats = pids == self._found, pids, t, {}
+        self._is_settled, self._found, self._searched, self._stats = (
+            pids == self._found,
+            pids,
+            t,
+            {},
+        )
         if not _replaces(found, self.ranks):
             return False
         self.ranks = found
@@ -192,9 +290,13 @@ class Watched:
         return stat is not None and stat.started == row["started"]
 
     def stats(self) -> dict[int, Stat]:
-        """All processes; those that are no ranks and not below one may be as they were up to SEARCH_S ago."""
+        """All processes; those that are no ranks and not below one may be as they were up to
+        SEARCH_S ago."""
         tops = [row["pid"] for row in self.ranks]
-        watched = {*tops, *(pid for below in descendants(self._stats, tops).values() for pid in below)}
+        watched = {
+            *tops,
+            *(pid for below in descendants(self._stats, tops).values() for pid in below),
+        }
         self._stats = read_stats_again(self.root, self._stats, watched)
         return self._stats
 
@@ -205,7 +307,8 @@ class Watched:
 
 
 def _replaces(found: list[dict[str, Any]], ranks: list[dict[str, Any]]) -> bool:
-    """Whether the job has other ranks now. Fewer of the same are those that are left; the next step of a job may have fewer of its own."""
+    """Whether the job has other ranks now. Fewer of the same are those that are left; the next step
+    of a job may have fewer of its own."""
     now, before = [row["pid"] for row in found], [row["pid"] for row in ranks]
     return bool(now) and now != before and (len(now) >= len(before) or not set(now) & set(before))
 
@@ -215,7 +318,9 @@ def _presence(root: Root, pids: list[int]) -> Callable[[], bool]:
 
     def is_there() -> bool:
         stats = [(stat_of(root, pid), when) for pid, when in started]
-        return len(started) == len(pids) and all(stat and stat.started == when and stat.state != "Z" for stat, when in stats)
+        return len(started) == len(pids) and all(
+            stat and stat.started == when and stat.state != "Z" for stat, when in stats
+        )
 
     return is_there
 
@@ -257,7 +362,8 @@ def _open_driver() -> Asking | None:
 
 
 def _give_memory_back() -> None:
-    """Where nvidia-ml-py lies without compiled code, compiling it leaves 10 MB behind that only the C library can return."""
+    """Where nvidia-ml-py lies without compiled code, compiling it leaves 10 MB behind that only the
+    C library can return."""
     import ctypes
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's own; musl has none
@@ -268,7 +374,13 @@ def _give_memory_back() -> None:
 def _gpu_samples(asking: Asking | None, t: float) -> Iterator[dict[str, Any]]:
     for index in range(asking.session.nvmlDeviceGetCount() if asking else 0):
         if asking:
-            yield gpu_sample(asking.about("", str(index), handle=asking.session.nvmlDeviceGetHandleByIndex(index)), index, t)
+            yield gpu_sample(
+                asking.about(
+                    "", str(index), handle=asking.session.nvmlDeviceGetHandleByIndex(index)
+                ),
+                index,
+                t,
+            )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Where each rank stands: Python's functions by py-spy where it is installed and allowed, else what the kernel knows.
+"""Where each rank stands: Python's functions by py-spy where it is installed and allowed, else what
+the kernel knows.
 
-py-spy reads the process from outside (--nonblocking: it is not paused). Root runs only one that users cannot write, as the rank's user, with the right to
-read processes alone.
+py-spy reads the process from outside (--nonblocking: it is not paused). Root runs only one that
+users cannot write, as the rank's user, with the right to read processes alone.
 """
 
 from __future__ import annotations
@@ -42,28 +43,49 @@ HOW_TO_GET = "install py-spy (pip install py-spy) in a folder of PATH, or name i
 
 
 def read_stacks(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields section stacks: spy (path or null), processes [{pid, of, way, threads, wchan, kernel}]; with py-spy the ranks again in processes_2."""
+    """Yields section stacks: spy (path or null), processes [{pid, of, way, threads, wchan,
+    kernel}]; with py-spy the ranks again in processes_2."""
     ranks, begun = ctx.options["ranks"], time.monotonic()
     spy, why = find_spy(ctx.options["py_spy"], [row["pid"] for row in ranks])
     stats = read_stats(ctx.root)
     wanted = _processes(stats, [row["pid"] for row in ranks])
-    yield "stacks", {"spy": spy}, [] if spy else [{"field": "spy", "status": "absent", "reason": why}], MORE
+    yield (
+        "stacks",
+        {"spy": spy},
+        [] if spy else [{"field": "spy", "status": "absent", "reason": why}],
+        MORE,
+    )
     for row, unread in _looked_at(ctx, spy, {pid: stats[pid].started for pid in wanted}, wanted):
         yield "stacks", {"processes": [row]}, unread, MORE
     if spy:
         wait_s = max(0.0, ctx.options["gap_s"] - (time.monotonic() - begun))
         ctx.mark("the time between two looks", wait_s + 1)
         time.sleep(wait_s)
-        for row, _ in _looked_at(ctx, spy, {pid: stats[pid].started for pid, of in wanted.items() if pid == of}, wanted):
+        for row, _ in _looked_at(
+            ctx, spy, {pid: stats[pid].started for pid, of in wanted.items() if pid == of}, wanted
+        ):
             yield "stacks", {"processes_2": [row]}, [], MORE
     yield "stacks", {}, []
 
 
 def find_spy(named: str | None, pids: list[int]) -> tuple[str | None, str]:
     """(path of py-spy, "") or (None, why not)."""
-    own = [] if os.geteuid() == 0 else [os.path.dirname(place) for place in (_exe_of(pid) for pid in pids) if place]
-    folders = [*os.environ.get("PATH", "").split(os.pathsep), *FOLDERS.split(os.pathsep), os.path.dirname(sys.executable), *own]
-    places = [named] if named else [os.path.join(folder, SPY) for folder in dict.fromkeys(folders) if folder]
+    own = (
+        []
+        if os.geteuid() == 0
+        else [os.path.dirname(place) for place in (_exe_of(pid) for pid in pids) if place]
+    )
+    folders = [
+        *os.environ.get("PATH", "").split(os.pathsep),
+        *FOLDERS.split(os.pathsep),
+        os.path.dirname(sys.executable),
+        *own,
+    ]
+    places = (
+        [named]
+        if named
+        else [os.path.join(folder, SPY) for folder in dict.fromkeys(folders) if folder]
+    )
     for place in places:
         if os.access(place, os.X_OK) and os.path.isfile(place):
             if os.geteuid() == 0 and not named and not _only_root_writes(place):
@@ -85,22 +107,49 @@ def _only_root_writes(place: str) -> bool:
 
 
 def _processes(stats: dict[int, Stat], pids: list[int]) -> dict[int, int]:
-    """{pid: its rank's pid}: each rank, then the first children of each, such as workers of a loader."""
+    """{pid: its rank's pid}: each rank, then the first children of each, such as workers of a
+    loader."""
     below = descendants(stats, pids)
-    children = {pid: [other for other in sorted(below[pid]) if stats[other].state != "Z"][:CHILDREN_OF_EACH] for pid in pids}
-    return {**{other: pid for pid, others in children.items() for other in others}, **{pid: pid for pid in pids if pid in stats}}
+    children = {
+        pid: [other for other in sorted(below[pid]) if stats[other].state != "Z"][:CHILDREN_OF_EACH]
+        for pid in pids
+    }
+    return {
+        **{other: pid for pid, others in children.items() for other in others},
+        **{pid: pid for pid in pids if pid in stats},
+    }
 
 
-def _looked_at(ctx: Context, spy: str | None, wanted: dict[int, int], of: dict[int, int]) -> Iterator[tuple[dict[str, Any], list[UnreadRow]]]:
-    """A row of each process of `wanted` ({pid: started}), ranks first. py-spy opens the files that a process has mapped: it runs as the process's user."""
+def _looked_at(
+    ctx: Context, spy: str | None, wanted: dict[int, int], of: dict[int, int]
+) -> Iterator[tuple[dict[str, Any], list[UnreadRow]]]:
+    """A row of each process of `wanted` ({pid: started}), ranks first. py-spy opens the files that
+    a process has mapped: it runs as the process's user."""
     answers: dict[int, tuple[list[dict[str, Any]] | None, str, str]] = {}
-    for fields, unread in read_as_owners(ctx, wanted, functools.partial(_dumps, spy), "processes", DUMPS_S, CAP_SYS_PTRACE) if spy else ():
+    for fields, unread in (
+        read_as_owners(
+            ctx, wanted, functools.partial(_dumps, spy), "processes", DUMPS_S, CAP_SYS_PTRACE
+        )
+        if spy
+        else ()
+    ):
         for pid, threads, why in fields.get("dumps", ()):
-            answers[pid] = (threads, "denied" if "ermission" in why or "permitted" in why else "error", why)
+            answers[pid] = (
+                threads,
+                "denied" if "ermission" in why or "permitted" in why else "error",
+                why,
+            )
         for row in unread:
-            answers.setdefault(int(row["field"][len("processes[") : -1]), (None, row["status"], row["reason"]))
+            answers.setdefault(
+                int(row["field"][len("processes[") : -1]), (None, row["status"], row["reason"])
+            )
     for pid in sorted(wanted, key=lambda pid: pid != of[pid]):
-        yield _row(ctx, pid, of[pid], *answers.get(pid, (None, "timeout", "py-spy did not end in time" if spy else "")))
+        yield _row(
+            ctx,
+            pid,
+            of[pid],
+            *answers.get(pid, (None, "timeout", "py-spy did not end in time" if spy else "")),
+        )
 
 
 def _dumps(spy: str, _ctx: Context, _view: View, pids: list[int]) -> Iterator[Piece]:
@@ -108,21 +157,37 @@ def _dumps(spy: str, _ctx: Context, _view: View, pids: list[int]) -> Iterator[Pi
     for start in range(0, len(pids), AT_ONCE):
         answers: dict[int, tuple[list[dict[str, Any]] | None, str]] = {}
 
-        def dump(pid: int, answers: dict[int, tuple[list[dict[str, Any]] | None, str]] = answers) -> None:
+        def dump(
+            pid: int, answers: dict[int, tuple[list[dict[str, Any]] | None, str]] = answers
+        ) -> None:
             answers[pid] = _dump(spy, pid)
 
-        threads = [threading.Thread(target=dump, args=(pid,), daemon=True) for pid in pids[start : start + AT_ONCE]]
+        threads = [
+            threading.Thread(target=dump, args=(pid,), daemon=True)
+            for pid in pids[start : start + AT_ONCE]
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(SPY_S * TRIES)
-        yield {"dumps": [[pid, *answers[pid]] for pid in pids[start : start + AT_ONCE] if pid in answers]}, []
+        yield (
+            {
+                "dumps": [
+                    [pid, *answers[pid]] for pid in pids[start : start + AT_ONCE] if pid in answers
+                ]
+            },
+            [],
+        )
 
 
 def _dump(spy: str, pid: int) -> tuple[list[dict[str, Any]] | None, str]:
     why = ""
     for _ in range(TRIES):
-        done = run_process([spy, "dump", "--json", "--full-filenames", "--nonblocking", "--pid", str(pid)], SPY_S, limit_bytes=4 << 20)
+        done = run_process(
+            [spy, "dump", "--json", "--full-filenames", "--nonblocking", "--pid", str(pid)],
+            SPY_S,
+            limit_bytes=4 << 20,
+        )
         try:
             if done.code == 0:
                 threads = parse_spy(done.stdout)
@@ -130,15 +195,38 @@ def _dump(spy: str, pid: int) -> tuple[list[dict[str, Any]] | None, str]:
                     return threads, ""
                 why = "py-spy found no Python frame"
             else:
-                why = f"py-spy did not end within {SPY_S:g} s" if done.timed_out else done.last_words[-200:]
+                why = (
+                    f"py-spy did not end within {SPY_S:g} s"
+                    if done.timed_out
+                    else done.last_words[-200:]
+                )
         except ValueError as problem:
             why = str(problem)
         if "ermission" in why or "not permitted" in why:
-            return None, f"{why}; run it as the job's user with ptrace allowed (kernel.yama.ptrace_scope=0), or as root"
+            return (
+                None,
+                (
+                    f"{why}; run it as the job's user with ptrace allowed"
+                    " (kernel.yama.ptrace_scope=0), or as root"
+                ),
+            )
     return None, why
 
 
-def _row(ctx: Context, pid: int, of: int, threads: list[dict[str, Any]] | None, status: str, why: str) -> tuple[dict[str, Any], list[UnreadRow]]:
-    kernel = [line.strip()[:120] for line in text_if_there(ctx.root, f"/proc/{pid}/stack").splitlines()[:24]]
-    row = {"pid": pid, "of": of, "way": "py-spy" if threads else "kernel", "threads": threads or [], "wchan": wchan_of(ctx.root, f"/proc/{pid}")}
-    return {**row, "kernel": kernel}, [{"field": f"processes[{pid}]", "status": status, "reason": why}] if why else []
+def _row(
+    ctx: Context, pid: int, of: int, threads: list[dict[str, Any]] | None, status: str, why: str
+) -> tuple[dict[str, Any], list[UnreadRow]]:
+    kernel = [
+        line.strip()[:120]
+        for line in text_if_there(ctx.root, f"/proc/{pid}/stack").splitlines()[:24]
+    ]
+    row = {
+        "pid": pid,
+        "of": of,
+        "way": "py-spy" if threads else "kernel",
+        "threads": threads or [],
+        "wchan": wchan_of(ctx.root, f"/proc/{pid}"),
+    }
+    return {**row, "kernel": kernel}, (
+        [{"field": f"processes[{pid}]", "status": status, "reason": why}] if why else []
+    )

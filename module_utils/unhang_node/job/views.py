@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """root: the files as the process sees them; uid: its user as this machine has it; inside: the same as its user namespace has it, None if it lacks it."""
+    """root: the files as the process sees them; uid: its user as this machine has it; inside: the
+    same as its user namespace has it, None if it lacks it."""
 
     root: Root
     mounts: list[Mount]
@@ -27,7 +28,8 @@ def home_of(view: View) -> str | None:
 
 
 def inside_uid(uid_map: str, uid: int) -> int | None:
-    """The uid inside a user namespace of a uid outside, None for one that it lacks. uid_map: /proc/<pid>/uid_map, lines `inside outside count`."""
+    """The uid inside a user namespace of a uid outside, None for one that it lacks. uid_map:
+    /proc/<pid>/uid_map, lines `inside outside count`."""
     for words in (line.split() for line in uid_map.splitlines()):
         if len(words) == 3 and all(word.isdigit() for word in words):
             first, outside, count = map(int, words)

@@ -1,13 +1,16 @@
-"""Kills a controller: sends SIGKILL to its ansible-playbook once, at a point of a rollout that is otherwise unchanged.
+"""Kills a controller: sends SIGKILL to its ansible-playbook once, at a point of a rollout that is
+otherwise unchanged.
 
 KILL_POINT: JSON of {when, step, host, run, mark}; when is one of
 
-    before   the journal has the step as begun, and the node has done nothing of it
-    within   the node is in the middle of the step: it has written to the file `mark`; its work for the controller continues without the controller
+    before   the journal has the step as begun, and the node has done nothing of it within   the
+    node is in the middle of the step: it has written to the file `mark`; its work for the
+    controller continues without the controller
     after    the node has done all of it, and the journal has no result
     done     the journal has the step as done, and the next one was not begun
 
-All but `within` are at the start of tasks of playbooks/tasks/rollout/step.yml, when no worker is at work.
+All but `within` are at the start of tasks of playbooks/tasks/rollout/step.yml, when no worker is at
+work.
 """
 
 from __future__ import annotations
@@ -27,8 +30,17 @@ type: aggregate
 short_description: Ends ansible-playbook at a point of a rollout
 description: See the module.
 """
-FIRST, LAST, NEXT = "Begin without evidence", "Record the result", "Check whether the node needs this step now"
-TASKS = {"before": (FIRST, "begun"), "within": (FIRST, "begun"), "after": (LAST, "begun"), "done": (NEXT, "done")}
+FIRST, LAST, NEXT = (
+    "Begin without evidence",
+    "Record the result",
+    "Check whether the node needs this step now",
+)
+TASKS = {
+    "before": (FIRST, "begun"),
+    "within": (FIRST, "begun"),
+    "after": (LAST, "begun"),
+    "done": (NEXT, "done"),
+}
 PAUSE_S = 0.02
 
 
@@ -41,14 +53,20 @@ class CallbackModule(CallbackBase):
     CALLBACK_NEEDS_ENABLED = True
 
     def v2_playbook_on_task_start(self, task, is_conditional):
-        """Kills at the requested task, if the step is the last one that the journal has of the host."""
+        """Kills at the requested task, if the step is the last one that the journal has of the
+        host."""
         point = json.loads(os.environ["KILL_POINT"])
         name, status = TASKS[point["when"]]
-        if task.name != name or self._last(Path(point["run"]), point["host"]) != (point["step"], status):
+        if task.name != name or self._last(Path(point["run"]), point["host"]) != (
+            point["step"],
+            status,
+        ):
             return
         if point["when"] != "within":
             os.kill(os.getpid(), signal.SIGKILL)
-        threading.Thread(target=kill_all_when_written, args=(Path(point["mark"]),), daemon=True).start()
+        threading.Thread(
+            target=kill_all_when_written, args=(Path(point["mark"]),), daemon=True
+        ).start()
 
     def _last(self, run, host):
         """(step, status) of the newest entry about the host from this controller."""
@@ -56,7 +74,13 @@ class CallbackModule(CallbackBase):
 
         found = None
         for one in read_journal(run).entries:
-            found = (one.step, one.status) if one.host == host else None if one.step == "rollout" else found
+            found = (
+                (one.step, one.status)
+                if one.host == host
+                else None
+                if one.step == "rollout"
+                else found
+            )
         return found
 
 

@@ -1,11 +1,12 @@
 """A libnvidia-ml.so.1 in C that answers from a profile, and profiles written from recordings.
 
-    library = build_fake_nvml(folder)                       # folder/libnvidia-ml.so.1, built with gcc
+    library = build_fake_nvml(folder)                       # folder/libnvidia-ml.so.1, built with
+    gcc
     write_profile("tests/fixtures/h200x8/nvml.json", out)   # any recording, derived ones too
     LD_LIBRARY_PATH=folder UNHANG_FAKE_NVML_PROFILE=out python3 ...
 
-Without the variable the library reads /etc/unhang-fake-nvml.profile: replace that file whole (write beside it, rename). It is read at a process's first
-nvmlInit.
+Without the variable the library reads /etc/unhang-fake-nvml.profile: replace that file whole (write
+beside it, rename). It is read at a process's first nvmlInit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ from unhang_node.base.nvml.recorded import base_name, field_value
 from unhang_node.base.nvml.recording import is_error, load_recording
 
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fake_nvml.c")
-FIELDS_OF_LINKS = tuple(name for name in FIELDS if name.startswith(("NVML_FI_DEV_NVLINK_ERROR_DL_", "NVML_FI_DEV_NVLINK_GET_SPEED")))
+FIELDS_OF_LINKS = tuple(
+    name
+    for name in FIELDS
+    if name.startswith(("NVML_FI_DEV_NVLINK_ERROR_DL_", "NVML_FI_DEV_NVLINK_GET_SPEED"))
+)
 # Python's name in a recording -> the function of the C library that nvidia-ml-py calls for it.
 C_NAMES = {
     "nvmlDeviceGetMemoryInfo:v2": "nvmlDeviceGetMemoryInfo_v2",
@@ -27,11 +32,24 @@ C_NAMES = {
 
 
 def build_fake_nvml(folder):
-    """Builds the library into `folder`; returns its path. Raises RuntimeError with gcc's message."""
+    """Builds the library into `folder`; returns its path. Raises RuntimeError with gcc's
+    message."""
     os.makedirs(folder, exist_ok=True)
     target = os.path.join(folder, "libnvidia-ml.so.1")
     partial = f"{target}.{os.getpid()}"
-    command = ["gcc", "-O1", "-Wall", "-Wextra", "-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1", "-o", partial, SOURCE]
+    command = [
+        "gcc",
+        "-O1",
+        "-Wall",
+        "-Wextra",
+        "-shared",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-Wl,-soname,libnvidia-ml.so.1",
+        "-o",
+        partial,
+        SOURCE,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"gcc could not build the fake NVML: {done.stderr.strip()}")
@@ -40,7 +58,8 @@ def build_fake_nvml(folder):
 
 
 def write_profile(recording_path, out):
-    """Writes the recording's answers as a profile of the fake library to the path `out`; returns `out`."""
+    """Writes the recording's answers as a profile of the fake library to the path `out`; returns
+    `out`."""
     recording = load_recording(recording_path)
     partial = f"{out}.{os.getpid()}"
     with open(partial, "w", encoding="utf-8") as target:
@@ -60,7 +79,11 @@ def profile_lines(recording):
         yield from _field_lines(index, device, missing)
     for pair, answers in recording["pairs"].items():
         for key, answer in answers.items():
-            name = "nvmlDeviceGetTopologyCommonAncestor" if key == "ancestor" else key.replace("p2p:", "nvmlDeviceGetP2PStatus:")
+            name = (
+                "nvmlDeviceGetTopologyCommonAncestor"
+                if key == "ancestor"
+                else key.replace("p2p:", "nvmlDeviceGetP2PStatus:")
+            )
             yield from _line(pair, name, answer, missing)
     for kind in ("stall", "crash"):
         for call in recording[kind]:
@@ -87,7 +110,9 @@ def _device_lines(scope, device, missing):
         for key, answer in link.items():
             yield from _line(scope, link_name(key, number), answer, missing)
     for number in range(len(device.get("nvlink", [])), 18):  # links beyond the last one
-        yield from _line(scope, f"nvmlDeviceGetNvLinkState:{number}", {"v": {"nvml_error": 3}}, missing)
+        yield from _line(
+            scope, f"nvmlDeviceGetNvLinkState:{number}", {"v": {"nvml_error": 3}}, missing
+        )
 
 
 def link_name(key, number):
@@ -125,7 +150,8 @@ def _line(scope, name, answer, missing):
 
 
 def _text(name, value):
-    """A value in the form that fake_nvml.c reads: numbers separated by blanks, in the order of the structure."""
+    """A value in the form that fake_nvml.c reads: numbers separated by blanks, in the order of the
+    structure."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, (int, float, dict, list)):
@@ -134,15 +160,45 @@ def _text(name, value):
         return str(int(value))
     if isinstance(value, dict):
         if "busId" in value:
-            keys = ("busId", "busIdLegacy", "domain", "bus", "device", "pciDeviceId", "pciSubSystemId")
+            keys = (
+                "busId",
+                "busIdLegacy",
+                "domain",
+                "bus",
+                "device",
+                "pciDeviceId",
+                "pciSubSystemId",
+            )
             return " ".join(str(value[key]) for key in keys)
         if "clusterUuid" in value:
-            return "{} {} {} {} {}".format(bytes(value["clusterUuid"]).hex(), value["status"], value["cliqueId"], value["state"], value.get("healthMask", 0))
+            return "{} {} {} {} {}".format(
+                bytes(value["clusterUuid"]).hex(),
+                value["status"],
+                value["cliqueId"],
+                value["state"],
+                value.get("healthMask", 0),
+            )
         plain = [item for key, item in value.items() if key != "version"]
-        return " ".join(str(int(item)) for item in plain) if all(isinstance(item, int) for item in plain) else None
+        return (
+            " ".join(str(int(item)) for item in plain)
+            if all(isinstance(item, int) for item in plain)
+            else None
+        )
     if "RunningProcesses" in name:
-        rows = [(row["pid"], row.get("usedGpuMemory") if row.get("usedGpuMemory") is not None else 2**64 - 1) for row in value]
-        return " ".join([str(len(rows))] + ["{} {} 4294967295 4294967295".format(*row) for row in rows])
+        rows = [
+            (
+                row["pid"],
+                row.get("usedGpuMemory") if row.get("usedGpuMemory") is not None else 2**64 - 1,
+            )
+            for row in value
+        ]
+        return " ".join(
+            [str(len(rows))] + ["{} {} 4294967295 4294967295".format(*row) for row in rows]
+        )
     if "RetiredPages" in name:
         return " ".join(map(str, [len(value), *value]))
-    return " ".join(str(int(item)) for item in value) if all(isinstance(item, int) for item in value) else None
+    return (
+        " ".join(str(int(item)) for item in value)
+        if all(isinstance(item, int) for item in value)
+        else None
+    )

@@ -1,4 +1,5 @@
-"""The baseline of a node of tests/support/scripted_rollout.py: a file without content, which a test makes and the step that removes the baseline removes."""
+"""The baseline of a node of tests/support/scripted_rollout.py: a file without content, which a test
+makes and the step that removes the baseline removes."""
 
 from __future__ import annotations
 
@@ -14,5 +15,7 @@ class ActionModule(ActionBase):
         """{changed}."""
         super().run(tmp, task_vars)
         if self._task.args.get("state") == "removed":
-            Path(task_vars["scripted_nodes"], f"{task_vars['inventory_hostname']}.baseline").unlink(missing_ok=True)
+            Path(task_vars["scripted_nodes"], f"{task_vars['inventory_hostname']}.baseline").unlink(
+                missing_ok=True
+            )
         return {"changed": False}

@@ -1,4 +1,5 @@
-"""The lock of a node of tests/support/scripted_rollout.py: held by this run, unless the host's faults say that another run has taken it."""
+"""The lock of a node of tests/support/scripted_rollout.py: held by this run, unless the host's
+faults say that another run has taken it."""
 
 from __future__ import annotations
 
@@ -12,5 +13,10 @@ class ActionModule(ActionBase):
         """{acquired, holder}."""
         super().run(tmp, task_vars)
         if "taken over" in task_vars["faults"]:
-            return {"failed": True, "acquired": False, "holder": {"run": "another"}, "msg": "expected the lock of this run, found another's"}
+            return {
+                "failed": True,
+                "acquired": False,
+                "holder": {"run": "another"},
+                "msg": "expected the lock of this run, found another's",
+            }
         return {"changed": False, "acquired": False, "holder": {"run": "this"}}

@@ -1,8 +1,11 @@
-"""A node of tests/support/scripted_rollout.py: does a step like a healthy node, or as one of its faults, `KIND STEP`, says.
+"""A node of tests/support/scripted_rollout.py: does a step like a healthy node, or as one of its
+faults, `KIND STEP`, says.
 
-fails: the task fails; unreachable: the connection is lost; hangs: no answer within the task's own time limit; lies: returns ok and has done nothing;
-unhealthy: not proved; boots: has booted by itself; wrong driver, wrong kernel: boots with the old one. dies before, dies after: ansible-playbook is killed
-once, before the node has done the step, or after that but before any result is reported.
+fails: the task fails; unreachable: the connection is lost; hangs: no answer within the task's own
+time limit; lies: returns ok and has done nothing;
+unhealthy: not proved; boots: has booted by itself; wrong driver, wrong kernel: boots with the old
+one. dies before, dies after: ansible-playbook is killed once, before the node has done the step, or
+after that but before any result is reported.
 """
 
 from __future__ import annotations
@@ -27,12 +30,23 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         """{evidence}."""
         super().run(tmp, task_vars)
-        options = {"step": {"required": True}, "order": {"type": "dict"}, "faults": {"type": "list", "elements": "str"}, "nodes": {"type": "path"}}
+        options = {
+            "step": {"required": True},
+            "order": {"type": "dict"},
+            "faults": {"type": "list", "elements": "str"},
+            "nodes": {"type": "path"},
+        }
         _, given = self.validate_argument_spec(argument_spec=options)
-        host, step, folder = str(task_vars["inventory_hostname"]), given["step"], Path(given["nodes"])
+        host, step, folder = (
+            str(task_vars["inventory_hostname"]),
+            given["step"],
+            Path(given["nodes"]),
+        )
         with (folder / "acts").open("a") as acts:
             acts.write(f"{host} {step}\n")
-        kinds = {one.rpartition(" ")[0] for one in given["faults"] if one.rpartition(" ")[2] == step}
+        kinds = {
+            one.rpartition(" ")[0] for one in given["faults"] if one.rpartition(" ")[2] == step
+        }
         if "fails" in kinds:
             raise AnsibleActionFail(f"{step} broke")
         if "unreachable" in kinds:
@@ -55,7 +69,8 @@ def _die_once(name, asked, folder):
 
 
 def _evidence(host, step, kinds, folder, left):
-    """left: the boot that the order must end; a node that has another boot already is not rebooted."""
+    """left: the boot that the order must end; a node that has another boot already is not
+    rebooted."""
     boot, running = _boot_of(host, folder)
     if "lies" in kinds:
         return {"boot_id": boot} if step == "reboot" else {}
@@ -67,7 +82,10 @@ def _evidence(host, step, kinds, folder, left):
     if step == "release":
         (folder / f"{host}.drained").unlink(missing_ok=True)
     if step in ("reboot", "reboot_back") and boot == left:
-        running = {name: OLD[name] if step == "reboot_back" or f"wrong {name}" in kinds else NEW[name] for name in NEW}
+        running = {
+            name: OLD[name] if step == "reboot_back" or f"wrong {name}" in kinds else NEW[name]
+            for name in NEW
+        }
         boot = _next_boot(boot)
         _write(host, folder, boot, running)
     more = {
@@ -75,15 +93,24 @@ def _evidence(host, step, kinds, folder, left):
         "drain": {"drained": True, "owned": True, "jobs": []},
         "wait": {"jobs": ["a job"] if "a job stays" in kinds else []},
         "apply": {"needs_reboot": True, "saved_state": "s1"},
-        "roll_back": {"needs_reboot": step == "roll_back" and _comes_back(host, folder) and running != OLD},
+        "roll_back": {
+            "needs_reboot": step == "roll_back" and _comes_back(host, folder) and running != OLD
+        },
         "release": {"drained": False, "owned": False, "held": ""},
-        **{proof: {"healthy": "unhealthy" not in kinds, "why": "bandwidth" if "unhealthy" in kinds else ""} for proof in PROOFS},
+        **{
+            proof: {
+                "healthy": "unhealthy" not in kinds,
+                "why": "bandwidth" if "unhealthy" in kinds else "",
+            }
+            for proof in PROOFS
+        },
     }
     return {"boot_id": boot, **more.get(step, {})}
 
 
 def _comes_back(host, folder):
-    """Whether there is anything left to roll back: a repeated rollback does not report what the first one restored."""
+    """Whether there is anything left to roll back: a repeated rollback does not report what the
+    first one restored."""
     mark = folder / f"{host}.rolled-back"
     is_first = not mark.exists()
     mark.touch()
@@ -99,7 +126,10 @@ def _boot_of(host, folder):
     """(boot id, {driver, kernel} that are running)."""
     [path] = folder.glob(f"runs/*/nodes/{host}.json")
     found = json.loads(path.read_text())["facts"]["sections"]
-    return found["node"]["boot_id"], {"driver": found["driver"]["loaded"]["version"], "kernel": found["kernel"]["release"]}
+    return found["node"]["boot_id"], {
+        "driver": found["driver"]["loaded"]["version"],
+        "kernel": found["kernel"]["release"],
+    }
 
 
 def _write(host, folder, boot, running):
@@ -107,5 +137,9 @@ def _write(host, folder, boot, running):
     [path] = folder.glob(f"runs/*/nodes/{host}.json")
     document = json.loads(path.read_text())
     sections = document["facts"]["sections"]
-    sections["node"]["boot_id"], sections["driver"]["loaded"]["version"], sections["kernel"]["release"] = boot, running["driver"], running["kernel"]
+    (
+        sections["node"]["boot_id"],
+        sections["driver"]["loaded"]["version"],
+        sections["kernel"]["release"],
+    ) = boot, running["driver"], running["kernel"]
     path.write_text(json.dumps(document))

@@ -1,4 +1,5 @@
-"""The test bed from the tests' side: namespaces, bridge, keys, nodes; and the removal of everything that a killed session left behind."""
+"""The test bed from the tests' side: namespaces, bridge, keys, nodes; and the removal of everything
+that a killed session left behind."""
 
 from __future__ import annotations
 
@@ -17,14 +18,25 @@ from .node import Node
 from .tree import ready_tree
 
 KEEPER = pathlib.Path(__file__).with_name("keeper.py")
-# The bed has a network namespace of its own, so this name and range cannot conflict with others on the machine.
+# The bed has a network namespace of its own, so this name and range cannot conflict with others on
+# the machine.
 BRIDGE = "testbed"
 NETWORK = "10.213.7"
 CONTROLLER = f"{NETWORK}.1"
 BOOT_DEADLINE_S = 120
 STOP_DEADLINE_S = 60
 CGROUPS = ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")
-NAMESPACES = ["unshare", "--mount", "--net", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"]
+NAMESPACES = [
+    "unshare",
+    "--mount",
+    "--net",
+    "--pid",
+    "--ipc",
+    "--uts",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+]
 
 
 class TestbedError(Exception):
@@ -36,9 +48,12 @@ class TestbedError(Exception):
 class Testbed:
     """A bridge with booted nodes on it.
 
-    cache: folder for the shared tree and for records of running beds. names: one node each, addresses in that order from .11 on.
-    prepare: called with each Node after its root is mounted and before it boots, to put files into it.
-    layers: folders whose files all nodes have on top of the shared tree, read-only like it (large libraries, say).
+    cache: folder for the shared tree and for records of running beds. names: one node each,
+    addresses in that order from .11 on.
+    prepare: called with each Node after its root is mounted and before it boots, to put files into
+    it.
+    layers: folders whose files all nodes have on top of the shared tree, read-only like it (large
+    libraries, say).
     trees: {name: (suite, further packages)} of nodes that use another tree than the usual one.
     """
 
@@ -67,18 +82,30 @@ class Testbed:
 
     def _open(self):
         trees = {name: ready_tree(self.cache, *self.trees.get(name, ())) for name in self.names}
-        # Short, because it contains ssh's control sockets, and the path of a socket may have at most 108 characters.
+        # Short, because it contains ssh's control sockets, and the path of a socket may have at
+        # most 108 characters.
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="unhang-"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         self.cgroup = f"unhang-testbed-{os.getpid()}-{self.folder.name}"
         record = self.cache / "running" / self.folder.name
         record.parent.mkdir(parents=True, exist_ok=True)
-        record.write_text(json.dumps({"pid": os.getpid(), "born": birth_of(os.getpid()), "folder": str(self.folder), "cgroup": self.cgroup}))
+        record.write_text(
+            json.dumps(
+                {
+                    "pid": os.getpid(),
+                    "born": birth_of(os.getpid()),
+                    "folder": str(self.folder),
+                    "cgroup": self.cgroup,
+                }
+            )
+        )
         self._stack.callback(forget, record)
         self._start_keeper()
         make_key(self.folder / "id_ed25519")
         for number, name in enumerate(self.names):
-            self.nodes[name] = Node(self, name, f"{NETWORK}.{11 + number}", [*self.layers, trees[name]])
+            self.nodes[name] = Node(
+                self, name, f"{NETWORK}.{11 + number}", [*self.layers, trees[name]]
+            )
         for node in self.nodes.values():
             node.mount()
             self._install_keys(node)
@@ -94,19 +121,26 @@ class Testbed:
         state = self.folder / "state"
         state.mkdir()
         setup = self.folder / "setup.json"
-        setup.write_text(json.dumps({"state": str(state), "bridge": BRIDGE, "controller": f"{CONTROLLER}/24"}))
+        setup.write_text(
+            json.dumps({"state": str(state), "bridge": BRIDGE, "controller": f"{CONTROLLER}/24"})
+        )
         with open(self.folder / "keeper.log", "w", encoding="utf-8") as errors:
-            # A session of its own: Ctrl-C must reach only pytest, which then closes the keeper's input.
+            # A session of its own: Ctrl-C must reach only pytest, which then closes the keeper's
+            # input.
             self._process = subprocess.Popen(
                 [*NAMESPACES, sys.executable, "-I", str(KEEPER), str(setup)],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+                start_new_session=True,
             )  # fmt: skip
         self._stack.callback(self._stop_keeper)
         threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
         self.await_answer("ready")
-        with open(f"/proc/{self._process.pid}/task/{self._process.pid}/children", encoding="ascii") as source:
+        with open(
+            f"/proc/{self._process.pid}/task/{self._process.pid}/children", encoding="ascii"
+        ) as source:
             self.keeper_pid = int(source.read().split()[0])
-        self.state = pathlib.Path(f"/proc/{self.keeper_pid}/root{state}")  # the mount is visible only from inside
+        # the mount is visible only from inside
+        self.state = pathlib.Path(f"/proc/{self.keeper_pid}/root{state}")
         self.inner_state = str(state)
 
     def _stop_keeper(self):
@@ -114,7 +148,8 @@ class Testbed:
         try:
             self._process.wait(STOP_DEADLINE_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # unshare --kill-child kills the keeper too, and its end kills everything else
+            # unshare --kill-child kills the keeper too, and its end kills everything else
+            self._process.kill()
             self._process.wait()
 
     def _listen(self, stream):
@@ -134,29 +169,59 @@ class Testbed:
             try:
                 answer = self._answers.get(timeout=BOOT_DEADLINE_S + 30)
             except queue.Empty:
-                raise TestbedError(f"the test bed's keeper gave no answer ({key}, {node})") from None
+                raise TestbedError(
+                    f"the test bed's keeper gave no answer ({key}, {node})"
+                ) from None
             if answer is None:
                 self._answers.put(None)
-                raise TestbedError("the test bed ended by itself: " + tail(self.folder / "keeper.log"))
-            kind = "leader" if "error" in answer else next(name for name in answer if name != "node")
+                raise TestbedError(
+                    "the test bed ended by itself: " + tail(self.folder / "keeper.log")
+                )
+            kind = (
+                "leader" if "error" in answer else next(name for name in answer if name != "node")
+            )
             self._early[(answer.get("node"), kind)] = answer
         return self._early.pop(slot)
 
     def inside(self, argv, folder="/"):
-        """argv that runs a command among the nodes, in `folder`: in the bed's network, mounts and processes, so that it ends with the bed at the latest."""
-        entered = ["nsenter", "--target", str(self.keeper_pid), "--mount", "--net", "--pid", "--ipc", "--uts"]
+        """argv that runs a command among the nodes, in `folder`: in the bed's network, mounts and
+        processes, so that it ends with the bed at the latest."""
+        entered = [
+            "nsenter",
+            "--target",
+            str(self.keeper_pid),
+            "--mount",
+            "--net",
+            "--pid",
+            "--ipc",
+            "--uts",
+        ]
         return [*entered, "--", "env", f"--chdir={folder}", *argv]
 
     def run(self, argv, timeout_s=60, **options):
         """subprocess.run of a command inside the bed, with its output as text."""
-        options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "check": False, "errors": "replace", **options}
+        options = {
+            "capture_output": True,
+            "text": True,
+            "stdin": subprocess.DEVNULL,
+            "check": False,
+            "errors": "replace",
+            **options,
+        }
         return subprocess.run(self.inside(argv), timeout=timeout_s, **options)
 
     @property
     def ssh_options(self):
-        """Options for ssh(1): the bed's own key and known hosts and nothing of the user's. Host keys are checked."""
+        """Options for ssh(1): the bed's own key and known hosts and nothing of the user's. Host
+        keys are checked."""
         known = f"UserKnownHostsFile={self.folder}/known_hosts"
-        pairs = [known, "GlobalKnownHostsFile=/dev/null", "StrictHostKeyChecking=yes", f"IdentityFile={self.folder}/id_ed25519", "IdentitiesOnly=yes"]
+        pairs = [
+            known,
+            "GlobalKnownHostsFile=/dev/null",
+            "StrictHostKeyChecking=yes",
+            f"IdentityFile={self.folder}/id_ed25519",
+            "IdentitiesOnly=yes",
+        ]
         return ["-F", "none", *(word for pair in pairs for word in ("-o", pair))]
 
     def write_known_hosts(self):
@@ -169,7 +234,10 @@ class Testbed:
         node.power_off()
         inner = f"{self.inner_state}/{node.name}"
         node.unmount()
-        self.run(["rm", "-rf", *(f"{inner}/{part}" for part in ("upper", "work", "root", "console"))], check=True)
+        self.run(
+            ["rm", "-rf", *(f"{inner}/{part}" for part in ("upper", "work", "root", "console"))],
+            check=True,
+        )
         node.mount()
         self._install_keys(node)
         if self.prepare:
@@ -191,18 +259,25 @@ class Testbed:
 
 def make_key(path):
     """A new ed25519 key pair without a passphrase."""
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)], check=True, stdin=subprocess.DEVNULL)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)],
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def tail(path, lines=5):
     """The last lines of a log, as one line."""
     with contextlib.suppress(OSError):
-        return " | ".join(path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-lines:])
+        return " | ".join(
+            path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-lines:]
+        )
     return ""
 
 
 def birth_of(pid):
-    """When a process started, in the kernel's ticks since boot, or None: it distinguishes two processes that had the same pid."""
+    """When a process started, in the kernel's ticks since boot, or None: it distinguishes two
+    processes that had the same pid."""
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]
     except OSError:
@@ -212,7 +287,8 @@ def birth_of(pid):
 def forget(record):
     """Remove a bed's control groups, which outlive their processes, and then its record."""
     with contextlib.suppress(OSError, ValueError):
-        # A group can be removed only when its last process is gone, which takes a moment after a kill: if it fails here, the next start finds the record.
+        # A group can be removed only when its last process is gone, which takes a moment after a
+        # kill: if it fails here, the next start finds the record.
         if remove_cgroups(json.loads(record.read_text())["cgroup"]):
             record.unlink(missing_ok=True)
 
@@ -228,7 +304,8 @@ def remove_cgroups(name):
 
 
 def clear_leftovers(cache):
-    """Remove what the beds of a killed session left. Their processes, mounts and bridge ended by themselves; folder and control groups did not."""
+    """Remove what the beds of a killed session left. Their processes, mounts and bridge ended by
+    themselves; folder and control groups did not."""
     for record in sorted((cache / "running").glob("*")):
         try:
             bed = json.loads(record.read_text())

@@ -1,16 +1,22 @@
-"""The first process of a test bed's namespaces: starts nodes, restarts those that reboot, and ends with the process that started it.
+"""The first process of a test bed's namespaces: starts nodes, restarts those that reboot, and ends
+with the process that started it.
 
-Run by bed.py under unshare(1). Standard input carries one JSON command per line, standard output one JSON answer per line:
+Run by bed.py under unshare(1). Standard input carries one JSON command per line, standard output
+one JSON answer per line:
 
-    {"do": "boot", "node": name, "argv": [...], "console": path, "cgroup": path, "address": ip, "deadline_s": n}
-                                    answers {"node", "leader"} once the node's sshd greets, or {"node", "error"}
+    {"do": "boot", "node": name, "argv": [...], "console": path, "cgroup": path, "address": ip,
+    "deadline_s": n}
+                                    answers {"node", "leader"} once the node's sshd greets, or
+                                    {"node", "error"}
     {"do": "expect", "node": name, "deadline_s": n}
                                     answers as "boot" does, once the node has restarted by itself
     {"do": "kill", "node": name}    answers {"node", "killed"} when no process of the node is left
-    {"do": "leader", "node": name}  answers {"node", "leader"}: the node's first process, in this namespace's numbers
+    {"do": "leader", "node": name}  answers {"node", "leader"}: the node's first process, in this
+    namespace's numbers
 
-The end of standard input means that the tests have ended, in whatever way. This process then ends too. It is the first one
-of its process namespace, so the kernel kills all others in it; with the last of them the mounts and the bridge disappear.
+The end of standard input means that the tests have ended, in whatever way. This process then ends
+too. It is the first one of its process namespace, so the kernel kills all others in it; with the
+last of them the mounts and the bridge disappear.
 """
 
 from __future__ import annotations
@@ -32,7 +38,8 @@ LISTEN_STATE = "0A"
 
 
 class Booted:
-    """One node: its command, the process that runs it, and the deadline of a test that waits for its sshd."""
+    """One node: its command, the process that runs it, and the deadline of a test that waits for
+    its sshd."""
 
     def __init__(self, order):
         self.order = order
@@ -64,13 +71,16 @@ def main():
 
 
 def prepare(setup):
-    """Creates mounts and the bridge. setup: {"state", "bridge", "controller"}; an error ends the process with its text on stderr."""
+    """Creates mounts and the bridge. setup: {"state", "bridge", "controller"}; an error ends the
+    process with its text on stderr."""
     call("mount", "-t", "tmpfs", "-o", "mode=755", "unhang-testbed", setup["state"])
-    # nspawn must lock and propagate below /run; where /run is on the disk it refuses ("Failed to mount ... propagate").
+    # nspawn must lock and propagate below /run; where /run is on the disk it refuses ("Failed to
+    # mount ... propagate").
     os.makedirs("/run/systemd/nspawn", exist_ok=True)
     call("mount", "-t", "tmpfs", "unhang-testbed", "/run/systemd/nspawn")
-    # Some machines mount only the old hierarchies (cgroups v1), which newer systemd refuses. The unified one is always in the
-    # kernel, needs no controllers to boot a node, and this mount is invisible outside.
+    # Some machines mount only the old hierarchies (cgroups v1), which newer systemd refuses. The
+    # unified one is always in the kernel, needs no controllers to boot a node, and this mount is
+    # invisible outside.
     subprocess.run(["umount", "-R", "-l", "/sys/fs/cgroup"], check=False, stderr=subprocess.DEVNULL)
     call("mount", "-t", "cgroup2", "unhang-testbed", "/sys/fs/cgroup")
     call("ip", "link", "set", "lo", "up")
@@ -108,7 +118,8 @@ def obey(order, nodes):
 
 
 def start(node):
-    """Start systemd-nspawn in a control group of the node's own (two in one would share the names payload and supervisor)."""
+    """Start systemd-nspawn in a control group of the node's own (two in one would share the names
+    payload and supervisor)."""
     os.makedirs(node.order["cgroup"], exist_ok=True)
     console = os.open(node.order["console"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     pid = os.fork()
@@ -128,7 +139,8 @@ def start(node):
 
 
 def kill(node):
-    """Cut the power: nspawn is killed, and the kernel ends the node's process namespace. Returns when none of its processes runs."""
+    """Cut the power: nspawn is killed, and the kernel ends the node's process namespace. Returns
+    when none of its processes runs."""
     if node is None or node.pid is None:
         return
     leader = leader_of(node.pid)

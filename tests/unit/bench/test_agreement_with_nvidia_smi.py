@@ -1,4 +1,5 @@
-"""The facts of the real 8xH200 node agree with nvidia-smi's output on that node, and the comparison finds differences."""
+"""The facts of the real 8xH200 node agree with nvidia-smi's output on that node, and the comparison
+finds differences."""
 
 from __future__ import annotations
 
@@ -13,8 +14,14 @@ from unhang_node.facts.collect import collect
 
 TESTS = Path(__file__).parents[2]
 CAPTURE = TESTS / "fixtures" / "h200x8"
-# The capture's recording was made without the calls behind these; the live run on other H200 nodes has them (docs/benchmarks.md).
-NOT_IN_THE_RECORDING = ("ecc.sram_threshold_exceeded", "memory_reserved_mib", "fabric.state", "fabric.clique")
+# The capture's recording was made without the calls behind these; the live run on other H200 nodes
+# has them (docs/benchmarks.md).
+NOT_IN_THE_RECORDING = (
+    "ecc.sram_threshold_exceeded",
+    "memory_reserved_mib",
+    "fabric.state",
+    "fabric.clique",
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +45,30 @@ def xml():
 def test_facts_of_the_capture_say_what_nvidia_smi_says(agreement, facts, xml):
     lines, compared = agreement.disagreements(facts, xml)
     assert compared >= 8 * 30
-    assert [line for line in lines if not any(f" {field}: facts None" in line for field in NOT_IN_THE_RECORDING)] == []
+    assert [
+        line
+        for line in lines
+        if not any(f" {field}: facts None" in line for field in NOT_IN_THE_RECORDING)
+    ] == []
 
 
 def test_what_a_gpu_by_itself_answered_live_is_what_nvidia_smi_said_of_it(agreement):
     folder = TESTS / "fixtures" / "h200x1"
-    lines, compared = agreement.disagreements(json.loads((folder / "node.json").read_text()), (folder / "nvidia-smi-q.xml").read_text())
+    lines, compared = agreement.disagreements(
+        json.loads((folder / "node.json").read_text()), (folder / "nvidia-smi-q.xml").read_text()
+    )
     assert (lines, compared) == ([], 34)
 
 
-@pytest.mark.parametrize("field, wrong", [("model", "NVIDIA H100"), ("memory_total_mib", 81920.0), ("persistence", False), ("power_limit_w", None)])
+@pytest.mark.parametrize(
+    "field, wrong",
+    [
+        ("model", "NVIDIA H100"),
+        ("memory_total_mib", 81920.0),
+        ("persistence", False),
+        ("power_limit_w", None),
+    ],
+)
 def test_a_fact_that_differs_is_named_with_its_gpu(agreement, facts, xml, field, wrong):
     altered = copy.deepcopy(facts)
     altered["sections"]["gpus"]["devices"][3][field] = wrong

@@ -1,4 +1,5 @@
-"""Parameters of the kernel's command line are added and removed with grubby; with a fake grubby that behaves as on RHEL 9."""
+"""Parameters of the kernel's command line are added and removed with grubby; with a fake grubby
+that behaves as on RHEL 9."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ if {works}:
 
 @pytest.fixture
 def entries(tmp_path, monkeypatch):
-    """The file of boot entries that grubby changes: two kernels, one of which has the word already."""
+    """The file of boot entries that grubby changes: two kernels, one of which has the word
+    already."""
 
     def put(works=True):
         program = tmp_path / "bin" / "grubby"
@@ -55,7 +57,9 @@ def entries(tmp_path, monkeypatch):
         program.chmod(0o755)
 
     put()
-    monkeypatch.setitem(process.ENVIRONMENT, "PATH", f"{tmp_path / 'bin'}:{process.ENVIRONMENT['PATH']}")
+    monkeypatch.setitem(
+        process.ENVIRONMENT, "PATH", f"{tmp_path / 'bin'}:{process.ENVIRONMENT['PATH']}"
+    )
     place = tmp_path / "entries"
     place.write_text("ro quiet iommu=pt\nro quiet\n")
     return place, put
@@ -74,7 +78,9 @@ def test_each_entry_gets_the_words_and_loses_exactly_those_that_were_given(entri
     assert run.given_to_grubby(root, "iommu") == []
 
 
-def test_a_value_that_ours_replaces_comes_back_with_the_rollback_and_when_ours_is_taken_away(entries, tmp_path, monkeypatch):
+def test_a_value_that_ours_replaces_comes_back_with_the_rollback_and_when_ours_is_taken_away(
+    entries, tmp_path, monkeypatch
+):
     place, _put = entries
     before = "ro quiet\nro iommu=soft\n"
     root = str(tmp_path / "node")
@@ -89,7 +95,9 @@ def test_a_value_that_ours_replaces_comes_back_with_the_rollback_and_when_ours_i
             run.remove_by_grubby(root, "iommu", ["iommu=pt"], state_id)
         else:
             for record in read_running(root, state_id):
-                run.write_parameter(record["name"], value_before(run.read_parameter(record["name"]), [record]))
+                run.write_parameter(
+                    record["name"], value_before(run.read_parameter(record["name"]), [record])
+                )
         assert place.read_text() == before
 
 
@@ -100,16 +108,30 @@ def test_a_grubby_that_changes_nothing_is_not_believed(entries, tmp_path):
         run.add_by_grubby(str(tmp_path / "node"), "iommu", ["iommu=pt"], "")
 
 
-def test_a_rollback_takes_the_words_from_the_entries_that_had_them_not_and_puts_the_files_back(entries, tmp_path, monkeypatch):
+def test_a_rollback_takes_the_words_from_the_entries_that_had_them_not_and_puts_the_files_back(
+    entries, tmp_path, monkeypatch
+):
     place, _put = entries
     root = str(tmp_path / "node")
-    plant(root, {"/etc/default/grub": "GRUB_CMDLINE_LINUX=quiet\n", "/proc/sys/kernel/random/boot_id": "b\n"})
+    plant(
+        root,
+        {
+            "/etc/default/grub": "GRUB_CMDLINE_LINUX=quiet\n",
+            "/proc/sys/kernel/random/boot_id": "b\n",
+        },
+    )
     state_id = begin_state(root, "host_tuning", "run-1", [])[0]["id"]
     run.add_by_grubby(root, "iommu", ["iommu=pt"], state_id)
-    (tmp_path / "node/etc/default/grub").write_text("GRUB_CMDLINE_LINUX=quiet iommu=pt\n")  # as grubby does on RHEL 9
+    # as grubby does on RHEL 9
+    (tmp_path / "node/etc/default/grub").write_text("GRUB_CMDLINE_LINUX=quiet iommu=pt\n")
     [record] = read_running(root, state_id)
     zero, one = (f"/boot/vmlinuz-5.14.0-{number}.el9.x86_64" for number in (0, 1))
-    assert (record["kind"], record["name"], record["value"], record["set"]) == ("boot_parameter", "iommu=pt", [zero], [[zero, one]])
+    assert (record["kind"], record["name"], record["value"], record["set"]) == (
+        "boot_parameter",
+        "iommu=pt",
+        [zero],
+        [[zero, one]],
+    )
     monkeypatch.setattr(run, "GRUBBY", ("/bin/sh",))  # there is a grubby, in another place
     assert value_before(run.read_parameter("iommu=pt"), [record]) == [zero]
     run.write_parameter("iommu=pt", record["value"])
@@ -120,7 +142,9 @@ def test_a_rollback_takes_the_words_from_the_entries_that_had_them_not_and_puts_
     assert "/etc/default/grub" in plan.files
 
 
-def test_what_new_kernels_would_get_is_taken_away_with_the_rollback_too(entries, tmp_path, monkeypatch):
+def test_what_new_kernels_would_get_is_taken_away_with_the_rollback_too(
+    entries, tmp_path, monkeypatch
+):
     place, _put = entries
     root, coming = str(tmp_path / "node"), tmp_path / "coming"
     place.write_text("ro quiet\nro quiet\n")
@@ -143,5 +167,7 @@ def test_what_new_kernels_would_get_is_taken_away_with_the_rollback_too(entries,
 def test_a_grubby_that_takes_nothing_away_is_not_believed(entries):
     _place, put = entries
     put(works=False)
-    with pytest.raises(ValueError, match=r"expected iommu=pt on no entry, found it on /boot/vmlinuz-5\.14\.0-0"):
+    with pytest.raises(
+        ValueError, match=r"expected iommu=pt on no entry, found it on /boot/vmlinuz-5\.14\.0-0"
+    ):
         run.write_parameter("iommu=pt", [])

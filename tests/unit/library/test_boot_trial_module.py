@@ -1,4 +1,5 @@
-"""The module boot_trial over prepared boot files: its writes and their order, its refusals, and a rollback that restores everything."""
+"""The module boot_trial over prepared boot files: its writes and their order, its refusals, and a
+rollback that restores everything."""
 
 from __future__ import annotations
 
@@ -55,7 +56,11 @@ def test_the_environment_block_keeps_its_size_and_what_others_wrote(node):
     arm(node)
     data = (node / "boot/grub/grubenv").read_bytes()
     assert len(data) == 1024
-    assert environment(node) == {"theirs": "kept", "saved_entry": entry_id(OLD), "next_entry": entry_id(NEW)}
+    assert environment(node) == {
+        "theirs": "kept",
+        "saved_entry": entry_id(OLD),
+        "next_entry": entry_id(NEW),
+    }
 
 
 def test_the_next_boot_alone_takes_the_new_kernel(node):
@@ -77,9 +82,18 @@ def test_the_guard_is_a_script_that_a_shell_can_read(node):
     assert "grub-editenv /boot/grub/grubenv unset next_entry" in script.read_text()
 
 
-@pytest.mark.parametrize(("watchdog", "theirs", "fed"), [(True, "", True), (False, "", False), (True, "[Manager]\nRuntimeWatchdogSec=20\n", False)])
+@pytest.mark.parametrize(
+    ("watchdog", "theirs", "fed"),
+    [(True, "", True), (False, "", False), (True, "[Manager]\nRuntimeWatchdogSec=20\n", False)],
+)
 def test_a_watchdog_is_fed_where_there_is_one_and_nobody_else_feeds_it(node, watchdog, theirs, fed):
-    plant(node, {**({"/sys/class/watchdog/watchdog0/": ""} if watchdog else {}), "/etc/systemd/system.conf": theirs})
+    plant(
+        node,
+        {
+            **({"/sys/class/watchdog/watchdog0/": ""} if watchdog else {}),
+            "/etc/systemd/system.conf": theirs,
+        },
+    )
     arm(node)
     assert (node / "etc/systemd/system.conf.d/50-unhang-boot-trial.conf").exists() is fed
 
@@ -119,14 +133,23 @@ def test_another_kernel_than_the_one_asked_for_is_not_confirmed(node, release):
     assert f"expected {NEW} to run on trial, found {release} running" in refused["msg"]
     assert call(node, "inspected")["standing"] == "fell_back"
     done = call(node, "cancelled")
-    assert (f"back on {release}, which is neither {NEW} nor {OLD}" in done["why"]) == (release != OLD)
+    assert (f"back on {release}, which is neither {NEW} nor {OLD}" in done["why"]) == (
+        release != OLD
+    )
     assert boots(node) == (OLD, None)
 
 
 def test_a_kernel_that_fell_back_is_remembered_and_stays_off(node):
     arm(node)
     started(node, OLD)
-    plant(node, {"/var/lib/unhang/boot-trial-fell-back": f"{NEW} was not confirmed within 900 s after its start\n"})
+    plant(
+        node,
+        {
+            "/var/lib/unhang/boot-trial-fell-back": (
+                f"{NEW} was not confirmed within 900 s after its start\n"
+            )
+        },
+    )
     done = call(node, "cancelled")
     assert done["standing"] == "fell_back"
     assert "was not confirmed within 900 s" in done["why"]
@@ -157,8 +180,16 @@ def test_once_the_new_kernel_is_gone_everything_is_as_it_was(tmp_path):
         (node / path.lstrip("/")).unlink()
     (node / f"lib/modules/{NEW}").rmdir()
     assert call(node, "cancelled")["standing"] == "cancelled"
-    after = {path: content for path, content in tree(node).items() if not path.startswith(("/var", "/etc/systemd"))}
-    assert after == {path: content for path, content in before.items() if not path.startswith(("/var", "/etc/systemd"))}
+    after = {
+        path: content
+        for path, content in tree(node).items()
+        if not path.startswith(("/var", "/etc/systemd"))
+    }
+    assert after == {
+        path: content
+        for path, content in before.items()
+        if not path.startswith(("/var", "/etc/systemd"))
+    }
 
 
 REFUSED = {
@@ -221,9 +252,21 @@ def test_a_kernel_that_cannot_come_up_is_not_armed(node, files, removed, message
 
 
 MODULES = {
-    "dkms": (["updates/dkms/nvidia.ko.xz", "updates/dkms/nvidia-uvm.ko.xz"], ["nvidia", "nvidia_uvm"], []),
-    "Debian's names": (["updates/dkms/nvidia-current.ko", "updates/dkms/nvidia-current-uvm.ko"], ["nvidia", "nvidia_uvm"], []),
-    "a branch's names": (["updates/dkms/nvidia-tesla-535.ko", "updates/dkms/nvidia-tesla-535-peermem.ko"], ["nvidia", "nvidia_peermem"], []),
+    "dkms": (
+        ["updates/dkms/nvidia.ko.xz", "updates/dkms/nvidia-uvm.ko.xz"],
+        ["nvidia", "nvidia_uvm"],
+        [],
+    ),
+    "Debian's names": (
+        ["updates/dkms/nvidia-current.ko", "updates/dkms/nvidia-current-uvm.ko"],
+        ["nvidia", "nvidia_uvm"],
+        [],
+    ),
+    "a branch's names": (
+        ["updates/dkms/nvidia-tesla-535.ko", "updates/dkms/nvidia-tesla-535-peermem.ko"],
+        ["nvidia", "nvidia_peermem"],
+        [],
+    ),
     "Ubuntu's prebuilt": (["kernel/nvidia-535-server/nvidia.ko"], ["nvidia"], []),
     "kmod packages": (["weak-updates/lustre/lnet.ko", "extra/gdrdrv.ko"], ["gdrdrv", "lnet"], []),
     "not built": ([], ["gdrdrv"], [f"no gdrdrv was built for {NEW}"]),
@@ -243,11 +286,23 @@ def test_modules_that_are_loaded_now_have_to_be_there_for_the_new_kernel(node, c
 
 
 def test_a_failed_build_is_named_with_the_line_of_its_log(node):
-    log = f"DKMS make.log for nvidia-470.1 for kernel {NEW} (x86_64)\nFri Nov 20\nnv-mmap.c:333:14: error: implicit declaration\nmake: *** Error 2\n"
+    log = (
+        f"DKMS make.log for nvidia-470.1 for kernel {NEW} (x86_64)\nFri Nov 20\nnv-mmap.c:333:14:"
+        " error: implicit declaration\nmake: *** Error 2\n"
+    )
     call(node, "prepared")
-    plant(node, {"/var/lib/dkms/nvidia/470.1/build/make.log": log, "/var/lib/dkms/nvidia/470.1/source/": ""})
+    plant(
+        node,
+        {
+            "/var/lib/dkms/nvidia/470.1/build/make.log": log,
+            "/var/lib/dkms/nvidia/470.1/source/": "",
+        },
+    )
     refused = call(node, "armed", release=NEW, modules=["nvidia"])
-    assert f"does not build for kernel {NEW}: nv-mmap.c:333:14: error: implicit declaration" in refused["msg"]
+    assert (
+        f"does not build for kernel {NEW}: nv-mmap.c:333:14: error: implicit declaration"
+        in refused["msg"]
+    )
     assert "/var/lib/dkms/nvidia/470.1/build/make.log line 3" in refused["msg"]
 
 
@@ -259,7 +314,10 @@ def test_systemd_boot_is_told_by_its_own_tool(tmp_path):
     assert boots(node) == (OLD, f"debian-{NEW}.conf")
     entry = node / f"boot/efi/loader/entries/debian-{NEW}.conf"
     assert "options root=/dev/sda2 quiet panic=30\n" in entry.read_text()
-    (node / f"sys/firmware/efi/efivars/LoaderEntryOneShot-{'4a67b082-0a4c-41cf-b6c7-440b29bb8c4f'}").unlink()
+    (
+        node
+        / f"sys/firmware/efi/efivars/LoaderEntryOneShot-{'4a67b082-0a4c-41cf-b6c7-440b29bb8c4f'}"
+    ).unlink()
     plant(node, running_files(NEW, "boot-2"))
     assert call(node, "confirmed", release=NEW, gpus=GPUS)["standing"] == "confirmed"
     assert boots(node) == (NEW, None)
@@ -278,7 +336,10 @@ def test_an_entry_that_systemd_boot_renames_at_each_start_is_not_tried(tmp_path,
         call(node, "prepared")
         before = tree(node)
         refused = call(node, "armed", release=NEW, gpus=GPUS)
-    assert f"expected a boot entry whose name stays, found debian-{counted}{counter}.conf" in refused["msg"]
+    assert (
+        f"expected a boot entry whose name stays, found debian-{counted}{counter}.conf"
+        in refused["msg"]
+    )
     assert f"rename it to debian-{counted}.conf" in refused["msg"]
     assert tree(node) == before
 
@@ -294,13 +355,33 @@ def test_grub_with_loader_entries_is_told_by_its_environment_block(tmp_path):
     assert boots(node) == (OLD, None)
 
 
-@pytest.mark.parametrize(("machine", "saved", "chosen"), [("def", "abc-6.0", "def"), ("abc", "abc-6.0", "abc"), ("def", f"abc-{OLD}", "abc"), ("", "x", "abc")])
-def test_of_two_entries_of_a_release_the_default_or_this_machines_counts(tmp_path, machine, saved, chosen):
+@pytest.mark.parametrize(
+    ("machine", "saved", "chosen"),
+    [
+        ("def", "abc-6.0", "def"),
+        ("abc", "abc-6.0", "abc"),
+        ("def", f"abc-{OLD}", "abc"),
+        ("", "x", "abc"),
+    ],
+)
+def test_of_two_entries_of_a_release_the_default_or_this_machines_counts(
+    tmp_path, machine, saved, chosen
+):
     node = plant_bls_node(tmp_path / "node")
     entry = f"version {OLD}\nlinux /vmlinuz-{OLD}\noptions root=/dev/sdb9\n"
-    plant(node, {f"/boot/loader/entries/def-{OLD}.conf": entry, "/etc/machine-id": machine + "\n", "/boot/grub2/grubenv": grubenv(saved_entry=saved)})
+    plant(
+        node,
+        {
+            f"/boot/loader/entries/def-{OLD}.conf": entry,
+            "/etc/machine-id": machine + "\n",
+            "/boot/grub2/grubenv": grubenv(saved_entry=saved),
+        },
+    )
     call(node, "prepared")
-    assert parse_grubenv((node / "boot/grub2/grubenv").read_bytes())["saved_entry"] == f"{chosen}-{OLD}"
+    assert (
+        parse_grubenv((node / "boot/grub2/grubenv").read_bytes())["saved_entry"]
+        == f"{chosen}-{OLD}"
+    )
 
 
 def test_a_kernel_is_not_tried_where_kexec_would_take_the_boot_loaders_place(node):
@@ -314,7 +395,11 @@ def test_a_kernel_is_not_tried_where_kexec_would_take_the_boot_loaders_place(nod
 
 
 def test_a_grub_that_does_not_read_our_part_tries_no_kernel_that_would_stay_after_a_panic(node):
-    cfg = (node / "boot/grub/grub.cfg").read_text().replace('set default="0"', 'set default="${saved_entry}"')
+    cfg = (
+        (node / "boot/grub/grub.cfg")
+        .read_text()
+        .replace('set default="0"', 'set default="${saved_entry}"')
+    )
     (node / "boot/grub/grub.cfg").write_text(cfg)
     tool = node.parent / "bin" / "chroot"
     tool.write_text("#!/bin/sh\nexit 0\n")  # a grub2-mkconfig that makes the same menu again
@@ -327,7 +412,14 @@ def test_a_grub_that_does_not_read_our_part_tries_no_kernel_that_would_stay_afte
 def test_a_saved_state_brings_the_boot_default_back_to_the_letter(tmp_path):
     node = plant_grub_node(tmp_path / "node", kernels=(OLD,))
     folder = "/var/lib/unhang/states/20261120T070000Z-kernel"
-    plant(node, {folder + "/state.json": json.dumps({"schema": "unhang/saved-state/1", "id": folder[-22:], "steps": [], "folders": []})})
+    plant(
+        node,
+        {
+            folder + "/state.json": json.dumps(
+                {"schema": "unhang/saved-state/1", "id": folder[-22:], "steps": [], "folders": []}
+            )
+        },
+    )
     cfg = grub_cfg([OLD])
     call(node, "prepared", state_id=folder[-23:])
     plant(node, kernel_files(NEW))

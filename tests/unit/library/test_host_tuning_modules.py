@@ -1,4 +1,5 @@
-"""The modules of the role host_tuning, each on a prepared tree: the files that they write, the lines that they disable, and that they restore all of it."""
+"""The modules of the role host_tuning, each on a prepared tree: the files that they write, the
+lines that they disable, and that they restore all of it."""
 
 from __future__ import annotations
 
@@ -10,30 +11,47 @@ from unhang_node.change.host import limit_values
 
 UNIT = "[Service]\nExecStart=/bin/true\n"
 NODE = {
-    "/etc/security/limits.conf": "# site\n* hard memlock 64\n@students - nofile 512\n* hard nofile 1048576\nada soft stack unlimited\n",
+    "/etc/security/limits.conf": (
+        "# site\n* hard memlock 64\n@students - nofile 512\n* hard nofile 1048576\nada soft stack"
+        " unlimited\n"
+    ),
     "/etc/security/limits.d/20-site.conf": "* soft memlock unlimited\n",
     "/lib/systemd/system/ssh.service": UNIT,
     "/lib/systemd/system/slurmd.service": UNIT + "LimitMEMLOCK=infinity\n",
     "/lib/systemd/system/docker.service": UNIT + "LimitNOFILE=infinity\n",
     "/etc/systemd/system/ray.service": UNIT,
     "/etc/sysctl.conf": "#kernel.numa_balancing = 1\nvm.swappiness = 1\n",
-    "/etc/sysctl.d/99-site.conf": "kernel/numa_balancing=1\nkernel.numa_balancing_scan_size_mb = 256\n",
+    "/etc/sysctl.d/99-site.conf": (
+        "kernel/numa_balancing=1\nkernel.numa_balancing_scan_size_mb = 256\n"
+    ),
     "/proc/sys/kernel/numa_balancing": "1\n",
     "/proc/meminfo": "MemTotal:       131072 kB\n",
     "/etc/default/grub": 'GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX="iommu=nopt quiet"\n',
     "/usr/sbin/update-grub": "#!/bin/sh\n",
-    "/etc/modprobe.d/site.conf": "options nvidia NVreg_EnableGpuFirmware=1\nblacklist nvidia_peermem\noptions nvidia NVreg_A=1 NVreg_EnableGpuFirmware=1\n",
+    "/etc/modprobe.d/site.conf": (
+        "options nvidia NVreg_EnableGpuFirmware=1\nblacklist nvidia_peermem\noptions nvidia"
+        " NVreg_A=1 NVreg_EnableGpuFirmware=1\n"
+    ),
     "/etc/initramfs-tools/modules": "# nvidia\n",
 }
 CALLS = {
     "memlock": ("host_limit", {"limit": "memlock", "value": -1, "units": ["ray.service"]}),
-    "nofile": ("host_limit", {"limit": "nofile", "value": 131072, "units": ["ray.service", "none.service"]}),
+    "nofile": (
+        "host_limit",
+        {"limit": "nofile", "value": 131072, "units": ["ray.service", "none.service"]},
+    ),
     "stack": ("host_limit", {"limit": "stack", "value": 8388608}),
     "shm": ("shm_size", {"size_bytes": 67108864}),
     "numa_balancing": ("kernel_parameter", {"name": "kernel.numa_balancing", "value": "0"}),
     "iommu": ("boot_parameter", {"name": "iommu", "parameters": ["iommu=pt"]}),
-    "nvidia_parameters": ("kernel_module", {"name": "nvidia", "parameters": {"NVreg_EnableGpuFirmware": 0}}),
-    "remove_ipc": ("own_file", {"path": "/etc/systemd/logind.conf.d/zz-unhang.conf", "lines": ["[Login]", "RemoveIPC=no"]}),
+    "nvidia_parameters": (
+        "kernel_module",
+        {"name": "nvidia", "parameters": {"NVreg_EnableGpuFirmware": 0}},
+    ),
+    "remove_ipc": (
+        "own_file",
+        {"path": "/etc/systemd/logind.conf.d/zz-unhang.conf", "lines": ["[Login]", "RemoveIPC=no"]},
+    ),
     "peer_memory": ("kernel_module", {"name": "nvidia-peermem", "at_boot": True}),
 }
 KEPT = ("name", "limit", "path")
@@ -56,7 +74,9 @@ def text(node, path):
 
 
 @pytest.mark.parametrize("step", CALLS)
-def test_check_mode_writes_nothing_then_it_is_written_then_nothing_is_left_to_do_then_it_is_taken_back(node, step):
+def test_check_mode_writes_nothing_then_it_is_written_then_nothing_is_left_to_do_then_it_is_taken_back(
+    node, step
+):
     module, options = CALLS[step]
     before = tree(node.root)
     foretold = node(module, options, check=True)
@@ -84,7 +104,11 @@ def test_the_diff_shows_every_file_that_changes_and_no_other(node, step):
     module, options = CALLS[step]
     before = tree(node.root)
     done = node(module, options)
-    changed = {path for path, content in tree(node.root).items() if content is not None and before.get(path) != content and "/var/lib/unhang" not in path}
+    changed = {
+        path
+        for path, content in tree(node.root).items()
+        if content is not None and before.get(path) != content and "/var/lib/unhang" not in path
+    }
     assert {row["before_header"] for row in done["diff"]} == changed == set(done["files"])
 
 
@@ -107,46 +131,63 @@ def test_memlock_of_others_that_is_too_low_is_disabled_and_what_is_enough_stays(
     assert [row["text"] for row in answer["lines"]] == ["* hard memlock 64"]
     assert "# disabled by unhang: * hard memlock 64\n" in text(node, "/etc/security/limits.conf")
     assert "/etc/security/limits.d/20-site.conf" not in answer["files"]
-    assert "* hard memlock unlimited\nroot soft memlock unlimited\n" in text(node, "/etc/security/limits.d/00-unhang-memlock.conf")
+    assert "* hard memlock unlimited\nroot soft memlock unlimited\n" in text(
+        node, "/etc/security/limits.d/00-unhang-memlock.conf"
+    )
 
 
 def test_only_units_that_are_given_too_little_get_a_drop_in(node):
     files = node(*CALLS["memlock"])["files"]
     assert {path for path in files if path.endswith("90-unhang-memlock.conf")} == {
-        f"/etc/systemd/system/{unit}.d/90-unhang-memlock.conf" for unit in ("ssh.service", "docker.service", "ray.service")
+        f"/etc/systemd/system/{unit}.d/90-unhang-memlock.conf"
+        for unit in ("ssh.service", "docker.service", "ray.service")
     }
-    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf").endswith("[Service]\nLimitMEMLOCK=infinity\n")
+    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf").endswith(
+        "[Service]\nLimitMEMLOCK=infinity\n"
+    )
 
 
 def test_nothing_that_is_higher_already_is_lowered(node):
     files = node(*CALLS["nofile"])["files"]
     assert "/etc/systemd/system/docker.service.d/90-unhang-nofile.conf" not in files
     # systemd gives every service 524288 hard by itself, and limits.conf gave everybody 1048576.
-    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-nofile.conf").endswith("LimitNOFILE=131072:524288\n")
+    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-nofile.conf").endswith(
+        "LimitNOFILE=131072:524288\n"
+    )
     assert "* hard nofile 1048576\n" in text(node, "/etc/security/limits.d/00-unhang-nofile.conf")
-    assert "# disabled by unhang: @students - nofile 512\n" in text(node, "/etc/security/limits.conf")
+    assert "# disabled by unhang: @students - nofile 512\n" in text(
+        node, "/etc/security/limits.conf"
+    )
 
 
 def test_an_unlimited_stack_is_what_is_disabled(node):
     answer = node(*CALLS["stack"])
     assert [row["text"] for row in answer["lines"]] == ["ada soft stack unlimited"]
     assert "* soft stack 8192\n" in text(node, "/etc/security/limits.d/00-unhang-stack.conf")
-    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-stack.conf").endswith("LimitSTACK=8388608:infinity\n")
+    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-stack.conf").endswith(
+        "LimitSTACK=8388608:infinity\n"
+    )
 
 
 def test_a_default_of_systemd_that_is_too_low_is_overruled(node):
     plant(node.root, {"/etc/systemd/system.conf": "[Manager]\nDefaultLimitMEMLOCK=64M\n"})
     assert "/etc/systemd/system.conf.d/90-unhang-memlock.conf" in node(*CALLS["memlock"])["files"]
-    assert text(node, "/etc/systemd/system.conf.d/90-unhang-memlock.conf").endswith("[Manager]\nDefaultLimitMEMLOCK=infinity\n")
+    assert text(node, "/etc/systemd/system.conf.d/90-unhang-memlock.conf").endswith(
+        "[Manager]\nDefaultLimitMEMLOCK=infinity\n"
+    )
 
 
-OVERRIDE = "/etc/systemd/system/ssh.service.d/override.conf"  # of `systemctl edit`, whose name sorts behind ours
+# of `systemctl edit`, whose name sorts behind ours
+OVERRIDE = "/etc/systemd/system/ssh.service.d/override.conf"
 
 
 def test_a_later_drop_in_of_others_that_gives_less_is_disabled_and_comes_back(node):
     plant(
         node.root,
-        {OVERRIDE: "[Service]\nLimitMEMLOCK=64K\nLimitNOFILE=1024\n", "/etc/systemd/system.conf.d/99-site.conf": "[Manager]\nDefaultLimitMEMLOCK=64M\n"},
+        {
+            OVERRIDE: "[Service]\nLimitMEMLOCK=64K\nLimitNOFILE=1024\n",
+            "/etc/systemd/system.conf.d/99-site.conf": "[Manager]\nDefaultLimitMEMLOCK=64M\n",
+        },
     )
     before = tree(node.root)
     answer = node(*CALLS["memlock"])
@@ -154,8 +195,13 @@ def test_a_later_drop_in_of_others_that_gives_less_is_disabled_and_comes_back(no
         ("/etc/systemd/system.conf.d/99-site.conf", "DefaultLimitMEMLOCK=64M"),
         (OVERRIDE, "LimitMEMLOCK=64K"),
     ]
-    assert text(node, OVERRIDE) == "[Service]\n# disabled by unhang: LimitMEMLOCK=64K\nLimitNOFILE=1024\n"
-    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf").endswith("LimitMEMLOCK=infinity\n")
+    assert (
+        text(node, OVERRIDE)
+        == "[Service]\n# disabled by unhang: LimitMEMLOCK=64K\nLimitNOFILE=1024\n"
+    )
+    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf").endswith(
+        "LimitMEMLOCK=infinity\n"
+    )
     assert not node(*CALLS["memlock"])["changed"]
     node("host_limit", {"limit": "memlock"}, state="absent")
     assert {path: content for path, content in tree(node.root).items() if content is not None} == {
@@ -164,11 +210,18 @@ def test_a_later_drop_in_of_others_that_gives_less_is_disabled_and_comes_back(no
 
 
 def test_a_later_drop_in_of_others_that_gives_enough_stays(node):
-    plant(node.root, {OVERRIDE: "[Service]\nLimitMEMLOCK=infinity\n", "/etc/systemd/system/docker.service.d/05-site.conf": "[Service]\nLimitMEMLOCK=1\n"})
+    plant(
+        node.root,
+        {
+            OVERRIDE: "[Service]\nLimitMEMLOCK=infinity\n",
+            "/etc/systemd/system/docker.service.d/05-site.conf": "[Service]\nLimitMEMLOCK=1\n",
+        },
+    )
     answer = node(*CALLS["memlock"])
     assert OVERRIDE not in answer["files"]
     assert "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf" not in answer["files"]
-    assert "/etc/systemd/system/docker.service.d/05-site.conf" not in answer["files"]  # ours is read later
+    # ours is read later
+    assert "/etc/systemd/system/docker.service.d/05-site.conf" not in answer["files"]
 
 
 def test_a_later_drop_in_of_a_package_is_named_for_a_person(node):
@@ -182,12 +235,16 @@ def test_a_later_drop_in_of_a_package_is_named_for_a_person(node):
 def test_a_hard_limit_of_a_unit_that_is_higher_is_not_lowered(node):
     plant(node.root, {"/etc/systemd/system/ray.service": UNIT + "LimitNOFILE=1024:1048576\n"})
     node(*CALLS["nofile"])
-    assert text(node, "/etc/systemd/system/ray.service.d/90-unhang-nofile.conf").endswith("LimitNOFILE=131072:1048576\n")
+    assert text(node, "/etc/systemd/system/ray.service.d/90-unhang-nofile.conf").endswith(
+        "LimitNOFILE=131072:1048576\n"
+    )
 
 
 def test_a_drop_in_of_a_unit_that_is_no_longer_named_goes(node):
     node(*CALLS["memlock"])
-    assert node("host_limit", {"limit": "memlock", "value": -1})["files"] == ["/etc/systemd/system/ray.service.d/90-unhang-memlock.conf"]
+    assert node("host_limit", {"limit": "memlock", "value": -1})["files"] == [
+        "/etc/systemd/system/ray.service.d/90-unhang-memlock.conf"
+    ]
 
 
 def test_a_unit_known_by_an_alias_gets_one_drop_in_under_its_own_name(node):
@@ -197,7 +254,9 @@ def test_a_unit_known_by_an_alias_gets_one_drop_in_under_its_own_name(node):
 
 def test_the_other_spelling_of_a_parameter_is_understood_and_its_neighbours_stay(node):
     answer = node(*CALLS["numa_balancing"])
-    assert [(row["file"], row["line"]) for row in answer["lines"]] == [("/etc/sysctl.d/99-site.conf", 1)]
+    assert [(row["file"], row["line"]) for row in answer["lines"]] == [
+        ("/etc/sysctl.d/99-site.conf", 1)
+    ]
     assert "/etc/sysctl.conf" not in answer["files"]
 
 
@@ -209,14 +268,20 @@ def test_shared_memory_beyond_the_nodes_memory_is_refused(node):
 def test_words_of_others_that_contradict_are_named_and_ours_stand_behind_them(node):
     answer = node(*CALLS["iommu"])
     assert [row["why"] for row in answer["needs_manual_action"]] == [
-        "/etc/default/grub:2: iommu=nopt stands on the command line before iommu=pt, which wins; take it out"
+        "/etc/default/grub:2: iommu=nopt stands on the command line before iommu=pt, which wins;"
+        " take it out"
     ]
-    assert text(node, "/etc/default/grub.d/zz-unhang-iommu.cfg").endswith('GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT iommu=pt"\n')
+    assert text(node, "/etc/default/grub.d/zz-unhang-iommu.cfg").endswith(
+        'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT iommu=pt"\n'
+    )
 
 
 @pytest.mark.parametrize("word", ["iommu=pt; reboot", '"', "a$b", "two words", ""])
 def test_what_is_no_word_of_a_command_line_is_refused(node, word):
-    assert "expected parameters of a kernel command line" in node("boot_parameter", {"name": "iommu", "parameters": [word]})["msg"]
+    assert (
+        "expected parameters of a kernel command line"
+        in node("boot_parameter", {"name": "iommu", "parameters": [word]})["msg"]
+    )
 
 
 def test_a_node_without_a_known_boot_loader_says_so_and_stays_as_it_is(node):
@@ -231,11 +296,15 @@ def test_a_node_without_a_known_boot_loader_says_so_and_stays_as_it_is(node):
 def test_a_parameter_that_stands_among_others_is_left_for_a_person_and_ours_comes_later(node):
     answer = node(*CALLS["nvidia_parameters"])
     assert [row["line"] for row in answer["lines"]] == [1]
-    assert [(row["file"], row["line"]) for row in answer["needs_manual_action"]] == [("/etc/modprobe.d/site.conf", 3)]
+    assert [(row["file"], row["line"]) for row in answer["needs_manual_action"]] == [
+        ("/etc/modprobe.d/site.conf", 3)
+    ]
 
 
 SHARED = {
-    "/proc/self/mountinfo": "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:5 / /shared rw - nfs4 server:/shared rw\n",
+    "/proc/self/mountinfo": (
+        "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:5 / /shared rw - nfs4 server:/shared rw\n"
+    ),
     "/shared/limits.conf": "* hard memlock 64\n",
     "/shared/modprobe.conf": "options nvidia NVreg_EnableGpuFirmware=1\n",
     "/etc/security/limits.d/50-fleet.conf": Link("/shared/limits.conf"),
@@ -243,7 +312,13 @@ SHARED = {
 }
 
 
-@pytest.mark.parametrize(("step", "path"), [("memlock", "/etc/security/limits.d/50-fleet.conf"), ("nvidia_parameters", "/etc/modprobe.d/fleet.conf")])
+@pytest.mark.parametrize(
+    ("step", "path"),
+    [
+        ("memlock", "/etc/security/limits.d/50-fleet.conf"),
+        ("nvidia_parameters", "/etc/modprobe.d/fleet.conf"),
+    ],
+)
 def test_a_line_of_others_in_a_file_that_all_nodes_read_is_named_and_stays(node, step, path):
     plant(node.root, SHARED)
     shared = tree(node.root / "shared")
@@ -264,17 +339,27 @@ def test_a_line_of_others_in_a_file_that_all_nodes_read_is_named_and_stays(node,
         ("peer_memory", "modprobe.blacklist=nouveau", False),
     ],
 )
-def test_a_word_of_the_kernels_command_line_that_wins_over_modprobe_d_is_named(node, step, word, wins):
+def test_a_word_of_the_kernels_command_line_that_wins_over_modprobe_d_is_named(
+    node, step, word, wins
+):
     plant(node.root, {"/proc/cmdline": f"BOOT_IMAGE=/vmlinuz ro {word} quiet\n"})
-    found = [row["why"] for row in node(*CALLS[step])["needs_manual_action"] if row["file"] == "/proc/cmdline"]
+    found = [
+        row["why"]
+        for row in node(*CALLS[step])["needs_manual_action"]
+        if row["file"] == "/proc/cmdline"
+    ]
     assert [why.partition(" ")[0] for why in found] == ([word] if wins else [])
 
 
 TUNED = {
     "/etc/systemd/system/multi-user.target.wants/tuned.service": "",
     "/etc/tuned/active_profile": "site\n",
-    "/etc/tuned/site/tuned.conf": "[main]\ninclude=throughput-performance\n[sysctl]\nvm.swappiness=1\n",
-    "/usr/lib/tuned/throughput-performance/tuned.conf": "[sysctl]\n# kernel.numa_balancing = 0\nkernel.numa_balancing = 1\n",
+    "/etc/tuned/site/tuned.conf": (
+        "[main]\ninclude=throughput-performance\n[sysctl]\nvm.swappiness=1\n"
+    ),
+    "/usr/lib/tuned/throughput-performance/tuned.conf": (
+        "[sysctl]\n# kernel.numa_balancing = 0\nkernel.numa_balancing = 1\n"
+    ),
 }
 
 
@@ -285,7 +370,15 @@ TUNED = {
         ("reapply_sysctl=False # ours win\n", {}, True),
         ("reapply_sysctl = 1\n", {}, False),
         ("daemon = 1\n", {}, False),
-        ("reapply_sysctl = 0\n", {"/etc/tuned/site/tuned.conf": "[main]\ninclude=throughput-performance\n[sysctl]\nkernel/numa_balancing=0\n"}, False),
+        (
+            "reapply_sysctl = 0\n",
+            {
+                "/etc/tuned/site/tuned.conf": (
+                    "[main]\ninclude=throughput-performance\n[sysctl]\nkernel/numa_balancing=0\n"
+                )
+            },
+            False,
+        ),
         ("reapply_sysctl = 0\n", {"/etc/tuned/active_profile": "balanced\n"}, False),
     ],
 )
@@ -293,9 +386,13 @@ def test_a_profile_of_tuned_that_wins_over_sysctl_d_is_named(node, main, more, w
     plant(node.root, {**TUNED, "/etc/tuned/tuned-main.conf": main, **more})
     answer = node(*CALLS["numa_balancing"])
     assert [(row["file"], row["name"]) for row in answer["needs_manual_action"]] == (
-        [("/usr/lib/tuned/throughput-performance/tuned.conf", "kernel.numa_balancing")] if wins else []
+        [("/usr/lib/tuned/throughput-performance/tuned.conf", "kernel.numa_balancing")]
+        if wins
+        else []
     )
-    assert text(node, "/etc/sysctl.d/zz-unhang-kernel.numa_balancing.conf").endswith("kernel.numa_balancing = 0\n")
+    assert text(node, "/etc/sysctl.d/zz-unhang-kernel.numa_balancing.conf").endswith(
+        "kernel.numa_balancing = 0\n"
+    )
 
 
 def test_a_tuned_that_does_not_run_wins_over_nothing(node):
@@ -305,19 +402,35 @@ def test_a_tuned_that_does_not_run_wins_over_nothing(node):
 
 
 def test_debian_knows_the_driver_by_the_name_of_its_file(node):
-    plant(node.root, {"/proc/sys/kernel/osrelease": "6.1.0-50-amd64\n", "/lib/modules/6.1.0-50-amd64/modules.dep": "updates/dkms/nvidia-current.ko:\n"})
+    plant(
+        node.root,
+        {
+            "/proc/sys/kernel/osrelease": "6.1.0-50-amd64\n",
+            "/lib/modules/6.1.0-50-amd64/modules.dep": "updates/dkms/nvidia-current.ko:\n",
+        },
+    )
     node(*CALLS["nvidia_parameters"])
     lines = text(node, "/etc/modprobe.d/zz-unhang-nvidia.conf").splitlines()[1:]
-    assert lines == ["options nvidia NVreg_EnableGpuFirmware=0", "options nvidia-current NVreg_EnableGpuFirmware=0"]
+    assert lines == [
+        "options nvidia NVreg_EnableGpuFirmware=0",
+        "options nvidia-current NVreg_EnableGpuFirmware=0",
+    ]
 
 
 def test_an_initial_file_system_that_loads_the_driver_is_reported(node):
     plant(node.root, {"/etc/initramfs-tools/modules": "nvidia\n"})
-    assert "update-initramfs -u" in node(*CALLS["nvidia_parameters"])["needs_manual_action"][-1]["why"]
+    assert (
+        "update-initramfs -u" in node(*CALLS["nvidia_parameters"])["needs_manual_action"][-1]["why"]
+    )
 
 
 @pytest.mark.parametrize(
-    ("line", "is_early"), [('force_drivers+=" nvidia nvidia_modeset "', True), ('omit_drivers+=" nvidia nvidia-drm "', False), ("# nvidia", False)]
+    ("line", "is_early"),
+    [
+        ('force_drivers+=" nvidia nvidia_modeset "', True),
+        ('omit_drivers+=" nvidia nvidia-drm "', False),
+        ("# nvidia", False),
+    ],
 )
 @pytest.mark.parametrize("folder", ["/etc/dracut.conf.d", "/usr/lib/dracut/dracut.conf.d"])
 def test_a_drop_in_of_dracut_that_loads_the_driver_is_reported(node, folder, line, is_early):
@@ -327,13 +440,18 @@ def test_a_drop_in_of_dracut_that_loads_the_driver_is_reported(node, folder, lin
 
 
 def test_a_module_that_is_kept_from_loading_is_let(node):
-    assert [row["text"] for row in node(*CALLS["peer_memory"])["lines"]] == ["blacklist nvidia_peermem"]
+    assert [row["text"] for row in node(*CALLS["peer_memory"])["lines"]] == [
+        "blacklist nvidia_peermem"
+    ]
     assert text(node, "/etc/modules-load.d/unhang-nvidia-peermem.conf").endswith("nvidia-peermem\n")
 
 
 @pytest.mark.parametrize("value", ["1 2", 'a"b', "#"])
 def test_a_parameter_that_no_file_can_carry_is_refused(node, value):
-    assert "without blanks or quotes" in node("kernel_module", {"name": "nvidia", "parameters": {"NVreg_A": value}})["msg"]
+    assert (
+        "without blanks or quotes"
+        in node("kernel_module", {"name": "nvidia", "parameters": {"NVreg_A": value}})["msg"]
+    )
 
 
 def test_lines_that_are_no_utf8_keep_their_bytes(node):
@@ -347,9 +465,20 @@ def test_lines_that_are_no_utf8_keep_their_bytes(node):
 
 @pytest.mark.parametrize(
     ("limit", "wanted", "most", "hard"),
-    [("nofile", 20000, 20000, "20000"), ("nofile", 131072, 1048576, "524288"), ("memlock", -1, None, "unlimited"), ("memlock", 1048576, 2097152, "2048")],
+    [
+        ("nofile", 20000, 20000, "20000"),
+        ("nofile", 131072, 1048576, "524288"),
+        ("memlock", -1, None, "unlimited"),
+        ("memlock", 1048576, 2097152, "2048"),
+    ],
 )
-def test_no_limit_is_written_that_cannot_be_set_for_some_logins_would_fail_over_it(limit, wanted, most, hard):
+def test_no_limit_is_written_that_cannot_be_set_for_some_logins_would_fail_over_it(
+    limit, wanted, most, hard
+):
     assert f"* hard {limit} {hard}" in limit_values.wanted_conf(limit, wanted, [], most)
-    given = limit_values.wanted_drop_in(limit, wanted, limit_values.Unit(name="a.service"), most)[1].rpartition("=")[2].rpartition(":")[2]
+    given = (
+        limit_values.wanted_drop_in(limit, wanted, limit_values.Unit(name="a.service"), most)[1]
+        .rpartition("=")[2]
+        .rpartition(":")[2]
+    )
     assert given == {"unlimited": "infinity", "2048": "2097152"}.get(hard, hard)

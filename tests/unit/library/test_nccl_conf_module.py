@@ -12,7 +12,14 @@ from fakes.node_tree import Link, plant
 
 from unhang_node.base.root import Root
 from unhang_node.base.section import Unread
-from unhang_node.change.config.setting_files import BEGIN, END, FORMATS, NotUnderstood, settled_text, split_block
+from unhang_node.change.config.setting_files import (
+    BEGIN,
+    END,
+    FORMATS,
+    NotUnderstood,
+    settled_text,
+    split_block,
+)
 from unhang_node.facts.parse.env_files import parse_enroot_env, parse_environment
 from unhang_node.facts.parse.launch_paths import judge_effective
 from unhang_node.facts.parse.nccl_conf import parse_nccl_conf
@@ -22,7 +29,10 @@ from unhang_node.facts.sections.nccl import read_system_settings
 
 HAND_WRITTEN = "# ours since 2023\nNCCL_IB_TIMEOUT=22\nNCCL_SOCKET_IFNAME=eth0\n"
 WANTED = {"NCCL_SOCKET_IFNAME": "=bond0", "NCCL_DEBUG": "WARN"}
-AWKWARD = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/var/tmp/it's 100%/trace_", "NCCL_SOCKET_IFNAME": "=bond0"}
+AWKWARD = {
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/var/tmp/it's 100%/trace_",
+    "NCCL_SOCKET_IFNAME": "=bond0",
+}
 
 
 def settings_of(root):
@@ -40,7 +50,11 @@ NFS = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n23 22 0:5 / /shared rw - nfs4 server
     ("module", "options", "path"),
     [
         ("nccl_conf", {"settings": WANTED}, "/etc/nccl.conf"),
-        ("own_file", {"path": "/etc/apt/apt.conf.d/zz-unhang", "lines": ["x"]}, "/etc/apt/apt.conf.d/zz-unhang"),
+        (
+            "own_file",
+            {"path": "/etc/apt/apt.conf.d/zz-unhang", "lines": ["x"]},
+            "/etc/apt/apt.conf.d/zz-unhang",
+        ),
     ],
 )
 @pytest.mark.parametrize("linked", ["file", "folder"])
@@ -51,21 +65,35 @@ def test_a_link_to_a_file_that_all_nodes_read_is_refused(tmp_path, module, optio
     refused = run_module(module, rootfs=str(tmp_path), **options)
     assert refused["failed"]
     assert refused["msg"].startswith(
-        f"{path}: expected a file of this node alone, found a link to one that lies on nfs4 at /shared, which other nodes read too"
+        f"{path}: expected a file of this node alone, found a link to one that lies on nfs4 at"
+        " /shared, which other nodes read too"
     )
     assert list((tmp_path / "shared").iterdir()) == []
 
 
 def test_a_file_on_a_network_file_system_that_is_named_itself_is_written(tmp_path):
-    plant(tmp_path, {"/shared/": "", "/proc/self/mountinfo": NFS, "/etc/nccl.conf": Link("nccl.here"), "/etc/nccl.here": ""})
-    assert run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED, path="/shared/nccl.conf")["changed"]
-    assert run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)["changed"]  # a link within the node
+    plant(
+        tmp_path,
+        {
+            "/shared/": "",
+            "/proc/self/mountinfo": NFS,
+            "/etc/nccl.conf": Link("nccl.here"),
+            "/etc/nccl.here": "",
+        },
+    )
+    assert run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED, path="/shared/nccl.conf")[
+        "changed"
+    ]
+    # a link within the node
+    assert run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)["changed"]
 
 
 class TestNcclConf:
     """One file of settings."""
 
-    def test_the_settings_win_over_what_others_wrote_and_their_lines_keep_their_bytes(self, tmp_path):
+    def test_the_settings_win_over_what_others_wrote_and_their_lines_keep_their_bytes(
+        self, tmp_path
+    ):
         plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN})
         answer = run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED, note="profile tcp")
         text = (tmp_path / "etc/nccl.conf").read_text()
@@ -81,7 +109,10 @@ class TestNcclConf:
         plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN})
         answer = run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
         lines = (tmp_path / "etc/nccl.conf").read_text().splitlines()
-        assert [row["text"] for row in answer["hand_written"]] == ["NCCL_IB_TIMEOUT=22", "NCCL_SOCKET_IFNAME=eth0"]
+        assert [row["text"] for row in answer["hand_written"]] == [
+            "NCCL_IB_TIMEOUT=22",
+            "NCCL_SOCKET_IFNAME=eth0",
+        ]
         assert all(lines[row["line"] - 1] == row["text"] for row in answer["hand_written"])
 
     def test_second_run_changes_nothing(self, tmp_path):
@@ -100,7 +131,16 @@ class TestNcclConf:
         assert foretold == done
         assert foretold["diff"]["after"] == (tmp_path / "etc/nccl.conf").read_text()
 
-    @pytest.mark.parametrize("before", [None, "", HAND_WRITTEN, "NCCL_IB_TIMEOUT=22\r\n", "A=\udcff\n".encode("utf-8", "surrogateescape")])
+    @pytest.mark.parametrize(
+        "before",
+        [
+            None,
+            "",
+            HAND_WRITTEN,
+            "NCCL_IB_TIMEOUT=22\r\n",
+            "A=\udcff\n".encode("utf-8", "surrogateescape"),
+        ],
+    )
     def test_taking_the_settings_away_leaves_the_file_as_it_was(self, tmp_path, before):
         plant(tmp_path, {"/etc/": "", **({"/etc/nccl.conf": before} if before is not None else {})})
         untouched = tree(tmp_path)
@@ -115,7 +155,10 @@ class TestNcclConf:
         assert (tmp_path / "etc/nccl.conf").stat().st_mode & 0o777 == 0o640
 
     def test_an_absolute_link_is_followed_inside_the_root(self, tmp_path):
-        plant(tmp_path, {"/etc/nccl.conf": Link("/etc/site/nccl.conf"), "/etc/site/nccl.conf": HAND_WRITTEN})
+        plant(
+            tmp_path,
+            {"/etc/nccl.conf": Link("/etc/site/nccl.conf"), "/etc/site/nccl.conf": HAND_WRITTEN},
+        )
         run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
         assert os.readlink(tmp_path / "etc/nccl.conf") == "/etc/site/nccl.conf"
         assert "=bond0" in (tmp_path / "etc/site/nccl.conf").read_text()
@@ -128,14 +171,28 @@ class TestNcclConf:
         assert "line 2" in answer["msg"]
         assert tree(tmp_path) == before
 
-    @pytest.mark.parametrize("settings", [{"NCCL DEBUG": "WARN"}, {"NCCL_DEBUG": "WARN\nX=1"}, {"NCCL_DEBUG": " WARN"}, {"NCCL_DEBUG": "x" * 1024}])
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {"NCCL DEBUG": "WARN"},
+            {"NCCL_DEBUG": "WARN\nX=1"},
+            {"NCCL_DEBUG": " WARN"},
+            {"NCCL_DEBUG": "x" * 1024},
+        ],
+    )
     def test_what_no_file_can_carry_is_refused(self, tmp_path, settings):
         assert run_module("nccl_conf", rootfs=str(tmp_path), settings=settings)["failed"]
         assert tree(tmp_path) == {}
 
     def test_a_file_of_somebody_else_is_not_taken_over(self, tmp_path):
         plant(tmp_path, {"/etc/profile.d/unhang-nccl.sh": "export NCCL_DEBUG=INFO\n"})
-        answer = run_module("nccl_conf", rootfs=str(tmp_path), path="/etc/profile.d/unhang-nccl.sh", format="shell", settings=WANTED)
+        answer = run_module(
+            "nccl_conf",
+            rootfs=str(tmp_path),
+            path="/etc/profile.d/unhang-nccl.sh",
+            format="shell",
+            settings=WANTED,
+        )
         assert "somebody else wrote" in answer["msg"]
 
 
@@ -143,8 +200,16 @@ class TestSeveralFiles:
     """All of them, or none."""
 
     FILES = (
-        {"path": "/etc/environment", "format": "environment", "settings": {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}},
-        {"path": "/etc/profile.d/unhang-nccl.sh", "format": "shell", "settings": {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}},
+        {
+            "path": "/etc/environment",
+            "format": "environment",
+            "settings": {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"},
+        },
+        {
+            "path": "/etc/profile.d/unhang-nccl.sh",
+            "format": "shell",
+            "settings": {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"},
+        },
         {"path": "/etc/unhang/nccl-pod.env", "format": "env_file", "settings": {}},
     )
 
@@ -152,14 +217,22 @@ class TestSeveralFiles:
         plant(tmp_path, {"/etc/environment": "SITE=1\n"})
         answer = run_module("nccl_conf", rootfs=str(tmp_path), files=list(self.FILES))
         assert answer["changed"]
-        assert [one["after_header"] for one in answer["diff"]] == ["/etc/environment", "/etc/profile.d/unhang-nccl.sh"]
-        assert answer["hand_written"] == [{"path": "/etc/environment", "line": 1, "text": "SITE=********"}]
+        assert [one["after_header"] for one in answer["diff"]] == [
+            "/etc/environment",
+            "/etc/profile.d/unhang-nccl.sh",
+        ]
+        assert answer["hand_written"] == [
+            {"path": "/etc/environment", "line": 1, "text": "SITE=********"}
+        ]
         before = tree(tmp_path)
         assert not run_module("nccl_conf", rootfs=str(tmp_path), files=list(self.FILES))["changed"]
         assert tree(tmp_path) == before
 
     def test_one_that_cannot_be_written_stops_all(self, tmp_path):
-        plant(tmp_path, {"/etc/environment": "SITE=1\n", "/etc/profile.d/unhang-nccl.sh": "export SITE=1\n"})
+        plant(
+            tmp_path,
+            {"/etc/environment": "SITE=1\n", "/etc/profile.d/unhang-nccl.sh": "export SITE=1\n"},
+        )
         before = tree(tmp_path)
         answer = run_module("nccl_conf", rootfs=str(tmp_path), files=list(self.FILES))
         assert "/etc/profile.d/unhang-nccl.sh: expected a file of unhang's own" in answer["msg"]
@@ -186,14 +259,27 @@ def test_each_format_is_read_back_as_it_was_meant(form):
         "env_file": lambda: parse_enroot_env(text),
     }
     prefix = "APPTAINERENV_" if form == "apptainer" else ""
-    assert {row.name: row.value for row in readers[form]()} == {prefix + name: value for name, value in given.items()}
+    assert {row.name: row.value for row in readers[form]()} == {
+        prefix + name: value for name, value in given.items()
+    }
 
 
-@pytest.mark.parametrize(("form", "command"), [("shell", ["sh", "-c", '. {}; printf %s "$TORCH_NCCL_DEBUG_INFO_TEMP_FILE"']), ("task_prolog", ["sh", "{}"])])
+@pytest.mark.parametrize(
+    ("form", "command"),
+    [
+        ("shell", ["sh", "-c", '. {}; printf %s "$TORCH_NCCL_DEBUG_INFO_TEMP_FILE"']),
+        ("task_prolog", ["sh", "{}"]),
+    ],
+)
 def test_a_real_shell_gets_the_value_byte_for_byte(tmp_path, form, command):
     path = tmp_path / "script"
     path.write_text(settled_text(None, form, AWKWARD, ""))
-    output = subprocess.run([part.format(path) if part != "-c" else part for part in command], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [part.format(path) if part != "-c" else part for part in command],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     wanted = AWKWARD["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"]
     assert wanted in output.replace("'\\''", "'")
 
@@ -211,8 +297,12 @@ def test_marks_that_do_not_match_are_refused(text):
 
 PINNED = {
     "/etc/environment": "PATH=/usr/bin\nCUDA_VISIBLE_DEVICES=0\nNCCL_TIMEOUT=1200000\n",
-    "/etc/profile.d/site.sh": "export SITE=1\nif [ -e /dev/nvidia0 ]; then\n  export CUDA_VISIBLE_DEVICES=0\nfi\n",
-    "/etc/systemd/system/ray.service": "[Service]\nExecStart=/bin/ray\nEnvironment=CUDA_VISIBLE_DEVICES=0\nEnvironment=SITE=1\n",
+    "/etc/profile.d/site.sh": (
+        "export SITE=1\nif [ -e /dev/nvidia0 ]; then\n  export CUDA_VISIBLE_DEVICES=0\nfi\n"
+    ),
+    "/etc/systemd/system/ray.service": (
+        "[Service]\nExecStart=/bin/ray\nEnvironment=CUDA_VISIBLE_DEVICES=0\nEnvironment=SITE=1\n"
+    ),
     "/etc/nccl.conf": "NCCL_IB_TIMEOUT=22\nCUDA_VISIBLE_DEVICES=0\n",
     "/etc/enroot/environ.d/10-site.env": "CUDA_VISIBLE_DEVICES=0\n",
     "/etc/security/pam_env.conf": "CUDA_VISIBLE_DEVICES DEFAULT=0\n",
@@ -225,7 +315,9 @@ class TestSettingAside:
     """Lines that lose their effect and stay."""
 
     def disable(self, root, names=("CUDA_VISIBLE_DEVICES", "NCCL_TIMEOUT"), **more):
-        return run_module("disabled_setting", rootfs=str(root), names=list(names), owner="gpu_binding", **more)
+        return run_module(
+            "disabled_setting", rootfs=str(root), names=list(names), owner="gpu_binding", **more
+        )
 
     def test_every_file_that_the_audit_reads_loses_the_setting_and_nothing_else(self, tmp_path):
         plant(tmp_path, PINNED)
@@ -240,19 +332,29 @@ class TestSettingAside:
     def test_the_lines_are_still_there_to_be_read(self, tmp_path):
         plant(tmp_path, PINNED)
         self.disable(tmp_path)
-        assert "# disabled by unhang: CUDA_VISIBLE_DEVICES=0\n" in (tmp_path / "etc/environment").read_text()
+        assert (
+            "# disabled by unhang: CUDA_VISIBLE_DEVICES=0\n"
+            in (tmp_path / "etc/environment").read_text()
+        )
 
     def test_a_shell_file_still_runs_when_the_line_was_all_that_stood_under_an_if(self, tmp_path):
         plant(tmp_path, PINNED)
         self.disable(tmp_path)
-        assert subprocess.run(["sh", "-n", str(tmp_path / "etc/profile.d/site.sh")], check=False).returncode == 0
+        assert (
+            subprocess.run(
+                ["sh", "-n", str(tmp_path / "etc/profile.d/site.sh")], check=False
+            ).returncode
+            == 0
+        )
 
     def test_restoring_gives_every_file_its_bytes_back(self, tmp_path):
         plant(tmp_path, PINNED)
         before = tree(tmp_path)
         self.disable(tmp_path)
         assert self.disable(tmp_path, state="restored")["changed"]
-        after = {path: content for path, content in tree(tmp_path).items() if not path.startswith("/var")}
+        after = {
+            path: content for path, content in tree(tmp_path).items() if not path.startswith("/var")
+        }
         assert after == before
         assert not self.disable(tmp_path, state="restored")["changed"]
 
@@ -276,7 +378,10 @@ class TestSettingAside:
             ("/etc/profile.d/x.sh", "export SITE=1 CUDA_VISIBLE_DEVICES=0"),
             ("/etc/profile.d/x.sh", "cd /tmp && export CUDA_VISIBLE_DEVICES=0"),
             ("/etc/profile.d/x.sh", "export CUDA_VISIBLE_DEVICES=$(cat /etc/gpus)"),
-            ("/etc/systemd/system/ray.service.d/x.conf", "[Service]\nEnvironment=CUDA_VISIBLE_DEVICES=0 SITE=1"),
+            (
+                "/etc/systemd/system/ray.service.d/x.conf",
+                "[Service]\nEnvironment=CUDA_VISIBLE_DEVICES=0 SITE=1",
+            ),
         ],
     )
     def test_a_line_that_does_more_is_left_for_a_person(self, tmp_path, path, line):
@@ -289,8 +394,12 @@ class TestSettingAside:
 
     def test_a_line_with_the_wanted_value_stays(self, tmp_path):
         plant(tmp_path, {"/etc/environment": "NCCL_DEBUG=WARN\n"})
-        assert not self.disable(tmp_path, names=["NCCL_DEBUG"], settings={"NCCL_DEBUG": "WARN"})["changed"]
-        assert self.disable(tmp_path, names=["NCCL_DEBUG"], settings={"NCCL_DEBUG": "VERSION"})["changed"]
+        assert not self.disable(tmp_path, names=["NCCL_DEBUG"], settings={"NCCL_DEBUG": "WARN"})[
+            "changed"
+        ]
+        assert self.disable(tmp_path, names=["NCCL_DEBUG"], settings={"NCCL_DEBUG": "VERSION"})[
+            "changed"
+        ]
 
     def test_a_line_that_stands_twice_comes_back_twice_and_in_its_places(self, tmp_path):
         text = "CUDA_VISIBLE_DEVICES=0\nSITE=1\nCUDA_VISIBLE_DEVICES=0,1\nCUDA_VISIBLE_DEVICES=0\n"
@@ -323,7 +432,9 @@ class TestSettingAside:
     def test_two_owners_keep_their_lines_apart(self, tmp_path):
         plant(tmp_path, PINNED)
         self.disable(tmp_path, names=["CUDA_VISIBLE_DEVICES"])
-        run_module("disabled_setting", rootfs=str(tmp_path), names=["NCCL_TIMEOUT"], owner="nccl_profile")
+        run_module(
+            "disabled_setting", rootfs=str(tmp_path), names=["NCCL_TIMEOUT"], owner="nccl_profile"
+        )
         run_module("disabled_setting", rootfs=str(tmp_path), owner="nccl_profile", state="restored")
         assert "CUDA_VISIBLE_DEVICES" not in settings_of(tmp_path)
         assert settings_of(tmp_path)["NCCL_TIMEOUT"] == ["1200000"]
@@ -331,11 +442,21 @@ class TestSettingAside:
 
 def test_what_was_read_back_decides_in_every_launch_path(tmp_path):
     """NCCL uses the block in nccl.conf when the environment has no other value."""
-    plant(tmp_path, {"/etc/nccl.conf": HAND_WRITTEN, "/etc/environment": "NCCL_SOCKET_IFNAME=eth0\n"})
+    plant(
+        tmp_path, {"/etc/nccl.conf": HAND_WRITTEN, "/etc/environment": "NCCL_SOCKET_IFNAME=eth0\n"}
+    )
     run_module("nccl_conf", rootfs=str(tmp_path), settings=WANTED)
-    run_module("disabled_setting", rootfs=str(tmp_path), names=list(WANTED), settings=WANTED, owner="nccl_profile")
+    run_module(
+        "disabled_setting",
+        rootfs=str(tmp_path),
+        names=list(WANTED),
+        settings=WANTED,
+        owner="nccl_profile",
+    )
     effective = judge_effective(read_system_settings(Root([str(tmp_path)]), Unread(), []).settings)
-    assert {effective[path]["NCCL_SOCKET_IFNAME"] for path in ("login", "ssh", "systemd")} == {"=bond0"}
+    assert {effective[path]["NCCL_SOCKET_IFNAME"] for path in ("login", "ssh", "systemd")} == {
+        "=bond0"
+    }
 
 
 SECRET = "HTTP_PROXY=http://user:pass@proxy:3128\nTOKEN=abc123\n"
@@ -344,9 +465,22 @@ SECRET = "HTTP_PROXY=http://user:pass@proxy:3128\nTOKEN=abc123\n"
 @pytest.mark.parametrize(
     ("module", "options"),
     [
-        ("nccl_conf", {"path": "/etc/environment", "format": "environment", "settings": {"NCCL_DEBUG": "WARN"}}),
-        ("disabled_setting", {"names": ["CUDA_VISIBLE_DEVICES", "HTTP_PROXY"], "owner": "gpu_binding"}),
-        ("own_file", {"path": "/etc/environment.d/x.conf", "lines": ["P=http://user:pass@proxy:3128"]}),
+        (
+            "nccl_conf",
+            {
+                "path": "/etc/environment",
+                "format": "environment",
+                "settings": {"NCCL_DEBUG": "WARN"},
+            },
+        ),
+        (
+            "disabled_setting",
+            {"names": ["CUDA_VISIBLE_DEVICES", "HTTP_PROXY"], "owner": "gpu_binding"},
+        ),
+        (
+            "own_file",
+            {"path": "/etc/environment.d/x.conf", "lines": ["P=http://user:pass@proxy:3128"]},
+        ),
     ],
 )
 def test_what_others_wrote_into_a_file_is_printed_nowhere(tmp_path, module, options):
@@ -361,8 +495,15 @@ def test_what_others_wrote_into_a_file_is_printed_nowhere(tmp_path, module, opti
 
 def test_a_rollback_prints_no_secret_either(tmp_path):
     plant(tmp_path, {"/etc/environment": SECRET, "/var/lib/": ""})
-    state_id = run_module("saved_state", rootfs=str(tmp_path), state="begun", role="nccl_profile", run="r")["id"]
-    options = {"path": "/etc/environment", "format": "environment", "settings": {"NCCL_DEBUG": "WARN"}, "state_id": state_id}
+    state_id = run_module(
+        "saved_state", rootfs=str(tmp_path), state="begun", role="nccl_profile", run="r"
+    )["id"]
+    options = {
+        "path": "/etc/environment",
+        "format": "environment",
+        "settings": {"NCCL_DEBUG": "WARN"},
+        "state_id": state_id,
+    }
     run_module("nccl_conf", rootfs=str(tmp_path), **options)
     answer = run_module("state_restore", rootfs=str(tmp_path), id=state_id)
     printed = json.dumps({key: value for key, value in answer.items() if key != "invocation"})

@@ -39,7 +39,9 @@ def lock(folder, run, **more):
 
 
 def wish(run, expires_s=600, across_reboot=False):
-    return LockRequest(run=run, by="ops@ctl1", expires_s=expires_s, across_reboot=across_reboot, takes_over="")
+    return LockRequest(
+        run=run, by="ops@ctl1", expires_s=expires_s, across_reboot=across_reboot, takes_over=""
+    )
 
 
 def boot(folder, boot_id):
@@ -89,20 +91,33 @@ def test_the_first_run_has_the_node_and_the_second_is_told_who(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("database", "path"), [("/var/lib/dpkg/status", "var/lib/dpkg/lock-frontend"), ("/usr/lib/sysimage/rpm/rpmdb.sqlite", "usr/lib/sysimage/rpm/.rpm.lock")]
+    ("database", "path"),
+    [
+        ("/var/lib/dpkg/status", "var/lib/dpkg/lock-frontend"),
+        ("/usr/lib/sysimage/rpm/rpmdb.sqlite", "usr/lib/sysimage/rpm/.rpm.lock"),
+    ],
 )
 def test_no_reboot_is_announced_while_another_process_changes_packages(tmp_path, database, path):
     plant(tmp_path, {database: "", "/" + path: ""})
     number = lock(tmp_path, "first")["fencing"]
-    code = "import fcntl, sys; lock = open(sys.argv[1], 'r+'); fcntl.lockf(lock, fcntl.LOCK_EX); print('locked', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as upgrade:
+    code = (
+        "import fcntl, sys; lock = open(sys.argv[1], 'r+'); fcntl.lockf(lock, fcntl.LOCK_EX);"
+        " print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as upgrade:
         assert upgrade.stdout.readline() == b"locked\n"
         refused = lock(tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0)
         assert refused["failed"]
         assert f"found /{path} (pid {upgrade.pid}: " in refused["msg"]
         assert not read_lock(str(tmp_path))["across_reboot"]
         assert not lock(tmp_path, "first", fencing=number).get("failed")
-    assert not lock(tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0).get("failed")
+    assert not lock(tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0).get(
+        "failed"
+    )
     assert read_lock(str(tmp_path))["across_reboot"]
 
 
@@ -110,10 +125,19 @@ def test_a_process_that_only_fetches_lists_keeps_no_node_from_its_reboot(tmp_pat
     path = "/var/lib/apt/lists/lock"
     plant(tmp_path, {"/var/lib/dpkg/status": "", path: ""})
     number = lock(tmp_path, "first")["fencing"]
-    code = "import fcntl, sys; lock = open(sys.argv[1], 'r+'); fcntl.lockf(lock, fcntl.LOCK_EX); print('locked', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path) + path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as update:
+    code = (
+        "import fcntl, sys; lock = open(sys.argv[1], 'r+'); fcntl.lockf(lock, fcntl.LOCK_EX);"
+        " print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path) + path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as update:
         assert update.stdout.readline() == b"locked\n"
-        assert not lock(tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0).get("failed")
+        assert not lock(
+            tmp_path, "first", fencing=number, across_reboot=True, packages_wait_s=0
+        ).get("failed")
 
 
 def test_who_gives_the_number_has_it_already_and_it_is_no_error(tmp_path):
@@ -188,8 +212,12 @@ def test_a_run_that_is_over_gives_its_place_only_by_its_own_name(tmp_path):
 
 
 @pytest.mark.parametrize(("across_reboot", "acquired"), [(False, True), (True, False)])
-def test_a_boot_ends_a_lock_unless_its_holder_said_that_it_would_reboot(tmp_path, across_reboot, acquired):
-    number = lock(boot(tmp_path, "one"), "first", across_reboot=across_reboot, expires_s=1 << 30)["fencing"]
+def test_a_boot_ends_a_lock_unless_its_holder_said_that_it_would_reboot(
+    tmp_path, across_reboot, acquired
+):
+    number = lock(boot(tmp_path, "one"), "first", across_reboot=across_reboot, expires_s=1 << 30)[
+        "fencing"
+    ]
     answer = lock(boot(tmp_path, "two"), "second")
     assert answer.get("acquired", False) is acquired
     if acquired:
@@ -210,11 +238,20 @@ def test_a_boot_ends_a_lock_unless_its_holder_said_that_it_would_reboot(tmp_path
         ({"boot_id": "other"}, EARLIER_S, True),
         ({"boot_id": "other", "across_reboot": True}, EARLIER_S, False),
         ({"boot_id": "other", "across_reboot": True}, LATER_S, True),
-        ({"expires": "1999-01-01T00:00:00Z"}, EARLIER_S, False),  # a clock that was set proves nothing
+        # a clock that was set proves nothing
+        ({"expires": "1999-01-01T00:00:00Z"}, EARLIER_S, False),
     ],
 )
 def test_when_a_lock_is_stale(changes, uptime, stale):
-    held = {"run": "first", "expires": "2026-11-20T08:00:00Z", "expires_s": 3600, "uptime_s": 900.5, "boot_id": "this", "across_reboot": False, **changes}
+    held = {
+        "run": "first",
+        "expires": "2026-11-20T08:00:00Z",
+        "expires_s": 3600,
+        "uptime_s": 900.5,
+        "boot_id": "this",
+        "across_reboot": False,
+        **changes,
+    }
     assert (why_stale(held, "this", uptime) is not None) is stale
 
 
@@ -244,7 +281,15 @@ def test_a_sign_of_work_puts_the_expiry_off(tmp_path):
     assert why_stale(read_lock(root), None, uptime_s()) is None
 
 
-@pytest.mark.parametrize("text", ["{}", '{"schema": "unhang/lock/1", "expires": "2999-01-01T00:00:00Z"}', '{"schema": "unhang/lock/1", "run"', "[]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        '{"schema": "unhang/lock/1", "expires": "2999-01-01T00:00:00Z"}',
+        '{"schema": "unhang/lock/1", "run"',
+        "[]",
+    ],
+)
 def test_what_is_no_lock_of_ours_is_not_taken_over(tmp_path, text):
     plant(tmp_path, {LOCK: text})
     answer = lock(tmp_path, "first")
@@ -255,7 +300,9 @@ def test_what_is_no_lock_of_ours_is_not_taken_over(tmp_path, text):
 def test_a_run_that_is_over_is_not_taken_over_while_its_module_is_at_work(tmp_path):
     root = str(tmp_path)
     lock(tmp_path, "first")
-    state_id = run_module("saved_state", rootfs=root, state="begun", role="kernel", run="first")["id"]
+    state_id = run_module("saved_state", rootfs=root, state="begun", role="kernel", run="first")[
+        "id"
+    ]
     folder = f"{root}/var/lib/unhang/states/{state_id}"
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -298,11 +345,17 @@ def test_a_module_of_a_run_that_lost_the_node_changes_nothing(tmp_path, module, 
     before = tree(tmp_path)
     refused = run_module(module, rootfs=str(tmp_path), fencing=old, **options)
     assert refused["failed"]
-    assert f"expected this run's lock on the node (number {old}), found that of run first by unknown (number {new}" in refused["msg"]
+    assert (
+        f"expected this run's lock on the node (number {old}), found that of run first by unknown"
+        f" (number {new}" in refused["msg"]
+    )
     assert tree(tmp_path) == before
     assert not run_module(module, rootfs=str(tmp_path), fencing=new, **options).get("failed")
     lock(tmp_path, "first", state="free", fencing=new)
-    assert "found the node free" in run_module(module, rootfs=str(tmp_path), fencing=new, **options)["msg"]
+    assert (
+        "found the node free"
+        in run_module(module, rootfs=str(tmp_path), fencing=new, **options)["msg"]
+    )
 
 
 def test_what_a_killed_run_was_writing_is_swept_away(tmp_path):

@@ -25,7 +25,12 @@ from unhang_node.facts.sections.package_database import read_database, with_lock
 from unhang_node.facts.sections.packages import is_blacklisted, read_packages
 from unhang_node.facts.sections.rpm_locks import read_rpm_locks
 
-DRIVER = {"nvidia-driver": "535.261.03-1", "libnvidia-ml1": "535.261.03-1", "nvidia-fabricmanager": "535.261.03-1", "nvidia-modprobe": "535.161.07-1"}
+DRIVER = {
+    "nvidia-driver": "535.261.03-1",
+    "libnvidia-ml1": "535.261.03-1",
+    "nvidia-fabricmanager": "535.261.03-1",
+    "nvidia-modprobe": "535.161.07-1",
+}
 KERNEL = {"linux-image-amd64": "6.1.140-1", "linux-image-6.1.0-37-amd64": "6.1.140-1"}
 OTHERS = {"bash": "5.2-1", **KERNEL, "libnccl2": "2.18.3-1", "nvidia-container-toolkit": "1.17-1"}
 
@@ -33,7 +38,16 @@ OTHERS = {"bash": "5.2-1", **KERNEL, "libnccl2": "2.18.3-1", "nvidia-container-t
 def node(folder, packages=None, **files):
     """A planted node with these packages."""
     status = dpkg_status(packages or {**DRIVER, **OTHERS})
-    plant(folder, {"/var/lib/dpkg/status": status + "\n", "/var/lib/dpkg/available": "", "/var/lib/dpkg/updates/": "", "/etc/apt/": "", **files})
+    plant(
+        folder,
+        {
+            "/var/lib/dpkg/status": status + "\n",
+            "/var/lib/dpkg/available": "",
+            "/var/lib/dpkg/updates/": "",
+            "/etc/apt/": "",
+            **files,
+        },
+    )
     return folder
 
 
@@ -43,8 +57,12 @@ def pin(folder, *what, **more):
 
 def held(folder):
     """Names on hold, as dpkg itself reports them."""
-    output = subprocess.run(["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True).stdout
-    return {line.split()[0].split(":")[0] for line in output.splitlines() if line.split()[1] == "hold"}
+    output = subprocess.run(
+        ["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True
+    ).stdout
+    return {
+        line.split()[0].split(":")[0] for line in output.splitlines() if line.split()[1] == "hold"
+    }
 
 
 def facts(folder):
@@ -54,8 +72,13 @@ def facts(folder):
 
 
 def without_state(folder):
-    """The tree without the saved state, and without what dpkg keeps for itself beside its status (backups, locks, and the order of stanzas)."""
-    return {path: content for path, content in tree(folder).items() if not path.startswith(("/var/lib/dpkg", "/var/lib/unhang")) and content is not None}
+    """The tree without the saved state, and without what dpkg keeps for itself beside its status
+    (backups, locks, and the order of stanzas)."""
+    return {
+        path: content
+        for path, content in tree(folder).items()
+        if not path.startswith(("/var/lib/dpkg", "/var/lib/unhang")) and content is not None
+    }
 
 
 def test_a_preview_of_a_change_that_is_still_to_come_pins_the_versions_that_will_be_there(tmp_path):
@@ -63,11 +86,28 @@ def test_a_preview_of_a_change_that_is_still_to_come_pins_the_versions_that_will
     before = tree(tmp_path)
     new = "535.309.01-1"
     changes = [
-        {"name": "nvidia-driver", "action": "upgrade", "before": DRIVER["nvidia-driver"], "after": new},
-        {"name": "nvidia-fabricmanager", "action": "remove", "before": DRIVER["nvidia-fabricmanager"], "after": None},
+        {
+            "name": "nvidia-driver",
+            "action": "upgrade",
+            "before": DRIVER["nvidia-driver"],
+            "after": new,
+        },
+        {
+            "name": "nvidia-fabricmanager",
+            "action": "remove",
+            "before": DRIVER["nvidia-fabricmanager"],
+            "after": None,
+        },
         {"name": "nvidia-kernel-dkms", "action": "install", "before": None, "after": new},
     ]
-    foretold = run_module("package_pin", check=True, rootfs=str(tmp_path), groups=["driver"], driver_version="535.309.01", changes=changes)
+    foretold = run_module(
+        "package_pin",
+        check=True,
+        rootfs=str(tmp_path),
+        groups=["driver"],
+        driver_version="535.309.01",
+        changes=changes,
+    )
     pins = next(row["after"] for row in foretold["diff"] if row["after_header"] == PIN_FILE)
     assert f"Package: nvidia-driver\nPin: version {new}\n" in pins
     assert f"Package: nvidia-kernel-dkms\nPin: version {new}\n" in pins
@@ -76,13 +116,17 @@ def test_a_preview_of_a_change_that_is_still_to_come_pins_the_versions_that_will
     assert "in check mode alone" in pin(tmp_path, "driver", changes=changes)["msg"]
 
 
-def test_the_driver_is_held_pinned_and_blacklisted_with_its_fabric_manager_and_nothing_else(tmp_path):
+def test_the_driver_is_held_pinned_and_blacklisted_with_its_fabric_manager_and_nothing_else(
+    tmp_path,
+):
     answer = pin(node(tmp_path), "driver")
     assert answer["changed"]
     assert held(tmp_path) == set(DRIVER)
     section = facts(tmp_path)
     assert {row["package"] for row in section["pins"]} == set(DRIVER)
-    assert all(pin_priority(section["pins"], name, version, 500) > 1000 for name, version in DRIVER.items())
+    assert all(
+        pin_priority(section["pins"], name, version, 500) > 1000 for name, version in DRIVER.items()
+    )
     assert pin_priority(section["pins"], "nvidia-driver", "535.309.01-1", 500) == 500
     assert all(is_blacklisted(name, section["unattended_upgrades"]["blacklist"]) for name in DRIVER)
     assert not is_blacklisted("bash", section["unattended_upgrades"]["blacklist"])
@@ -105,7 +149,15 @@ def test_check_mode_writes_nothing_and_foretells_the_same(tmp_path):
 
 
 def test_letting_go_takes_off_exactly_what_was_set(tmp_path):
-    node(tmp_path, {**DRIVER, **OTHERS, "libnccl2": ("hold ok installed", "2.18.3-1"), "libnvidia-ml1": ("hold ok installed", "535.261.03-1")})
+    node(
+        tmp_path,
+        {
+            **DRIVER,
+            **OTHERS,
+            "libnccl2": ("hold ok installed", "2.18.3-1"),
+            "libnvidia-ml1": ("hold ok installed", "535.261.03-1"),
+        },
+    )
     before = without_state(tmp_path)
     pin(tmp_path, "driver", "nccl", "kernel")
     answer = pin(tmp_path)
@@ -131,8 +183,11 @@ def test_a_run_that_was_cut_off_can_be_taken_back_and_done_again(tmp_path):
     assert pin_in_child(tmp_path)["failed"]
     lock.close()
     assert held(tmp_path) == set()
-    wanted = "".join(f"{name} hold\n" for name in DRIVER)  # as if dpkg had done its part and the power went before the end was saved
-    subprocess.run(["dpkg", f"--root={tmp_path}", "--set-selections"], input=wanted, text=True, check=True)
+    # as if dpkg had done its part and the power went before the end was saved
+    wanted = "".join(f"{name} hold\n" for name in DRIVER)
+    subprocess.run(
+        ["dpkg", f"--root={tmp_path}", "--set-selections"], input=wanted, text=True, check=True
+    )
     assert held(tmp_path) == set(DRIVER)
     pin(tmp_path)  # all that the failed call had begun is undone
     assert held(tmp_path) == set()
@@ -200,19 +255,47 @@ def test_the_pin_file_is_what_apt_reads(tmp_path):
     """The real apt-cache, over the planted preferences."""
     pin(node(tmp_path, {**DRIVER, "libnvidia-c++": "1"}), "driver")
     pins = parse_preferences((tmp_path / PIN_FILE.lstrip("/")).read_text())
-    assert {row["pin"] for row in pins} == {"version 535.261.03-1", "version 535.161.07-1", "version 1"}
-    options = ["-o", f"Dir={tmp_path}", "-o", f"Dir::State::status={tmp_path}/var/lib/dpkg/status", "-o", f"Dir::Cache={tmp_path}/cache"]
-    output = subprocess.run(["apt-cache", *options, "policy", "nvidia-driver"], capture_output=True, text=True, check=True).stdout
+    assert {row["pin"] for row in pins} == {
+        "version 535.261.03-1",
+        "version 535.161.07-1",
+        "version 1",
+    }
+    options = [
+        "-o",
+        f"Dir={tmp_path}",
+        "-o",
+        f"Dir::State::status={tmp_path}/var/lib/dpkg/status",
+        "-o",
+        f"Dir::Cache={tmp_path}/cache",
+    ]
+    output = subprocess.run(
+        ["apt-cache", *options, "policy", "nvidia-driver"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert "535.261.03-1 1001" in output
-    dumped = subprocess.run(["apt-config", "-c", str(tmp_path) + BLACKLIST_FILE, "dump"], capture_output=True, text=True, check=True).stdout
+    dumped = subprocess.run(
+        ["apt-config", "-c", str(tmp_path) + BLACKLIST_FILE, "dump"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     assert 'Package-Blacklist:: "nvidia-driver$"' in dumped
     assert 'Package-Blacklist:: "libnvidia-c\\+\\+$"' in dumped
 
 
-RPMS = Database((Package("bash", "5.2-1.el9", "x86_64", False, "installed"), Package("nvidia-driver", "3:570.86.15-1.el9", "x86_64", False, "installed")))
+RPMS = Database(
+    (
+        Package("bash", "5.2-1.el9", "x86_64", False, "installed"),
+        Package("nvidia-driver", "3:570.86.15-1.el9", "x86_64", False, "installed"),
+    )
+)
 
 
-@pytest.mark.parametrize(("path", "parse"), [(DNF4_LOCKS, parse_versionlock), (DNF5_LOCKS, parse_versionlock_toml)])
+@pytest.mark.parametrize(
+    ("path", "parse"), [(DNF4_LOCKS, parse_versionlock), (DNF5_LOCKS, parse_versionlock_toml)]
+)
 class TestDnf:
     """Version locks of dnf, over planted lock files."""
 
@@ -221,7 +304,10 @@ class TestDnf:
         (text,) = [after for _before, after in plan.texts.values()]
         assert [name for _line, name, _pin in parse(text)] == ["nvidia-driver"]
         locks = read_rpm_locks(plant(tmp_path, {path: text}), Unread())
-        assert {package.name: package.held for package in with_locks(RPMS, locks).packages} == {"bash": False, "nvidia-driver": True}
+        assert {package.name: package.held for package in with_locks(RPMS, locks).packages} == {
+            "bash": False,
+            "nvidia-driver": True,
+        }
 
     def test_second_run_changes_nothing(self, path, parse):
         first = plan_locks(RPMS, ["driver"], {}, path, None)
@@ -243,8 +329,15 @@ class TestDnf:
 
     def test_a_newer_version_takes_the_old_locks_place(self, path, parse):
         first = plan_locks(RPMS, ["driver"], {}, path, None)
-        newer = Database((Package("nvidia-driver", "3:580.95.05-1.el9", "x86_64", False, "installed"),))
-        (text,) = [after for _before, after in plan_locks(newer, ["driver"], first.state, path, first.texts[path][1]).texts.values()]
+        newer = Database(
+            (Package("nvidia-driver", "3:580.95.05-1.el9", "x86_64", False, "installed"),)
+        )
+        (text,) = [
+            after
+            for _before, after in plan_locks(
+                newer, ["driver"], first.state, path, first.texts[path][1]
+            ).texts.values()
+        ]
         assert "580.95.05" in text
         assert "570.86.15" not in text
 

@@ -11,7 +11,13 @@ from fakes.node_tree import plant
 
 from unhang_node.change.atomic_files import STATES
 from unhang_node.change.journal.node_lock import read_lock
-from unhang_node.change.journal.saved_states import keep_files, keep_selections, read_saved_files, read_saved_selections, read_states
+from unhang_node.change.journal.saved_states import (
+    keep_files,
+    keep_selections,
+    read_saved_files,
+    read_saved_selections,
+    read_states,
+)
 
 CONF, NEW = "/etc/nccl.conf", "/etc/systemd/system/x.service.d/50.conf"
 
@@ -41,10 +47,22 @@ def test_a_state_holds_each_file_as_it_was_and_that_one_was_not_there(tmp_path):
     assert answer["folder"] == f"{STATES}/{answer['id']}"
     folder = tmp_path / answer["folder"].lstrip("/")
     assert oct(folder.stat().st_mode)[-3:] == "700"
-    assert read_saved_files(str(folder)) == {CONF: {"text": "A=1\n", "mode": 0o640, "uid": os.geteuid(), "gid": os.getegid()}, NEW: None}
+    assert read_saved_files(str(folder)) == {
+        CONF: {"text": "A=1\n", "mode": 0o640, "uid": os.geteuid(), "gid": os.getegid()},
+        NEW: None,
+    }
     state = state_of(tmp_path, answer["id"])
-    assert (state["schema"], state["role"], state["run"], state["status"]) == ("unhang/saved-state/1", "nccl_profile", "r1", "open")
-    assert state["folders"] == ["/etc/systemd", "/etc/systemd/system", "/etc/systemd/system/x.service.d"]
+    assert (state["schema"], state["role"], state["run"], state["status"]) == (
+        "unhang/saved-state/1",
+        "nccl_profile",
+        "r1",
+        "open",
+    )
+    assert state["folders"] == [
+        "/etc/systemd",
+        "/etc/systemd/system",
+        "/etc/systemd/system/x.service.d",
+    ]
 
 
 def test_bytes_that_are_no_utf_8_are_kept(tmp_path):
@@ -112,7 +130,11 @@ def test_the_next_run_goes_on_with_what_was_cut_off_and_keeps_what_was_there_fir
     answer = saved(tmp_path, "begun", role="nccl_profile", run="r2", files=[CONF])
     assert answer["id"] == first
     assert answer["stopped"] == foretold["stopped"]
-    assert (answer["stopped"]["run"], answer["stopped"]["step"], answer["stopped"]["status"]) == ("r1", "packages", end or "open")
+    assert (answer["stopped"]["run"], answer["stopped"]["step"], answer["stopped"]["status"]) == (
+        "r1",
+        "packages",
+        end or "open",
+    )
     assert read_saved_files(str(tmp_path / answer["folder"].lstrip("/")))[CONF]["text"] == "A=1\n"
     assert state_of(tmp_path, first)["status"] == "open"
     assert state_of(tmp_path, first)["run"] == "r2"
@@ -177,20 +199,37 @@ def test_a_folder_is_not_saved_as_a_file(tmp_path):
 def test_a_call_with_the_run_renews_its_lock(tmp_path):
     number = run_module("node_lock", rootfs=str(tmp_path), run="r1", expires_s=100)["fencing"]
     place = tmp_path / "var/lib/unhang/lock.json"
-    place.write_text(place.read_text().replace(read_lock(str(tmp_path))["expires"], "2020-01-01T00:00:00Z"))
+    place.write_text(
+        place.read_text().replace(read_lock(str(tmp_path))["expires"], "2020-01-01T00:00:00Z")
+    )
     begun(tmp_path, fencing=number)
     assert read_lock(str(tmp_path))["expires"] > "2021"
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"schema": "unhang/saved-state/1", "id": "x"}', "[]", '{"schema": "unhang/saved-state/1"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "{}",
+        '{"schema": "unhang/saved-state/1", "id": "x"}',
+        "[]",
+        '{"schema": "unhang/saved-state/1"}',
+    ],
+)
 @pytest.mark.parametrize("check", [False, True])
 def test_no_role_begins_while_a_saved_state_cannot_be_read(tmp_path, text, check):
-    first = run_module("saved_state", rootfs=str(tmp_path), state="begun", role="kernel", run="a")["id"]
+    first = run_module("saved_state", rootfs=str(tmp_path), state="begun", role="kernel", run="a")[
+        "id"
+    ]
     run_module("saved_state", rootfs=str(tmp_path), state="failed", id=first, message="x")
-    first = run_module("saved_state", rootfs=str(tmp_path), state="begun", role="kernel", run="a")["id"]
+    first = run_module("saved_state", rootfs=str(tmp_path), state="begun", role="kernel", run="a")[
+        "id"
+    ]
     (tmp_path / f"{STATES}/{first}/state.json".lstrip("/")).write_text(text)
     before = tree(tmp_path)
-    refused = run_module("saved_state", check=check, rootfs=str(tmp_path), state="begun", role="host_tuning", run="b")
+    refused = run_module(
+        "saved_state", check=check, rootfs=str(tmp_path), state="begun", role="host_tuning", run="b"
+    )
     assert refused["failed"]
     assert f"move {STATES}/{first} away" in refused["msg"]
     assert tree(tmp_path) == before

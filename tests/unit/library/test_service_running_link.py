@@ -1,4 +1,5 @@
-"""The module service_running for a service of which only the link counts that starts it at boot: created, removed, and restored by a rollback."""
+"""The module service_running for a service of which only the link counts that starts it at boot:
+created, removed, and restored by a rollback."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ STATUS = "Package: nothing\nStatus: install ok installed\nArchitecture: amd64\nV
 
 
 def starters(root):
-    return sorted(path.parent.name[: -len(".target.wants")] for path in (root / "etc").rglob("*") if path.name == UNIT)
+    return sorted(
+        path.parent.name[: -len(".target.wants")]
+        for path in (root / "etc").rglob("*")
+        if path.name == UNIT
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,16 +36,27 @@ def starters(root):
     ],
 )
 def test_the_link_is_made_or_removed_previewed_and_brought_back(tmp_path, linked, link, after):
-    plant(tmp_path, {FILE: "[Unit]\n", "/var/lib/dpkg/status": STATUS, "/proc/sys/kernel/random/boot_id": "b\n"})
+    plant(
+        tmp_path,
+        {
+            FILE: "[Unit]\n",
+            "/var/lib/dpkg/status": STATUS,
+            "/proc/sys/kernel/random/boot_id": "b\n",
+        },
+    )
     plant(tmp_path, {WANTS.format(target): Link(FILE) for target in linked})
     state_id = begin_state(str(tmp_path), "fabric_manager", "run-1")[0]["id"]
     options = {"name": UNIT, "boot_link": link, "rootfs": str(tmp_path)}
-    assert run_module("service_running", check=True, **options)["changed"] == (sorted(linked) != after)
+    assert run_module("service_running", check=True, **options)["changed"] == (
+        sorted(linked) != after
+    )
     assert starters(tmp_path) == sorted(linked)
     done = run_module("service_running", state_id=state_id, **options)
     assert done["changed"] == (sorted(linked) != after)
     assert starters(tmp_path) == after
-    assert all((tmp_path / WANTS.format(target).lstrip("/")).readlink().name == UNIT for target in after)
+    assert all(
+        (tmp_path / WANTS.format(target).lstrip("/")).readlink().name == UNIT for target in after
+    )
     assert not run_module("service_running", state_id=state_id, **options)["changed"]
     plan = plan_restore(str(tmp_path), state_id)
     assert list(plan.manual) == []
@@ -51,7 +67,9 @@ def test_the_link_is_made_or_removed_previewed_and_brought_back(tmp_path, linked
 def test_what_somebody_has_linked_since_stays(tmp_path):
     plant(tmp_path, {FILE: "[Unit]\n", "/proc/sys/kernel/random/boot_id": "b\n"})
     state_id = begin_state(str(tmp_path), "fabric_manager", "run-1")[0]["id"]
-    run_module("service_running", name=UNIT, boot_link="present", rootfs=str(tmp_path), state_id=state_id)
+    run_module(
+        "service_running", name=UNIT, boot_link="present", rootfs=str(tmp_path), state_id=state_id
+    )
     plant(tmp_path, {WANTS.format("graphical"): Link(FILE)})
     [line] = plan_restore(str(tmp_path), state_id).manual
     assert line.startswith(f"started by {UNIT}: somebody changed it since")
@@ -61,5 +79,8 @@ def test_a_unit_that_is_not_there_yet_is_previewed_and_not_linked(tmp_path):
     (tmp_path / "etc").mkdir()
     options = {"name": UNIT, "boot_link": "present", "rootfs": str(tmp_path)}
     assert run_module("service_running", check=True, **options)["changed"]
-    assert f"expected {UNIT} on this node, found none" in run_module("service_running", **options)["msg"]
+    assert (
+        f"expected {UNIT} on this node, found none"
+        in run_module("service_running", **options)["msg"]
+    )
     assert starters(tmp_path) == []

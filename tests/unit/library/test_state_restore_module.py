@@ -1,4 +1,5 @@
-"""The module state_restore on planted trees, with the real dpkg over a planted database where holds are undone."""
+"""The module state_restore on planted trees, with the real dpkg over a planted database where holds
+are undone."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ from unhang_node.change.journal.running_values import Change, keep_running
 from unhang_node.change.journal.saved_states import keep_selections
 from unhang_node.change.package.saved import write_saved
 
-CONF, PROFILE, UNIT = "/etc/nccl.conf", "/etc/profile.d/unhang-nccl.sh", "/etc/systemd/system/ray.service.d/50-unhang-nccl.conf"
+CONF, PROFILE, UNIT = (
+    "/etc/nccl.conf",
+    "/etc/profile.d/unhang-nccl.sh",
+    "/etc/systemd/system/ray.service.d/50-unhang-nccl.conf",
+)
 FIRST, SECOND = {"A": "1"}, {"A": "2", "B": "3"}
 
 
@@ -29,7 +34,14 @@ def restore(folder, state_id="latest", **more):
 
 
 def conf(folder, settings, state_id, path=CONF, form="nccl_conf"):
-    return run_module("nccl_conf", rootfs=str(folder), settings=settings, state_id=state_id, path=path, format=form)
+    return run_module(
+        "nccl_conf",
+        rootfs=str(folder),
+        settings=settings,
+        state_id=state_id,
+        path=path,
+        format=form,
+    )
 
 
 def applied(folder, settings, end="finished"):
@@ -44,18 +56,34 @@ def applied(folder, settings, end="finished"):
 
 def files(folder):
     """The tree without what is saved, and the folders above it."""
-    return {path: content for path, content in tree(folder).items() if not path.startswith("/var/lib/unhang") and path not in ("/var", "/var/lib")}
+    return {
+        path: content
+        for path, content in tree(folder).items()
+        if not path.startswith("/var/lib/unhang") and path not in ("/var", "/var/lib")
+    }
 
 
 def modes(folder):
     names = {str(path.relative_to(folder)): path.stat().st_mode for path in folder.rglob("*")}
-    return {name: mode for name, mode in names.items() if "unhang" not in name and name not in ("var", "var/lib")}
+    return {
+        name: mode
+        for name, mode in names.items()
+        if "unhang" not in name and name not in ("var", "var/lib")
+    }
 
 
 @pytest.fixture
 def node(tmp_path):
     """A node with a hand-written nccl.conf that not everybody may read."""
-    plant(tmp_path, {CONF: "NCCL_IB_TIMEOUT=22\n", "/etc/profile.d/": "", "/etc/systemd/system/": "", "/var/lib/": ""})
+    plant(
+        tmp_path,
+        {
+            CONF: "NCCL_IB_TIMEOUT=22\n",
+            "/etc/profile.d/": "",
+            "/etc/systemd/system/": "",
+            "/var/lib/": "",
+        },
+    )
     os.chmod(tmp_path / CONF.lstrip("/"), 0o640)
     return tmp_path
 
@@ -123,9 +151,17 @@ def test_what_somebody_wrote_since_is_kept_aside_and_told(node):
     state_id = applied(node, FIRST)
     (node / CONF.lstrip("/")).write_text("MINE=1\n")
     answer = restore(node)
-    assert answer["needs_manual_action"] == [f"{CONF}: somebody changed it since; what is replaced is kept in {STATES}/{state_id}/replaced.json"]
+    assert answer["needs_manual_action"] == [
+        f"{CONF}: somebody changed it since; what is replaced is kept in"
+        f" {STATES}/{state_id}/replaced.json"
+    ]
     assert (node / CONF.lstrip("/")).read_text() == "NCCL_IB_TIMEOUT=22\n"
-    assert json.loads((node / STATES.lstrip("/") / state_id / "replaced.json").read_text())[CONF]["text"] == "MINE=1\n"
+    assert (
+        json.loads((node / STATES.lstrip("/") / state_id / "replaced.json").read_text())[CONF][
+            "text"
+        ]
+        == "MINE=1\n"
+    )
 
 
 def test_a_rollback_that_is_cut_off_is_done_again(node):
@@ -175,7 +211,8 @@ def test_a_broken_state_is_not_passed_over(node, name):
     assert answer["failed"]
     assert f"{broken}/{name}: expected what unhang saved there" in answer["msg"]
     assert files(node) == before
-    assert restore(node, newest).get("failed", False) is (name == "state.json")  # without it the time of its beginning is unknown
+    # without it the time of its beginning is unknown
+    assert restore(node, newest).get("failed", False) is (name == "state.json")
 
 
 def test_a_clock_that_went_back_changes_no_order(node):
@@ -189,7 +226,11 @@ def test_a_clock_that_went_back_changes_no_order(node):
     assert [row["id"] for row in restore(node, later)["rolled_back"]] == [second, later]
 
 
-PACKAGES = {"nvidia-driver": "535.261.03-1", "libnvidia-ml1": ("hold ok installed", "535.261.03-1"), "libnccl2": ("hold ok installed", "2.18.3-1")}
+PACKAGES = {
+    "nvidia-driver": "535.261.03-1",
+    "libnvidia-ml1": ("hold ok installed", "535.261.03-1"),
+    "libnccl2": ("hold ok installed", "2.18.3-1"),
+}
 
 
 class TestHolds:
@@ -199,20 +240,43 @@ class TestHolds:
     def held(self, tmp_path):
         """A node with a hold of its own."""
         database = dpkg_status(PACKAGES) + "\n"
-        plant(tmp_path, {"/var/lib/dpkg/status": database, "/var/lib/dpkg/available": "", "/var/lib/dpkg/updates/": "", "/etc/apt/": ""})
+        plant(
+            tmp_path,
+            {
+                "/var/lib/dpkg/status": database,
+                "/var/lib/dpkg/available": "",
+                "/var/lib/dpkg/updates/": "",
+                "/etc/apt/": "",
+            },
+        )
         return tmp_path
 
     def names(self, folder):
-        output = subprocess.run(["dpkg", f"--root={folder}", "--get-selections"], capture_output=True, text=True, check=True).stdout
-        return {line.split()[0].split(":")[0] for line in output.splitlines() if line.split()[1] == "hold"}
+        output = subprocess.run(
+            ["dpkg", f"--root={folder}", "--get-selections"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        return {
+            line.split()[0].split(":")[0]
+            for line in output.splitlines()
+            if line.split()[1] == "hold"
+        }
 
     def quiet(self, folder):
-        return {path: content for path, content in files(folder).items() if not path.startswith("/var/lib/dpkg") and content is not None}
+        return {
+            path: content
+            for path, content in files(folder).items()
+            if not path.startswith("/var/lib/dpkg") and content is not None
+        }
 
     def test_exactly_the_holds_pins_and_files_that_were_set_are_lifted(self, held):
         before = self.quiet(held)
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
-        assert run_module("package_pin", rootfs=str(held), groups=["driver"], state_id=state_id)["changed"]
+        assert run_module("package_pin", rootfs=str(held), groups=["driver"], state_id=state_id)[
+            "changed"
+        ]
         saved(held, "finished", id=state_id)
         assert self.names(held) == {"nvidia-driver", "libnvidia-ml1", "libnccl2"}
         foretold = restore(held, check=True)
@@ -235,19 +299,29 @@ class TestHolds:
         assert self.quiet(held) == before
         assert not run_module("package_pin", rootfs=str(held), groups=["driver"])["changed"]
 
-    def test_a_hold_that_an_admin_has_set_since_unhang_let_its_own_go_stays_and_is_named(self, held):
+    def test_a_hold_that_an_admin_has_set_since_unhang_let_its_own_go_stays_and_is_named(
+        self, held
+    ):
         for number, groups in enumerate((["driver"], [])):
             state_id = saved(held, "begun", role="package_hold", run=f"r{number}")["id"]
             run_module("package_pin", rootfs=str(held), groups=groups, state_id=state_id)
             saved(held, "finished", id=state_id)
         assert "nvidia-driver" not in self.names(held)
-        subprocess.run(["dpkg", f"--root={held}", "--set-selections"], input="nvidia-driver hold\n", text=True, check=True)
+        subprocess.run(
+            ["dpkg", f"--root={held}", "--set-selections"],
+            input="nvidia-driver hold\n",
+            text=True,
+            check=True,
+        )
         first = run_module("saved_state", rootfs=str(held), state="listed")["states"][0]["id"]
         foretold = restore(held, first, check=True)
         answer = restore(held, first)
         assert foretold["needs_manual_action"] == answer["needs_manual_action"]
         assert answer["unheld"] == []
-        assert any(line.startswith("nvidia-driver:amd64: on hold, and not by unhang") for line in answer["needs_manual_action"]), answer
+        assert any(
+            line.startswith("nvidia-driver:amd64: on hold, and not by unhang")
+            for line in answer["needs_manual_action"]
+        ), answer
         assert "nvidia-driver" in self.names(held)
 
     def test_a_hold_that_was_there_and_still_is_stays(self, held):
@@ -258,31 +332,67 @@ class TestHolds:
 
     def test_a_package_that_is_gone_since_needs_no_hold(self, held):
         state_id = saved(held, "begun", role="package_hold", run="r")["id"]
-        keep_selections(str(held), state_id, {"nvidia-driver-545": "hold", "nvidia-driver-546": "install"})
+        keep_selections(
+            str(held), state_id, {"nvidia-driver-545": "hold", "nvidia-driver-546": "install"}
+        )
         assert not restore(held).get("failed")
 
 
-HELD_LOCK = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('taken', flush=True); sys.stdin.read()"
+HELD_LOCK = (
+    "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print('taken',"
+    " flush=True); sys.stdin.read()"
+)
 PARAMETER = "/proc/sys/net/ipv4/tcp_rmem"
 
 
 def tuned(folder, package):
-    """A role that has set a kernel parameter and changed a package. Gives the state's folder on the node."""
-    plant(folder, {PARAMETER: "2\n", "/proc/sys/kernel/random/boot_id": "one\n", "/var/lib/dpkg/status": dpkg_status({"half": "2"})})
+    """A role that has set a kernel parameter and changed a package. Gives the state's folder on the
+    node."""
+    plant(
+        folder,
+        {
+            PARAMETER: "2\n",
+            "/proc/sys/kernel/random/boot_id": "one\n",
+            "/var/lib/dpkg/status": dpkg_status({"half": "2"}),
+        },
+    )
     state_id = saved(folder, "begun", role="gpu_driver", run="r")["id"]
-    keep_running(str(folder), state_id, [Change(kind="sysctl", name="net.ipv4.tcp_rmem", value="1", wanted="2")])
-    row = {"name": "half", "architecture": "amd64", "before": "1", "after": "2", "deb": None, "held": False, "automatic": False, "config_files": True}
-    write_saved(str(folder), f"{STATES}/{state_id}", {"manager": "dpkg", "packages": [{**row, **package}], "status": "done"})
+    keep_running(
+        str(folder),
+        state_id,
+        [Change(kind="sysctl", name="net.ipv4.tcp_rmem", value="1", wanted="2")],
+    )
+    row = {
+        "name": "half",
+        "architecture": "amd64",
+        "before": "1",
+        "after": "2",
+        "deb": None,
+        "held": False,
+        "automatic": False,
+        "config_files": True,
+    }
+    write_saved(
+        str(folder),
+        f"{STATES}/{state_id}",
+        {"manager": "dpkg", "packages": [{**row, **package}], "status": "done"},
+    )
     conf(folder, FIRST, state_id)
     saved(folder, "finished", id=state_id)
 
 
 def test_a_package_manager_that_stays_taken_leaves_everything_as_it_was(node):
-    """Whoever has the lock is waited for first: a node is not left half way with its values put back and its packages not."""
+    """Whoever has the lock is waited for first: a node is not left half way with its values put
+    back and its packages not."""
     tuned(node, {"before": None})
     plant(node, {"/var/lib/dpkg/lock-frontend": ""})
     before = files(node)
-    with subprocess.Popen([sys.executable, "-c", HELD_LOCK, str(node / "var/lib/dpkg/lock-frontend")], stdin=-1, stdout=-1, text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", HELD_LOCK, str(node / "var/lib/dpkg/lock-frontend")],
+        stdin=-1,
+        stdout=-1,
+        text=True,
+    ) as other:
         assert other.stdout.readline() == "taken\n"
         answer = restore(node, lock_timeout_s=0)
         other.stdin.close()

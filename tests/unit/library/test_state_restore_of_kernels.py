@@ -1,4 +1,5 @@
-"""A rollback of a kernel: packages of the kernel that runs cannot go, so the boot entry comes back first and the rest waits for the reboot."""
+"""A rollback of a kernel: packages of the kernel that runs cannot go, so the boot entry comes back
+first and the rest waits for the reboot."""
 
 from __future__ import annotations
 
@@ -14,7 +15,16 @@ from unhang_node.change.atomic_files import STATES
 from unhang_node.change.package.saved import SCHEMA
 
 IMAGE = f"linux-image-{NEW}"
-ROW = {"name": IMAGE, "architecture": "amd64", "before": None, "after": "6.1.159-1", "deb": None, "held": False, "automatic": False, "config_files": False}
+ROW = {
+    "name": IMAGE,
+    "architecture": "amd64",
+    "before": None,
+    "after": "6.1.159-1",
+    "deb": None,
+    "held": False,
+    "automatic": False,
+    "config_files": False,
+}
 GPUS = ["GPU-0"]
 
 
@@ -23,12 +33,28 @@ def node(tmp_path, monkeypatch):
     """A node that runs its new kernel; the state knows the old one."""
     monkeypatch.setenv("PATH", f"{fake_tools(tmp_path / 'bin')}:{os.environ['PATH']}")
     root = plant_grub_node(tmp_path / "node", kernels=(OLD,))
-    plant(root, {"/var/lib/dpkg/status": dpkg_status({"dpkg": "1.21", IMAGE: "6.1.159-1"}) + "\n", "/var/lib/dpkg/updates/": ""})
-    state_id = run_module("saved_state", rootfs=str(root), state="begun", role="kernel", run="r")["id"]
+    plant(
+        root,
+        {
+            "/var/lib/dpkg/status": dpkg_status({"dpkg": "1.21", IMAGE: "6.1.159-1"}) + "\n",
+            "/var/lib/dpkg/updates/": "",
+        },
+    )
+    state_id = run_module("saved_state", rootfs=str(root), state="begun", role="kernel", run="r")[
+        "id"
+    ]
     run_module("boot_trial", rootfs=str(root), state="prepared", state_id=state_id)
     plant(root, kernel_files(NEW))
     run_module("boot_trial", rootfs=str(root), state="armed", release=NEW, gpus=GPUS)
-    plant(root, {f"{STATES}/{state_id}/packages.json": json.dumps({"schema": SCHEMA, "packages": [ROW], "status": "done"}), **running_files(NEW, "boot-2")})
+    plant(
+        root,
+        {
+            f"{STATES}/{state_id}/packages.json": json.dumps(
+                {"schema": SCHEMA, "packages": [ROW], "status": "done"}
+            ),
+            **running_files(NEW, "boot-2"),
+        },
+    )
     run_module("boot_trial", rootfs=str(root), state="confirmed", release=NEW, gpus=GPUS)
     run_module("saved_state", rootfs=str(root), state="finished", id=state_id)
     return root

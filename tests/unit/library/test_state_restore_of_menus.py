@@ -1,4 +1,5 @@
-"""A rollback never writes back a menu of GRUB that starts other kernels than the node has by then."""
+"""A rollback never writes back a menu of GRUB that starts other kernels than the node has by
+then."""
 
 from __future__ import annotations
 
@@ -16,13 +17,18 @@ NEWER = "6.1.0-57-amd64"
 
 @pytest.fixture
 def node(tmp_path, monkeypatch):
-    """A node on which the role host_tuning has set a parameter of the kernel's command line, and the command that rebuilds its menu."""
+    """A node on which the role host_tuning has set a parameter of the kernel's command line, and
+    the command that rebuilds its menu."""
     monkeypatch.setenv("PATH", f"{fake_tools(tmp_path / 'bin')}:{os.environ['PATH']}")
     root = plant_grub_node(tmp_path / "node")
     plant(root, {"/etc/default/grub": "GRUB_DEFAULT=0\n"})
     (root / MENU).write_text((root / MENU).read_text() + "# by hand\n")
-    state_id = run_module("saved_state", rootfs=str(root), state="begun", role="host_tuning", run="r")["id"]
-    run_module("boot_parameter", rootfs=str(root), name="iommu", parameters=["iommu=pt"], state_id=state_id)
+    state_id = run_module(
+        "saved_state", rootfs=str(root), state="begun", role="host_tuning", run="r"
+    )["id"]
+    run_module(
+        "boot_parameter", rootfs=str(root), name="iommu", parameters=["iommu=pt"], state_id=state_id
+    )
     update_grub(root)
     run_module("saved_state", rootfs=str(root), state="finished", id=state_id)
     assert "iommu=pt" in (root / MENU).read_text()
@@ -75,7 +81,14 @@ def test_a_kernel_that_came_meanwhile_keeps_its_entry(node):
 
 
 def test_what_an_admin_put_on_the_command_line_meanwhile_stays_there(node):
-    plant(node, {"/etc/default/grub.d/zzz-kdump.cfg": 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=512M"\n'})
+    plant(
+        node,
+        {
+            "/etc/default/grub.d/zzz-kdump.cfg": (
+                'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=512M"\n'
+            )
+        },
+    )
     update_grub(node)
     assert "crashkernel=512M" in restore(node)[1]
 

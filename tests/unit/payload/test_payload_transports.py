@@ -12,7 +12,9 @@ from unhang.core.verdict.streams import Stream, stories
 from unhang.smoke.bandwidth import group_of
 from unhang.smoke.transports import transport_rows
 
-CAPTURE = Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "torch-gpu-test-nccl-info.txt"
+CAPTURE = (
+    Path(__file__).resolve().parents[2] / "fixtures" / "h200x8" / "torch-gpu-test-nccl-info.txt"
+)
 TWO_HOSTS = CAPTURE.parents[1] / "h200x1"
 payload = smoke_runs.load_payload()
 
@@ -23,17 +25,35 @@ def log_of(*lines):
 
 
 def rows_of(log, joined=None, world=2, backend="nccl"):
-    """The result's rows, when every rank has this log. joined: pairs of ranks that NVML joins, None when it was not asked."""
+    """The result's rows, when every rank has this log. joined: pairs of ranks that NVML joins, None
+    when it was not asked."""
     events = []
     for rank in range(world):
         device = {"index": rank, "uuid": f"GPU-{rank}", "model": "NVIDIA A100"}
         events += [
-            {"e": "phase_end", "rank": rank, "phase": "environment", "status": "ok", "result": {"backend": backend}},
-            {"e": "phase_end", "rank": rank, "phase": "binding", "status": "ok", "result": {"device": device}},
+            {
+                "e": "phase_end",
+                "rank": rank,
+                "phase": "environment",
+                "status": "ok",
+                "result": {"backend": backend},
+            },
+            {
+                "e": "phase_end",
+                "rank": rank,
+                "phase": "binding",
+                "status": "ok",
+                "result": {"device": device},
+            },
             {"e": "transports", "rank": rank, "warnings": [], **payload.transports_of(log, world)},
         ]
     if joined is not None:
-        events.append({"e": "nvlink", "pairs": [[f"GPU-{first}", f"GPU-{second}"] for first, second in joined]})
+        events.append(
+            {
+                "e": "nvlink",
+                "pairs": [[f"GPU-{first}", f"GPU-{second}"] for first, second in joined],
+            }
+        )
     shown = stories([Stream("gpu1", tuple(range(world)), tuple(events))])
     rows = transport_rows(shown, events)
     return rows, group_of(shown, [event for event in events if event["e"] == "transports"], rows)
@@ -62,7 +82,8 @@ def test_a_real_log_of_two_hosts_is_labelled_with_the_interface(rank):
     assert payload.transports_of(log, 2)["devices"] == {"Socket": {"0": "eth0:192.0.2.2<0>"}}
     rows, group = rows_of(log)
     assert {(row["from"], row["to"], row["kind"], row["label"]) for row in rows} == {
-        (0, 1, "net", "NET Socket by eth0:192.0.2.2"), (1, 0, "net", "NET Socket by eth0:192.0.2.2"),
+        (0, 1, "net", "NET Socket by eth0:192.0.2.2"),
+        (1, 0, "net", "NET Socket by eth0:192.0.2.2"),
     }  # fmt: skip
     assert group.transport == "net"
 
@@ -76,26 +97,38 @@ def test_one_rank_is_no_group_whose_bandwidth_could_be_judged():
     "lines, joined, kind, label",
     [
         (["Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"], [(0, 1)], "nvlink", "NVLink (P2P/CUMEM)"),
-        (["Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read"], [], "pcie", "P2P over PCIe (P2P/CUMEM/read)"),
-        (["Channel 00/0 : 0[1b000] -> 1[3d000] via P2P/IPC"], None, "p2p", "P2P, NVLink or PCIe (P2P/IPC)"),
-        (["Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer"], [(0, 1)], "nvlink", "NVLink (P2P/direct pointer)"),
-        (["Channel 00/0 : 0[0] -> 1[1] via P2P/indirect/3[3]"], [(0, 3)], "pcie", "P2P over PCIe (P2P/indirect/3[3])"),
+        (["Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read"], [], "pcie",
+        "P2P over PCIe (P2P/CUMEM/read)"),
+        (["Channel 00/0 : 0[1b000] -> 1[3d000] via P2P/IPC"], None, "p2p",
+        "P2P, NVLink or PCIe (P2P/IPC)"),
+        (["Channel 00/0 : 0[0] -> 1[1] via P2P/direct pointer"], [(0, 1)], "nvlink",
+        "NVLink (P2P/direct pointer)"),
+        (["Channel 00/0 : 0[0] -> 1[1] via P2P/indirect/3[3]"], [(0, 3)], "pcie",
+        "P2P over PCIe (P2P/indirect/3[3])"),
         (["Pattern 4, crossNic 0, nChannels 12, bw 20.000000/20.000000, type NVL/PIX, sameChannels 1", "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"],
          None, "nvlink", "NVLink (P2P/CUMEM)"),
         (["Pattern 4, crossNic 0, nChannels 2, bw 12.000000/12.000000, type PHB/PIX, sameChannels 1", "Channel 00/0 : 0[0] -> 1[1] via P2P/IPC"],
          None, "pcie", "P2P over PCIe (P2P/IPC)"),
-        (["Channel 02 : 0[0] -> 1[1] via SHM/direct/direct"], [(0, 1)], "shm", "host memory (SHM/direct/direct)"),
-        (["Channel 32 : 0[3000] -> 1[c3000] via SHM/direct/direct comm 0x557519a97630 nRanks 02"], [], "shm", "host memory (SHM/direct/direct)"),
-        (["NET/Socket : Using [0]eth0:192.0.2.7<0>", "Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0"], None, "net", "NET Socket by eth0:192.0.2.7"),
+        (["Channel 02 : 0[0] -> 1[1] via SHM/direct/direct"], [(0, 1)], "shm",
+        "host memory (SHM/direct/direct)"),
+        (["Channel 32 : 0[3000] -> 1[c3000] via SHM/direct/direct comm 0x557519a97630 nRanks 02"],
+        [], "shm", "host memory (SHM/direct/direct)"),
+        (["NET/Socket : Using [0]eth0:192.0.2.7<0>",
+        "Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0"], None, "net",
+        "NET Socket by eth0:192.0.2.7"),
         (["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_2:1/RoCE [RO]; OOB eth0:10.0.4.19<0>",
           "Channel 00/0 : 0[3] -> 1[0] [send] via NET/IB/2/GDRDMA"],
          None, "net", "NET IB by mlx5_2:1/RoCE with GPUDirect RDMA"),
-        (["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.4.19<0>", "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/1(4)/GDRDMA(PCI)"],
+        (["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.4.19<0>",
+        "Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/1(4)/GDRDMA(PCI)"],
          None, "net", "NET IB by mlx5_1:1/IB with GPUDirect RDMA"),
-        (["NET/IB : Using [0]={[0] rocep1:1/RoCE, [1] rocep1:2/RoCE}", "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"],
+        (["NET/IB : Using [0]={[0] rocep1:1/RoCE, [1] rocep1:2/RoCE}",
+        "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0"],
          None, "net", "NET IB by {[0] rocep1:1/RoCE, [1] rocep1:2/RoCE}"),
-        (["Channel 00/0 : 0[0] -> 1[0] [send] via NET/AWS Libfabric/3/GDRDMA"], None, "net", "NET AWS Libfabric by device 3 with GPUDirect RDMA"),
-        (["Channel 00/0 : 0[0] -> 1[1] via P2P/IPC", "Channel 01 : 0[0] -> 1[1] via SHM/direct/direct"], [(0, 1)], "shm",
+        (["Channel 00/0 : 0[0] -> 1[0] [send] via NET/AWS Libfabric/3/GDRDMA"], None, "net",
+        "NET AWS Libfabric by device 3 with GPUDirect RDMA"),
+        (["Channel 00/0 : 0[0] -> 1[1] via P2P/IPC",
+        "Channel 01 : 0[0] -> 1[1] via SHM/direct/direct"], [(0, 1)], "shm",
          "NVLink (P2P/IPC), host memory (SHM/direct/direct)"),
         (["Channel 00/0 : 0[0] -> 1[1] via NEWWAY/7"], None, None, "NEWWAY/7"),
     ],
@@ -106,7 +139,10 @@ def test_each_way_has_its_kind_and_label(lines, joined, kind, label):
 
 
 def test_the_nic_of_a_pair_is_named():
-    ways = ["Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0", "Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/1"]
+    ways = [
+        "Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0",
+        "Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/1",
+    ]
     lines = ["NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]", *ways]
     [row], group = rows_of(log_of(*lines))
     assert row["nics"] == ["mlx5_0:1/IB", "mlx5_1:1/IB"]
@@ -115,10 +151,16 @@ def test_the_nic_of_a_pair_is_named():
 
 def test_each_end_of_a_network_numbers_its_own_devices():
     def told_by(rank, way, devices):
-        log = log_of(f"NET/IB : Using {devices} [RO]; OOB eth0:10.0.0.1<0>", f"Channel 00/0 : 0[3] -> 1[0] [{way}] via NET/IB/1/GDRDMA")
+        log = log_of(
+            f"NET/IB : Using {devices} [RO]; OOB eth0:10.0.0.1<0>",
+            f"Channel 00/0 : 0[3] -> 1[0] [{way}] via NET/IB/1/GDRDMA",
+        )
         return {"e": "transports", "rank": rank, **payload.transports_of(log, 2)}
 
-    events = [told_by(1, "receive", "[0]mlx5_6:1/IB [1]mlx5_7:1/IB"), told_by(0, "send", "[0]mlx5_0:1/IB [1]mlx5_1:1/IB")]
+    events = [
+        told_by(1, "receive", "[0]mlx5_6:1/IB [1]mlx5_7:1/IB"),
+        told_by(0, "send", "[0]mlx5_0:1/IB [1]mlx5_1:1/IB"),
+    ]
     [row] = transport_rows(stories([Stream("gpu1", (0, 1), tuple(events))]), events)
     assert row["nics"] == ["mlx5_1:1/IB", "mlx5_7:1/IB"]
     assert row["label"] == "NET IB by mlx5_1:1/IB with GPUDirect RDMA; received by mlx5_7:1/IB"
@@ -127,29 +169,48 @@ def test_each_end_of_a_network_numbers_its_own_devices():
 @pytest.mark.parametrize(
     "kinds, transport",
     [
-        (["via P2P/IPC", "via SHM/direct/direct"], "shm"), (["via P2P/IPC"], "pcie"), (["via SHM/direct/direct", "[send] via NET/Socket/0"], "net"),
+        (["via P2P/IPC", "via SHM/direct/direct"], "shm"), (["via P2P/IPC"], "pcie"),
+        (["via SHM/direct/direct", "[send] via NET/Socket/0"], "net"),
     ],
 )  # fmt: skip
 def test_the_groups_transport_is_the_slowest_in_use(kinds, transport):
-    log = log_of(*[f"Channel 00 : 0[0] -> {target + 1}[1] {way}" for target, way in enumerate(kinds)])
+    log = log_of(
+        *[f"Channel 00 : 0[0] -> {target + 1}[1] {way}" for target, way in enumerate(kinds)]
+    )
     assert rows_of(log, [], world=3)[1].transport == transport
 
 
 def test_ranks_of_a_smaller_group_are_not_taken_for_ranks_of_the_world():
-    start = "ncclCommInitRankConfig comm 0x5 rank 0 nranks {} cudaDev 0 nvmlDev 0 busId 1000 commId 0x1 - Init START"
+    start = (
+        "ncclCommInitRankConfig comm 0x5 rank 0 nranks {} cudaDev 0 nvmlDev 0 busId 1000 commId 0x1"
+        " - Init START"
+    )
     lines = [start.format(4), "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", start.format(2), "Channel 00/0 : 0[0] -> 1[2] via SHM/direct/direct",
              start.format(4), "Channel 00/0 : 2[2] -> 3[3] via P2P/CUMEM"]  # fmt: skip
     pairs = payload.transports_of(log_of(*lines), 4)["pairs"]
-    assert {name: row["via"] for name, row in pairs.items()} == {"0>1": ["P2P/CUMEM"], "2>3": ["P2P/CUMEM"]}
+    assert {name: row["via"] for name, row in pairs.items()} == {
+        "0>1": ["P2P/CUMEM"],
+        "2>3": ["P2P/CUMEM"],
+    }
 
 
 def test_a_group_that_another_thread_begins_takes_nothing_from_the_world():
-    """As the groups of phase overlap come about beside all_to_all; what a thread says that began no group is of its process's first."""
-    begun = "ncclCommInitRankConfig comm 0x5 rank 0 nranks {} cudaDev 0 nvmlDev 0 busId 1000 commId 0x1 - Init START"
+    """As the groups of phase overlap come about beside all_to_all; what a thread says that began no
+    group is of its process's first."""
+    begun = (
+        "ncclCommInitRankConfig comm 0x5 rank 0 nranks {} cudaDev 0 nvmlDev 0 busId 1000 commId 0x1"
+        " - Init START"
+    )
     rows = [(7, begun.format(4)), (8, begun.format(2)), (8, "Channel 00/0 : 0[0] -> 1[2] via SHM/direct/direct"),
-            (7, "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"), (9, "Channel 00/1 : 2[2] -> 3[3] via P2P/CUMEM")]  # fmt: skip
-    pairs = payload.transports_of("".join(f"vm:7:{thread} [0] NCCL INFO {text}\n" for thread, text in rows), 4)["pairs"]
-    assert {name: row["via"] for name, row in pairs.items()} == {"0>1": ["P2P/CUMEM"], "2>3": ["P2P/CUMEM"]}
+            (7, "Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"),
+            (9, "Channel 00/1 : 2[2] -> 3[3] via P2P/CUMEM")]  # fmt: skip
+    pairs = payload.transports_of(
+        "".join(f"vm:7:{thread} [0] NCCL INFO {text}\n" for thread, text in rows), 4
+    )["pairs"]
+    assert {name: row["via"] for name, row in pairs.items()} == {
+        "0>1": ["P2P/CUMEM"],
+        "2>3": ["P2P/CUMEM"],
+    }
 
 
 def test_what_nccl_logs_of_other_groups_is_cut_out_of_what_is_read(tmp_path):
@@ -163,7 +224,11 @@ def test_what_nccl_logs_of_other_groups_is_cut_out_of_what_is_read(tmp_path):
             sink.write("of all again\n")
     assert payload.read_nccl_log(str(tmp_path), 3) == "of all\nof all again\nof all again\n"
     assert payload.read_nccl_log(str(tmp_path), 3, limit=6) == "again\n"
-    with pytest.raises(OSError, match="in the middle"), payload.logs_of_others(run), log.open("a") as sink:
+    with (
+        pytest.raises(OSError, match="in the middle"),
+        payload.logs_of_others(run),
+        log.open("a") as sink,
+    ):
         sink.write("of a mesh\n")
         raise OSError("in the middle")
     assert payload.read_nccl_log(str(tmp_path), 3).endswith("of all again\n")
@@ -172,15 +237,23 @@ def test_what_nccl_logs_of_other_groups_is_cut_out_of_what_is_read(tmp_path):
 
 @pytest.mark.parametrize(
     "line, nvls",
-    [("24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels", True), ("24 coll channels, 24 collnet channels, 0 nvls channels", False),
-     ("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)", True), ("NVLS multicast support is not available on dev 0", False)],
+    [("24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels", True),
+    ("24 coll channels, 24 collnet channels, 0 nvls channels", False),
+     ("NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 16)", True),
+     ("NVLS multicast support is not available on dev 0", False)],
 )  # fmt: skip
 def test_whether_nvls_is_in_use_is_read_from_its_channels(line, nvls):
     assert payload.transports_of(log_of(line))["nvls"] is nvls
 
 
 def test_what_a_node_says_of_transports_is_data():
-    bad = {"e": "transports", "rank": 0, "pairs": {"0>1": {"via": [{"x": 1}], "channels": "many"}, "a>b": {}, "1>0": 5}, "devices": ["x"], "graph": 7}
+    bad = {
+        "e": "transports",
+        "rank": 0,
+        "pairs": {"0>1": {"via": [{"x": 1}], "channels": "many"}, "a>b": {}, "1>0": 5},
+        "devices": ["x"],
+        "graph": 7,
+    }
     shown = stories([Stream("gpu1", (0, 1), (bad,))])
     [row] = transport_rows(shown, [bad, {"e": "nvlink", "pairs": [5, ["a"]]}])
     assert (row["from"], row["kind"], row["channels"]) == (0, None, 0)

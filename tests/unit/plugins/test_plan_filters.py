@@ -1,4 +1,5 @@
-"""The filters with which playbooks/remediate.yml reads a plan: hosts and sizes of the waves; roles, policy and manual work of a host."""
+"""The filters with which playbooks/remediate.yml reads a plan: hosts and sizes of the waves; roles,
+policy and manual work of a host."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ from unhang.act.plan.plan_document import (
 
 PLUGIN = Path(__file__).resolve().parents[3] / "plugins" / "filter" / "unhang_plan.py"
 POLICY = {"driver": {"min": "580.65.06"}}
-PEOPLE = (PersonNeeded("nvlink-some-inactive", "service the baseboard"), PersonNeeded("gpu-lost", "reseat it"), PersonNeeded("gpu-lost", "and the other"))
+PEOPLE = (
+    PersonNeeded("nvlink-some-inactive", "service the baseboard"),
+    PersonNeeded("gpu-lost", "reseat it"),
+    PersonNeeded("gpu-lost", "and the other"),
+)
 REMEDIES = (Remedy("gpu_driver", POLICY, ("old",)),)
 HOSTS = (
     HostPlan("gpu1", "b", "sha256:" + "0" * 64, REMEDIES, person=PEOPLE),
@@ -28,7 +33,13 @@ HOSTS = (
     HostPlan("gpu3", "b", "sha256:" + "2" * 64, REMEDIES),
 )
 WAVES = (Wave("canary 1", ("gpu1",)), Wave("wave 1", ("gpu2", "gpu3")))
-PLAN = Plan(PlannedRun("20261120T202021Z-ed2444e7b2", "2026-11-20T20:20:22Z", None), "2026-11-20", PlanLimits(2, 0, 3, 86400), HOSTS, WAVES)
+PLAN = Plan(
+    PlannedRun("20261120T202021Z-ed2444e7b2", "2026-11-20T20:20:22Z", None),
+    "2026-11-20",
+    PlanLimits(2, 0, 3, 86400),
+    HOSTS,
+    WAVES,
+)
 
 
 @pytest.fixture

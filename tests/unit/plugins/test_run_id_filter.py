@@ -22,13 +22,18 @@ def load_filters(path):
 
 
 FILTERS = load_filters(PLUGIN)
-new_run_id, run_is_over, controller = (FILTERS[name] for name in ("unhang_run_id", "unhang_run_is_over", "unhang_run_controller"))
+new_run_id, run_is_over, controller = (
+    FILTERS[name] for name in ("unhang_run_id", "unhang_run_is_over", "unhang_run_controller")
+)
 
 
 def holder(pid, **more):
     """A lock of a run that this machine's process has taken."""
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()
-    return {"run": "first", "controller": {**controller(), "pid": pid, "born": int(stat[19]), **more}}
+    return {
+        "run": "first",
+        "controller": {**controller(), "pid": pid, "born": int(stat[19]), **more},
+    }
 
 
 def test_a_runs_id_says_when_where_and_which_process():
@@ -63,17 +68,32 @@ def test_another_process_with_the_number_of_the_first_does_not_keep_the_lock():
     assert not run_is_over(holder(os.getpid()))
 
 
-@pytest.mark.parametrize("other", [{"machine": "f" * 32}, {"boot": "another"}, {"pid_namespace": "pid:[1]"}, {"boot": None}])
+@pytest.mark.parametrize(
+    "other",
+    [{"machine": "f" * 32}, {"boot": "another"}, {"pid_namespace": "pid:[1]"}, {"boot": None}],
+)
 def test_a_controller_of_the_same_name_that_is_another_machine_or_container_is_never_over(other):
     assert run_is_over(holder(os.getpid(), born=1, **other)) is False
 
 
-@pytest.mark.parametrize("held", [None, {}, {"run": "", "controller": {}}, {"controller": "x"}, {"controller": {"pid": 1}}, {"run": None, "controller": None}])
+@pytest.mark.parametrize(
+    "held",
+    [
+        None,
+        {},
+        {"run": "", "controller": {}},
+        {"controller": "x"},
+        {"controller": {"pid": 1}},
+        {"run": None, "controller": None},
+    ],
+)
 def test_what_cannot_be_known_is_not_over(held):
     assert run_is_over(held) is False
 
 
-def test_a_path_in_the_folder_of_runs_follows_the_variable_and_else_the_checkout(monkeypatch, tmp_path):
+def test_a_path_in_the_folder_of_runs_follows_the_variable_and_else_the_checkout(
+    monkeypatch, tmp_path
+):
     runs_path = load_filters(PLUGIN)["unhang_runs_path"]
     monkeypatch.delenv("UNHANG_RUNS", raising=False)
     assert runs_path("smoke") == str(PLUGIN.parents[2] / "runs" / "smoke")

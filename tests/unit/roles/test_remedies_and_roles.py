@@ -1,4 +1,5 @@
-"""The targets of findings exist: each role that a remedy names, and in the role each key of the policy that the remedy proposes."""
+"""The targets of findings exist: each role that a remedy names, and in the role each key of the
+policy that the remedy proposes."""
 
 from __future__ import annotations
 
@@ -14,16 +15,25 @@ from unhang.core.strict_yaml import load_yaml
 
 @cache
 def remedies():
-    """{(role, "section.key" of the policy or None)} of the whole catalogue: rules, signatures of logs, entries."""
+    """{(role, "section.key" of the policy or None)} of the whole catalogue: rules, signatures of
+    logs, entries."""
     rows = [rule.row for rule in load_catalogue().rules]
-    for path in sorted(path for path in (PROJECT / "tools/unhang").glob("*/catalogue/*/**/*.yml") if path.parent.name != "rules"):
+    for path in sorted(
+        path
+        for path in (PROJECT / "tools/unhang").glob("*/catalogue/*/**/*.yml")
+        if path.parent.name != "rules"
+    ):
         for part in (load_yaml(path)[0] or {}).values():
             rows += [row for row in part if isinstance(row, dict)] if isinstance(part, list) else []
     found = set()
     for row in rows:
         remedy = row.get("remedy")
         if isinstance(remedy, dict) and remedy.get("role"):
-            keys = [f"{section}.{key}" for section, fields in (remedy.get("policy") or {}).items() for key in fields]
+            keys = [
+                f"{section}.{key}"
+                for section, fields in (remedy.get("policy") or {}).items()
+                for key in fields
+            ]
             found |= {(remedy["role"], key) for key in keys or [None]}
     return sorted(found, key=str)
 
@@ -31,7 +41,9 @@ def remedies():
 @pytest.mark.parametrize(("role", "key"), remedies())
 def test_a_remedys_role_exists_and_reads_what_the_remedy_proposes(role, key):
     section, _, field = (key or "").partition(".")
-    assert list(role_faults({"role": role, "policy": {section: {field: None}} if key else {}})) == []
+    assert (
+        list(role_faults({"role": role, "policy": {section: {field: None}} if key else {}})) == []
+    )
 
 
 @pytest.mark.parametrize("role", sorted({role for role, _key in remedies()}))

@@ -1,4 +1,5 @@
-"""Every list of roles has the same roles in the same order, so that a new role is missing in none."""
+"""Every list of roles has the same roles in the same order, so that a new role is missing in
+none."""
 
 from __future__ import annotations
 
@@ -13,12 +14,17 @@ from unhang.core.catalogue import table
 
 PROJECT = Path(__file__).resolve().parents[3]
 ROLES = sorted(path.name for path in (PROJECT / "roles").iterdir() if (path / "tasks").is_dir())
-ALONE = {"node_change", "drain", "smoke_test", "node_gate", "undo"}  # the frame, and what other playbooks play
+# the frame, and what other playbooks play
+ALONE = {"node_change", "drain", "smoke_test", "node_gate", "undo"}
 
 
 def test_a_role_that_brings_nodes_to_their_policy_is_played_in_its_place():
     plays = yaml.safe_load((PROJECT / "playbooks" / "remediate.yml").read_text())
-    (order,) = (play["vars"]["remediate_order"] for play in plays if "remediate_order" in play.get("vars", {}))
+    (order,) = (
+        play["vars"]["remediate_order"]
+        for play in plays
+        if "remediate_order" in play.get("vars", {})
+    )
     assert sorted(order) == [role for role in ROLES if role not in ALONE]
     assert tuple(order) == ROLE_ORDER
 
@@ -41,4 +47,8 @@ def test_a_page_names_them_in_their_order(page):
 
 def test_the_page_of_roles_has_each():
     text = (PROJECT / "docs" / "roles.md").read_text()
-    assert [role for role in ROLES if f"(../roles/{role}/README.md)" not in text and role != "smoke_test"] == []
+    assert [
+        role
+        for role in ROLES
+        if f"(../roles/{role}/README.md)" not in text and role != "smoke_test"
+    ] == []

@@ -1,4 +1,5 @@
-"""A rollout has no way of its own to change a node: each step is played by the roles and modules that a remediation by hand uses."""
+"""A rollout has no way of its own to change a node: each step is played by the roles and modules
+that a remediation by hand uses."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from unhang.act.rollout.steps import STEPS
 
 TASKS = PROJECT / "playbooks" / "tasks"
 ROLLOUT = TASKS / "rollout"
-# What each step is done with: (roles with their file, modules that act on the node, and files of tasks that remediation without a plan plays too).
+# What each step is done with: (roles with their file, modules that act on the node, and files of
+# tasks that remediation without a plan plays too).
 DONE_WITH = {
     "lock": {"node_change lock"},
     "drain": {"drain drain", "node_lock"},
@@ -18,7 +20,13 @@ DONE_WITH = {
     "save": {"node_baseline"},
     "smoke_before": {"smoke_test main"},
     "apply": {"remediate_role.yml", "drain wait"},
-    "reboot": {"drain wait", "node_change before_reboot", "ansible.builtin.reboot", "node_change after_reboot", "state_restore"},
+    "reboot": {
+        "drain wait",
+        "node_change before_reboot",
+        "ansible.builtin.reboot",
+        "node_change after_reboot",
+        "state_restore",
+    },
     "audit": {"rollout_judge.yml", "node_baseline"},
     "smoke_alone": {"smoke_test main"},
     "smoke_together": {"smoke_test main"},
@@ -28,17 +36,47 @@ DONE_WITH = {
 }
 DONE_WITH["reboot_back"] = DONE_WITH["reboot"]
 DONE_WITH["keep"] = {"drain drain", "node_baseline", "node_change unlock", "node_lock"}
-ONLY_READ_OR_KEEP = {"ansible.builtin.assert", "ansible.builtin.fail", "ansible.builtin.set_fact", "ansible.builtin.slurp", "gpu_node_info"}
+ONLY_READ_OR_KEEP = {
+    "ansible.builtin.assert",
+    "ansible.builtin.fail",
+    "ansible.builtin.set_fact",
+    "ansible.builtin.slurp",
+    "gpu_node_info",
+}
 KEYWORDS = {
-    *("name", "when", "vars", "loop", "loop_control", "register", "block", "rescue", "always", "timeout", "check_mode", "failed_when", "changed_when"),
-    *("delegate_to", "become", "run_once", "retries", "delay", "until", "no_log", "any_errors_fatal"),
+    *(
+        "name",
+        "when",
+        "vars",
+        "loop",
+        "loop_control",
+        "register",
+        "block",
+        "rescue",
+        "always",
+        "timeout",
+        "check_mode",
+        "failed_when",
+        "changed_when",
+    ),
+    *(
+        "delegate_to",
+        "become",
+        "run_once",
+        "retries",
+        "delay",
+        "until",
+        "no_log",
+        "any_errors_fatal",
+    ),
 }
 INCLUDES = ("ansible.builtin.include_tasks", "ansible.builtin.import_tasks")
 ROLES = ("ansible.builtin.include_role", "ansible.builtin.import_role")
 
 
 def used(path):
-    """What the tasks of this file, and of the rollout's own files that it includes, are done with."""
+    """What the tasks of this file, and of the rollout's own files that it includes, are done
+    with."""
     return {one for task in yaml.safe_load(path.read_text()) for one in used_by(task, path)}
 
 
@@ -51,7 +89,11 @@ def used_by(task, path):
         yield from used(included) if included.parent == ROLLOUT else {included.name}
     elif action in ROLES:
         yield f"{task[action]['name']} {task[action].get('tasks_from', 'main')}"
-    elif action is not None and action not in ONLY_READ_OR_KEEP and not (action == "saved_state" and task[action]["state"] == "listed"):
+    elif (
+        action is not None
+        and action not in ONLY_READ_OR_KEEP
+        and not (action == "saved_state" and task[action]["state"] == "listed")
+    ):
         yield action
 
 
@@ -61,8 +103,11 @@ def test_a_step_of_a_rollout_is_done_with_the_roles_and_modules_that_there_are(s
 
 
 def test_every_file_of_the_rollouts_tasks_is_used_by_a_step():
-    begun_by = ("step", "floor", "look_back", "rebuild")  # each step, before each wave, after a soak, and where the journal was lost
-    reached = {path.name for name in (*STEPS, *begun_by) for path in files_of(ROLLOUT / f"{name}.yml")}
+    # each step, before each wave, after a soak, and where the journal was lost
+    begun_by = ("step", "floor", "look_back", "rebuild")
+    reached = {
+        path.name for name in (*STEPS, *begun_by) for path in files_of(ROLLOUT / f"{name}.yml")
+    }
     assert {path.name for path in ROLLOUT.glob("*.yml")} == reached
     played = (PROJECT / "playbooks" / "rollout.yml").read_text()
     assert not [name for name in begun_by if f"tasks/rollout/{name}.yml" not in played]
@@ -79,15 +124,24 @@ def included_by(task, path):
     for part in ("block", "rescue", "always"):
         yield from (one for inner in task.get(part, ()) for one in included_by(inner, path))
     for include in INCLUDES:
-        if include in task and (target := (path.parent / task[include]).resolve()).parent == ROLLOUT:
+        if (
+            include in task
+            and (target := (path.parent / task[include]).resolve()).parent == ROLLOUT
+        ):
             yield target
 
 
 @pytest.mark.parametrize("step", ["apply", "reboot", "roll_back"])
 def test_nothing_is_changed_or_booted_before_the_drain_and_the_jobs_were_read_again(step):
-    acts = [task for task in flat(yaml.safe_load((ROLLOUT / f"{step}.yml").read_text())) if not task.keys() & {"ansible.builtin.set_fact", "block"}]
+    acts = [
+        task
+        for task in flat(yaml.safe_load((ROLLOUT / f"{step}.yml").read_text()))
+        if not task.keys() & {"ansible.builtin.set_fact", "block"}
+    ]
     checked = [task.get("ansible.builtin.include_tasks") for task in acts].index("still_free.yml")
-    assert [task["ansible.builtin.include_tasks"] for task in acts[:checked]] == (["boot_id.yml"] if step == "reboot" else [])
+    assert [task["ansible.builtin.include_tasks"] for task in acts[:checked]] == (
+        ["boot_id.yml"] if step == "reboot" else []
+    )
 
 
 def flat(tasks):
@@ -99,5 +153,7 @@ def flat(tasks):
 
 @pytest.mark.parametrize("shared", ["remediate_role.yml", "rollout_judge.yml"])
 def test_remediation_by_hand_plays_the_same_files(shared):
-    by_hand = [path for path in TASKS.glob("*.yml") if path.name != shared and shared in path.read_text()]
+    by_hand = [
+        path for path in TASKS.glob("*.yml") if path.name != shared and shared in path.read_text()
+    ]
     assert by_hand, shared

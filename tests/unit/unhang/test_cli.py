@@ -1,4 +1,5 @@
-"""A command that fails for any reason prints one line that is safe for a terminal, and exits with 2."""
+"""A command that fails for any reason prints one line that is safe for a terminal, and exits with
+2."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ SHOWN = r"red \x1b[31m, a title \x1b]0;mine\x07,\r over, \u202eleft"
 
 @pytest.fixture
 def failing(tmp_path, monkeypatch):
-    """Makes the command `explain` raise the given error; files of details go to the returned folder."""
+    """Makes the command `explain` raise the given error; files of details go to the returned
+    folder."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
 
@@ -42,7 +44,11 @@ def test_a_fault_of_unhang_is_one_line_that_names_a_file_with_the_details(failin
     assert main(["explain", "a b"]) == 2
     out, problem = capsys.readouterr()
     assert out == ""
-    output = re.fullmatch(r"unhang: a fault of unhang itself: RuntimeError: never\\nthought of; please report it with (\S+)\n", problem)
+    output = re.fullmatch(
+        r"unhang: a fault of unhang itself: RuntimeError: never\\nthought of; please report it with"
+        r" (\S+)\n",
+        problem,
+    )
     assert output, problem
     assert Path(output[1]).parent == folder
     details = Path(output[1]).read_text(encoding="utf-8")
@@ -67,11 +73,18 @@ def test_details_that_cannot_be_written_are_said(failing, capsys, monkeypatch):
     folder = failing(RuntimeError("on a full disk"))
     monkeypatch.setattr("tempfile.tempdir", str(folder / "gone"))
     assert main(["explain", "x"]) == 2
-    expected = "a fault of unhang itself: RuntimeError: on a full disk; its details could not be written: No such file or directory"
+    expected = (
+        "a fault of unhang itself: RuntimeError: on a full disk; its details could not be written:"
+        " No such file or directory"
+    )
     assert capsys.readouterr().err == f"unhang: {expected}\n"
 
 
-@pytest.mark.parametrize("problem", [UserError(HOSTILE), OSError(5, "Input/output error", HOSTILE)], ids=["a user's mistake", "a file"])
+@pytest.mark.parametrize(
+    "problem",
+    [UserError(HOSTILE), OSError(5, "Input/output error", HOSTILE)],
+    ids=["a user's mistake", "a file"],
+)
 def test_what_a_message_quotes_is_shown_and_not_obeyed(failing, capsys, problem):
     failing(problem)
     assert main(["explain", "x"]) == 2
@@ -93,7 +106,11 @@ def test_a_command_that_is_typed_with_escapes_is_quoted(capsys):
 
 
 def test_a_file_of_a_fault_holds_no_secret_and_little_of_what_was_typed(failing, capsys):
-    folder = failing(ValueError("could not log in with password=hunter2hunter2 at https://me:hunter3hunter3@example.org"))
+    folder = failing(
+        ValueError(
+            "could not log in with password=hunter2hunter2 at https://me:hunter3hunter3@example.org"
+        )
+    )
     assert main(["explain", "token=hunter4hunter4 " + "x" * 5000]) == 2
     (details,) = folder.iterdir()
     for text in (capsys.readouterr().err, details.read_text(encoding="utf-8")):
@@ -107,13 +124,23 @@ def test_help_is_grouped_by_who_asks_and_lists_each_command_once(capsys):
         main(["--help"])
     text = capsys.readouterr().out
     assert all(f"\n{title}:\n" in text for title in GROUPS)
-    listed = [line[2:].partition("  ")[0] for line in text.partition(next(iter(GROUPS)))[2].splitlines() if line.startswith("  ")]
+    listed = [
+        line[2:].partition("  ")[0]
+        for line in text.partition(next(iter(GROUPS)))[2].splitlines()
+        if line.startswith("  ")
+    ]
     assert [name for names in GROUPS.values() for name in names] == listed
     assert sorted(listed) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("admit", "preprovision"), ("admit verify", "admit verify"), ("preprovision verify", "admit verify"), ("rule new", "rule new")]
+    ("typed", "meant"),
+    [
+        ("admit", "preprovision"),
+        ("admit verify", "admit verify"),
+        ("preprovision verify", "admit verify"),
+        ("rule new", "rule new"),
+    ],
 )
 def test_a_short_name_is_the_command_that_it_stands_for(capsys, typed, meant):
     for words in ([*typed.split(), "--help"], ["help", *typed.split()]):
@@ -133,21 +160,35 @@ def test_a_short_name_is_the_command_that_it_stands_for(capsys, typed, meant):
         ("--leave-one-out --score DIR", "--score and --leave-one-out", "DIR --leave-one-out"),
     ],
 )
-def test_an_option_that_only_measured_unhang_says_that_it_went_and_what_measures(capsys, typed, named, now):
+def test_an_option_that_only_measured_unhang_says_that_it_went_and_what_measures(
+    capsys, typed, named, now
+):
     with pytest.raises(SystemExit) as ended:
         main(["diagnose", *typed.split()])
     out, problems = capsys.readouterr()
     script = "tests/support/diagnosis_scores.py"
-    expected = f"unhang diagnose: error: {named} went with this release: it measured unhang, no job; from a checkout: python {script} {now}\n"
+    expected = (
+        f"unhang diagnose: error: {named} went with this release: it measured unhang, no job; from"
+        f" a checkout: python {script} {now}\n"
+    )
     assert (ended.value.code, out, problems) == (2, "", expected)
-    shown = subprocess.run([sys.executable, PROJECT / script, "--help"], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run(
+        [sys.executable, PROJECT / script, "--help"], check=True, capture_output=True, text=True
+    ).stdout
     assert all(word in shown for word in now.split())
-    assert not [option for option in ("--score", "--leave-one-out") if option in command_and_parser("diagnose")[1].format_help()]
+    assert not [
+        option
+        for option in ("--score", "--leave-one-out")
+        if option in command_and_parser("diagnose")[1].format_help()
+    ]
 
 
 def test_the_first_word_of_a_command_of_two_is_answered_with_both(capsys):
     assert main(["rule"]) == 2
-    assert capsys.readouterr().err == "unhang: expected unhang rule new or unhang rule check, found unhang rule alone\n"
+    assert (
+        capsys.readouterr().err
+        == "unhang: expected unhang rule new or unhang rule check, found unhang rule alone\n"
+    )
 
 
 def test_what_the_project_measures_with_is_not_in_the_users_help(capsys):

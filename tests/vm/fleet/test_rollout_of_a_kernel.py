@@ -1,4 +1,5 @@
-"""`unhang remediate --apply` over two machines under emulation with GRUB; the canary's new kernel does not boot."""
+"""`unhang remediate --apply` over two machines under emulation with GRUB; the canary's new kernel
+does not boot."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from machine.machine import Machine
 CANARY, NEXT = "vm1", "vm2"
 BROKEN = "dd if=/dev/urandom of=/boot/initrd.img-{} bs=64k count=64 conv=notrunc status=none"
 # Files that a rollout may leave on a node, and the node's current boot.
-STATE = "cat /proc/sys/kernel/random/boot_id; grub-editenv /boot/grub/grubenv list; sha256sum /boot/grub/grub.cfg; ls /boot /var/lib/unhang 2>&1 || true"
+STATE = (
+    "cat /proc/sys/kernel/random/boot_id; grub-editenv /boot/grub/grubenv list; sha256sum"
+    " /boot/grub/grub.cfg; ls /boot /var/lib/unhang 2>&1 || true"
+)
 
 
 class Fleet:
@@ -27,12 +31,22 @@ class Fleet:
         hosts = {}
         for name, machine in self.machines.items():
             site = site_of(machine)
-            hosts[name] = {**reached(machine), "unhang_policy": site.policy, **site.variables, **common}
+            hosts[name] = {
+                **reached(machine),
+                "unhang_policy": site.policy,
+                **site.variables,
+                **common,
+            }
         (work / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
 
     def unhang(self, *argv):
         """CompletedProcess of a command on the controller."""
-        options = {**in_folder(self.work), "capture_output": True, "text": True, "timeout": DEADLINE_S}
+        options = {
+            **in_folder(self.work),
+            "capture_output": True,
+            "text": True,
+            "timeout": DEADLINE_S,
+        }
         done = subprocess.run([sys.executable, "-P", "-m", "unhang", *argv], check=False, **options)
         sys.stdout.write(f"$ unhang {' '.join(argv)}\n{done.stdout}\n{done.stderr}\n")
         assert done.returncode in (0, 1), done.returncode
@@ -42,30 +56,50 @@ class Fleet:
         """The run folder of an audit and of a plan for the kernel, and the plan."""
         self.unhang("audit", "-i", str(self.work / "hosts.json"), "--out", str(self.work / "runs"))
         run = (self.work / "runs" / "latest").resolve()
-        self.unhang("plan", str(run), "--only", "policy-kernel-version", "--floor", "0", "--max-unavailable", "2")
+        self.unhang(
+            "plan",
+            str(run),
+            "--only",
+            "policy-kernel-version",
+            "--floor",
+            "0",
+            "--max-unavailable",
+            "2",
+        )
         return run, json.loads((run / "plan.json").read_text())
 
     def rolled_out(self, run):
-        """(exit code, status) of the plan's rollout, without a smoke test: the machines have no torch."""
+        """(exit code, status) of the plan's rollout, without a smoke test: the machines have no
+        torch."""
         done = self.unhang("remediate", str(run), "--apply", "--no-smoke", "--soak", "0")
-        return done.returncode, json.loads(self.unhang("remediate", str(run), "--status", "--format", "json").stdout)
+        return done.returncode, json.loads(
+            self.unhang("remediate", str(run), "--status", "--format", "json").stdout
+        )
 
 
 @pytest.fixture
 def fleet(image, folders, booted, installation):
-    """The canary has the newer kernel installed, with a file that is no initrd; the next node does not have it yet."""
-    with Machine(image, folders(), installation[1]) as canary, Machine(image, folders(), booted) as following:
+    """The canary has the newer kernel installed, with a file that is no initrd; the next node does
+    not have it yet."""
+    with (
+        Machine(image, folders(), installation[1]) as canary,
+        Machine(image, folders(), booted) as following,
+    ):
         canary.shell(BROKEN.format(image.new))
         yield Fleet(canary, following, folders())
 
 
 # One test: its preparation takes minutes, and two workers would each repeat it.
-def test_a_canary_whose_new_kernel_does_not_come_up_is_rolled_back_and_kept_and_the_next_node_is_not_touched(image, fleet):
+def test_a_canary_whose_new_kernel_does_not_come_up_is_rolled_back_and_kept_and_the_next_node_is_not_touched(
+    image, fleet
+):
     canary, following = fleet.machines.values()
     before = following.shell(STATE)
     run, plan = fleet.planned()
     assert [wave["hosts"] for wave in plan["waves"]] == [[CANARY], [NEXT]]
-    assert [[one["step"] for one in row["reboots"]] for row in plan["hosts"]] == [["trial", "rollback"]] * 2
+    assert [[one["step"] for one in row["reboots"]] for row in plan["hosts"]] == [
+        ["trial", "rollback"]
+    ] * 2
     code, status = fleet.rolled_out(run)
     rows = {row["host"]: row for row in status["hosts"]}
     assert (code, status["stopped"]) == (1, f"not proved healthy among the canaries: {CANARY}")
@@ -77,12 +111,14 @@ def test_a_canary_whose_new_kernel_does_not_come_up_is_rolled_back_and_kept_and_
 
 
 def look_at_the_machine(image, machine, row, planned):
-    """It runs the old kernel, which is the default, by itself; no boot is uncounted or beyond the plan."""
+    """It runs the old kernel, which is the default, by itself; no boot is uncounted or beyond the
+    plan."""
     assert "Kernel panic" in machine.console()
     assert machine.shell("uname -r").strip() == image.old
     assert default_of(machine).startswith(image.old)
     assert "next_entry" not in boots(machine)
-    # The console of the kernel that panicked names its version too; every other start is a boot in the status.
+    # The console of the kernel that panicked names its version too; every other start is a boot in
+    # the status.
     started = [line for line in machine.console().splitlines() if "Linux version" in line]
     assert [boot.partition(",")[0] for boot in row["boots"]][:1] == ["trial boot"]
     assert len(started) == len(row["boots"]) + 1

@@ -4,7 +4,11 @@ import sys
 from unhang_entry import start
 
 # Answers to a scheduler: a Python that is too old, or broken, must not drain a node.
-FOR_SCHEDULER = any(word.split("=")[0] == "--as" for word in sys.argv) and not {"kubernetes", "--as=kubernetes", "--require-proof"} & set(sys.argv)
+FOR_SCHEDULER = any(word.split("=")[0] == "--as" for word in sys.argv) and not {
+    "kubernetes",
+    "--as=kubernetes",
+    "--require-proof",
+} & set(sys.argv)
 
 
 def load():

@@ -1,4 +1,5 @@
-# Starts each program of one file. It and each __main__.py must parse on any Python, so that an old one prints a clear line and no syntax error.
+# Starts each program of one file. It and each __main__.py must parse on any Python, so that an old
+# one prints a clear line and no syntax error.
 import os
 import sys
 
@@ -6,9 +7,13 @@ NOT_MADE = 2
 
 
 def start(program, load, not_made=NOT_MADE):
-    """Runs the main function that `load` imports, and ends the process with its code; not_made: the code where it cannot start."""
+    """Runs the main function that `load` imports, and ends the process with its code; not_made: the
+    code where it cannot start."""
     if sys.version_info < (3, 8):
-        message = "%s: expected Python 3.8 or newer, found %d.%d (%s); run it with another interpreter of this node\n"
+        message = (
+            "%s: expected Python 3.8 or newer, found %d.%d (%s); run it with another interpreter of"
+            " this node\n"
+        )
         end(not_made, message % (program, sys.version_info[0], sys.version_info[1], sys.executable))
     prefer_own_modules()
     try:
@@ -19,9 +24,9 @@ def start(program, load, not_made=NOT_MADE):
 
 
 def prefer_own_modules():
-    """What is imported must not be chosen by the surroundings of a job: its modules lie in PYTHONPATH. Code compiled for this Python, if the build had one,
-    comes first, which saves 50 ms of CPU; otherwise the folder does not exist.
-    """
+    """What is imported must not be chosen by the surroundings of a job: its modules lie in
+    PYTHONPATH. Code compiled for this Python, if the build had one, comes first, which saves 50 ms
+    of CPU; otherwise the folder does not exist."""
     import _frozen_importlib_external  # here: a Python 2 has none
 
     outside = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -30,7 +35,8 @@ def prefer_own_modules():
 
 
 def end(code, line=""):
-    """Ends at once, whatever has become of the output: the regular end of the interpreter would cost 5 ms, and 120 where it cannot flush."""
+    """Ends at once, whatever has become of the output: the regular end of the interpreter would
+    cost 5 ms, and 120 where it cannot flush."""
     for stream in filter(None, (sys.stderr, sys.stdout)):  # None: closed by the caller
         try:
             stream.write(line)

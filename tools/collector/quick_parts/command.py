@@ -1,4 +1,5 @@
-"""unhang-quick: facts, the rules of severity error and above, and changes since admission; no torch, no GPU time. For prologs and boot."""
+"""unhang-quick: facts, the rules of severity error and above, and changes since admission; no
+torch, no GPU time. For prologs and boot."""
 
 from __future__ import annotations
 
@@ -9,7 +10,16 @@ import stat
 import sys
 import time
 
-from unhang_quick.host_programs import FAIL, NOT_MADE, PASS, PROGRAMS, UNKNOWN, answer_for, give, write_line
+from unhang_quick.host_programs import (
+    FAIL,
+    NOT_MADE,
+    PASS,
+    PROGRAMS,
+    UNKNOWN,
+    answer_for,
+    give,
+    write_line,
+)
 
 from unhang_node.base.program import load_nvidia_ml_py, open_standard_descriptors
 from unhang_node.facts.collect import collect
@@ -24,15 +34,28 @@ class NotGiven(Exception):
 
 
 def main(arguments):
-    """The exit code: 0 nothing found, 1 findings at or above --fail-on, 2 the check could not be made; with --as the code that the program expects."""
+    """The exit code: 0 nothing found, 1 findings at or above --fail-on, 2 the check could not be
+    made; with --as the code that the program expects."""
     open_standard_descriptors()
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
     try:
         chosen = parser().parse_args(arguments)
-    except SystemExit as ended:  # otherwise wrong use in a prolog would drain each node on which it runs
-        for_scheduler = any(word.split("=")[0] == "--as" for word in arguments) and not {"kubernetes", "--as=kubernetes", "--require-proof"} & set(arguments)
-        return (0 if for_scheduler else NOT_MADE) if ended.code else MARKED[0] if "--marked" in arguments else 0
+    except (
+        SystemExit
+    ) as ended:  # otherwise wrong use in a prolog would drain each node on which it runs
+        for_scheduler = any(word.split("=")[0] == "--as" for word in arguments) and not {
+            "kubernetes",
+            "--as=kubernetes",
+            "--require-proof",
+        } & set(arguments)
+        return (
+            (0 if for_scheduler else NOT_MADE)
+            if ended.code
+            else MARKED[0]
+            if "--marked" in arguments
+            else 0
+        )
     code = answer(chosen)
     return MARKED.get(code, code) if chosen.marked else code
 
@@ -43,9 +66,21 @@ def answer(chosen):
         verdict, reason, rows = look(chosen)
     except Exception as problem:  # any exception: a check that fails must not drain a cluster
         kind = "" if isinstance(problem, NotGiven) else "{}: ".format(type(problem).__name__)
-        verdict, reason, rows = UNKNOWN, "not checked: {}{}".format(kind, " ".join(str(problem).split())[:300]), []
+        verdict, reason, rows = (
+            UNKNOWN,
+            "not checked: {}{}".format(kind, " ".join(str(problem).split())[:300]),
+            [],
+        )
     if chosen.host_program:
-        return give(answer_for(chosen.host_program, verdict, reason, chosen.node or node_name(), chosen.require_proof))
+        return give(
+            answer_for(
+                chosen.host_program,
+                verdict,
+                reason,
+                chosen.node or node_name(),
+                chosen.require_proof,
+            )
+        )
     show(rows, reason, chosen.format)
     return {PASS: 0, FAIL: 1}.get(verdict, NOT_MADE)
 
@@ -54,17 +89,43 @@ def parser():
     """The options."""
     options = argparse.ArgumentParser(
         prog="unhang-quick",
-        description="Judges this node by the rules of severity error and above. Changes nothing, uses no GPU.",
+        description=(
+            "Judges this node by the rules of severity error and above. Changes nothing, uses no"
+            " GPU."
+        ),
         allow_abbrev=False,  # whether --as stands there is asked before options are read
     )
-    options.add_argument("--as", dest="host_program", choices=PROGRAMS, help="answer as this program takes it; only a fail drains")
-    options.add_argument("--fail-on", choices=SEVERITIES[:2], default="error", help="what fails the node (default: %(default)s)")
-    options.add_argument("--facts", metavar="FILE", help="judge these facts (unhang-collect's output) instead of this machine")
+    options.add_argument(
+        "--as",
+        dest="host_program",
+        choices=PROGRAMS,
+        help="answer as this program takes it; only a fail drains",
+    )
+    options.add_argument(
+        "--fail-on",
+        choices=SEVERITIES[:2],
+        default="error",
+        help="what fails the node (default: %(default)s)",
+    )
+    options.add_argument(
+        "--facts",
+        metavar="FILE",
+        help="judge these facts (unhang-collect's output) instead of this machine",
+    )
     options.add_argument("--policy", metavar="FILE", help="the node's policy as JSON")
-    options.add_argument("--node", metavar="NAME", help="its name in Slurm (default: slurmd's own, else the host name)")
-    marked = "for a script: end with 65 for 0 and with 64 for 1, which no Python that is broken does"
+    options.add_argument(
+        "--node",
+        metavar="NAME",
+        help="its name in Slurm (default: slurmd's own, else the host name)",
+    )
+    marked = (
+        "for a script: end with 65 for 0 and with 64 for 1, which no Python that is broken does"
+    )
     options.add_argument("--marked", action="store_true", help=marked)
-    proof = "under --as, keep jobs off a node that could not be checked: {} instead of 0, and a drain by slurm-healthcheck"
+    proof = (
+        "under --as, keep jobs off a node that could not be checked: {} instead of 0, and a drain"
+        " by slurm-healthcheck"
+    )
     options.add_argument("--require-proof", action="store_true", help=proof.format(NOT_MADE))
     options.add_argument("--format", choices=("table", "json"), default="table")
     return options
@@ -77,9 +138,17 @@ def node_name():
 
 def look(chosen):
     """(verdict, one line, rows). Passes every exception on."""
-    facts = read_json(chosen.facts) if chosen.facts else collect({"collected_via": "file"}, load_nvidia_ml_py)
+    facts = (
+        read_json(chosen.facts)
+        if chosen.facts
+        else collect({"collected_via": "file"}, load_nvidia_ml_py)
+    )
     if not isinstance(facts, dict) or not isinstance(facts.get("sections"), dict):
-        raise NotGiven("expected the output of unhang-collect in {}, found a document without sections".format(chosen.facts))
+        raise NotGiven(
+            "expected the output of unhang-collect in {}, found a document without sections".format(
+                chosen.facts
+            )
+        )
     from unhang_quick.judging import (
         judge,
         policy_fault,
@@ -93,10 +162,19 @@ def look(chosen):
     rows = judge(facts, policy, time.strftime("%Y-%m-%d", time.gmtime()), os.uname().nodename)
     counted = SEVERITIES[: SEVERITIES.index(chosen.fail_on) + 1]
     failed = [row for row in rows if row["verdict"] == "fail" and row["severity"] in counted]
-    failed.sort(key=lambda row: SEVERITIES.index(row["severity"]))  # schedulers keep 80 to 200 characters of the reason
+    # schedulers keep 80 to 200 characters of the reason
+    failed.sort(key=lambda row: SEVERITIES.index(row["severity"]))
     if failed:
-        return FAIL, "; ".join(dict.fromkeys("{}: {}".format(row["rule"], row["found"]) for row in failed)), rows
-    sections = [name for name, section in facts["sections"].items() if section["probe"]["status"] not in ("ok", "absent")]
+        return (
+            FAIL,
+            "; ".join(dict.fromkeys("{}: {}".format(row["rule"], row["found"]) for row in failed)),
+            rows,
+        )
+    sections = [
+        name
+        for name, section in facts["sections"].items()
+        if section["probe"]["status"] not in ("ok", "absent")
+    ]
     if sections:
         return UNKNOWN, "not read: {}".format(", ".join(sections)), rows
     return PASS, "nothing found", rows
@@ -105,7 +183,8 @@ def look(chosen):
 def read_json(path):
     """A JSON document of a regular file. Raises NotGiven."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:  # a pipe may never be written to
+        # a pipe may never be written to
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
             if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
                 raise NotGiven("expected a regular file at {}, found something else".format(path))
             text = source.read(MOST_BYTES + 1)
@@ -115,7 +194,9 @@ def read_json(path):
     except OSError as problem:
         raise NotGiven("expected a file at {}, found: {}".format(path, problem.strerror)) from None
     except ValueError as problem:
-        raise NotGiven("expected JSON in {}, found something else: {}".format(path, problem)) from None
+        raise NotGiven(
+            "expected JSON in {}, found something else: {}".format(path, problem)
+        ) from None
 
 
 def show(rows, reason, form):
@@ -125,6 +206,10 @@ def show(rows, reason, form):
         return
     for row in rows:
         if row["verdict"] == "fail":
-            for line in ("{severity}: {rule}: {title}", "  expected  {expected}", "  found     {found}"):
+            for line in (
+                "{severity}: {rule}: {title}",
+                "  expected  {expected}",
+                "  found     {found}",
+            ):
                 write_line(sys.stdout, line.format(**row))
     write_line(sys.stdout, reason)

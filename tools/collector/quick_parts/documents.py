@@ -1,4 +1,5 @@
-# Replaces the judge's strict reader in unhang-quick.pyz: what this node's collector read becomes facts.
+# Replaces the judge's strict reader in unhang-quick.pyz: what this node's collector read becomes
+# facts.
 from types import SimpleNamespace
 
 from unhang.core.schemas.shapes import ANY, fact_shapes
@@ -10,7 +11,9 @@ class InvalidNode(ValueError):
 
 def to_fragment(sections):
     """Sections as objects with every field of the schema, None where they have none."""
-    return SimpleNamespace(**{name: typed(sections.get(name), shape) for name, shape in fact_shapes().items()})
+    return SimpleNamespace(
+        **{name: typed(sections.get(name), shape) for name, shape in fact_shapes().items()}
+    )
 
 
 def typed(value, shape):
@@ -18,7 +21,9 @@ def typed(value, shape):
     if value is None or shape is None:
         return value
     if shape.kind == "object":
-        return SimpleNamespace(**{name: typed(value.get(name), below) for name, below in shape.fields.items()})
+        return SimpleNamespace(
+            **{name: typed(value.get(name), below) for name, below in shape.fields.items()}
+        )
     if shape.kind == "list":
         return [typed(one, shape.item or ANY) for one in value]
     if shape.kind == "map" and shape.item is not None:

@@ -1,4 +1,5 @@
-"""Judges the facts of this node by the rules compiled into this file, with the judge's own code; this module prepares its input."""
+"""Judges the facts of this node by the rules compiled into this file, with the judge's own code;
+this module prepares its input."""
 
 from __future__ import annotations
 
@@ -29,9 +30,19 @@ def shape_from(packed):
     """A Shape from the build's JSON."""
     if packed is None:
         return None
-    marks = {name: packed[name] for name in ("version", "sample", "counter", "identity") if name in packed}
+    marks = {
+        name: packed[name]
+        for name in ("version", "sample", "counter", "identity")
+        if name in packed
+    }
     fields = {name: shape_from(one) for name, one in packed.get("fields", {}).items()}
-    return Shape(packed["kind"], fields, shape_from(packed.get("item")), values=tuple(packed.get("values", ())), **marks)
+    return Shape(
+        packed["kind"],
+        fields,
+        shape_from(packed.get("item")),
+        values=tuple(packed.get("values", ())),
+        **marks,
+    )
 
 
 @lru_cache(maxsize=None)
@@ -51,16 +62,27 @@ def rules_here():
     return [compile_rule(row, tables_here(), names) for row in data.RULES]
 
 
-KINDS = {"text": (str,), "number": (int, float), "flag": (bool,), "object": (dict,), "map": (dict,), "list": (list,)}
+KINDS = {
+    "text": (str,),
+    "number": (int, float),
+    "flag": (bool,),
+    "object": (dict,),
+    "map": (dict,),
+    "list": (list,),
+}
 
 
 def policy_fault(policy, shape=None, path="unhang_policy"):
-    """A text about the first unknown key, or value of a wrong kind, in a policy; None without one. A rule is skipped if its key is missing, so a misspelt key
-    would pass unnoticed."""
+    """A text about the first unknown key, or value of a wrong kind, in a policy; None without one.
+    A rule is skipped if its key is missing, so a misspelt key would pass unnoticed."""
     shape = shape or policy_shape()
     kinds = KINDS.get(shape.kind)
-    if kinds and (not isinstance(policy, kinds) or (isinstance(policy, bool) and shape.kind != "flag")):
-        return "{}: expected {} {}, found {!r}".format(path, "an" if shape.kind == "object" else "a", shape.kind, policy)[:300]
+    if kinds and (
+        not isinstance(policy, kinds) or (isinstance(policy, bool) and shape.kind != "flag")
+    ):
+        return "{}: expected {} {}, found {!r}".format(
+            path, "an" if shape.kind == "object" else "a", shape.kind, policy
+        )[:300]
     for key in policy if shape.kind == "object" else ():
         if key not in shape.fields:
             return "{}.{}: unknown key; allowed are {}".format(path, key, ", ".join(shape.fields))
@@ -71,25 +93,38 @@ def policy_fault(policy, shape=None, path="unhang_policy"):
 
 
 def judge(facts, policy, today, host="", groups=(), rule_ids=None):
-    """[{rule, severity, title, verdict, where, expected, found}] of every rule and item. facts: unhang/node-facts/1.
+    """[{rule, severity, title, verdict, where, expected, found}] of every rule and item. facts:
+    unhang/node-facts/1.
 
     rule_ids: only these rules; all of this file by default.
     """
     tables = tables_here()
     view = CatalogueView(tables, tables_shape(tables), tuple(data.RULE_IDS), today)
-    world = node_world(NodeView(host, tuple(groups), policy, "ok", "", "", to_fragment(facts["sections"])), view)
+    world = node_world(
+        NodeView(host, tuple(groups), policy, "ok", "", "", to_fragment(facts["sections"])), view
+    )
     found = []
     for rule in rules_here():
         if rule_ids is not None and rule.id not in rule_ids:
             continue
         for judged in judge_rule(rule, world):
-            if judged.severity in ("warning", "info"):  # of a row of a table in which others are errors
+            # of a row of a table in which others are errors
+            if judged.severity in ("warning", "info"):
                 continue
-            finding = {"rule": rule.id, "severity": judged.severity or rule.severity, "title": rule.row["title"], "verdict": judged.verdict}
+            finding = {
+                "rule": rule.id,
+                "severity": judged.severity or rule.severity,
+                "title": rule.row["title"],
+                "verdict": judged.verdict,
+            }
             finding.update(where=judged.item, items=judged.items)
             if judged.verdict in ("fail", "unknown"):
                 texts = finding_texts(rule, world, judged, items_of(rule, world))
-                finding.update(expected=texts.get("expected", ""), found=texts.get("found", ""), do=texts.get("remedy.person", ""))
+                finding.update(
+                    expected=texts.get("expected", ""),
+                    found=texts.get("found", ""),
+                    do=texts.get("remedy.person", ""),
+                )
             found.append(finding)
     return found
 
@@ -99,6 +134,10 @@ def items_of(rule, world):
     if rule.for_each is None:
         return {}
     try:
-        return {item.path: item for item in world.items(rule.for_each.evaluate(world)) if getattr(item, "path", None)}
+        return {
+            item.path: item
+            for item in world.items(rule.for_each.evaluate(world))
+            if getattr(item, "path", None)
+        }
     except (Undecided, RuleStopped):
         return {}

@@ -1,4 +1,5 @@
-"""The commands of `unhang`: which there are, and in which wing each is; its file is imported only when it is called.
+"""The commands of `unhang`: which there are, and in which wing each is; its file is imported only
+when it is called.
 
 Commands of no wing read both catalogues, of rules and of signatures, and lie in this folder.
 """
@@ -14,10 +15,18 @@ COMMANDS = {
     "merge": "make one run of several: of several controllers, sites or ways",
     "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
     "runs": "list the runs of the history; remove old run folders",
-    "diff": "show what changed between two runs, or what differs between two groups, nodes or environments",
-    "history": "show when a finding began and what else changed then; list findings that come and go",
+    "diff": (
+        "show what changed between two runs, or what differs between two groups, nodes or"
+        " environments"
+    ),
+    "history": (
+        "show when a finding began and what else changed then; list findings that come and go"
+    ),
     "plan": "turn findings into a plan: which roles on which nodes, in which waves",
-    "remediate": "apply a plan in waves, stop when nodes fail, resume after an interruption; show the state of each node",
+    "remediate": (
+        "apply a plan in waves, stop when nodes fail, resume after an interruption; show the state"
+        " of each node"
+    ),
     "playbook": "run one of unhang's playbooks with its configuration, from any folder",
     "completion": "print the completion script for bash, zsh or fish",
     "catalogue": "list the rules and tables",
@@ -26,7 +35,9 @@ COMMANDS = {
     "signature check": "check the signatures of logs in the catalogue",
     "explain": "describe a rule, Xid, variable, version or GPU, with sources",
     "smoke": "prove that a group of GPUs can train together, or name the faulty one",
-    "preprovision": "decide which nodes may join: audit, smoke test alone and together; short name: admit",
+    "preprovision": (
+        "decide which nodes may join: audit, smoke test alone and together; short name: admit"
+    ),
     "policy": "write a policy from nodes that are known to be good",
     "admit verify": "check an admission record: its signature, its node, and changes since",
     "inspect": "look at a running job: which rank all others wait for, where it stands, and why",
@@ -36,7 +47,14 @@ COMMANDS = {
 }
 # {who asks: names of COMMANDS}, as --help lists them.
 GROUPS = {
-    "a job that hangs, fails or is slow": ("diagnose", "inspect", "watch", "lint", "explain", "smoke"),
+    "a job that hangs, fails or is slow": (
+        "diagnose",
+        "inspect",
+        "watch",
+        "lint",
+        "explain",
+        "smoke",
+    ),
     "the nodes": ("demo", "audit", "collect", "judge", "merge", "report"),
     "what changed": ("diff", "history", "runs"),
     "repair": ("plan", "remediate", "playbook"),
@@ -51,9 +69,31 @@ HIDDEN = {
 }
 WINGS = {
     "jobs": ("diagnose", "inspect", "lint", "signature check", "watch"),
-    "audit": ("audit", "collect", "demo", "diff", "history", "judge", "merge", "report", "rule new", "runs"),
-    "act": ("admit verify", "gate-step", "plan", "playbook", "policy", "preprovision", "remediate", "rollout-step"),
+    "audit": (
+        "audit",
+        "collect",
+        "demo",
+        "diff",
+        "history",
+        "judge",
+        "merge",
+        "report",
+        "rule new",
+        "runs",
+    ),
+    "act": (
+        "admit verify",
+        "gate-step",
+        "plan",
+        "playbook",
+        "policy",
+        "preprovision",
+        "remediate",
+        "rollout-step",
+    ),
     "smoke": ("smoke",),
 }
 # {package that the base install has not: the extra that brings it}, as pyproject.toml has them
-EXTRAS = dict.fromkeys(("ansible", "fabric", "jinja2", "prometheus_client"), "fleet") | {"torch": "smoke"}
+EXTRAS = dict.fromkeys(("ansible", "fabric", "jinja2", "prometheus_client"), "fleet") | {
+    "torch": "smoke"
+}

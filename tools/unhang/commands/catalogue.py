@@ -31,15 +31,28 @@ COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")
 EXAMPLES = """\
   unhang catalogue --rule 'nccl-*' --severity error,critical   the rules about NCCL that matter most
   unhang catalogue -o name --rule 'driver-*'                   their ids, one a line
-  unhang catalogue --stale 90d                                 tables that were not compared with their sources for so long"""
+  unhang catalogue --stale 90d                                 tables that were not compared with their sources for so long"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format_option(parser, FORMATS, {"name": "ids, one a line"})
     add_quiet(parser)
     add_rule_and_severity(parser, "gpu-gives-no-handle, 'nccl-*'", SEVERITIES)
-    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
-    parser.add_argument("--stale", metavar="AGE", help="list tables not compared with their sources since: 90d, 6m, 1y or 2026-01-01; exit code 1 if any")
+    parser.add_argument(
+        "--rules",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder with additional rules; repeatable",
+    )
+    parser.add_argument(
+        "--stale",
+        metavar="AGE",
+        help=(
+            "list tables not compared with their sources since: 90d, 6m, 1y or 2026-01-01; exit"
+            " code 1 if any"
+        ),
+    )
     add_examples(parser, EXAMPLES)
 
 
@@ -47,7 +60,11 @@ def run(arguments: argparse.Namespace) -> int:
     """0, or 1 when --stale finds any; rules that cannot be listed raise UserError."""
     folders = [Path(one) for one in arguments.rules]
     if arguments.stale is not None:
-        return _stale(folders, day_of(arguments.stale, datetime.datetime.now().astimezone().date()), arguments.format)
+        return _stale(
+            folders,
+            day_of(arguments.stale, datetime.datetime.now().astimezone().date()),
+            arguments.format,
+        )
     rows, faults = limited_reading(lambda mark: _rows(load_catalogue(folders)))
     if faults:
         raise UserError("\n".join(faults))
@@ -56,7 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json" and not arguments.quiet:
         print(json.dumps({"rows": rows}, ensure_ascii=False, indent=1))
     else:
-        show_rows(arguments, lambda width: _table(rows, width), rows, COLUMNS, "id", lines_stay=True)
+        show_rows(
+            arguments, lambda width: _table(rows, width), rows, COLUMNS, "id", lines_stay=True
+        )
     return 0
 
 
@@ -66,7 +85,10 @@ def day_of(age: str, today: datetime.date) -> str:
         return age
     found = re.fullmatch(r"([0-9]{1,3})([dwmy])", age)
     if found is None:
-        raise UserError(f"--stale: expected an age such as 90d, 12w, 6m or 1y, or a day such as 2026-01-01, found {printable(age)!r}")
+        raise UserError(
+            "--stale: expected an age such as 90d, 12w, 6m or 1y, or a day such as 2026-01-01,"
+            f" found {printable(age)!r}"
+        )
     days = int(found.group(1)) * {"d": 1, "w": 7, "m": 30, "y": 365}[found.group(2)]
     return (today - datetime.timedelta(days=days)).isoformat()
 
@@ -77,11 +99,27 @@ def _stale(folders: list[Path], before: str, form: str) -> int:
     if faults:
         raise UserError("\n".join(faults))
     if form == "json":
-        print(json.dumps({"before": before, "stale": [{"table": name, "as_of": day, "rows": rows} for name, day, rows in found]}, indent=1))
+        print(
+            json.dumps(
+                {
+                    "before": before,
+                    "stale": [
+                        {"table": name, "as_of": day, "rows": rows} for name, day, rows in found
+                    ],
+                },
+                indent=1,
+            )
+        )
     else:
         for name, day, rows in found:
-            print(f"{name}: {counted(rows, 'row')}, {'last compared with the sources on ' + day if day else 'no date of a comparison'}")
-        print(f"{counted(len(found), 'table or part of a table', 'tables or parts of tables')} older than {before}")
+            print(
+                f"{name}: {counted(rows, 'row')},"
+                f" {'last compared with the sources on ' + day if day else 'no date of a comparison'}"  # noqa: E501
+            )
+        print(
+            f"{counted(len(found), 'table or part of a table', 'tables or parts of tables')} older"
+            f" than {before}"
+        )
     return int(bool(found))
 
 
@@ -93,16 +131,26 @@ def _older(folders: list[Path], before: str) -> tuple[list[tuple[str, str | None
 def _rows(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:
     rows = [
         {
-            "id": rule.id, "kind": "rule", "confidence": rule.row["confidence"], "sources": rule.row["sources"],
+            "id": rule.id, "kind": "rule", "confidence": rule.row["confidence"],
+            "sources": rule.row["sources"],
             "title": rule.row["title"], "severity": rule.severity, "scope": rule.scope,
         }
         for rule in catalogue.rules
     ]  # fmt: skip
     entries = [
-        {"id": row["id"], "kind": "entry", "confidence": row["confidence"], "sources": row["sources"], "title": row["title"], "known_to": row["known_to"]}
+        {
+            "id": row["id"],
+            "kind": "entry",
+            "confidence": row["confidence"],
+            "sources": row["sources"],
+            "title": row["title"],
+            "known_to": row["known_to"],
+        }
         for row in catalogue.entries
     ]
-    return rows + entries + _signatures() + [dict(row) for row in catalogue.table_rows], list(catalogue.faults)
+    return rows + entries + _signatures() + [dict(row) for row in catalogue.table_rows], list(
+        catalogue.faults
+    )
 
 
 def _signatures() -> list[dict[str, Any]]:
@@ -111,22 +159,34 @@ def _signatures() -> list[dict[str, Any]]:
 
     signatures = [
         {
-            "id": f"signatures/{one.id}", "kind": "signature", "confidence": one.confidence, "sources": [dict(source) for source in one.sources],
+            "id": f"signatures/{one.id}", "kind": "signature", "confidence": one.confidence,
+            "sources": [dict(source) for source in one.sources],
             "title": one.says, "for": dict(one.for_),
         }
         for one in load_signatures()
     ]  # fmt: skip
     causes = [
-        {"id": f"causes/{name}", "kind": "cause", "confidence": row["confidence"], "sources": row["sources"], "title": row["title"]}
+        {
+            "id": f"causes/{name}",
+            "kind": "cause",
+            "confidence": row["confidence"],
+            "sources": row["sources"],
+            "title": row["title"],
+        }
         for name, row in load_causes().items()
     ]
     return signatures + causes
 
 
 def _table(rows: list[dict[str, Any]], width: int) -> list[str]:
-    """A line for each row; where one is wider than `width` columns, the ids stand alone and the rest is wrapped below them."""
+    """A line for each row; where one is wider than `width` columns, the ids stand alone and the
+    rest is wrapped below them."""
     longest = max((len(row["id"]) for row in rows), default=2)
-    lines = [f"{row['id']:<{longest}}  {row.get('severity', row['kind']):<9}  {row['confidence']:<11}  {row.get('title', '')}".rstrip() for row in rows]
+    lines = [
+        f"{row['id']:<{longest}}  {row.get('severity', row['kind']):<9}  {row['confidence']:<11} "
+        f" {row.get('title', '')}".rstrip()
+        for row in rows
+    ]
     if max(map(len, lines), default=0) > width:
         lines = [line for row in rows for line in _entry(row, width)]
     return [*lines, counted(len(rows), "row")]
@@ -134,4 +194,7 @@ def _table(rows: list[dict[str, Any]], width: int) -> list[str]:
 
 def _entry(row: dict[str, Any], width: int) -> list[str]:
     title = f": {row['title']}" if row.get("title") else ""
-    return [row["id"], *wrapped(f"  {row.get('severity', row['kind'])}, {row['confidence']}{title}", width, 4)]
+    return [
+        row["id"],
+        *wrapped(f"  {row.get('severity', row['kind'])}, {row['confidence']}{title}", width, 4),
+    ]

@@ -1,4 +1,5 @@
-"""What a shell offers for a half typed command: argcomplete asks, the commands' own parsers answer, with names from the catalogue and the last run."""
+"""What a shell offers for a half typed command: argcomplete asks, the commands' own parsers answer,
+with names from the catalogue and the last run."""
 
 from __future__ import annotations
 
@@ -23,9 +24,12 @@ from unhang.core.run import run_folder
 from unhang.core.text import visible
 
 MOST_RUNS = 50
-KINDS = ("cuda", "driver", "nccl", "sxid", "torch", "xid")  # what explain takes before a number or a version
-PLAIN = re.compile(r"[\w%+,./:=@][\w%+,./:=@-]{,199}", re.ASCII)  # a word that no shell reads as more, and that is no option
-PATTERN = frozenset("*?[(")  # argcomplete's lines for bash match what they are given with files, whose names come unquoted
+# what explain takes before a number or a version
+KINDS = ("cuda", "driver", "nccl", "sxid", "torch", "xid")
+# a word that no shell reads as more, and that is no option
+PLAIN = re.compile(r"[\w%+,./:=@][\w%+,./:=@-]{,199}", re.ASCII)
+# argcomplete's lines for bash match what they are given with files, whose names come unquoted
+PATTERN = frozenset("*?[(")
 SEVERITIES = ("critical", "error", "warning", "info")
 
 
@@ -34,14 +38,20 @@ class PlainFiles(FilesCompleter):
 
     def __call__(self, prefix: str, **given: Any) -> list[str]:
         """Names that begin with `prefix`."""
-        return [one for one in super().__call__(prefix, **given) if one == visible(one, 4096) and not PATTERN & set(one)]
+        return [
+            one
+            for one in super().__call__(prefix, **given)
+            if one == visible(one, 4096) and not PATTERN & set(one)
+        ]
 
 
 def complete() -> None:
     """Answers the shell, and ends the process."""
     line, point = os.environ.get("COMP_LINE", ""), os.environ.get("COMP_POINT", "")
     before = line.encode()[: int(point)].decode(errors="replace") if point.isdigit() else line
-    argcomplete.autocomplete(parser_for(_words(before)), default_completer=PlainFiles(), always_complete_options=False)
+    argcomplete.autocomplete(
+        parser_for(_words(before)), default_completer=PlainFiles(), always_complete_options=False
+    )
 
 
 def _words(typed: str) -> list[str]:
@@ -59,13 +69,21 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true")
     first = parser.add_subparsers()
     meant = command_and_arguments(words)[0] if words else ""
-    offered = dict(sorted({**COMMANDS, **{short: COMMANDS[long] for short, long in SHORT_NAMES.items()}}.items()))
+    offered = dict(
+        sorted(
+            {**COMMANDS, **{short: COMMANDS[long] for short, long in SHORT_NAMES.items()}}.items()
+        )
+    )
     for name in dict.fromkeys(name.split()[0] for name in offered):
         purposes = [purpose for one, purpose in offered.items() if one.split()[0] == name]
         chosen = first.add_parser(name, help=purposes[0], allow_abbrev=False)
         if not words or words[0] != name:
             continue
-        seconds = {one.split()[1]: purpose for one, purpose in offered.items() if one.startswith(f"{name} ")}
+        seconds = {
+            one.split()[1]: purpose
+            for one, purpose in offered.items()
+            if one.startswith(f"{name} ")
+        }
         if meant in COMMANDS and words[1:2] and words[1] in seconds:
             second = chosen.add_subparsers()
             add_completed_arguments(second.add_parser(words[1], allow_abbrev=False), meant)
@@ -78,8 +96,11 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def add_completed_arguments(parser: argparse.ArgumentParser, name: str, more: Iterable[str] = ()) -> None:
-    """The arguments of a command, each with what completes it. more: words that may stand in place of its first argument."""
+def add_completed_arguments(
+    parser: argparse.ArgumentParser, name: str, more: Iterable[str] = ()
+) -> None:
+    """The arguments of a command, each with what completes it. more: words that may stand in place
+    of its first argument."""
     load_command(name).add_arguments(parser)
     for action in parser._actions:
         source = completer_of(name, action)
@@ -96,8 +117,17 @@ def completer_of(name: str, action: argparse.Action) -> Callable[[], Iterable[st
         return lambda: playbooks(find_project())
     if name == "diff" and action.dest == "sides":
         return lambda: [*runs(), *nodes()]
-    sources = {"RULE": rules, "RUN": runs, "HOSTS": nodes, "HOST": nodes, "OWNER": lambda: OWNERS, "SEVERITY": lambda: SEVERITIES}
-    chosen = [source for kind, source in sources.items() if kind in kinds] if not action.choices else []
+    sources = {
+        "RULE": rules,
+        "RUN": runs,
+        "HOSTS": nodes,
+        "HOST": nodes,
+        "OWNER": lambda: OWNERS,
+        "SEVERITY": lambda: SEVERITIES,
+    }
+    chosen = (
+        [source for kind, source in sources.items() if kind in kinds] if not action.choices else []
+    )
     return (lambda: [one for source in chosen for one in source()]) if chosen else None
 
 
@@ -117,7 +147,13 @@ def rules() -> list[str]:
 
 
 def explained_names() -> list[str]:
-    return sorted({*row_ids(*OWN_FOLDERS, "causes"), *KINDS, *(path.name for path in (find_project() / "roles").iterdir() if path.is_dir())})
+    return sorted(
+        {
+            *row_ids(*OWN_FOLDERS, "causes"),
+            *KINDS,
+            *(path.name for path in (find_project() / "roles").iterdir() if path.is_dir()),
+        }
+    )
 
 
 def runs() -> list[str]:

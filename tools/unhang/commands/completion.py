@@ -1,4 +1,5 @@
-"""`unhang completion SHELL`: prints a script that lets bash, zsh or fish ask this program what can come next."""
+"""`unhang completion SHELL`: prints a script that lets bash, zsh or fish ask this program what can
+come next."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ SHELLS = ("bash", "zsh", "fish")
 EXAMPLES = """\
   source <(unhang completion bash)                      in ~/.bashrc
   unhang completion zsh > ~/.zfunc/_unhang              with fpath+=~/.zfunc before compinit in ~/.zshrc
-  unhang completion fish > ~/.config/fish/completions/unhang.fish"""
+  unhang completion fish > ~/.config/fish/completions/unhang.fish"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

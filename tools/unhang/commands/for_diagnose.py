@@ -1,4 +1,5 @@
-"""What lint and inspect hand to the diagnosis of a job: how files with which it was started, and looks at it, are read.
+"""What lint and inspect hand to the diagnosis of a job: how files with which it was started, and
+looks at it, are read.
 
 Both are imported when they are asked.
 """

@@ -1,4 +1,5 @@
-"""What the commands that judge a run are handed: the wing act and the page; each is imported when it is asked."""
+"""What the commands that judge a run are handed: the wing act and the page; each is imported when
+it is asked."""
 
 from __future__ import annotations
 

@@ -41,4 +41,6 @@ def missing_package(problem: ModuleNotFoundError) -> UserError:
     package = (problem.name or "?").partition(".")[0]
     extra = EXTRAS.get(package)
     advice = f"it comes with: pip install 'unhang[{extra}]'" if extra else repair_advice()
-    return UserError(f"expected the Python package {package}, found none beside {sys.executable}; {advice}")
+    return UserError(
+        f"expected the Python package {package}, found none beside {sys.executable}; {advice}"
+    )

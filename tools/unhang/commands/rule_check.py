@@ -1,4 +1,5 @@
-"""`unhang rule check DIR`: checks a folder of rules, each on its own examples, and names file and line of each fault."""
+"""`unhang rule check DIR`: checks a folder of rules, each on its own examples, and names file and
+line of each fault."""
 
 from __future__ import annotations
 
@@ -29,13 +30,14 @@ from unhang.jobs.commands.signature_check import signature_faults
 
 EXAMPLES = """\
   unhang rule check site/rules                          the folder that unhang audit --rules site/rules reads
-  unhang rule check tools/unhang/audit/catalogue/rules/nccl   a folder of the catalogue itself"""
+  unhang rule check tools/unhang/audit/catalogue/rules/nccl   a folder of the catalogue itself"""  # noqa: E501
 MOST_CPU_S = 600  # for the whole catalogue: each rule is judged on the examples of all others
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in a folder. faults, remarks: one line each; rules, rows: how many of the rules and of the tables' rows."""
+    """What was found in a folder. faults, remarks: one line each; rules, rows: how many of the
+    rules and of the tables' rows."""
 
     faults: tuple[str, ...]
     remarks: tuple[str, ...]
@@ -44,23 +46,33 @@ class Checked:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", type=Path, help="a folder with rules of your own, or one of the catalogue")
+    parser.add_argument(
+        "folder",
+        metavar="DIR",
+        type=Path,
+        help="a folder with rules of your own, or one of the catalogue",
+    )
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0, or 1 if there are faults. A rule of your own that finds something on a healthy machine is a remark: only its site knows what it wants."""
+    """0, or 1 if there are faults. A rule of your own that finds something on a healthy machine is
+    a remark: only its site knows what it wants."""
     folder: Path = arguments.folder
     found = limited_reading(lambda mark: check_folder(folder, mark))
     for line in (*found.faults, *found.remarks):
         print(printable(line))
     if not found.faults:
-        print(f"{folder}: {counted(found.rules, 'rule')}, {counted(found.rows, 'row')} of tables, no fault")
+        print(
+            f"{folder}: {counted(found.rules, 'rule')}, {counted(found.rows, 'row')} of tables, no"
+            " fault"
+        )
     return int(bool(found.faults))
 
 
 def check_folder(folder: Path, mark: Any) -> Checked:
-    """What is found in this folder only; its rules may use the tables of the project's own catalogue. mark(rule id): called before a rule is judged."""
+    """What is found in this folder only; its rules may use the tables of the project's own
+    catalogue. mark(rule id): called before a rule is judged."""
     own = load_catalogue()
     if folder.resolve().is_relative_to(PACKAGE):
         return _check_own(folder.resolve(), own, mark)
@@ -69,34 +81,66 @@ def check_folder(folder: Path, mark: Any) -> Checked:
     rules = [rule for rule in catalogue.rules if rule.id not in known]
     faults = [fault for fault in catalogue.faults if fault not in own.faults]
     faults += [f"{folder}: {one}" for one in _rule_faults(rules, catalogue, mark)]
-    remarks = [f"{folder}: {one}; nothing to do if you want that" for one in (*_alarms(rules, catalogue, mark), *_firing_too(rules, catalogue, mark))]
-    return Checked(tuple(faults), tuple(remarks), len(rules), len(catalogue.table_rows) - len(own.table_rows))
+    remarks = [
+        f"{folder}: {one}; nothing to do if you want that"
+        for one in (*_alarms(rules, catalogue, mark), *_firing_too(rules, catalogue, mark))
+    ]
+    return Checked(
+        tuple(faults), tuple(remarks), len(rules), len(catalogue.table_rows) - len(own.table_rows)
+    )
 
 
 def _check_own(folder: Path, own: Catalogue, mark: Any) -> Checked:
     """The same for the catalogue, or a part of it. Whatever its tests refuse is a fault."""
-    parts = [max(folder, one) for one in own_folders() if folder.is_relative_to(one) or one.is_relative_to(folder)]
+    parts = [
+        max(folder, one)
+        for one in own_folders()
+        if folder.is_relative_to(one) or one.is_relative_to(folder)
+    ]
     files = {file.path: {row["id"] for _, row in file.rows} for file in read_folders(parts, [])}
     ids = set().union(*files.values())
     rules = [rule for rule in own.rules if rule.id in ids]
-    faults = [fault for fault in own.faults if not fault.startswith(str(PACKAGE)) or fault.startswith(str(folder))]
-    found = [*_rule_faults(rules, own, mark), *(f"{rule.id}: {fault}" for rule in rules for fault in house_faults(rule))]
-    found += [f"{one}; narrow the condition, or give the reason there (above_info)" for one in _alarms(rules, own, mark)]
+    faults = [
+        fault
+        for fault in own.faults
+        if not fault.startswith(str(PACKAGE)) or fault.startswith(str(folder))
+    ]
+    found = [
+        *_rule_faults(rules, own, mark),
+        *(f"{rule.id}: {fault}" for rule in rules for fault in house_faults(rule)),
+    ]
+    found += [
+        f"{one}; narrow the condition, or give the reason there (above_info)"
+        for one in _alarms(rules, own, mark)
+    ]
     found += [*_left_open(rules, own, mark), *_firing_too(rules, own, mark)]
     faults += [f"{folder}: {one}" for one in found]
     for path, names in files.items():
         placed = [rule for rule in rules if rule.id in names]
-        faults += [f"{path}: {fault}" for base in folders_of("rules") if path.is_relative_to(base) for fault in place_faults(path, base, placed)]
+        faults += [
+            f"{path}: {fault}"
+            for base in folders_of("rules")
+            if path.is_relative_to(base)
+            for fault in place_faults(path, base, placed)
+        ]
     faults += signature_faults(folder)
-    return Checked(tuple(faults), (), len(rules), len(own.table_rows) if folder == PACKAGE or folder.name == "tables" else 0)
+    return Checked(
+        tuple(faults),
+        (),
+        len(rules),
+        len(own.table_rows) if folder == PACKAGE or folder.name == "tables" else 0,
+    )
 
 
 def _rule_faults(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
-    """Faults of the rules, wherever they lie: of the row, of its examples, and, if these are as they should be, among the other rules."""
+    """Faults of the rules, wherever they lie: of the row, of its examples, and, if these are as
+    they should be, among the other rules."""
     ids = tuple(rule.id for rule in catalogue.rules)
     for rule in rules:
         mark(rule.id)
-        yield from (f"{rule.id}: {fault}" for fault in (*row_faults(rule), *role_faults(rule.row["remedy"])))
+        yield from (
+            f"{rule.id}: {fault}" for fault in (*row_faults(rule), *role_faults(rule.row["remedy"]))
+        )
         wrong = [str(one) for one in check_examples(rule, catalogue.tables, ids)]
         yield from wrong or (f"{rule.id}: {fault}" for fault in faults_among_rules(rule, catalogue))
 
@@ -105,7 +149,10 @@ def _firing_too(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[
     for rule in rules:
         mark(rule.id)
         if others := fires_too(rule, catalogue):
-            yield f"{rule.id}: also: expected {', '.join(sorted(others))}, because it fires on its examples too, found it missing"
+            yield (
+                f"{rule.id}: also: expected {', '.join(sorted(others))}, because it fires on its"
+                " examples too, found it missing"
+            )
 
 
 def _alarms(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
@@ -118,7 +165,9 @@ def _left_open(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[s
     return _on_healthy_machines("left_open_on_healthy", rules, catalogue, mark)
 
 
-def _on_healthy_machines(question: str, rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
+def _on_healthy_machines(
+    question: str, rules: list[Rule], catalogue: Catalogue, mark: Any
+) -> Iterator[str]:
     """What the healthy machines answer, which the tests of a checkout have; a wheel has none."""
     support = find_project() / "tests" / "support"
     if not (support / "healthy_machines.py").is_file():
@@ -134,5 +183,8 @@ def limited_reading(work: Any) -> Any:
     """What work(mark) returns, within limits of time and memory. Raises UserError."""
     found = run_limited(work, Limits(cpu_s=MOST_CPU_S))
     if isinstance(found, Stopped):
-        raise UserError(f"reading the rules was stopped: it used up its {found.by}{'; last at ' + found.at if found.at else ''}")
+        raise UserError(
+            "reading the rules was stopped: it used up its"
+            f" {found.by}{'; last at ' + found.at if found.at else ''}"
+        )
     return found

@@ -18,7 +18,8 @@ def die_with_parent() -> None:
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Closes its standard input, at which it ends with all that it started; if it does not, it is killed."""
+    """Closes its standard input, at which it ends with all that it started; if it does not, it is
+    killed."""
     with contextlib.suppress(OSError):
         if process.stdin:
             process.stdin.close()

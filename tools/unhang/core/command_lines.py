@@ -10,7 +10,8 @@ _WORD = re.compile(r"""(?:[^ '"]|'[^']*'|"[^"]*"|['"].*)+""", re.DOTALL)
 
 
 def command_lines(text: str, width: int) -> list[str]:
-    r"""A command over several lines, each but the last ending in a backslash; nothing between quotes is broken."""
+    r"""A command over several lines, each but the last ending in a backslash; nothing between
+    quotes is broken."""
     lines = [""]
     for word in _with_values(_WORD.findall(text)):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
@@ -26,7 +27,12 @@ def _with_values(parts: Sequence[str]) -> list[str]:
     """The parts with each option joined to its value, so that they stay on one line."""
     joined: list[str] = []
     for word in parts:
-        if joined and joined[-1].startswith("-") and " " not in joined[-1] and not word.startswith("-"):
+        if (
+            joined
+            and joined[-1].startswith("-")
+            and " " not in joined[-1]
+            and not word.startswith("-")
+        ):
             joined[-1] += f" {word}"
         else:
             joined.append(word)

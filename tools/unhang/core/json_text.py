@@ -11,13 +11,16 @@ from unhang.core.secrets_in_text import masked_document
 
 
 def render_json(findings: Mapping[str, Any]) -> str:
-    """A document, indented; secrets are masked, and characters that a terminal would interpret or hide (escapes, reordering marks) are
-    written as JSON escapes.
-    """
-    text = msgspec.json.format(msgspec.json.encode(masked_document(msgspec.to_builtins(findings))), indent=2).decode()
+    """A document, indented; secrets are masked, and characters that a terminal would interpret or
+    hide (escapes, reordering marks) are written as JSON escapes."""
+    text = msgspec.json.format(
+        msgspec.json.encode(masked_document(msgspec.to_builtins(findings))), indent=2
+    ).decode()
     if text.replace("\n", "").isprintable():
         return text
-    return "".join(letter if letter == "\n" or letter.isprintable() else _escaped(letter) for letter in text)
+    return "".join(
+        letter if letter == "\n" or letter.isprintable() else _escaped(letter) for letter in text
+    )
 
 
 def _escaped(letter: str) -> str:

@@ -1,4 +1,5 @@
-"""JUnit's XML, as CI servers read it: one suite of test cases, each with one outcome, so that the suite's counts are counts of cases. Values in, text out."""
+"""JUnit's XML, as CI servers read it: one suite of test cases, each with one outcome, so that the
+suite's counts are counts of cases. Values in, text out."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ LONGEST = 4000  # characters of a line
 
 @dataclass(frozen=True)
 class Outcome:
-    """Why a test case did not pass. failure: it failed; error: nothing could be proved; skipped: it was not asked for."""
+    """Why a test case did not pass. failure: it failed; error: nothing could be proved; skipped: it
+    was not asked for."""
 
     kind: Literal["failure", "error", "skipped"]
     message: str
@@ -35,7 +37,9 @@ class Case:
     duration_s: float | None = None
 
 
-def render_suite(name: str, cases: Iterable[Case], properties: Mapping[str, str] | None = None) -> str:
+def render_suite(
+    name: str, cases: Iterable[Case], properties: Mapping[str, str] | None = None
+) -> str:
     """One suite. Texts may come from nodes; secrets in them are masked."""
     suite = ElementTree.Element("testsuite", name=name)
     if properties:
@@ -49,20 +53,35 @@ def render_suite(name: str, cases: Iterable[Case], properties: Mapping[str, str]
         tests += 1
         if case.outcome:
             kinds[case.outcome.kind] += 1
-    suite.attrib.update(tests=str(tests), failures=str(kinds["failure"]), errors=str(kinds["error"]), skipped=str(kinds["skipped"]))
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
+    suite.attrib.update(
+        tests=str(tests),
+        failures=str(kinds["failure"]),
+        errors=str(kinds["error"]),
+        skipped=str(kinds["skipped"]),
+    )
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n'
+        + ElementTree.tostring(suite, encoding="unicode")
+        + "\n"
+    )
 
 
 def _add_case(suite: ElementTree.Element, case: Case) -> None:
-    element = ElementTree.SubElement(suite, "testcase", classname=case.classname, name=visible(case.name, 2000))
+    element = ElementTree.SubElement(
+        suite, "testcase", classname=case.classname, name=visible(case.name, 2000)
+    )
     if case.duration_s is not None:
         element.set("time", f"{case.duration_s:.3f}")
     if case.outcome:
         named = {"type": case.outcome.type} if case.outcome.type else {}
-        outcome = ElementTree.SubElement(element, case.outcome.kind, named, message=_shown(case.outcome.message, 2000))
+        outcome = ElementTree.SubElement(
+            element, case.outcome.kind, named, message=_shown(case.outcome.message, 2000)
+        )
         outcome.text = "\n".join(_shown(line, LONGEST) for line in case.outcome.lines) or None
     if case.output:
-        ElementTree.SubElement(element, "system-out").text = "\n".join(_shown(line, LONGEST) for line in case.output)
+        ElementTree.SubElement(element, "system-out").text = "\n".join(
+            _shown(line, LONGEST) for line in case.output
+        )
 
 
 def _shown(text: str, longest: int) -> str:

@@ -1,7 +1,9 @@
-"""A cache of values computed from files, for the next start. Without a folder that belongs to the user there is no cache.
+"""A cache of values computed from files, for the next start. Without a folder that belongs to the
+user there is no cache.
 
-The cache contains data, never code. It is read only from files that nobody else can have written, and only with the key of its writing: a digest of all its
-inputs. A damaged file, or one made from other inputs, is ignored.
+The cache contains data, never code. It is read only from files that nobody else can have written,
+and only with the key of its writing: a digest of all its inputs. A damaged file, or one made from
+other inputs, is ignored.
 """
 
 from __future__ import annotations
@@ -35,11 +37,14 @@ def digest_of(*pieces: bytes) -> bytes:
 
 def digest_of_files(paths: Iterable[Path]) -> bytes:
     """A digest over the names and bytes of files. Raises OSError."""
-    return digest_of(*(piece for path in paths for piece in (path.name.encode(), path.read_bytes())))
+    return digest_of(
+        *(piece for path in paths for piece in (path.name.encode(), path.read_bytes()))
+    )
 
 
 def read_kept(name: str, key: bytes, place: Path | None = None) -> bytes | None:
-    """The content that was kept under this name with the same key; None if there is none that can be trusted. place: another folder than the cache."""
+    """The content that was kept under this name with the same key; None if there is none that can
+    be trusted. place: another folder than the cache."""
     try:
         place = place or folder()
         data = None if place is None else _read_own(place / name)
@@ -52,7 +57,8 @@ def read_kept(name: str, key: bytes, place: Path | None = None) -> bytes | None:
 
 
 def keep(name: str, key: bytes, content: bytes, place: Path | None = None) -> None:
-    """Keeps content under a name, atomically replacing an older one. In a folder that is full or read-only nothing is kept. place: as in read_kept."""
+    """Keeps content under a name, atomically replacing an older one. In a folder that is full or
+    read-only nothing is kept. place: as in read_kept."""
     with suppress(OSError):
         if place is not None:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,7 +66,9 @@ def keep(name: str, key: bytes, content: bytes, place: Path | None = None) -> No
             return
         beside = place / f".{name}-{secrets.token_hex(6)}.tmp"
         try:
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as target:
+            with os.fdopen(
+                os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb"
+            ) as target:
                 target.write(b"".join((MAGIC, key, hashlib.sha256(content).digest(), content)))
             beside.replace(place / name)
         finally:
@@ -69,7 +77,8 @@ def keep(name: str, key: bytes, content: bytes, place: Path | None = None) -> No
 
 
 def folder() -> Path | None:
-    """The cache's folder, created if it is missing; None if there is no folder that only the user can write. Raises OSError."""
+    """The cache's folder, created if it is missing; None if there is no folder that only the user
+    can write. Raises OSError."""
     place = _wanted_folder()
     if place is None:
         return None
@@ -77,7 +86,13 @@ def folder() -> Path | None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.mkdir(mode=0o700)
     found = place.lstat()
-    return place if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & _OTHERS else None
+    return (
+        place
+        if stat.S_ISDIR(found.st_mode)
+        and found.st_uid == os.geteuid()
+        and not found.st_mode & _OTHERS
+        else None
+    )
 
 
 def _wanted_folder() -> Path | None:
@@ -102,9 +117,16 @@ def _top() -> Path | None:
 
 def _read_own(path: Path) -> bytes | None:
     """The bytes of a regular file that only the user can write. Raises OSError."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0) as source:
+    with os.fdopen(
+        os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0
+    ) as source:
         found = os.fstat(source.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & _OTHERS or found.st_size > MOST_BYTES:
+        if (
+            not stat.S_ISREG(found.st_mode)
+            or found.st_uid != os.geteuid()
+            or found.st_mode & _OTHERS
+            or found.st_size > MOST_BYTES
+        ):
             return None
         data = source.read(found.st_size)
         return data if data is not None and len(data) == found.st_size else None

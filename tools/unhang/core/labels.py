@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from unhang.core.errors import UserError
 from unhang.core.text import visible
 
-OWN_LABELS = frozenset(("verdict", "status", "severity", "rule", "node", "version", "state", "job", "instance"))
+OWN_LABELS = frozenset(
+    ("verdict", "status", "severity", "rule", "node", "version", "state", "job", "instance")
+)
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]{0,63}")
 
 
@@ -18,8 +20,15 @@ def parse_labels(given: Iterable[str]) -> dict[str, str]:
     for one in given:
         name, sign, value = one.partition("=")
         if not sign or not _LABEL.fullmatch(name):
-            raise UserError(f"--label: expected NAME=VALUE with a name of letters, digits and _, such as cluster=production, found {visible(one, 120)!r}")
+            raise UserError(
+                "--label: expected NAME=VALUE with a name of letters, digits and _, such as"
+                f" cluster=production, found {visible(one, 120)!r}"
+            )
         if name in OWN_LABELS or name in labels:
-            raise UserError(f"--label: {name} is {'given twice' if name in labels else 'a label of its own here or of Prometheus'}; choose another name")
+            raise UserError(
+                f"--label: {name} is"
+                f" {'given twice' if name in labels else 'a label of its own here or of Prometheus'};"  # noqa: E501
+                " choose another name"
+            )
         labels[name] = visible(value, 200)
     return labels

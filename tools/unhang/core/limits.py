@@ -1,4 +1,5 @@
-"""Runs work in a child with limits on CPU, memory and time, so that a user's rule cannot bring the controller down."""
+"""Runs work in a child with limits on CPU, memory and time, so that a user's rule cannot bring the
+controller down."""
 
 from __future__ import annotations
 
@@ -17,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 MARK_BYTES = 256
-_TIMES = struct.Struct("dd")  # processor time that the child had used when its present task began, and the time of the costliest task
+# processor time that the child had used when its present task began, and the time of the costliest
+# task
+_TIMES = struct.Struct("dd")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """cpu_s (without time that is forgiven), memory_bytes (address space that the child may add) and wall_s."""
+    """cpu_s (without time that is forgiven), memory_bytes (address space that the child may add)
+    and wall_s."""
 
     cpu_s: int = 60
     memory_bytes: int = 1 << 30
@@ -31,16 +35,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class Stopped:
-    """The work was ended. by: cpu, memory, time or crash; at: the last mark, or for cpu the mark that used most of it."""
+    """The work was ended. by: cpu, memory, time or crash; at: the last mark, or for cpu the mark
+    that used most of it."""
 
     by: str
     at: str
 
 
 def run_limited(work: Callable[[Callable[[str], None]], Any], limits: Limits) -> Any:
-    """Runs work(mark) in a child process; returns its result (plain data), or Stopped. Its exceptions are raised here. mark(text) is cheap: it names the next
-    task, in case that never ends; mark("") ends the task.
-    """
+    """Runs work(mark) in a child process; returns its result (plain data), or Stopped. Its
+    exceptions are raised here. mark(text) is cheap: it names the next task, in case that never
+    ends; mark("") ends the task."""
     shared = mmap.mmap(-1, 2 * MARK_BYTES + _TIMES.size)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -60,9 +65,9 @@ def run_limited(work: Callable[[Callable[[str], None]], Any], limits: Limits) ->
 
 
 class Mark:
-    """Called with the name of the next task, and with "" after it. Costs next to nothing. Shared with the parent: the last name, the name of the task with
-    the most processor time so far, and the two times of _TIMES.
-    """
+    """Called with the name of the next task, and with "" after it. Costs next to nothing. Shared
+    with the parent: the last name, the name of the task with the most processor time so far, and
+    the two times of _TIMES."""
 
     def __init__(self, shared: mmap.mmap, cpu_s: int):
         self.shared = shared
@@ -87,12 +92,17 @@ class Mark:
         self.shared[place : place + len(data)] = data
 
     def forgive(self, seconds: float) -> None:
-        """Adds to the processor time that the work may take, because the cost of a single input is not a rule's fault."""
+        """Adds to the processor time that the work may take, because the cost of a single input is
+        not a rule's fault."""
         self.cpu_s += seconds
-        resource.setrlimit(resource.RLIMIT_CPU, (int(self.cpu_s) + 1, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        resource.setrlimit(
+            resource.RLIMIT_CPU, (int(self.cpu_s) + 1, resource.getrlimit(resource.RLIMIT_CPU)[1])
+        )
 
 
-def _child(work: Callable[[Callable[[str], None]], Any], limits: Limits, shared: mmap.mmap, writer: int) -> None:
+def _child(
+    work: Callable[[Callable[[str], None]], Any], limits: Limits, shared: mmap.mmap, writer: int
+) -> None:
     """Does the work in the child process; never returns."""
     try:
         _limit(limits)
@@ -104,7 +114,9 @@ def _child(work: Callable[[Callable[[str], None]], Any], limits: Limits, shared:
     try:
         data = pickle.dumps(result)
     except Exception as problem:  # an exception that cannot be pickled is reported by its text
-        data = pickle.dumps(("raised", RuntimeError(f"{type(result[1]).__name__}: {result[1]} ({problem})")))
+        data = pickle.dumps(
+            ("raised", RuntimeError(f"{type(result[1]).__name__}: {result[1]} ({problem})"))
+        )
     with open(writer, "wb", closefd=True) as out:
         out.write(data)
     os._exit(0)
@@ -113,13 +125,19 @@ def _child(work: Callable[[Callable[[str], None]], Any], limits: Limits, shared:
 def _limit(limits: Limits) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     used = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (_allowed(resource.RLIMIT_AS, used + limits.memory_bytes),) * 2)
-    resource.setrlimit(resource.RLIMIT_CPU, (_allowed(resource.RLIMIT_CPU, limits.cpu_s), resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (_allowed(resource.RLIMIT_AS, used + limits.memory_bytes),) * 2
+    )
+    resource.setrlimit(
+        resource.RLIMIT_CPU,
+        (_allowed(resource.RLIMIT_CPU, limits.cpu_s), resource.getrlimit(resource.RLIMIT_CPU)[1]),
+    )
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _allowed(kind: int, wanted: int) -> int:
-    """The wanted limit, or the caller's own hard limit if that is lower, because it cannot be raised."""
+    """The wanted limit, or the caller's own hard limit if that is lower, because it cannot be
+    raised."""
     hard = resource.getrlimit(kind)[1]
     return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
@@ -138,13 +156,15 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
 
 
 def _end(child: int, patience_s: float) -> tuple[int, float]:
-    """Waits for a child that should end, and kills it after that time. Returns the signal that ended it, 0 if there was none or it was killed here, and its
-    processor time."""
+    """Waits for a child that should end, and kills it after that time. Returns the signal that
+    ended it, 0 if there was none or it was killed here, and its processor time."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         done, status, used = os.wait4(child, os.WNOHANG)
         if done:
-            return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, used.ru_utime + used.ru_stime
+            return os.WTERMSIG(status) if os.WIFSIGNALED(
+                status
+            ) else 0, used.ru_utime + used.ru_stime
         time.sleep(0.002)
     os.kill(child, signal.SIGKILL)
     _, _, used = os.wait4(child, 0)
@@ -152,8 +172,12 @@ def _end(child: int, patience_s: float) -> tuple[int, float]:
 
 
 def _last_and_costliest(shared: mmap.mmap, used_s: float) -> tuple[str, str]:
-    """The last name, and the name with the most processor time: the rule that runs when the time is over need not be the one that used it."""
-    last, costliest = (shared[place : place + MARK_BYTES].split(b"\0")[0].decode("utf-8", "replace") for place in (0, MARK_BYTES))
+    """The last name, and the name with the most processor time: the rule that runs when the time is
+    over need not be the one that used it."""
+    last, costliest = (
+        shared[place : place + MARK_BYTES].split(b"\0")[0].decode("utf-8", "replace")
+        for place in (0, MARK_BYTES)
+    )
     began_s, most_s = _TIMES.unpack(shared[2 * MARK_BYTES :])
     return last, costliest if costliest and most_s > used_s - began_s else last
 
@@ -163,8 +187,13 @@ def _result(answer: bytes, late: bool, signal_number: int, at: tuple[str, str]) 
     if late:
         return Stopped("time", last)
     if not answer:
-        return Stopped("cpu", costliest) if signal_number in (signal.SIGXCPU, signal.SIGKILL) else Stopped("crash", last)
-    kind, value = pickle.loads(answer)  # noqa: S301 - from our own child, over a pipe that nobody else has
+        return (
+            Stopped("cpu", costliest)
+            if signal_number in (signal.SIGXCPU, signal.SIGKILL)
+            else Stopped("crash", last)
+        )
+    # from our own child, over a pipe that nobody else has
+    kind, value = pickle.loads(answer)  # noqa: S301
     if kind == "memory":
         return Stopped("memory", last)
     if kind == "raised":

@@ -1,4 +1,5 @@
-"""Joins the pieces in which programs on nodes send long lines through srun, which mixes long lines of its tasks."""
+"""Joins the pieces in which programs on nodes send long lines through srun, which mixes long lines
+of its tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ PIECE = re.compile(rb"~([^ ]{1,300}) (\d{1,6})/(\d{1,6}) ")
 
 
 def joined(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Complete lines from the pieces that the payload sends, because srun mixes long lines of its tasks. Other lines are not changed."""
+    """Complete lines from the pieces that the payload sends, because srun mixes long lines of its
+    tasks. Other lines are not changed."""
     return (line for _key, line in joined_by_key(lines))
 
 

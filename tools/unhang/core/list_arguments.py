@@ -1,4 +1,5 @@
-"""Parses an operator's lists: a list in the inventory, or a text such as critical,error on the command line."""
+"""Parses an operator's lists: a list in the inventory, or a text such as critical,error on the
+command line."""
 
 from __future__ import annotations
 
@@ -9,25 +10,36 @@ from typing import Any
 from unhang.core.errors import UserError
 
 
-def split_list(value: object, name: str, allowed: Collection[str] | None = None, may_be_empty: bool = False) -> list[str]:
-    """The members. A text is split at commas, and blanks around them are removed. Raises UserError naming the variable for an unknown or no member."""
+def split_list(
+    value: object, name: str, allowed: Collection[str] | None = None, may_be_empty: bool = False
+) -> list[str]:
+    """The members. A text is split at commas, and blanks around them are removed. Raises UserError
+    naming the variable for an unknown or no member."""
     if value is None:
         value = []
     if isinstance(value, str):
         value = [part for part in (piece.strip() for piece in value.split(",")) if part]
     if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
-        raise UserError(f"{name}: expected a list of texts, or one text with commas, found {value!r}")
+        raise UserError(
+            f"{name}: expected a list of texts, or one text with commas, found {value!r}"
+        )
     members = [str(one) for one in value]
     unknown = [one for one in members if allowed is not None and one not in allowed]
     if unknown:
-        raise UserError(f"{name}: expected some of {', '.join(allowed or ())}, found {', '.join(unknown)}")
+        raise UserError(
+            f"{name}: expected some of {', '.join(allowed or ())}, found {', '.join(unknown)}"
+        )
     if not members and not may_be_empty:
-        raise UserError(f"{name}: expected {f'some of {chr(44).join(allowed)}' if allowed else 'at least one'}, found an empty list")
+        raise UserError(
+            f"{name}: expected {f'some of {chr(44).join(allowed)}' if allowed else 'at least one'},"
+            " found an empty list"
+        )
     return members
 
 
 def split_commands(value: object, name: str) -> list[list[str]]:
-    """Commands, each a list of arguments. One that is a text is split as a shell does. Raises UserError naming the variable."""
+    """Commands, each a list of arguments. One that is a text is split as a shell does. Raises
+    UserError naming the variable."""
     if value is None:
         value = []
     if isinstance(value, str):
@@ -42,14 +54,26 @@ def _argv(command: object, name: str) -> list[str]:
         argv = shlex.split(command) if isinstance(command, str) else command
     except ValueError as problem:
         raise UserError(f"{name}: expected a command, found {command!r}: {problem}") from None
-    if not isinstance(argv, Sequence) or not argv or not all(isinstance(word, str) for word in argv):
+    if (
+        not isinstance(argv, Sequence)
+        or not argv
+        or not all(isinstance(word, str) for word in argv)
+    ):
         raise UserError(f"{name}: expected a command as a list of arguments, found {command!r}")
     return [str(word) for word in argv]
 
 
 def list_of_rows(value: object, name: str) -> list[dict[str, Any]]:
-    """A list of mappings, which cannot be given as a text on the command line. Raises UserError naming the variable."""
+    """A list of mappings, which cannot be given as a text on the command line. Raises UserError
+    naming the variable."""
     rows = [] if value is None else value
-    if isinstance(rows, str) or not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
-        raise UserError(f'{name}: expected a list of mappings, such as -e \'{{"{name}": [{{"name": "…"}}]}}\', found {value!r}')
+    if (
+        isinstance(rows, str)
+        or not isinstance(rows, Sequence)
+        or not all(isinstance(row, Mapping) for row in rows)
+    ):
+        raise UserError(
+            f'{name}: expected a list of mappings, such as -e \'{{"{name}": [{{"name": "…"}}]}}\','
+            f" found {value!r}"
+        )
     return [dict(row) for row in rows]

@@ -1,4 +1,5 @@
-"""Reads and writes node sets in Slurm's notation. Ansible would read gpu[001-003] as an index into a group gpu and choose other hosts."""
+"""Reads and writes node sets in Slurm's notation. Ansible would read gpu[001-003] as an index into
+a group gpu and choose other hosts."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ from unhang.core.text import visible
 
 MAX_HOSTS = 100_000
 MAX_BRACKETS = 8  # of one node set: rack, chassis, node and more
-_FOLDABLE = re.compile(r"(?!.*[0-9]{51})[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")  # the notation refuses numbers of more than 100 digits
+# the notation refuses numbers of more than 100 digits
+_FOLDABLE = re.compile(r"(?!.*[0-9]{51})[A-Za-z0-9][A-Za-z0-9._-]{0,252}\Z")
 _RANGE = re.compile(r"\[([^\]]*)\]")
 
 
 def expand_limit(limit: str) -> list[str]:
-    """The limit as Ansible patterns, with node sets expanded. Terms without a bracket (group, host, wildcard, a:!b) and regular expressions (~…) are not
-    changed.
+    """The limit as Ansible patterns, with node sets expanded. Terms without a bracket (group, host,
+    wildcard, a:!b) and regular expressions (~…) are not changed.
 
     Raises UserError for a bracket that is no node set.
     """
@@ -40,7 +42,9 @@ def expand_hosts(texts: Iterable[str]) -> list[str]:
     for text in texts:
         for name in expand_limit(text):
             if name.startswith(("!", "&", "~", "@")) or any(sign in name for sign in "*?["):
-                raise UserError(f"--hosts: expected host names or node sets such as gpu[01-08], found {name!r}")
+                raise UserError(
+                    f"--hosts: expected host names or node sets such as gpu[01-08], found {name!r}"
+                )
             hosts.append(name)
     found = list(dict.fromkeys(hosts))
     if not found:
@@ -64,13 +68,26 @@ def _expand(part: str) -> list[str]:
     if "[" not in nodes:
         return [part]
     if nodes.count("[") > MAX_BRACKETS or nodes.count("]") > MAX_BRACKETS:
-        raise UserError(f"expected a node set such as gpu[001-016], found more than {MAX_BRACKETS} brackets in {visible(part, 120)}")
+        raise UserError(
+            f"expected a node set such as gpu[001-016], found more than {MAX_BRACKETS} brackets in"
+            f" {visible(part, 120)}"
+        )
     if _count(nodes) > MAX_HOSTS:
-        raise UserError(f"expected at most {MAX_HOSTS} hosts in the limit, found {_count(nodes)} in {visible(part, 120)!r}")
+        raise UserError(
+            f"expected at most {MAX_HOSTS} hosts in the limit, found {_count(nodes)} in"
+            f" {visible(part, 120)!r}"
+        )
     try:
         hosts = list(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
-    except (NodeSetException, AssertionError, ValueError) as problem:  # ClusterShell asserts that a range has less than a billion numbers
-        raise UserError(f"expected a node set such as gpu[001-016], found {visible(part, 120)!r}: {visible(str(problem), 200)}") from None
+    except (
+        NodeSetException,
+        AssertionError,
+        ValueError,
+    ) as problem:  # ClusterShell asserts that a range has less than a billion numbers
+        raise UserError(
+            f"expected a node set such as gpu[001-016], found {visible(part, 120)!r}:"
+            f" {visible(str(problem), 200)}"
+        ) from None
     if operator == "&":
         # Each & narrows the result further, so the union must be one pattern.
         return ["&~^(?:" + "|".join(re.escape(host) for host in hosts) + ")$"]
@@ -79,11 +96,14 @@ def _expand(part: str) -> list[str]:
 
 def _count(nodes: str) -> int:
     """An upper bound of the number of hosts in a node set, without expanding it."""
-    return math.prod(sum(_span(part) for part in bracket.split(",")) for bracket in _RANGE.findall(nodes))
+    return math.prod(
+        sum(_span(part) for part in bracket.split(",")) for bracket in _RANGE.findall(nodes)
+    )
 
 
 def _span(part: str) -> int:
-    ends = re.match(r"\s*(\d+)\s*-+\s*(\d+)", part)  # count the range in any case: a typing error must not make it look small
+    # count the range in any case: a typing error must not make it look small
+    ends = re.match(r"\s*(\d+)\s*-+\s*(\d+)", part)
     if not ends:
         return 1
     if len(ends[1]) > 12 or len(ends[2]) > 12:
@@ -92,7 +112,8 @@ def _span(part: str) -> int:
 
 
 def fold_hosts(hosts: Iterable[str]) -> str:
-    """`gpu[001-008],login1`. Names that the notation would misread are listed one by one, escaped."""
+    """`gpu[001-008],login1`. Names that the notation would misread are listed one by one,
+    escaped."""
     return _fold_hosts(frozenset(hosts))
 
 
@@ -107,11 +128,16 @@ def _fold_hosts(hosts: frozenset[str]) -> str:
 
 
 def broken(text: str, width: int) -> str:
-    """Text with line breaks after commas in words that are too long for a line: a person can read a node set over several lines, but not a number."""
+    """Text with line breaks after commas in words that are too long for a line: a person can read a
+    node set over several lines, but not a number."""
     lines = []
     for whole in text.split("\n"):
         rest = whole
-        while len(rest) > width and (cut := rest.rfind(",", 0, width) + 1) > 0 and " " not in rest[:cut]:
+        while (
+            len(rest) > width
+            and (cut := rest.rfind(",", 0, width) + 1) > 0
+            and " " not in rest[:cut]
+        ):
             lines.append(rest[:cut])
             rest = rest[cut:]
         lines.append(rest)

@@ -1,4 +1,5 @@
-"""Checks paths that a user names: anything but a regular file is refused before a program waits for it or replaces it."""
+"""Checks paths that a user names: anything but a regular file is refused before a program waits for
+it or replaces it."""
 
 from __future__ import annotations
 
@@ -11,11 +12,17 @@ from pathlib import Path
 from unhang.core.errors import UserError
 
 PIPE_PATIENCE_S = 20.0
-_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 def irregular(path: Path) -> str | None:
-    """The kind of a path that is neither file nor folder, such as "a pipe"; None for a file, a folder and a missing path."""
+    """The kind of a path that is neither file nor folder, such as "a pipe"; None for a file, a
+    folder and a missing path."""
     try:
         return _KINDS.get(stat.S_IFMT(path.stat().st_mode))
     except OSError:
@@ -23,37 +30,50 @@ def irregular(path: Path) -> str | None:
 
 
 def checked_inventory(named: str) -> str:
-    """An inventory in a form that is valid in any folder: an absolute path, or a list of hosts (`a,b,`) unchanged. Raises UserError if it does not exist, or
-    if it or a file that Ansible reads with it is a pipe or a device: Ansible would wait for it for ever.
-    """
+    """An inventory in a form that is valid in any folder: an absolute path, or a list of hosts
+    (`a,b,`) unchanged. Raises UserError if it does not exist, or if it or a file that Ansible reads
+    with it is a pipe or a device: Ansible would wait for it for ever."""
     if "," in named:
         return named
     path = Path(named)
     if not path.exists():
-        raise UserError(f"--inventory: expected an inventory at {named}, found none; inventory/example shows how one looks")
+        raise UserError(
+            f"--inventory: expected an inventory at {named}, found none; inventory/example shows"
+            " how one looks"
+        )
     for file in _read_with(path):
         if kind := irregular(file):
-            raise UserError(f"--inventory: expected a regular file at {file}, found {kind}; write what it gives to a file first")
+            raise UserError(
+                f"--inventory: expected a regular file at {file}, found {kind}; write what it gives"
+                " to a file first"
+            )
     return str(path.absolute())
 
 
 def checked_output(named: str, option: str = "--out") -> Path:
-    """Where a document may be written. Raises UserError for a pipe, a device or a folder, which would wait for a reader or be replaced.
+    """Where a document may be written. Raises UserError for a pipe, a device or a folder, which
+    would wait for a reader or be replaced.
 
-    And for a folder in which nothing can be written: known before the work is done, and not when half an hour of it is to be kept.
+    And for a folder in which nothing can be written: known before the work is done, and not when
+    half an hour of it is to be kept.
     """
     path = Path(named)
     kind = "a folder" if path.is_dir() else irregular(path)
     if kind:
         raise UserError(f"{option}: expected a file to write at {named}, found {kind}")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK, effective_ids=True):
+    if not path.parent.is_dir() or not os.access(
+        path.parent, os.W_OK | os.X_OK, effective_ids=True
+    ):
         found = "one that may not be written" if path.parent.is_dir() else "none"
-        raise UserError(f"{option}: expected a folder to write {path.name} in, found {found} at {path.parent}")
+        raise UserError(
+            f"{option}: expected a folder to write {path.name} in, found {found} at {path.parent}"
+        )
     return path
 
 
 class PatientPipe:
-    """A named pipe that is read. Nobody may ever write to it: then reading raises OSError instead of waiting for good."""
+    """A named pipe that is read. Nobody may ever write to it: then reading raises OSError instead
+    of waiting for good."""
 
     def __init__(self, path: Path, patience_s: float = PIPE_PATIENCE_S) -> None:
         self._patience_s = patience_s
@@ -70,9 +90,14 @@ class PatientPipe:
 
 
 def _read_with(inventory: Path) -> Iterator[Path]:
-    """The inventory and what Ansible reads with it: a folder's files, the variables that lie beside a file."""
+    """The inventory and what Ansible reads with it: a folder's files, the variables that lie beside
+    a file."""
     yield inventory
-    places = [inventory] if inventory.is_dir() else [inventory.parent / "group_vars", inventory.parent / "host_vars"]
+    places = (
+        [inventory]
+        if inventory.is_dir()
+        else [inventory.parent / "group_vars", inventory.parent / "host_vars"]
+    )
     for place in places:
         for folder, _, files in os.walk(place):
             yield from (Path(folder) / file for file in sorted(files))

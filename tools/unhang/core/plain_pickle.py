@@ -1,7 +1,9 @@
-"""Reads pickles of plain data. Unpickling can run code: only opcodes that make containers, numbers and strings are admitted.
+"""Reads pickles of plain data. Unpickling can run code: only opcodes that make containers, numbers
+and strings are admitted.
 
-Two passes. First every opcode is looked at without running anything; then the standard unpickler runs, with no way to name a class or function. The first
-pass takes about a second for a megabyte: who reads thousands of large dumps runs the second alone (`unpickle_plain`), in a child with limits.
+Two passes. First every opcode is looked at without running anything; then the standard unpickler
+runs, with no way to name a class or function. The first pass takes about a second for a megabyte:
+who reads thousands of large dumps runs the second alone (`unpickle_plain`), in a child with limits.
 """
 
 from __future__ import annotations
@@ -13,12 +15,17 @@ from typing import Any
 
 MOST_BYTES = 4 << 20
 MOST_ITEMS = 500_000
-# What dicts, lists, tuples, sets, numbers, strings and None are made of. No GLOBAL, REDUCE, BUILD, INST, OBJ, EXT, PERSID.
+# What dicts, lists, tuples, sets, numbers, strings and None are made of. No GLOBAL, REDUCE, BUILD,
+# INST, OBJ, EXT, PERSID.
 PLAIN = frozenset((
-    "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "NONE",
-    "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING",
-    "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_LIST", "APPEND", "APPENDS", "LIST", "EMPTY_TUPLE", "TUPLE",
-    "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_SET", "ADDITEMS", "FROZENSET",
+    "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "MEMOIZE", "PUT", "BINPUT",
+    "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "NONE",
+    "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT",
+    "BINFLOAT", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "EMPTY_LIST",
+    "APPEND", "APPENDS", "LIST", "EMPTY_TUPLE", "TUPLE",
+    "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_SET",
+    "ADDITEMS", "FROZENSET",
 ))  # fmt: skip
 MEMO = ("PUT", "BINPUT", "LONG_BINPUT")
 
@@ -36,14 +43,19 @@ class _Plain(pickle.Unpickler):
 
 
 def load_plain(dump: bytes) -> Any:
-    """The dump's containers, numbers and strings. Raises NotPlain; nothing that the dump says is ever called."""
+    """The dump's containers, numbers and strings. Raises NotPlain; nothing that the dump says is
+    ever called."""
     if len(dump) > MOST_BYTES:
         raise NotPlain(f"has {len(dump)} bytes, more than {MOST_BYTES}")
     try:
         for opcode, argument, _ in pickletools.genops(dump):
             if opcode.name not in PLAIN:
-                raise NotPlain(f"holds {opcode.name}" + (f" {argument!r}"[:120] if argument is not None else ""))
-            if opcode.name in MEMO and int(argument or 0) > len(dump):  # the unpickler makes its memo as long as that, 16 bytes a place
+                raise NotPlain(
+                    f"holds {opcode.name}"
+                    + (f" {argument!r}"[:120] if argument is not None else "")
+                )
+            # the unpickler makes its memo as long as that, 16 bytes a place
+            if opcode.name in MEMO and int(argument or 0) > len(dump):
                 raise NotPlain("remembers more than it can hold")
             if opcode.name == "LONG4" or (isinstance(argument, int) and abs(argument) >= 1 << 128):
                 raise NotPlain("holds a number without measure")
@@ -58,7 +70,8 @@ def load_plain(dump: bytes) -> Any:
 
 
 def unpickle_plain(dump: bytes) -> Any:
-    """What the dump holds; no class or function can be named. Memory and time are not bounded here. Raises what the unpickler raises, NotPlain."""
+    """What the dump holds; no class or function can be named. Memory and time are not bounded here.
+    Raises what the unpickler raises, NotPlain."""
     return _Plain(io.BytesIO(dump), encoding="utf-8", errors="replace").load()
 
 

@@ -1,6 +1,8 @@
-"""Finds passwords, tokens and keys in text: by what stands around a value, and by the form that the one who issues it documents. Values in, values out.
+"""Finds passwords, tokens and keys in text: by what stands around a value, and by the form that the
+one who issues it documents. Values in, values out.
 
-Text is masked as it was read, before anything is escaped or cut: a key in PEM spans lines, and an escape would hide where it ends.
+Text is masked as it was read, before anything is escaped or cut: a key in PEM spans lines, and an
+escape would hide where it ends.
 """
 
 from __future__ import annotations
@@ -13,41 +15,74 @@ from operator import ne
 from typing import Any
 
 MASK = "<secret>"
-_PAIRS = (("name", "value"), ("Name", "Value"), ("key", "value"), ("Key", "Value"), ("ParameterKey", "ParameterValue"), ("path", "value"))
+_PAIRS = (
+    ("name", "value"),
+    ("Name", "Value"),
+    ("key", "value"),
+    ("Key", "Value"),
+    ("ParameterKey", "ParameterValue"),
+    ("path", "value"),
+)
 LONGEST_BEGINNING, LONGEST_IN_A_TAG = 120, 1_002  # characters by which a value is judged
-LONGEST_KEPT, MOST_KEPT = 400, 20_000  # characters of a text whose answer is kept, and how many: nodes of a fleet say the same
+# characters of a text whose answer is kept, and how many: nodes of a fleet say the same
+LONGEST_KEPT, MOST_KEPT = 400, 20_000
 
-# Whole blocks, and the lines of one of which the first line is missing: \n may stand there as two characters, as in JSON.
+# Whole blocks, and the lines of one of which the first line is missing: \n may stand there as two
+# characters, as in JSON.
 _HEAD = r"-----BEGIN (?:[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?|OpenVPN Static key V1)-----"
 _END = r"-----END [A-Za-z0-9 ]{0,40}-----"
-_BLOCK = re.compile(rf"{_HEAD}(?:.{{0,20000}}?{_END}|(?:\\+[nr]|[\s\w+/=:,.-]){{0,20000}})", re.DOTALL)
-_LONE_LINE = re.compile(r"(?m)^(?=[^\n]{0,80}[a-z])(?=[^\n]{0,80}[A-Z])(?=[^\n]{0,80}[0-9+])[ \t]{0,16}[A-Za-z0-9+/]{60,76}={0,2}[ \t]*$")
+_BLOCK = re.compile(
+    rf"{_HEAD}(?:.{{0,20000}}?{_END}|(?:\\+[nr]|[\s\w+/=:,.-]){{0,20000}})", re.DOTALL
+)
+_LONE_LINE = re.compile(
+    r"(?m)^(?=[^\n]{0,80}[a-z])(?=[^\n]{0,80}[A-Z])(?=[^\n]{0,80}[0-9+])["
+    r" \t]{0,16}[A-Za-z0-9+/]{60,76}={0,2}[ \t]*$"
+)
 
-# Forms that the issuer documents and that do not look drawn by lot (see _WORD), or are too short for that.
+# Forms that the issuer documents and that do not look drawn by lot (see _WORD), or are too short
+# for that.
 _ISSUED = (
-    r"hf_[A-Za-z0-9]{10,80}", r"AIza[\w-]{35}", r"ya29\.[\w.-]{20,400}", r"api_org_[A-Za-z]{30,40}", r"nvapi-[\w-]{20,120}",
+    r"hf_[A-Za-z0-9]{10,80}", r"AIza[\w-]{35}", r"ya29\.[\w.-]{20,400}", r"api_org_[A-Za-z]{30,40}",
+    r"nvapi-[\w-]{20,120}",
     r"gh[pousr]_[A-Za-z0-9]{20,255}", r"github_pat_\w{20,120}",
-    r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|ffct|oas)-[\w.-]{16,80}", r"GR1348941[\w-]{20}", r"sk-[A-Za-z0-9_-]{16,200}",
-    r"(?:sk|rk|pk)_(?:live|test|prod)_[A-Za-z0-9]{10,120}", r"xox[abeoprs]-[\w-]{10,250}", r"xapp-[\w-]{10,250}", r"xoxe\.xox[bp]-[\w-]{10,250}",
-    r"SG\.[\w-]{15,30}\.[\w-]{30,60}", r"(?:pub)?key-[0-9a-f]{32}", r"do[oprt]_v1_[0-9a-f]{40,80}", r"dckr_(?:pat|oat)_[\w-]{20,80}", r"tskey-[\w-]{16,90}",
-    r"dapi[0-9a-f]{32}(?:-\d)?", r"dp\.(?:pt|st|ct|sa)\.[\w.]{30,80}", r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}", r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}",
-    r"GOCSPX-[\w-]{20,40}", r"1//0[\w-]{30,120}", r"LTAI[A-Za-z0-9]{12,30}", r"AKID[A-Za-z0-9]{20,40}", r"[\w~.-]{3}\dQ~[\w~.-]{30,40}",
-    r"hv[sbr]\.[\w-]{20,250}", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70}", r"glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}", r"glc_[A-Za-z0-9+/=]{30,250}",
-    r"NRAK-[A-Z0-9]{27}", r"NRII-[\w-]{32}", r"NRJS-[0-9a-f]{19}", r"PMAK-[0-9a-f-]{30,70}", r"rubygems_[0-9a-f]{48}", r"sntry[su]_[\w+/=-]{30,250}",
-    r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}", r"pat-(?:na|eu)\d-[0-9a-f-]{36}", r"local-[0-9a-f]{40}", r"wandb_v\d_[\w-]{20,120}",
-    r"eyJ[\w-]{10,2000}\.[\w-]{10,4000}(?:\.[\w-]{0,2000}){0,3}", r"A3(?:-[A-Z0-9]{5,11}){5,6}", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}",
-    r"bedrock-api-key-[\w+/=.-]{20,2000}", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}", r"dt0[a-z]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}",
-    r"fm[12][ar]?_[\w+/=]{100,2000}", r"eyJrIjoi[A-Za-z0-9+/=]{60,400}", r"pat\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}", r"s-s4t2(?:ud|af)-[0-9a-f]{64}",
-    r"pul-[0-9a-f]{40}", r"rdme_[a-z0-9]{70}", r"xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16}", r"shippo_(?:live|test)_[0-9a-fA-F]{40}",
-    r"s\.(?=\w{0,23}\d)(?=\w{0,23}[A-Z])(?=\w{0,23}[a-z])(?!\w{0,18}[a-z]{6})[A-Za-z0-9]{24}", r"\d{8,10}:AA[\w-]{33}", r"SK[0-9a-f]{32}",
-    r"API-[A-Z0-9]{26}", r"A{19,22}[A-Za-z0-9%]{80,100}", r"access-(?:sandbox|development|production)-[0-9a-f-]{36}", r"[0-9a-f]{32}-us\d{1,2}",
+    r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|ffct|oas)-[\w.-]{16,80}", r"GR1348941[\w-]{20}",
+    r"sk-[A-Za-z0-9_-]{16,200}",
+    r"(?:sk|rk|pk)_(?:live|test|prod)_[A-Za-z0-9]{10,120}", r"xox[abeoprs]-[\w-]{10,250}",
+    r"xapp-[\w-]{10,250}", r"xoxe\.xox[bp]-[\w-]{10,250}",
+    r"SG\.[\w-]{15,30}\.[\w-]{30,60}", r"(?:pub)?key-[0-9a-f]{32}", r"do[oprt]_v1_[0-9a-f]{40,80}",
+    r"dckr_(?:pat|oat)_[\w-]{20,80}", r"tskey-[\w-]{16,90}",
+    r"dapi[0-9a-f]{32}(?:-\d)?", r"dp\.(?:pt|st|ct|sa)\.[\w.]{30,80}",
+    r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}", r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}",
+    r"GOCSPX-[\w-]{20,40}", r"1//0[\w-]{30,120}", r"LTAI[A-Za-z0-9]{12,30}",
+    r"AKID[A-Za-z0-9]{20,40}", r"[\w~.-]{3}\dQ~[\w~.-]{30,40}",
+    r"hv[sbr]\.[\w-]{20,250}", r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,70}",
+    r"glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}", r"glc_[A-Za-z0-9+/=]{30,250}",
+    r"NRAK-[A-Z0-9]{27}", r"NRII-[\w-]{32}", r"NRJS-[0-9a-f]{19}", r"PMAK-[0-9a-f-]{30,70}",
+    r"rubygems_[0-9a-f]{48}", r"sntry[su]_[\w+/=-]{30,250}",
+    r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}", r"pat-(?:na|eu)\d-[0-9a-f-]{36}", r"local-[0-9a-f]{40}",
+    r"wandb_v\d_[\w-]{20,120}",
+    r"eyJ[\w-]{10,2000}\.[\w-]{10,4000}(?:\.[\w-]{0,2000}){0,3}", r"A3(?:-[A-Z0-9]{5,11}){5,6}",
+    r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}",
+    r"bedrock-api-key-[\w+/=.-]{20,2000}", r"v1\.0-[0-9a-f]{24}-[0-9a-f]{146}",
+    r"dt0[a-z]\d\d\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{64}",
+    r"fm[12][ar]?_[\w+/=]{100,2000}", r"eyJrIjoi[A-Za-z0-9+/=]{60,400}",
+    r"pat\.[\w-]{22}\.[A-Za-z0-9]{24}\.[A-Za-z0-9]{20}", r"s-s4t2(?:ud|af)-[0-9a-f]{64}",
+    r"pul-[0-9a-f]{40}", r"rdme_[a-z0-9]{70}", r"xkeysib-[0-9a-f]{64}-[A-Za-z0-9]{16}",
+    r"shippo_(?:live|test)_[0-9a-fA-F]{40}",
+    r"s\.(?=\w{0,23}\d)(?=\w{0,23}[A-Z])(?=\w{0,23}[a-z])(?!\w{0,18}[a-z]{6})[A-Za-z0-9]{24}",
+    r"\d{8,10}:AA[\w-]{33}", r"SK[0-9a-f]{32}",
+    r"API-[A-Z0-9]{26}", r"A{19,22}[A-Za-z0-9%]{80,100}",
+    r"access-(?:sandbox|development|production)-[0-9a-f-]{36}", r"[0-9a-f]{32}-us\d{1,2}",
     r"(?:sc|ext|scauth|authress)_[a-z0-9]{5,30}\.[a-z0-9]{4,6}\.acc[_-][a-z0-9-]{10,32}\.[\w+/=-]{30,120}",
-    r"(?:b3BlbnNzaC1rZXktdj|LS0tLS1CRUdJTi|MII[BCEJ][A-Za-z0-9])[A-Za-z0-9+/=\\\s]{30,20000}", r"[a-z0-9]{6}\.[a-z0-9]{16}", r"rpa_[A-Za-z0-9]{30,60}",
-    r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}", r"sbp_[0-9a-f]{40}", r"GOOG1?[A-Z0-9]{20,61}", r"MUNGE:[A-Za-z0-9+/=]{20,4000}",
+    r"(?:b3BlbnNzaC1rZXktdj|LS0tLS1CRUdJTi|MII[BCEJ][A-Za-z0-9])[A-Za-z0-9+/=\\\s]{30,20000}",
+    r"[a-z0-9]{6}\.[a-z0-9]{16}", r"rpa_[A-Za-z0-9]{30,60}",
+    r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}", r"sbp_[0-9a-f]{40}", r"GOOG1?[A-Z0-9]{20,61}",
+    r"MUNGE:[A-Za-z0-9+/=]{20,4000}",
 )  # fmt: skip
-# A word that looks drawn by lot, as most tokens do: digits, both cases, and a change of kind at two letters of five. A name in camel case changes less
-# often; a symbol (_Z, _R), JSON in base64 (eyJ), a public key (AAAA) and a fingerprint are no secrets, nor is what stands in a path.
-# Chinese words, which stand beside it without a blank, are not part of it.
+# A word that looks drawn by lot, as most tokens do: digits, both cases, and a change of kind at two
+# letters of five. A name in camel case changes less often; a symbol (_Z, _R), JSON in base64 (eyJ),
+# a public key (AAAA) and a fingerprint are no secrets, nor is what stands in a path. Chinese words,
+# which stand beside it without a blank, are not part of it.
 _WORD = re.compile(
     r"(?<![\w+/@%-])(?<!SHA256:)(?!_[ZR]|eyJ|AAAA)[\w-]{24,2000}(?![\w+/@-]|\.\w)", re.ASCII
 )  # words of a sentence without blanks are not part of it
@@ -62,24 +97,46 @@ _BEFORE = (
         r"\b(?:proxy-)?authorization[\"']?\s{0,3}[:=]\s{0,3}\[?[\"']?(?:(?:bearer|basic|token|apikey|negotiate|digest|aws4-hmac-sha256)\s+)?",
         r"[^\s\"',]{6,4000}",
     ),
-    (r"\b(?:bearer|basic) (?=\S{0,400}[0-9A-Z=])(?!(?:gpu|mig)-)", r"[\w.~+/-]{12,4000}={0,2}(?![\w.~+/=-])"),
+    (
+        r"\b(?:bearer|basic) (?=\S{0,400}[0-9A-Z=])(?!(?:gpu|mig)-)",
+        r"[\w.~+/-]{12,4000}={0,2}(?![\w.~+/=-])",
+    ),
     (r"\b(?:set-)?cookie[\"']?:\s{0,3}[\"']?", r"[\w.-]{1,80}=[^\n\"']{4,4000}"),
     (r"hooks\.slack\.com/(?:services|workflows|triggers)/", r"[\w/-]{10,200}"),
     (r"/(?:hooks|bot/v2/hook)/", r"(?:[a-z0-9]{26}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b"),
     (r"discord(?:app)?\.com/api/(?:v\d{1,2}/)?webhooks/", r"[\w/-]{10,200}"),
-    (r"[\w-]{1,60}\.(?:webhook\.office\.com|logic\.azure\.com)[^\s\"'?]{0,40}/", r"[^\s\"']{20,400}"),
+    (
+        r"[\w-]{1,60}\.(?:webhook\.office\.com|logic\.azure\.com)[^\s\"'?]{0,40}/",
+        r"[^\s\"']{20,400}",
+    ),
     (r"\b_gitlab_session=", r"[0-9a-z]{32}\b"),
     (r"\bBUNDLE_\w{1,80}[=:]\s?", r"[0-9a-f]{8}:[0-9a-f]{8}\b"),
     (r"api\.telegram\.org/bot", r"\d{5,15}:[\w-]{20,60}"),
-    (rf"{_IN_QUERY}x-(?:amz|goog)-(?:signature|credential|security-token)(?:=|%3D)", rf"{_OF_QUERY}{{8,4000}}"),
-    (rf"{_IN_QUERY}(?:signature|sig|token|access_token|apikey|api_key)(?:=|%3D)", rf"{_OF_QUERY}{{8,2000}}"),
-    (rf"{_IN_QUERY}(?:key|code|auth)(?:=|%3D)(?=[^\s/.&]{{8,400}}(?:[&\s\"']|$))(?=\D{{0,400}}\d)", rf"{_OF_QUERY}{{8,2000}}"),
-    (r"://(?![^\s/@:\"']{0,80}:\d{1,5}[^\w@-])", r"[^\s/@:\"'?#]{0,80}:[^\s@\"'<>][^\s\"'<>]{2,200}(?=@)(?!@sha256)"),
-    (r"https?://", r"[^\s/@:\"'.]{16,200}(?=@)"),
-    (r"\b(?:curl|etcdctl)\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)[ =]?[\"']?", r"[^\s\"':]{1,80}:[^\s\"']{1,200}"),
     (
-        r"\b(?:sshpass|\w{2,20} login|mysql\w{0,8}|mariadb\w{0,8}|mongo\w{0,8}|redis-cli|ldap\w{3,8}|ipmi[\w-]{1,12}"
-        r"|bmc-\w{2,10}|racadm|cqlsh|sqlcmd|mosquitto_\w{3}|plink|pscp)\b[^\n]{0,300}?\s-(?:p|a|w|pw) ?",
+        rf"{_IN_QUERY}x-(?:amz|goog)-(?:signature|credential|security-token)(?:=|%3D)",
+        rf"{_OF_QUERY}{{8,4000}}",
+    ),
+    (
+        rf"{_IN_QUERY}(?:signature|sig|token|access_token|apikey|api_key)(?:=|%3D)",
+        rf"{_OF_QUERY}{{8,2000}}",
+    ),
+    (
+        rf"{_IN_QUERY}(?:key|code|auth)(?:=|%3D)(?=[^\s/.&]{{8,400}}(?:[&\s\"']|$))(?=\D{{0,400}}\d)",
+        rf"{_OF_QUERY}{{8,2000}}",
+    ),
+    (
+        r"://(?![^\s/@:\"']{0,80}:\d{1,5}[^\w@-])",
+        r"[^\s/@:\"'?#]{0,80}:[^\s@\"'<>][^\s\"'<>]{2,200}(?=@)(?!@sha256)",
+    ),
+    (r"https?://", r"[^\s/@:\"'.]{16,200}(?=@)"),
+    (
+        r"\b(?:curl|etcdctl)\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)[ =]?[\"']?",
+        r"[^\s\"':]{1,80}:[^\s\"']{1,200}",
+    ),
+    (
+        r"\b(?:sshpass|\w{2,20}"
+        r" login|mysql\w{0,8}|mariadb\w{0,8}|mongo\w{0,8}|redis-cli|ldap\w{3,8}|ipmi[\w-]{1,12}"
+        r"|bmc-\w{2,10}|racadm|cqlsh|sqlcmd|mosquitto_\w{3}|plink|pscp)\b[^\n]{0,300}?\s-(?:p|a|w|pw) ?",  # noqa: E501
         rf"(?!\d{{1,5}}\b){_ARGUMENT}",
     ),
     (r"\bsnmp\w{2,10}\b[^\n]{0,300}?\s(?-i:-A) ?", _ARGUMENT),
@@ -91,16 +148,31 @@ _BEFORE = (
     (r"\bcookie=(?!0x)(?=\S{0,80}\d)", r"[\w%+/=-]{16,4000}"),
     (r"\blftp\b[^\n]{0,200}?\s(?:-u|--user) ?[\"']?[^\s,]{1,60},", r"[^\s\"']{2,200}"),
     (r"\bprivate-mac: ", r"[0-9a-f]{40,64}\b"),
-    (rf"\bprivate-lines: \d{{1,3}}{_BREAK}", rf"[a-z0-9+/=]{{1,64}}(?:{_BREAK}[a-z0-9+/=]{{1,64}}(?={_BREAK}|$)){{0,100}}"),
+    (
+        rf"\bprivate-lines: \d{{1,3}}{_BREAK}",
+        rf"[a-z0-9+/=]{{1,64}}(?:{_BREAK}[a-z0-9+/=]{{1,64}}(?={_BREAK}|$)){{0,100}}",
+    ),
     (r"\bunseal key(?: \d{1,2})?: ", r"\S{20,200}"),
     (r"\blogin\s{1,4}\S{1,80}\s{1,4}password\s{1,4}", r"\S{1,200}"),
     (r"(?<![a-z])wandb(?![a-z]).{0,40}?\b", r"[0-9a-f]{40}\b"),
     (r"://[^\s/\"']{1,200}/t/", r"[a-z]{2}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"),
     (r"\b(?:cryptkey|(?:rd\.)?luks\.key)=", r"\S{1,400}"),
     (r"\bsmbclient\b[^\n]{0,200}?\s(?:-U|--user)[ =]?[^\s%]{1,80}%", r"\S{1,200}"),
-    (r"\b(?:bindpw|rootpw|requirepass|masterauth|aws_secret_access_key|aws_session_token)\s?[:=]?\s{1,8}", r"[^\s\"']{4,400}"),
-    (r"\b(?:az login|htpasswd)\b[^\n]{0,300}?\s(?:-p|-\w{0,3}b\w{0,3}\s{1,4}\S{1,200}\s{1,4}\S{1,80})\s{1,4}", r"[^\s\"'-]\S{2,200}"),
-    (r"\bopenssl\b[^\n]{0,300}?\s-(?:k|pass(?:in|out)?)\s{1,4}(?:pass:)?", r"(?!file:|env:|stdin|fd:)[^\s\"'-]\S{2,200}"),
+    (
+        r"\b(?:bindpw|rootpw|requirepass|masterauth|aws_secret_access_key|aws_session_token)\s?[:=]?\s{1,8}",
+        r"[^\s\"']{4,400}",
+    ),
+    (
+        (
+            r"\b(?:az"
+            r" login|htpasswd)\b[^\n]{0,300}?\s(?:-p|-\w{0,3}b\w{0,3}\s{1,4}\S{1,200}\s{1,4}\S{1,80})\s{1,4}"  # noqa: E501
+        ),
+        r"[^\s\"'-]\S{2,200}",
+    ),
+    (
+        r"\bopenssl\b[^\n]{0,300}?\s-(?:k|pass(?:in|out)?)\s{1,4}(?:pass:)?",
+        r"(?!file:|env:|stdin|fd:)[^\s\"'-]\S{2,200}",
+    ),
     (r"^[ \t]{0,8}password[ \t]{1,4}", r"(?=\S{0,80}\d)[^\s\"']{6,200}(?=[ \t]{0,8}$)"),
     (r"\bx-[a-z-]{2,30}-key:\s?", r"[^\s\"']{8,400}"),
     (r"\$(?:2[aby]|5|6|y|gy)\$", r"[\w./=,$-]{20,200}"),
@@ -133,15 +205,22 @@ _BEFORE = (
     ),
     (
         r"\becho\s+(?:-n\s+)?[\"']?(?:\w{1,32}:)?",
-        r"[^\s\"'|:]{4,200}(?=[\"']?\s*\|\s*(?:sudo [^|\n]{0,20}-\w{0,3}s|chpasswd|passwd|kinit|cryptsetup|docker login|podman login)\b)",
+        (
+            r"[^\s\"'|:]{4,200}(?=[\"']?\s*\|\s*(?:sudo"
+            r" [^|\n]{0,20}-\w{0,3}s|chpasswd|passwd|kinit|cryptsetup|docker login|podman login)\b)"
+        ),
     ),
 )
-_AROUND = tuple(re.compile(f"({before})({value})", re.IGNORECASE | re.MULTILINE) for before, value in _BEFORE)
+_AROUND = tuple(
+    re.compile(f"({before})({value})", re.IGNORECASE | re.MULTILINE) for before, value in _BEFORE
+)
 
-# A name that says that its value is a secret; a weak one says it only of a value that looks like one. What may stand between the two, and the value.
+# A name that says that its value is a secret; a weak one says it only of a value that looks like
+# one. What may stand between the two, and the value.
 _PASSWORDS = "password passwd passphrase passcode"
 _FOREIGN_PASSWORDS = (
-    "密码 密碼 口令 パスワード パスフレーズ 暗証番号 비밀번호 암호(?!화) contrase(?:ñ|n\u0303?)a passwort kennwort "
+    "密码 密碼 口令 パスワード パスフレーズ 暗証番号 비밀번호 암호(?!화) contrase(?:ñ|n\u0303?)a"
+    " passwort kennwort "
     r"mot[\s_-]de[\s_-]passe пароль wachtwoord lösenord salasana "
     r"(?<![a-z])(?:clave|senha|parola|hasło|heslo)(?![a-z])"
 )
@@ -151,22 +230,31 @@ _STRONG = (
     r"(?:(?<=[_.-])|stor(?:ag)?e|bind|user|root|key)(?:pwd|pw|pass|pat)(?![a-z])"
 )
 _KEYS = (
-    "api access private account shared encryption signing ssh auth master deploy subscription license service consumer app storage session luks munge host "
-    "client jwt hmac"
+    "api access private account shared encryption signing ssh auth master deploy subscription"
+    " license service consumer app storage session luks munge host client jwt hmac"
 )
-_WEAK = r"(?<![a-z])(?:pass|pwd|auth)(?![a-z]) (?-i:(?<=[a-z])Pass(?![a-z])|(?<=[A-Z]_)KEY(?![A-Z]))"
-_SAYS_SECRET = re.compile(rf"{'|'.join(_STRONG.split())}|(?:{'|'.join(_KEYS.split())})[ _.-]?key", re.IGNORECASE)
+_WEAK = (
+    r"(?<![a-z])(?:pass|pwd|auth)(?![a-z]) (?-i:(?<=[a-z])Pass(?![a-z])|(?<=[A-Z]_)KEY(?![A-Z]))"
+)
+_SAYS_SECRET = re.compile(
+    rf"{'|'.join(_STRONG.split())}|(?:{'|'.join(_KEYS.split())})[ _.-]?key", re.IGNORECASE
+)
 _SAYS_FOREIGN = re.compile("|".join(f"{_FOREIGN_PASSWORDS} {_FOREIGN_KEYS}".split()), re.IGNORECASE)
-_SAYS_PASSWORD = re.compile(f"(?:{'|'.join(f'{_PASSWORDS} {_FOREIGN_PASSWORDS}'.split())})$", re.IGNORECASE)
+_SAYS_PASSWORD = re.compile(
+    f"(?:{'|'.join(f'{_PASSWORDS} {_FOREIGN_PASSWORDS}'.split())})$", re.IGNORECASE
+)
 _QUOTE = r"\\{0,8}[\"']"
 _BETWEEN = "|".join(
     (
         rf"(?P<paired>(?:{_QUOTE})?\s{{0,3}},?\s{{1,80}}value=|(?:{_QUOTE})?,?\s{{0,80}}(?:{_QUOTE})?(?<![\w.-])\w{{0,20}}value(?:{_QUOTE})?:\s{{0,3}})",
-        rf"(?P<assigned>(?:{_QUOTE})?(?: provided)?(?:[ \t]{{0,40}}|\s{{0,3}})(?:=>|:=|::(?=\s)|[=:：＝]|%3[AD])[ \t]{{0,40}}"
-        rf"(?:[|>][+-]?(?:{_BREAK}[ \t]{{0,40}}){{0,2}}{_BREAK}[ \t]{{1,40}}|{_BREAK}?[ \t]{{0,16}})"
+        rf"(?P<assigned>(?:{_QUOTE})?(?: provided)?(?:["
+        r" \t]{0,40}|\s{0,3})(?:=>|:=|::(?=\s)|[=:：＝]|%3[AD])[ \t]{0,40}"
+        rf"(?:[|>][+-]?(?:{_BREAK}[ \t]{{0,40}}){{0,2}}{_BREAK}[ \t]{{1,40}}|{_BREAK}?["
+        r" \t]{0,16})"
         rf"(?:- |\[(?={_QUOTE}))?|(?:{_QUOTE}){_BREAK}{{2}})",
         r"(?P<tagged>(?:\s[^<>\n]{0,80}|</[\w:.-]{1,40}>\s{0,80}<[\w:.-]{1,40})?(?<!-)>\s{0,3})",
-        rf"(?P<listed>(?:{_QUOTE})\s?[,;]\s{{0,40}}(?=[bu]?(?:{_QUOTE}))|[,;\t](?=\S)|[ \t]{{0,60}}[|│┃][ \t]{{0,8}}| (?:is|was|set to|es|ist|lautet|est) "
+        rf"(?P<listed>(?:{_QUOTE})\s?[,;]\s{{0,40}}(?=[bu]?(?:{_QUOTE}))|[,;\t](?=\S)|["
+        r" \t]{0,60}[|│┃][ \t]{0,8}| (?:is|was|set to|es|ist|lautet|est) "
         r"|(?<=[는은]) |(?<=[是为])[ ：]?)",
         r"(?P<asked> (?:is )?(?:generated )?for \S{1,80}: )",
         r"(?P<apart>(?<=\w)(?:[ \t]{1,40}|\s{1,3}))",
@@ -174,30 +262,42 @@ _BETWEEN = "|".join(
 )
 _ENGLISH = f"{_SAYS_SECRET.pattern}|{'|'.join(_WEAK.split())}"
 _NAMED, _NAMED_ABROAD = (
-    re.compile(rf"(?P<word>{words})[\w.-]{{0,80}}(?:(?![\w.-])|(?<=[是为]))(?:{_BETWEEN})", re.IGNORECASE)
+    re.compile(
+        rf"(?P<word>{words})[\w.-]{{0,80}}(?:(?![\w.-])|(?<=[是为]))(?:{_BETWEEN})", re.IGNORECASE
+    )
     for words in (_ENGLISH, f"{_ENGLISH}|{_SAYS_FOREIGN.pattern}")
 )
 _ENDS = r"\s\"',;&|)}\]\\"
-_CHARACTER = rf"(?!%2[26]|&(?:amp|quot);|</|\\u0026)(?:[^{_ENDS}]|\\(?![nr\"'\\])|[\"',;&|)}}\]](?=[;&|)}}\]]{{0,3}}[^{_ENDS}<])(?![\w.-]{{1,40}}\s?[=:]))"
+_CHARACTER = rf"(?!%2[26]|&(?:amp|quot);|</|\\u0026)(?:[^{_ENDS}]|\\(?![nr\"'\\])|[\"',;&|)}}\]](?=[;&|)}}\]]{{0,3}}[^{_ENDS}<])(?![\w.-]{{1,40}}\s?[=:]))"  # noqa: E501
 _VALUE = re.compile(
     rf"[bBuUrR]{{0,2}}(?P<quote>{_QUOTE})(?P<quoted>[^\n]{{1,4000}}?)(?<!\\)(?<!\\')(?P=quote)(?!\\''|(?P=quote)\w)|(?P<opened>(?:{_QUOTE})?)(?P<bare>(?:{_CHARACTER}){{1,4000}})"
 )
-_FURTHER = (("[", re.compile(rf"\s{{0,40}},\s{{0,40}}(?={_QUOTE})")), ("- ", re.compile(rf"(?:{_QUOTE})?{_BREAK}[ \t]{{0,40}}- (?=\S)")))
+_FURTHER = (
+    ("[", re.compile(rf"\s{{0,40}},\s{{0,40}}(?={_QUOTE})")),
+    ("- ", re.compile(rf"(?:{_QUOTE})?{_BREAK}[ \t]{{0,40}}- (?=\S)")),
+)
 _IN_A_TAG = re.compile(r"(?P<quote>)(?P<quoted>[^<\n]{1,1000})(?=</)(?P<opened>)(?P<bare>)")
 _LOOKS_SECRET = re.compile(
     r"(?=\D*\d)(?![A-Za-z_]+[-_]?\d{1,4}$|[A-Z-]+\d{1,4}$|\d+[-:]|GPU-|MIG-)(?:[^\s/.=]{6,4000}={0,2}|[\w+/-]{16,4000}={1,2}|(?=\S*[A-Z])(?=\S*[a-z])[A-Za-z0-9+][\w+/]{20,4000})"
 )
 
-# Names of settings of models and of files with secrets; the tokens of a language model are no secrets.
+# Names of settings of models and of files with secrets; the tokens of a language model are no
+# secrets.
 _COUNTED = (
-    "max min num n pad eos bos eot unk sep cls mask total new prompt completion input output per next special cache cached stop start end image video audio "
-    "media global local first last each avg mean ignore padding text visual decode prefill generated draft bonus"
+    "max min num n pad eos bos eot unk sep cls mask total new prompt completion input output per"
+    " next special cache cached stop start end image video audio media global local first last each"
+    " avg mean ignore padding text visual decode prefill generated draft bonus"
 )
 _OF_TOKENS = (
-    r"id ids count len length limit type index idx budget rate size url uri file path name class per num throughput embed\w* dispatch\w* drop\w* permut\w* "
-    r"level mask mixing shift parallel choice healing dim expir\w* ttl endpoint bucket batch group usage lora pool\w* wise"
+    r"id ids count len length limit type index idx budget rate size url uri file path name class"
+    r" per num throughput embed\w* dispatch\w* drop\w* permut\w* "
+    r"level mask mixing shift parallel choice healing dim expir\w* ttl endpoint bucket batch group"
+    r" usage lora pool\w* wise"
 )
-_OF_KEYS = "file path name dir ref arn id length len type hash policy prompt provider store manager size version env enabled required cache rotation"
+_OF_KEYS = (
+    "file path name dir ref arn id length len type hash policy prompt provider store manager size"
+    " version env enabled required cache rotation"
+)
 _NO_SECRET_NAME = re.compile(
     rf"tokeni[sz]|tokens(?![a-z])|(?<![a-z])(?:{'|'.join(_COUNTED.split())})[_.-]?tokens?(?![a-z])|tokens?[_.-]?(?:{'|'.join(_OF_TOKENS.split())})(?![a-z])"
     rf"|(?:key|secret|password|passwd|credential|token)s?[_.-]?(?:{'|'.join(_OF_KEYS.split())})(?![a-z])"
@@ -207,17 +307,21 @@ _NO_SECRET_NAME = re.compile(
 
 # Values that are none: placeholders, expressions, paths, numbers, words of a sentence or of a type.
 _SENTENCE = (
-    "none null nil true false yes no on off unset set not is was are were be has have had to for from in of and or the a an that this with by at as it if "
-    "str string bytes int dict list optional any object class type field required missing invalid expired incorrect wrong empty default auto provided given "
-    "hidden redacted masked authentication authorization auth denied failed failure error ok unknown unsupported found loaded used using will must should "
-    "could can cannot may login prompt file env environment variable here below above rejected accepted changed manager store mismatch validation "
-    "verification refresh request response header management service server generated value key name length count id plugin provider support exchange "
-    "rotation only when while"
+    "none null nil true false yes no on off unset set not is was are were be has have had to for"
+    " from in of and or the a an that this with by at as it if str string bytes int dict list"
+    " optional any object class type field required missing invalid expired incorrect wrong empty"
+    " default auto provided given hidden redacted masked authentication authorization auth denied"
+    " failed failure error ok unknown unsupported found loaded used using will must should could"
+    " can cannot may login prompt file env environment variable here below above rejected accepted"
+    " changed manager store mismatch validation verification refresh request response header"
+    " management service server generated value key name length count id plugin provider support"
+    " exchange rotation only when while"
 )
 _OF_A_SENTENCE = f"(?:{'|'.join(_SENTENCE.split())})"
 _NO_SECRET = re.compile(
     r"<.*|(?:file|env|fd):\S*|\$[({].*|\$[A-Z_]{2,}|%\(.*|%[sr]|[({\[].*|\*+|(?:[a-z_]\w{0,60}\.)*[a-z_]\w{0,60}[\[(].*|(?:self|os|args|cfg|config|settings|process|environ|kwargs)\.[\w.()\[\]]*|x{3,}|\.{2,}|-+"
-    rf"|~?\.{{0,2}}(?:/[a-z0-9_.-]{{1,40}}){{2,}}/?|[a-z]:\\.*|{_OF_A_SENTENCE}(?:[ .:]+{_OF_A_SENTENCE})*[.!?:]?",
+    rf"|~?\.{{0,2}}(?:/[a-z0-9_.-]{{1,40}}){{2,}}/?|[a-z]:\\.*|{_OF_A_SENTENCE}(?:["
+    rf" .:]+{_OF_A_SENTENCE})*[.!?:]?",
     re.IGNORECASE,
 )
 _COUNT = re.compile(r"-?\d{1,6}(?:\.\d{1,6})?[kmbgt%]?s?", re.IGNORECASE)
@@ -233,17 +337,23 @@ _OF_A_HEADER = re.compile(r"[^\W\d][\w.()#/-]{0,40}(?: [\w.()#/-]{1,40})?")
 
 # Cheap questions first: a page has a hundred thousand texts, and hardly one has a secret.
 _MAY_BE_AROUND = re.compile(
-    r"(?i)auth|bearer|basic |cookie|hooks\.|webhook|azure|telegram|[?&]|://|curl|pass|login|mysql|maria|redis|ldap|ipmi|wandb|key=|-key:|pw|psk|aws_s|openssl"
-    r"|smbclient|\$[256yg]|alias|echo |user ?=|<<<|_session=|bundle_|mongo|bmc-|racadm|cqlsh|sqlcmd|mosq|snmp|plink|pscp|lftp|private-"
-    r"|unseal|hook|%3f|%26|rclone|send|etcdctl|assw|net us|securestring|secretid|sqlpl|[ie]mpdp|rman|sqlldr|oracle|identified"
+    r"(?i)auth|bearer|basic"
+    r" |cookie|hooks\.|webhook|azure|telegram|[?&]|://|curl|pass|login|mysql|maria|redis|ldap|ipmi|wandb|key=|-key:|pw|psk|aws_s|openssl"
+    r"|smbclient|\$[256yg]|alias|echo |user"
+    r" ?=|<<<|_session=|bundle_|mongo|bmc-|racadm|cqlsh|sqlcmd|mosq|snmp|plink|pscp|lftp|private-"
+    r"|unseal|hook|%3f|%26|rclone|send|etcdctl|assw|net"
+    r" us|securestring|secretid|sqlpl|[ie]mpdp|rman|sqlldr|oracle|identified"
     r"|:(?:\d{4}|\*):|\{[scm]\w{2,7}\}|pbkdf"
 )
-_MAY_BE_NAMED = re.compile(rf"(?i)pass|secret|credential|token|key|pat|auth|creds|pw|{_SAYS_FOREIGN.pattern}")
+_MAY_BE_NAMED = re.compile(
+    rf"(?i)pass|secret|credential|token|key|pat|auth|creds|pw|{_SAYS_FOREIGN.pattern}"
+)
 _MAY_BE_ISSUED = re.compile(r"[\w.+/=~-]{20}")
 
 
 def without_secrets(text: str) -> str:
-    """`text` with everything masked that looks like a password, a token or a key, and nothing else. Masking again changes nothing."""
+    """`text` with everything masked that looks like a password, a token or a key, and nothing else.
+    Masking again changes nothing."""
     return _kept(text) if len(text) <= LONGEST_KEPT else _masked(text)
 
 
@@ -262,38 +372,59 @@ _kept = lru_cache(MOST_KEPT)(_masked)
 
 
 def masked_document(value: Any) -> Any:
-    """The same for every text in a document of JSON, also behind an option in a list and in pairs of name and value; keys stay. A list under LINES is one
-    text: a password may stand lines below what says that it is one.
-    """
+    """The same for every text in a document of JSON, also behind an option in a list and in pairs
+    of name and value; keys stay. A list under LINES is one text: a password may stand lines below
+    what says that it is one."""
     return _of_key("", value)
 
 
 def masked_fields(value: Any) -> Any:
-    """The same for values of dataclasses, which stay what they are, as tuples do: for who cuts or wraps their texts: half a secret is not known as one."""
+    """The same for values of dataclasses, which stay what they are, as tuples do: for who cuts or
+    wraps their texts: half a secret is not known as one."""
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{field.name: masked_fields(getattr(value, field.name)) for field in fields(value) if field.init})
+        return replace(
+            value,
+            **{
+                field.name: masked_fields(getattr(value, field.name))
+                for field in fields(value)
+                if field.init
+            },
+        )
     if isinstance(value, (list, tuple)):
         return type(value)(map(masked_fields, value))
     return masked_document(value)
 
 
 def cut_without_secrets(text: str, limit: int) -> str:
-    """At most `limit` characters and a mark of what was cut; a longer text is masked first, because half a secret is not known as one."""
+    """At most `limit` characters and a mark of what was cut; a longer text is masked first, because
+    half a secret is not known as one."""
     return text if len(text) <= limit else f"{without_secrets(text)[:limit]}…"
 
 
 def _of_key(key: str, value: Any) -> Any:
-    """A text whose key says that it is a secret, as its key would in a line; each text of a list under that key."""
+    """A text whose key says that it is a secret, as its key would in a line; each text of a list
+    under that key."""
     if isinstance(value, str):
         is_named = len(value.split()) == 1 and _MAY_BE_NAMED.search(key)
-        return without_secrets(f"{key}={value}").removeprefix(f"{key}=") if is_named else without_secrets(value)
+        return (
+            without_secrets(f"{key}={value}").removeprefix(f"{key}=")
+            if is_named
+            else without_secrets(value)
+        )
     if isinstance(value, Mapping):
-        names = {of_value: value[of_name] for of_name, of_value in _PAIRS if of_value in value and isinstance(value.get(of_name), str)}
+        names = {
+            of_value: value[of_name]
+            for of_name, of_value in _PAIRS
+            if of_value in value and isinstance(value.get(of_name), str)
+        }
         return {one: _of_key(str(names.get(one, one)), inner) for one, inner in value.items()}
     if isinstance(value, (list, tuple)):
         if key == LINES and all(isinstance(one, str) for one in value):
             return without_secrets("\n".join(value)).split("\n") if value else []
-        names_of = [before if isinstance(before, str) and before.startswith("-") else key for before in ("", *value)]
+        names_of = [
+            before if isinstance(before, str) and before.startswith("-") else key
+            for before in ("", *value)
+        ]
         return [_of_key(name, one) for name, one in zip(names_of, value, strict=False)]
     return value
 
@@ -303,19 +434,35 @@ def _masked_behind(found: re.Match[str]) -> str:
 
 
 def _masked_form(found: re.Match[str]) -> str:
-    """A form without a prefix (kubeadm's token) must hold digits and letters, or it would be a file's name."""
+    """A form without a prefix (kubeadm's token) must hold digits and letters, or it would be a
+    file's name."""
     text = found[0]
-    if len(text) == 23 and text[6] == "." and not (re.search(r"\d", text[7:]) and re.search(r"[a-z]", text[7:]) and not text[7:].isalpha()):
+    if (
+        len(text) == 23
+        and text[6] == "."
+        and not (
+            re.search(r"\d", text[7:]) and re.search(r"[a-z]", text[7:]) and not text[7:].isalpha()
+        )
+    ):
         return text
     return MASK
 
 
 def _masked_word(found: re.Match[str]) -> str:
     """Parts between - and _ that are of one kind are the issuer's words, not drawn."""
-    parts = [kinds for part in re.split("[_-]", found[0]) if len(set(kinds := [one.isalpha() + one.isupper() for one in part])) > 1]
+    parts = [
+        kinds
+        for part in re.split("[_-]", found[0])
+        if len(set(kinds := [one.isalpha() + one.isupper() for one in part])) > 1
+    ]
     kinds = [kind for part in parts for kind in part]
     cases = [kind for kind in kinds if kind]
-    if len(kinds) < _SHORTEST_DRAWN or len(cases) == len(kinds) or max(map(len, parts)) < _SHORTEST_PART or _changes(cases) < _FEWEST_CASES:
+    if (
+        len(kinds) < _SHORTEST_DRAWN
+        or len(cases) == len(kinds)
+        or max(map(len, parts)) < _SHORTEST_PART
+        or _changes(cases) < _FEWEST_CASES
+    ):
         return found[0]
     return MASK if _changes(kinds) >= _MIXED * len(kinds) else found[0]
 
@@ -325,30 +472,44 @@ def _changes(kinds: list[int]) -> int:
 
 
 def _without_named(text: str) -> str:
-    """Every name is judged before its value is read, so that a name that says nothing hides no other; a value is judged by its beginning: linear in time."""
+    """Every name is judged before its value is read, so that a name that says nothing hides no
+    other; a value is judged by its beginning: linear in time."""
     kept, masked_to, at = [], 0, 0
     named = _NAMED_ABROAD if _SAYS_FOREIGN.search(text) else _NAMED
     while found := named.search(text, at):
         at, kind, starts = found.end("word"), found.lastgroup or "", found.end()
         name = _start_of_name(text, found.start()) + text[found.start() : found.start(kind)]
-        values, longest = (_IN_A_TAG, LONGEST_IN_A_TAG) if kind == "tagged" else (_VALUE, LONGEST_BEGINNING)
-        beginning = None if _NO_SECRET_NAME.search(name) else values.match(text, starts, starts + longest)
+        values, longest = (
+            (_IN_A_TAG, LONGEST_IN_A_TAG) if kind == "tagged" else (_VALUE, LONGEST_BEGINNING)
+        )
+        beginning = (
+            None if _NO_SECRET_NAME.search(name) else values.match(text, starts, starts + longest)
+        )
         between = text[found.start(kind) : starts]
-        value = values.match(text, starts) if beginning and _is_secret(name, kind, between, beginning) else None
+        value = (
+            values.match(text, starts)
+            if beginning and _is_secret(name, kind, between, beginning)
+            else None
+        )
         if not value:
             continue
         for one in _with_the_rest_of_its_list(text, value):
             at = one.end()
             if MASK not in one[0]:
                 quote = one["opened"] if one["bare"] else text[one.start() : one.start("quoted")]
-                kept.append(f"{text[masked_to : one.start()]}{quote}{MASK}{'' if one['bare'] else one['quote']}")
+                kept.append(
+                    f"{text[masked_to : one.start()]}{quote}{MASK}{'' if one['bare'] else one['quote']}"  # noqa: E501
+                )
                 masked_to = at
     return "".join(kept) + text[masked_to:]
 
 
 def _with_the_rest_of_its_list(text: str, value: re.Match[str]) -> Iterator[re.Match[str]]:
-    """The value, and where it is the first of a list, those that follow: no name stands before them."""
-    separator = next((pattern for opening, pattern in _FURTHER if text.endswith(opening, 0, value.start())), None)
+    """The value, and where it is the first of a list, those that follow: no name stands before
+    them."""
+    separator = next(
+        (pattern for opening, pattern in _FURTHER if text.endswith(opening, 0, value.start())), None
+    )
     following: re.Match[str] | None = value
     while following:
         yield following
@@ -364,13 +525,17 @@ def _start_of_name(text: str, end: int) -> str:
 
 
 def _without_columns(text: str) -> str:
-    """Masks what stands in a table (CSV with , ; | or tabs) below a header that says that it is a secret; values without a digit stay."""
+    """Masks what stands in a table (CSV with , ; | or tabs) below a header that says that it is a
+    secret; values without a digit stay."""
     columns: dict[int, str] = {}
     lines, separator, width = text.split("\n"), "", 0
     for number, line in enumerate(lines if len(lines) > 1 else []):
         cells = _cells(line, separator) if columns else []
         if columns and len(cells) == width:
-            masked = [_masked_cell(columns[place], cell) if place in columns else cell for place, cell in enumerate(cells)]
+            masked = [
+                _masked_cell(columns[place], cell) if place in columns else cell
+                for place, cell in enumerate(cells)
+            ]
             lines[number] = separator.join(masked)
         else:
             columns, separator, width = _secret_columns(line)
@@ -378,12 +543,27 @@ def _without_columns(text: str) -> str:
 
 
 def _secret_columns(line: str) -> tuple[dict[int, str], str, int]:
-    """({place: name} of the columns with secrets, the separator, how many columns) of a header; none of any other line."""
-    if len(line) <= LONGEST_HEADER and _HEADER.fullmatch(line) and (_SAYS_SECRET.search(line) or _SAYS_FOREIGN.search(line)):
+    """({place: name} of the columns with secrets, the separator, how many columns) of a header;
+    none of any other line."""
+    if (
+        len(line) <= LONGEST_HEADER
+        and _HEADER.fullmatch(line)
+        and (_SAYS_SECRET.search(line) or _SAYS_FOREIGN.search(line))
+    ):
         for separator in ",;\t|":
-            names = [cell.strip(' "\r') for cell in _cells(line, separator)] if separator in line else []
-            columns = {place: name for place, name in enumerate(names) if _SAYS_SECRET.search(name) or _SAYS_FOREIGN.search(name)}
-            columns = {place: name for place, name in columns.items() if not _NO_SECRET_NAME.search(name)}
+            names = (
+                [cell.strip(' "\r') for cell in _cells(line, separator)]
+                if separator in line
+                else []
+            )
+            columns = {
+                place: name
+                for place, name in enumerate(names)
+                if _SAYS_SECRET.search(name) or _SAYS_FOREIGN.search(name)
+            }
+            columns = {
+                place: name for place, name in columns.items() if not _NO_SECRET_NAME.search(name)
+            }
             if columns and all(map(_OF_A_HEADER.fullmatch, names)):
                 return columns, separator, len(names)
     return {}, "", 0
@@ -404,9 +584,18 @@ def _cells(line: str, separator: str) -> list[str]:
 
 def _masked_cell(name: str, cell: str) -> str:
     value = cell.strip(' "\r')
-    if len(value) < 4 or not any(map(str.isdigit, value)) or " " in value or _NO_SECRET.fullmatch(value):
+    if (
+        len(value) < 4
+        or not any(map(str.isdigit, value))
+        or " " in value
+        or _NO_SECRET.fullmatch(value)
+    ):
         return cell
-    return cell if _COUNT.fullmatch(value) and not _SAYS_PASSWORD.search(name) else cell.replace(value, MASK)
+    return (
+        cell
+        if _COUNT.fullmatch(value) and not _SAYS_PASSWORD.search(name)
+        else cell.replace(value, MASK)
+    )
 
 
 def _is_secret(name: str, kind: str, between: str, value: re.Match[str]) -> bool:
@@ -422,10 +611,24 @@ def _is_secret(name: str, kind: str, between: str, value: re.Match[str]) -> bool
     if kind == "asked":
         return bool(_SAYS_PASSWORD.search(name)) and any(map(str.isdigit, first))
     if kind == "apart":
-        return not bare.startswith("-") and (name.startswith("-") or (name.startswith(("spark.", "fs.", "hadoop.", "hive.")) and any(map(str.isdigit, bare))))
-    if kind == "tagged" and name == "secret" and not value.string.startswith("</secret>", value.end()):
+        return not bare.startswith("-") and (
+            name.startswith("-")
+            or (
+                name.startswith(("spark.", "fs.", "hadoop.", "hive."))
+                and any(map(str.isdigit, bare))
+            )
+        )
+    if (
+        kind == "tagged"
+        and name == "secret"
+        and not value.string.startswith("</secret>", value.end())
+    ):
         return False  # the mask itself
-    if _SAYS_FOREIGN.search(name) and kind != "listed" and ("\n" not in between or "|" in between or ">" in between):
+    if (
+        _SAYS_FOREIGN.search(name)
+        and kind != "listed"
+        and ("\n" not in between or "|" in between or ">" in between)
+    ):
         return any(map(str.isdigit, first)) or ("=" in between and len(first) > 5)
     if not _SAYS_SECRET.search(name) or (kind == "listed" and not name.startswith("-")):
         return bool(_LOOKS_SECRET.fullmatch(bare))

@@ -1,4 +1,5 @@
-"""Reads JSON from nodes and files strictly: refuses what the standard forbids or does not define."""
+"""Reads JSON from nodes and files strictly: refuses what the standard forbids or does not
+define."""
 
 from __future__ import annotations
 
@@ -20,13 +21,20 @@ class NotStrict(ValueError):
 
 
 def parse_strictly(text: bytes | str, *, half_characters: bool = False) -> Any:
-    """A JSON value. Raises NotStrict: NaN, infinities, a key twice, half a character (a lone surrogate), bytes that are not UTF-8, nesting without end.
+    """A JSON value. Raises NotStrict: NaN, infinities, a key twice, half a character (a lone
+    surrogate), bytes that are not UTF-8, nesting without end.
 
     half_characters: let lone surrogates through, for who writes them as ? anyway.
     """
     try:
         whole = text.decode("utf-8") if isinstance(text, bytes) else text
-        value = json.loads(whole, object_pairs_hook=_without_duplicates, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded)
+        value = json.loads(
+            whole,
+            object_pairs_hook=_without_duplicates,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_bounded,
+        )
     except RecursionError:
         raise NotStrict("objects nest too deeply") from None
     except UnicodeDecodeError as problem:
@@ -40,14 +48,17 @@ def parse_strictly(text: bytes | str, *, half_characters: bool = False) -> Any:
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
-    """All of a regular file. Raises OSError, and NotStrict for one that is larger; a pipe or a device is never waited for."""
+    """All of a regular file. Raises OSError, and NotStrict for one that is larger; a pipe or a
+    device is never waited for."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise NotStrict("expected a regular file, found something else")
     with path.open("rb", buffering=0) as source:
         data = read_at_most(source, most_bytes + 1, expected_bytes=found.st_size + 1)
     if len(data) > most_bytes:
-        raise NotStrict(f"the file is larger than {most_bytes} bytes; at most {most_bytes} are read")
+        raise NotStrict(
+            f"the file is larger than {most_bytes} bytes; at most {most_bytes} are read"
+        )
     return data
 
 
@@ -85,7 +96,8 @@ def _bounded(digits: str) -> int:
 
 
 def _check(value: Any, half_characters: bool) -> None:
-    """Checks the depth, and texts that UTF-8 cannot encode: JSON may escape half of a surrogate pair, and writing that again fails."""
+    """Checks the depth, and texts that UTF-8 cannot encode: JSON may escape half of a surrogate
+    pair, and writing that again fails."""
     waiting = [(value, 1)]
     while waiting:
         one, depth = waiting.pop()

@@ -1,4 +1,5 @@
-"""Reads YAML for rules and policies: no aliases, no tags, no duplicate keys, bounded in size and depth; every value has its line."""
+"""Reads YAML for rules and policies: no aliases, no tags, no duplicate keys, bounded in size and
+depth; every value has its line."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ MAX_DEPTH = 40
 MAX_NODES = 200_000
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBER = re.compile(r"[-+]?(0|[1-9][0-9]*)(\.[0-9]*)?([eE][-+]?[0-9]+)?")
-_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp")}
+_TAGS = {
+    f"tag:yaml.org,2002:{name}"
+    for name in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp")
+}
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,9 @@ def parse_yaml(data: bytes, name: str) -> tuple[Any, Mapping[tuple, Place]]:
         raise YamlFault(f"{name}: is not UTF-8 (byte {problem.start})") from None
     except yaml.MarkedYAMLError as problem:
         line = problem.problem_mark.line + 1 if problem.problem_mark else 1
-        raise YamlFault(f"{name}:{line}: YAML: {' '.join(str(problem.problem or problem.context).split())}") from None
+        raise YamlFault(
+            f"{name}:{line}: YAML: {' '.join(str(problem.problem or problem.context).split())}"
+        ) from None
     except yaml.YAMLError as problem:
         raise YamlFault(f"{name}: YAML: {' '.join(str(problem).split())[:200]}") from None
     except RecursionError:
@@ -90,7 +96,9 @@ def _value(node: yaml.Node, path: tuple, places: dict[tuple, Place], name: str) 
     return _scalar(node, places[path].line, name)
 
 
-def _map(node: yaml.MappingNode, path: tuple, places: dict[tuple, Place], name: str) -> dict[str, Any]:
+def _map(
+    node: yaml.MappingNode, path: tuple, places: dict[tuple, Place], name: str
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
@@ -108,8 +116,12 @@ def _scalar(node: yaml.Node, line: int, name: str) -> Any:
     if node.tag.endswith((":str", ":timestamp")):
         return node.value  # a date stays the text that it is
     if node.tag.endswith((":int", ":float")) and not _NUMBER.fullmatch(node.value):
-        # YAML 1.1 reads 010 as 8, 1:30:00 as 5400 and 1_000 as 1000; whoever wrote it meant a text or another number.
-        raise YamlFault(f"{name}:{line}: {str(node.value)[:60]!r} would be read as another number; write a text in quotes, a number in plain decimal digits")
+        # YAML 1.1 reads 010 as 8, 1:30:00 as 5400 and 1_000 as 1000; whoever wrote it meant a text
+        # or another number.
+        raise YamlFault(
+            f"{name}:{line}: {str(node.value)[:60]!r} would be read as another number; write a text"
+            " in quotes, a number in plain decimal digits"
+        )
     try:
         return _LOADER("").construct_object(node)
     except (ValueError, yaml.YAMLError):

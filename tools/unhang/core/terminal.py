@@ -1,4 +1,5 @@
-"""How wide the terminal is, and what it can show. Apart from the tables, so that whoever prints no table need not load them."""
+"""How wide the terminal is, and what it can show. Apart from the tables, so that whoever prints no
+table need not load them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ PIPED_WIDTH, NARROWEST = 100, 40
 
 
 def terminal_shape(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, bool, bool]:
-    """(width in columns, colour, ASCII only) for output to `stream`. COLUMNS decides the width, also for a pipe and a file."""
+    """(width in columns, colour, ASCII only) for output to `stream`. COLUMNS decides the width,
+    also for a pipe and a file."""
     narrow = False
     try:
         "·×…→".encode(getattr(stream, "encoding", None) or "ascii")

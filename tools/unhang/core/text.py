@@ -1,9 +1,12 @@
-"""Makes text from nodes safe for its reader. It is untrusted until it has passed through the function of the reader; docs/security.md has who uses which.
+"""Makes text from nodes safe for its reader. It is untrusted until it has passed through the
+function of the reader; docs/security.md has who uses which.
 
-    visible             a terminal, and every line for people: no control characters, no reordering marks, no endless strings
+    visible             a terminal, and every line for people: no control characters, no reordering
+    marks, no endless strings
     cell_for_csv        a spreadsheet, which would compute what begins like a formula
     text_for_sarif      a message in SARIF, in which [text](address) would be a link
-    data_for_ansible    files and options that Ansible loads, where it would run what stands between {{ and }}
+    data_for_ansible    files and options that Ansible loads, where it would run what stands between
+    {{ and }}
 
 Markup is not handled here: the HTML template escapes, the terminal renderer takes no markup at all.
 """
@@ -20,7 +23,8 @@ from typing import Any
 from unhang.core.errors import UserError
 
 CUT_AT = 600
-_FORMULA = re.compile(r"((?:^|[;\t|])[\s\"]*)([=+@\uff1d\uff0b\uff20\uff0d-])")  # wide ones too: Excel computes them
+# wide ones too: Excel computes them
+_FORMULA = re.compile(r"((?:^|[;\t|])[\s\"]*)([=+@\uff1d\uff0b\uff20\uff0d-])")
 TEMPLATE_MARKS = ("{{", "{%", "{#")
 STACKED_MARKS = 2  # more combining marks than this on one letter paint over the lines around it
 
@@ -49,7 +53,8 @@ _PLAIN = {
 
 
 def visible(value: object, limit: int = CUT_AT) -> str:
-    """`value` as one line: unprintable characters become escapes (`\\x1b`, `\\u202e`), and a text that is too long is cut with a mark."""
+    """`value` as one line: unprintable characters become escapes (`\\x1b`, `\\u202e`), and a text
+    that is too long is cut with a mark."""
     text = value if isinstance(value, str) else plain_value(value)
     size = len(text)
     if size > limit:
@@ -70,16 +75,21 @@ def plain_value(value: object) -> str:
 
 
 def data_for_ansible(value: object) -> str:
-    """`value` as JSON (which is YAML too) that Ansible loads as data. Raises UserError for text that it would run or refuse to read."""
+    """`value` as JSON (which is YAML too) that Ansible loads as data. Raises UserError for text
+    that it would run or refuse to read."""
     if problem := why_not_plain(value):
-        raise UserError(f"expected plain text where Ansible reads it, found one that {problem}: {visible(value, 200)}")
+        raise UserError(
+            f"expected plain text where Ansible reads it, found one that {problem}:"
+            f" {visible(value, 200)}"
+        )
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def cell_for_csv(text: str) -> str:
-    """The text with an apostrophe before what a spreadsheet would compute: at the beginning, and behind a sign at which another country's one splits cells,
-    inside the quotes of later cells too. A comma needs none: the CSV writer quotes the cell, and who splits at other signs does not split there.
-    """
+    """The text with an apostrophe before what a spreadsheet would compute: at the beginning, and
+    behind a sign at which another country's one splits cells, inside the quotes of later cells too.
+    A comma needs none: the CSV writer quotes the cell, and who splits at other signs does not split
+    there."""
     return _FORMULA.sub(r"\1'\2", text)
 
 
@@ -89,7 +99,8 @@ def text_for_sarif(text: str) -> str:
 
 
 def why_not_plain(value: object) -> str | None:
-    """What makes a value more than data to Ansible: the mark of a template, or a character that YAML refuses. None for plain values."""
+    """What makes a value more than data to Ansible: the mark of a template, or a character that
+    YAML refuses. None for plain values."""
     if isinstance(value, Mapping):
         return next(filter(None, map(why_not_plain, (*value, *value.values()))), None)
     if isinstance(value, list | tuple):
@@ -126,7 +137,8 @@ def _unstacked(text: str) -> str:
 
 
 def ascii_only(text: str) -> str:
-    """For terminals with ASCII only: usual signs get their plain form, other characters their escape."""
+    """For terminals with ASCII only: usual signs get their plain form, other characters their
+    escape."""
     if text.isascii():
         return text
     for sign, plain in _PLAIN.items():
@@ -135,7 +147,8 @@ def ascii_only(text: str) -> str:
 
 
 def without_identities(text: str, host: str, item: dict[str, Any] | None) -> str:
-    """`text` without the names of its host or device, so that equal findings of several nodes compare equal."""
+    """`text` without the names of its host or device, so that equal findings of several nodes
+    compare equal."""
     text = _without_word(text, host, "<host>")
     if "-" in text:
         text = _UUID.sub("<uuid>", text)
@@ -150,7 +163,8 @@ def without_identities(text: str, host: str, item: dict[str, Any] | None) -> str
 
 
 def _without_word(text: str, word: str, sign: str) -> str:
-    """Replaces each whole `word`, without compiling a pattern, because every host would need its own."""
+    """Replaces each whole `word`, without compiling a pattern, because every host would need its
+    own."""
     if not word or word not in text:
         return text
     parts = text.split(word)
@@ -166,8 +180,11 @@ def _in_word(letter: str) -> bool:
 
 
 def wrapped(text: str, width: int, indent: int = 0) -> list[str]:
-    """Lines of at most `width` columns, the later ones indented; a word is never broken, so that it can be copied."""
-    return textwrap.wrap(text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False) or [""]
+    """Lines of at most `width` columns, the later ones indented; a word is never broken, so that it
+    can be copied."""
+    return textwrap.wrap(
+        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    ) or [""]
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
@@ -181,11 +198,14 @@ def listed(parts: Sequence[str], most: int) -> str:
 
 
 def brief(value: Any) -> str:
-    """A fact in a line: empty, a text unchanged, or a few values of a list; the caller cuts what is too long."""
+    """A fact in a line: empty, a text unchanged, or a few values of a list; the caller cuts what is
+    too long."""
     if value is None:
         return "none"
     if isinstance(value, list):
-        return ", ".join(brief(one) for one in value[:6]) + (f" and {len(value) - 6} more" if len(value) > 6 else "")
+        return ", ".join(brief(one) for one in value[:6]) + (
+            f" and {len(value) - 6} more" if len(value) > 6 else ""
+        )
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {brief(one)}" for key, one in list(value.items())[:6]) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)

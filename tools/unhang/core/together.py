@@ -1,4 +1,5 @@
-"""How much all inputs of a command may be together. Each has limits of its own too; a folder with many would still take days."""
+"""How much all inputs of a command may be together. Each has limits of its own too; a folder with
+many would still take days."""
 
 from __future__ import annotations
 
@@ -33,16 +34,22 @@ class Together:
     def reached(self) -> str:
         """Why the next input is not read; "" while there is room."""
         if not self.left_bytes:
-            return f"{NOT_READ}: {self.most_bytes:,} bytes were read of all inputs together, and no more are"
+            return (
+                f"{NOT_READ}: {self.most_bytes:,} bytes were read of all inputs together, and no"
+                " more are"
+            )
         if self.left_s <= 0:
-            return f"{NOT_READ}: all inputs together were read for {self.most_s:,.0f} s, and no longer are"
+            return (
+                f"{NOT_READ}: all inputs together were read for {self.most_s:,.0f} s, and no"
+                " longer are"
+            )
         return ""
 
 
 class CountedStream:
-    """A stream of bytes that ends where the limits of all inputs are reached, also while nothing comes; `ended_early` then says which. stream: of a pipe the
-    raw one, because what a buffer holds does not show in its descriptor.
-    """
+    """A stream of bytes that ends where the limits of all inputs are reached, also while nothing
+    comes; `ended_early` then says which. stream: of a pipe the raw one, because what a buffer holds
+    does not show in its descriptor."""
 
     def __init__(self, stream: IO[bytes], together: Together) -> None:
         self._stream, self._together = stream, together
@@ -52,10 +59,15 @@ class CountedStream:
         """At most `size` bytes, b"" at the end."""
         self._wait()
         self.ended_early = self._together.reached()
-        data = b"" if self.ended_early else self._stream.read(min(size, self._together.left_bytes)) or b""
+        data = (
+            b""
+            if self.ended_early
+            else self._stream.read(min(size, self._together.left_bytes)) or b""
+        )
         self._together.bytes += len(data)
         return data
 
     def _wait(self) -> None:
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # of a stream without a descriptor everything has come
+        # of a stream without a descriptor everything has come
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             select.select([self._stream.fileno()], [], [], max(self._together.left_s, 0.0))

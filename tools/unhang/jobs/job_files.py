@@ -1,4 +1,5 @@
-"""The files with which a job was started, given in addition to its log: what lint reads of them, and what a diagnosis uses.
+"""The files with which a job was started, given in addition to its log: what lint reads of them,
+and what a diagnosis uses.
 
 The diagnosis does not know lint; the command line hands over the reader with the arguments.
 """
@@ -28,9 +29,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Trait:
-    """A property of a job file that is not a fault by itself. value: verbatim. name: interface, memory, limit, local device, local master, meeting point,
-    nodes, tasks, devices of a trainer or sharded.
-    """
+    """A property of a job file that is not a fault by itself. value: verbatim. name: interface,
+    memory, limit, local device, local master, meeting point, nodes, tasks, devices of a trainer or
+    sharded."""
 
     name: str
     value: str
@@ -42,8 +43,8 @@ class Trait:
 class JobFile:
     """One file of the job.
 
-    kind: as lint names it, or deepspeed. settings: (variable, line) of those that hold for the whole
-    job. texts: the lines of the findings. has_state: it contains a pod's state too.
+    kind: as lint names it, or deepspeed. settings: (variable, line) of those that hold for the
+    whole job. texts: the lines of the findings. has_state: it contains a pod's state too.
     """
 
     name: str

@@ -1,7 +1,9 @@
-"""Bandwidth as nccl-tests defines it, compared with similar groups; and the rank that is slower than its peers.
+"""Bandwidth as nccl-tests defines it, compared with similar groups; and the rank that is slower
+than its peers.
 
-Definitions: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md (algbw = size / time; busbw = algbw x a factor per operation, so that it can be
-compared with the hardware's speed whatever the number of ranks). GB/s are 10^9 bytes per second.
+Definitions: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md (algbw = size /
+time; busbw = algbw x a factor per operation, so that it can be compared with the hardware's speed
+whatever the number of ranks). GB/s are 10^9 bytes per second.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ from unhang.smoke.link_bounds import LinkBound
 
 SCALE_OF_MAD = 1.4826  # makes the MAD of normally spread times their standard deviation
 STANDS_OUT = 6.0  # deviations from the median
-LEAST_SPREAD = 0.08  # minimum of the MAD, as a share of the median: with a MAD of zero every rank would be a straggler
+# minimum of the MAD, as a share of the median: with a MAD of zero every rank would be a straggler
+LEAST_SPREAD = 0.08
 FEWEST_FOR_STRAGGLERS = 4
 FEWEST_IN_HISTORY = 3
 POLICY = "the policy's bandwidth"  # name of its rows among those of the table
 OTHER_CARDS = frozenset(("PCIe", "PCIE", "NVL"))  # cards of the same GPU with other links
 NOT_IN_TABLE = "{group.gpus} × {group.gpu} over {group.transport} is not in the table"
-# A message of a quarter of the table's size reaches 0.85 (all_to_all on two GPUs) to 0.98 (broadcast) of what the table's size does on healthy machines
-# with 2, 4 and 8 H200 (tests/fixtures/healthy_bandwidth.yml); the rest is the room between machines.
+# A message of a quarter of the table's size reaches 0.85 (all_to_all on two GPUs) to 0.98
+# (broadcast) of what the table's size does on healthy machines with 2, 4 and 8 H200
+# (tests/fixtures/healthy_bandwidth.yml); the rest is the room between machines.
 OF_SMALLER = 0.8
 
 
@@ -39,20 +43,30 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 
 def collective_rows(events: Iterable[Event], ranks: int) -> list[dict[str, Any]]:
-    """The result's `collectives`: one row per operation, dtype and size over all ranks. Times are averaged over ranks, as nccl-tests does."""
+    """The result's `collectives`: one row per operation, dtype and size over all ranks. Times are
+    averaged over ranks, as nccl-tests does."""
     groups: dict[tuple, list[Event]] = {}
     for event in events:
         if event["e"] == "collective" and event.get("measures") in ("correctness", "bandwidth"):
-            key = (str(event.get("measures")), str(event.get("op")), str(event.get("dtype")), max(0, int(number(event.get("size_bytes")))))
+            key = (
+                str(event.get("measures")),
+                str(event.get("op")),
+                str(event.get("dtype")),
+                max(0, int(number(event.get("size_bytes")))),
+            )
             groups.setdefault(key, []).append(event)
     rows = []
     for (measures, operation, dtype, size), members in groups.items():
         time_us = statistics.fmean(number(event.get("time_us")) for event in members)
         algbw = size / time_us / 1e3 if time_us > 0 else 0.0
-        checked = [number(event.get("wrong")) for event in members if event.get("wrong") is not None]
+        checked = [
+            number(event.get("wrong")) for event in members if event.get("wrong") is not None
+        ]
         rows.append({
-            "op": operation, "dtype": dtype, "size_bytes": size, "time_us": round(time_us, 2), "algbw_gb_s": round(algbw, 2),
-            "busbw_gb_s": round(algbw * bus_factor(operation, ranks), 2), "wrong": int(sum(checked)) if checked else None,
+            "op": operation, "dtype": dtype, "size_bytes": size, "time_us": round(time_us, 2),
+            "algbw_gb_s": round(algbw, 2),
+            "busbw_gb_s": round(algbw * bus_factor(operation, ranks), 2),
+            "wrong": int(sum(checked)) if checked else None,
             "measures": measures, "ranks": len(members),
         })  # fmt: skip
     return rows
@@ -60,7 +74,8 @@ def collective_rows(events: Iterable[Event], ranks: int) -> list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Group:
-    """The properties of a group that select its expectation. transport: the slowest in use, nvlink, pcie, shm or net; nvls: NVLink SHARP in use."""
+    """The properties of a group that select its expectation. transport: the slowest in use, nvlink,
+    pcie, shm or net; nvls: NVLink SHARP in use."""
 
     gpu: str
     gpus: int
@@ -68,14 +83,20 @@ class Group:
     transport: str
 
 
-def group_of(reported: Mapping[int, Story], logs: Sequence[Event], transports: Sequence[Mapping[str, Any]]) -> Group | None:
+def group_of(
+    reported: Mapping[int, Story], logs: Sequence[Event], transports: Sequence[Mapping[str, Any]]
+) -> Group | None:
     """The group, from its ranks' own descriptions; None without GPUs, and for a single rank.
 
     logs: events of NCCL's log; transports: rows of the result.
     """
     facts = [story.facts for story in reported.values() if story.facts]
     devices = [(story.phases.get("binding") or {}).get("result") for story in reported.values()]
-    models = {str(one["device"].get("model")) for one in devices if isinstance(one, dict) and isinstance(one.get("device"), dict)}
+    models = {
+        str(one["device"].get("model"))
+        for one in devices
+        if isinstance(one, dict) and isinstance(one.get("device"), dict)
+    }
     if not facts or len(reported) < 2 or len(models) != 1 or facts[0].get("backend") != "nccl":
         return None
     nvls = any(event.get("nvls") is True for event in logs)
@@ -85,29 +106,55 @@ def group_of(reported: Mapping[int, Story], logs: Sequence[Event], transports: S
     return Group(models.pop(), len(reported), nvls, transport)
 
 
-def expectation(group: Group, row: Mapping[str, Any], table: Iterable[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any] | None:
-    """{low_gb_s, high_gb_s, source} for one row of `collectives`, or None if unknown. The fleet's history overrides the policy, and the policy the table.
+def expectation(
+    group: Group,
+    row: Mapping[str, Any],
+    table: Iterable[Mapping[str, Any]],
+    history: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any] | None:
+    """{low_gb_s, high_gb_s, source} for one row of `collectives`, or None if unknown. The fleet's
+    history overrides the policy, and the policy the table.
 
     The nearest size below is taken, else the nearest above.
 
-    history: rows {gpu, gpus, nvls, transport, op, size_bytes, busbw_gb_s} of earlier runs that passed.
+    history: rows {gpu, gpus, nvls, transport, op, size_bytes, busbw_gb_s} of earlier runs that
+    passed.
     """
     own = [
         number(past.get("busbw_gb_s")) for past in history
-        if (past.get("gpu"), past.get("gpus"), past.get("nvls"), past.get("transport")) == (group.gpu, group.gpus, group.nvls, group.transport)
+        if (past.get("gpu"), past.get("gpus"), past.get("nvls"),
+        past.get("transport")) == (group.gpu, group.gpus, group.nvls, group.transport)
         and (past.get("op"), past.get("size_bytes")) == (row["op"], row["size_bytes"])
     ]  # fmt: skip
     known = [one for one in table if _of_group(one, group, str(row["op"]))]
     known = [one for one in known if one["name"] == POLICY] or known
     if len(own) >= FEWEST_IN_HISTORY:
-        source = f"{len(own)} earlier runs of this fleet" + ("" if known else f" alone, for {NOT_IN_TABLE.format(group=group)}")
-        return {"low_gb_s": round(min(own) * BELOW_HISTORY, 1), "high_gb_s": round(max(own), 1), "source": source}
-    fitting = [one for one in known if row["size_bytes"] >= max(LARGE_BYTES, one["size_bytes"] // 4)]
+        source = f"{len(own)} earlier runs of this fleet" + (
+            "" if known else f" alone, for {NOT_IN_TABLE.format(group=group)}"
+        )
+        return {
+            "low_gb_s": round(min(own) * BELOW_HISTORY, 1),
+            "high_gb_s": round(max(own), 1),
+            "source": source,
+        }
+    fitting = [
+        one for one in known if row["size_bytes"] >= max(LARGE_BYTES, one["size_bytes"] // 4)
+    ]
     if not fitting:
         return None
-    one = min(fitting, key=lambda one: (one["size_bytes"] > row["size_bytes"], abs(one["size_bytes"] - row["size_bytes"])))
+    one = min(
+        fitting,
+        key=lambda one: (
+            one["size_bytes"] > row["size_bytes"],
+            abs(one["size_bytes"] - row["size_bytes"]),
+        ),
+    )
     low = one["low_gb_s"] * (1.0 if row["size_bytes"] >= one["size_bytes"] else OF_SMALLER)
-    return {"low_gb_s": round(low, 1), "high_gb_s": one["high_gb_s"], "source": POLICY if one["name"] == POLICY else f"table bandwidth, {one['name']}"}
+    return {
+        "low_gb_s": round(low, 1),
+        "high_gb_s": one["high_gb_s"],
+        "source": POLICY if one["name"] == POLICY else f"table bandwidth, {one['name']}",
+    }
 
 
 def _of_group(one: Mapping[str, Any], group: Group, operation: str) -> bool:
@@ -115,17 +162,25 @@ def _of_group(one: Mapping[str, Any], group: Group, operation: str) -> bool:
     model_words, wanted = set(re.split(r"[\s-]+", group.gpu)), set(re.split(r"[\s-]+", one["gpu"]))
     same_card = wanted <= model_words and not (model_words - wanted) & OTHER_CARDS
     nvls = group.nvls and operation == "all_reduce"
-    return same_card and (one["gpus"], one["transport"], one["operation"], one["nvls"]) == (group.gpus, group.transport, operation, nvls)
+    return same_card and (one["gpus"], one["transport"], one["operation"], one["nvls"]) == (
+        group.gpus,
+        group.transport,
+        operation,
+        nvls,
+    )
 
 
 def judge_bandwidth(
-    group: Group | None, rows: Iterable[Mapping[str, Any]], table: Sequence[Mapping[str, Any]], history: Sequence[Mapping[str, Any]] = (),
+    group: Group | None, rows: Iterable[Mapping[str, Any]], table: Sequence[Mapping[str, Any]],
+    history: Sequence[Mapping[str, Any]] = (),
     bound: LinkBound | None = None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """One judgement per measured row: {op, size_bytes, busbw_gb_s, low_gb_s, high_gb_s, source, verdict: pass|fail|not judged}.
+    """One judgement per measured row: {op, size_bytes, busbw_gb_s, low_gb_s, high_gb_s, source,
+    verdict: pass|fail|not judged}.
 
-    A row without a known expectation is not judged, and its source says so; high_gb_s is then the maximum of the group's links, if known (bound). Small
-    messages, for which no table has values, are then omitted.
+    A row without a known expectation is not judged, and its source says so; high_gb_s is then the
+    maximum of the group's links, if known (bound). Small messages, for which no table has values,
+    are then omitted.
     """
     judged = []
     for row in rows if group else ():
@@ -139,21 +194,44 @@ def judge_bandwidth(
             wanted, verdict = not_judged(group, str(row["op"]), bound), "not judged"
         else:
             continue
-        judged.append({"op": row["op"], "size_bytes": row["size_bytes"], "busbw_gb_s": row["busbw_gb_s"], **wanted, "verdict": verdict})
+        judged.append(
+            {
+                "op": row["op"],
+                "size_bytes": row["size_bytes"],
+                "busbw_gb_s": row["busbw_gb_s"],
+                **wanted,
+                "verdict": verdict,
+            }
+        )
     return judged
 
 
 def not_judged(group: Group, operation: str, bound: LinkBound | None) -> dict[str, Any]:
-    """{low_gb_s, high_gb_s, source} of an unknown group. Only all_reduce uses NVLink SHARP's sums."""
-    text = f"{NOT_IN_TABLE.format(group=group)} at this size, and there are fewer than {FEWEST_IN_HISTORY} earlier runs (--baseline)"
+    """{low_gb_s, high_gb_s, source} of an unknown group. Only all_reduce uses NVLink SHARP's
+    sums."""
+    text = (
+        f"{NOT_IN_TABLE.format(group=group)} at this size, and there are fewer than"
+        f" {FEWEST_IN_HISTORY} earlier runs (--baseline)"
+    )
     if bound is None:
         return {"low_gb_s": None, "high_gb_s": None, "source": text}
-    at_most = round(bound.gb_s * (bound.sharp_factor(group.gpus) if group.nvls and operation == "all_reduce" else 1.0), 1)
-    return {"low_gb_s": None, "high_gb_s": at_most, "source": f"expected at most {at_most:g} by {bound.why}; {text}"}
+    at_most = round(
+        bound.gb_s
+        * (bound.sharp_factor(group.gpus) if group.nvls and operation == "all_reduce" else 1.0),
+        1,
+    )
+    return {
+        "low_gb_s": None,
+        "high_gb_s": at_most,
+        "source": f"expected at most {at_most:g} by {bound.why}; {text}",
+    }
 
 
-def stragglers(times: Mapping[int, float], least_spread: float = LEAST_SPREAD) -> list[tuple[int, float, float]]:
-    """(rank, its time, the median) of ranks whose time is an outlier by the group's median and MAD. Fewer than four ranks have no outlier.
+def stragglers(
+    times: Mapping[int, float], least_spread: float = LEAST_SPREAD
+) -> list[tuple[int, float, float]]:
+    """(rank, its time, the median) of ranks whose time is an outlier by the group's median and MAD.
+    Fewer than four ranks have no outlier.
 
     least_spread: minimum of the MAD, as a share of the median.
     """

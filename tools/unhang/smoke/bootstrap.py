@@ -1,4 +1,5 @@
-"""Sends the payload to a node inside one command line, so that nothing must be copied first and nothing remains."""
+"""Sends the payload to a node inside one command line, so that nothing must be copied first and
+nothing remains."""
 
 from __future__ import annotations
 
@@ -10,8 +11,9 @@ from collections.abc import Sequence
 
 from unhang.smoke.node_plans import NodePlan
 
-# Writes the payload to a new folder and executes it. The payload removes the folder at its end. Python looks for what it imports in the current folder
-# first ('' in sys.path), where somebody else may have put a base64.py.
+# Writes the payload to a new folder and executes it. The payload removes the folder at its end.
+# Python looks for what it imports in the current folder first ('' in sys.path), where somebody else
+# may have put a base64.py.
 LOADER = (
     "import sys;sys.path[:]=[p for p in sys.path if p]\n"
     "import base64,os,sys,tempfile,zlib\n"
@@ -27,13 +29,21 @@ def packed(content: bytes) -> str:
 
 
 def carried(program: Sequence[str], payload: bytes, *arguments: str) -> list[str]:
-    """argv that runs the payload with these arguments. program: the node's interpreter, or a container's command that ends in one."""
+    """argv that runs the payload with these arguments. program: the node's interpreter, or a
+    container's command that ends in one."""
     return [*program, "-c", LOADER, packed(payload), *arguments]
 
 
 def node_arguments(plan: NodePlan, watch_stdin: bool) -> tuple[str, ...]:
     """The payload's arguments for one node."""
-    return ("node", "--plan", json.dumps({**plan.document, "remove_self": True, "watch_stdin": watch_stdin}, separators=(",", ":")))
+    return (
+        "node",
+        "--plan",
+        json.dumps(
+            {**plan.document, "remove_self": True, "watch_stdin": watch_stdin},
+            separators=(",", ":"),
+        ),
+    )
 
 
 def shell_line(argv: Sequence[str]) -> str:

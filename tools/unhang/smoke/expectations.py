@@ -1,4 +1,5 @@
-"""The bandwidth of healthy groups and hardware: tables of the catalogue, and results of earlier runs of this fleet."""
+"""The bandwidth of healthy groups and hardware: tables of the catalogue, and results of earlier
+runs of this fleet."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Expectations:
-    """bandwidth: rows of the policy and of the table `bandwidth`; history: what earlier runs reached; counter_rates: normal rises in a minute.
+    """bandwidth: rows of the policy and of the table `bandwidth`; history: what earlier runs
+    reached; counter_rates: normal rises in a minute.
 
     history is as `baselines.history_rows` has it.
     """
@@ -29,9 +31,12 @@ NOTHING_KNOWN = Expectations()
 
 
 def read_expectations(history: Rows = (), policy: Rows = ()) -> Expectations:
-    """Expectations from the catalogue, this history, and a policy's key `bandwidth`. Raises UserError."""
+    """Expectations from the catalogue, this history, and a policy's key `bandwidth`. Raises
+    UserError."""
     measured = [{**row, "name": POLICY, "high_gb_s": row["reached_gb_s"]} for row in policy]
-    return Expectations([*measured, *_table("bandwidth")], history, normal_rates(_table("counter_rates")))
+    return Expectations(
+        [*measured, *_table("bandwidth")], history, normal_rates(_table("counter_rates"))
+    )
 
 
 def _table(name: str) -> Rows:

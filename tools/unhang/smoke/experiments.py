@@ -1,4 +1,5 @@
-"""After a failure: repeats the failing phase with one thing changed at a time. A change with which it passes is evidence for the cause, not a fix."""
+"""After a failure: repeats the failing phase with one thing changed at a time. A change with which
+it passes is evidence for the cause, not a fix."""
 
 from __future__ import annotations
 
@@ -8,14 +9,16 @@ from typing import Any
 
 from unhang.smoke.node_plans import PHASES, Request, with_changes
 
-ALONE = ("launch", "environment", "binding", "rendezvous", "consistency", "burn_in")  # phases without a collective: settings of NCCL change nothing
+# phases without a collective: settings of NCCL change nothing
+ALONE = ("launch", "environment", "binding", "rendezvous", "consistency", "burn_in")
 LIMIT_S = 60.0
 NOTE = "evidence for the cause, no fix: find out why the default way fails before you set this"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One change. environment: settings for all ranks; alone: one rank on one node instead of the group."""
+    """One change. environment: settings for all ranks; alone: one rank on one node instead of the
+    group."""
 
     name: str
     environment: dict[str, str] = field(default_factory=dict)
@@ -35,14 +38,16 @@ FOR_NCCL = (
 
 
 def plan_experiments(backend: str, interfaces: Iterable[str] = ()) -> list[Experiment]:
-    """The experiments that are useful with this backend; interfaces: the unused ones that all nodes have."""
+    """The experiments that are useful with this backend; interfaces: the unused ones that all nodes
+    have."""
     variable = "NCCL_SOCKET_IFNAME" if backend == "nccl" else "GLOO_SOCKET_IFNAME"
     others = [Experiment(f"interface {name}", {variable: name}) for name in interfaces]
     return [REPEAT, ONE_RANK, *(FOR_NCCL if backend == "nccl" else ()), *others]
 
 
 def worth_trying(result: dict[str, Any]) -> str | None:
-    """The phase to try again; None if other settings could show nothing: there was no group, the answer is exact, or a node is unfit for more."""
+    """The phase to try again; None if other settings could show nothing: there was no group, the
+    answer is exact, or a node is unfit for more."""
     if result.get("unfit"):
         return None
     failed = [row["name"] for row in result["phases"] if row["status"] not in ("ok", "skip")]
@@ -53,20 +58,33 @@ def worth_trying(result: dict[str, Any]) -> str | None:
 
 def narrowed(request: Request, phase: str, experiment: Experiment) -> Request:
     """The request with only the failing phase, the change, and a short limit."""
-    return with_changes(replace(request, phases=(phase,), total_timeout_s=min(request.total_timeout_s, LIMIT_S)), experiment.environment)
+    return with_changes(
+        replace(request, phases=(phase,), total_timeout_s=min(request.total_timeout_s, LIMIT_S)),
+        experiment.environment,
+    )
 
 
-def experiment_rounds(result: dict[str, Any], planned: Sequence[Experiment]) -> Generator[tuple[Experiment, str], tuple[str, float], list[dict[str, Any]]]:
-    """Rows of the result's `experiments`. Yields (experiment, phase) to be tried, is sent (verdict, seconds). A failure that does not repeat ends them."""
+def experiment_rounds(
+    result: dict[str, Any], planned: Sequence[Experiment]
+) -> Generator[tuple[Experiment, str], tuple[str, float], list[dict[str, Any]]]:
+    """Rows of the result's `experiments`. Yields (experiment, phase) to be tried, is sent (verdict,
+    seconds). A failure that does not repeat ends them."""
     phase = worth_trying(result)
     rows: list[dict[str, Any]] = []
     for experiment in planned if phase else ():
         assert phase is not None
         verdict, duration_s = yield experiment, phase
         cured = verdict == "pass"
-        note = "it did not happen again: what was broken is gone, or comes and goes" if experiment == REPEAT and cured else NOTE if cured else None
+        note = (
+            "it did not happen again: what was broken is gone, or comes and goes"
+            if experiment == REPEAT and cured
+            else NOTE
+            if cured
+            else None
+        )
         rows.append({
-            "name": experiment.name, "phase": phase, "change": dict(experiment.environment), "verdict": verdict, "cured": cured, "note": note,
+            "name": experiment.name, "phase": phase, "change": dict(experiment.environment),
+            "verdict": verdict, "cured": cured, "note": note,
             "duration_s": round(duration_s, 1),
         })  # fmt: skip
         if experiment == REPEAT and cured:
@@ -74,7 +92,11 @@ def experiment_rounds(result: dict[str, Any], planned: Sequence[Experiment]) -> 
     return rows
 
 
-def run_experiments(result: dict[str, Any], planned: Sequence[Experiment], attempt: Callable[[Experiment, str], tuple[str, float]]) -> list[dict[str, Any]]:
+def run_experiments(
+    result: dict[str, Any],
+    planned: Sequence[Experiment],
+    attempt: Callable[[Experiment, str], tuple[str, float]],
+) -> list[dict[str, Any]]:
     """The same, with attempt(experiment, phase) that runs one and returns (verdict, seconds)."""
     rounds = experiment_rounds(result, planned)
     try:

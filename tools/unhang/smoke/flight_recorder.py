@@ -9,7 +9,8 @@ from unhang.core.plain_pickle import NotPlain, load_plain
 
 
 def summarise(encoded: Any) -> dict[str, Any]:
-    """{last_enqueued, last_completed, last: {operation, state, where}} of a dump as a node sent it (base64), or {refused: why}. {} for None."""
+    """{last_enqueued, last_completed, last: {operation, state, where}} of a dump as a node sent it
+    (base64), or {refused: why}. {} for None."""
     if not isinstance(encoded, str):
         return {}
     try:
@@ -24,16 +25,29 @@ def summarise(encoded: Any) -> dict[str, Any]:
     status = dump.get("pg_status")
     main = status.get("0") if isinstance(status, dict) else None
     if isinstance(main, dict):
-        found = {"last_enqueued": _plain(main.get("last_enqueued_collective")), "last_completed": _plain(main.get("last_completed_collective"))}
+        found = {
+            "last_enqueued": _plain(main.get("last_enqueued_collective")),
+            "last_completed": _plain(main.get("last_completed_collective")),
+        }
     entries = dump.get("entries")
     if isinstance(entries, list) and entries and isinstance(entries[-1], dict):
         last = entries[-1]
-        found["last"] = {"operation": _plain(last.get("profiling_name")), "state": _plain(last.get("state")), "where": _where(last.get("frames"))}
+        found["last"] = {
+            "operation": _plain(last.get("profiling_name")),
+            "state": _plain(last.get("state")),
+            "where": _where(last.get("frames")),
+        }
     return found
 
 
 def _plain(value: Any) -> str | int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None if value is None else str(value)[:200]
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool)
+        else None
+        if value is None
+        else str(value)[:200]
+    )
 
 
 def _where(frames: Any) -> str | None:

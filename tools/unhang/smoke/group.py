@@ -1,4 +1,5 @@
-"""Prepares a group of nodes from their surveys: its members, the address of the rendezvous, and the plan of each node. Values in, values out."""
+"""Prepares a group of nodes from their surveys: its members, the address of the rendezvous, and the
+plan of each node. Values in, values out."""
 
 from __future__ import annotations
 
@@ -16,14 +17,17 @@ from unhang.smoke.rendezvous import Meeting, NoMeeting, choose_meeting
 PORTS = (20000, 32000)  # below the ports that systems assign automatically
 MOST_PLACES = 8
 SHOWN_USERS = 4
-Surveys = Mapping[str, Mapping[str, Any] | str]  # {host: the payload's survey, or one line why there is none}
+# {host: the payload's survey, or one line why there is none}
+Surveys = Mapping[str, Mapping[str, Any] | str]
 
 
 @dataclass(frozen=True)
 class SessionOptions:
-    """Options about experiments after a failure. switches: switch by host. nproc: ranks per node, None for one per GPU. port: None for a free one.
+    """Options about experiments after a failure. switches: switch by host. nproc: ranks per node,
+    None for one per GPU. port: None for a free one.
 
-    search_s: for experiments and the search for the bad node together. beside_jobs: start although processes or jobs use the GPUs.
+    search_s: for experiments and the search for the bad node together. beside_jobs: start although
+    processes or jobs use the GPUs.
     """
 
     nproc: int | None = None
@@ -46,11 +50,17 @@ class Ready:
     plans: Sequence[NodePlan]
 
 
-def prepare(hosts: Sequence[str], surveys: Surveys, request: Request, options: SessionOptions) -> Ready:
+def prepare(
+    hosts: Sequence[str], surveys: Surveys, request: Request, options: SessionOptions
+) -> Ready:
     """From surveys to plans."""
     able = {host: survey for host in hosts if not isinstance(survey := surveys[host], str)}
     absent = {host: str(surveys[host]) for host in hosts if host not in able}
-    busy = {} if options.beside_jobs or request.backend == "gloo" else {host: why for host, survey in able.items() if (why := why_busy(survey))}
+    busy = (
+        {}
+        if options.beside_jobs or request.backend == "gloo"
+        else {host: why for host, survey in able.items() if (why := why_busy(survey))}
+    )
     absent |= busy
     able = {host: survey for host, survey in able.items() if host not in busy}
     for host, reason in other_gpus(able).items():
@@ -62,11 +72,21 @@ def prepare(hosts: Sequence[str], surveys: Surveys, request: Request, options: S
 
 
 def why_busy(survey: Mapping[str, Any]) -> str:
-    """Why the test would disturb a job on this node; "" if nobody uses its GPUs, or if that is not known."""
+    """Why the test would disturb a job on this node; "" if nobody uses its GPUs, or if that is not
+    known."""
     rows = survey.get("in_use")
     users = [visible(str(row), 80) for row in rows[:SHOWN_USERS]] if isinstance(rows, list) else []
-    more = f" and {len(rows) - SHOWN_USERS} more" if isinstance(rows, list) and len(rows) > SHOWN_USERS else ""
-    return f"expected GPUs that nobody uses, found {', '.join(users)}{more}: nothing was started; drain it first, or --beside-jobs" if users else ""
+    more = (
+        f" and {len(rows) - SHOWN_USERS} more"
+        if isinstance(rows, list) and len(rows) > SHOWN_USERS
+        else ""
+    )
+    return (
+        f"expected GPUs that nobody uses, found {', '.join(users)}{more}: nothing was started;"
+        " drain it first, or --beside-jobs"
+        if users
+        else ""
+    )
 
 
 def other_gpus(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -77,7 +97,9 @@ def other_gpus(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
         return {}
     usual = counts[0][0]
     text = "its peers have {}, it has {}: left out, the others go on without it"
-    return {host: text.format(_gpus(usual), _gpus(own)) for host, own in models.items() if own != usual}
+    return {
+        host: text.format(_gpus(usual), _gpus(own)) for host, own in models.items() if own != usual
+    }
 
 
 def gpu_models(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
@@ -85,7 +107,11 @@ def gpu_models(surveys: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str,
     found = {}
     for host, survey in surveys.items():
         rows = survey.get("gpus")
-        found[host] = tuple(sorted(str(row.get("model")) for row in rows if isinstance(row, dict))) if isinstance(rows, list) else ()
+        found[host] = (
+            tuple(sorted(str(row.get("model")) for row in rows if isinstance(row, dict)))
+            if isinstance(rows, list)
+            else ()
+        )
     return found
 
 
@@ -93,8 +119,11 @@ def _gpus(models: Sequence[str]) -> str:
     return ", ".join(f"{count} × {model}" for model, count in Counter(models).items()) or "no GPU"
 
 
-def find_members(able: Mapping[str, Mapping[str, Any]], request: Request, nproc: int | None) -> tuple[list[Member], Meeting | None, dict[str, str]]:
-    """Members with the meeting's host first; the reason for each host if there is no usable rendezvous."""
+def find_members(
+    able: Mapping[str, Mapping[str, Any]], request: Request, nproc: int | None
+) -> tuple[list[Member], Meeting | None, dict[str, str]]:
+    """Members with the meeting's host first; the reason for each host if there is no usable
+    rendezvous."""
     hosts, reasons = list(able), []
     for place in range(min(MOST_PLACES, len(hosts))):
         order = [*hosts[place:], *hosts[:place]]
@@ -103,7 +132,14 @@ def find_members(able: Mapping[str, Mapping[str, Any]], request: Request, nproc:
         except NoMeeting as problem:
             reasons.append(str(problem))
             continue
-        return [Member(host, nproc or _ranks(able[host], request), meeting.interfaces.get(host)) for host in order], meeting, {}
+        return (
+            [
+                Member(host, nproc or _ranks(able[host], request), meeting.interfaces.get(host))
+                for host in order
+            ],
+            meeting,
+            {},
+        )
     return [], None, dict.fromkeys(hosts, reasons[0]) if reasons else {}
 
 
@@ -112,16 +148,34 @@ def _ranks(survey: Mapping[str, Any], request: Request) -> int:
     return (len(gpus) if isinstance(gpus, list) and request.backend != "gloo" else 0) or 1
 
 
-def plan_members(request: Request, members: Sequence[Member], meeting: Meeting, port: int | None) -> list[NodePlan]:
+def plan_members(
+    request: Request, members: Sequence[Member], meeting: Meeting, port: int | None
+) -> list[NodePlan]:
     """The plan of each member."""
     return plan_group(request, members, meeting.address, port or random.randrange(*PORTS))  # noqa: S311 -- a port, no secret
 
 
-def meeting_row(meeting: Meeting | None, streams: Sequence[Stream], port: int | None) -> dict[str, Any] | None:
+def meeting_row(
+    meeting: Meeting | None, streams: Sequence[Stream], port: int | None
+) -> dict[str, Any] | None:
     """The result's `rendezvous`."""
     if meeting is None:
         return None
-    begun = [event for stream in streams for event in stream.events if event["e"] == "phase_end" and event.get("phase") == "rendezvous"]
-    ports = [event["result"]["port"] for event in begun if isinstance(event.get("result"), dict) and isinstance(event["result"].get("port"), int)]
-    place = {"host": meeting.host, "address": meeting.address, "interface": meeting.interface, "why": meeting.why}
+    begun = [
+        event
+        for stream in streams
+        for event in stream.events
+        if event["e"] == "phase_end" and event.get("phase") == "rendezvous"
+    ]
+    ports = [
+        event["result"]["port"]
+        for event in begun
+        if isinstance(event.get("result"), dict) and isinstance(event["result"].get("port"), int)
+    ]
+    place = {
+        "host": meeting.host,
+        "address": meeting.address,
+        "interface": meeting.interface,
+        "why": meeting.why,
+    }
     return {**place, "port": ports[0] if ports else port or 0}

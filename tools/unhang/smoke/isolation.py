@@ -1,11 +1,15 @@
-"""Finds the bad node in a group that failed: a pure scheduler. It yields rounds of disjoint groups to try at the same time, and is sent the results.
+"""Finds the bad node in a group that failed: a pure scheduler. It yields rounds of disjoint groups
+to try at the same time, and is sent the results.
 
     search = isolate(hosts, switches)          # the group as a whole has failed already
-    groups = next(search)                      # [("a", "b"), ("c", "d")]; then search.send([True, False]), until StopIteration has the IsolationResult
+    groups = next(search)                      # [("a", "b"), ("c", "d")]; then search.send([True,
+    False]), until StopIteration has the IsolationResult
 
-The search begins with pairs: a node that fails with two different good partners is bad; a pair that fails although both its nodes are good is a bad link.
-One bad node of 64 takes three rounds, two take four, the last of them the proof that the rest passes. When all pairs pass and the group fails, bisection tells
-whether it takes two switches (of the inventory's groups or variables), one link that no pair had tried, or just so many nodes.
+The search begins with pairs: a node that fails with two different good partners is bad; a pair that
+fails although both its nodes are good is a bad link. One bad node of 64 takes three rounds, two
+take four, the last of them the proof that the rest passes. When all pairs pass and the group fails,
+bisection tells whether it takes two switches (of the inventory's groups or variables), one link
+that no pair had tried, or just so many nodes.
 
 Faults are assumed to be permanent: a group that contains a failing group fails.
 """
@@ -23,9 +27,11 @@ MOST_PAIR_ROUNDS = 64
 
 @dataclass(frozen=True)
 class IsolationResult:
-    """bad_nodes, bad_links: the causes. switches: pairs of switches that fail only together. from_nodes: smallest number of nodes with which the group fails.
+    """bad_nodes, bad_links: the causes. switches: pairs of switches that fail only together.
+    from_nodes: smallest number of nodes with which the group fails.
 
-    unresolved: nodes that cannot be separated from their partners, because there is no good one. rounds: how many it took.
+    unresolved: nodes that cannot be separated from their partners, because there is no good one.
+    rounds: how many it took.
     """
 
     bad_nodes: tuple[str, ...] = ()
@@ -39,10 +45,17 @@ class IsolationResult:
     def text(self) -> str:
         """One sentence for a person."""
         output = [f"bad node {node}" for node in self.bad_nodes]
-        output += [f"bad link between {first} and {second}, each is good with others" for first, second in self.bad_links]
+        output += [
+            f"bad link between {first} and {second}, each is good with others"
+            for first, second in self.bad_links
+        ]
         output += [f"only across switch {first} and {second}" for first, second in self.switches]
         output += [f"only from {self.from_nodes} nodes on"] if self.from_nodes else []
-        output += [f"undecided: {', '.join(self.unresolved)}; add a node that is known to be good"] if self.unresolved else []
+        output += (
+            [f"undecided: {', '.join(self.unresolved)}; add a node that is known to be good"]
+            if self.unresolved
+            else []
+        )
         return "; ".join(output) or "it did not happen again in parts of the group"
 
 
@@ -63,13 +76,16 @@ class _Search:
 
 def isolate(hosts: Sequence[str], switches: Mapping[str, str] | None = None) -> Rounds:
     """The search. switches: the switch of each host; hosts that are not named share one."""
-    search = _Search(list(dict.fromkeys(hosts)), {host: (switches or {}).get(host, "") for host in hosts})
+    search = _Search(
+        list(dict.fromkeys(hosts)), {host: (switches or {}).get(host, "") for host in hosts}
+    )
     yield from _pair_up(search)
     for _ in range(MOST_FINDINGS):
         rest = _rest(search)
         if len(rest) < 2 or search.from_nodes:
             break
-        # The remaining nodes pass, so all faults were found. If pairs found nothing, the fault has gone away.
+        # The remaining nodes pass, so all faults were found. If pairs found nothing, the fault has
+        # gone away.
         if (yield from _ask(search, [tuple(rest)]))[0]:
             break
         yield from _bisect(search, rest)
@@ -88,31 +104,44 @@ def _ask(search: _Search, groups: list[Group]) -> Generator[list[Group], list[bo
 
 
 def _rest(search: _Search) -> list[str]:
-    """The group without what was found: bad nodes, one end of each bad link, one switch of each bad pair of switches, in the order of switches."""
+    """The group without what was found: bad nodes, one end of each bad link, one switch of each bad
+    pair of switches, in the order of switches."""
     away = {*search.bad, *(link[1] for link in search.links)}
     closed = {pair[1] for pair in search.switches}
-    return [host for host in _by_switch(search) if host not in away and search.switch[host] not in closed]
+    return [
+        host
+        for host in _by_switch(search)
+        if host not in away and search.switch[host] not in closed
+    ]
 
 
 def _by_switch(search: _Search) -> list[str]:
-    order = {switch: place for place, switch in enumerate(dict.fromkeys(search.switch[host] for host in search.hosts))}
+    order = {
+        switch: place
+        for place, switch in enumerate(dict.fromkeys(search.switch[host] for host in search.hosts))
+    }
     return sorted(search.hosts, key=lambda host: order[search.switch[host]])
 
 
 def _answer(search: _Search) -> IsolationResult:
-    open_ends = [host for host in search.hosts if host not in search.good and host not in search.bad]
+    open_ends = [
+        host for host in search.hosts if host not in search.good and host not in search.bad
+    ]
     failed = {host for pair, well in search.tried.items() if not well for host in pair}
     return IsolationResult(
-        tuple(host for host in search.hosts if host in search.bad), tuple(search.links), tuple(search.switches), search.from_nodes,
+        tuple(host for host in search.hosts if host in search.bad), tuple(search.links),
+        tuple(search.switches), search.from_nodes,
         tuple(host for host in open_ends if host in failed), search.rounds,
     )  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------------------ pairs
+# ------------------------------------------------------------------------------------------------
+# pairs
 
 
 def _pair_up(search: _Search) -> Generator[list[Group], list[bool], None]:
-    """Rounds of pairs until every node is known to be good or bad, or nothing more can be learnt from pairs."""
+    """Rounds of pairs until every node is known to be good or bad, or nothing more can be learnt
+    from pairs."""
     pairs = _first_pairs(_by_switch(search))
     for _ in range(MOST_PAIR_ROUNDS):
         if not pairs:
@@ -123,7 +152,8 @@ def _pair_up(search: _Search) -> Generator[list[Group], list[bool], None]:
 
 
 def _first_pairs(hosts: Sequence[str]) -> list[Group]:
-    """Neighbours in the order of switches: mostly below one switch, so that a fault between switches does not look like a node's."""
+    """Neighbours in the order of switches: mostly below one switch, so that a fault between
+    switches does not look like a node's."""
     return [(hosts[place], hosts[place + 1]) for place in range(0, len(hosts) - 1, 2)]
 
 
@@ -131,18 +161,29 @@ def _conclude(search: _Search) -> None:
     for host in search.hosts:
         if host in search.good or host in search.bad:
             continue
-        refused_by = {partner for partner in search.good if search.tried.get(frozenset((host, partner))) is False}
+        refused_by = {
+            partner
+            for partner in search.good
+            if search.tried.get(frozenset((host, partner))) is False
+        }
         if len(refused_by) >= 2:
             search.bad.add(host)
     for pair, well in search.tried.items():
-        link = tuple(sorted(pair, key=search.hosts.index)) if not well and pair <= search.good else None
+        link = (
+            tuple(sorted(pair, key=search.hosts.index))
+            if not well and pair <= search.good
+            else None
+        )
         if link and link not in search.links:
             search.links.append((link[0], link[1]))
 
 
 def _next_pairs(search: _Search) -> list[Group]:
-    """Every undecided node with a good one that it has not met, below its own switch if there is one; without good ones among themselves."""
-    undecided = [host for host in search.hosts if host not in search.good and host not in search.bad]
+    """Every undecided node with a good one that it has not met, below its own switch if there is
+    one; without good ones among themselves."""
+    undecided = [
+        host for host in search.hosts if host not in search.good and host not in search.bad
+    ]
     free = [host for host in _by_switch(search) if host in search.good]
     by_switch: dict[str, list[str]] = {}
     for host in free:
@@ -165,8 +206,14 @@ def _next_pairs(search: _Search) -> list[Group]:
 
 
 def _partner(search: _Search, host: str, by_switch: Mapping[str, list[str]]) -> str | None:
-    """Removes a good node from the lists and returns it: of the host's own switch, else of a switch in which it has not failed yet, else any."""
-    failed_in = {search.switch[other] for pair, well in search.tried.items() if host in pair and not well for other in pair - {host}}
+    """Removes a good node from the lists and returns it: of the host's own switch, else of a switch
+    in which it has not failed yet, else any."""
+    failed_in = {
+        search.switch[other]
+        for pair, well in search.tried.items()
+        if host in pair and not well
+        for other in pair - {host}
+    }
     own = search.switch[host]
     switches = sorted(by_switch, key=lambda switch: (switch != own, switch in failed_in))
     for switch in switches:
@@ -177,7 +224,8 @@ def _partner(search: _Search, host: str, by_switch: Mapping[str, list[str]]) -> 
     return None
 
 
-# -------------------------------------------------------------------------------------------------------------- bisection
+# ------------------------------------------------------------------------------------------------
+# bisection
 
 
 def _bisect(search: _Search, rest: Sequence[str]) -> Generator[list[Group], list[bool], None]:
@@ -207,8 +255,11 @@ def _passes(search: _Search, group: Iterable[str]) -> Generator[list[Group], lis
     return passed[0]
 
 
-def _shortest(search: _Search, order: Sequence[str], more: Group) -> Generator[list[Group], list[bool], int]:
-    """Length of the shortest beginning of `order` that fails together with `more`; all of it is known to fail."""
+def _shortest(
+    search: _Search, order: Sequence[str], more: Group
+) -> Generator[list[Group], list[bool], int]:
+    """Length of the shortest beginning of `order` that fails together with `more`; all of it is
+    known to fail."""
     low, high = 0, len(order)
     while low + 1 < high:
         middle = (low + high) // 2
@@ -219,36 +270,67 @@ def _shortest(search: _Search, order: Sequence[str], more: Group) -> Generator[l
     return high
 
 
-def _link_or_switches(search: _Search, first: str, last: str) -> Generator[list[Group], list[bool], None]:
-    """A pair of good nodes that fails: decides whether it is this link, or every link between their switches."""
+def _link_or_switches(
+    search: _Search, first: str, last: str
+) -> Generator[list[Group], list[bool], None]:
+    """A pair of good nodes that fails: decides whether it is this link, or every link between their
+    switches."""
     switch, other = search.switch[first], search.switch[last]
-    mates = [host for host in search.hosts if search.switch[host] == switch and host not in (first, *search.bad)]
-    others = [host for host in search.hosts if search.switch[host] == other and host not in (last, *search.bad)]
-    if switch != other and mates and others and not (yield from _passes(search, (mates[0], others[0]))):
+    mates = [
+        host
+        for host in search.hosts
+        if search.switch[host] == switch and host not in (first, *search.bad)
+    ]
+    others = [
+        host
+        for host in search.hosts
+        if search.switch[host] == other and host not in (last, *search.bad)
+    ]
+    if (
+        switch != other
+        and mates
+        and others
+        and not (yield from _passes(search, (mates[0], others[0])))
+    ):
         search.switches.append((switch, other))
         # Pairs across the two were taken for bad links before; the switches explain them.
-        search.links = [link for link in search.links if {search.switch[link[0]], search.switch[link[1]]} != {switch, other}]
+        search.links = [
+            link
+            for link in search.links
+            if {search.switch[link[0]], search.switch[link[1]]} != {switch, other}
+        ]
     else:
         search.links.append((first, last))
 
 
-def _two_switches(search: _Search, failing: Sequence[str]) -> Generator[list[Group], list[bool], tuple[str, str] | None]:
-    """The two switches that it takes, when it is switches and not the number of nodes. failing: the shortest beginning that fails, in the order of switches."""
+def _two_switches(
+    search: _Search, failing: Sequence[str]
+) -> Generator[list[Group], list[bool], tuple[str, str] | None]:
+    """The two switches that it takes, when it is switches and not the number of nodes. failing: the
+    shortest beginning that fails, in the order of switches."""
     switch = search.switch[failing[-1]]
     inside = [host for host in failing if search.switch[host] == switch]
-    before = list(dict.fromkeys(search.switch[host] for host in failing if search.switch[host] != switch))
+    before = list(
+        dict.fromkeys(search.switch[host] for host in failing if search.switch[host] != switch)
+    )
     if not before:
         return None
     low, high = 0, len(before)
     while low + 1 < high:
         middle = (low + high) // 2
-        if (yield from _passes(search, (*(host for host in failing if search.switch[host] in before[:middle]), *inside))):
+        if (
+            yield from _passes(
+                search,
+                (*(host for host in failing if search.switch[host] in before[:middle]), *inside),
+            )
+        ):
             low = middle
         else:
             high = middle
     other = before[high - 1]
     pair = [host for host in failing if search.switch[host] in (other, switch)]
-    # One node fewer than the number that would explain it, so that a failure can only be due to the switches.
+    # One node fewer than the number that would explain it, so that a failure can only be due to the
+    # switches.
     if len(pair) == len(failing):
         pair = pair[1:]
     if (yield from _passes(search, pair)):

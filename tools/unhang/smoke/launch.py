@@ -1,4 +1,5 @@
-"""How the controller starts programs on nodes: ssh (fabric) or srun. The playbook is the third way; it exchanges files through a folder (smoke_folder.py)."""
+"""How the controller starts programs on nodes: ssh (fabric) or srun. The playbook is the third way;
+it exchanges files through a folder (smoke_folder.py)."""
 
 from __future__ import annotations
 
@@ -17,30 +18,55 @@ from unhang.smoke.node_plans import NodePlan
 
 @dataclass(frozen=True)
 class Launcher:
-    """A way to reach nodes. survey: returns {host: the payload's answer or why there is none}; run: runs one group to its end."""
+    """A way to reach nodes. survey: returns {host: the payload's answer or why there is none}; run:
+    runs one group to its end."""
 
     name: str
     survey: Callable[[Sequence[str]], Surveys]
     run: Callable[[Sequence[NodePlan]], list[Stream]]
 
 
-def ssh_launcher(payload: bytes, container: Container | None, user: str | None, files: Mapping[str, str | None], on_event: OnEvent) -> Launcher:
-    """fabric, with host keys checked. files: ssh_config, known_hosts, identity, or None. Raises UserError for missing files."""
-    from unhang.smoke import remote  # imported here, because fabric takes a third of a second to load
+def ssh_launcher(
+    payload: bytes,
+    container: Container | None,
+    user: str | None,
+    files: Mapping[str, str | None],
+    on_event: OnEvent,
+) -> Launcher:
+    """fabric, with host keys checked. files: ssh_config, known_hosts, identity, or None. Raises
+    UserError for missing files."""
+    # imported here, because fabric takes a third of a second to load
+    from unhang.smoke import remote
 
     for name, path in files.items():
         if path and not Path(path).is_file():
             raise UserError(f"--{name.replace('_', '-')}: expected a file at {path}, found none")
-    access = remote.Access(payload, tuple(container.program) if container else ("python3",), user, **files)
-    return Launcher("fabric", lambda names: remote.survey_all(names, access), lambda plans: remote.run_group(plans, access, on_event))
+    access = remote.Access(
+        payload, tuple(container.program) if container else ("python3",), user, **files
+    )
+    return Launcher(
+        "fabric",
+        lambda names: remote.survey_all(names, access),
+        lambda plans: remote.run_group(plans, access, on_event),
+    )
 
 
-def slurm_launcher(payload: bytes, container: Container | None, options: Sequence[str], on_event: OnEvent) -> Launcher:
+def slurm_launcher(
+    payload: bytes, container: Container | None, options: Sequence[str], on_event: OnEvent
+) -> Launcher:
     """A launcher that uses srun. Raises UserError without srun."""
     from unhang.smoke import slurm
 
     if shutil.which("srun") is None:
-        raise UserError("--launcher slurm: expected srun on PATH, found none; run it where jobs are submitted")
-    program, mine = (container.program, container.srun_options()) if container else (["python3"], [])
+        raise UserError(
+            "--launcher slurm: expected srun on PATH, found none; run it where jobs are submitted"
+        )
+    program, mine = (
+        (container.program, container.srun_options()) if container else (["python3"], [])
+    )
     cluster = slurm.Cluster(payload, tuple(program), tuple(options), tuple(mine))
-    return Launcher("slurm", lambda names: slurm.survey_all(names, cluster), lambda plans: slurm.run_group(plans, cluster, on_event))
+    return Launcher(
+        "slurm",
+        lambda names: slurm.survey_all(names, cluster),
+        lambda plans: slurm.run_group(plans, cluster, on_event),
+    )

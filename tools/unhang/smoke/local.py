@@ -1,4 +1,5 @@
-"""Starts the payload's agent on this machine and reads its events. If this process ends, the agent ends too, with its ranks."""
+"""Starts the payload's agent on this machine and reads its events. If this process ends, the agent
+ends too, with its ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def survey_here(payload: bytes) -> dict[str, Any]:
     """The payload's survey of this machine; {} if it gives none."""
     argv = carried([sys.executable], payload, "survey", "--remove-self")
     try:
-        asked = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=SURVEY_S, check=False)
+        asked = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=SURVEY_S, check=False
+        )
         found = json.loads(asked.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return {}
@@ -40,13 +43,19 @@ def survey_here(payload: bytes) -> dict[str, Any]:
 
 
 def run_local(
-    plan: NodePlan, payload: bytes, program: Sequence[str] | None = None, on_event: OnEvent | None = None, environment: Mapping[str, str] | None = None
+    plan: NodePlan,
+    payload: bytes,
+    program: Sequence[str] | None = None,
+    on_event: OnEvent | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Stream:
-    """Runs one node's part here, to its end or its deadline. program: a container's command that ends in an interpreter; None for this one."""
+    """Runs one node's part here, to its end or its deadline. program: a container's command that
+    ends in an interpreter; None for this one."""
     argv = carried(program or [sys.executable], payload, *node_arguments(plan, watch_stdin=True))
     try:
         agent = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True,
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=environment, start_new_session=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
         )  # fmt: skip
     except OSError as problem:
@@ -58,17 +67,29 @@ def run_local(
         finally:
             end_process(agent)
     events = tuple(parse_events(output.split(b"\n"), plan.ranks))
-    problem_text = None if any(event["e"] == "node_end" for event in events) else _reason(agent.returncode, errors)
+    problem_text = (
+        None
+        if any(event["e"] == "node_end" for event in events)
+        else _reason(agent.returncode, errors)
+    )
     return Stream(plan.host, plan.ranks, events, problem_text)
 
 
 def listen(
-    agent: subprocess.Popen[bytes], host: str, deadline: float, on_event: OnEvent | None, parse: Callable[[bytes], Event | None] = parse_event
+    agent: subprocess.Popen[bytes],
+    host: str,
+    deadline: float,
+    on_event: OnEvent | None,
+    parse: Callable[[bytes], Event | None] = parse_event,
 ) -> tuple[bytes, bytes]:
-    """The agent's output until it closes it, or until the deadline; complete events are reported on the way."""
+    """The agent's output until it closes it, or until the deadline; complete events are reported on
+    the way."""
     assert agent.stdout is not None
     assert agent.stderr is not None
-    received: dict[int, bytearray] = {agent.stdout.fileno(): bytearray(), agent.stderr.fileno(): bytearray()}
+    received: dict[int, bytearray] = {
+        agent.stdout.fileno(): bytearray(),
+        agent.stderr.fileno(): bytearray(),
+    }
     reported = 0
     with selectors.DefaultSelector() as selector:
         for descriptor in received:
@@ -83,7 +104,13 @@ def listen(
     return bytes(received[agent.stdout.fileno()]), bytes(received[agent.stderr.fileno()])
 
 
-def _report_new(output: bytearray, reported: int, host: str, on_event: OnEvent | None, parse: Callable[[bytes], Event | None]) -> int:
+def _report_new(
+    output: bytearray,
+    reported: int,
+    host: str,
+    on_event: OnEvent | None,
+    parse: Callable[[bytes], Event | None],
+) -> int:
     end = output.rfind(b"\n") + 1
     if on_event and end > reported:
         for line in bytes(output[reported:end]).splitlines():
@@ -94,5 +121,7 @@ def _report_new(output: bytearray, reported: int, host: str, on_event: OnEvent |
 
 
 def _reason(code: int | None, errors: bytes) -> str:
-    lines = [line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [
+        line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()
+    ]
     return f"the agent ended with code {code}" + (f": {lines[-1][:300]}" if lines else "")

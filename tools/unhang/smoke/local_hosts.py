@@ -1,4 +1,5 @@
-"""One machine as several hosts: NCCL uses the network between ranks with different NCCL_HOSTID, so that path can be tested without a second node.
+"""One machine as several hosts: NCCL uses the network between ranks with different NCCL_HOSTID, so
+that path can be tested without a second node.
 
 https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-hostid
 """
@@ -19,7 +20,8 @@ SHARED_GPU_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class LocalHosts:
-    """members: in the order of their ranks. environment: settings by rank that make hosts of them. shared: two and more of them have one GPU."""
+    """members: in the order of their ranks. environment: settings by rank that make hosts of them.
+    shared: two and more of them have one GPU."""
 
     members: tuple[Member, ...]
     environment: dict[str, dict[str, str]]
@@ -28,8 +30,15 @@ class LocalHosts:
     def request(self, request: Request) -> Request:
         """The same request for these hosts. A rank's own settings stay in force."""
         given = request.rank_environment
-        settings = {rank: {**self.environment.get(rank, {}), **given.get(rank, {})} for rank in {**self.environment, **given}}
-        largest = min(request.max_bytes or SHARED_GPU_BYTES, SHARED_GPU_BYTES) if self.shared else request.max_bytes
+        settings = {
+            rank: {**self.environment.get(rank, {}), **given.get(rank, {})}
+            for rank in {**self.environment, **given}
+        }
+        largest = (
+            min(request.max_bytes or SHARED_GPU_BYTES, SHARED_GPU_BYTES)
+            if self.shared
+            else request.max_bytes
+        )
         return replace(request, rank_environment=settings, max_bytes=largest)
 
 
@@ -38,19 +47,32 @@ def one_host(host: str, nproc: int, interface: str | None) -> LocalHosts:
     return LocalHosts((Member(host, nproc, interface),), {})
 
 
-def several_hosts(host: str, count: int, gpus: Sequence[str], nproc: int | None, interface: str | None) -> LocalHosts:
-    """This machine as `count` hosts that share out its GPUs, or each have its only GPU. gpus: as CUDA_VISIBLE_DEVICES names them; [] without GPUs.
+def several_hosts(
+    host: str, count: int, gpus: Sequence[str], nproc: int | None, interface: str | None
+) -> LocalHosts:
+    """This machine as `count` hosts that share out its GPUs, or each have its only GPU. gpus: as
+    CUDA_VISIBLE_DEVICES names them; [] without GPUs.
 
-    nproc: ranks of each host, instead of one for each of its GPUs (2 without GPUs). Raises UserError.
+    nproc: ranks of each host, instead of one for each of its GPUs (2 without GPUs). Raises
+    UserError.
     """
     if count < 2:
-        raise UserError(f"--as-hosts: expected at least 2 hosts, found {count}; leave it out for this machine as it is")
+        raise UserError(
+            f"--as-hosts: expected at least 2 hosts, found {count}; leave it out for this machine"
+            " as it is"
+        )
     if 1 < len(gpus) < count:
-        raise UserError(f"--as-hosts: expected at most a host for each of {len(gpus)} GPUs, or one GPU that all share, found {count}")
+        raise UserError(
+            f"--as-hosts: expected at most a host for each of {len(gpus)} GPUs, or one GPU that all"
+            f" share, found {count}"
+        )
     each = len(gpus) // count
     ranks = nproc or each or (1 if gpus else 2)
     if gpus and ranks > max(1, each):
-        raise UserError(f"--nproc: expected at most {max(1, each)} ranks on each of {count} hosts, which is one for each of its GPUs, found {ranks}")
+        raise UserError(
+            f"--nproc: expected at most {max(1, each)} ranks on each of {count} hosts, which is one"
+            f" for each of its GPUs, found {ranks}"
+        )
     environment = {}
     for rank in range(count * ranks):
         number = rank // ranks

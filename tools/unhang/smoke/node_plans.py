@@ -10,13 +10,16 @@ from typing import Any
 from unhang.core.errors import UserError
 
 PHASES = (
-    "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv",
-    "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth", "p2p_matrix", "build", "burn_in",
+    "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce",
+    "all_gather", "reduce_scatter", "all_to_all", "send_recv",
+    "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth", "p2p_matrix",
+    "build", "burn_in",
 )  # fmt: skip
 OPTIONAL = ("p2p_matrix", "build", "burn_in")
 FAULTS = ("absent", "stop", "exit", "crash", "slow", "corrupt", "wrong_device", "read")
 TOTAL_TIMEOUT_S = 600.0
-START_S = 30.0  # seconds for an interpreter to start, as in the payload; a longer step timeout applies to it too
+# seconds for an interpreter to start, as in the payload; a longer step timeout applies to it too
+START_S = 30.0
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -24,8 +27,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class Request:
     """The user's options for a group.
 
-    phases: None for the usual ones. step_timeout_s: one collective. total_timeout_s: the whole. max_bytes: largest message. drills: planned faults.
-    environment: for all ranks; rank_environment: by rank. python: with the users' torch. rendezvous_timeout_s: for ranks that do not come.
+    phases: None for the usual ones. step_timeout_s: one collective. total_timeout_s: the whole.
+    max_bytes: largest message. drills: planned faults.
+    environment: for all ranks; rank_environment: by rank. python: with the users' torch.
+    rendezvous_timeout_s: for ranks that do not come.
     burn_in_s: time of the phase burn_in.
     """
 
@@ -46,7 +51,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Member:
-    """One node of a group: where it is reached as `host`, how many ranks it gets, which interface gloo is to use there."""
+    """One node of a group: where it is reached as `host`, how many ranks it gets, which interface
+    gloo is to use there."""
 
     host: str
     nproc: int
@@ -55,49 +61,72 @@ class Member:
 
 @dataclass(frozen=True)
 class NodePlan:
-    """The plan of one node's agent. ranks: global ranks on this node; document: the plan as the payload reads it."""
+    """The plan of one node's agent. ranks: global ranks on this node; document: the plan as the
+    payload reads it."""
 
     host: str
     ranks: tuple[int, ...]
     document: dict[str, Any]
 
 
-def plan_group(request: Request, members: Sequence[Member], address: str, port: int) -> list[NodePlan]:
-    """One plan per node; ranks are numbered in the order of the members. address, port: where rank 0, on the first member, opens the store."""
+def plan_group(
+    request: Request, members: Sequence[Member], address: str, port: int
+) -> list[NodePlan]:
+    """One plan per node; ranks are numbered in the order of the members. address, port: where rank
+    0, on the first member, opens the store."""
     world = sum(member.nproc for member in members)
     plans, offset = [], 0
     drills = _drills_by_rank(request, members)
     for member in members:
         document = {
-            "host": member.host, "nproc": member.nproc, "rank_offset": offset, "world_size": world, "master_address": address, "master_port": port,
-            "backend": request.backend, "phases": list(request.phases) if request.phases else None, "step_timeout_s": request.step_timeout_s,
-            "total_timeout_s": request.total_timeout_s, "max_bytes": request.max_bytes, "python": request.python, "drills": drills,
+            "host": member.host, "nproc": member.nproc, "rank_offset": offset, "world_size": world,
+            "master_address": address, "master_port": port,
+            "backend": request.backend, "phases": list(request.phases) if request.phases else None,
+            "step_timeout_s": request.step_timeout_s,
+            "total_timeout_s": request.total_timeout_s, "max_bytes": request.max_bytes,
+            "python": request.python, "drills": drills,
             "bandwidth_ops": list(request.bandwidth_ops) if request.bandwidth_ops else None,
-            "bandwidth_bytes": list(request.bandwidth_bytes) if request.bandwidth_bytes else None, "environment": dict(request.environment),
-            "rank_environment": {rank: dict(values) for rank, values in request.rank_environment.items()}, "gloo_interface": member.interface,
+            "bandwidth_bytes": list(request.bandwidth_bytes) if request.bandwidth_bytes else None,
+            "environment": dict(request.environment),
+            "rank_environment": {rank: dict(values) for rank,
+            values in request.rank_environment.items()}, "gloo_interface": member.interface,
             "rendezvous_timeout_s": request.rendezvous_timeout_s, "burn_in_s": request.burn_in_s,
-            "start_timeout_s": max(request.step_timeout_s, START_S) if request.step_timeout_s else None,
+            "start_timeout_s": max(request.step_timeout_s,
+            START_S) if request.step_timeout_s else None,
         }  # fmt: skip
-        plans.append(NodePlan(member.host, tuple(range(offset, offset + member.nproc)), {name: value for name, value in document.items() if value is not None}))
+        plans.append(
+            NodePlan(
+                member.host,
+                tuple(range(offset, offset + member.nproc)),
+                {name: value for name, value in document.items() if value is not None},
+            )
+        )
         offset += member.nproc
     return plans
 
 
 def _drills_by_rank(request: Request, members: Sequence[Member]) -> list[dict[str, Any]]:
-    """The drills of this group by rank. A drill of a host applies to each of its ranks; one of a host outside the group is ignored."""
+    """The drills of this group by rank. A drill of a host applies to each of its ranks; one of a
+    host outside the group is ignored."""
     first, offset = {}, 0
     for member in members:
         first[member.host] = range(offset, offset + member.nproc)
         offset += member.nproc
     drills = []
     for drill in request.drills:
-        rest = {name: value for name, value in drill.items() if name not in ("hosts", "from_nodes", "rank")}
+        rest = {
+            name: value
+            for name, value in drill.items()
+            if name not in ("hosts", "from_nodes", "rank")
+        }
         hit = _hit(drill, first, offset, len(members))
         drills += [{**rest, "rank": rank} for rank in hit]
     return drills
 
 
-def _hit(drill: Mapping[str, Any], ranks: Mapping[str, range], world: int, nodes: int) -> Sequence[int]:
+def _hit(
+    drill: Mapping[str, Any], ranks: Mapping[str, range], world: int, nodes: int
+) -> Sequence[int]:
     """The ranks that a drill falls on in this group."""
     if "hosts" in drill:
         return ranks[drill["hosts"][0]] if all(host in ranks for host in drill["hosts"]) else ()
@@ -129,17 +158,31 @@ def parse_phases(text: str) -> tuple[str, ...]:
 def parse_drill(text: str) -> dict[str, Any]:
     """WHO:FAULT or WHO:FAULT:PHASE. Raises UserError.
 
-    WHO: a rank; a host, which means all of its ranks in whichever group it is; HOST+HOST, the first of them where all are in one group (a bad link, a bad
-    way between switches); *N, rank 0 of groups of N nodes and more.
+    WHO: a rank; a host, which means all of its ranks in whichever group it is; HOST+HOST, the first
+    of them where all are in one group (a bad link, a bad way between switches); *N, rank 0 of
+    groups of N nodes and more.
     """
     who, _, rest = text.partition(":")
     fault, _, phase = rest.partition(":")
     hosts = who.split("+")
     from_nodes = who[1:] if who.startswith("*") else ""
-    if not all(hosts) or fault not in FAULTS or (phase and phase not in PHASES) or (who.startswith("*") and not from_nodes.isdecimal()):
+    if (
+        not all(hosts)
+        or fault not in FAULTS
+        or (phase and phase not in PHASES)
+        or (who.startswith("*") and not from_nodes.isdecimal())
+    ):
         wanted = "RANK:FAULT[:PHASE], or HOST, HOST+HOST or *NODES in place of the rank"
-        raise UserError(f"--drill: expected {wanted}, with a fault of {', '.join(FAULTS)}, found {text!r}")
-    place: dict[str, Any] = {"from_nodes": int(from_nodes)} if from_nodes else {"rank": int(who)} if who.isdecimal() else {"hosts": hosts}
+        raise UserError(
+            f"--drill: expected {wanted}, with a fault of {', '.join(FAULTS)}, found {text!r}"
+        )
+    place: dict[str, Any] = (
+        {"from_nodes": int(from_nodes)}
+        if from_nodes
+        else {"rank": int(who)}
+        if who.isdecimal()
+        else {"hosts": hosts}
+    )
     return {**place, "fault": fault, **({"phase": phase} if phase else {})}
 
 

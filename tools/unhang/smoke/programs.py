@@ -1,4 +1,5 @@
-"""The programs that the smoke test's action plugin runs on a node: small, for `python3 -`, with one line of JSON as the answer."""
+"""The programs that the smoke test's action plugin runs on a node: small, for `python3 -`, with one
+line of JSON as the answer."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ for name, content in ((given['name'], zlib.decompress(base64.b64decode(given['pa
         target.write(content)
 with open('/proc/sys/kernel/random/boot_id') as source:
     print(json.dumps({'place': place, 'boot_id': source.read().strip()}))
-"""
+"""  # noqa: E501
 
 # Waits, for a few seconds at most, until the job is over, and answers with all that it reported.
 ANSWER = """
@@ -66,7 +67,7 @@ if answer['over'] or given['last']:
     except (OSError, ValueError, AttributeError):
         pass
 print(json.dumps(answer))
-"""
+"""  # noqa: E501
 
 # Removes what PLACE and the job wrote. What cannot be removed is reported.
 REMOVE = """
@@ -84,7 +85,8 @@ print(json.dumps({'problem': '; '.join(problems) or None}))
 
 
 def program_line(python: str) -> str:
-    """The shell's line that runs what comes by standard input; -I keeps the current folder out of what it may import."""
+    """The shell's line that runs what comes by standard input; -I keeps the current folder out of
+    what it may import."""
     return f"{shlex.quote(python)} -I -"
 
 

@@ -1,4 +1,5 @@
-"""Nodes over ssh, without an inventory. Host keys are checked: an unknown one is refused, which is not fabric's default."""
+"""Nodes over ssh, without an inventory. Host keys are checked: an unknown one is refused, which is
+not fabric's default."""
 
 from __future__ import annotations
 
@@ -23,20 +24,23 @@ from unhang.smoke.bootstrap import carried, node_arguments, shell_line
 from unhang.smoke.local import OnEvent
 from unhang.smoke.node_plans import NodePlan
 
-SURVEY_PROGRAM = ("python3",)  # never in a container: it reads the node's own addresses, routes and GPUs
+# never in a container: it reads the node's own addresses, routes and GPUs
+SURVEY_PROGRAM = ("python3",)
 CONNECT_S = 15
 SURVEY_S = 30
 ENDING_S = 30.0
 KILLED = -1
 NOTICE_S = 2.0  # seconds in which a node should notice another node's failure by itself
 TROUBLE = ("stall", "exit", "node_failed")
-DEAD_AFTER_MS = 15_000  # milliseconds without an answer to keep-alives after which the connection counts as lost
+# milliseconds without an answer to keep-alives after which the connection counts as lost
+DEAD_AFTER_MS = 15_000
 KEEPALIVE_S = 5
 
 
 @dataclass(frozen=True)
 class Access:
-    """How nodes are reached. program: what runs the ranks' agent there, such as a container's argv; the survey is the node's own. payload: its content."""
+    """How nodes are reached. program: what runs the ranks' agent there, such as a container's argv;
+    the survey is the node's own. payload: its content."""
 
     payload: bytes
     program: tuple[str, ...] = ("python3",)
@@ -54,8 +58,14 @@ def connect(host: str, access: Access) -> fabric.Connection:
     """An open connection. Raises Unreachable."""
     overrides: dict[str, Any] = {"load_ssh_configs": access.ssh_config is None}
     config = fabric.Config(overrides=overrides, runtime_ssh_path=access.ssh_config)
-    options: dict[str, Any] = {"key_filename": [access.identity], "look_for_keys": False, "allow_agent": False} if access.identity else {}
-    connection = fabric.Connection(host, user=access.user, config=config, connect_timeout=CONNECT_S, connect_kwargs=options)
+    options: dict[str, Any] = (
+        {"key_filename": [access.identity], "look_for_keys": False, "allow_agent": False}
+        if access.identity
+        else {}
+    )
+    connection = fabric.Connection(
+        host, user=access.user, config=config, connect_timeout=CONNECT_S, connect_kwargs=options
+    )
     connection.client.set_missing_host_key_policy(paramiko.RejectPolicy())
     try:
         for path in _known_hosts(connection, access):
@@ -63,7 +73,8 @@ def connect(host: str, access: Access) -> fabric.Connection:
                 connection.client.load_host_keys(path)
         connection.open()
     except Exception as problem:
-        # paramiko and fabric raise a dozen kinds here, the config parser its own: each is one reason why this node cannot be asked.
+        # paramiko and fabric raise a dozen kinds here, the config parser its own: each is one
+        # reason why this node cannot be asked.
         with contextlib.suppress(Exception):
             connection.close()
         raise Unreachable(_reason(host, problem)) from None
@@ -77,16 +88,27 @@ def connect(host: str, access: Access) -> fabric.Connection:
 def _known_hosts(connection: fabric.Connection, access: Access) -> list[str]:
     if access.known_hosts:
         return [access.known_hosts]
-    named = str(connection.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")).split()
-    return ["/etc/ssh/ssh_known_hosts", *(os.path.expanduser(path) for path in named)]  # noqa: PTH111 -- ~ as ssh means it
+    named = str(
+        connection.ssh_config.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2")
+    ).split()
+    return [
+        "/etc/ssh/ssh_known_hosts",
+        *(os.path.expanduser(path) for path in named),  # noqa: PTH111
+    ]
 
 
 def _reason(host: str, problem: Exception) -> str:
     text = " ".join(str(problem).split())[:300]
     if isinstance(problem, paramiko.BadHostKeyException):
-        return "expected the host key that known_hosts has, found another one: find out why before you connect"
+        return (
+            "expected the host key that known_hosts has, found another one: find out why before you"
+            " connect"
+        )
     if "not found in known_hosts" in text:
-        return f"expected its host key in known_hosts, found none: ssh {host} by hand first, and compare the key"
+        return (
+            f"expected its host key in known_hosts, found none: ssh {host} by hand first, and"
+            " compare the key"
+        )
     if isinstance(problem, paramiko.AuthenticationException):
         return f"ssh refused to let us in: {text}"
     if isinstance(problem, socket.gaierror):
@@ -106,24 +128,36 @@ def _survey(host: str, access: Access) -> dict[str, Any] | str:
     except Unreachable as problem:
         return str(problem)
     with connection:
-        output, errors, code = _exchange(connection, shell_line(carried(SURVEY_PROGRAM, access.payload, "survey", "--remove-self")), SURVEY_S, None)
+        output, errors, code = _exchange(
+            connection,
+            shell_line(carried(SURVEY_PROGRAM, access.payload, "survey", "--remove-self")),
+            SURVEY_S,
+            None,
+        )
     for line in output.splitlines():
         with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(line)
             if isinstance(found, dict) and found.get("e") == "survey":
                 return found
     last = [line for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
-    return f"{SURVEY_PROGRAM[0]} did not run there (code {code})" + (f": {last[-1][:200]}" if last else "")
+    return f"{SURVEY_PROGRAM[0]} did not run there (code {code})" + (
+        f": {last[-1][:200]}" if last else ""
+    )
 
 
-def run_group(plans: Sequence[NodePlan], access: Access, on_event: OnEvent | None = None) -> list[Stream]:
-    """Runs one group, all nodes at the same time. When a node's connection ends, its ranks end too."""
+def run_group(
+    plans: Sequence[NodePlan], access: Access, on_event: OnEvent | None = None
+) -> list[Stream]:
+    """Runs one group, all nodes at the same time. When a node's connection ends, its ranks end
+    too."""
     trouble = threading.Event()
     with ThreadPoolExecutor(max_workers=len(plans)) as workers:
         return list(workers.map(lambda plan: _run_node(plan, access, on_event, trouble), plans))
 
 
-def _run_node(plan: NodePlan, access: Access, on_event: OnEvent | None, trouble: threading.Event) -> Stream:
+def _run_node(
+    plan: NodePlan, access: Access, on_event: OnEvent | None, trouble: threading.Event
+) -> Stream:
     def note(event: Event) -> None:
         if event["e"] in TROUBLE:
             trouble.set()
@@ -135,7 +169,9 @@ def _run_node(plan: NodePlan, access: Access, on_event: OnEvent | None, trouble:
     except Unreachable as problem:
         trouble.set()
         return Stream(plan.host, plan.ranks, (), str(problem))
-    line = shell_line(carried(access.program, access.payload, *node_arguments(plan, watch_stdin=True)))
+    line = shell_line(
+        carried(access.program, access.payload, *node_arguments(plan, watch_stdin=True))
+    )
     limit_s = float(plan.document.get("total_timeout_s", 600)) + ENDING_S
     with contextlib.closing(connection):
         output, errors, code = _exchange(connection, line, limit_s, note, trouble)
@@ -146,13 +182,20 @@ def _run_node(plan: NodePlan, access: Access, on_event: OnEvent | None, trouble:
     last = [row for row in errors.decode("utf-8", "replace").splitlines() if row.strip()]
     how = "was ended by a signal" if code == KILLED else f"ended with code {code}"
     ended = f"the agent {how}" + (f": {last[-1][:200]}" if last else "")
-    return Stream(plan.host, plan.ranks, events, "the connection was lost" if code is None else ended)
+    return Stream(
+        plan.host, plan.ranks, events, "the connection was lost" if code is None else ended
+    )
 
 
 def _exchange(
-    connection: fabric.Connection, line: str, limit_s: float, on_event: Callable[[Event], None] | None, trouble: threading.Event | None = None
+    connection: fabric.Connection,
+    line: str,
+    limit_s: float,
+    on_event: Callable[[Event], None] | None,
+    trouble: threading.Event | None = None,
 ) -> tuple[bytes, bytes, int | None]:
-    """(output, errors, exit code) of a command whose standard input stays open until it ends or the limit is reached.
+    """(output, errors, exit code) of a command whose standard input stays open until it ends or the
+    limit is reached.
 
     The exit code is KILLED for a command that a signal ended, None when the connection broke.
     trouble: when another node sets it, this one is asked for its evidence.
@@ -166,9 +209,17 @@ def _exchange(
         while time.monotonic() < until:
             idle = not _received(channel, output, errors)
             reported = _report_new(output, reported, on_event)
-            if channel.exit_status_ready() and not channel.recv_ready() and not channel.recv_stderr_ready():
+            if (
+                channel.exit_status_ready()
+                and not channel.recv_ready()
+                and not channel.recv_stderr_ready()
+            ):
                 code = channel.recv_exit_status()
-                return bytes(output), bytes(errors), code if code >= 0 else KILLED if _answers(connection) else None
+                return (
+                    bytes(output),
+                    bytes(errors),
+                    code if code >= 0 else KILLED if _answers(connection) else None,
+                )
             if not connection.transport.is_active():
                 break
             if trouble is not None and trouble.is_set():
@@ -181,7 +232,8 @@ def _exchange(
 
 
 def _ask_for_evidence(channel: paramiko.Channel, ask_at: float | None) -> float:
-    """Asks once, NOTICE_S after the first call. Returns the time to ask: infinity after it was done."""
+    """Asks once, NOTICE_S after the first call. Returns the time to ask: infinity after it was
+    done."""
     now = time.monotonic()
     if ask_at is None:
         return now + NOTICE_S
@@ -202,7 +254,8 @@ def _received(channel: paramiko.Channel, output: bytearray, errors: bytearray) -
 
 
 def _answers(connection: fabric.Connection) -> bool:
-    """Whether the connection still carries anything: paramiko gives no exit code both for a signal and for a connection that is gone."""
+    """Whether the connection still carries anything: paramiko gives no exit code both for a signal
+    and for a connection that is gone."""
     try:
         connection.transport.open_session(timeout=CONNECT_S).close()
         return True

@@ -1,4 +1,5 @@
-"""Chooses the address of the rendezvous: one of the first node's that every other node can reach and from which answers arrive. Values in, values out."""
+"""Chooses the address of the rendezvous: one of the first node's that every other node can reach
+and from which answers arrive. Values in, values out."""
 
 from __future__ import annotations
 
@@ -8,7 +9,23 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 # Interfaces that exist on every node and reach no other node.
-REFUSED_NAMES = ("docker", "br-", "virbr", "veth", "cni", "flannel", "cali", "podman", "lxc", "lxd", "kube", "nodelocaldns", "vboxnet", "tunl", "dummy")
+REFUSED_NAMES = (
+    "docker",
+    "br-",
+    "virbr",
+    "veth",
+    "cni",
+    "flannel",
+    "cali",
+    "podman",
+    "lxc",
+    "lxd",
+    "kube",
+    "nodelocaldns",
+    "vboxnet",
+    "tunl",
+    "dummy",
+)
 REFUSED_KINDS = ("loopback", "dummy", "vxlan", "ipip", "sit")
 NO_WAY = ("unreachable", "blackhole", "prohibit", "throw")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -16,7 +33,8 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True)
 class Meeting:
-    """host opens the store at address. interfaces: the interface by which each node reaches it (and is reached). why: for a person."""
+    """host opens the store at address. interfaces: the interface by which each node reaches it (and
+    is reached). why: for a person."""
 
     host: str
     address: str
@@ -30,7 +48,8 @@ class NoMeeting(Exception):
 
 
 def choose_meeting(surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> Meeting:
-    """The best address of hosts[0]. surveys: what `survey` of the payload answered, by host. Raises NoMeeting."""
+    """The best address of hosts[0]. surveys: what `survey` of the payload answered, by host. Raises
+    NoMeeting."""
     first = hosts[0]
     # Several nodes of a scheduler on one machine share its network: there is nothing to reach.
     others = [host for host in hosts[1:] if not _same_network(surveys[first], surveys[host])]
@@ -43,23 +62,37 @@ def choose_meeting(surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str
         for host in [] if reason else others:
             way = _way(surveys[host], address)
             reason = way.problem and f"{host} {way.problem}"
-            reason = reason or _no_route_back(surveys[first], surveys[host], way.interface, address, host)
+            reason = reason or _no_route_back(
+                surveys[first], surveys[host], way.interface, address, host
+            )
             if reason:
                 break
             ways[host], routed = way.interface, routed + way.gateway
         if reason:
             refused.append(f"{address} ({name}): {reason}")
         else:
-            meeting = Meeting(first, str(address), name, ways, _reason(name, address, len(others), routed, refused))
+            meeting = Meeting(
+                first,
+                str(address),
+                name,
+                ways,
+                _reason(name, address, len(others), routed, refused),
+            )
             fitting.append((routed, address.version, len(fitting), meeting))
     if not fitting:
-        raise NoMeeting(f"expected an address of {first} that all nodes reach, found none: {'; '.join(refused) or 'it has no address'}")
+        raise NoMeeting(
+            f"expected an address of {first} that all nodes reach, found none:"
+            f" {'; '.join(refused) or 'it has no address'}"
+        )
     return min(fitting, key=lambda one: one[:3])[3]
 
 
 def other_interfaces(surveys: Mapping[str, Mapping[str, Any]], used: str) -> list[str]:
-    """Names of interfaces that lead somewhere on every node, without the one in use: worth a try when that one fails."""
-    usable = [{name for name, _, ill in _candidates(survey) if ill is None} for survey in surveys.values()]
+    """Names of interfaces that lead somewhere on every node, without the one in use: worth a try
+    when that one fails."""
+    usable = [
+        {name for name, _, ill in _candidates(survey) if ill is None} for survey in surveys.values()
+    ]
     return sorted(set.intersection(*usable) - {used}) if usable else []
 
 
@@ -72,7 +105,10 @@ def _reason(name: str, address: Address, others: int, routed: int, refused: Sequ
         return f"interface {name}, one machine alone"
     way = "on the link" if not routed else f"{routed} of {others} through a gateway"
     passed = f"; refused {', '.join(refused[:4])}" if refused else ""
-    return f"interface {name}: the other {others} nodes have a route to {address} and it has one back, {way}{passed}"
+    return (
+        f"interface {name}: the other {others} nodes have a route to {address} and it has one back,"
+        f" {way}{passed}"
+    )
 
 
 class Interface(NamedTuple):
@@ -89,7 +125,9 @@ def _interfaces(survey: Mapping[str, Any]) -> Iterator[Interface]:
     for row in rows if isinstance(rows, list) else []:
         if isinstance(row, dict):
             places = [place for text in row.get("addresses") or [] if (place := _interface(text))]
-            yield Interface(str(row.get("name")), str(row.get("kind")), row.get("up") is True, places)
+            yield Interface(
+                str(row.get("name")), str(row.get("kind")), row.get("up") is True, places
+            )
 
 
 def _interface(text: Any) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:
@@ -116,8 +154,11 @@ def _ill(name: str, kind: str, up: bool, address: Address) -> str | None:
     return None if up else "the interface is down"
 
 
-def _elsewhere(address: Address, surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]) -> str | None:
-    """A bridge that every node has, such as docker0, has the same address everywhere, so it cannot be reached from other nodes."""
+def _elsewhere(
+    address: Address, surveys: Mapping[str, Mapping[str, Any]], hosts: Sequence[str]
+) -> str | None:
+    """A bridge that every node has, such as docker0, has the same address everywhere, so it cannot
+    be reached from other nodes."""
     for host in hosts:
         if any(place.ip == address for one in _interfaces(surveys[host]) for place in one.places):
             return f"{host} has the same address"
@@ -136,7 +177,12 @@ def _way(survey: Mapping[str, Any], target: Address) -> _Way:
     best: tuple[int, float, dict[str, Any]] | None = None
     routes = survey.get("routes")
     for row in routes if isinstance(routes, list) else []:
-        if not isinstance(row, dict) or row.get("type") in ("local", "broadcast", "multicast", "anycast"):
+        if not isinstance(row, dict) or row.get("type") in (
+            "local",
+            "broadcast",
+            "multicast",
+            "anycast",
+        ):
             continue
         network = _network(row.get("dst"), target.version)
         if network is None or target not in network:
@@ -169,10 +215,18 @@ def _network(text: Any, version: int) -> ipaddress.IPv4Network | ipaddress.IPv6N
     return network if network.version == version else None
 
 
-def _no_route_back(first: Mapping[str, Any], other: Mapping[str, Any], interface: str, address: Address, host: str) -> str | None:
+def _no_route_back(
+    first: Mapping[str, Any], other: Mapping[str, Any], interface: str, address: Address, host: str
+) -> str | None:
     """Why what `other` sends from this interface would not be answered."""
-    sources = [place.ip for one in _interfaces(other) if one.name == interface for place in one.places]
-    sources = [source for source in sources if source.version == address.version and not source.is_link_local]
+    sources = [
+        place.ip for one in _interfaces(other) if one.name == interface for place in one.places
+    ]
+    sources = [
+        source
+        for source in sources
+        if source.version == address.version and not source.is_link_local
+    ]
     if not sources:
         return f"{host} has no address on {interface}"
     problems = [_way(first, source).problem for source in sources]

@@ -27,36 +27,76 @@ from unhang.smoke.link_bounds import link_bound
 from unhang.smoke.transports import transport_rows
 
 WORST = ("stall", "died", "cut", "error", "fail", "ok", "skip")
-SHOWN_EVIDENCE = ("pid", "phase", "step", "seq", "done", "state", "wchan", "waited_s", "reason", "code", "signal", "stack", "output", "native_stack")
+SHOWN_EVIDENCE = (
+    "pid",
+    "phase",
+    "step",
+    "seq",
+    "done",
+    "state",
+    "wchan",
+    "waited_s",
+    "reason",
+    "code",
+    "signal",
+    "stack",
+    "output",
+    "native_stack",
+)
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 
 
 def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN) -> dict[str, Any]:
-    """The result of one run from its streams: verdict, phases, collectives, suspects and the evidence."""
+    """The result of one run from its streams: verdict, phases, collectives, suspects and the
+    evidence."""
     reported = stories(streams)
     events = [event for stream in streams for event in stream.events]
     rows = bandwidth.collective_rows(events, len(reported))
     joined = transport_rows(reported, events)
-    group = bandwidth.group_of(reported, [event for event in events if event["e"] == "transports"], joined)
+    group = bandwidth.group_of(
+        reported, [event for event in events if event["e"] == "transports"], joined
+    )
     bound = link_bound(group.transport, events) if group else None
-    judged = bandwidth.judge_bandwidth(group, rows, expectations.bandwidth, expectations.history, bound)
+    judged = bandwidth.judge_bandwidth(
+        group, rows, expectations.bandwidth, expectations.history, bound
+    )
     suspects = find_suspects(streams, reported)
     slow = bandwidth.stragglers(bandwidth.paces(reported))
-    suspects += [_straggler(reported[rank], time_us, median) for rank, time_us, median in slow if rank not in {suspect.rank for suspect in suspects}]
+    suspects += [
+        _straggler(reported[rank], time_us, median)
+        for rank, time_us, median in slow
+        if rank not in {suspect.rank for suspect in suspects}
+    ]
     burned = burn_in_of(streams, reported)
-    suspects += [one for one in burn_in_suspects(burned, reported) if (one.host, one.rank) not in {(other.host, other.rank) for other in suspects}]
-    suspects += [_too_slow(row) for row in judged if row["verdict"] == "fail"][: 0 if suspects else 8]
+    suspects += [
+        one
+        for one in burn_in_suspects(burned, reported)
+        if (one.host, one.rank) not in {(other.host, other.rank) for other in suspects}
+    ]
+    suspects += [_too_slow(row) for row in judged if row["verdict"] == "fail"][
+        : 0 if suspects else 8
+    ]
     evidence = [row for story in reported.values() if (row := _evidence(story))]
     nodes = [row for stream in streams if (row := _node_evidence(stream))]
-    suspects = with_likely(suspects, nodes, evidence, outstanding(nodes, expectations.counter_rates))
-    copies = [dict(row, host=event.get("host")) for event in events if event["e"] == "p2p" for row in as_maps(event.get("rows"))]
+    suspects = with_likely(
+        suspects, nodes, evidence, outstanding(nodes, expectations.counter_rates)
+    )
+    copies = [
+        dict(row, host=event.get("host"))
+        for event in events
+        if event["e"] == "p2p"
+        for row in as_maps(event.get("rows"))
+    ]
     return {
         "schema": SCHEMA, "verdict": _verdict(reported, suspects), "world_size": len(reported),
-        "group": dataclasses.asdict(group) if group else None, "hosts": [_host(stream, reported) for stream in streams],
-        "phases": phase_rows(reported), "collectives": rows, "bandwidth": judged, "suspects": [suspect.as_dict() for suspect in suspects],
+        "group": dataclasses.asdict(group) if group else None,
+        "hosts": [_host(stream, reported) for stream in streams],
+        "phases": phase_rows(reported), "collectives": rows, "bandwidth": judged,
+        "suspects": [suspect.as_dict() for suspect in suspects],
         "transports": joined, "p2p": copies, "builds": build_rows(reported), "burn_in": burned,
         "evidence": evidence, "nodes": nodes,
-        "unfit": sorted({story.host for story in reported.values() if story.unkillable}), "experiments": [], "isolation": None,
+        "unfit": sorted({story.host for story in reported.values() if story.unkillable}),
+        "experiments": [], "isolation": None,
     }  # fmt: skip
 
 
@@ -64,27 +104,51 @@ def _verdict(reported: Mapping[int, Story], suspects: Sequence[Suspect]) -> str:
     """pass, fail; error if no rank could be examined, so that nothing was proved either way."""
     if not suspects:
         return "pass" if reported and all(story.ended for story in reported.values()) else "error"
-    met = any((story.phases.get("rendezvous") or {}).get("status") == "ok" for story in reported.values())
-    everybody = {suspect.host for suspect in suspects} >= {story.host for story in reported.values()}
-    return "error" if not met and everybody and all(suspect.blind for suspect in suspects) else "fail"
+    met = any(
+        (story.phases.get("rendezvous") or {}).get("status") == "ok" for story in reported.values()
+    )
+    everybody = {suspect.host for suspect in suspects} >= {
+        story.host for story in reported.values()
+    }
+    return (
+        "error" if not met and everybody and all(suspect.blind for suspect in suspects) else "fail"
+    )
 
 
 def _straggler(story: Story, time_us: float, median: float) -> Suspect:
     why = f"needs {time_us / 1e3:.1f} ms for what the median rank does in {median / 1e3:.1f} ms"
     return Suspect(
-        story.host, story.rank, story.gpu, "pace", why, f"clocks, throttling, power and other jobs there: unhang audit -i INVENTORY --limit {story.host}"
+        story.host,
+        story.rank,
+        story.gpu,
+        "pace",
+        why,
+        "clocks, throttling, power and other jobs there: unhang audit -i INVENTORY --limit"
+        f" {story.host}",
     )
 
 
 def _too_slow(row: Mapping[str, Any]) -> Suspect:
-    why = f"{row['op']} of {row['size_bytes']} bytes reaches {row['busbw_gb_s']} GB/s busbw, expected at least {row['low_gb_s']} ({row['source']})"
-    return Suspect(None, None, None, "bandwidth", why, "NVLink states and errors, PCIe width, NCCL's transports below: unhang audit")
+    why = (
+        f"{row['op']} of {row['size_bytes']} bytes reaches {row['busbw_gb_s']} GB/s busbw, expected"
+        f" at least {row['low_gb_s']} ({row['source']})"
+    )
+    return Suspect(
+        None,
+        None,
+        None,
+        "bandwidth",
+        why,
+        "NVLink states and errors, PCIe width, NCCL's transports below: unhang audit",
+    )
 
 
 def phase_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
-    """{name, status, duration_s, ranks: {status: [ranks]}, steps: {name: seconds}} in the order in which they were begun.
+    """{name, status, duration_s, ranks: {status: [ranks]}, steps: {name: seconds}} in the order in
+    which they were begun.
 
-    status is the worst, duration the longest of all ranks; steps are the longest ones of the rank that took longest.
+    status is the worst, duration the longest of all ranks; steps are the longest ones of the rank
+    that took longest.
     """
     names = list(dict.fromkeys(name for story in reported.values() for name in story.begun))
     rows = []
@@ -93,11 +157,29 @@ def phase_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
         for story in reported.values():
             if name in story.begun:
                 ranks.setdefault(_status(story, name), []).append(story.rank)
-        slowest = max((story.phases.get(name) or {} for story in reported.values()), key=lambda end: number(end.get("duration_s")), default={})
+        slowest = max(
+            (story.phases.get(name) or {} for story in reported.values()),
+            key=lambda end: number(end.get("duration_s")),
+            default={},
+        )
         duration = number(slowest.get("duration_s"))
-        steps = {str(step)[:80]: number(took) for step, took in as_map(slowest.get("steps")).items()}
-        stalled = [number((story.stall or {}).get("waited_s")) for story in reported.values() if story.last_phase == name and story.stall]
-        rows.append({"name": name, "status": min(ranks, key=WORST.index), "duration_s": round(max([duration, *stalled]), 3), "ranks": ranks, "steps": steps})
+        steps = {
+            str(step)[:80]: number(took) for step, took in as_map(slowest.get("steps")).items()
+        }
+        stalled = [
+            number((story.stall or {}).get("waited_s"))
+            for story in reported.values()
+            if story.last_phase == name and story.stall
+        ]
+        rows.append(
+            {
+                "name": name,
+                "status": min(ranks, key=WORST.index),
+                "duration_s": round(max([duration, *stalled]), 3),
+                "ranks": ranks,
+                "steps": steps,
+            }
+        )
     return rows
 
 
@@ -109,9 +191,21 @@ def build_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
         for kind in ("cpp", "cuda"):
             one = found.get(kind) if isinstance(found, dict) else None
             if isinstance(one, dict):
-                tools = {str(name): str(text)[:120] for name, text in one["tools"].items()} if isinstance(one.get("tools"), dict) else {}
+                tools = (
+                    {str(name): str(text)[:120] for name, text in one["tools"].items()}
+                    if isinstance(one.get("tools"), dict)
+                    else {}
+                )
                 missing = [str(name) for name in as_list(one.get("missing"))]
-                rows.append({"host": story.host, "kind": kind, "seconds": number(one.get("seconds")) or None, "tools": tools, "missing": missing})
+                rows.append(
+                    {
+                        "host": story.host,
+                        "kind": kind,
+                        "seconds": number(one.get("seconds")) or None,
+                        "tools": tools,
+                        "missing": missing,
+                    }
+                )
     return rows
 
 
@@ -129,9 +223,13 @@ def _host(stream: Stream, reported: Mapping[int, Story]) -> dict[str, Any]:
     facts = [reported[rank].facts for rank in stream.ranks if reported[rank].facts]
     first: Event = facts[0] if facts else {}
     init = [(reported[rank].phases.get("init") or {}).get("result") for rank in stream.ranks]
-    libraries = as_maps(first.get("nccl")) or [row for one in init if isinstance(one, dict) for row in as_maps(one.get("nccl"))][:4]
+    libraries = (
+        as_maps(first.get("nccl"))
+        or [row for one in init if isinstance(one, dict) for row in as_maps(one.get("nccl"))][:4]
+    )
     return {
-        "host": stream.host, "ranks": list(stream.ranks), "problem": stream.problem, "ended": stream.ended,
+        "host": stream.host, "ranks": list(stream.ranks), "problem": stream.problem,
+        "ended": stream.ended,
         **{name: first.get(name) for name in ("torch", "cuda", "driver", "backend", "executable")},
         "nccl": libraries, "gpus": [reported[rank].gpu for rank in stream.ranks],
     }  # fmt: skip
@@ -142,16 +240,31 @@ def _evidence(story: Story) -> dict[str, Any] | None:
     seen = story.stall or story.exit
     if seen is None:
         return None
-    row: dict[str, Any] = {name: seen[name] for name in SHOWN_EVIDENCE if seen.get(name) is not None}
+    row: dict[str, Any] = {
+        name: seen[name] for name in SHOWN_EVIDENCE if seen.get(name) is not None
+    }
     recording = flight_recorder.summarise(seen.get("flight_recorder"))
-    return {"rank": story.rank, "host": story.host, **row, **({"flight_recorder": recording} if recording else {})}
+    return {
+        "rank": story.rank,
+        "host": story.host,
+        **row,
+        **({"flight_recorder": recording} if recording else {}),
+    }
 
 
 def _node_evidence(stream: Stream) -> dict[str, Any] | None:
     found = next((event for event in stream.events if event["e"] == "evidence"), None)
-    warnings = [line for event in stream.events if event["e"] == "transports" for line in as_list(event.get("warnings"))][:16]
+    warnings = [
+        line
+        for event in stream.events
+        if event["e"] == "transports"
+        for line in as_list(event.get("warnings"))
+    ][:16]
     if found is None and not warnings:
         return None
     seen = found or {}
-    shown = {name: seen.get(name) for name in ("kernel_log", "counters", "nvlink", "nvml", "peers", "counted_s")}
+    shown = {
+        name: seen.get(name)
+        for name in ("kernel_log", "counters", "nvlink", "nvml", "peers", "counted_s")
+    }
     return {"host": stream.host, **shown, "nccl_warnings": warnings}

@@ -1,7 +1,10 @@
-"""A session of the smoke test over several nodes: the group, then experiments, then the search for the bad node.
+"""A session of the smoke test over several nodes: the group, then experiments, then the search for
+the bad node.
 
-A generator, so that one plan serves every launcher: it yields a Round of groups to be started at the same time and is sent its RoundResult; it returns the
-result. `follow` drives it where nodes are reached from here; the playbook provides outcomes in a folder, and the session is replayed from its start.
+A generator, so that one plan serves every launcher: it yields a Round of groups to be started at
+the same time and is sent its RoundResult; it returns the result. `follow` drives it where nodes are
+reached from here; the playbook provides outcomes in a folder, and the session is replayed from its
+start.
 """
 
 from __future__ import annotations
@@ -61,8 +64,15 @@ class RoundResult:
 Session = Generator[Round, RoundResult, dict[str, Any]]
 
 
-def smoke_session(hosts: Sequence[str], surveys: Surveys, request: Request, options: SessionOptions, expectations: Expectations = NOTHING_KNOWN) -> Session:
-    """The result over these hosts. Hosts that cannot take part are named, and the others go on without them."""
+def smoke_session(
+    hosts: Sequence[str],
+    surveys: Surveys,
+    request: Request,
+    options: SessionOptions,
+    expectations: Expectations = NOTHING_KNOWN,
+) -> Session:
+    """The result over these hosts. Hosts that cannot take part are named, and the others go on
+    without them."""
     ready = prepare(hosts, surveys, request, options)
     streams: Sequence[Stream] = ()
     if ready.plans:
@@ -96,7 +106,8 @@ def follow(session: Session, run: Callable[[Sequence[NodePlan]], list[Stream]]) 
 
 @dataclass
 class _Retry:
-    """Parts of the group, or the group under another setting, with only the failing phase; and how much time that has taken."""
+    """Parts of the group, or the group under another setting, with only the failing phase; and how
+    much time that has taken."""
 
     request: Request
     options: SessionOptions
@@ -108,15 +119,23 @@ class _Retry:
     def over(self) -> bool:
         return self.spent_s >= self.options.search_s
 
-    def plans(self, request: Request, hosts: Sequence[str], nproc: int | None = None) -> tuple[NodePlan, ...]:
+    def plans(
+        self, request: Request, hosts: Sequence[str], nproc: int | None = None
+    ) -> tuple[NodePlan, ...]:
         """The plans of the hosts; () without a usable rendezvous."""
-        members, meeting, _ = find_members({host: self.ready.able[host] for host in hosts}, request, nproc or self.options.nproc)
+        members, meeting, _ = find_members(
+            {host: self.ready.able[host] for host in hosts}, request, nproc or self.options.nproc
+        )
         return tuple(plan_members(request, members, meeting, None)) if meeting else ()
 
     def verdicts(self, outcome: RoundResult) -> list[str]:
-        """pass, fail or error of each group. Two ranks alone do not show which is slow: their pace is compared with the others' in the whole group."""
+        """pass, fail or error of each group. Two ranks alone do not show which is slow: their pace
+        is compared with the others' in the whole group."""
         self.spent_s += outcome.duration_s
-        return ["fail" if stands_out(streams, self.usual) else str(judge(streams)["verdict"]) for streams in outcome.groups]
+        return [
+            "fail" if stands_out(streams, self.usual) else str(judge(streams)["verdict"])
+            for streams in outcome.groups
+        ]
 
 
 def usual_paces(streams: Sequence[Stream]) -> dict[str, list[float]]:
@@ -140,24 +159,36 @@ def stands_out(streams: Sequence[Stream], usual: Mapping[str, Sequence[float]]) 
     return bool(mine) and any(rank in mine for rank, _, _ in stragglers(everybody))
 
 
-def _experiment(result: dict[str, Any], retry: _Retry) -> Generator[Round, RoundResult, list[dict[str, Any]]]:
+def _experiment(
+    result: dict[str, Any], retry: _Retry
+) -> Generator[Round, RoundResult, list[dict[str, Any]]]:
     """Rows of `experiments`."""
     backend = next((row["backend"] for row in result["hosts"] if row.get("backend")), "gloo")
-    interfaces = other_interfaces(retry.ready.able, retry.ready.meeting.interface) if retry.ready.meeting else []
+    interfaces = (
+        other_interfaces(retry.ready.able, retry.ready.meeting.interface)
+        if retry.ready.meeting
+        else []
+    )
     rounds = experiment_rounds(result, plan_experiments(backend, interfaces))
     try:
         experiment, phase = next(rounds)
         while True:
-            experiment, phase = rounds.send((yield from _experiment_verdict(experiment, phase, retry)))
+            experiment, phase = rounds.send(
+                (yield from _experiment_verdict(experiment, phase, retry))
+            )
     except StopIteration as done:
         rows: list[dict[str, Any]] = done.value
         return rows
 
 
-def _experiment_verdict(experiment: Experiment, phase: str, retry: _Retry) -> Generator[Round, RoundResult, tuple[str, float]]:
+def _experiment_verdict(
+    experiment: Experiment, phase: str, retry: _Retry
+) -> Generator[Round, RoundResult, tuple[str, float]]:
     members = retry.ready.members
     hosts = [members[0].host] if experiment.alone else [member.host for member in members]
-    plans = retry.plans(narrowed(retry.request, phase, experiment), hosts, 1 if experiment.alone else None)
+    plans = retry.plans(
+        narrowed(retry.request, phase, experiment), hosts, 1 if experiment.alone else None
+    )
     if retry.over or not plans:
         return NOT_TRIED, 0.0
     outcome = yield Round(f"experiment: {experiment.name}", (plans,))
@@ -179,7 +210,12 @@ def _search(result: dict[str, Any], retry: _Retry) -> Generator[Round, RoundResu
     phase = phase_of_search(result)
     if phase is None:
         return
-    request = replace(retry.request, phases=(phase,), total_timeout_s=min(retry.request.total_timeout_s, PAIR_LIMIT_S), rendezvous_timeout_s=PAIR_RENDEZVOUS_S)
+    request = replace(
+        retry.request,
+        phases=(phase,),
+        total_timeout_s=min(retry.request.total_timeout_s, PAIR_LIMIT_S),
+        rendezvous_timeout_s=PAIR_RENDEZVOUS_S,
+    )
     search = isolate([member.host for member in retry.ready.members], retry.options.switches)
     rounds = 0
     try:
@@ -188,47 +224,88 @@ def _search(result: dict[str, Any], retry: _Retry) -> Generator[Round, RoundResu
             rounds += 1
             groups = search.send((yield from _try(request, groups, rounds, retry)))
         result["isolation"] = _row(
-            IsolationResult(rounds=rounds), f"given up after {retry.spent_s:.0f} s and {rounds} rounds without an answer: --search-timeout"
+            IsolationResult(rounds=rounds),
+            f"given up after {retry.spent_s:.0f} s and {rounds} rounds without an answer:"
+            " --search-timeout",
         )
     except StopIteration as done:
         _conclude(result, done.value, phase)
 
 
-def _try(request: Request, groups: Sequence[Group], number: int, retry: _Retry) -> Generator[Round, RoundResult, list[bool]]:
+def _try(
+    request: Request, groups: Sequence[Group], number: int, retry: _Retry
+) -> Generator[Round, RoundResult, list[bool]]:
     """Which groups of one round pass. One without a place to meet fails, without being started."""
     planned = [retry.plans(request, group) for group in groups]
     able = tuple(plans for plans in planned if plans)
-    verdicts = iter(retry.verdicts((yield Round(f"search for the bad node, round {number}", able))) if able else ())
+    verdicts = iter(
+        retry.verdicts((yield Round(f"search for the bad node, round {number}", able)))
+        if able
+        else ()
+    )
     return [next(verdicts) == "pass" if plans else False for plans in planned]
 
 
 def _row(answer: IsolationResult, text: str) -> dict[str, Any]:
     return {
-        "rounds": answer.rounds, "answer": text, "bad_nodes": list(answer.bad_nodes), "bad_links": [list(link) for link in answer.bad_links],
-        "switches": [list(pair) for pair in answer.switches], "from_nodes": answer.from_nodes, "unresolved": list(answer.unresolved),
+        "rounds": answer.rounds, "answer": text, "bad_nodes": list(answer.bad_nodes),
+        "bad_links": [list(link) for link in answer.bad_links],
+        "switches": [list(pair) for pair in answer.switches], "from_nodes": answer.from_nodes,
+        "unresolved": list(answer.unresolved),
     }  # fmt: skip
 
 
 def _conclude(result: dict[str, Any], answer: IsolationResult, phase: str) -> None:
-    """Adds the answer, and a suspect for each thing found. A node that could not reach the rendezvous is no longer a suspect, nor is the group."""
+    """Adds the answer, and a suspect for each thing found. A node that could not reach the
+    rendezvous is no longer a suspect, nor is the group."""
     result["isolation"] = _row(answer, answer.text)
     found = []
     for node in answer.bad_nodes:
-        why = "the group fails with it and passes without it; it failed with two partners that are good"
-        found.append(_suspect(node, phase, why, f"drain {node}; unhang audit -i INVENTORY --limit {node}"))
+        why = (
+            "the group fails with it and passes without it; it failed with two partners that are"
+            " good"
+        )
+        found.append(
+            _suspect(node, phase, why, f"drain {node}; unhang audit -i INVENTORY --limit {node}")
+        )
     for one, other in answer.bad_links:
-        why = f"{one} and {other} fail together and are good with others: a bad link between two good nodes"
+        why = (
+            f"{one} and {other} fail together and are good with others: a bad link between two good"
+            " nodes"
+        )
         found.append(_suspect(None, phase, why, "cables, switch ports and routes between the two"))
     for switch, other in answer.switches:
-        found.append(_suspect(None, phase, f"fails only across switch {switch} and {other}", "uplinks, routes and firewalls between these switches"))
+        found.append(
+            _suspect(
+                None,
+                phase,
+                f"fails only across switch {switch} and {other}",
+                "uplinks, routes and firewalls between these switches",
+            )
+        )
     if answer.from_nodes:
-        then = "limits that grow with the group: open files, sockets, memory, channels; the fabric's oversubscription"
+        then = (
+            "limits that grow with the group: open files, sockets, memory, channels; the fabric's"
+            " oversubscription"
+        )
         found.append(_suspect(None, phase, f"fails only from {answer.from_nodes} nodes on", then))
-    explained = [row for row in result["suspects"] if row["phase"] == "rendezvous" or (row["host"] is None and row["phase"] == phase)]
+    explained = [
+        row
+        for row in result["suspects"]
+        if row["phase"] == "rendezvous" or (row["host"] is None and row["phase"] == phase)
+    ]
     kept = [row for row in result["suspects"] if not (found and row in explained)]
     blamed = {row["host"] for row in kept if row["host"]}
     result["suspects"] = kept + [row for row in found if row["host"] not in blamed]
 
 
 def _suspect(host: str | None, phase: str, why: str, then: str) -> dict[str, Any]:
-    return {"host": host, "rank": None, "gpu": None, "phase": phase, "why": why, "next": then, "blind": False}
+    return {
+        "host": host,
+        "rank": None,
+        "gpu": None,
+        "phase": phase,
+        "why": why,
+        "next": then,
+        "blind": False,
+    }

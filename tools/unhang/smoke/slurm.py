@@ -1,4 +1,5 @@
-"""Nodes through Slurm: one srun for the surveys, one for each group. srun ends its tasks when it ends; the agents also have deadlines of their own."""
+"""Nodes through Slurm: one srun for the surveys, one for each group. srun ends its tasks when it
+ends; the agents also have deadlines of their own."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ SURVEY_S = 120.0  # an allocation may have to wait its turn
 
 @dataclass(frozen=True)
 class Cluster:
-    """arguments: for srun, such as --partition and --gres; program: what runs the ranks' agent on a node; payload: its content.
+    """arguments: for srun, such as --partition and --gres; program: what runs the ranks' agent on a
+    node; payload: its content.
 
     container: srun's options for the container of the ranks; the survey is the node's own.
     """
@@ -36,54 +38,95 @@ class Cluster:
 
 def survey_words(hosts: Sequence[str], cluster: Cluster) -> list[str]:
     """argv of the survey on each of these nodes."""
-    return srun_argv(hosts, replace(cluster, program=("python3",), container=()), "survey", "--remove-self", "--short-lines")
+    return srun_argv(
+        hosts,
+        replace(cluster, program=("python3",), container=()),
+        "survey",
+        "--remove-self",
+        "--short-lines",
+    )
 
 
 def srun_argv(hosts: Sequence[str], cluster: Cluster, *arguments: str) -> list[str]:
     """argv of one task on each of these nodes."""
     count = str(len(hosts))
-    argv = ["srun", "--quiet", f"--nodelist={','.join(hosts)}", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--kill-on-bad-exit=0"]
+    argv = [
+        "srun",
+        "--quiet",
+        f"--nodelist={','.join(hosts)}",
+        f"--nodes={count}",
+        f"--ntasks={count}",
+        "--ntasks-per-node=1",
+        "--kill-on-bad-exit=0",
+    ]
     # The caller's folder may not exist on the nodes, and anybody may have put something in /tmp.
-    return [*argv, "--chdir=/", *cluster.arguments, *cluster.container, *carried(cluster.program, cluster.payload, *arguments)]
+    return [
+        *argv,
+        "--chdir=/",
+        *cluster.arguments,
+        *cluster.container,
+        *carried(cluster.program, cluster.payload, *arguments),
+    ]
 
 
 def survey_all(hosts: Sequence[str], cluster: Cluster) -> dict[str, Mapping[str, Any] | str]:
     """The payload's survey of each node, or why there is none."""
     output, errors, _ = _srun(survey_words(hosts, cluster), SURVEY_S, None)
-    events = [event for line in joined(output.split(b"\n")) if (event := parse_event(line)) and event["e"] == "survey"]
-    answers: dict[str, Mapping[str, Any]] = {str(event.get("slurm_node")): event for event in events}
+    events = [
+        event
+        for line in joined(output.split(b"\n"))
+        if (event := parse_event(line)) and event["e"] == "survey"
+    ]
+    answers: dict[str, Mapping[str, Any]] = {
+        str(event.get("slurm_node")): event for event in events
+    }
     reason = f"srun brought no answer from it{_last(errors)}"
     return {host: answers.get(host, reason) for host in hosts}
 
 
-def run_group(plans: Sequence[NodePlan], cluster: Cluster, on_event: OnEvent | None = None) -> list[Stream]:
+def run_group(
+    plans: Sequence[NodePlan], cluster: Cluster, on_event: OnEvent | None = None
+) -> list[Stream]:
     """Runs one group under one srun."""
     whole = {plan.host: {**plan.document, "remove_self": True} for plan in plans}
     packed = "=" + base64.b64encode(zlib.compress(json.dumps(whole).encode(), 9)).decode("ascii")
     limit_s = max(float(plan.document.get("total_timeout_s", 600)) for plan in plans) + SURVEY_S
-    argv = srun_argv([plan.host for plan in plans], cluster, "node", "--short-lines", "--plan", packed)
+    argv = srun_argv(
+        [plan.host for plan in plans], cluster, "node", "--short-lines", "--plan", packed
+    )
     output, errors, code = _srun(argv, limit_s, on_event)
     lines: dict[str, list[bytes]] = {plan.host: [] for plan in plans}
     for line in joined(output.split(b"\n")):
         event = parse_event(line)
         if event and event.get("host") in lines:
             lines[str(event["host"])].append(line)
-    streams = [Stream(plan.host, plan.ranks, tuple(parse_events(lines[plan.host], plan.ranks))) for plan in plans]
+    streams = [
+        Stream(plan.host, plan.ranks, tuple(parse_events(lines[plan.host], plan.ranks)))
+        for plan in plans
+    ]
     reason = f"srun ended with code {code}{_last(errors)}"
-    return [stream if stream.ended else Stream(stream.host, stream.ranks, stream.events, reason) for stream in streams]
+    return [
+        stream if stream.ended else Stream(stream.host, stream.ranks, stream.events, reason)
+        for stream in streams
+    ]
 
 
-def _srun(argv: Sequence[str], limit_s: float, on_event: OnEvent | None) -> tuple[bytes, bytes, int | None]:
+def _srun(
+    argv: Sequence[str], limit_s: float, on_event: OnEvent | None
+) -> tuple[bytes, bytes, int | None]:
     try:
         srun = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
         )  # fmt: skip
     except OSError as problem:
         return b"", f"srun: {problem.strerror}".encode(), None
     with srun:
         try:
-            output, errors = listen(srun, "", time.monotonic() + limit_s + ENDING_S, _by_host(on_event), short_event)
+            output, errors = listen(
+                srun, "", time.monotonic() + limit_s + ENDING_S, _by_host(on_event), short_event
+            )
         finally:
             if srun.poll() is None:
                 srun.terminate()
@@ -103,6 +146,8 @@ def _by_host(on_event: OnEvent | None) -> OnEvent | None:
 
 def _last(errors: bytes) -> str:
     """The task's own last words where there are any, else srun's."""
-    lines = [line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [
+        line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()
+    ]
     theirs = [line for line in lines if not line.startswith(("srun: ", "slurmstepd: "))]
     return f": {(theirs or lines)[-1][:300]}" if lines else ""

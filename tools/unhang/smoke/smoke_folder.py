@@ -1,15 +1,23 @@
-"""A smoke test whose programs something else starts, such as the playbook. The two exchange files: plans and events of each round, and the result.
+"""A smoke test whose programs something else starts, such as the playbook. The two exchange files:
+plans and events of each round, and the result.
 
-    FOLDER/hosts.json                    {hosts: [names that are meant], switches: {host: switch}, command: what a person typed}
-    FOLDER/surveys/HOST.json             what the payload's survey answered there; HOST.why: in one line why it did not
-    FOLDER/rounds/001/round.json         written by `next_step`: what this round is, who is in it, when it began
-    FOLDER/rounds/001/plans/HOST.json    what the agent there is to do: {plan, program: argv of a container or null, deadline_s}
-    FOLDER/rounds/001/events/HOST.jsonl  what the agent reported; HOST.why: why there is nothing, or not all of it
-    FOLDER/rounds/001/over               the next step was asked for, so the round is over; its time is the end
+    FOLDER/hosts.json                    {hosts: [names that are meant], switches: {host: switch},
+    command: what a person typed}
+    FOLDER/surveys/HOST.json             what the payload's survey answered there; HOST.why: in one
+    line why it did not
+    FOLDER/rounds/001/round.json         written by `next_step`: what this round is, who is in it,
+    when it began
+    FOLDER/rounds/001/plans/HOST.json    what the agent there is to do: {plan, program: argv of a
+    container or null, deadline_s}
+    FOLDER/rounds/001/events/HOST.jsonl  what the agent reported; HOST.why: why there is nothing, or
+    not all of it
+    FOLDER/rounds/001/over               the next step was asked for, so the round is over; its time
+    is the end
     FOLDER/notes/*.txt                   what went wrong beside the test: HOST, a tab, one line
     FOLDER/result.json                   unhang/smoke/1, once nothing is left to be done
 
-Each step goes through the whole session again from what lies there, so that nothing has to be kept in between.
+Each step goes through the whole session again from what lies there, so that nothing has to be kept
+in between.
 """
 
 from __future__ import annotations
@@ -59,12 +67,19 @@ def file_name(host: str, suffix: str) -> str:
 
 
 def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
-    """{round, what, hosts, limit_s} of the round that is to be run now, or {round: 0} once result.json is there. Raises UserError."""
+    """{round, what, hosts, limit_s} of the round that is to be run now, or {round: 0} once
+    result.json is there. Raises UserError."""
     meant = hosts_in(folder)
     hosts = meant["hosts"]
     surveys = {host: _survey(folder / "surveys", host) for host in hosts}
     switches = meant["switches"] | dict(inputs.options.switches or {})
-    session = smoke_session(hosts, surveys, inputs.request, dataclasses.replace(inputs.options, switches=switches), inputs.expectations)
+    session = smoke_session(
+        hosts,
+        surveys,
+        inputs.request,
+        dataclasses.replace(inputs.options, switches=switches),
+        inputs.expectations,
+    )
     try:
         wanted = next(session)
         for number in range(1, MOST_ROUNDS):
@@ -76,7 +91,12 @@ def next_step(folder: Path, inputs: StepInputs) -> dict[str, Any]:
         result: dict[str, Any] = done.value
     else:
         raise UserError(f"{folder}: expected fewer than {MOST_ROUNDS} rounds, found more")
-    result |= {"launcher": "ansible", "command": meant["command"], "notes": notes_in(folder / "notes"), **_times(folder)}
+    result |= {
+        "launcher": "ansible",
+        "command": meant["command"],
+        "notes": notes_in(folder / "notes"),
+        **_times(folder),
+    }
     write_atomically(folder / "result.json", json.dumps(result))
     return {"round": 0, "what": "the end", "hosts": []}
 
@@ -85,22 +105,44 @@ def read_result(folder: Path) -> dict[str, Any]:
     """The finished result. Raises UserError."""
     found = json_in(folder / "result.json")
     if not isinstance(found, dict):
-        raise UserError(f"{folder / 'result.json'}: expected a result of the smoke test, found something else")
+        raise UserError(
+            f"{folder / 'result.json'}: expected a result of the smoke test, found something else"
+        )
     return found
 
 
-def _write_round(place: Path, number: int, wanted: Round, container: Container | None) -> dict[str, Any]:
+def _write_round(
+    place: Path, number: int, wanted: Round, container: Container | None
+) -> dict[str, Any]:
     for part in ("plans", "events"):
         (place / part).mkdir(parents=True, exist_ok=True)
     program = container.argv(PLACE) if container else None
     for group in wanted.groups:
         for plan in group:
             limit_s = float(plan.document.get("total_timeout_s", 600)) + ENDING_S
-            write_atomically(place / "plans" / file_name(plan.host, ".json"), json.dumps({"plan": plan.document, "program": program, "deadline_s": limit_s}))
-    groups = [[{"host": plan.host, "ranks": list(plan.ranks)} for plan in group] for group in wanted.groups]
-    write_atomically(place / "round.json", json.dumps({"what": wanted.what, "groups": groups, "began": time.time()}))
-    limit_s = max(float(plan.document.get("total_timeout_s", 600)) for group in wanted.groups for plan in group)
-    return {"round": number, "what": wanted.what, "hosts": [plan.host for group in wanted.groups for plan in group], "limit_s": int(limit_s)}
+            write_atomically(
+                place / "plans" / file_name(plan.host, ".json"),
+                json.dumps({"plan": plan.document, "program": program, "deadline_s": limit_s}),
+            )
+    groups = [
+        [{"host": plan.host, "ranks": list(plan.ranks)} for plan in group]
+        for group in wanted.groups
+    ]
+    write_atomically(
+        place / "round.json",
+        json.dumps({"what": wanted.what, "groups": groups, "began": time.time()}),
+    )
+    limit_s = max(
+        float(plan.document.get("total_timeout_s", 600))
+        for group in wanted.groups
+        for plan in group
+    )
+    return {
+        "round": number,
+        "what": wanted.what,
+        "hosts": [plan.host for group in wanted.groups for plan in group],
+        "limit_s": int(limit_s),
+    }
 
 
 def _outcome(place: Path) -> RoundResult:
@@ -109,16 +151,32 @@ def _outcome(place: Path) -> RoundResult:
     over = place / "over"
     if not over.is_file():
         write_atomically(over, str(time.time()))
-    groups = [[_stream(place / "events", row["host"], tuple(row["ranks"])) for row in group] for group in written["groups"]]
-    return RoundResult(groups, max(0.0, float(over.read_text(encoding="ascii")) - float(written["began"])))
+    groups = [
+        [_stream(place / "events", row["host"], tuple(row["ranks"])) for row in group]
+        for group in written["groups"]
+    ]
+    return RoundResult(
+        groups, max(0.0, float(over.read_text(encoding="ascii")) - float(written["began"]))
+    )
 
 
 def hosts_in(folder: Path) -> dict[str, Any]:
     found = json_in(folder / "hosts.json")
     hosts = found.get("hosts") if isinstance(found, dict) else None
-    if not isinstance(hosts, list) or not hosts or not all(isinstance(host, str) and host for host in hosts):
-        raise UserError(f"{folder / 'hosts.json'}: expected a list of host names under hosts, found something else")
-    return {"hosts": list(dict.fromkeys(hosts)), "switches": dict(found.get("switches") or {}), "command": found.get("command")}
+    if (
+        not isinstance(hosts, list)
+        or not hosts
+        or not all(isinstance(host, str) and host for host in hosts)
+    ):
+        raise UserError(
+            f"{folder / 'hosts.json'}: expected a list of host names under hosts, found something"
+            " else"
+        )
+    return {
+        "hosts": list(dict.fromkeys(hosts)),
+        "switches": dict(found.get("switches") or {}),
+        "command": found.get("command"),
+    }
 
 
 def _times(folder: Path) -> dict[str, Any]:
@@ -137,7 +195,17 @@ def json_in(path: Path) -> Any:
 def reason_in(folder: Path, host: str, otherwise: str) -> str:
     """Why there is no answer, in a line fit to be shown."""
     try:
-        return visible(" ".join((folder / file_name(host, ".why")).read_text(encoding="utf-8", errors="replace").split()), 400) or otherwise
+        return (
+            visible(
+                " ".join(
+                    (folder / file_name(host, ".why"))
+                    .read_text(encoding="utf-8", errors="replace")
+                    .split()
+                ),
+                400,
+            )
+            or otherwise
+        )
     except OSError:
         return otherwise
 

@@ -1,4 +1,5 @@
-"""The switch of each node, from the inventory: the variable `unhang_switch`, else the node's only group whose name begins with leaf or switch."""
+"""The switch of each node, from the inventory: the variable `unhang_switch`, else the node's only
+group whose name begins with leaf or switch."""
 
 from __future__ import annotations
 
@@ -19,13 +20,17 @@ INVENTORY_S = 120
 
 
 def switch_of(groups: Iterable[str], variables: Mapping[str, Any]) -> str | None:
-    """The switch of a host, None if nothing names one. Raises UserError for a host in several such groups: then the variable must name it."""
+    """The switch of a host, None if nothing names one. Raises UserError for a host in several such
+    groups: then the variable must name it."""
     named = variables.get(VARIABLE)
     if named not in (None, ""):
         return str(named)
     found = sorted(group for group in groups if SWITCH_GROUP.fullmatch(group))
     if len(found) > 1:
-        raise UserError(f"expected one group of a host to name its switch (leaf_1, switch_a), found {', '.join(found)}; set {VARIABLE} for the host")
+        raise UserError(
+            "expected one group of a host to name its switch (leaf_1, switch_a), found"
+            f" {', '.join(found)}; set {VARIABLE} for the host"
+        )
     return found[0] if found else None
 
 
@@ -34,9 +39,16 @@ def switches_of_inventory(listed: Mapping[str, Any]) -> dict[str, str]:
     variables = (listed.get("_meta") or {}).get("hostvars") or {}
     groups: dict[str, list[str]] = {}
     for name, content in listed.items():
-        for host in (content.get("hosts") or []) if isinstance(content, dict) and name != "_meta" else []:
+        for host in (
+            (content.get("hosts") or []) if isinstance(content, dict) and name != "_meta" else []
+        ):
             groups.setdefault(host, []).append(name)
-    parents = {child: name for name, content in listed.items() if isinstance(content, dict) for child in content.get("children") or []}
+    parents = {
+        child: name
+        for name, content in listed.items()
+        if isinstance(content, dict)
+        for child in content.get("children") or []
+    }
     switches = {}
     for host in {*groups, *variables}:
         switch = switch_of(_with_parents(groups.get(host, []), parents), variables.get(host) or {})
@@ -56,23 +68,42 @@ def _with_parents(groups: Iterable[str], parents: Mapping[str, str]) -> list[str
 
 
 def _without_mark(value: dict[str, Any]) -> Any:
-    """A text of an inventory plugin without ansible-inventory's mark for texts that are no templates."""
+    """A text of an inventory plugin without ansible-inventory's mark for texts that are no
+    templates."""
     return value["__ansible_unsafe"] if set(value) == {"__ansible_unsafe"} else value
 
 
 def read_switches(inventory: str) -> dict[str, str]:
     """{host: switch} of an inventory, read by Ansible itself. Raises UserError."""
     home = project.find_project()
-    argv = [project.ansible_program("ansible-inventory"), "-i", checked_inventory(inventory), "--list"]
+    argv = [
+        project.ansible_program("ansible-inventory"),
+        "-i",
+        checked_inventory(inventory),
+        "--list",
+    ]
     try:
         done = subprocess.run(
-            argv, env=project.ansible_environment(home, os.environ), capture_output=True, text=True, timeout=INVENTORY_S, stdin=subprocess.DEVNULL, check=False
+            argv,
+            env=project.ansible_environment(home, os.environ),
+            capture_output=True,
+            text=True,
+            timeout=INVENTORY_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
         listed = json.loads(done.stdout, object_hook=_without_mark)
     except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired) as problem:
-        raise UserError(f"--inventory: ansible-inventory could not read {inventory}: {problem}") from None
-    hosts = isinstance(listed, dict) and any(isinstance(content, dict) and content.get("hosts") for content in listed.values())
+        raise UserError(
+            f"--inventory: ansible-inventory could not read {inventory}: {problem}"
+        ) from None
+    hosts = isinstance(listed, dict) and any(
+        isinstance(content, dict) and content.get("hosts") for content in listed.values()
+    )
     if done.returncode or not hosts:
         output = [line for line in done.stderr.splitlines() if line.strip()]
-        raise UserError(f"--inventory: ansible-inventory could not read {inventory}: {output[-1][:300] if output else f'code {done.returncode}'}")
+        raise UserError(
+            f"--inventory: ansible-inventory could not read {inventory}:"
+            f" {output[-1][:300] if output else f'code {done.returncode}'}"
+        )
     return switches_of_inventory(listed)

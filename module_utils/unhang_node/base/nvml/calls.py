@@ -1,4 +1,5 @@
-"""Makes one NVML call at a time: marked before it is made; an error becomes an unread field with its reason."""
+"""Makes one NVML call at a time: marked before it is made; an error becomes an unread field with
+its reason."""
 
 from __future__ import annotations
 
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
     Entry = int | tuple[int, int]
     FieldAnswers = dict[Entry, tuple[int, Any]]
 
-STATUSES = {NOT_SUPPORTED: "absent", FUNCTION_NOT_FOUND: "absent", NOT_FOUND: "absent", NO_PERMISSION: "denied", 10: "timeout"}
+STATUSES = {
+    NOT_SUPPORTED: "absent",
+    FUNCTION_NOT_FOUND: "absent",
+    NOT_FOUND: "absent",
+    NO_PERMISSION: "denied",
+    10: "timeout",
+}
 OLD_DRIVER = (FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH)
 
 
@@ -35,10 +42,19 @@ class Lost(Exception):
 class Asking:
     """Calls of one session.
 
-    handle: the GPU; prefix: path of the answers in the section ("devices[3]."); label: the text in parentheses in a call's mark.
+    handle: the GPU; prefix: path of the answers in the section ("devices[3]."); label: the text in
+    parentheses in a call's mark.
     """
 
-    def __init__(self, session: Any, mark: MarkFunction, unread: Unread, prefix: str = "", label: str = "", handle: Any = None) -> None:
+    def __init__(
+        self,
+        session: Any,
+        mark: MarkFunction,
+        unread: Unread,
+        prefix: str = "",
+        label: str = "",
+        handle: Any = None,
+    ) -> None:
         self.handle = handle
         self.session = session
         self.mark = mark
@@ -46,12 +62,23 @@ class Asking:
         self.prefix = prefix
         self.label = label
 
-    def about(self, prefix: str, label: str, unread: Unread | None = None, handle: Any = None) -> Asking:
-        """The same session with another prefix and label. handle: another GPU; None keeps the GPU."""
-        return Asking(self.session, self.mark, self.unread if unread is None else unread, prefix, label, handle or self.handle)
+    def about(
+        self, prefix: str, label: str, unread: Unread | None = None, handle: Any = None
+    ) -> Asking:
+        """The same session with another prefix and label. handle: another GPU; None keeps the
+        GPU."""
+        return Asking(
+            self.session,
+            self.mark,
+            self.unread if unread is None else unread,
+            prefix,
+            label,
+            handle or self.handle,
+        )
 
     def ask(self, field: str | None, name: str, *arguments: Any) -> Any:
-        """What the call returns, or None with the reason noted for `field` (None: not noted). Raises Lost."""
+        """What the call returns, or None with the reason noted for `field` (None: not noted).
+        Raises Lost."""
         answer, code = self.try_ask(name, *arguments)
         if code:
             self.note(field, code, name)
@@ -85,11 +112,17 @@ class Asking:
     def note(self, field: str | None, code: int, name: str) -> None:
         """Notes that `field` stays null because call `name` answered `code`."""
         if field is not None:
-            self.unread.add(self.prefix + field, STATUSES.get(code, "error"), f"{error_name(code)} from {name}")
+            self.unread.add(
+                self.prefix + field, STATUSES.get(code, "error"), f"{error_name(code)} from {name}"
+            )
 
     def fields(self, wanted: Iterable[Entry]) -> FieldAnswers:
-        """{entry: (code, value)} of nvmlDeviceGetFieldValues; entries are field numbers or (number, scope). {} when it cannot be called."""
+        """{entry: (code, value)} of nvmlDeviceGetFieldValues; entries are field numbers or (number,
+        scope). {} when it cannot be called."""
         values, code = self.try_ask("nvmlDeviceGetFieldValues", self.handle, list(wanted))
         if code:
             return {}
-        return {entry: (values[index].nvmlReturn, values[index].value.ullVal) for index, entry in enumerate(wanted)}
+        return {
+            entry: (values[index].nvmlReturn, values[index].value.ullVal)
+            for index, entry in enumerate(wanted)
+        }

@@ -1,7 +1,8 @@
 """Reads one GPU with few and cheap calls.
 
-Costs in microseconds were taken on H200 (see tests/fixtures/h200x8/nvml.json). What the board fixes (highest clocks, slowdown temperature, the power
-limit's bounds: 7 to 9 ms) is asked once per board and VBIOS, not once per GPU.
+Costs in microseconds were taken on H200 (see tests/fixtures/h200x8/nvml.json). What the board fixes
+(highest clocks, slowdown temperature, the power limit's bounds: 7 to 9 ms) is asked once per board
+and VBIOS, not once per GPU.
 """
 
 from __future__ import annotations
@@ -16,20 +17,48 @@ if TYPE_CHECKING:
     from .calls import Asking, FieldAnswers
 
 MIB = 1024.0 * 1024.0
-ARCHITECTURES = {2: "kepler", 3: "maxwell", 4: "pascal", 5: "volta", 6: "turing", 7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell"}
+ARCHITECTURES = {
+    2: "kepler",
+    3: "maxwell",
+    4: "pascal",
+    5: "volta",
+    6: "turing",
+    7: "ampere",
+    8: "ada",
+    9: "hopper",
+    10: "blackwell",
+}
 COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
 FABRIC_STATES = {0: "not_supported", 1: "not_started", 2: "in_progress", 3: "completed"}
 CLOCK_SM, CLOCK_MEMORY, THRESHOLD_SLOWDOWN, THRESHOLD_MEMORY = 1, 2, 1, 2
-MEMORY_TEMPERATURE, RECOVERY = FIELDS["NVML_FI_DEV_MEMORY_TEMP"], FIELDS["NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"]
+MEMORY_TEMPERATURE, RECOVERY = (
+    FIELDS["NVML_FI_DEV_MEMORY_TEMP"],
+    FIELDS["NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"],
+)
 UNKNOWN_FIELD = (0, INVALID_ARGUMENT, NOT_SUPPORTED)  # an older driver, or a board without it
-RECOVERY_ACTIONS = ("none", "reset", "reboot", "drain_p2p", "drain_and_reset", "recover_imex_domain", "bus_reset", "system_reboot")
-REMAPPED = tuple(FIELDS["NVML_FI_DEV_REMAPPED_" + name] for name in ("COR", "UNC", "PENDING", "FAILURE"))
+RECOVERY_ACTIONS = (
+    "none",
+    "reset",
+    "reboot",
+    "drain_p2p",
+    "drain_and_reset",
+    "recover_imex_domain",
+    "bus_reset",
+    "system_reboot",
+)
+REMAPPED = tuple(
+    FIELDS["NVML_FI_DEV_REMAPPED_" + name] for name in ("COR", "UNC", "PENDING", "FAILURE")
+)
 RETIRED = tuple(FIELDS["NVML_FI_DEV_RETIRED_" + name] for name in ("SBE", "DBE", "PENDING"))
-REPLAYS, LINK_COUNT = FIELDS["NVML_FI_DEV_PCIE_REPLAY_COUNTER"], FIELDS["NVML_FI_DEV_NVLINK_LINK_COUNT"]
+REPLAYS, LINK_COUNT = (
+    FIELDS["NVML_FI_DEV_PCIE_REPLAY_COUNTER"],
+    FIELDS["NVML_FI_DEV_NVLINK_LINK_COUNT"],
+)
 
 
 def read_identity(asking: Asking) -> dict[str, Any]:
-    """The fields that say which GPU it is: {uuid, minor, pci_address, model, ...}. asking.handle is set. Raises Lost."""
+    """The fields that say which GPU it is: {uuid, minor, pci_address, model, ...}. asking.handle is
+    set. Raises Lost."""
     handle = asking.handle
     pci = asking.ask("pci_address", "nvmlDeviceGetPciInfo", handle)
     capability = asking.ask("compute_capability", "nvmlDeviceGetCudaComputeCapability", handle)
@@ -39,18 +68,27 @@ def read_identity(asking: Asking) -> dict[str, Any]:
         "minor": asking.ask("minor", "nvmlDeviceGetMinorNumber", handle),
         "pci_address": None if pci is None else sysfs_address(pci.busId),
         "model": asking.ask("model", "nvmlDeviceGetName", handle),
-        "architecture": None if architecture is None else ARCHITECTURES.get(architecture, "unknown"),
+        "architecture": None
+        if architecture is None
+        else ARCHITECTURES.get(architecture, "unknown"),
         "compute_capability": None if capability is None else f"{capability[0]}.{capability[1]}",
         "vbios": asking.ask("vbios", "nvmlDeviceGetVbiosVersion", handle),
-        "board_part_number": asking.ask("board_part_number", "nvmlDeviceGetBoardPartNumber", handle),
+        "board_part_number": asking.ask(
+            "board_part_number", "nvmlDeviceGetBoardPartNumber", handle
+        ),
         "serial": asking.ask("serial", "nvmlDeviceGetSerial", handle),
     }
 
 
 def read_state(asking: Asking, board: dict[str, Any]) -> dict[str, Any]:
-    """All other fields of a GPU except its processes. board: a dict that caches the fixed values of this board. Raises Lost."""
+    """All other fields of a GPU except its processes. board: a dict that caches the fixed values of
+    this board. Raises Lost."""
     handle = asking.handle
-    fields = asking.fields(REMAPPED + (REPLAYS, MEMORY_TEMPERATURE, RECOVERY) + (() if "no_retired_pages" in board else RETIRED))
+    fields = asking.fields(
+        REMAPPED
+        + (REPLAYS, MEMORY_TEMPERATURE, RECOVERY)
+        + (() if "no_retired_pages" in board else RETIRED)
+    )
     bar1 = asking.ask("bar1_total_mib", "nvmlDeviceGetBAR1MemoryInfo", handle)
     utilization = asking.ask("utilization_percent", "nvmlDeviceGetUtilizationRates", handle)
     mig = asking.ask("mig", "nvmlDeviceGetMigMode", handle)
@@ -66,7 +104,9 @@ def read_state(asking: Asking, board: dict[str, Any]) -> dict[str, Any]:
         "retired_pages": read_retired_pages(asking, fields, board),
         "mig": mig and {"enabled": bool(mig[0]), "pending": bool(mig[1])},
         "persistence": None if persistence is None else bool(persistence),
-        "compute_mode": COMPUTE_MODES.get(asking.ask("compute_mode", "nvmlDeviceGetComputeMode", handle)),
+        "compute_mode": COMPUTE_MODES.get(
+            asking.ask("compute_mode", "nvmlDeviceGetComputeMode", handle)
+        ),
         "gsp_version": asking.ask("gsp_version", "nvmlDeviceGetGspFirmwareVersion", handle),
         "fabric": read_fabric(asking),
         "recovery_action": read_recovery_action(asking, fields),
@@ -78,19 +118,29 @@ def read_state(asking: Asking, board: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_recovery_action(asking: Asking, fields: FieldAnswers) -> str | None:
-    """What the driver requires to recover the GPU: one of RECOVERY_ACTIONS. Drivers before 570 do not report it."""
+    """What the driver requires to recover the GPU: one of RECOVERY_ACTIONS. Drivers before 570 do
+    not report it."""
     code, action = fields.get(RECOVERY, (NOT_SUPPORTED, None))
     if code or action is None:
-        asking.note("recovery_action", NOT_SUPPORTED if code in UNKNOWN_FIELD else code, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION")
+        asking.note(
+            "recovery_action",
+            NOT_SUPPORTED if code in UNKNOWN_FIELD else code,
+            "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION",
+        )
         return None
     return RECOVERY_ACTIONS[action] if action < len(RECOVERY_ACTIONS) else "unknown"
 
 
 def read_memory_temperature(asking: Asking, fields: FieldAnswers) -> int | None:
-    """Temperature of the GPU's memory in C, or None on boards that do not measure it (they answer 0)."""
+    """Temperature of the GPU's memory in C, or None on boards that do not measure it (they answer
+    0)."""
     code, degrees = fields.get(MEMORY_TEMPERATURE, (NOT_SUPPORTED, None))
     if code or not degrees or degrees > 200:
-        asking.note("memory_temperature_c", NOT_SUPPORTED if code in UNKNOWN_FIELD else code, "NVML_FI_DEV_MEMORY_TEMP")
+        asking.note(
+            "memory_temperature_c",
+            NOT_SUPPORTED if code in UNKNOWN_FIELD else code,
+            "NVML_FI_DEV_MEMORY_TEMP",
+        )
         return None
     return int(degrees)
 
@@ -109,9 +159,15 @@ def read_pcie(asking: Asking, fields: FieldAnswers) -> dict[str, Any]:
     if code:
         replays = asking.ask("pcie.replays", "nvmlDeviceGetPcieReplayCounter", handle)
     return {
-        "generation_now": asking.ask("pcie.generation_now", "nvmlDeviceGetCurrPcieLinkGeneration", handle),
-        "generation_max": asking.ask("pcie.generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", handle),
-        "generation_card": asking.ask("pcie.generation_card", "nvmlDeviceGetGpuMaxPcieLinkGeneration", handle),
+        "generation_now": asking.ask(
+            "pcie.generation_now", "nvmlDeviceGetCurrPcieLinkGeneration", handle
+        ),
+        "generation_max": asking.ask(
+            "pcie.generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", handle
+        ),
+        "generation_card": asking.ask(
+            "pcie.generation_card", "nvmlDeviceGetGpuMaxPcieLinkGeneration", handle
+        ),
         "width_now": asking.ask("pcie.width_now", "nvmlDeviceGetCurrPcieLinkWidth", handle),
         "width_max": asking.ask("pcie.width_max", "nvmlDeviceGetMaxPcieLinkWidth", handle),
         "replays": replays,
@@ -119,7 +175,8 @@ def read_pcie(asking: Asking, fields: FieldAnswers) -> dict[str, Any]:
 
 
 def read_memory(asking: Asking) -> dict[str, Any]:
-    """{memory_total_mib, memory_used_mib, memory_reserved_mib}. Without the second version of the call, used includes the memory that the driver reserves."""
+    """{memory_total_mib, memory_used_mib, memory_reserved_mib}. Without the second version of the
+    call, used includes the memory that the driver reserves."""
     found, code = asking.try_ask("nvmlDeviceGetMemoryInfo", asking.handle, MEMORY_V2)
     if code:
         found = asking.ask("memory_total_mib", "nvmlDeviceGetMemoryInfo", asking.handle)
@@ -128,7 +185,11 @@ def read_memory(asking: Asking) -> dict[str, Any]:
         reason = f"{error_name(code)} from nvmlDeviceGetMemoryInfo_v2; memory_used_mib includes it"
         asking.unread.add(asking.prefix + "memory_reserved_mib", "absent", reason)
     reserved = None if code else found.reserved / MIB
-    return {"memory_total_mib": found.total / MIB, "memory_used_mib": found.used / MIB, "memory_reserved_mib": reserved}
+    return {
+        "memory_total_mib": found.total / MIB,
+        "memory_used_mib": found.used / MIB,
+        "memory_reserved_mib": reserved,
+    }
 
 
 def read_power_and_clocks(asking: Asking, board: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +199,9 @@ def read_power_and_clocks(asking: Asking, board: dict[str, Any]) -> dict[str, An
     limit = asking.ask("power_limit_w", "nvmlDeviceGetPowerManagementLimit", handle)
     draw = asking.ask("power_draw_w", "nvmlDeviceGetPowerUsage", handle)
     reasons = asking.ask_first(
-        "clocks.throttle_reasons", ("nvmlDeviceGetCurrentClocksEventReasons", handle), ("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+        "clocks.throttle_reasons",
+        ("nvmlDeviceGetCurrentClocksEventReasons", handle),
+        ("nvmlDeviceGetCurrentClocksThrottleReasons", handle),
     )
     return {
         "power_limit_w": limit and limit / 1000.0,
@@ -148,9 +211,13 @@ def read_power_and_clocks(asking: Asking, board: dict[str, Any]) -> dict[str, An
         "clocks": {
             "sm_mhz": asking.ask("clocks.sm_mhz", "nvmlDeviceGetClockInfo", handle, CLOCK_SM),
             "sm_max_mhz": board["sm_max_mhz"],
-            "memory_mhz": asking.ask("clocks.memory_mhz", "nvmlDeviceGetClockInfo", handle, CLOCK_MEMORY),
+            "memory_mhz": asking.ask(
+                "clocks.memory_mhz", "nvmlDeviceGetClockInfo", handle, CLOCK_MEMORY
+            ),
             "memory_max_mhz": board["memory_max_mhz"],
-            "throttle_reasons": None if reasons is None else [name for bit, name in THROTTLE_REASONS if reasons & bit],
+            "throttle_reasons": None
+            if reasons is None
+            else [name for bit, name in THROTTLE_REASONS if reasons & bit],
         },
         "temperature_c": asking.ask("temperature_c", "nvmlDeviceGetTemperature", handle, 0),
         "temperature_slowdown_c": board["temperature_slowdown_c"],
@@ -159,7 +226,8 @@ def read_power_and_clocks(asking: Asking, board: dict[str, Any]) -> dict[str, An
 
 
 def of_board(asking: Asking, board: dict[str, Any]) -> None:
-    """Puts read_board's answer into `board`, asked once per board unless a call failed; its reasons are noted for each GPU."""
+    """Puts read_board's answer into `board`, asked once per board unless a call failed; its reasons
+    are noted for each GPU."""
     if "rows" not in board:
         alone = asking.about("", asking.label, Unread())
         board.update(read_board(alone))
@@ -173,15 +241,31 @@ def of_board(asking: Asking, board: dict[str, Any]) -> None:
 def read_board(asking: Asking) -> dict[str, Any]:
     """Values that the board and its VBIOS fix."""
     handle = asking.handle
-    default = asking.ask("power_limit_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", handle)
+    default = asking.ask(
+        "power_limit_default_w", "nvmlDeviceGetPowerManagementDefaultLimit", handle
+    )
     bounds = asking.ask("power_limit_max_w", "nvmlDeviceGetPowerManagementLimitConstraints", handle)
     return {
         "power_limit_default_w": default and default / 1000.0,
         "power_limit_max_w": bounds and bounds[1] / 1000.0,
-        "sm_max_mhz": asking.ask("clocks.sm_max_mhz", "nvmlDeviceGetMaxClockInfo", handle, CLOCK_SM),
-        "memory_max_mhz": asking.ask("clocks.memory_max_mhz", "nvmlDeviceGetMaxClockInfo", handle, CLOCK_MEMORY),
-        "temperature_slowdown_c": asking.ask("temperature_slowdown_c", "nvmlDeviceGetTemperatureThreshold", handle, THRESHOLD_SLOWDOWN),
-        "memory_temperature_max_c": asking.ask("memory_temperature_max_c", "nvmlDeviceGetTemperatureThreshold", handle, THRESHOLD_MEMORY),
+        "sm_max_mhz": asking.ask(
+            "clocks.sm_max_mhz", "nvmlDeviceGetMaxClockInfo", handle, CLOCK_SM
+        ),
+        "memory_max_mhz": asking.ask(
+            "clocks.memory_max_mhz", "nvmlDeviceGetMaxClockInfo", handle, CLOCK_MEMORY
+        ),
+        "temperature_slowdown_c": asking.ask(
+            "temperature_slowdown_c",
+            "nvmlDeviceGetTemperatureThreshold",
+            handle,
+            THRESHOLD_SLOWDOWN,
+        ),
+        "memory_temperature_max_c": asking.ask(
+            "memory_temperature_max_c",
+            "nvmlDeviceGetTemperatureThreshold",
+            handle,
+            THRESHOLD_MEMORY,
+        ),
     }
 
 
@@ -198,8 +282,16 @@ def read_ecc(asking: Asking) -> dict[str, Any] | None:
         ("corrected_aggregate", 0, 1),
         ("uncorrected_aggregate", 1, 1),
     ):
-        ecc[name] = asking.ask("ecc." + name, "nvmlDeviceGetTotalEccErrors", handle, kind, counter) if mode[0] else None
-    sram = asking.ask("ecc.sram_threshold_exceeded", "nvmlDeviceGetSramEccErrorStatus", handle) if mode[0] else None
+        ecc[name] = (
+            asking.ask("ecc." + name, "nvmlDeviceGetTotalEccErrors", handle, kind, counter)
+            if mode[0]
+            else None
+        )
+    sram = (
+        asking.ask("ecc.sram_threshold_exceeded", "nvmlDeviceGetSramEccErrorStatus", handle)
+        if mode[0]
+        else None
+    )
     ecc["sram_threshold_exceeded"] = None if sram is None else bool(sram.bThresholdExceeded)
     return ecc
 
@@ -216,7 +308,9 @@ def read_row_remap(asking: Asking, fields: FieldAnswers) -> dict[str, Any] | Non
         rows = asking.ask("row_remap", "nvmlDeviceGetRemappedRows", asking.handle)
         if rows is None:
             return None
-    spare = asking.ask("row_remap.banks_without_spare", "nvmlDeviceGetRowRemapperHistogram", asking.handle)
+    spare = asking.ask(
+        "row_remap.banks_without_spare", "nvmlDeviceGetRowRemapperHistogram", asking.handle
+    )
     return {
         "corrected": rows[0],
         "uncorrected": rows[1],
@@ -226,9 +320,15 @@ def read_row_remap(asking: Asking, fields: FieldAnswers) -> dict[str, Any] | Non
     }
 
 
-def read_retired_pages(asking: Asking, fields: FieldAnswers, board: dict[str, Any]) -> dict[str, Any] | None:
-    """Retired pages (before Ampere), or None. If a board model does not support them, only its first GPU is asked."""
-    code = board.get("no_retired_pages") or next((fields[number][0] for number in RETIRED if number in fields and fields[number][0]), 0 if fields else 13)
+def read_retired_pages(
+    asking: Asking, fields: FieldAnswers, board: dict[str, Any]
+) -> dict[str, Any] | None:
+    """Retired pages (before Ampere), or None. If a board model does not support them, only its
+    first GPU is asked."""
+    code = board.get("no_retired_pages") or next(
+        (fields[number][0] for number in RETIRED if number in fields and fields[number][0]),
+        0 if fields else 13,
+    )
     if code == NOT_SUPPORTED:  # any other code is this GPU's own failure
         board["no_retired_pages"] = code
     if code:
@@ -240,14 +340,22 @@ def read_retired_pages(asking: Asking, fields: FieldAnswers, board: dict[str, An
 
 def read_fabric(asking: Asking) -> dict[str, Any] | None:
     """Registration with the fabric manager, or None where the driver does not support the query."""
-    found = asking.ask_first("fabric", ("nvmlDeviceGetGpuFabricInfoV", asking.handle, "v2"), ("nvmlDeviceGetGpuFabricInfo", asking.handle))
+    found = asking.ask_first(
+        "fabric",
+        ("nvmlDeviceGetGpuFabricInfoV", asking.handle, "v2"),
+        ("nvmlDeviceGetGpuFabricInfo", asking.handle),
+    )
     if found is None:
         return None
-    cluster, state = "".join(f"{byte:02x}" for byte in found.clusterUuid), FABRIC_STATES.get(found.state)
+    cluster, state = (
+        "".join(f"{byte:02x}" for byte in found.clusterUuid),
+        FABRIC_STATES.get(found.state),
+    )
     return {
         "state": state,
         "status": "success" if found.status == 0 else error_name(found.status),
-        "clique": None if state == "not_supported" else found.cliqueId,  # 0 is also a valid clique id, and the field is 0 where there is no fabric
+        # 0 is also a valid clique id, and the field is 0 where there is no fabric
+        "clique": None if state == "not_supported" else found.cliqueId,
         "cluster": cluster if cluster.strip("0") else None,
         "health_mask": getattr(found, "healthMask", None),
     }

@@ -31,7 +31,14 @@ P2P_STATES = {
     4: "disabled_by_regkey",
     5: "not_supported",
 }
-TOPOLOGIES = {0: "internal", 10: "single", 20: "multiple", 30: "hostbridge", 40: "node", 50: "system"}
+TOPOLOGIES = {
+    0: "internal",
+    10: "single",
+    20: "multiple",
+    30: "hostbridge",
+    40: "node",
+    50: "system",
+}
 
 
 def read_links(asking: Asking, gpu: int) -> list[dict[str, Any]]:
@@ -59,12 +66,17 @@ def count_links(asking: Asking) -> int:
 
 def read_link_version(asking: Asking, gpu: int, link: int) -> str | None:
     """The version, such as 4.0; None, with the reason noted, where NVML does not report it."""
-    version = asking.ask(f"links[gpu={gpu}].version", "nvmlDeviceGetNvLinkVersion", asking.handle, link)
+    version = asking.ask(
+        f"links[gpu={gpu}].version", "nvmlDeviceGetNvLinkVersion", asking.handle, link
+    )
     return LINK_VERSIONS.get(version, None if version is None else f"enum {version}")
 
 
-def read_link(asking: Asking, gpu: int, link: int, active: bool | None, version: str | None) -> dict[str, Any]:
-    """One row without speed and errors. The device at the other end is queried only for links that are up; `version` is theirs."""
+def read_link(
+    asking: Asking, gpu: int, link: int, active: bool | None, version: str | None
+) -> dict[str, Any]:
+    """One row without speed and errors. The device at the other end is queried only for links that
+    are up; `version` is theirs."""
     field = f"links[gpu={gpu},link={link}]."
     row: dict[str, Any] = {
         "gpu": gpu,
@@ -79,10 +91,14 @@ def read_link(asking: Asking, gpu: int, link: int, active: bool | None, version:
     if not active:
         return row
     row["version"] = version
-    remote = asking.ask(field + "remote", "nvmlDeviceGetNvLinkRemoteDeviceType", asking.handle, link)
+    remote = asking.ask(
+        field + "remote", "nvmlDeviceGetNvLinkRemoteDeviceType", asking.handle, link
+    )
     row["remote"] = None if remote is None else REMOTES.get(remote, "unknown")
     if row["remote"] == "gpu":
-        pci = asking.ask(field + "remote_pci_address", "nvmlDeviceGetNvLinkRemotePciInfo", asking.handle, link)
+        pci = asking.ask(
+            field + "remote_pci_address", "nvmlDeviceGetNvLinkRemotePciInfo", asking.handle, link
+        )
         row["remote_pci_address"] = None if pci is None else sysfs_address(pci.busId)
     return row
 
@@ -90,7 +106,8 @@ def read_link(asking: Asking, gpu: int, link: int, active: bool | None, version:
 def add_speeds_and_errors(asking: Asking, rows: list[dict[str, Any]]) -> None:
     """Sets speed_mb_s and errors of the links that are up.
 
-    The three counters of a link cost 2.5 ms, and so do their sums over all links: the links are queried one by one only when a sum is not zero.
+    The three counters of a link cost 2.5 ms, and so do their sums over all links: the links are
+    queried one by one only when a sum is not zero.
     """
     up = [row for row in rows if row["active"]]
     sums = [(number, ALL_LINKS) for _, number, _ in ERRORS]
@@ -100,10 +117,14 @@ def add_speeds_and_errors(asking: Asking, rows: list[dict[str, Any]]) -> None:
         row["speed_mb_s"] = None if code else speed
         if code:
             status = "absent" if code in (NOT_SUPPORTED, INVALID_ARGUMENT) else "error"
-            asking.unread.add("links[*].speed_mb_s", status, f"NVML cannot say the rate of a link: error {code}")
+            asking.unread.add(
+                "links[*].speed_mb_s", status, f"NVML cannot say the rate of a link: error {code}"
+            )
     clean = bool(found) and all(found[entry] == (0, 0) for entry in sums)
     for row in up:
-        row["errors"] = {name: 0 for name, _, _ in ERRORS} if clean else read_errors(asking, row["link"], found)
+        row["errors"] = (
+            {name: 0 for name, _, _ in ERRORS} if clean else read_errors(asking, row["link"], found)
+        )
 
 
 def read_errors(asking: Asking, link: int, sums: FieldAnswers) -> dict[str, Any]:
@@ -113,7 +134,13 @@ def read_errors(asking: Asking, link: int, sums: FieldAnswers) -> dict[str, Any]
     for name, number, counter in ERRORS:
         code, value = asked.get((number, link), (NOT_SUPPORTED, None))
         if code:
-            value = asking.ask("links[*].errors." + name, "nvmlDeviceGetNvLinkErrorCounter", asking.handle, link, counter)
+            value = asking.ask(
+                "links[*].errors." + name,
+                "nvmlDeviceGetNvLinkErrorCounter",
+                asking.handle,
+                link,
+                counter,
+            )
         errors[name] = value
     return errors
 
@@ -126,16 +153,30 @@ def count_by_gpu(gpu: int, uuid: str | None, rows: list[dict[str, Any]]) -> dict
         "gpu": gpu,
         "uuid": uuid,
         "nvlinks": len(rows),
-        "nvlinks_active": None if any(row["active"] is None for row in rows) else sum(1 for row in rows if row["active"]),
+        "nvlinks_active": None
+        if any(row["active"] is None for row in rows)
+        else sum(1 for row in rows if row["active"]),
         "remote": "none" if not remotes else remotes[0] if len(remotes) == 1 else "mixed",
         "errors_total": None if None in counts else sum(counts),
     }
 
 
-def read_pair(asking: Asking, name: str, one: tuple[int, Any], other: tuple[int, Any], in_full: bool) -> dict[str, Any]:
-    """Row of interconnect.pairs. name: its path in the document (pairs[3]); one, other: (index, handle), or (index, None) of a lost GPU; in_full: ask for
-    write, NVLink and atomics even where read is ok."""
-    row: dict[str, Any] = {"a": one[0], "b": other[0], "read": None, "write": None, "nvlink": None, "atomics": None, "topology": None, "nvlinks": None}
+def read_pair(
+    asking: Asking, name: str, one: tuple[int, Any], other: tuple[int, Any], in_full: bool
+) -> dict[str, Any]:
+    """Row of interconnect.pairs. name: its path in the document (pairs[3]); one, other: (index,
+    handle), or (index, None) of a lost GPU; in_full: ask for write, NVLink and atomics even where
+    read is ok."""
+    row: dict[str, Any] = {
+        "a": one[0],
+        "b": other[0],
+        "read": None,
+        "write": None,
+        "nvlink": None,
+        "atomics": None,
+        "topology": None,
+        "nvlinks": None,
+    }
     if one[1] is None or other[1] is None:
         return row
     pair = asking.about(name + ".", f"{one[0]},{other[0]}")
@@ -145,21 +186,35 @@ def read_pair(asking: Asking, name: str, one: tuple[int, Any], other: tuple[int,
             row[name] = None if status is None else P2P_STATES.get(status, "unknown")
             if name == "read" and row["read"] == "ok" and not in_full:
                 break
-        row["topology"] = TOPOLOGIES.get(pair.ask("topology", "nvmlDeviceGetTopologyCommonAncestor", one[1], other[1]))
+        row["topology"] = TOPOLOGIES.get(
+            pair.ask("topology", "nvmlDeviceGetTopologyCommonAncestor", one[1], other[1])
+        )
     except Lost as problem:
         asking.unread.add(pair.prefix[:-1], "error", str(problem))
     return row
 
 
-def count_between(links: dict[int, list[dict[str, Any]]], addresses: dict[int, str | None], a: int, b: int) -> int | None:
-    """Active NVLinks between two GPUs: direct ones, else the fewer of both GPUs' links to switches. None when a GPU's links were not read.
+def count_between(
+    links: dict[int, list[dict[str, Any]]], addresses: dict[int, str | None], a: int, b: int
+) -> int | None:
+    """Active NVLinks between two GPUs: direct ones, else the fewer of both GPUs' links to switches.
+    None when a GPU's links were not read.
 
     links: {gpu: rows}; addresses: {gpu: PCI address}.
     """
     if a not in links or b not in links:
         return None
-    direct = sum(1 for row in links[a] if row["active"] and row["remote"] == "gpu" and row["remote_pci_address"] == addresses.get(b))
-    switched = [sum(1 for row in links[gpu] if row["active"] and row["remote"] == "switch") for gpu in (a, b)]
+    direct = sum(
+        1
+        for row in links[a]
+        if row["active"]
+        and row["remote"] == "gpu"
+        and row["remote_pci_address"] == addresses.get(b)
+    )
+    switched = [
+        sum(1 for row in links[gpu] if row["active"] and row["remote"] == "switch")
+        for gpu in (a, b)
+    ]
     return direct or min(switched)
 
 

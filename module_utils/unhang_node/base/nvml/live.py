@@ -1,8 +1,10 @@
 """A live NVML session through nvidia-ml-py, opened so that its slow parts overlap.
 
-Importing nvidia-ml-py costs 20 to 95 ms of Python; NVML's init and first handles cost 25 to 115 ms in the driver. A thread makes these calls, on the same
-library and by the same C functions, while this one imports. nvidia-ml-py's own calls then cost microseconds (NVML counts inits, and the handles exist).
-The same thread makes the first topology query (15 to 45 ms, spent reading sysfs inside the library), which is waited for only when its answer is needed.
+Importing nvidia-ml-py costs 20 to 95 ms of Python; NVML's init and first handles cost 25 to 115 ms
+in the driver. A thread makes these calls, on the same library and by the same C functions, while
+this one imports. nvidia-ml-py's own calls then cost microseconds (NVML counts inits, and the
+handles exist). The same thread makes the first topology query (15 to 45 ms, spent reading sysfs
+inside the library), which is waited for only when its answer is needed.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ FABRIC_V2 = 0x02000024
 
 
 def begin_warming(ctx: Context) -> Warmth | Exception | None:
-    """A Warmth whose thread runs, or the exception raised when the library was opened: Absent if there is none, OSError if it cannot be loaded. None for a
-    recording, or for a root that is not this machine's."""
+    """A Warmth whose thread runs, or the exception raised when the library was opened: Absent if
+    there is none, OSError if it cannot be loaded. None for a recording, or for a root that is not
+    this machine's."""
     if ctx.options.get("nvml_recording") or not ctx.root.is_live:
         return None
     first_handle_s = seconds_for_first_handle(ctx)
@@ -42,7 +45,8 @@ def begin_warming(ctx: Context) -> Warmth | Exception | None:
 
 
 class Warmth:
-    """Init, handles and first topology query, running in a thread. A call that fails here is repeated, and reported, by the session's own calls.
+    """Init, handles and first topology query, running in a thread. A call that fails here is
+    repeated, and reported, by the session's own calls.
 
     first_handle_s: how long init and each first handle may take (0: as any call).
     """
@@ -66,7 +70,9 @@ class Warmth:
             self.handles_done.release()
         try:
             if len(handles) > 1 and hasattr(self.library, "nvmlDeviceGetTopologyCommonAncestor"):
-                self.library.nvmlDeviceGetTopologyCommonAncestor(handles[0], handles[1], ctypes.byref(ctypes.c_uint()))
+                self.library.nvmlDeviceGetTopologyCommonAncestor(
+                    handles[0], handles[1], ctypes.byref(ctypes.c_uint())
+                )
         finally:
             self.topology_done.release()
 
@@ -76,7 +82,9 @@ class Warmth:
             return []
         self._mark_call("nvmlInitWithFlags")
         count, handles, begun = ctypes.c_uint(), [], time.monotonic()
-        if self.library.nvmlInitWithFlags(0) or self.library.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+        if self.library.nvmlInitWithFlags(0) or self.library.nvmlDeviceGetCount_v2(
+            ctypes.byref(count)
+        ):
             return []
         for index in range(count.value):
             self._mark_call(f"nvmlDeviceGetHandleByIndex_v2({index})")
@@ -93,7 +101,8 @@ class Warmth:
 
     def wait_for_handles(self) -> None:
         if not self.handles_done.acquire(False):
-            self.mark(self.call, self.first_handle_s)  # the main thread has set other marks meanwhile
+            # the main thread has set other marks meanwhile
+            self.mark(self.call, self.first_handle_s)
             self.handles_done.acquire()
         self.handles_done.release()
 
@@ -103,7 +112,8 @@ class Warmth:
 
 
 class LiveSession:
-    """nvidia-ml-py's functions by their own names; those that take a structure to fill return it filled."""
+    """nvidia-ml-py's functions by their own names; those that take a structure to fill return it
+    filled."""
 
     def __init__(self, pynvml: Any, warmth: Warmth | None = None) -> None:
         self.pynvml = pynvml
@@ -112,7 +122,8 @@ class LiveSession:
 
     @property
     def first_handle_ms(self) -> float | None:
-        """How long init and the first handle took in the driver, or None if the thread did not get that far."""
+        """How long init and the first handle took in the driver, or None if the thread did not get
+        that far."""
         return self.warmth.first_handle_ms if self.warmth else None
 
     @property
@@ -137,10 +148,15 @@ class LiveSession:
         return self.pynvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
 
     def nvmlDeviceGetMemoryInfo(self, handle: Any, version: int | None = None) -> Any:
-        # nvidia-ml-py before 11.520 has no argument for a version; only the first version of the call is used then.
+        # nvidia-ml-py before 11.520 has no argument for a version; only the first version of the
+        # call is used then.
         if version == MEMORY_V2 and not hasattr(self.pynvml, "nvmlMemory_v2"):
             raise self.pynvml.NVMLError(FUNCTION_NOT_FOUND)
-        return self.pynvml.nvmlDeviceGetMemoryInfo(handle, version) if version else self.pynvml.nvmlDeviceGetMemoryInfo(handle)
+        return (
+            self.pynvml.nvmlDeviceGetMemoryInfo(handle, version)
+            if version
+            else self.pynvml.nvmlDeviceGetMemoryInfo(handle)
+        )
 
     def nvmlDeviceGetGpuFabricInfoV(self, handle: Any, _version: str) -> Any:
         status = self._struct("c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfoV_t")

@@ -1,6 +1,7 @@
 """NVML's constants that the reader needs, so that a recording is read without nvidia-ml-py.
 
-Source: nvml.h of CUDA 13 (https://docs.nvidia.com/deploy/nvml-api/). A test compares each with nvidia-ml-py.
+Source: nvml.h of CUDA 13 (https://docs.nvidia.com/deploy/nvml-api/). A test compares each with
+nvidia-ml-py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The processes on a GPU: NVML reports pid and memory, procfs the rest. Only the short name of a process is read, never its command line."""
+"""The processes on a GPU: NVML reports pid and memory, procfs the rest. Only the short name of a
+process is read, never its command line."""
 
 from __future__ import annotations
 
@@ -18,14 +19,21 @@ KINDS = (
     ("graphics", "nvmlDeviceGetGraphicsRunningProcesses"),
     ("mps", "nvmlDeviceGetMPSComputeRunningProcesses"),
 )
-CONTAINER = re.compile(r"docker|kubepods|containerd|libpod|crio|lxc|enroot|apptainer|singularity|/machine\.slice/")
+CONTAINER = re.compile(
+    r"docker|kubepods|containerd|libpod|crio|lxc|enroot|apptainer|singularity|/machine\.slice/"
+)
 
 
-def read_processes(asking: Asking, root: Root, owners: dict[int, dict[str, str | None]]) -> list[dict[str, Any]] | None:
-    """[{pid, user, command, where, memory_mib, use}] of one GPU, or None with the reason noted. owners: a cache of procfs."""
+def read_processes(
+    asking: Asking, root: Root, owners: dict[int, dict[str, str | None]]
+) -> list[dict[str, Any]] | None:
+    """[{pid, user, command, where, memory_mib, use}] of one GPU, or None with the reason noted.
+    owners: a cache of procfs."""
     rows, seen = [], False
     for use, name in KINDS:
-        found = asking.ask_first("processes", (name + "_v3", asking.handle), (name + "_v2", asking.handle))
+        found = asking.ask_first(
+            "processes", (name + "_v3", asking.handle), (name + "_v2", asking.handle)
+        )
         if found is None:
             continue
         seen = True
@@ -48,14 +56,17 @@ def read_owner(root: Root, pid: int) -> dict[str, str | None]:
     try:
         owner["command"] = root.line(folder + "/comm")
         owner["user"] = user_of(root, folder)
-        owner["where"] = "container" if CONTAINER.search(root.text(folder + "/cgroup", 65536)) else "host"
+        owner["where"] = (
+            "container" if CONTAINER.search(root.text(folder + "/cgroup", 65536)) else "host"
+        )
     except (OSError, ValueError):
         pass
     return owner
 
 
 def user_of(root: Root, folder: str) -> str:
-    """The name that /etc/passwd has for the process's real user id, else the number. No name service: it may hang."""
+    """The name that /etc/passwd has for the process's real user id, else the number. No name
+    service: it may hang."""
     status = root.text(folder + "/status", 65536)
     uid = next(line.split()[1] for line in status.splitlines() if line.startswith("Uid:"))
     for line in root.text("/etc/passwd").splitlines():

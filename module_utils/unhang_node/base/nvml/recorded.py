@@ -1,4 +1,5 @@
-"""A recorded NVML session: an object with nvidia-ml-py's function names that answers from a recording (see recording.py)."""
+"""A recorded NVML session: an object with nvidia-ml-py's function names that answers from a
+recording (see recording.py)."""
 
 from __future__ import annotations
 
@@ -84,7 +85,10 @@ class RecordedSession:
         self._behave("nvmlDeviceGetFieldValues", str(handle.index))
         if "fields" not in handle.device:
             raise RecordedError(FUNCTION_NOT_FOUND, "Function Not Found")
-        return [field_value(handle.device, *(entry if isinstance(entry, tuple) else (entry, None))) for entry in wanted]
+        return [
+            field_value(handle.device, *(entry if isinstance(entry, tuple) else (entry, None)))
+            for entry in wanted
+        ]
 
     def nvmlDeviceGetNvLinkState(self, handle: Any, link: int) -> Any:
         return self._of_link("nvmlDeviceGetNvLinkState", "state", handle, link)
@@ -93,10 +97,17 @@ class RecordedSession:
         return self._of_link("nvmlDeviceGetNvLinkVersion", "version", handle, link)
 
     def nvmlDeviceGetNvLinkRemoteDeviceType(self, handle: Any, link: int) -> Any:
-        return self._of_link("nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+        return self._of_link(
+            "nvmlDeviceGetNvLinkRemoteDeviceType",
+            "nvmlDeviceGetNvLinkRemoteDeviceType",
+            handle,
+            link,
+        )
 
     def nvmlDeviceGetNvLinkRemotePciInfo(self, handle: Any, link: int) -> Any:
-        return self._of_link("nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
+        return self._of_link(
+            "nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo", handle, link
+        )
 
     def nvmlDeviceGetNvLinkErrorCounter(self, handle: Any, link: int, counter: int) -> Any:
         return self._of_link("nvmlDeviceGetNvLinkErrorCounter", f"error:{counter}", handle, link)
@@ -152,7 +163,8 @@ class RecordedSession:
 
 
 def base_name(name: str) -> str:
-    """nvmlDeviceGetMemoryInfo of nvmlDeviceGetMemoryInfo_v2: a recording's entry for a call holds for each of its versions."""
+    """nvmlDeviceGetMemoryInfo of nvmlDeviceGetMemoryInfo_v2: a recording's entry for a call holds
+    for each of its versions."""
     return name[:-3] if name[-3:-1] == "_v" else name
 
 
@@ -164,7 +176,10 @@ def _is_named(answer: str, name: str, arguments: str) -> bool:
 
 def _c_name(key: str) -> str:
     """The C function behind a recording's key, which is what missing and stall name."""
-    return {"nvmlDeviceGetMemoryInfo:v2": "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetPciInfo": "nvmlDeviceGetPciInfo_v3"}.get(key, key.split(":")[0])
+    return {
+        "nvmlDeviceGetMemoryInfo:v2": "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetPciInfo": "nvmlDeviceGetPciInfo_v3",
+    }.get(key, key.split(":")[0])
 
 
 def _value(value: Any) -> Any:
@@ -178,7 +193,8 @@ def _value(value: Any) -> Any:
 
 
 def field_value(device: dict[str, Any], number: int, scope: int | None) -> Struct:
-    """What nvmlDeviceGetFieldValues answers for one field: a structure with nvmlReturn and value.ullVal. scope: a link, ALL_LINKS or None."""
+    """What nvmlDeviceGetFieldValues answers for one field: a structure with nvmlReturn and
+    value.ullVal. scope: a link, ALL_LINKS or None."""
     name = FIELD_NAMES.get(number)
     field = device.get("fields", {}).get(f"{name}:{scope}") or device.get("fields", {}).get(name)
     links = device.get("nvlink", [])

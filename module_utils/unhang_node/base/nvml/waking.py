@@ -1,4 +1,5 @@
-"""How long NVML's init and first handles may take: a sleeping GPU (persistence off, no user) is started by the first handle."""
+"""How long NVML's init and first handles may take: a sleeping GPU (persistence off, no user) is
+started by the first handle."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ PERSISTENCED = "/run/nvidia-persistenced/nvidia-persistenced.pid"
 def seconds_for_first_handle(ctx: Context) -> float:
     """Seconds for one such call, or 0 for as long as any call may take.
 
-        The option first_handle_s decides if it is set. Otherwise 20 s, unless the driver's own files show that every GPU is awake: the persistence daemon
+        The option first_handle_s decides if it is set. Otherwise 20 s, unless the driver's own
+        files show that every GPU is awake: the persistence daemon
     is running, or /proc shows each GPU's VBIOS (question marks while it sleeps) and active memory.
     """
     chosen_s = ctx.options.get("first_handle_s")
@@ -37,11 +39,20 @@ def is_awake(root: Root, address: str) -> bool:
     """True when procfs shows a GPU that has been started and not put to sleep again."""
     folder = f"{GPUS}/{address}"
     try:
-        return "??" not in root.text(folder + "/information", 65536) and "Video Memory:" in active_memory(root.text(folder + "/power", 65536))
+        return "??" not in root.text(
+            folder + "/information", 65536
+        ) and "Video Memory:" in active_memory(root.text(folder + "/power", 65536))
     except OSError:
         return False
 
 
 def active_memory(text: str) -> str:
     """The line of /proc/driver/nvidia/gpus/*/power that reports active video memory, or ""."""
-    return next((line for line in text.splitlines() if line.startswith("Video Memory:") and line.split()[-1] == "Active"), "")
+    return next(
+        (
+            line
+            for line in text.splitlines()
+            if line.startswith("Video Memory:") and line.split()[-1] == "Active"
+        ),
+        "",
+    )

@@ -1,6 +1,8 @@
-"""dpkg's status file, read by hand: 3,000 stanzas in a few milliseconds, of which only those that matter are parsed.
+"""dpkg's status file, read by hand: 3,000 stanzas in a few milliseconds, of which only those that
+matter are parsed.
 
-Format: deb822 stanzas (dpkg-status is written by dpkg itself: `Package:` first, one field a line), dpkg(1) for the words of `Status:`.
+Format: deb822 stanzas (dpkg-status is written by dpkg itself: `Package:` first, one field a line),
+dpkg(1) for the words of `Status:`.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ STATUS_LIMIT_BYTES = 64 << 20
 _STATUS = re.compile(rb"^Status: (\S+) (\S+) (\S+)", re.M)
 _VERSION = re.compile(rb"^Version: (\S+)", re.M)
 _ARCHITECTURE = re.compile(rb"^Architecture: (\S+)", re.M)
-_UNFINISHED = frozenset(["half-configured", "half-installed", "unpacked", "triggers-awaited", "triggers-pending"])
+_UNFINISHED = frozenset(
+    ["half-configured", "half-installed", "unpacked", "triggers-awaited", "triggers-pending"]
+)
 USUAL = b"\nStatus: install ok installed\n"
 _GONE = frozenset(["not-installed", "config-files"])
 
 
 class Package(NamedTuple):
-    """One installed package; held: selected for hold; state: dpkg's word (installed, half-configured …)."""
+    """One installed package; held: selected for hold; state: dpkg's word (installed,
+    half-configured …)."""
 
     name: str
     version: str
@@ -33,11 +38,18 @@ class Package(NamedTuple):
 
     def row(self) -> dict[str, Any]:
         """As the schema's package_list has it."""
-        return {"name": self.name, "version": self.version, "architecture": self.architecture, "held": self.held, "state": self.state}
+        return {
+            "name": self.name,
+            "version": self.version,
+            "architecture": self.architecture,
+            "held": self.held,
+            "state": self.state,
+        }
 
 
 class Database(NamedTuple):
-    """packages: the requested ones, sorted by name; holds, unfinished: names of all packages that are on hold, or not completely configured."""
+    """packages: the requested ones, sorted by name; holds, unfinished: names of all packages that
+    are on hold, or not completely configured."""
 
     packages: tuple[Package, ...] = ()
     holds: tuple[str, ...] = ()
@@ -53,13 +65,19 @@ class Database(NamedTuple):
 
 
 def parse_status(content: bytes, wanted: tuple[str, ...]) -> Database:
-    """Database of a status file. content: bytes; wanted: a tuple of prefixes; only packages whose names begin with one are parsed."""
+    """Database of a status file. content: bytes; wanted: a tuple of prefixes; only packages whose
+    names begin with one are parsed."""
     prefixes = tuple(prefix.encode("ascii") for prefix in wanted)
     packages, holds, unfinished = [], set(), set()
     first_lines = tuple(b"Package: " + prefix for prefix in prefixes)
     for stanza in content.split(b"\n\n"):
-        # Three comparisons handle the common case: most packages are of no interest and completely installed.
-        if stanza.startswith(b"Package: ") and not stanza.startswith(first_lines) and USUAL in stanza:
+        # Three comparisons handle the common case: most packages are of no interest and completely
+        # installed.
+        if (
+            stanza.startswith(b"Package: ")
+            and not stanza.startswith(first_lines)
+            and USUAL in stanza
+        ):
             continue
         name = _name_of(stanza)
         if not name:
@@ -76,9 +94,19 @@ def parse_status(content: bytes, wanted: tuple[str, ...]) -> Database:
         if state in _UNFINISHED or status.group(2) == b"reinstreq":
             unfinished.add(text)
         if matters and state not in _GONE:
-            packages.append(Package(name=text, version=_field(_VERSION, stanza), architecture=_field(_ARCHITECTURE, stanza), held=held, state=state))
+            packages.append(
+                Package(
+                    name=text,
+                    version=_field(_VERSION, stanza),
+                    architecture=_field(_ARCHITECTURE, stanza),
+                    held=held,
+                    state=state,
+                )
+            )
     packages.sort(key=lambda package: (package.name, package.architecture))
-    return Database(packages=tuple(packages), holds=tuple(sorted(holds)), unfinished=tuple(sorted(unfinished)))
+    return Database(
+        packages=tuple(packages), holds=tuple(sorted(holds)), unfinished=tuple(sorted(unfinished))
+    )
 
 
 def _name_of(stanza: bytes) -> bytes:

@@ -1,4 +1,5 @@
-"""GRUB's generated grub.cfg, its environment block, and boot loader entries: which kernel the next boot would take."""
+"""GRUB's generated grub.cfg, its environment block, and boot loader entries: which kernel the next
+boot would take."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """An entry of GRUB's menu. kernel: path of the image, where it has one; children: the entries of a submenu, None for an entry that is no submenu."""
+    """An entry of GRUB's menu. kernel: path of the image, where it has one; children: the entries
+    of a submenu, None for an entry that is no submenu."""
 
     title: str
     identifier: str
@@ -40,14 +42,23 @@ def parse_menu(text: str) -> list[Entry]:
         first = line.partition(" ")[0]
         if line.endswith("{") and first in ("menuentry", "submenu") and count < ENTRY_LIMIT:
             words = split_words(line)
-            stack.append([words[1] if len(words) > 1 else "", identifier_of(words), None, [] if first == "submenu" else None])
+            stack.append(
+                [
+                    words[1] if len(words) > 1 else "",
+                    identifier_of(words),
+                    None,
+                    [] if first == "submenu" else None,
+                ]
+            )
             count += 1
         elif line.endswith("{"):
             stack.append([])
         elif line == "}" and stack:
             closed = stack.pop()
             if closed:
-                parent = next((each for each in reversed(stack) if each and each[3] is not None), None)
+                parent = next(
+                    (each for each in reversed(stack) if each and each[3] is not None), None
+                )
                 (parent[3] if parent else top).append(Entry(*closed))
         elif first.startswith("linux") and stack and stack[-1] and stack[-1][2] is None:
             words = split_words(line)
@@ -64,7 +75,8 @@ def identifier_of(words: list[str]) -> str:
 
 
 def parse_default(text: str) -> str | None:
-    """The value of `set default=` for an ordinary boot (not the one-shot branch): "0", "saved" for ${saved_entry}, an id; None if not set."""
+    """The value of `set default=` for an ordinary boot (not the one-shot branch): "0", "saved" for
+    ${saved_entry}, an id; None if not set."""
     found = None
     for raw in text.splitlines():
         line = raw.strip()
@@ -72,7 +84,8 @@ def parse_default(text: str) -> str | None:
             value = line[len("set default=") :].strip().strip("\"'")
             if "next_entry" in value:
                 continue
-            # 00_header sets it in its first branch; a later file that sets it overrides it on purpose.
+            # 00_header sets it in its first branch; a later file that sets it overrides it on
+            # purpose.
             found = "saved" if "saved_entry" in value else value
     return found
 
@@ -83,7 +96,8 @@ def parse_grubenv(data: bytes) -> dict[str, str]:
 
 
 def find_entry(menu: list[Entry], choice: str) -> Entry | None:
-    """The Entry that GRUB takes for `choice` ("0", "1>2", a title or an id, ">" between levels), or None.
+    """The Entry that GRUB takes for `choice` ("0", "1>2", a title or an id, ">" between levels), or
+    None.
 
     The name of a submenu alone means its first entry, because GRUB enters a submenu at 0.
     """
@@ -120,7 +134,8 @@ def release_of_image(path: str | None) -> str | None:
 
 
 def parse_loader_entry(text: str) -> dict[str, str]:
-    """{title, version, linux, …} of a Boot Loader Specification entry; the first of repeated keys."""
+    """{title, version, linux, …} of a Boot Loader Specification entry; the first of repeated
+    keys."""
     values: dict[str, str] = {}
     for line in text.splitlines():
         key, _space, value = line.strip().partition(" ")

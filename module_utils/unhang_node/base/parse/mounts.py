@@ -1,4 +1,5 @@
-"""Parses the mount table, the type of the file system below a path without touching the path, and /etc/fstab (fstab(5), systemd.mount(5))."""
+"""Parses the mount table, the type of the file system below a path without touching the path, and
+/etc/fstab (fstab(5), systemd.mount(5))."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ if TYPE_CHECKING:
 
 
 class Mount(NamedTuple):
-    """One line of the mount table. device: "major:minor"; subtree: which folder of the file system is mounted, "/" for all of it."""
+    """One line of the mount table. device: "major:minor"; subtree: which folder of the file system
+    is mounted, "/" for all of it."""
 
     point: str
     fs_type: str
@@ -67,7 +69,12 @@ def parse_mountinfo(text: str) -> list[Mount]:
             options = left[5] + ("," + right[2] if len(right) > 2 else "")
             mounts.append(
                 Mount(
-                    point=unescape(left[4]), fs_type=right[0], source=unescape(right[1]), options=options.split(","), device=left[2], subtree=unescape(left[3])
+                    point=unescape(left[4]),
+                    fs_type=right[0],
+                    source=unescape(right[1]),
+                    options=options.split(","),
+                    device=left[2],
+                    subtree=unescape(left[3]),
                 )
             )
     return mounts
@@ -82,11 +89,14 @@ def unescape(word: str) -> str:
 
 
 def mount_of(mounts: Sequence[Mount], path: str) -> Mount | None:
-    """The Mount that holds `path` (of the longest matching mount points the one mounted last), or None."""
+    """The Mount that holds `path` (of the longest matching mount points the one mounted last), or
+    None."""
     best = None
     for mount in mounts:
         point = mount.point.rstrip("/")
-        if (path == point or path.startswith(point + "/")) and (best is None or len(point) >= len(best.point.rstrip("/"))):
+        if (path == point or path.startswith(point + "/")) and (
+            best is None or len(point) >= len(best.point.rstrip("/"))
+        ):
             best = mount
     return best
 
@@ -102,7 +112,8 @@ PATHS = 256
 
 
 def parse_fstab(text: str) -> list[str]:
-    """Mount points that the boot mounts, in the order of the file; without swap, noauto and automounts."""
+    """Mount points that the boot mounts, in the order of the file; without swap, noauto and
+    automounts."""
     points: list[str] = []
     for line in text.splitlines():
         words = line.split()
@@ -110,6 +121,11 @@ def parse_fstab(text: str) -> list[str]:
             continue
         point = unescape(words[1]).rstrip("/") or "/"
         options = set((words[3] if len(words) > 3 else "defaults").split(","))
-        if point.startswith("/") and words[2] not in NO_MOUNT and not options & LATER and point not in points:
+        if (
+            point.startswith("/")
+            and words[2] not in NO_MOUNT
+            and not options & LATER
+            and point not in points
+        ):
             points.append(point[:1024])
     return points[:PATHS]

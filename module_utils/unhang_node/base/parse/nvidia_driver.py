@@ -1,4 +1,5 @@
-"""Parses the NVIDIA driver's files under /proc/driver/nvidia, and versions in names of its files and packages."""
+"""Parses the NVIDIA driver's files under /proc/driver/nvidia, and versions in names of its files
+and packages."""
 
 from __future__ import annotations
 
@@ -11,12 +12,16 @@ _UPSTREAM = re.compile(r"^(?:\d+:)?(\d+(?:\.\d+)+)")
 
 
 def parse_loaded(text: str) -> tuple[str, str | None, str | None]:
-    """(line, version, flavour) of /proc/driver/nvidia/version; version None if the line has another form.
+    """(line, version, flavour) of /proc/driver/nvidia/version; version None if the line has another
+    form.
 
-    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build …" is the open flavour,
-    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …" the proprietary one.
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build …" is the
+    open flavour, "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 …" the
+    proprietary one.
     """
-    line = next((each.strip() for each in text.splitlines() if each.startswith("NVRM version:")), "")
+    line = next(
+        (each.strip() for each in text.splitlines() if each.startswith("NVRM version:")), ""
+    )
     found = _LOADED.search(line)
     flavour = None
     if "Kernel Module" in line:
@@ -50,7 +55,8 @@ def version_of_file(name: str) -> str | None:
 
 
 def upstream_version(package_version: str | None) -> str | None:
-    """535.161.08 from 535.161.08-0ubuntu3, 580.65.06 from 3:580.65.06-1.el9; None if there is no number at the beginning."""
+    """535.161.08 from 535.161.08-0ubuntu3, 580.65.06 from 3:580.65.06-1.el9; None if there is no
+    number at the beginning."""
     found = _UPSTREAM.match(package_version or "")
     return found.group(1) if found else None
 

@@ -1,4 +1,5 @@
-"""What /proc shows of a process: open devices, mapped libraries, its container, and the few variables that may leave the node."""
+"""What /proc shows of a process: open devices, mapped libraries, its container, and the few
+variables that may leave the node."""
 
 from __future__ import annotations
 
@@ -27,8 +28,11 @@ NUMBERED = re.compile(r"/dev/nvidia\d+$")
 
 
 def held_devices(targets: Iterable[str]) -> list[str]:
-    """The GPU devices that a process has open: /dev/nvidia0 …, or, without those, the first of the others (/dev/nvidiactl); sorted, each once."""
-    devices = sorted({target for target in targets if target.startswith("/dev/nvidia")}, key=_device_order)
+    """The GPU devices that a process has open: /dev/nvidia0 …, or, without those, the first of the
+    others (/dev/nvidiactl); sorted, each once."""
+    devices = sorted(
+        {target for target in targets if target.startswith("/dev/nvidia")}, key=_device_order
+    )
     numbered = [device for device in devices if NUMBERED.match(device)]
     return numbered or devices[:1]
 
@@ -39,10 +43,12 @@ def _device_order(device: str) -> tuple[int, int, str]:
 
 
 def mapped_libraries(maps: bytes) -> dict[str, bool]:
-    """{path: replaced} of the libraries of interest in /proc/<pid>/maps (bytes); replaced: the file was deleted or overwritten since it was mapped."""
+    """{path: replaced} of the libraries of interest in /proc/<pid>/maps (bytes); replaced: the file
+    was deleted or overwritten since it was mapped."""
     found: dict[str, bool] = {}
     for needle in _NEEDLES:
-        at = maps.find(needle)  # searched as bytes, which is fast: a training process has a megabyte of these lines
+        # searched as bytes, which is fast: a training process has a megabyte of these lines
+        at = maps.find(needle)
         while at >= 0:
             start, end = maps.rfind(b"\n", 0, at) + 1, maps.find(b"\n", at + 1)
             line = maps[start : end if end >= 0 else len(maps)].decode("utf-8", "replace")
@@ -78,7 +84,13 @@ def parse_environ(content: bytes) -> list[Assignment]:
     for entry in content.split(b"\0"):
         name, equals, value = entry.partition(b"=")
         if equals and name:
-            rows.append(Assignment(name=name.decode("utf-8", "replace"), value=value.decode("utf-8", "replace"), line=None))
+            rows.append(
+                Assignment(
+                    name=name.decode("utf-8", "replace"),
+                    value=value.decode("utf-8", "replace"),
+                    line=None,
+                )
+            )
     return rows
 
 
@@ -104,24 +116,38 @@ class Credentials(NamedTuple):
 
 
 def parse_credentials(status: str) -> Credentials | None:
-    """The ids and rights in /proc/<pid>/status; None if its uids or gids differ among themselves, as in
-    a set-user-ID program, or are not there."""
-    rows = {name: value.split() for name, _, value in (line.partition(":") for line in status.splitlines())}
+    """The ids and rights in /proc/<pid>/status; None if its uids or gids differ among themselves,
+    as in a set-user-ID program, or are not there."""
+    rows = {
+        name: value.split()
+        for name, _, value in (line.partition(":") for line in status.splitlines())
+    }
     uids, gids, groups = set(rows.get("Uid", ())), set(rows.get("Gid", ())), rows.get("Groups", [])
-    if len(uids) != 1 or len(gids) != 1 or not all(word.isdigit() for word in (*uids, *gids, *groups)):
+    if (
+        len(uids) != 1
+        or len(gids) != 1
+        or not all(word.isdigit() for word in (*uids, *gids, *groups))
+    ):
         return None
     permitted = (rows.get("CapPrm") or ["0"])[0]
     bits = int(permitted, 16) if re.fullmatch("[0-9a-f]{1,16}", permitted) else 0
-    return Credentials(uid=int(*uids), gid=int(*gids), groups=tuple(sorted(map(int, groups))), permitted=bits)
+    return Credentials(
+        uid=int(*uids), gid=int(*gids), groups=tuple(sorted(map(int, groups))), permitted=bits
+    )
 
 
 def is_secure_exec(auxv: bytes) -> bool:
-    """Whether the kernel started the program with rights that its caller lacked (AT_SECURE in /proc/<pid>/auxv)."""
-    return any(kind == AT_SECURE and value for kind, value in struct.iter_unpack("=QQ", auxv[: len(auxv) // 16 * 16]))
+    """Whether the kernel started the program with rights that its caller lacked (AT_SECURE in
+    /proc/<pid>/auxv)."""
+    return any(
+        kind == AT_SECURE and value
+        for kind, value in struct.iter_unpack("=QQ", auxv[: len(auxv) // 16 * 16])
+    )
 
 
 def parse_flags(fdinfo: str) -> int:
-    """How a descriptor was opened, by /proc/<pid>/fdinfo/<number>. Raises ValueError if it does not say so."""
+    """How a descriptor was opened, by /proc/<pid>/fdinfo/<number>. Raises ValueError if it does not
+    say so."""
     found = re.search(r"^flags:\s+0?([0-7]{1,22})$", fdinfo, re.M)
     if not found:
         raise ValueError("expected the flags of a descriptor, found none")

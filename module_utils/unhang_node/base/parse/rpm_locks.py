@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 
-_NEVRA = re.compile(r"^(?:(?P<epoch_first>\d+):)?(?P<name>\S+?)-(?:(?P<epoch>\d+):)?(?P<version>[^-\s]+)-(?P<release>[^-\s]+?)(?:\.(?P<arch>[A-Za-z0-9_*]+))?$")
+_NEVRA = re.compile(
+    r"^(?:(?P<epoch_first>\d+):)?(?P<name>\S+?)-(?:(?P<epoch>\d+):)?(?P<version>[^-\s]+)-(?P<release>[^-\s]+?)(?:\.(?P<arch>[A-Za-z0-9_*]+))?$"
+)
 
 
 def parse_versionlock(text: str) -> list[tuple[int, str, str]]:
-    """versionlock.list: one name-epoch:version-release.arch a line, "!" before a version that must not be installed."""
+    """versionlock.list: one name-epoch:version-release.arch a line, "!" before a version that must
+    not be installed."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         entry = line.strip()
@@ -17,7 +20,10 @@ def parse_versionlock(text: str) -> list[tuple[int, str, str]]:
         barred = entry.startswith("!")
         found = _NEVRA.match(entry.lstrip("!"))
         if found:
-            pin = f"{'not version' if barred else 'version'} {found.group('version')}-{found.group('release')}"
+            pin = (
+                f"{'not version' if barred else 'version'}"
+                f" {found.group('version')}-{found.group('release')}"
+            )
             rows.append((number, found.group("name"), pin))
         else:
             rows.append((number, entry.lstrip("!"), "not any version" if barred else "any version"))
@@ -25,7 +31,8 @@ def parse_versionlock(text: str) -> list[tuple[int, str, str]]:
 
 
 def parse_versionlock_toml(text: str) -> list[tuple[int, str, str]]:
-    """dnf5's versionlock.toml: [[packages]] with a name and conditions; only the format that dnf itself writes is understood."""
+    """dnf5's versionlock.toml: [[packages]] with a name and conditions; only the format that dnf
+    itself writes is understood."""
     conditions: list[str] = []
     rows, name, line = [], None, 0
     for number, raw in enumerate(text.splitlines() + ["[[packages]]"], 1):
@@ -62,5 +69,9 @@ def parse_exclude_lines(text: str) -> list[tuple[int, str, str]]:
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.partition("=")
         if equals and name.strip() in ("exclude", "excludepkgs"):
-            rows.extend((number, package, "excluded") for package in re.split(r"[\s,]+", value.strip()) if package)
+            rows.extend(
+                (number, package, "excluded")
+                for package in re.split(r"[\s,]+", value.strip())
+                if package
+            )
     return rows

@@ -1,4 +1,5 @@
-"""Parses the output of Slurm's commands. `scontrol -o` quotes nothing: a reason, a comment or a kernel's name may look like fields."""
+"""Parses the output of Slurm's commands. `scontrol -o` quotes nothing: a reason, a comment or a
+kernel's name may look like fields."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, FrozenSet, List, Tuple
 
-# Suffixes by which older releases mark a state, and the flag that newer releases print: sinfo(1), NODE STATE CODES.
+# Suffixes by which older releases mark a state, and the flag that newer releases print: sinfo(1),
+# NODE STATE CODES.
 SUFFIXES = {
     "*": "NOT_RESPONDING",
     "~": "POWERED_DOWN",
@@ -32,7 +34,8 @@ _SET_BY = re.compile(r"\s\[([^\s@\[\]]+)@(\d{4}-\d\d-\d\dT[\d:]+)\]")
 NONE = ("", "(null)", "N/A", "None")
 # States of a job that is not, or no longer, on a node: squeue(1), JOB STATE CODES.
 FINISHED = (
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PENDING", "PREEMPTED", "REVOKED",
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL",
+    "OUT_OF_MEMORY", "PENDING", "PREEMPTED", "REVOKED",
     "SPECIAL_EXIT", "TIMEOUT",
 )  # fmt: skip
 
@@ -40,9 +43,10 @@ FINISHED = (
 class SlurmNode(NamedTuple):
     """A node as slurmctld knows it.
 
-    states: Slurm's names (IDLE, ALLOCATED, DRAIN, NOT_RESPONDING …). reason: without the user who set it; "" for none. by: that user, "" if unknown. fields:
-    the fields before the operating system's name and after the state, by Slurm's names. booted_at: seconds since 1970, as slurmd reported it; 0 if it has
-    reported nothing.
+    states: Slurm's names (IDLE, ALLOCATED, DRAIN, NOT_RESPONDING …). reason: without the user who
+    set it; "" for none. by: that user, "" if unknown. fields: the fields before the operating
+    system's name and after the state, by Slurm's names. booted_at: seconds since 1970, as slurmd
+    reported it; 0 if it has reported nothing.
     """
 
     name: str
@@ -72,7 +76,8 @@ class Job(NamedTuple):
 
 
 def parse_nodes(text: str) -> List[SlurmNode]:
-    """Nodes out of `scontrol -o show nodes`. Raises ValueError for output that can be read in two ways.
+    """Nodes out of `scontrol -o show nodes`. Raises ValueError for output that can be read in two
+    ways.
 
     A reason with a line break continues in the next line, which does not begin with NodeName=.
     """
@@ -83,14 +88,18 @@ def parse_nodes(text: str) -> List[SlurmNode]:
         elif records:
             records[-1] += " " + line.strip()
         elif line.strip():
-            raise ValueError(f"expected NodeName= at the start of a node, found {line.strip()[:80]!r}")
+            raise ValueError(
+                f"expected NodeName= at the start of a node, found {line.strip()[:80]!r}"
+            )
     return [_node(record) for record in records]
 
 
 def parse_nodes_json(text: str) -> List[SlurmNode]:
-    """Nodes out of `scontrol --json show nodes` (23.02 on), or `sinfo --json` before. Raises ValueError for anything else.
+    """Nodes out of `scontrol --json show nodes` (23.02 on), or `sinfo --json` before. Raises
+    ValueError for anything else.
 
-    States are a list, in older releases one word in small letters with the flags beside it. The fields are the same as those of parse_nodes.
+    States are a list, in older releases one word in small letters with the flags beside it. The
+    fields are the same as those of parse_nodes.
     """
     try:
         given = parse_json(text)
@@ -105,30 +114,54 @@ def parse_nodes_json(text: str) -> List[SlurmNode]:
 def _json_node(row: Any) -> SlurmNode:
     name = row.get("name") if isinstance(row, dict) else None
     states = row.get("state") if isinstance(row, dict) else None
-    names = [*(states if isinstance(states, list) else [states]), *(row.get("state_flags") or [])] if isinstance(row, dict) else []
-    if not isinstance(name, str) or not name or not names or not all(isinstance(word, str) and word for word in names):
+    names = (
+        [*(states if isinstance(states, list) else [states]), *(row.get("state_flags") or [])]
+        if isinstance(row, dict)
+        else []
+    )
+    if (
+        not isinstance(name, str)
+        or not name
+        or not names
+        or not all(isinstance(word, str) and word for word in names)
+    ):
         raise ValueError(f"expected a node with a name and its states, found {str(row)[:80]}")
-    places = {"Gres": "gres", "ActiveFeatures": "active_features", "Partitions": "partitions", "NodeAddr": "address", "NodeHostName": "hostname"}
+    places = {
+        "Gres": "gres",
+        "ActiveFeatures": "active_features",
+        "Partitions": "partitions",
+        "NodeAddr": "address",
+        "NodeHostName": "hostname",
+    }
     values = {key: row.get(place) for key, place in places.items()}
-    fields = {key: ",".join(map(str, value)) if isinstance(value, list) else value for key, value in values.items()}
+    fields = {
+        key: ",".join(map(str, value)) if isinstance(value, list) else value
+        for key, value in values.items()
+    }
     return SlurmNode(
         name=name,
         states=parse_states("+".join(names)),
         reason=_line(row.get("reason")),
         by=_line(row.get("reason_set_by_user")),
-        fields={key: value for key, value in fields.items() if isinstance(value, str) and value not in NONE},
+        fields={
+            key: value
+            for key, value in fields.items()
+            if isinstance(value, str) and value not in NONE
+        },
         booted_at=_json_time(row.get("boot_time")),
     )
 
 
 def _json_time(value: Any) -> int:
-    """Seconds since 1970 of a time, which newer releases write as {"set": true, "number": …}; 0 for none."""
+    """Seconds since 1970 of a time, which newer releases write as {"set": true, "number": …}; 0 for
+    none."""
     number = value.get("number") if isinstance(value, dict) else value
     return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
 
 
 def _local_time(text: str) -> int:
-    """Seconds since 1970 of a time as scontrol writes it, in the time zone of the machine where it runs; 0 for any other text."""
+    """Seconds since 1970 of a time as scontrol writes it, in the time zone of the machine where it
+    runs; 0 for any other text."""
     try:
         return int(time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
     except (ValueError, OverflowError):
@@ -144,12 +177,25 @@ def _node(record: str) -> SlurmNode:
     name = record.split(None, 1)[0].partition("=")[2]
     found = list(_STATE.finditer(record))
     if not name or len(found) != 1:
-        raise ValueError(f"node {name[:80] or '(without a name)'}: expected one State= before ThreadsPerCore=, found {len(found)}")
+        raise ValueError(
+            f"node {name[:80] or '(without a name)'}: expected one State= before ThreadsPerCore=,"
+            f" found {len(found)}"
+        )
     before, rest = record[: found[0].start()], record[found[0].start() :]
     free = _FREE.search(rest)
-    fields = {**_fields(before.partition(" OS=")[0]), **_fields(rest[: free.start()] if free else rest)}
+    fields = {
+        **_fields(before.partition(" OS=")[0]),
+        **_fields(rest[: free.start()] if free else rest),
+    }
     reason, by = _reason(name, rest[free.start() :]) if free else ("", "")
-    return SlurmNode(name=name, states=parse_states(found[0][1]), reason=reason, by=by, fields=fields, booted_at=_local_time(fields.get("BootTime", "")))
+    return SlurmNode(
+        name=name,
+        states=parse_states(found[0][1]),
+        reason=reason,
+        by=by,
+        fields=fields,
+        booted_at=_local_time(fields.get("BootTime", "")),
+    )
 
 
 def _fields(text: str) -> Dict[str, str]:
@@ -159,12 +205,15 @@ def _fields(text: str) -> Dict[str, str]:
 
 
 def _reason(name: str, text: str) -> Tuple[str, str]:
-    """(reason, who set it) from the text that users can write. If the reason is not its first field, only one part may look like a reason."""
+    """(reason, who set it) from the text that users can write. If the reason is not its first
+    field, only one part may look like a reason."""
     starts = list(re.finditer(r"\sReason=", text))
     if not starts:
         return "", ""
     if starts[0].start() and len(starts) > 1:
-        raise ValueError(f"node {name}: expected one Reason=, found {len(starts)}, in its comment too")
+        raise ValueError(
+            f"node {name}: expected one Reason=, found {len(starts)}, in its comment too"
+        )
     reason = text[starts[0].end() :]
     set_by = _SET_BY.search(reason)
     return (reason[: set_by.start()].strip(), set_by[1]) if set_by else (reason.strip(), "")
@@ -181,35 +230,57 @@ def parse_states(word: str) -> FrozenSet[str]:
 
 
 def parse_reservations(text: str) -> List[Reservation]:
-    """The active reservations of `scontrol -o show reservations`. Raises ValueError for a line that is no reservation."""
+    """The active reservations of `scontrol -o show reservations`. Raises ValueError for a line that
+    is no reservation."""
     found = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("No reservations"):
             continue
         fields = _fields(line)
         if not line.startswith("ReservationName=") or "State" not in fields:
-            raise ValueError(f"expected a reservation with ReservationName= and State=, found {line.strip()[:80]!r}")
+            raise ValueError(
+                "expected a reservation with ReservationName= and State=, found"
+                f" {line.strip()[:80]!r}"
+            )
         if fields["State"] == "ACTIVE":
             flags = tuple(flag for flag in fields.get("Flags", "").split(",") if flag)
-            users = ",".join(fields[key] for key in ("Users", "Accounts", "Groups") if key in fields)
-            found.append(Reservation(name=fields["ReservationName"], nodes=fields.get("Nodes", ""), flags=flags, users=users))
+            users = ",".join(
+                fields[key] for key in ("Users", "Accounts", "Groups") if key in fields
+            )
+            found.append(
+                Reservation(
+                    name=fields["ReservationName"],
+                    nodes=fields.get("Nodes", ""),
+                    flags=flags,
+                    users=users,
+                )
+            )
     return found
 
 
 def parse_config(text: str) -> Dict[str, str]:
     """{name: value} out of `scontrol show config`; settings without a value are omitted."""
     pairs = (line.partition("=") for line in text.splitlines())
-    return {name.strip(): value.strip() for name, sign, value in pairs if sign and value.strip() not in NONE}
+    return {
+        name.strip(): value.strip()
+        for name, sign, value in pairs
+        if sign and value.strip() not in NONE
+    }
 
 
 def parse_jobs(text: str) -> List[Job]:
-    """Jobs that are on a node, from `squeue -h -o '%i|%T|%u|%e'`: fields into which no user can write. Raises ValueError for a line of another form."""
+    """Jobs that are on a node, from `squeue -h -o '%i|%T|%u|%e'`: fields into which no user can
+    write. Raises ValueError for a line of another form."""
     jobs = []
     for line in text.splitlines():
         fields = line.strip().split("|")
         if fields == [""]:
             continue
-        if len(fields) != 4 or not re.fullmatch(r"[0-9][0-9A-Za-z_+.\[\]%,-]*", fields[0]) or not fields[1].isupper():
+        if (
+            len(fields) != 4
+            or not re.fullmatch(r"[0-9][0-9A-Za-z_+.\[\]%,-]*", fields[0])
+            or not fields[1].isupper()
+        ):
             raise ValueError(f"expected ID|STATE|USER|END of a job, found {line.strip()[:80]!r}")
         if fields[1] not in FINISHED:
             jobs.append(Job(*fields))

@@ -9,14 +9,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 TEXT_LIMIT = 4096  # the schema's limit for one text
-JSON_DIGITS = 4300  # Python 3.11 and later convert no longer ones; before, the time grows with the square of the length
+# Python 3.11 and later convert no longer ones; before, the time grows with the square of the length
+JSON_DIGITS = 4300
 INTEGER_DIGITS = 20  # 2**64 has 20 digits; no kernel writes a larger number
 
 
 def clean(text: str, limit: int = TEXT_LIMIT) -> str:
-    """One line without control characters (each becomes a space), stripped, at most `limit` characters."""
+    """One line without control characters (each becomes a space), stripped, at most `limit`
+    characters."""
     text = text[: limit * 2]
-    return "".join(character if character.isprintable() else " " for character in text).strip()[:limit]
+    return "".join(character if character.isprintable() else " " for character in text).strip()[
+        :limit
+    ]
 
 
 def clean_or_none(text: str, limit: int = TEXT_LIMIT) -> str | None:
@@ -36,7 +40,8 @@ def parse_integer(text: str, base: int = 10) -> int:
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text from a node; a whole number without end is infinite. Raises ValueError for anything else, deep nesting included."""
+    """The value of a JSON text from a node; a whole number without end is infinite. Raises
+    ValueError for anything else, deep nesting included."""
     try:
         return json.loads(text, parse_int=_json_integer)
     except RecursionError:
@@ -56,7 +61,8 @@ def integer_or_none(text: str, base: int = 10) -> int | None:
 
 
 def parse_assignments(text: str) -> dict[str, str]:
-    """{name: value} of NAME=value lines (os-release, grubenv, uevent), without quotes and comments."""
+    """{name: value} of NAME=value lines (os-release, grubenv, uevent), without quotes and
+    comments."""
     values = {}
     for line in text.splitlines():
         name, equals, value = line.strip().partition("=")
@@ -77,12 +83,15 @@ def parse_meminfo(text: str) -> dict[str, int]:
         fields = rest.split()
         number = integer_or_none(fields[0]) if colon and fields else None
         if number is not None:
-            values[name.strip()] = number * 1024 if len(fields) > 1 and fields[1].lower() == "kb" else number
+            values[name.strip()] = (
+                number * 1024 if len(fields) > 1 and fields[1].lower() == "kb" else number
+            )
     return values
 
 
 def parse_cpu_list(text: str, most: int = 8192) -> list[int]:
-    """Sorted CPU numbers of "0-3,8". Raises ValueError if the text is no such list, or names more than `most` CPUs."""
+    """Sorted CPU numbers of "0-3,8". Raises ValueError if the text is no such list, or names more
+    than `most` CPUs."""
     numbers: set[int] = set()
     for piece in text.strip().split(","):
         if not piece.strip():

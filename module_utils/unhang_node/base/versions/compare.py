@@ -1,7 +1,9 @@
-"""Compares versions in the order of their kind: driver, kernel, nccl, cuda, vbios, deb, rpm, generic.
+"""Compares versions in the order of their kind: driver, kernel, nccl, cuda, vbios, deb, rpm,
+generic.
 
-One order does not fit all: 6.8.0-1008-nvidia, 2.21.5+cuda12.4, 96.00.a5.00.1a and 1:2.3~rc1-4 each have an order of their own, and some pairs have none.
-Nothing here raises on a version that cannot be compared: the result has the reason.
+One order does not fit all: 6.8.0-1008-nvidia, 2.21.5+cuda12.4, 96.00.a5.00.1a and 1:2.3~rc1-4 each
+have an order of their own, and some pairs have none. Nothing here raises on a version that cannot
+be compared: the result has the reason.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ def holds(comparison: Comparison, operator: str) -> bool | None:
 
 
 def compare_versions(left: object, right: object, order: str) -> Comparison:
-    """Compares two versions of one order. Never raises on their content; `order` is one of ORDERS."""
+    """Compares two versions of one order. Never raises on their content; `order` is one of
+    ORDERS."""
     try:
         return ORDERS[order](_text(left, order), _text(right, order))
     except NotAVersion as problem:

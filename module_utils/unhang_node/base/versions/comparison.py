@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 
 class Comparison(NamedTuple):
-    """sign: -1, 0 or 1, None when the two have no order. equal: also known for some pairs without an order. reason: why they have none."""
+    """sign: -1, 0 or 1, None when the two have no order. equal: also known for some pairs without
+    an order. reason: why they have none."""
 
     sign: int | None
     equal: bool | None

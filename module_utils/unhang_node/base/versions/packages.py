@@ -1,13 +1,16 @@
-"""The orders of Debian and RPM package versions, as their own documents define them: deb-version(7), Debian policy 5.6.12; rpm's rpmvercmp.
+"""The orders of Debian and RPM package versions, as their own documents define them:
+deb-version(7), Debian policy 5.6.12; rpm's rpmvercmp.
 
-The keys sort any text, so that a list of versions from a package manager never raises. compare_deb and compare_rpm refuse a text that is no version.
+The keys sort any text, so that a list of versions from a package manager never raises. compare_deb
+and compare_rpm refuse a text that is no version.
 """
 
 from __future__ import annotations
 
 import re
 
-# Patterns are compiled (and cached by re) at first use, so that importing this module costs nothing at start.
+# Patterns are compiled (and cached by re) at first use, so that importing this module costs nothing
+# at start.
 DEB = r"(?:[0-9]{1,9}:)?[0-9][A-Za-z0-9.+~:-]*?(?:-[A-Za-z0-9.+~]+)?"
 RPM = r"(?:[0-9]{1,9}:)?[A-Za-z0-9._+~^%{}]+(?:-[A-Za-z0-9._+~^%{}]+)?"
 DEB_PIECES = r"([^0-9]*)([0-9]*)"
@@ -16,7 +19,8 @@ RPM_END = (1, 0, "")
 
 
 def compare_deb(left: str, right: str) -> int:
-    """-1, 0 or 1, as `dpkg --compare-versions` compares. Raises ValueError for a text that is no Debian version."""
+    """-1, 0 or 1, as `dpkg --compare-versions` compares. Raises ValueError for a text that is no
+    Debian version."""
     _demand(DEB, left, "a deb")
     _demand(DEB, right, "a deb")
     one, other = deb_version_key(left), deb_version_key(right)
@@ -24,7 +28,8 @@ def compare_deb(left: str, right: str) -> int:
 
 
 def compare_rpm(left: str, right: str) -> int:
-    """-1, 0 or 1 for two texts [epoch:]version[-release]. Raises ValueError for a text that is no RPM version."""
+    """-1, 0 or 1 for two texts [epoch:]version[-release]. Raises ValueError for a text that is no
+    RPM version."""
     _demand(RPM, left, "an rpm")
     _demand(RPM, right, "an rpm")
     one, other = rpm_version_key(left), rpm_version_key(right)
@@ -39,7 +44,8 @@ def _demand(pattern: str, text: str, kind: str) -> None:
 
 
 def deb_version_key(version: str) -> tuple[tuple[int, str], tuple[object, ...], tuple[object, ...]]:
-    """A sort key: keys compare as `dpkg --compare-versions` compares the versions. version: [epoch:]upstream[-revision]."""
+    """A sort key: keys compare as `dpkg --compare-versions` compares the versions. version:
+    [epoch:]upstream[-revision]."""
     epoch, rest = _epoch(version)
     upstream, dash, revision = rest.rpartition("-")
     if not dash:
@@ -48,7 +54,8 @@ def deb_version_key(version: str) -> tuple[tuple[int, str], tuple[object, ...], 
 
 
 def _deb_part(text: str) -> tuple[object, ...]:
-    """Texts and numbers in turn. Each text ends in 0, which sorts after "~" (which comes before the end of a text) and before anything else."""
+    """Texts and numbers in turn. Each text ends in 0, which sorts after "~" (which comes before the
+    end of a text) and before anything else."""
     pieces: list[object] = []
     for letters, number in re.findall(DEB_PIECES, text):
         if letters or number or not text:  # no revision equals revision 0
@@ -64,8 +71,11 @@ def _deb_weight(character: str) -> int:
     return ord(character) if character.isalpha() else ord(character) + 256
 
 
-def rpm_version_key(version: str) -> tuple[tuple[int, str], tuple[tuple[int, int, str], ...], tuple[tuple[int, int, str], ...]]:
-    """A sort key for versions with a release, [epoch:]version-release; one without a release sorts before all that have one."""
+def rpm_version_key(
+    version: str,
+) -> tuple[tuple[int, str], tuple[tuple[int, int, str], ...], tuple[tuple[int, int, str], ...]]:
+    """A sort key for versions with a release, [epoch:]version-release; one without a release sorts
+    before all that have one."""
     epoch, rest = _epoch(version)
     upstream, _dash, release = rest.partition("-")
     return epoch, _rpm_part(upstream), _rpm_part(release) if release else ()

@@ -1,4 +1,5 @@
-"""The version orders of NVIDIA's products and of Linux kernels: 535.154.05, 12040, 2.21.5+cuda12.4, 96.00.a5.00.1a, 6.8.0-1008-nvidia."""
+"""The version orders of NVIDIA's products and of Linux kernels: 535.154.05, 12040, 2.21.5+cuda12.4,
+96.00.a5.00.1a, 6.8.0-1008-nvidia."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ DRIVER = r"([0-9]{1,6}(?:\.[0-9]{1,6}){0,3})"
 CUDA = r"[vV]?([0-9]{1,9}(?:\.[0-9]{1,9}){0,3})"
 VBIOS = r"([0-9a-fA-F]{1,4}(?:\.[0-9a-fA-F]{1,4}){1,7})"
 NCCL = r"v?([0-9]{1,9}(?:\.[0-9]{1,6}){0,3})(?:\.post([0-9]{1,4}))?(?:-[0-9]+)?(?:\+cuda[0-9.]+)?"
-KERNEL = r"([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})(?:-rc([0-9]{1,4}))?(?:-([0-9]{1,9}(?:\.[0-9]{1,9})*))?(?:[-.+_~](.*))?"
+KERNEL = r"([0-9]{1,6}(?:\.[0-9]{1,6}){1,3})(?:-rc([0-9]{1,4}))?(?:-([0-9]{1,9}(?:\.[0-9]{1,9})*))?(?:[-.+_~](.*))?"  # noqa: E501
 RELEASED = 1 << 20  # sorts after every release candidate
 
 
@@ -59,7 +60,8 @@ def compare_nccl(left: str, right: str) -> Comparison:
 
 
 def _nccl_fields(text: str) -> tuple[int, ...]:
-    """NCCL's own number is 22105 for 2.21.5, and was 2804 for 2.8.4 before 2.9 (nccl.h's NCCL_VERSION)."""
+    """NCCL's own number is 22105 for 2.21.5, and was 2804 for 2.8.4 before 2.9 (nccl.h's
+    NCCL_VERSION)."""
     found = re.fullmatch(NCCL, text)
     if not found:
         raise NotAVersion(f"{text[:60]!r} is not a nccl version")
@@ -71,7 +73,8 @@ def _nccl_fields(text: str) -> tuple[int, ...]:
 
 
 class Kernel(NamedTuple):
-    """A kernel's release in parts. base: 6.8.0, four fields; candidate: 3 for -rc3; build: 1008, () without one; flavour: nvidia, generic, el9, ""."""
+    """A kernel's release in parts. base: 6.8.0, four fields; candidate: 3 for -rc3; build: 1008, ()
+    without one; flavour: nvidia, generic, el9, ""."""
 
     base: tuple[int, ...]
     candidate: int
@@ -96,12 +99,21 @@ def kernel_parts(text: str) -> Kernel:
 
 
 def compare_kernel(left: str, right: str) -> Comparison:
-    """Upstream version first. Build numbers only have an order within one flavour: 1008-nvidia is not newer than 45-generic."""
+    """Upstream version first. Build numbers only have an order within one flavour: 1008-nvidia is
+    not newer than 45-generic."""
     one, other = kernel_parts(left), kernel_parts(right)
     sign = sign_of((one.base, one.candidate), (other.base, other.candidate))
     if sign:
         return Comparison(sign, False)
-    if one.flavour and other.flavour and one.flavour != other.flavour and (one.build or other.build):
-        reason = f"{left} and {right} are of different kernel flavours, whose build numbers have no common order"
+    if (
+        one.flavour
+        and other.flavour
+        and one.flavour != other.flavour
+        and (one.build or other.build)
+    ):
+        reason = (
+            f"{left} and {right} are of different kernel flavours, whose build numbers have no"
+            " common order"
+        )
         return Comparison(sign=None, equal=False, reason=reason)
     return padded(one.build, other.build)

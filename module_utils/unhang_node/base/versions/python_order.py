@@ -1,4 +1,5 @@
-"""The order of Python packages' versions (PEP 440), and of plain numbers where a version does not follow it."""
+"""The order of Python packages' versions (PEP 440), and of plain numbers where a version does not
+follow it."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def pep_440_key(version: str) -> tuple[Any, ...] | None:
     found = re.fullmatch(PEP_440, version.strip().lower())
     if not found:
         return None
-    epoch, release, phase, phase_number, post_alone, post, post_number, dev, dev_number, local = found.groups()
+    epoch, release, phase, phase_number, post_alone, post, post_number, dev, dev_number, local = (
+        found.groups()
+    )
     fields = [int(field) for field in release.split(".")]
     while fields and fields[-1] == 0:
         fields.pop()
@@ -54,7 +57,10 @@ def pep_440_key(version: str) -> tuple[Any, ...] | None:
 
 
 def _local_key(local: str | None) -> tuple[Any, ...]:
-    """Key of the part after "+": numbers sort after letters, and a version without that part sorts first."""
+    """Key of the part after "+": numbers sort after letters, and a version without that part sorts
+    first."""
     if local is None:
         return ()
-    return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"[-_.]", local))
+    return tuple(
+        (1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"[-_.]", local)
+    )

@@ -1,1 +1,2 @@
-"""Changes what a node boots: entries, kernels, the command line, and a trial boot that falls back by itself."""
+"""Changes what a node boots: entries, kernels, the command line, and a trial boot that falls back
+by itself."""

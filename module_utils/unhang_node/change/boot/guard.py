@@ -1,7 +1,9 @@
-"""A systemd unit that is on the node during the trial of a kernel: it reboots into the old kernel unless the new one is confirmed in time.
+"""A systemd unit that is on the node during the trial of a kernel: it reboots into the old kernel
+unless the new one is confirmed in time.
 
-It needs no network, no controller and no Python, and starts before file systems are mounted, so that it works in emergency mode too. Its first step is to
-remove the one-shot entry: if the boot loader could not do that, the next boot starts the old kernel all the same.
+It needs no network, no controller and no Python, and starts before file systems are mounted, so
+that it works in emergency mode too. Its first step is to remove the one-shot entry: if the boot
+loader could not do that, the next boot starts the old kernel all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ SCRIPT = "/etc/unhang/boot-trial"
 WATCHDOG_FILE = "/etc/systemd/system.conf.d/50-unhang-boot-trial.conf"
 WANTED_BY = ("sysinit.target", "emergency.target", "rescue.target")
 WATCHDOG_S = 60
-GIVES_UP_AFTER_S = 300  # seconds for an orderly reboot; after them a forced reboot, after that an immediate reboot by the kernel
+# seconds for an orderly reboot; after them a forced reboot, after that an immediate reboot by the
+# kernel
+GIVES_UP_AFTER_S = 300
 LOOKS_EVERY_S = 2
 
 _UNIT_TEXT = """{own}
@@ -59,7 +63,7 @@ sleep {gives_up_s}
 systemctl --force reboot
 sleep 60
 echo b >/proc/sysrq-trigger
-"""
+"""  # noqa: E501
 
 
 def script_text(release: str, old: str, within_s: int, forget: str) -> str:
@@ -77,25 +81,36 @@ def script_text(release: str, old: str, within_s: int, forget: str) -> str:
     )
 
 
-def guard_texts(rootfs: str, release: str, old: str, within_s: int, forget: str, has_watchdog: bool) -> Texts:
-    """{path: (before, after)} of the files that make up the guard. has_watchdog: whether systemd should use the machine's watchdog."""
+def guard_texts(
+    rootfs: str, release: str, old: str, within_s: int, forget: str, has_watchdog: bool
+) -> Texts:
+    """{path: (before, after)} of the files that make up the guard. has_watchdog: whether systemd
+    should use the machine's watchdog."""
     wanted = {
         SCRIPT: script_text(release, old, within_s, forget),
         UNIT_FILE: _UNIT_TEXT.format(own=OWN, script=SCRIPT, wanted=" ".join(WANTED_BY)),
-        WATCHDOG_FILE: f"{OWN}\n[Manager]\nRuntimeWatchdogSec={WATCHDOG_S}\n" if has_watchdog else None,
+        WATCHDOG_FILE: f"{OWN}\n[Manager]\nRuntimeWatchdogSec={WATCHDOG_S}\n"
+        if has_watchdog
+        else None,
     }
-    found = {path: (read_text_or_none(place_of(rootfs, path)), after) for path, after in wanted.items()}
+    found = {
+        path: (read_text_or_none(place_of(rootfs, path)), after) for path, after in wanted.items()
+    }
     return {path: pair for path, pair in found.items() if pair[0] != pair[1]}
 
 
 def no_guard_texts(rootfs: str) -> Texts:
     """{path: (before, None)} of those files of the guard that exist."""
-    found = {path: (read_text_or_none(place_of(rootfs, path)), None) for path in (SCRIPT, UNIT_FILE, WATCHDOG_FILE)}
+    found = {
+        path: (read_text_or_none(place_of(rootfs, path)), None)
+        for path in (SCRIPT, UNIT_FILE, WATCHDOG_FILE)
+    }
     return {path: pair for path, pair in found.items() if pair[0] is not None}
 
 
 def set_guard(rootfs: str, texts: Texts) -> None:
-    """Writes the files and enables the unit for every boot. The links are created here, because `systemctl enable` would reload every unit of the node."""
+    """Writes the files and enables the unit for every boot. The links are created here, because
+    `systemctl enable` would reload every unit of the node."""
     for path, (_before, after) in sorted(texts.items()):
         write_text(place_of(rootfs, path), after)
     for target in WANTED_BY:
@@ -120,4 +135,7 @@ def remove_guard(rootfs: str, texts: Texts) -> None:
 
 def is_guarded(rootfs: str) -> bool:
     """True when the unit starts at the next boot."""
-    return all(os.path.islink(place_of(rootfs, f"/etc/systemd/system/{target}.wants") + "/" + UNIT) for target in WANTED_BY)
+    return all(
+        os.path.islink(place_of(rootfs, f"/etc/systemd/system/{target}.wants") + "/" + UNIT)
+        for target in WANTED_BY
+    )

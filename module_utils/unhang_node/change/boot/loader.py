@@ -1,6 +1,8 @@
-"""Reads and sets the kernel that a node boots next, in its boot loader: GRUB, GRUB with loader entries, systemd-boot.
+"""Reads and sets the kernel that a node boots next, in its boot loader: GRUB, GRUB with loader
+entries, systemd-boot.
 
-Ways: "menu" (grub.cfg made by grub-mkconfig), "bls" (GRUB that reads /boot/loader/entries), "systemd-boot".
+Ways: "menu" (grub.cfg made by grub-mkconfig), "bls" (GRUB that reads /boot/loader/entries),
+"systemd-boot".
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ CALL_DEADLINE_S = 900  # grub-mkconfig searches every file system if os-prober i
 
 
 class NotPossible(ValueError):
-    """The reason why this node's next boot cannot be chosen safely: expected, found, next step, in one line."""
+    """The reason why this node's next boot cannot be chosen safely: expected, found, next step, in
+    one line."""
 
 
 def read_loader(rootfs: str) -> Loader:
@@ -58,8 +61,9 @@ def read_loader(rootfs: str) -> Loader:
     if facts["loader"] == "systemd-boot":
         return _read_systemd_boot(root, facts)
     raise NotPossible(
-        f"expected GRUB or systemd-boot on the node's disk, found {'no boot loader' if facts['loader'] == 'none' else 'another one'}; "
-        "a node that boots from the network or from an image gets its kernel there"
+        "expected GRUB or systemd-boot on the node's disk, found"
+        f" {'no boot loader' if facts['loader'] == 'none' else 'another one'}; a node that boots"
+        " from the network or from an image gets its kernel there"
     )
 
 
@@ -68,10 +72,17 @@ def _read_grub(rootfs: str, root: Root, facts: dict[str, Any]) -> Loader:
     cfg = root.text(folder + "/grub.cfg", CFG_LIMIT_BYTES)
     values = parse_grubenv(_grubenv(rootfs, folder))
     if "next_entry" not in cfg:
-        raise NotPossible(f"expected a grub.cfg that knows one-shot entries, found none of it in {folder}/grub.cfg; make it with grub-mkconfig")
+        raise NotPossible(
+            "expected a grub.cfg that knows one-shot entries, found none of it in"
+            f" {folder}/grub.cfg; make it with grub-mkconfig"
+        )
     return Loader(
         facts=facts,
-        way="bls" if "blscfg" in cfg and read_loader_entries(root, "/boot/loader/entries") else "menu",
+        way=(
+            "bls"
+            if "blscfg" in cfg and read_loader_entries(root, "/boot/loader/entries")
+            else "menu"
+        ),
         folder=folder,
         cfg=cfg,
         default=parse_default(cfg) or "0",
@@ -83,7 +94,10 @@ def _read_grub(rootfs: str, root: Root, facts: dict[str, Any]) -> Loader:
 def _read_systemd_boot(root: Root, facts: dict[str, Any]) -> Loader:
     mounted = next((path for path in LOADER_FOLDERS if root.exists(path + "/entries")), None)
     if mounted is None:
-        raise NotPossible(f"expected systemd-boot's entries in {' or '.join(LOADER_FOLDERS)}, found none; mount its partition")
+        raise NotPossible(
+            f"expected systemd-boot's entries in {' or '.join(LOADER_FOLDERS)}, found none; mount"
+            " its partition"
+        )
     chosen = read_efi_text(root, "LoaderEntryDefault")
     return Loader(
         facts=facts,
@@ -101,22 +115,26 @@ def check_can_try(loader: Loader) -> None:
     if loader.facts["can_clear_one_shot"] is not True:
         why = loader.facts["why_not"] or "the place of its environment block is not known"
         raise NotPossible(
-            f"expected a boot loader that can clear its one-shot entry, found that it cannot ({why}): a kernel on trial would be started again and again;"
-            " boot this node into it with somebody at its console"
+            "expected a boot loader that can clear its one-shot entry, found that it cannot"
+            f" ({why}): a kernel on trial would be started again and again; boot this node into it"
+            " with somebody at its console"
         )
 
 
 def check_name_stays(loader: Loader, entry: str) -> None:
     """Raises NotPossible for an entry of systemd-boot with a boot counter.
 
-    The loader renames its file at each start and systemd-bless-boot once more after it (systemd-bless-boot.service(8)), and until release 258 systemd-boot
-    counts the counter to the name where bootctl does not (https://github.com/systemd/systemd/issues/38813): no name starts this entry from now on.
+    The loader renames its file at each start and systemd-bless-boot once more after it
+    (systemd-bless-boot.service(8)), and until release 258 systemd-boot counts the counter to the
+    name where bootctl does not (https://github.com/systemd/systemd/issues/38813): no name starts
+    this entry from now on.
     """
     if loader.way == "systemd-boot" and uncounted(entry) != entry:
         plain = uncounted(entry)
         raise NotPossible(
-            f"expected a boot entry whose name stays, found {entry}, which systemd-boot renames while it counts boots; "
-            f"rename it to {plain}, and take /etc/kernel/tries away so that new kernels come without"
+            f"expected a boot entry whose name stays, found {entry}, which systemd-boot renames"
+            f" while it counts boots; rename it to {plain}, and take /etc/kernel/tries away so that"
+            " new kernels come without"
         )
 
 
@@ -126,31 +144,48 @@ def entry_for(rootfs: str, loader: Loader, release: str) -> str:
         entry = entry_of_release(loader.cfg, release)
     else:
         folder = "/boot/loader/entries" if loader.way == "bls" else loader.folder
-        found = [name for name, known in read_loader_entries(Root([rootfs]), folder) if known == release and "rescue" not in name]
+        found = [
+            name
+            for name, known in read_loader_entries(Root([rootfs]), folder)
+            if known == release and "rescue" not in name
+        ]
         entry = _entry_of_this_system(rootfs, loader, found)
         entry = entry + ".conf" if entry and loader.way == "systemd-boot" else entry
     if not entry:
-        raise NotPossible(f"expected a boot entry that starts {release}, found none; its package is only half installed")
+        raise NotPossible(
+            f"expected a boot entry that starts {release}, found none; its package is only half"
+            " installed"
+        )
     return entry
 
 
 def _entry_of_this_system(rootfs: str, loader: Loader, names: list[str]) -> str | None:
-    """Of several entries of one release the default, or that of this machine: an image leaves entries of the machine that it was made on.
+    """Of several entries of one release the default, or that of this machine: an image leaves
+    entries of the machine that it was made on.
 
-    Their names begin with the machine's id (kernel-install(8)), and their options name the disks of that machine.
+    Their names begin with the machine's id (kernel-install(8)), and their options name the disks of
+    that machine.
     """
-    saved = loader.saved[: -len(".conf")] if loader.saved and loader.saved.endswith(".conf") else loader.saved
+    saved = (
+        loader.saved[: -len(".conf")]
+        if loader.saved and loader.saved.endswith(".conf")
+        else loader.saved
+    )
     machine = line_if_there(Root([rootfs]), "/etc/machine-id")
-    own = [name for name in names if name == saved] + [name for name in names if machine and name.startswith(machine)]
+    own = [name for name in names if name == saved] + [
+        name for name in names if machine and name.startswith(machine)
+    ]
     return next(iter([*own, *names]), None)
 
 
 def check_boots_by_loader(rootfs: str) -> None:
-    """Raises NotPossible where a kernel is loaded for kexec: "a kexec will be performed instead of a reboot" (reboot of systemctl(1)), past the loader."""
+    """Raises NotPossible where a kernel is loaded for kexec: "a kexec will be performed instead of
+    a reboot" (reboot of systemctl(1)), past the loader."""
     if line_if_there(Root([rootfs]), "/sys/kernel/kexec_loaded") == "1":
         raise NotPossible(
-            "expected the next boot to go through the boot loader, found a kernel loaded for kexec, which `systemctl reboot` would start in its place; "
-            "unload it (kexec -u), and keep kexec-tools from loading one before a reboot"
+            "expected the next boot to go through the boot loader, found a kernel loaded for kexec,"
+            " which `systemctl reboot` would start in its place; unload it (kexec -u), and keep"
+            " kexec-tools from loading one before a reboot"
         )
 
 
@@ -171,7 +206,8 @@ def set_default(rootfs: str, loader: Loader, entry: str | None) -> None:
 
 
 def set_one_shot(rootfs: str, loader: Loader, entry: str | None) -> None:
-    """Sets the entry for the next boot only; None removes that setting. Raises OSError, ValueError."""
+    """Sets the entry for the next boot only; None removes that setting. Raises OSError,
+    ValueError."""
     if loader.way == "systemd-boot":
         run_command(rootfs, ["bootctl", "set-oneshot", entry or ""])
     else:
@@ -179,7 +215,8 @@ def set_one_shot(rootfs: str, loader: Loader, entry: str | None) -> None:
 
 
 def write_grubenv(rootfs: str, folder: str, values: dict[str, str | None]) -> None:
-    """Changes GRUB's environment block in place, because GRUB reads its blocks on the disk and does not replay a journal."""
+    """Changes GRUB's environment block in place, because GRUB reads its blocks on the disk and does
+    not replay a journal."""
     data = changed_grubenv(_grubenv(rootfs, folder), values)
     descriptor = os.open(place_of(rootfs, folder + "/grubenv"), os.O_WRONLY)
     try:
@@ -193,15 +230,19 @@ def forget_command(rootfs: str, loader: Loader) -> str:
     """The shell command that removes a one-shot entry on the node."""
     if loader.way == "systemd-boot":
         return "bootctl set-oneshot ''"
-    tool = next((name for name in ("grub-editenv", "grub2-editenv") if _which(rootfs, name)), "grub-editenv")
+    tool = next(
+        (name for name in ("grub-editenv", "grub2-editenv") if _which(rootfs, name)), "grub-editenv"
+    )
     return f"{tool} {loader.folder}/grubenv unset next_entry"
 
 
 def make_config(rootfs: str, loader: Loader, needs: str = "") -> None:
-    """Generates grub.cfg again. needs: parameters that it has to hold then. Raises OSError, ValueError with the tool's output, NotPossible without them.
+    """Generates grub.cfg again. needs: parameters that it has to hold then. Raises OSError,
+    ValueError with the tool's output, NotPossible without them.
 
-    Not every grub-mkconfig reads /etc/default/grub.d: that of Debian and Ubuntu does, that of Red Hat and SUSE reads /etc/default/grub alone. Without panic= a
-    kernel on trial that panics would stay where it is.
+    Not every grub-mkconfig reads /etc/default/grub.d: that of Debian and Ubuntu does, that of Red
+    Hat and SUSE reads /etc/default/grub alone. Without panic= a kernel on trial that panics would
+    stay where it is.
     """
     if loader.way != "menu":
         return
@@ -211,7 +252,10 @@ def make_config(rootfs: str, loader: Loader, needs: str = "") -> None:
     run_command(rootfs, command if len(command) == 1 else [*command, loader.folder + "/grub.cfg"])
     if needs and needs not in Root([rootfs]).text(loader.folder + "/grub.cfg", CFG_LIMIT_BYTES):
         read = "found it without: this node's grub-mkconfig does not read /etc/default/grub.d"
-        raise NotPossible(f"expected {needs} in {loader.folder}/grub.cfg, {read}; add it to GRUB_CMDLINE_LINUX in /etc/default/grub while kernels are tried")
+        raise NotPossible(
+            f"expected {needs} in {loader.folder}/grub.cfg, {read}; add it to GRUB_CMDLINE_LINUX in"
+            " /etc/default/grub while kernels are tried"
+        )
 
 
 def run_command(rootfs: str, argv: list[str]) -> str:
@@ -220,12 +264,16 @@ def run_command(rootfs: str, argv: list[str]) -> str:
 
 
 def _search_path() -> str:
-    """The PATH for these programs: the caller's folders first, because a distribution may have its boot loader's tools in another folder."""
+    """The PATH for these programs: the caller's folders first, because a distribution may have its
+    boot loader's tools in another folder."""
     return f"{os.environ.get('PATH', FOLDERS)}:{FOLDERS}"
 
 
 def _grubenv(rootfs: str, folder: str) -> bytes:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError), open(place_of(rootfs, folder + "/grubenv"), "rb") as source:
+    with (
+        contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        open(place_of(rootfs, folder + "/grubenv"), "rb") as source,
+    ):
         return source.read(65536)
     return b""
 
@@ -233,4 +281,11 @@ def _grubenv(rootfs: str, folder: str) -> bytes:
 def _which(rootfs: str, name: str) -> str | None:
     if rootfs == "/":
         return shutil.which(name, path=_search_path())
-    return next((path for path in (folder + "/" + name for folder in FOLDERS.split(":")) if os.path.exists(place_of(rootfs, path))), None)
+    return next(
+        (
+            path
+            for path in (folder + "/" + name for folder in FOLDERS.split(":"))
+            if os.path.exists(place_of(rootfs, path))
+        ),
+        None,
+    )

@@ -1,4 +1,5 @@
-"""Single steps that set what a node boots next, each with its changes. trial.py and rollback/boot.py call them in order."""
+"""Single steps that set what a node boots next, each with its changes. trial.py and
+rollback/boot.py call them in order."""
 
 from __future__ import annotations
 
@@ -35,10 +36,22 @@ def reads_watchdog(rootfs: str) -> bool:
     root = Root([rootfs])
     if not names_if_there(root, "/sys/class/watchdog"):
         return False
-    folders = ("/etc/systemd/system.conf.d", "/usr/lib/systemd/system.conf.d", "/run/systemd/system.conf.d")
-    files = ["/etc/systemd/system.conf"] + [folder + "/" + name for folder in folders for name in names_if_there(root, folder)]
-    texts = [read_text_or_none(place_of(rootfs, path)) or "" for path in files if path != guard.WATCHDOG_FILE]
-    return not any(line.startswith("RuntimeWatchdogSec=") for text in texts for line in text.splitlines())
+    folders = (
+        "/etc/systemd/system.conf.d",
+        "/usr/lib/systemd/system.conf.d",
+        "/run/systemd/system.conf.d",
+    )
+    files = ["/etc/systemd/system.conf"] + [
+        folder + "/" + name for folder in folders for name in names_if_there(root, folder)
+    ]
+    texts = [
+        read_text_or_none(place_of(rootfs, path)) or ""
+        for path in files
+        if path != guard.WATCHDOG_FILE
+    ]
+    return not any(
+        line.startswith("RuntimeWatchdogSec=") for text in texts for line in text.splitlines()
+    )
 
 
 def our_drop_in(loader: Loader, trial_options: str) -> str | None:
@@ -50,12 +63,19 @@ def default_steps(rootfs: str, loader: Loader, entry: str | None) -> list[Step]:
     """Sets the loader's default entry."""
     if loader.saved == entry:
         return []
-    return [Step(what="default boot entry", before=loader.saved, after=entry, act=lambda: loaders.set_default(rootfs, loader, entry))]
+    return [
+        Step(
+            what="default boot entry",
+            before=loader.saved,
+            after=entry,
+            act=lambda: loaders.set_default(rootfs, loader, entry),
+        )
+    ]
 
 
 def config_steps(rootfs: str, loader: Loader, text: str | None, needs: str = "") -> list[Step]:
-    """Writes unhang's part of GRUB's configuration and generates grub.cfg. text: None removes that part; needs: kernel parameters that grub.cfg must
-    contain."""
+    """Writes unhang's part of GRUB's configuration and generates grub.cfg. text: None removes that
+    part; needs: kernel parameters that grub.cfg must contain."""
     if loader.way == "bls" and loader.default != "saved":
         found = f"found that grub.cfg starts entry {loader.default}; set it and run grub2-mkconfig"
         raise NotPossible(f"expected GRUB_DEFAULT=saved in /etc/default/grub, {found}")
@@ -63,34 +83,80 @@ def config_steps(rootfs: str, loader: Loader, text: str | None, needs: str = "")
         return []
     before = read_text_or_none(place_of(rootfs, GRUB_DROP_IN))
     if before is not None and OWN not in before:
-        raise NotPossible(f"{GRUB_DROP_IN}: expected a file of unhang's own, found one that somebody else wrote; move it away after a look")
-    if not os.path.isdir(place_of(rootfs, os.path.dirname(GRUB_DROP_IN))) and loader.default != "saved":
-        raise NotPossible("expected GRUB_DEFAULT=saved in /etc/default/grub, or a grub-mkconfig that reads /etc/default/grub.d; found neither")
+        raise NotPossible(
+            f"{GRUB_DROP_IN}: expected a file of unhang's own, found one that somebody else wrote;"
+            " move it away after a look"
+        )
+    if (
+        not os.path.isdir(place_of(rootfs, os.path.dirname(GRUB_DROP_IN)))
+        and loader.default != "saved"
+    ):
+        raise NotPossible(
+            "expected GRUB_DEFAULT=saved in /etc/default/grub, or a grub-mkconfig that reads"
+            " /etc/default/grub.d; found neither"
+        )
     steps = []
     if before != text:
-        steps.append(Step(what=GRUB_DROP_IN, before=before, after=text, act=lambda: write_text(place_of(rootfs, GRUB_DROP_IN), text)))
+        steps.append(
+            Step(
+                what=GRUB_DROP_IN,
+                before=before,
+                after=text,
+                act=lambda: write_text(place_of(rootfs, GRUB_DROP_IN), text),
+            )
+        )
     if steps or (text is not None and loader.default != "saved") or needs not in loader.cfg:
-        steps.append(Step(what="grub.cfg", before="as it was", after="made anew", act=lambda: loaders.make_config(rootfs, loader, needs)))
+        steps.append(
+            Step(
+                what="grub.cfg",
+                before="as it was",
+                after="made anew",
+                act=lambda: loaders.make_config(rootfs, loader, needs),
+            )
+        )
     return steps
 
 
-def option_steps(rootfs: str, loader: Loader, entry: str, options: str, change: Callable[[str, str], str]) -> list[Step]:
+def option_steps(
+    rootfs: str, loader: Loader, entry: str, options: str, change: Callable[[str, str], str]
+) -> list[Step]:
     """Changes the kernel parameters of one loader entry, if entries are files."""
     path = loaders.entry_file(loader, entry)
     text = read_text_or_none(place_of(rootfs, path)) if path else None
     if path is None or text is None or change(text, options) == text:
         return []
-    return [Step(what=path, before=text, after=change(text, options), act=lambda: write_text(place_of(rootfs, path), change(text, options)))]
+    return [
+        Step(
+            what=path,
+            before=text,
+            after=change(text, options),
+            act=lambda: write_text(place_of(rootfs, path), change(text, options)),
+        )
+    ]
 
 
 def guard_steps(rootfs: str, loader: Loader, trial: Trial, running: str) -> list[Step]:
-    """Adds the guard, the unit that reboots into `running` unless the trial is confirmed. trial: a trial.Trial."""
+    """Adds the guard, the unit that reboots into `running` unless the trial is confirmed. trial: a
+    trial.Trial."""
     forget = loaders.forget_command(rootfs, loader)
-    texts = guard.guard_texts(rootfs, trial.release, running, trial.confirm_within_s, forget, reads_watchdog(rootfs))
+    texts = guard.guard_texts(
+        rootfs, trial.release, running, trial.confirm_within_s, forget, reads_watchdog(rootfs)
+    )
     if not texts and guard.is_guarded(rootfs):
         return []
-    steps = [Step(what=path, before=before, after=after, act=_nothing) for path, (before, after) in sorted(texts.items())]
-    return [*steps, Step(what="guard of the trial", before="off", after="on", act=lambda: guard.set_guard(rootfs, texts))]
+    steps = [
+        Step(what=path, before=before, after=after, act=_nothing)
+        for path, (before, after) in sorted(texts.items())
+    ]
+    return [
+        *steps,
+        Step(
+            what="guard of the trial",
+            before="off",
+            after="on",
+            act=lambda: guard.set_guard(rootfs, texts),
+        ),
+    ]
 
 
 def no_guard_steps(rootfs: str) -> list[Step]:
@@ -109,7 +175,12 @@ def no_guard_steps(rootfs: str) -> list[Step]:
 
 def one_shot_step(rootfs: str, loader: Loader, entry: str | None) -> Step:
     """Sets the entry of the next boot only; None removes it."""
-    return Step(what="entry of the next boot, once", before=loader.one_shot, after=entry, act=lambda: loaders.set_one_shot(rootfs, loader, entry))
+    return Step(
+        what="entry of the next boot, once",
+        before=loader.one_shot,
+        after=entry,
+        act=lambda: loaders.set_one_shot(rootfs, loader, entry),
+    )
 
 
 def no_one_shot_steps(rootfs: str, loader: Loader) -> list[Step]:
@@ -127,7 +198,14 @@ def keep_steps(rootfs: str, releases: Sequence[str]) -> list[Step]:
     before = read_text_or_none(place_of(rootfs, KEEP_FILE))
     if before == text:
         return []
-    return [Step(what=KEEP_FILE, before=before, after=text, act=lambda: write_text(place_of(rootfs, KEEP_FILE), text))]
+    return [
+        Step(
+            what=KEEP_FILE,
+            before=before,
+            after=text,
+            act=lambda: write_text(place_of(rootfs, KEEP_FILE), text),
+        )
+    ]
 
 
 def _nothing() -> None:

@@ -1,6 +1,6 @@
-"""The trial of a kernel: the old kernel stays the default until the new one is confirmed, whatever happens in between. Each function returns the remaining
-steps, in an order in which the node can boot after a power cut at any of them.
-"""
+"""The trial of a kernel: the old kernel stays the default until the new one is confirmed, whatever
+happens in between. Each function returns the remaining steps, in an order in which the node can
+boot after a power cut at any of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def read_record(rootfs: str) -> dict[str, Any]:
 def read_standing(rootfs: str) -> str:
     """State of the last trial. Raises OSError.
 
-    none, prepared, armed (waits for the reboot), on_trial (runs, not confirmed), confirmed, cancelled, fell_back.
+    none, prepared, armed (waits for the reboot), on_trial (runs, not confirmed), confirmed,
+    cancelled, fell_back.
     """
     record = read_record(rootfs)
     status = record.get("status", "none")
@@ -57,34 +58,67 @@ def why_fell_back(rootfs: str) -> str:
     text = read_text_or_none(place_of(rootfs, FELL_BACK))
     if text and record.get("release") and record["release"] in text:
         return text.strip()
-    running, tried, old = kernels.running_release(rootfs), record.get("release"), record.get("old_release")
+    running, tried, old = (
+        kernels.running_release(rootfs),
+        record.get("release"),
+        record.get("old_release"),
+    )
     if tried and old and running not in (tried, old):
-        return f"the node came back on {running}, which is neither {tried} nor {old}: somebody or something else chose it; the next boot takes {old}"
-    return f"{record.get('release')} did not come up, or not long enough to say anything; read its console"
+        return (
+            f"the node came back on {running}, which is neither {tried} nor {old}: somebody or"
+            f" something else chose it; the next boot takes {old}"
+        )
+    return (
+        f"{record.get('release')} did not come up, or not long enough to say anything; read its"
+        " console"
+    )
 
 
 def prepare_steps(rootfs: str, trial_options: str) -> list[Step]:
-    """Make the running kernel the default by name, so that a newer kernel is not started as soon as it is installed. Raises NotPossible, OSError."""
+    """Make the running kernel the default by name, so that a newer kernel is not started as soon as
+    it is installed. Raises NotPossible, OSError."""
     loader = loaders.read_loader(rootfs)
     loaders.check_can_try(loader)
-    standing, running, record = read_standing(rootfs), kernels.running_release(rootfs), read_record(rootfs)
+    standing, running, record = (
+        read_standing(rootfs),
+        kernels.running_release(rootfs),
+        read_record(rootfs),
+    )
     if standing == "on_trial":
-        raise NotPossible(f"expected no trial under way, found {running} on trial; confirm or cancel it first")
+        raise NotPossible(
+            f"expected no trial under way, found {running} on trial; confirm or cancel it first"
+        )
     if loader.one_shot and standing != "armed":
-        raise NotPossible(f"expected no one-shot boot entry, found {loader.one_shot!r}, which somebody else set; clear it or reboot into it first")
+        raise NotPossible(
+            f"expected no one-shot boot entry, found {loader.one_shot!r}, which somebody else set;"
+            " clear it or reboot into it first"
+        )
     entry = loaders.entry_for(rootfs, loader, running)
     loaders.check_name_stays(loader, entry)
-    steps = steps_of.default_steps(rootfs, loader, entry) + steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, trial_options))
+    steps = steps_of.default_steps(rootfs, loader, entry) + steps_of.config_steps(
+        rootfs, loader, steps_of.our_drop_in(loader, trial_options)
+    )
     if not steps or standing in ("prepared", "armed"):
         return steps
-    # After a trial that fell back or was cancelled, unhang's file may remain. The original configuration is then in the record, not in the file.
-    known = record.get("before") if standing in ("cancelled", "fell_back") and _is_ours(rootfs, loader) else None
-    begun = {"status": "prepared", "old_release": running, "before": known or before_of(rootfs, loader), "at": utc_text(time.time())}
+    # After a trial that fell back or was cancelled, unhang's file may remain. The original
+    # configuration is then in the record, not in the file.
+    known = (
+        record.get("before")
+        if standing in ("cancelled", "fell_back") and _is_ours(rootfs, loader)
+        else None
+    )
+    begun = {
+        "status": "prepared",
+        "old_release": running,
+        "before": known or before_of(rootfs, loader),
+        "at": utc_text(time.time()),
+    }
     return [_record_step(rootfs, begun), *steps]
 
 
 def arm_steps(rootfs: str, trial: Trial) -> list[Step]:
-    """Let the next boot, and only that, start the kernel on trial. Raises NotPossible with the reasons against it, OSError."""
+    """Let the next boot, and only that, start the kernel on trial. Raises NotPossible with the
+    reasons against it, OSError."""
     loader = loaders.read_loader(rootfs)
     loaders.check_can_try(loader)
     running = kernels.running_release(rootfs)
@@ -92,19 +126,29 @@ def arm_steps(rootfs: str, trial: Trial) -> list[Step]:
         return []
     loaders.check_boots_by_loader(rootfs)
     check_kernel(rootfs, trial, running)
-    entry, old_entry = loaders.entry_for(rootfs, loader, trial.release), loaders.entry_for(rootfs, loader, running)
+    entry, old_entry = (
+        loaders.entry_for(rootfs, loader, trial.release),
+        loaders.entry_for(rootfs, loader, running),
+    )
     for name in (entry, old_entry):
         loaders.check_name_stays(loader, name)
     if loader.saved != old_entry or (loader.way != "systemd-boot" and loader.default != "saved"):
-        raise NotPossible(f"expected {running} to be the default that a trial falls back to, found {loader.default}; state: prepared first")
+        raise NotPossible(
+            f"expected {running} to be the default that a trial falls back to, found"
+            f" {loader.default}; state: prepared first"
+        )
     record = read_record(rootfs)
     wanted = {
-        "status": "armed", "release": trial.release, "entry": entry, "old_release": running, "old_entry": old_entry, "boot_id": kernels.boot_id(rootfs),
-        "gpus": sorted(trial.gpus), "modules": sorted(trial.modules), "confirm_within_s": trial.confirm_within_s, "trial_options": trial.trial_options,
+        "status": "armed", "release": trial.release, "entry": entry, "old_release": running,
+        "old_entry": old_entry, "boot_id": kernels.boot_id(rootfs),
+        "gpus": sorted(trial.gpus), "modules": sorted(trial.modules),
+        "confirm_within_s": trial.confirm_within_s, "trial_options": trial.trial_options,
         "before": record.get("before") or before_of(rootfs, loader),
     }  # fmt: skip
     steps = steps_of.option_steps(rootfs, loader, entry, trial.trial_options, with_options)
-    steps += steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, trial.trial_options), trial.trial_options)
+    steps += steps_of.config_steps(
+        rootfs, loader, steps_of.our_drop_in(loader, trial.trial_options), trial.trial_options
+    )
     steps += steps_of.guard_steps(rootfs, loader, trial, running)
     if {key: record.get(key) for key in wanted} != wanted:
         steps.append(_record_step(rootfs, dict(wanted, at=utc_text(time.time()))))
@@ -116,17 +160,27 @@ def arm_steps(rootfs: str, trial: Trial) -> list[Step]:
 def check_kernel(rootfs: str, trial: Trial, running: str) -> None:
     """Raises NotPossible naming everything that the kernel lacks."""
     faults = kernels.kernel_faults(rootfs, trial.release, running)
-    if kernels.has_modules(rootfs, trial.release):  # if a module does not build, the package's script makes no initrd: both are reported
-        faults += [why for _name, why in kernels.missing_modules(rootfs, trial.release, trial.modules)]
+    # if a module does not build, the package's script makes no initrd: both are reported
+    if kernels.has_modules(rootfs, trial.release):
+        faults += [
+            why for _name, why in kernels.missing_modules(rootfs, trial.release, trial.modules)
+        ]
     if faults:
         raise NotPossible(f"{trial.release} may not boot: {'; '.join(faults)}")
 
 
 def confirm_steps(rootfs: str, release: str, gpus: Sequence[str]) -> list[Step]:
-    """Make the kernel on trial the default. gpus: identities of the GPUs that it has. Raises NotPossible, OSError."""
-    record, running, standing = read_record(rootfs), kernels.running_release(rootfs), read_standing(rootfs)
+    """Make the kernel on trial the default. gpus: identities of the GPUs that it has. Raises
+    NotPossible, OSError."""
+    record, running, standing = (
+        read_record(rootfs),
+        kernels.running_release(rootfs),
+        read_standing(rootfs),
+    )
     if running != release or record.get("release") != release:
-        raise NotPossible(f"expected {release} to run on trial, found {running} running: {why_fell_back(rootfs)}")
+        raise NotPossible(
+            f"expected {release} to run on trial, found {running} running: {why_fell_back(rootfs)}"
+        )
     if standing not in ("on_trial", "confirmed"):
         raise NotPossible(f"expected {release} on trial, found that it is {standing}")
     lost = sorted(set(record["gpus"]) - set(gpus))
@@ -135,17 +189,27 @@ def confirm_steps(rootfs: str, release: str, gpus: Sequence[str]) -> list[Step]:
         raise NotPossible(f"{expected}, found that {release} lost {', '.join(lost)}")
     loader = loaders.read_loader(rootfs)
     entry = loaders.entry_for(rootfs, loader, release)
-    # The guard is removed first: otherwise it would reboot into the default, now the new kernel, again and again.
-    steps = steps_of.no_guard_steps(rootfs) + steps_of.no_one_shot_steps(rootfs, loader) + steps_of.default_steps(rootfs, loader, entry)
+    # The guard is removed first: otherwise it would reboot into the default, now the new kernel,
+    # again and again.
+    steps = (
+        steps_of.no_guard_steps(rootfs)
+        + steps_of.no_one_shot_steps(rootfs, loader)
+        + steps_of.default_steps(rootfs, loader, entry)
+    )
     steps += steps_of.option_steps(rootfs, loader, entry, record["trial_options"], without_options)
-    steps += steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, "")) + steps_of.keep_steps(rootfs, [record["old_release"], release])
+    steps += steps_of.config_steps(
+        rootfs, loader, steps_of.our_drop_in(loader, "")
+    ) + steps_of.keep_steps(rootfs, [record["old_release"], release])
     if standing != "confirmed":
-        steps.append(_record_step(rootfs, dict(record, status="confirmed", at=utc_text(time.time()))))
+        steps.append(
+            _record_step(rootfs, dict(record, status="confirmed", at=utc_text(time.time())))
+        )
     return steps
 
 
 def cancel_steps(rootfs: str, why: str) -> list[Step]:
-    """Make the old kernel the default and end the trial. While the kernel on trial runs, its guard stays, to reboot the node. Raises NotPossible, OSError."""
+    """Make the old kernel the default and end the trial. While the kernel on trial runs, its guard
+    stays, to reboot the node. Raises NotPossible, OSError."""
     record, standing = read_record(rootfs), read_standing(rootfs)
     if standing not in ("prepared", "armed", "on_trial") and record.get("status") != "armed":
         return []
@@ -155,28 +219,48 @@ def cancel_steps(rootfs: str, why: str) -> list[Step]:
     else:
         steps += steps_of.no_guard_steps(rootfs)
         message = why_fell_back(rootfs) if standing == "fell_back" else why
-        after = dict(record, status="fell_back" if standing == "fell_back" else "cancelled", why=message or None, at=utc_text(time.time()))
+        after = dict(
+            record,
+            status="fell_back" if standing == "fell_back" else "cancelled",
+            why=message or None,
+            at=utc_text(time.time()),
+        )
     return steps + ([_record_step(rootfs, after)] if after != record else [])
 
 
 def back_steps(rootfs: str, release: str, before: dict[str, Any]) -> list[Step]:
-    """Make `release` the default again. before: the result of before_of() at that time, restored exactly once all newer and tried kernels are removed."""
+    """Make `release` the default again. before: the result of before_of() at that time, restored
+    exactly once all newer and tried kernels are removed."""
     loader, record = loaders.read_loader(rootfs), read_record(rootfs)
-    tried = {record["release"]} if record.get("release") and record["status"] != "confirmed" else set()
+    tried = (
+        {record["release"]} if record.get("release") and record["status"] != "confirmed" else set()
+    )
     installed = set(kernels.installed_releases(rootfs))
     newer = (installed - set(before["releases"])) | (installed & tried)
     steps = steps_of.no_one_shot_steps(rootfs, loader)
     if newer:
         steps += steps_of.default_steps(rootfs, loader, loaders.entry_for(rootfs, loader, release))
         return steps + steps_of.config_steps(rootfs, loader, steps_of.our_drop_in(loader, ""))
-    return steps + steps_of.config_steps(rootfs, loader, before["drop_in"]) + steps_of.default_steps(rootfs, loader, before["saved"])
+    return (
+        steps
+        + steps_of.config_steps(rootfs, loader, before["drop_in"])
+        + steps_of.default_steps(rootfs, loader, before["saved"])
+    )
 
 
 def before_of(rootfs: str, loader: Loader) -> dict[str, Any]:
-    """The boot loader's configuration for a rollback: {way, default, saved, drop_in, release, releases}."""
+    """The boot loader's configuration for a rollback: {way, default, saved, drop_in, release,
+    releases}."""
     drop_in = read_text_or_none(place_of(rootfs, GRUB_DROP_IN))
-    known = {"way": loader.way, "default": loader.default, "saved": loader.saved, "drop_in": drop_in}
-    return dict(known, release=kernels.running_release(rootfs), releases=kernels.installed_releases(rootfs))
+    known = {
+        "way": loader.way,
+        "default": loader.default,
+        "saved": loader.saved,
+        "drop_in": drop_in,
+    }
+    return dict(
+        known, release=kernels.running_release(rootfs), releases=kernels.installed_releases(rootfs)
+    )
 
 
 def _is_ours(rootfs: str, loader: Loader) -> bool:
@@ -185,4 +269,9 @@ def _is_ours(rootfs: str, loader: Loader) -> bool:
 
 def _record_step(rootfs: str, record: dict[str, Any]) -> Step:
     before = read_record(rootfs).get("status")
-    return steps_of.Step(what="trial", before=before, after=record["status"], act=lambda: write_state(rootfs, STATE, record))
+    return steps_of.Step(
+        what="trial",
+        before=before,
+        after=record["status"],
+        act=lambda: write_state(rootfs, STATE, record),
+    )

@@ -1,4 +1,5 @@
-"""The lines that a role disabled, saved on the node, and how they are restored. Apart from their reader, which a restore does not need."""
+"""The lines that a role disabled, saved on the node, and how they are restored. Apart from their
+reader, which a restore does not need."""
 
 from __future__ import annotations
 
@@ -26,10 +27,18 @@ def plan_restore(rootfs: str, state_name: str) -> tuple[Texts, list[ManualStep]]
     for path, saved in sorted(read_state(rootfs, state_name).get("disabled", {}).items()):
         before = read_text_or_none(place_of(rootfs, path))
         if before is None:
-            manual.append(ManualStep(file=path, why="the file is gone; its lines were: " + " | ".join(row[0] for row in saved)[:300]))
+            manual.append(
+                ManualStep(
+                    file=path,
+                    why="the file is gone; its lines were: "
+                    + " | ".join(row[0] for row in saved)[:300],
+                )
+            )
             continue
         after, gone = restored_text(before, [(row[0], row[1], row[2]) for row in saved])
-        manual.extend(ManualStep(file=path, why=f"no longer there to be put back: {line!r}") for line in gone)
+        manual.extend(
+            ManualStep(file=path, why=f"no longer there to be put back: {line!r}") for line in gone
+        )
         if after != before:
             texts[path] = (before, after)
     return texts, manual

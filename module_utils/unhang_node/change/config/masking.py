@@ -1,4 +1,5 @@
-"""Masks other people's lines of a file in the controller's output: the values that they set, and credentials in URLs."""
+"""Masks other people's lines of a file in the controller's output: the values that they set, and
+credentials in URLs."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from .setting_files import BEGIN, END, OWN
 
 MASK = "********"
 _URL = re.compile(r"(\b[A-Za-z][A-Za-z0-9+.-]*://)[^\s/@\"']+@")
-BOOT_FILES = ("/boot/", "/etc/default/grub", "/etc/kernel/")  # with kernel command lines: a key there may be in a line that unhang changes
+# with kernel command lines: a key there may be in a line that unhang changes
+BOOT_FILES = ("/boot/", "/etc/default/grub", "/etc/kernel/")
 KNOWN = ("NCCL_", "CUDA_", "TORCH_")  # values without secrets, which a person must see
 _WORD = re.compile(r"[^\s\"']+")
 _VALUE = re.compile(r"^(\s*(?:export\s+|setenv\s+)?[A-Za-z_][A-Za-z0-9_.-]*\s*[=:]\s*)\S.*$")
@@ -28,12 +30,20 @@ def mask_value(line: str) -> str:
 
 
 def masked_diff(before: str | None, after: str | None, path: str) -> dict[str, str]:
-    """(before, after) of a file for --diff: changed lines are shown in full; values in unchanged lines of others are masked."""
+    """(before, after) of a file for --diff: changed lines are shown in full; values in unchanged
+    lines of others are masked."""
     old, new = shown(before or ""), shown(after or "")
     if path.startswith(BOOT_FILES):
-        old, new = (_WORD.sub(lambda found: without_secrets(found.group()), text) for text in (old, new))
+        old, new = (
+            _WORD.sub(lambda found: without_secrets(found.group()), text) for text in (old, new)
+        )
     stay = set(old.split("\n")) & set(new.split("\n"))
-    return {"before": _masked(old, stay), "after": _masked(new, stay), "before_header": path, "after_header": path}
+    return {
+        "before": _masked(old, stay),
+        "after": _masked(new, stay),
+        "before_header": path,
+        "after_header": path,
+    }
 
 
 def _masked(text: str, stay: set[str]) -> str:

@@ -1,7 +1,9 @@
-"""Files with settings for jobs: the format of each launch path, and unhang's block in a file that belongs to others.
+"""Files with settings for jobs: the format of each launch path, and unhang's block in a file that
+belongs to others.
 
-nccl.conf: NCCL takes the first line that sets a name, so unhang's block comes first. environment: pam_env takes the last, so the block comes last. All other
-files belong to unhang. Everything outside the block is kept byte for byte.
+nccl.conf: NCCL takes the first line that sets a name, so unhang's block comes first. environment:
+pam_env takes the last, so the block comes last. All other files belong to unhang. Everything
+outside the block is kept byte for byte.
 """
 
 from __future__ import annotations
@@ -20,24 +22,33 @@ _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
 class NotUnderstood(ValueError):
-    """Raised for a file that cannot be changed safely, or a setting that cannot be written; the text is one line for the operator."""
+    """Raised for a file that cannot be changed safely, or a setting that cannot be written; the
+    text is one line for the operator."""
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Raises NotUnderstood for a name or a value that no file of environment variables can carry. settings: {name: value}."""
+    """Raises NotUnderstood for a name or a value that no file of environment variables can carry.
+    settings: {name: value}."""
     for name, value in settings.items():
         if not _NAME.match(name):
             raise NotUnderstood(f"expected the name of an environment variable, found {name!r}")
         if any(not character.isprintable() for character in value) or value != value.strip():
-            raise NotUnderstood(f"{name}: expected a value on one line without blanks around it, found {value!r}")
+            raise NotUnderstood(
+                f"{name}: expected a value on one line without blanks around it, found {value!r}"
+            )
         if len(name.encode("utf-8")) > 1023 or len(value.encode("utf-8")) > 1023:
-            raise NotUnderstood(f"{name}: expected at most 1023 bytes, found {len(value.encode('utf-8'))}; NCCL cuts the rest off")
+            raise NotUnderstood(
+                f"{name}: expected at most 1023 bytes, found {len(value.encode('utf-8'))}; NCCL"
+                " cuts the rest off"
+            )
 
 
-def settled_text(before: str | None, form: str, settings: Mapping[str, str], note: str = "") -> str | None:
-    """The file's text with these settings, None to remove the file. before: its text, or None if there is no file. note: one line for a person who reads the
-    file. Empty settings remove unhang's block. Raises NotUnderstood.
-    """
+def settled_text(
+    before: str | None, form: str, settings: Mapping[str, str], note: str = ""
+) -> str | None:
+    """The file's text with these settings, None to remove the file. before: its text, or None if
+    there is no file. note: one line for a person who reads the file. Empty settings remove unhang's
+    block. Raises NotUnderstood."""
     check_settings(settings)
     if form in BLOCKS:
         return _with_block(before, form, _lines(form, settings), note)
@@ -57,7 +68,9 @@ def _lines(form: str, settings: Mapping[str, str]) -> list[str]:
     if form in ("nccl_conf", "enroot", "env_file"):
         return [f"{name}={value}" for name, value in rows]
     if form == "systemd":
-        return ["[Service]"] + [f'Environment="{name}={_systemd_quoted(value)}"' for name, value in rows]
+        return ["[Service]"] + [
+            f'Environment="{name}={_systemd_quoted(value)}"' for name, value in rows
+        ]
     if form == "task_prolog":
         return [f"echo {_shell_quoted(f'export {name}={value}')}" for name, value in rows]
     prefix = "APPTAINERENV_" if form == "apptainer" else ""
@@ -73,18 +86,24 @@ def _systemd_quoted(value: str) -> str:
 
 
 def _pam_quoted(name: str, value: str) -> str:
-    """The value in the quotes that pam_env needs: it ends a value at "#" and has no escape character (pam_env(8))."""
+    """The value in the quotes that pam_env needs: it ends a value at "#" and has no escape
+    character (pam_env(8))."""
     if "#" in value or '"' in value:
-        raise NotUnderstood(f"{name}: /etc/environment cannot hold a value with # or quotes, found {value!r}")
+        raise NotUnderstood(
+            f"{name}: /etc/environment cannot hold a value with # or quotes, found {value!r}"
+        )
     return value
 
 
 def _comment(note: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in note).replace("=", " is ")
+    return "".join(character if character.isprintable() else " " for character in note).replace(
+        "=", " is "
+    )
 
 
 def split_block(text: str) -> tuple[str, list[str] | None, str]:
-    """(text before unhang's block, the block's lines or None, text after it). Raises NotUnderstood if the lines that begin and end it do not match."""
+    """(text before unhang's block, the block's lines or None, text after it). Raises NotUnderstood
+    if the lines that begin and end it do not match."""
     lines = text.splitlines(True)
     begins = [number for number, line in enumerate(lines) if line.rstrip("\r\n") == BEGIN]
     ends = [number for number, line in enumerate(lines) if line.rstrip("\r\n") == END]
@@ -92,7 +111,10 @@ def split_block(text: str) -> tuple[str, list[str] | None, str]:
         return text, None, ""
     if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:
         place = (begins + ends)[0] + 1
-        raise NotUnderstood(f"line {place}: expected one block between {BEGIN!r} and {END!r}, found marks that do not match; take them out by hand")
+        raise NotUnderstood(
+            f"line {place}: expected one block between {BEGIN!r} and {END!r}, found marks that do"
+            " not match; take them out by hand"
+        )
     inside = [line.rstrip("\r\n") for line in lines[begins[0] + 1 : ends[0]]]
     return "".join(lines[: begins[0]]), inside, "".join(lines[ends[0] + 1 :])
 
@@ -111,7 +133,8 @@ def _with_block(before: str | None, form: str, lines: list[str], note: str) -> s
 
 
 def hand_written(text: str) -> list[tuple[int, str]]:
-    """[(line number, line)] outside unhang's block, without comments and empty lines. Raises NotUnderstood."""
+    """[(line number, line)] outside unhang's block, without comments and empty lines. Raises
+    NotUnderstood."""
     rows, inside = [], False
     split_block(text)
     for number, line in enumerate(text.splitlines(), 1):
@@ -125,13 +148,16 @@ def hand_written(text: str) -> list[tuple[int, str]]:
 
 
 def own_settings(text: str | None, form: str) -> dict[str, str]:
-    """{name: value as written} of unhang's settings in a file; {} if it has none. For display only: the values are not parsed."""
+    """{name: value as written} of unhang's settings in a file; {} if it has none. For display only:
+    the values are not parsed."""
     if text is None or (form not in BLOCKS and OWN not in text):
         return {}
     lines = (split_block(text)[1] or []) if form in BLOCKS else text.splitlines()
     found = {}
     for line in lines:
-        written = re.match(r"""^(?:Environment=")?(?:echo ')?(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(.*)$""", line)
+        written = re.match(
+            r"""^(?:Environment=")?(?:echo ')?(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(.*)$""", line
+        )
         if written and not line.startswith("#"):
             found[written.group(1)] = written.group(2).strip("'\"")
     return found

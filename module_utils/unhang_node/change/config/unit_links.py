@@ -1,8 +1,10 @@
-"""Which units of packages start at boot: saved before packages change, and restored behind them, for packages' own scripts change it.
+"""Which units of packages start at boot: saved before packages change, and restored behind them,
+for packages' own scripts change it.
 
-A package that is purged takes the links of its units with it (purge of deb-systemd-helper(1p)), also where another branch's package ships the same unit:
-nvidia-fabricmanager-550 and -535 both have nvidia-fabricmanager.service. rpm's scripts disable the units of a package that goes, and ask the presets for those
-of one that comes (systemd.preset(5)).
+A package that is purged takes the links of its units with it (purge of deb-systemd-helper(1p)),
+also where another branch's package ships the same unit: nvidia-fabricmanager-550 and -535 both have
+nvidia-fabricmanager.service. rpm's scripts disable the units of a package that goes, and ask the
+presets for those of one that comes (systemd.preset(5)).
 """
 
 from __future__ import annotations
@@ -24,15 +26,23 @@ UnitsOf = Callable[[Row], Set[str]]
 
 def units_in(paths: Iterable[str]) -> Set[str]:
     """Names of unit files among the paths of a package."""
-    return {os.path.basename(path) for path in paths if os.path.dirname(path) in UNIT_FOLDERS and "." in os.path.basename(path)}
+    return {
+        os.path.basename(path)
+        for path in paths
+        if os.path.dirname(path) in UNIT_FOLDERS and "." in os.path.basename(path)
+    }
 
 
 def read_links(rootfs: str, units: Collection[str]) -> Dict[str, str]:
-    """{path: target} of the links about these units: what starts them at boot, aliases, masks. Raises OSError."""
+    """{path: target} of the links about these units: what starts them at boot, aliases, masks.
+    Raises OSError."""
     top = place_of(rootfs, FOLDER)
     if not units or not os.path.isdir(top):
         return {}
-    folders = [FOLDER, *(f"{FOLDER}/{name}" for name in sorted(os.listdir(top)) if name.endswith(BY_TARGET))]
+    folders = [
+        FOLDER,
+        *(f"{FOLDER}/{name}" for name in sorted(os.listdir(top)) if name.endswith(BY_TARGET)),
+    ]
     found = {}
     for folder in folders:
         here = place_of(rootfs, folder)
@@ -44,7 +54,8 @@ def read_links(rootfs: str, units: Collection[str]) -> Dict[str, str]:
 
 
 def keep_links(rootfs: str, rows: Iterable[Row], units_of: UnitsOf) -> None:
-    """Notes in each row of packages.json the units of the package that is there, and their links; what was noted first stays."""
+    """Notes in each row of packages.json the units of the package that is there, and their links;
+    what was noted first stays."""
     for row in rows:
         if row["before"] is not None and "units" not in row:
             row["units"] = sorted(units_of(row))
@@ -52,18 +63,34 @@ def keep_links(rootfs: str, rows: Iterable[Row], units_of: UnitsOf) -> None:
 
 
 def units_to_go(saved: Dict[str, Any], installed: Collection[str], units_of: UnitsOf) -> Set[str]:
-    """Names of units of the packages that came with the change and are still there: asked before they go."""
-    return {unit for row in saved["packages"] if row["before"] is None and row["name"] in installed for unit in units_of(row)}
+    """Names of units of the packages that came with the change and are still there: asked before
+    they go."""
+    return {
+        unit
+        for row in saved["packages"]
+        if row["before"] is None and row["name"] in installed
+        for unit in units_of(row)
+    }
 
 
 def restore_links(rootfs: str, saved: Dict[str, Any], gone: Collection[str]) -> List[str]:
-    """Paths of links that were made or removed. saved: of packages.json; gone: of units_to_go. Each step compares, so that it can be done again."""
-    rows = [row for row in saved["packages"] if row.get("units") is not None]  # an older unhang noted none
+    """Paths of links that were made or removed. saved: of packages.json; gone: of units_to_go. Each
+    step compares, so that it can be done again."""
+    # an older unhang noted none
+    rows = [row for row in saved["packages"] if row.get("units") is not None]
     wanted = {path: target for row in rows for path, target in row["links"].items()}
     known = {unit for row in rows for unit in row["units"]}
     now = read_links(rootfs, known | set(gone))
-    leaving = [path for path, target in now.items() if path not in wanted and (_is_of(path, target, known) or not _leads(rootfs, target))]
-    coming = [path for path, target in wanted.items() if now.get(path) != target and (target == MASK or _leads(rootfs, target))]
+    leaving = [
+        path
+        for path, target in now.items()
+        if path not in wanted and (_is_of(path, target, known) or not _leads(rootfs, target))
+    ]
+    coming = [
+        path
+        for path, target in wanted.items()
+        if now.get(path) != target and (target == MASK or _leads(rootfs, target))
+    ]
     for path in sorted(leaving):
         os.unlink(_at(rootfs, path))
     for path in sorted(coming):
@@ -77,9 +104,12 @@ def _is_of(path: str, target: str, units: Collection[str]) -> bool:
 
 
 def _leads(rootfs: str, target: str) -> bool:
-    """True where the unit that a link means is on the node; a relative link means it by its name too."""
+    """True where the unit that a link means is on the node; a relative link means it by its name
+    too."""
     name = os.path.basename(target)
-    return any(os.path.lexists(place_of(rootfs, folder) + "/" + name) for folder in UNIT_FOLDERS) or os.path.isfile(_at(rootfs, f"{FOLDER}/{name}"))
+    return any(
+        os.path.lexists(place_of(rootfs, folder) + "/" + name) for folder in UNIT_FOLDERS
+    ) or os.path.isfile(_at(rootfs, f"{FOLDER}/{name}"))
 
 
 def _at(rootfs: str, path: str) -> str:
@@ -103,13 +133,19 @@ def _sync_folders(rootfs: str, paths: Iterable[str]) -> None:
 
 
 def read_starters(rootfs: str, unit: str) -> List[str]:
-    """Names of the targets that start a unit at boot by a link below /etc: multi-user.target. Raises OSError."""
-    folders = (os.path.basename(os.path.dirname(path)) for path in read_links(rootfs, [unit]) if path.endswith("/" + unit))
+    """Names of the targets that start a unit at boot by a link below /etc: multi-user.target.
+    Raises OSError."""
+    folders = (
+        os.path.basename(os.path.dirname(path))
+        for path in read_links(rootfs, [unit])
+        if path.endswith("/" + unit)
+    )
     return sorted(name[: -len(".wants")] for name in folders if name.endswith(".wants"))
 
 
 def write_starters(rootfs: str, unit: str, targets: Collection[str], file: str) -> None:
-    """Has exactly these targets start the unit at boot, without a reload of systemd. file: path of the unit. Raises OSError."""
+    """Has exactly these targets start the unit at boot, without a reload of systemd. file: path of
+    the unit. Raises OSError."""
     links = {f"{FOLDER}/{target}.wants/{unit}" for target in targets}
     now = {path for path in read_links(rootfs, [unit]) if path.endswith(f".wants/{unit}")}
     for path in sorted(now - links):

@@ -1,4 +1,5 @@
-"""Drain of a node without a scheduler: it is drained when no process but known services holds a GPU, and no job of Slurm has a step on it."""
+"""Drain of a node without a scheduler: it is drained when no process but known services holds a
+GPU, and no job of Slurm has a step on it."""
 
 from __future__ import annotations
 
@@ -13,25 +14,36 @@ if TYPE_CHECKING:
 
 
 def drain_answer_of_users(users: Dict[str, Any], slurm_jobs: "List[str]") -> DrainAnswer:
-    """The drain state of a node by the users of its GPUs (read_gpu_users) and the jobs of Slurm on it (read_slurm_jobs). No one owns such a drain."""
+    """The drain state of a node by the users of its GPUs (read_gpu_users) and the jobs of Slurm on
+    it (read_slurm_jobs). No one owns such a drain."""
     rows = [row for row in users["processes"] if row["service"] is None]
     jobs = [
-        {"id": str(row["pid"]), "user": row["user"] or "", "state": f"{row['command'] or 'a process'} on {', '.join(row['devices'])}", "ends": ""}
+        {
+            "id": str(row["pid"]),
+            "user": row["user"] or "",
+            "state": f"{row['command'] or 'a process'} on {', '.join(row['devices'])}",
+            "ends": "",
+        }
         for row in rows
     ]
     jobs += [{"id": job, "user": "", "state": "job of Slurm", "ends": ""} for job in slurm_jobs]
     return DrainAnswer(drained=not jobs, by="", reason="", jobs=jobs, owned=False)
 
 
-def wait_for_jobs(wait_s: float, poll_s: float, slurm_alone: bool = False) -> "Tuple[Dict[str, Any], DrainAnswer]":
-    """Waits until the node has no job or the time is over; (users of the GPUs, drain state) then. slurm_alone: processes on the GPUs are no jobs.
+def wait_for_jobs(
+    wait_s: float, poll_s: float, slurm_alone: bool = False
+) -> "Tuple[Dict[str, Any], DrainAnswer]":
+    """Waits until the node has no job or the time is over; (users of the GPUs, drain state) then.
+    slurm_alone: processes on the GPUs are no jobs.
 
     Raises OSError as read_gpu_users does.
     """
     until = time.monotonic() + wait_s
     while True:
         users = read_gpu_users()
-        answer = drain_answer_of_users({**users, "processes": [] if slurm_alone else users["processes"]}, read_slurm_jobs())
+        answer = drain_answer_of_users(
+            {**users, "processes": [] if slurm_alone else users["processes"]}, read_slurm_jobs()
+        )
         if not answer.jobs or time.monotonic() >= until:
             return users, answer
         time.sleep(max(0.0, min(poll_s, until - time.monotonic())))

@@ -24,7 +24,8 @@ ALL_NODES = "all"
 
 
 class HookCall(NamedTuple):
-    """argv: the hook; timeout_s: for jobs to end; call_timeout_s: for one call; preview: only ask for the status."""
+    """argv: the hook; timeout_s: for jobs to end; call_timeout_s: for one call; preview: only ask
+    for the status."""
 
     argv: Sequence[str]
     step: str
@@ -39,11 +40,14 @@ class HookCall(NamedTuple):
 
 
 def call_hook(call: HookCall) -> Tuple[DrainAnswer, bool, str]:
-    """(state of the node, whether anything was or would be changed, note for the operator). Raises DrainRefused, OSError, ValueError."""
+    """(state of the node, whether anything was or would be changed, note for the operator). Raises
+    DrainRefused, OSError, ValueError."""
     reason = reason_for(call.run, call.why)
     if call.preview:
         answer = _ask(call, "status", reason)[1]
-        would = {"drain": not answer.drained, "release": answer.drained and answer.owned}.get(call.step, False)
+        would = {"drain": not answer.drained, "release": answer.drained and answer.owned}.get(
+            call.step, False
+        )
         return answer, would, f"the hook would be called with {call.step}"
     until = time.monotonic() + call.timeout_s
     while True:
@@ -52,20 +56,48 @@ def call_hook(call: HookCall) -> Tuple[DrainAnswer, bool, str]:
         if not unfinished or (call.step == "wait" and call.beside_jobs):
             break
         if time.monotonic() >= until:
-            raise DrainRefused(f"expected {call.step} of {call.node} done after {call.timeout_s:g} s, found {_found(answer)}", answer)
+            raise DrainRefused(
+                f"expected {call.step} of {call.node} done after {call.timeout_s:g} s, found"
+                f" {_found(answer)}",
+                answer,
+            )
         time.sleep(max(0.0, min(call.poll_s, until - time.monotonic())))
     if call.step != "release" and not answer.drained:
-        raise DrainRefused(f"expected {call.node} drained, found that it takes jobs, by the hook's own answer", answer)
+        raise DrainRefused(
+            f"expected {call.node} drained, found that it takes jobs, by the hook's own answer",
+            answer,
+        )
     if call.step == "release" and answer.drained and answer.owned:
-        raise DrainRefused(f"expected {call.node} released, found it drained by this run, by the hook's own answer", answer)
+        raise DrainRefused(
+            f"expected {call.node} released, found it drained by this run, by the hook's own"
+            " answer",
+            answer,
+        )
     if answer.owned or not answer.drained:
         return answer, call.step != "wait", ""
-    return answer, False, f"{call.node} is drained by {answer.by or 'somebody'} ({answer.reason or 'no reason given'}): left so"
+    return (
+        answer,
+        False,
+        (
+            f"{call.node} is drained by {answer.by or 'somebody'}"
+            f" ({answer.reason or 'no reason given'}): left so"
+        ),
+    )
 
 
 def call_states(argv: Sequence[str], run: str, call_timeout_s: float) -> Dict[str, Any]:
-    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes, as the hook reports them. Raises OSError, ValueError."""
-    call = HookCall(argv=argv, step="states", node=ALL_NODES, run=run, why="states", timeout_s=0, call_timeout_s=call_timeout_s, poll_s=1)
+    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes, as the
+    hook reports them. Raises OSError, ValueError."""
+    call = HookCall(
+        argv=argv,
+        step="states",
+        node=ALL_NODES,
+        run=run,
+        why="states",
+        timeout_s=0,
+        call_timeout_s=call_timeout_s,
+        poll_s=1,
+    )
     code, text = _run(call, "states", reason_for(run, "states"))
     if code:
         raise ValueError(f"{argv[0]} states: expected code 0, found {code}")
@@ -76,12 +108,22 @@ def parse_states(text: str) -> Dict[str, Any]:
     """Parses the JSON object that a hook prints for `states`. Raises ValueError with the fault."""
     given = _json_object(text)
     serving, out = given.get("in_service"), given.get("out")
-    if set(given) != {"in_service", "out"} or not isinstance(serving, list) or not isinstance(out, dict):
+    if (
+        set(given) != {"in_service", "out"}
+        or not isinstance(serving, list)
+        or not isinstance(out, dict)
+    ):
         raise ValueError(
-            f"expected in_service, a list, and out, an object, in the hook's answer, found {', '.join(sorted(map(str, given)))[:200] or 'nothing'}"
+            "expected in_service, a list, and out, an object, in the hook's answer, found"
+            f" {', '.join(sorted(map(str, given)))[:200] or 'nothing'}"
         )
-    if not all(isinstance(text, str) for text in (*serving, *out.values())) or set(serving) & set(out):
-        raise ValueError("expected names of nodes in in_service, others with a text in out, found something else in the hook's answer")
+    if not all(isinstance(text, str) for text in (*serving, *out.values())) or set(serving) & set(
+        out
+    ):
+        raise ValueError(
+            "expected names of nodes in in_service, others with a text in out, found something else"
+            " in the hook's answer"
+        )
     return {"in_service": serving, "out": {name: _line(why) for name, why in out.items()}}
 
 
@@ -100,18 +142,29 @@ def _run(call: HookCall, step: str, reason: str) -> Tuple[int, str]:
         raise ValueError("expected drain_command to name a program, and a node's name, found none")
     argv = [*call.argv, step, call.node, call.run, reason]
     path = f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")
-    result = run_process(argv, call.call_timeout_s, limit_bytes=ANSWER_LIMIT_BYTES, variables={"PATH": path})
+    result = run_process(
+        argv, call.call_timeout_s, limit_bytes=ANSWER_LIMIT_BYTES, variables={"PATH": path}
+    )
     return _code_of(result, argv, call.call_timeout_s), result.stdout
 
 
 def _code_of(result: ProcessResult, argv: Sequence[str], timeout_s: float) -> int:
     """The hook's exit code, 0 or NOT_YET. Raises OSError, and ValueError for any other code."""
     if result.is_missing:
-        raise FileNotFoundError(2, f"no program {argv[0]} for the hook: drain_command names it, drain_command_host where it is", argv[0])
+        raise FileNotFoundError(
+            2,
+            f"no program {argv[0]} for the hook: drain_command names it, drain_command_host where"
+            " it is",
+            argv[0],
+        )
     if result.timed_out:
         raise ValueError(f"{argv[0]} {argv[-4]}: no answer within {timeout_s:g} s")
     if result.code not in (0, NOT_YET) or result.is_cut:
-        found = "an answer beyond the limit" if result.is_cut else f"code {result.code}: {result.last_words or 'it printed nothing'}"
+        found = (
+            "an answer beyond the limit"
+            if result.is_cut
+            else f"code {result.code}: {result.last_words or 'it printed nothing'}"
+        )
         raise ValueError(f"{argv[0]} {argv[-4]}: expected code 0 or {NOT_YET}, found {found}")
     return result.code or 0
 
@@ -121,12 +174,27 @@ def parse_answer(text: str) -> DrainAnswer:
     given = _json_object(text)
     if set(given) != set(TYPES):
         found = ", ".join(sorted(map(str, given)))[:200]
-        raise ValueError(f"expected {', '.join(TYPES)} in the hook's answer, found {found or 'nothing'}")
-    wrong = [f"{name}: {type(given[name]).__name__}" for name, kind in TYPES.items() if type(given[name]) is not kind]
+        raise ValueError(
+            f"expected {', '.join(TYPES)} in the hook's answer, found {found or 'nothing'}"
+        )
+    wrong = [
+        f"{name}: {type(given[name]).__name__}"
+        for name, kind in TYPES.items()
+        if type(given[name]) is not kind
+    ]
     if wrong or len(given["jobs"]) > MAX_JOBS:
-        raise ValueError(f"expected truth values, texts and a list of at most {MAX_JOBS} jobs in the hook's answer, found {', '.join(wrong) or 'more jobs'}")
+        raise ValueError(
+            f"expected truth values, texts and a list of at most {MAX_JOBS} jobs in the hook's"
+            f" answer, found {', '.join(wrong) or 'more jobs'}"
+        )
     jobs = [_job(row) for row in given["jobs"]]
-    return DrainAnswer(drained=given["drained"], by=_line(given["by"]), reason=_line(given["reason"]), jobs=jobs, owned=given["owned"])
+    return DrainAnswer(
+        drained=given["drained"],
+        by=_line(given["by"]),
+        reason=_line(given["reason"]),
+        jobs=jobs,
+        owned=given["owned"],
+    )
 
 
 def _json_object(text: str) -> Dict[str, Any]:
@@ -140,11 +208,20 @@ def _json_object(text: str) -> Dict[str, Any]:
 
 
 def _job(row: Any) -> Dict[str, Any]:
-    if not isinstance(row, dict) or not all(isinstance(value, str) for value in row.values()) or not row.get("id"):
-        raise ValueError(f"expected jobs as objects of texts with an id in the hook's answer, found {str(row)[:80]}")
+    if (
+        not isinstance(row, dict)
+        or not all(isinstance(value, str) for value in row.values())
+        or not row.get("id")
+    ):
+        raise ValueError(
+            "expected jobs as objects of texts with an id in the hook's answer, found"
+            f" {str(row)[:80]}"
+        )
     return {name: _line(row.get(name, "")) for name in JOB_FIELDS}
 
 
 def _line(text: str) -> str:
     """One printable line."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[:MAX_TEXT]
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())[
+        :MAX_TEXT
+    ]

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from typing import Any, Collection, Dict, List, Optional
 
 MARK = "unhang"
-# Instead of a run's id to take over: any run of unhang. Only for who holds the node's lock, for then no other run is at work on the node.
+# Instead of a run's id to take over: any run of unhang. Only for who holds the node's lock, for
+# then no other run is at work on the node.
 ANY_RUN = "*"
 MAX_CHARACTERS = 200
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -21,9 +22,9 @@ _OURS = re.compile(r"unhang ([A-Za-z0-9][A-Za-z0-9._-]{0,79}): ")
 
 
 class DrainAnswer(NamedTuple):
-    """The answer of every adapter. drained: the node takes no new jobs now. by, reason: who drained it and why, as the scheduler reports them; "" if nobody
-    did. jobs: jobs that still run, [{id, user, state, ends}]; None if they could not be read. owned: the reason is this run's.
-    """
+    """The answer of every adapter. drained: the node takes no new jobs now. by, reason: who drained
+    it and why, as the scheduler reports them; "" if nobody did. jobs: jobs that still run, [{id,
+    user, state, ends}]; None if they could not be read. owned: the reason is this run's."""
 
     drained: bool
     by: str
@@ -33,7 +34,8 @@ class DrainAnswer(NamedTuple):
 
 
 class DrainRefused(Exception):
-    """The node cannot be brought to the requested state; the text gives the reason, `answer` the state of the node."""
+    """The node cannot be brought to the requested state; the text gives the reason, `answer` the
+    state of the node."""
 
     def __init__(self, why: str, answer: DrainAnswer):
         super().__init__(why)
@@ -41,17 +43,22 @@ class DrainRefused(Exception):
 
 
 def reason_for(run: str, why: str) -> str:
-    """The drain reason of a run, one printable line. Raises ValueError for a run's id that run_of could not read from it."""
+    """The drain reason of a run, one printable line. Raises ValueError for a run's id that run_of
+    could not read from it."""
     if not _RUN.fullmatch(run):
-        raise ValueError(f"expected a run's id of letters, digits, '.', '_' and '-', found {run[:100]!r}")
+        raise ValueError(
+            f"expected a run's id of letters, digits, '.', '_' and '-', found {run[:100]!r}"
+        )
     text = "".join(letter if letter.isprintable() else " " for letter in why)
-    # The text must not contain anything that a scheduler prints after the reason, or could read as another field.
+    # The text must not contain anything that a scheduler prints after the reason, or could read as
+    # another field.
     text = " ".join(re.sub(r"[\[\]=\"'\\]", " ", text).split())
     return f"{MARK} {run}: {text or 'maintenance'}"[:MAX_CHARACTERS].rstrip()
 
 
 def sealed(reason: str) -> str:
-    """The reason with a mark of its own text at the end: whoever adds to it or takes from it has made another reason."""
+    """The reason with a mark of its own text at the end: whoever adds to it or takes from it has
+    made another reason."""
     text = reason[: MAX_CHARACTERS - len(" (000000)")].rstrip()
     return f"{text} ({_mark(text)})"
 

@@ -1,4 +1,5 @@
-"""Drains a node of Slurm, waits for its jobs, and resumes it, with scontrol and squeue. Every wait has a deadline. No job is ever touched."""
+"""Drains a node of Slurm, waits for its jobs, and resumes it, with scontrol and squeue. Every wait
+has a deadline. No job is ever touched."""
 
 from __future__ import annotations
 
@@ -39,14 +40,18 @@ if TYPE_CHECKING:
     Answered = TypeVar("Answered")
 
 LARGEST_LIST_BYTES = 256 * 1024 * 1024  # the JSON of 10,000 nodes has 30 MiB and more
-CALL_DEADLINE_S = 120.0  # scontrol itself retries for 9 s and more if slurmctld does not answer (MessageTimeout)
-# The folders of Slurm's commands and configuration at a site. Variables of a person's environment that choose formats or clusters are not passed.
+# scontrol itself retries for 9 s and more if slurmctld does not answer (MessageTimeout)
+CALL_DEADLINE_S = 120.0
+# The folders of Slurm's commands and configuration at a site. Variables of a person's environment
+# that choose formats or clusters are not passed.
 PASSED_ON = ("SLURM_CONF", "SLURM_CONF_SERVER")
 # One name only: scontrol would apply a list, a range or ALL to several nodes.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _AWAY = re.compile(
-    r"Unable to contact slurm controller|Socket timed out|Connection (?:refused|timed out|reset)|standby mode|Zero Bytes were transmitted|"
-    r"Transport endpoint is not connected|Resource temporarily unavailable|Communication connection failure",
+    r"Unable to contact slurm controller|Socket timed out|Connection (?:refused|timed"
+    r" out|reset)|standby mode|Zero Bytes were transmitted|"
+    r"Transport endpoint is not connected|Resource temporarily unavailable|Communication connection"
+    r" failure",
     re.I,
 )
 _NO_JSON = re.compile(r"serializer|application/json|JSON plugin", re.I)
@@ -57,7 +62,8 @@ class SlurmAway(Exception):
 
 
 class Waits(NamedTuple):
-    """Seconds to wait: for jobs to end, for a slurmctld that does not answer (each time), and between two polls."""
+    """Seconds to wait: for jobs to end, for a slurmctld that does not answer (each time), and
+    between two polls."""
 
     jobs_s: float
     scheduler_s: float
@@ -76,14 +82,19 @@ class SlurmTarget(NamedTuple):
 
 
 def check_name(name: str) -> str:
-    """Returns the name of one node. Raises ValueError for a text that scontrol could read as anything else."""
+    """Returns the name of one node. Raises ValueError for a text that scontrol could read as
+    anything else."""
     if not _NAME.fullmatch(name) or name.upper() == "ALL":
-        raise ValueError(f"expected the name of one node of Slurm, found {name[:100]!r}; drain_node names it where the inventory has another name")
+        raise ValueError(
+            f"expected the name of one node of Slurm, found {name[:100]!r}; drain_node names it"
+            " where the inventory has another name"
+        )
     return name
 
 
 def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
-    """(state of the node, whether anything was or would be changed, note for the operator). Raises DrainRefused, SlurmAway, OSError, ValueError."""
+    """(state of the node, whether anything was or would be changed, note for the operator). Raises
+    DrainRefused, SlurmAway, OSError, ValueError."""
     reason = sealed(reason_for(target.asked.run, target.why))
     standing = _patiently(target.waits, lambda: read_standing(target.node))
     user = _patiently(target.waits, _slurm_user) if standing.node.reason in OWN_TEXTS else ""
@@ -91,33 +102,58 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     if decision.refused:
         raise DrainRefused(decision.refused, drain_answer(standing, target.asked))
     if not decision.act or target.preview:
-        return drain_answer(standing, target.asked), decision.act, decision.note or (f"would be drained as {reason!r}" if decision.act else "")
+        return (
+            drain_answer(standing, target.asked),
+            decision.act,
+            decision.note or (f"would be drained as {reason!r}" if decision.act else ""),
+        )
     if why := _patiently(target.waits, lambda: _why_powered_down(standing.node)):
         raise DrainRefused(why, drain_answer(standing, target.asked))
-    _patiently(target.waits, lambda: _call(["scontrol", "update", f"nodename={target.node}", "state=drain", f"reason={reason}"]))
+    _patiently(
+        target.waits,
+        lambda: _call(
+            ["scontrol", "update", f"nodename={target.node}", "state=drain", f"reason={reason}"]
+        ),
+    )
     after = _patiently(target.waits, lambda: read_standing(target.node))
     answer = drain_answer(after, target.asked)
     if not answer.owned:
-        raise DrainRefused(f"expected {target.node} drained as {reason!r}, found {'+'.join(sorted(after.node.states))} ({after.node.reason})", answer)
+        raise DrainRefused(
+            f"expected {target.node} drained as {reason!r}, found"
+            f" {'+'.join(sorted(after.node.states))} ({after.node.reason})",
+            answer,
+        )
     return answer, True, ""
 
 
 def wait(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
-    """As drain; returns when no job is left. Raises DrainRefused when the drain ends meanwhile, or jobs still run when the time is over."""
+    """As drain; returns when no job is left. Raises DrainRefused when the drain ends meanwhile, or
+    jobs still run when the time is over."""
     until = time.monotonic() + target.waits.jobs_s
     while True:
         standing = _patiently(target.waits, lambda: read_standing(target.node))
         answer = drain_answer(standing, target.asked)
         if target.preview:
-            return answer, False, f"would wait {target.waits.jobs_s:g} s at most" if answer.jobs else ""
+            return (
+                answer,
+                False,
+                f"would wait {target.waits.jobs_s:g} s at most" if answer.jobs else "",
+            )
         decision = decide_wait(standing, target.asked)
         if decision.refused:
             raise DrainRefused(decision.refused, answer)
         if not decision.act or target.beside_jobs:
             return answer, False, ""
         if time.monotonic() >= until:
-            jobs = "; ".join(f"{row['id'] or 'unknown'} of {row['user'] or 'unknown'} ({row['state']})" for row in answer.jobs or ())
-            raise DrainRefused(f"expected no job on {target.node} after {target.waits.jobs_s:g} s, found {jobs}; no job was touched", answer)
+            jobs = "; ".join(
+                f"{row['id'] or 'unknown'} of {row['user'] or 'unknown'} ({row['state']})"
+                for row in answer.jobs or ()
+            )
+            raise DrainRefused(
+                f"expected no job on {target.node} after {target.waits.jobs_s:g} s, found {jobs};"
+                " no job was touched",
+                answer,
+            )
         time.sleep(max(0.0, min(target.waits.poll_s, until - time.monotonic())))
 
 
@@ -128,29 +164,46 @@ def release(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
         standing = _patiently(target.waits, lambda: read_standing(target.node))
         decision = decide_release(standing, target.asked)
         if not decision.act or target.preview:
-            note = decision.note or decision.refused or ("would be released" if decision.act else "")
+            note = (
+                decision.note or decision.refused or ("would be released" if decision.act else "")
+            )
             return drain_answer(standing, target.asked), decision.act, note
         if not decision.refused:
             break
         if time.monotonic() >= until:
             raise DrainRefused(decision.refused, drain_answer(standing, target.asked))
         time.sleep(max(0.0, min(target.waits.poll_s, until - time.monotonic())))
-    _patiently(target.waits, lambda: _call(["scontrol", "update", f"nodename={target.node}", "state=resume"]))
+    _patiently(
+        target.waits,
+        lambda: _call(["scontrol", "update", f"nodename={target.node}", "state=resume"]),
+    )
     after = _patiently(target.waits, lambda: read_standing(target.node))
     if "DRAIN" in after.node.states:
-        raise DrainRefused(f"expected {target.node} released, found {'+'.join(sorted(after.node.states))}", drain_answer(after, target.asked))
+        raise DrainRefused(
+            f"expected {target.node} released, found {'+'.join(sorted(after.node.states))}",
+            drain_answer(after, target.asked),
+        )
     return drain_answer(after, target.asked), True, ""
 
 
 def inspect(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     """As drain; changes nothing and waits for no job."""
-    return drain_answer(_patiently(target.waits, lambda: read_standing(target.node)), target.asked), False, ""
+    return (
+        drain_answer(_patiently(target.waits, lambda: read_standing(target.node)), target.asked),
+        False,
+        "",
+    )
 
 
 def list_states(waits: Waits) -> Dict[str, Any]:
-    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes. Raises SlurmAway, OSError, ValueError."""
+    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes. Raises
+    SlurmAway, OSError, ValueError."""
     nodes = _patiently(waits, read_nodes)
-    out = {node.name: describe(node) if node.reason else "+".join(sorted(node.states)) for node in nodes if not takes_jobs(node)}
+    out = {
+        node.name: describe(node) if node.reason else "+".join(sorted(node.states))
+        for node in nodes
+        if not takes_jobs(node)
+    }
     return {"in_service": sorted(node.name for node in nodes if node.name not in out), "out": out}
 
 
@@ -158,13 +211,23 @@ STEPS = {"drained": drain, "empty": wait, "released": release, "inspected": insp
 
 
 def read_standing(name: str) -> Standing:
-    """The present state of a node, its jobs and its reservations. Raises SlurmAway, ValueError, OSError."""
+    """The present state of a node, its jobs and its reservations. Raises SlurmAway, ValueError,
+    OSError."""
     nodes = read_nodes(check_name(name))
     if [node.name for node in nodes] != [name]:
-        raise ValueError(f"expected one node {name} from scontrol, found {', '.join(node.name for node in nodes)[:200] or 'none'}")
-    if "UNKNOWN" in nodes[0].states:  # slurmctld has just started and has not heard from the node yet, so it does not know the node's jobs either
-        raise SlurmAway(f"slurmctld calls {name} UNKNOWN, for it has not heard of its slurmd since it started")
-    jobs = parse_jobs(_call(["squeue", "--all", "--noheader", f"--nodelist={name}", "--format=%i|%T|%u|%e"]))
+        raise ValueError(
+            f"expected one node {name} from scontrol, found"
+            f" {', '.join(node.name for node in nodes)[:200] or 'none'}"
+        )
+    # slurmctld has just started and has not heard from the node yet, so it does not know the node's
+    # jobs either
+    if "UNKNOWN" in nodes[0].states:
+        raise SlurmAway(
+            f"slurmctld calls {name} UNKNOWN, for it has not heard of its slurmd since it started"
+        )
+    jobs = parse_jobs(
+        _call(["squeue", "--all", "--noheader", f"--nodelist={name}", "--format=%i|%T|%u|%e"])
+    )
     reservations = []
     if "RESERVED" in nodes[0].states or "MAINTENANCE" in nodes[0].states:
         active = parse_reservations(_call(["scontrol", "-o", "--all", "show", "reservations"]))
@@ -174,14 +237,16 @@ def read_standing(name: str) -> Standing:
 
 def read_nodes(*name: str) -> List[SlurmNode]:
     """The node of this name, or all. Raises SlurmAway, ValueError, OSError."""
-    text = _nodes_json(*name) if "--json" in _call(["scontrol", "--help"]) else None  # since 23.02; this call does not contact slurmctld
+    # since 23.02; this call does not contact slurmctld
+    text = _nodes_json(*name) if "--json" in _call(["scontrol", "--help"]) else None
     if text is not None:
         return parse_nodes_json(text)
     return parse_nodes(_call(["scontrol", "-o", "show", "node", *name]))
 
 
 def _nodes_json(*name: str) -> "Optional[str]":
-    """Nodes as JSON; None if this Slurm was built without JSON, which scontrol notices only when it is asked for some. Raises as read_nodes."""
+    """Nodes as JSON; None if this Slurm was built without JSON, which scontrol notices only when it
+    is asked for some. Raises as read_nodes."""
     try:
         return _call(["scontrol", "--json", "show", "node", *name])
     except ValueError as problem:
@@ -192,11 +257,17 @@ def _nodes_json(*name: str) -> "Optional[str]":
 
 def _slurm_user() -> str:
     """The user as whom slurmctld sets its own reasons: `SlurmUser = slurm(64030)`."""
-    return parse_config(_call(["scontrol", "show", "config"])).get("SlurmUser", "").partition("(")[0].strip()
+    return (
+        parse_config(_call(["scontrol", "show", "config"]))
+        .get("SlurmUser", "")
+        .partition("(")[0]
+        .strip()
+    )
 
 
 def _why_powered_down(node: "SlurmNode") -> str:
-    """As powers_down, of slurmctld's present configuration. A list with numbers of nodes (gpu[1-9]:4) keeps no certain node."""
+    """As powers_down, of slurmctld's present configuration. A list with numbers of nodes
+    (gpu[1-9]:4) keeps no certain node."""
     config = parse_config(_call(["scontrol", "show", "config"]))
     kept = config.get("SuspendExcNodes", "")
     return powers_down(config, node, () if ":" in kept else _hosts(kept))
@@ -208,24 +279,33 @@ def _hosts(nodes: str) -> "Sequence[str]":
 
 
 def _patiently(waits: Waits, ask: "Callable[[], Answered]") -> "Answered":
-    """The result of `ask`, repeated while slurmctld does not answer. Raises SlurmAway after waits.scheduler_s, and what `ask` raises."""
+    """The result of `ask`, repeated while slurmctld does not answer. Raises SlurmAway after
+    waits.scheduler_s, and what `ask` raises."""
     until = time.monotonic() + waits.scheduler_s
     while True:
         try:
             return ask()
         except SlurmAway as away:
             if time.monotonic() >= until:
-                raise SlurmAway(f"expected an answer from slurmctld within {waits.scheduler_s:g} s, found none: {away}") from None
+                raise SlurmAway(
+                    f"expected an answer from slurmctld within {waits.scheduler_s:g} s, found none:"
+                    f" {away}"
+                ) from None
         time.sleep(max(0.0, min(waits.poll_s, until - time.monotonic())))
 
 
 def _call(argv: "Sequence[str]") -> str:
-    """The output of one of Slurm's commands. Raises SlurmAway, FileNotFoundError, and ValueError with the end of its output."""
+    """The output of one of Slurm's commands. Raises SlurmAway, FileNotFoundError, and ValueError
+    with the end of its output."""
     variables = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     variables["PATH"] = f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")
     result = run_process(argv, CALL_DEADLINE_S, variables=variables, limit_bytes=LARGEST_LIST_BYTES)
     if result.is_missing:
-        raise FileNotFoundError(2, f"no {argv[0]} here: drain_slurm_host names a host that has Slurm's commands", argv[0])
+        raise FileNotFoundError(
+            2,
+            f"no {argv[0]} here: drain_slurm_host names a host that has Slurm's commands",
+            argv[0],
+        )
     if result.timed_out:
         raise SlurmAway(f"{argv[0]} gave no answer within {CALL_DEADLINE_S:g} s")
     if result.code:

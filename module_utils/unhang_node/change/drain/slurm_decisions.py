@@ -1,4 +1,5 @@
-"""Decides from slurmctld's answers whether a Slurm node may be drained or released. Values in, values out."""
+"""Decides from slurmctld's answers whether a Slurm node may be drained or released. Values in,
+values out."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
 OUT_OF_SERVICE = ("DRAIN", "DOWN", "FAIL", "FAILING", "ERROR")
 REBOOTING = ("REBOOT_REQUESTED", "REBOOT_ISSUED")
 AWAY = ("NOT_RESPONDING", "UNKNOWN", "MAINTENANCE", "MAINT", "REBOOT_ISSUED", "FUTURE")
-SAME_BOOT_S = 600  # slurmd and the kernel round the boot time, and the clock may have been set since
-# slurmctld's own reasons, as whole texts. With ReturnToService a node that does not answer returns to service by itself, so it must be drained too.
+# slurmd and the kernel round the boot time, and the clock may have been set since
+SAME_BOOT_S = 600
+# slurmctld's own reasons, as whole texts. With ReturnToService a node that does not answer returns
+# to service by itself, so it must be drained too.
 OWN_TEXTS = ("Not responding", "Node unexpectedly rebooted")
 
 
@@ -28,17 +31,19 @@ class Standing(NamedTuple):
 
 
 class Host(NamedTuple):
-    """A machine's own name and boot time. booted_at: seconds since 1970; 0 if it could not be read."""
+    """A machine's own name and boot time. booted_at: seconds since 1970; 0 if it could not be
+    read."""
 
     name: str
     booted_at: int
 
 
 class Asked(NamedTuple):
-    """run: this run's id, which its reasons contain; takes_over: an ended run whose drain may be taken over; reservations: the ones in which a node may be
-    drained. slurm_user: the user that slurmctld sets its own reasons as. reason: the text that Slurm shows; "" keeps an earlier reason of unhang's. host: name
-    and boot time that the machine to drain reports; None if they were not read.
-    """
+    """run: this run's id, which its reasons contain; takes_over: an ended run whose drain may be
+    taken over; reservations: the ones in which a node may be drained. slurm_user: the user that
+    slurmctld sets its own reasons as. reason: the text that Slurm shows; "" keeps an earlier reason
+    of unhang's. host: name and boot time that the machine to drain reports; None if they were not
+    read."""
 
     run: str
     takes_over: str = ""
@@ -49,7 +54,8 @@ class Asked(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """act: whether to change something; refused: why not, else ""; note: a line for the operator, "" for none."""
+    """act: whether to change something; refused: why not, else ""; note: a line for the operator,
+    "" for none."""
 
     act: bool = False
     refused: str = ""
@@ -57,63 +63,111 @@ class Decision(NamedTuple):
 
 
 def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
-    """The drain state of the node. A node that is busy in Slurm has jobs, even if squeue does not list them."""
+    """The drain state of the node. A node that is busy in Slurm has jobs, even if squeue does not
+    list them."""
     node = standing.node
     out = any(state in node.states for state in OUT_OF_SERVICE)
-    jobs = [{"id": job.id, "user": job.user, "state": job.state, "ends": job.ends} for job in standing.jobs]
+    jobs = [
+        {"id": job.id, "user": job.user, "state": job.state, "ends": job.ends}
+        for job in standing.jobs
+    ]
     busy = [state for state in BUSY if state in node.states]
     if busy and not jobs:
         jobs = [{"id": "", "user": "", "state": busy[0], "ends": ""}]
     owned = "DRAIN" in node.states and _is_untouched(node, asked.run)
-    return DrainAnswer(drained=out, by=node.by if out else "", reason=node.reason if out else "", jobs=jobs, owned=owned)
+    return DrainAnswer(
+        drained=out,
+        by=node.by if out else "",
+        reason=node.reason if out else "",
+        jobs=jobs,
+        owned=owned,
+    )
 
 
 def takes_jobs(node: SlurmNode) -> bool:
-    """Whether Slurm would start a job on the node now. A node that is powered down counts: Slurm powers it up for a job."""
+    """Whether Slurm would start a job on the node now. A node that is powered down counts: Slurm
+    powers it up for a job."""
     return not any(state in node.states for state in (*OUT_OF_SERVICE, *AWAY))
 
 
 def decide_drain(standing: Standing, asked: Asked) -> Decision:
-    """Whether to drain. A node that somebody else took out of service, reserved, or reboots with Slurm is not changed."""
+    """Whether to drain. A node that somebody else took out of service, reserved, or reboots with
+    Slurm is not changed."""
     node = standing.node
     if "DRAIN" in node.states and _is_untouched(node, asked.run):
-        return Decision(act=asked.reason not in ("", node.reason))  # already drained by this run, with another text
+        # already drained by this run, with another text
+        return Decision(act=asked.reason not in ("", node.reason))
     if asked.host and is_another_machine(node, asked.host):
-        return Decision(refused=f"expected {node.name} to be the machine {asked.host.name}, found {_machine(node)}: drain_node names another machine")
+        return Decision(
+            refused=(
+                f"expected {node.name} to be the machine {asked.host.name}, found {_machine(node)}:"
+                " drain_node names another machine"
+            )
+        )
     rebooting = [state for state in REBOOTING if state in node.states]
     if rebooting:
-        return Decision(refused=f"expected no reboot under way, found {rebooting[0]}: Slurm reboots {node.name} for somebody, and that ends every drain")
+        return Decision(
+            refused=(
+                f"expected no reboot under way, found {rebooting[0]}: Slurm reboots {node.name} for"
+                " somebody, and that ends every drain"
+            )
+        )
     if any(state in node.states for state in OUT_OF_SERVICE) and not _may_be_marked(node, asked):
-        return Decision(note=f"{node.name} was taken out of service by {describe(node)}: it is left so, and stays so afterwards")
+        return Decision(
+            note=(
+                f"{node.name} was taken out of service by {describe(node)}: it is left so, and"
+                " stays so afterwards"
+            )
+        )
     if "FUTURE" in node.states:
-        return Decision(refused=f"expected a node in use, found {node.name} in state {'+'.join(sorted(node.states))}")
+        return Decision(
+            refused=(
+                f"expected a node in use, found {node.name} in state"
+                f" {'+'.join(sorted(node.states))}"
+            )
+        )
     foreign = [row for row in standing.reservations if row.name not in asked.reservations]
     if foreign:
-        return Decision(refused=f"expected no reservation of others, found {_reservation(foreign[0])}; drain_reservations names those in which to act")
+        return Decision(
+            refused=(
+                f"expected no reservation of others, found {_reservation(foreign[0])};"
+                " drain_reservations names those in which to act"
+            )
+        )
     return Decision(act=True)
 
 
 def powers_down(config: Mapping[str, str], node: SlurmNode, kept_nodes: Sequence[str]) -> str:
-    """Why Slurm would power the node down while it is drained and idle, "" if it would not: slurm.conf(5), SuspendExcStates. config: of parse_config;
-    kept_nodes: of SuspendExcNodes, expanded.
-    """
+    """Why Slurm would power the node down while it is drained and idle, "" if it would not:
+    slurm.conf(5), SuspendExcStates. config: of parse_config; kept_nodes: of SuspendExcNodes,
+    expanded."""
     program, idle = config.get("SuspendProgram", ""), config.get("SuspendTime", "")
     kept = [state.strip().upper() for state in config.get("SuspendExcStates", "").split(",")]
-    if not program or not idle[:1].isdigit() or any(len(state) > 1 and "DRAIN".startswith(state) for state in kept):
+    if (
+        not program
+        or not idle[:1].isdigit()
+        or any(len(state) > 1 and "DRAIN".startswith(state) for state in kept)
+    ):
         return ""
     parts = config.get("SuspendExcParts", "").split(",")
-    if node.name in kept_nodes or any(part in parts for part in node.fields.get("Partitions", "").split(",") if part):
+    if node.name in kept_nodes or any(
+        part in parts for part in node.fields.get("Partitions", "").split(",") if part
+    ):
         return ""
     return (
-        f"expected a drained node to stay powered, found SuspendProgram and SuspendTime {idle}: Slurm would power {node.name} down while it is changed; "
-        "next: scontrol update SuspendExcStates=DRAIN, and the same in slurm.conf"
+        f"expected a drained node to stay powered, found SuspendProgram and SuspendTime {idle}:"
+        f" Slurm would power {node.name} down while it is changed; next: scontrol update"
+        " SuspendExcStates=DRAIN, and the same in slurm.conf"
     )
 
 
 def is_another_machine(node: SlurmNode, host: Host) -> bool:
-    """True when both name and boot time differ. One difference is no proof: hosts have several names, and many machines boot at the same time."""
+    """True when both name and boot time differ. One difference is no proof: hosts have several
+    names, and many machines boot at the same time."""
     known = node.fields.get("NodeHostName", "")
-    if not (known and host.name and node.booted_at and host.booted_at) or _label(known) == _label(host.name):
+    if not (known and host.name and node.booted_at and host.booted_at) or _label(known) == _label(
+        host.name
+    ):
         return False
     return abs(node.booted_at - host.booted_at) > SAME_BOOT_S
 
@@ -127,7 +181,8 @@ def _machine(node: SlurmNode) -> str:
 
 
 def _may_be_marked(node: SlurmNode, asked: Asked) -> bool:
-    """True when slurmctld itself took the node out of service, or a run that this one takes over; by the whole reason, and who set it."""
+    """True when slurmctld itself took the node out of service, or a run that this one takes over;
+    by the whole reason, and who set it."""
     if "DRAIN" in node.states or not node.reason:
         return _is_untouched(node, asked.takes_over)
     if node.reason in OWN_TEXTS and node.by == asked.slurm_user:
@@ -136,28 +191,46 @@ def _may_be_marked(node: SlurmNode, asked: Asked) -> bool:
 
 
 def _is_untouched(node: SlurmNode, *runs: str) -> bool:
-    """Whether the whole reason is one that one of these runs wrote: one that somebody has added to is that person's, and keeps the node drained."""
+    """Whether the whole reason is one that one of these runs wrote: one that somebody has added to
+    is that person's, and keeps the node drained."""
     return is_ours(node.reason, runs) and is_sealed(node.reason)
 
 
 def decide_wait(standing: Standing, asked: Asked) -> Decision:
-    """Whether to keep waiting for jobs. Refused if the node takes jobs again, because somebody has ended the drain."""
+    """Whether to keep waiting for jobs. Refused if the node takes jobs again, because somebody has
+    ended the drain."""
     answer = drain_answer(standing, asked)
     if not answer.drained:
-        return Decision(refused=f"expected {standing.node.name} drained, found {'+'.join(sorted(standing.node.states))}: somebody has ended the drain")
+        return Decision(
+            refused=(
+                f"expected {standing.node.name} drained, found"
+                f" {'+'.join(sorted(standing.node.states))}: somebody has ended the drain"
+            )
+        )
     return Decision(act=bool(answer.jobs))
 
 
 def decide_release(standing: Standing, asked: Asked) -> Decision:
-    """Whether to resume: only a drain with this run's reason. A node whose slurmd does not answer stays drained."""
+    """Whether to resume: only a drain with this run's reason. A node whose slurmd does not answer
+    stays drained."""
     node = standing.node
     if "DRAIN" not in node.states:
-        note = f"{node.name} is out of service by {describe(node)}: it is left so" if drain_answer(standing, asked).drained else ""
+        note = (
+            f"{node.name} is out of service by {describe(node)}: it is left so"
+            if drain_answer(standing, asked).drained
+            else ""
+        )
         return Decision(note=note)
     if not _is_untouched(node, asked.run, "" if asked.takes_over == ANY_RUN else asked.takes_over):
         return Decision(note=f"{node.name} was drained by {describe(node)}: it is left so")
     if "NOT_RESPONDING" in node.states:
-        return Decision(act=True, refused=f"expected a slurmd that answers, found NOT_RESPONDING: start slurmd on {node.name}; it stays drained until then")
+        return Decision(
+            act=True,
+            refused=(
+                "expected a slurmd that answers, found NOT_RESPONDING: start slurmd on"
+                f" {node.name}; it stays drained until then"
+            ),
+        )
     return Decision(act=True)
 
 

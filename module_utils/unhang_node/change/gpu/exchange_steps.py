@@ -1,7 +1,9 @@
-"""The steps that exchange the driver's kernel modules or reset the GPUs, and the script that runs them. Values in, values out.
+"""The steps that exchange the driver's kernel modules or reset the GPUs, and the script that runs
+them. Values in, values out.
 
-All GPUs are reset before fabric manager starts, and fabric manager starts before everything else: if it restarts without a reset, it breaks NVLS for every
-later job (https://github.com/NVIDIA/nccl/issues/1488).
+All GPUs are reset before fabric manager starts, and fabric manager starts before everything else:
+if it restarts without a reset, it breaks NVLS for every later job
+(https://github.com/NVIDIA/nccl/issues/1488).
 """
 
 from __future__ import annotations
@@ -16,14 +18,21 @@ STATE_FILE = "/var/lib/unhang/gpu_users.json"
 
 
 class ExchangeStep(NamedTuple):
-    """action: stop or start a service, unload or load a kernel module, reset all GPUs; name: the service or module."""
+    """action: stop or start a service, unload or load a kernel module, reset all GPUs; name: the
+    service or module."""
 
     action: str
     name: str = ""
 
     def argv(self) -> List[str]:
         """The command that performs the step."""
-        programs = {"stop": ["systemctl", "stop"], "start": ["systemctl", "start"], "unload": ["rmmod"], "load": ["modprobe"], "reset": ["nvidia-smi", "-r"]}
+        programs = {
+            "stop": ["systemctl", "stop"],
+            "start": ["systemctl", "start"],
+            "unload": ["rmmod"],
+            "load": ["modprobe"],
+            "reset": ["nvidia-smi", "-r"],
+        }
         return programs[self.action] + ([self.name] if self.name else [])
 
     def line(self) -> str:
@@ -34,9 +43,11 @@ class ExchangeStep(NamedTuple):
 RESET = ExchangeStep("reset")
 
 
-def reload_steps(services: Collection[str], unload: Sequence[str], nvswitch: bool) -> List[ExchangeStep]:
-    """Exchanges the modules. services: units to stop and start again; unload: result of unload_order; nvswitch: whether the GPUs must be reset before fabric
-    manager starts."""
+def reload_steps(
+    services: Collection[str], unload: Sequence[str], nvswitch: bool
+) -> List[ExchangeStep]:
+    """Exchanges the modules. services: units to stop and start again; unload: result of
+    unload_order; nvswitch: whether the GPUs must be reset before fabric manager starts."""
     units = stop_order(services)
     fabric = [unit for unit in units if unit in FABRIC_MANAGER]
     loaded = ["nvidia", *[name for name in unload if name != "nvidia"][::-1]]
@@ -44,31 +55,63 @@ def reload_steps(services: Collection[str], unload: Sequence[str], nvswitch: boo
     steps += [ExchangeStep("unload", name) for name in unload]
     steps += [ExchangeStep("load", name) for name in loaded]
     steps += [RESET] if nvswitch else []
-    return steps + [ExchangeStep("start", unit) for unit in [*fabric, *(unit for unit in start_order(units) if unit not in fabric)]]
+    return steps + [
+        ExchangeStep("start", unit)
+        for unit in [*fabric, *(unit for unit in start_order(units) if unit not in fabric)]
+    ]
 
 
 def reset_steps(services: Collection[str]) -> List[ExchangeStep]:
     """Resets all GPUs and starts fabric manager. services: units to stop and start again."""
     others = [unit for unit in stop_order(services) if unit not in FABRIC_MANAGER]
     steps = [ExchangeStep("stop", unit) for unit in [*others, FABRIC_MANAGER[0]]]
-    return [*steps, RESET, *(ExchangeStep("start", unit) for unit in [FABRIC_MANAGER[0], *start_order(others)])]
+    return [
+        *steps,
+        RESET,
+        *(ExchangeStep("start", unit) for unit in [FABRIC_MANAGER[0], *start_order(others)]),
+    ]
 
 
 def script_text(steps: Sequence[ExchangeStep], log: str = LOG, state_file: str = STATE_FILE) -> str:
-    """The steps as an sh script: it logs each step before running it, and after a failure it starts everything that can start."""
-    head = ["#!/bin/sh", "# Exchanges the GPU driver's modules. Written and removed by unhang.", f"exec >{log} 2>&1", "rescue() {"]
-    tail = ["}", 'step() { echo "$*"; "$@" || { code=$?; echo "failed with $code: $*"; rescue; exit "$code"; }; }']
+    """The steps as an sh script: it logs each step before running it, and after a failure it starts
+    everything that can start."""
+    head = [
+        "#!/bin/sh",
+        "# Exchanges the GPU driver's modules. Written and removed by unhang.",
+        f"exec >{log} 2>&1",
+        "rescue() {",
+    ]
+    tail = [
+        "}",
+        (
+            'step() { echo "$*"; "$@" || { code=$?; echo "failed with $code: $*"; rescue; exit'
+            ' "$code"; }; }'
+        ),
+    ]
     rescue = [f"  {line} || :" for line in _rescue_lines(steps)]
-    return "\n".join([*head, *rescue, *tail, *("step " + step.line() for step in steps), f"rm -f {state_file}"]) + "\n"
+    return (
+        "\n".join(
+            [
+                *head,
+                *rescue,
+                *tail,
+                *("step " + step.line() for step in steps),
+                f"rm -f {state_file}",
+            ]
+        )
+        + "\n"
+    )
 
 
 def _rescue_lines(steps: Sequence[ExchangeStep]) -> List[str]:
-    """Shell lines that start everything again after a failure. Fabric manager starts only after a reset: jobs that fail at once are better than jobs that
-    hang."""
+    """Shell lines that start everything again after a failure. Fabric manager starts only after a
+    reset: jobs that fail at once are better than jobs that hang."""
     lines = []
     for step in steps:
         if step.action == "start" and step.name in FABRIC_MANAGER and RESET in steps:
-            lines.append(f"systemctl is-active --quiet {step.name} || {{ {RESET.line()} && {step.line()}; }}")
+            lines.append(
+                f"systemctl is-active --quiet {step.name} || {{ {RESET.line()} && {step.line()}; }}"
+            )
         elif step.action in ("load", "start"):
             lines.append(step.line())
     return lines

@@ -1,4 +1,5 @@
-"""Sets compute mode and persistence mode of GPUs through NVML. Neither survives a reboot or a reload of the driver."""
+"""Sets compute mode and persistence mode of GPUs through NVML. Neither survives a reboot or a
+reload of the driver."""
 
 from __future__ import annotations
 
@@ -8,9 +9,20 @@ from ...base.root import Root
 from ...base.section import Unread
 from ...facts.sections.processes import read_holders
 
-COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")  # NVML's numbers 0 to 3
+# NVML's numbers 0 to 3
+COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 # Programs that have a GPU open only to monitor it: a change of mode does not disturb them.
-CARETAKERS = frozenset(["nvidia-persistenc", "nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "dcgm-exporter", "nvidia-imex", "nvidia-imex-daemon"])
+CARETAKERS = frozenset(
+    [
+        "nvidia-persistenc",
+        "nvidia-persiste",
+        "nv-fabricmanage",
+        "nv-hostengine",
+        "dcgm-exporter",
+        "nvidia-imex",
+        "nvidia-imex-daemon",
+    ]
+)
 Nvml = Any
 """The module nvidia-ml-py, which ships no types."""
 
@@ -39,7 +51,8 @@ class ModeChange(NamedTuple):
 
 
 def open_nvml(load: Callable[[], Nvml]) -> Tuple[Nvml, Optional[str]]:
-    """(nvidia-ml-py, None) initialised, or (None, why not). load: () -> nvidia-ml-py, which Ansible sends with the module."""
+    """(nvidia-ml-py, None) initialised, or (None, why not). load: () -> nvidia-ml-py, which Ansible
+    sends with the module."""
     try:
         nvml = load()
     except ImportError:
@@ -56,11 +69,25 @@ def read_gpus(nvml: Nvml) -> List[Gpu]:
     rows = []
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        mode, persistence = _ask(nvml, nvml.nvmlDeviceGetComputeMode, handle), _ask(nvml, nvml.nvmlDeviceGetPersistenceMode, handle)
-        pids = [process.pid for process in _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()]
+        mode, persistence = (
+            _ask(nvml, nvml.nvmlDeviceGetComputeMode, handle),
+            _ask(nvml, nvml.nvmlDeviceGetPersistenceMode, handle),
+        )
+        pids = [
+            process.pid
+            for process in _ask(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle) or ()
+        ]
         uuid = nvml.nvmlDeviceGetUUID(handle)
         name = COMPUTE_MODES[mode] if mode is not None and mode < len(COMPUTE_MODES) else None
-        rows.append(Gpu(index=index, uuid=uuid, compute_mode=name, persistence=None if persistence is None else bool(persistence), pids=pids))
+        rows.append(
+            Gpu(
+                index=index,
+                uuid=uuid,
+                compute_mode=name,
+                persistence=None if persistence is None else bool(persistence),
+                pids=pids,
+            )
+        )
     return rows
 
 
@@ -74,7 +101,8 @@ def _ask(nvml: Nvml, call: Callable[[Any], Any], handle: Any) -> Any:
 
 
 def read_busy() -> Dict[str, List[str]]:
-    """{device path: [process]} of the jobs that have it open, without programs that only monitor GPUs."""
+    """{device path: [process]} of the jobs that have it open, without programs that only monitor
+    GPUs."""
     busy: Dict[str, List[str]] = {}
     for holder in read_holders(Root(), Unread(), {}):
         if holder.command not in CARETAKERS:
@@ -83,13 +111,24 @@ def read_busy() -> Dict[str, List[str]]:
     return busy
 
 
-def plan_modes(gpus: Sequence[Gpu], compute_mode: Optional[str], persistence: Optional[bool]) -> List[ModeChange]:
-    """The modes to change. None as the wanted mode means no change; a mode that a GPU does not support is skipped."""
+def plan_modes(
+    gpus: Sequence[Gpu], compute_mode: Optional[str], persistence: Optional[bool]
+) -> List[ModeChange]:
+    """The modes to change. None as the wanted mode means no change; a mode that a GPU does not
+    support is skipped."""
     rows = []
     if persistence is not None:
-        rows += [ModeChange(gpu=gpu, mode="persistence", wanted=persistence) for gpu in gpus if gpu.persistence not in (None, persistence)]
+        rows += [
+            ModeChange(gpu=gpu, mode="persistence", wanted=persistence)
+            for gpu in gpus
+            if gpu.persistence not in (None, persistence)
+        ]
     if compute_mode is not None:
-        rows += [ModeChange(gpu=gpu, mode="compute_mode", wanted=compute_mode) for gpu in gpus if gpu.compute_mode not in (None, compute_mode)]
+        rows += [
+            ModeChange(gpu=gpu, mode="compute_mode", wanted=compute_mode)
+            for gpu in gpus
+            if gpu.compute_mode not in (None, compute_mode)
+        ]
     return rows
 
 
@@ -107,7 +146,10 @@ def refuse_in_use(rows: Sequence[ModeChange]) -> None:
     """Raises ValueError naming every job on a GPU whose compute mode would change."""
     users = in_use(rows, read_busy() if rows else {})
     if users:
-        raise ValueError(f"expected GPUs that nobody uses to change their compute mode, found: {'; '.join(users)}; drain the node and run again")
+        raise ValueError(
+            "expected GPUs that nobody uses to change their compute mode, found:"
+            f" {'; '.join(users)}; drain the node and run again"
+        )
 
 
 def set_modes(nvml: Nvml, rows: Sequence[ModeChange]) -> None:
@@ -122,9 +164,14 @@ def set_modes(nvml: Nvml, rows: Sequence[ModeChange]) -> None:
     for gpu, mode, wanted in rows:
         found = ModeChange(gpu=now[gpu.index], mode=mode, wanted=wanted).before
         if found != wanted:
-            raise ValueError(f"GPU {gpu.index}: expected {mode} {wanted}, found {found} after it was set")
+            raise ValueError(
+                f"GPU {gpu.index}: expected {mode} {wanted}, found {found} after it was set"
+            )
 
 
 def effects_of(rows: Sequence[ModeChange]) -> List[Tuple[str, Any, Any]]:
     """[(mode and GPU, before, after)] for a module's result."""
-    return [(f"{row.mode} of GPU {row.gpu.index} ({row.gpu.uuid})", row.before, row.wanted) for row in rows]
+    return [
+        (f"{row.mode} of GPU {row.gpu.index} ({row.gpu.uuid})", row.before, row.wanted)
+        for row in rows
+    ]

@@ -1,4 +1,5 @@
-"""Stops and starts the services that hold GPUs, exchanges the driver's kernel modules, resets the GPUs."""
+"""Stops and starts the services that hold GPUs, exchanges the driver's kernel modules, resets the
+GPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Started(NamedTuple):
 
 
 def stop_services(units: Collection[str]) -> List[str]:
-    """Stops units in their order and waits until none of their processes holds a GPU. Their names are saved first. Raises OSError, TimeoutError."""
+    """Stops units in their order and waits until none of their processes holds a GPU. Their names
+    are saved first. Raises OSError, TimeoutError."""
     order = services.stop_order(units)
     write_state("/", STATE, {"stopped": services.stop_order({*order, *read_stopped()})})
     for unit in order:
@@ -39,13 +41,20 @@ def stop_services(units: Collection[str]) -> List[str]:
         if not holders:
             return order
         if time.monotonic() >= until:
-            found = ", ".join(f"{row['pid']} ({row['command']}, {row['service']})" for row in holders)
-            raise TimeoutError(110, f"stopped, and its processes still hold GPUs after {CLOSE_S} s: {found}", ", ".join(order))
+            found = ", ".join(
+                f"{row['pid']} ({row['command']}, {row['service']})" for row in holders
+            )
+            raise TimeoutError(
+                110,
+                f"stopped, and its processes still hold GPUs after {CLOSE_S} s: {found}",
+                ", ".join(order),
+            )
         time.sleep(PAUSE_S)
 
 
 def start_services(tolerate_failures: bool) -> Started:
-    """Starts the stopped services, fabric manager first. Raises OSError at the first that does not start, unless failures are tolerated."""
+    """Starts the stopped services, fabric manager first. Raises OSError at the first that does not
+    start, unless failures are tolerated."""
     started = Started(units=[], failures=[])
     for unit in services.start_order(read_stopped()):
         try:
@@ -60,13 +69,17 @@ def start_services(tolerate_failures: bool) -> Started:
 
 
 def plan_reload(users: Dict[str, Any]) -> List[ExchangeStep]:
-    """Steps that exchange the modules on this node. users: result of read_gpu_users. Raises OSError, ValueError."""
+    """Steps that exchange the modules on this node. users: result of read_gpu_users. Raises
+    OSError, ValueError."""
     has_nvswitch = count_switches(Root()) > 0
-    return exchange_steps.reload_steps(_running_or_stopped(users), users["unload"] or ["nvidia"], has_nvswitch)
+    return exchange_steps.reload_steps(
+        _running_or_stopped(users), users["unload"] or ["nvidia"], has_nvswitch
+    )
 
 
 def plan_reset(users: Dict[str, Any]) -> List[ExchangeStep]:
-    """Steps that reset all GPUs of this node and start fabric manager. users: result of read_gpu_users. Raises ValueError."""
+    """Steps that reset all GPUs of this node and start fabric manager. users: result of
+    read_gpu_users. Raises ValueError."""
     return exchange_steps.reset_steps(_running_or_stopped(users))
 
 
@@ -76,20 +89,47 @@ def _running_or_stopped(users: Dict[str, Any]) -> Collection[str]:
 
 
 def run_steps(steps: Sequence[ExchangeStep]) -> List[str]:
-    """Runs the steps in a systemd unit, so that a lost connection does not interrupt them, and returns their log. Raises OSError with the step that failed;
-    by then the services have been started again, except those that fail to start.
-    """
+    """Runs the steps in a systemd unit, so that a lost connection does not interrupt them, and
+    returns their log. Raises OSError with the step that failed; by then the services have been
+    started again, except those that fail to start."""
     write_text(place_of("/", SCRIPT), exchange_steps.script_text(steps), 0o700)
     # Fabric manager is excluded: it may restart only after a reset, which the script itself does.
-    write_state("/", STATE, {"stopped": [step.name for step in steps if step.action == "stop" and step.name not in services.FABRIC_MANAGER]})
-    argv = ["systemd-run", "--quiet", "--collect", "--wait", "--unit=" + UNIT, "--description=unhang exchanges the GPU driver's modules"]
-    argv += [*(f"--setenv={name}={value}" for name, value in sorted(ENVIRONMENT.items())), "/bin/sh", SCRIPT]
+    write_state(
+        "/",
+        STATE,
+        {
+            "stopped": [
+                step.name
+                for step in steps
+                if step.action == "stop" and step.name not in services.FABRIC_MANAGER
+            ]
+        },
+    )
+    argv = [
+        "systemd-run",
+        "--quiet",
+        "--collect",
+        "--wait",
+        "--unit=" + UNIT,
+        "--description=unhang exchanges the GPU driver's modules",
+    ]
+    argv += [
+        *(f"--setenv={name}={value}" for name, value in sorted(ENVIRONMENT.items())),
+        "/bin/sh",
+        SCRIPT,
+    ]
     result = run_process(argv, RELOAD_S, merged=True)
     if result.timed_out:
-        raise TimeoutError(110, f"still at work after {RELOAD_S} s; it continues, see systemctl status {UNIT}", SCRIPT)
+        raise TimeoutError(
+            110,
+            f"still at work after {RELOAD_S} s; it continues, see systemctl status {UNIT}",
+            SCRIPT,
+        )
     logged = read_log()
     if result.code != 0:
-        failed = next((line for line in logged if line.startswith("failed with ")), result.last_words[-300:])
+        failed = next(
+            (line for line in logged if line.startswith("failed with ")), result.last_words[-300:]
+        )
         raise OSError(5, failed or f"ended with {result.code}", SCRIPT)
     return logged
 

@@ -1,7 +1,9 @@
-"""Services that hold GPUs, the order in which they stop and start, and the kernel modules that need the driver. Values in, values out.
+"""Services that hold GPUs, the order in which they stop and start, and the kernel modules that need
+the driver. Values in, values out.
 
-The order follows NVIDIA's fabric manager guide (https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/): services that query the driver stop
-first, fabric manager stops last.
+The order follows NVIDIA's fabric manager guide
+(https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/): services that query the
+driver stop first, fabric manager stops last.
 """
 
 from __future__ import annotations
@@ -30,13 +32,35 @@ SERVICES = (
     *FABRIC_MANAGER,
 )
 DISPLAY = "display-manager.service"
-DISPLAY_COMMANDS = ("Xorg", "Xwayland", "X", "gnome-shell", "kwin_wayland", "kwin_x11", "mutter", "sddm", "gdm-x-session", "gdm-wayland-ses")
+DISPLAY_COMMANDS = (
+    "Xorg",
+    "Xwayland",
+    "X",
+    "gnome-shell",
+    "kwin_wayland",
+    "kwin_x11",
+    "mutter",
+    "sddm",
+    "gdm-x-session",
+    "gdm-wayland-ses",
+)
 # Modules that may be unloaded with the driver; those that were loaded are loaded again.
-OWN_MODULES = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm", "nvidia_peermem", "nv_peer_mem", "gdrdrv", "nvidia_fs", "nvidia_vgpu_vfio")
+OWN_MODULES = (
+    "nvidia",
+    "nvidia_uvm",
+    "nvidia_modeset",
+    "nvidia_drm",
+    "nvidia_peermem",
+    "nv_peer_mem",
+    "gdrdrv",
+    "nvidia_fs",
+    "nvidia_vgpu_vfio",
+)
 
 
 def service_of(cgroup: str, command: str, active: Collection[str]) -> Optional[str]:
-    """The known service that a process belongs to. cgroup: /proc/<pid>/cgroup; active: units that run."""
+    """The known service that a process belongs to. cgroup: /proc/<pid>/cgroup; active: units that
+    run."""
     for line in cgroup.splitlines():
         for part in line.split(":", 2)[-1].split("/"):
             if part in SERVICES:
@@ -56,7 +80,8 @@ def start_order(units: Collection[str]) -> List[str]:
 
 
 def parse_services(output: str) -> List[Dict[str, Any]]:
-    """[{unit, active, enabled}] from `systemctl show` of SERVICES, which prints one stanza for each, in this order; a unit with an alias is listed once."""
+    """[{unit, active, enabled}] from `systemctl show` of SERVICES, which prints one stanza for
+    each, in this order; a unit with an alias is listed once."""
     rows, seen = [], set()
     for number, stanza in enumerate(output.split("\n\n")[: len(SERVICES)]):
         values = dict(line.split("=", 1) for line in stanza.splitlines() if "=" in line)
@@ -64,7 +89,13 @@ def parse_services(output: str) -> List[Dict[str, Any]]:
             continue
         seen.add(values.get("Id"))
         active = values.get("ActiveState") in ("active", "activating", "reloading")
-        rows.append({"unit": SERVICES[number], "active": active, "enabled": values.get("UnitFileState", "").startswith("enabled")})
+        rows.append(
+            {
+                "unit": SERVICES[number],
+                "active": active,
+                "enabled": values.get("UnitFileState", "").startswith("enabled"),
+            }
+        )
     return rows
 
 
@@ -75,12 +106,16 @@ def parse_modules(text: str) -> Dict[str, Tuple[int, List[str]]]:
         fields = line.split()
         if len(fields) >= 4:
             references = int(fields[2]) if fields[2].lstrip("-").isdigit() else 0
-            found[fields[0]] = (references, [name for name in fields[3].split(",") if name not in ("", "-")])
+            found[fields[0]] = (
+                references,
+                [name for name in fields[3].split(",") if name not in ("", "-")],
+            )
     return found
 
 
 def unload_order(modules: Modules) -> List[str]:
-    """nvidia and all modules that depend on it, each before the modules that it depends on; [] if nvidia is not loaded."""
+    """nvidia and all modules that depend on it, each before the modules that it depends on; [] if
+    nvidia is not loaded."""
     order: List[str] = []
 
     def add(name: str) -> None:
@@ -94,8 +129,12 @@ def unload_order(modules: Modules) -> List[str]:
 
 
 def modules_held(modules: Modules) -> List[Dict[str, Any]]:
-    """[{name, holds}] of the driver's modules with references that no module explains: a process or the kernel itself holds them."""
-    rows: Iterable[Dict[str, Any]] = ({"name": name, "holds": modules[name][0] - len(modules[name][1])} for name in unload_order(modules))
+    """[{name, holds}] of the driver's modules with references that no module explains: a process or
+    the kernel itself holds them."""
+    rows: Iterable[Dict[str, Any]] = (
+        {"name": name, "holds": modules[name][0] - len(modules[name][1])}
+        for name in unload_order(modules)
+    )
     return [row for row in rows if row["holds"] > 0]
 
 

@@ -1,4 +1,5 @@
-"""Lists the processes, services and kernel modules that use the GPUs of this node. Changes nothing."""
+"""Lists the processes, services and kernel modules that use the GPUs of this node. Changes
+nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _STEP = re.compile(r"slurmstepd: \[([0-9]{1,12})(?:\.|\])")
 
 
 def read_gpu_users() -> Dict[str, Any]:
-    """{processes, services, modules_held, foreign_modules, unload}. Raises OSError, PermissionError when other users' processes cannot be seen."""
+    """{processes, services, modules_held, foreign_modules, unload}. Raises OSError, PermissionError
+    when other users' processes cannot be seen."""
     root, unread = Root(), Unread()
     units = read_services()
     active = [row["unit"] for row in units if row["active"]]
@@ -43,19 +45,32 @@ def read_gpu_users() -> Dict[str, Any]:
 
 
 def read_scheduler() -> str:
-    """slurm or kubernetes, whose daemon the node has; none without either, "" with both. Raises OSError if that could not be determined."""
+    """slurm or kubernetes, whose daemon the node has; none without either, "" with both. Raises
+    OSError if that could not be determined."""
     root = Root()
-    found = [name for name, is_there in (("slurm", first_there(root, SLURMD_PATHS) is not None), ("kubernetes", bool(find_kubelet(root)))) if is_there]
+    found = [
+        name
+        for name, is_there in (
+            ("slurm", first_there(root, SLURMD_PATHS) is not None),
+            ("kubernetes", bool(find_kubelet(root))),
+        )
+        if is_there
+    ]
     return "none" if not found else found[0] if len(found) == 1 else ""
 
 
 def read_slurm_jobs() -> List[str]:
-    """Ids of the jobs of Slurm that have a step on this node, whether or not they hold a GPU. Raises OSError."""
+    """Ids of the jobs of Slurm that have a step on this node, whether or not they hold a GPU.
+    Raises OSError."""
     root, found = Root(), set()
     for pid in root.names("/proc"):
         if pid.isdigit():
             try:
-                title = root.text(f"/proc/{pid}/cmdline", 256) if root.line(f"/proc/{pid}/comm") == "slurmstepd" else ""
+                title = (
+                    root.text(f"/proc/{pid}/cmdline", 256)
+                    if root.line(f"/proc/{pid}/comm") == "slurmstepd"
+                    else ""
+                )
             except OSError:
                 continue  # the process has ended meanwhile
             found.update(_STEP.findall(title))
@@ -64,8 +79,18 @@ def read_slurm_jobs() -> List[str]:
 
 def _row(root: Root, holder: Any, active: Collection[str]) -> Dict[str, Any]:
     cgroup = text_if_there(root, f"/proc/{holder.pid}/cgroup")  # it may have ended meanwhile
-    row = {"pid": int(holder.pid), "user": holder.user, "command": holder.command, "where": holder.where, "container": holder.container}
-    return dict(row, devices=list(holder.devices), service=services.service_of(cgroup, holder.command, active))
+    row = {
+        "pid": int(holder.pid),
+        "user": holder.user,
+        "command": holder.command,
+        "where": holder.where,
+        "container": holder.container,
+    }
+    return dict(
+        row,
+        devices=list(holder.devices),
+        service=services.service_of(cgroup, holder.command, active),
+    )
 
 
 def read_modules(root: Root) -> services.Modules:
@@ -77,32 +102,49 @@ def read_modules(root: Root) -> services.Modules:
 
 
 def read_services() -> List[Dict[str, Any]]:
-    """[{unit, active, enabled}] of the known services that are installed, in the order in which they stop; [] without systemd. Raises OSError."""
+    """[{unit, active, enabled}] of the known services that are installed, in the order in which
+    they stop; [] without systemd. Raises OSError."""
     try:
-        output = call(["systemctl", "show", "--property=Id,LoadState,ActiveState,UnitFileState", *services.SERVICES])
+        output = call(
+            [
+                "systemctl",
+                "show",
+                "--property=Id,LoadState,ActiveState,UnitFileState",
+                *services.SERVICES,
+            ]
+        )
     except FileNotFoundError:
         return []
     return services.parse_services(output)
 
 
 def read_stopped() -> List[str]:
-    """Units that an earlier run stopped and that have not been started since. Raises ValueError if the saved list is broken."""
+    """Units that an earlier run stopped and that have not been started since. Raises ValueError if
+    the saved list is broken."""
     return services.stop_order(read_state("/", STATE).get("stopped", ()))
 
 
 def foreign_users(users: Dict[str, Any]) -> List[str]:
-    """A line for each process and kernel module that uses the GPUs and does not belong to a known service. users: result of read_gpu_users."""
-    rows = [f"process {row['pid']} ({row['command']}) of {row['user']}" for row in users["processes"] if row["service"] is None]
+    """A line for each process and kernel module that uses the GPUs and does not belong to a known
+    service. users: result of read_gpu_users."""
+    rows = [
+        f"process {row['pid']} ({row['command']}) of {row['user']}"
+        for row in users["processes"]
+        if row["service"] is None
+    ]
     return rows + ["the kernel module " + name for name in users["foreign_modules"]]
 
 
 def call(argv: Sequence[str]) -> str:
-    """A program's output. Raises OSError with its name and the end of its output if it fails or does not end in time."""
+    """A program's output. Raises OSError with its name and the end of its output if it fails or
+    does not end in time."""
     result = run_process(argv, CALL_DEADLINE_S, merged=True)
     if result.is_missing:
         raise FileNotFoundError(2, "no such program on this node", argv[0])
     if result.timed_out:
         raise TimeoutError(110, f"no answer within {CALL_DEADLINE_S} s", " ".join(argv))
     if result.code:
-        raise OSError(5, f"ended with {result.code}: {result.last_words[-300:]}", " ".join(argv[:4]))
+        raise OSError(
+            5, f"ended with {result.code}: {result.last_words[-300:]}", " ".join(argv[:4])
+        )
     return result.stdout

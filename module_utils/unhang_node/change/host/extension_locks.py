@@ -11,7 +11,8 @@ from ...facts.sections.extension_caches import held_files, read_cache
 
 
 def read_locks(paths: Iterable[str], now_s: float) -> tuple[list[str], list[tuple[str, str]]]:
-    """([path of a stale lock], [(path of another lock, why it is skipped)]) in the caches at `paths`."""
+    """([path of a stale lock], [(path of another lock, why it is skipped)]) in the caches at
+    `paths`."""
     stale, skipped, unread = [], [], Unread()
     for path in paths:
         row = read_cache(Root(), unread, (), path.rstrip("/"), None, now_s)
@@ -19,14 +20,25 @@ def read_locks(paths: Iterable[str], now_s: float) -> tuple[list[str], list[tupl
             if lock["stale"]:
                 stale.append(lock["path"])
             else:
-                skipped.append((lock["path"], "a process holds it" if lock["held"] else "who holds it could not be seen; run as root"))
-    skipped.extend((row["field"], row["reason"]) for row in unread.rows if not row["field"].endswith(".locks"))
+                skipped.append(
+                    (
+                        lock["path"],
+                        "a process holds it"
+                        if lock["held"]
+                        else "who holds it could not be seen; run as root",
+                    )
+                )
+    skipped.extend(
+        (row["field"], row["reason"]) for row in unread.rows if not row["field"].endswith(".locks")
+    )
     return stale, skipped
 
 
 def remove_lock(path: str) -> bool:
-    """True if the lock was removed. It is checked again just before, because a build may have begun meanwhile. Raises OSError."""
-    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # a user's link must not make root remove another file
+    """True if the lock was removed. It is checked again just before, because a build may have begun
+    meanwhile. Raises OSError."""
+    # a user's link must not make root remove another file
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.stat("lock", dir_fd=folder, follow_symlinks=False)
         held, complete = held_files(frozenset([(status.st_dev, status.st_ino)]), "/proc")

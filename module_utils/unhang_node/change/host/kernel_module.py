@@ -1,4 +1,5 @@
-"""Parameters of a kernel module (modprobe.d) and modules loaded at boot (modules-load.d), in files of unhang's own."""
+"""Parameters of a kernel module (modprobe.d) and modules loaded at boot (modules-load.d), in files
+of unhang's own."""
 
 from __future__ import annotations
 
@@ -15,8 +16,14 @@ from ...facts.sections.virtualization import container_kind, has_capability
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
 
-MODPROBE, MODULES_LOAD, OPENED, CMDLINE = "/etc/modprobe.d", "/etc/modules-load.d", "/proc/driver/nvidia/params", "/proc/cmdline"
-BLACKLISTS = ("modprobe.blacklist", "module_blacklist")  # libkmod's and the kernel's own word on its command line
+MODPROBE, MODULES_LOAD, OPENED, CMDLINE = (
+    "/etc/modprobe.d",
+    "/etc/modules-load.d",
+    "/proc/driver/nvidia/params",
+    "/proc/cmdline",
+)
+# libkmod's and the kernel's own word on its command line
+BLACKLISTS = ("modprobe.blacklist", "module_blacklist")
 EARLY = ("/etc/initramfs-tools/modules", "/etc/dracut.conf", "/etc/mkinitcpio.conf")
 EARLY_FOLDERS = ("/etc/dracut.conf.d", "/usr/lib/dracut/dracut.conf.d")
 CAP_SYS_MODULE = 16
@@ -24,7 +31,8 @@ _NAME, _VALUE = re.compile(r"^[A-Za-z0-9_-]+$"), re.compile(r"^[^\s\"'#\\]+$")
 
 
 def options_path(name: str) -> str:
-    """Path of unhang's file of parameters: its name sorts last, because the last of two values counts."""
+    """Path of unhang's file of parameters: its name sorts last, because the last of two values
+    counts."""
     return f"{MODPROBE}/zz-unhang-{name}.conf"
 
 
@@ -44,7 +52,10 @@ def check(name: str, parameters: Mapping[str, str]) -> None:
         raise ValueError(f"expected the name of a kernel module, found {name!r}")
     for key, value in parameters.items():
         if not _NAME.match(key) or not _VALUE.match(value):
-            raise ValueError(f"expected a parameter and a value without blanks or quotes, found {key!r} and {value!r}")
+            raise ValueError(
+                f"expected a parameter and a value without blanks or quotes, found {key!r} and"
+                f" {value!r}"
+            )
 
 
 def same(one: str, other: str) -> bool:
@@ -64,8 +75,11 @@ def names_of(rootfs: str, name: str) -> list[str]:
     return names
 
 
-def read_others(rootfs: str, names: Sequence[str], parameters: Mapping[str, str], at_boot: bool) -> tuple[list[tuple[str, int, str]], list[ManualStep]]:
-    """([(path, number, line)] to disable, [ManualStep]): others' lines that set a parameter to another value, or prevent the module from being loaded."""
+def read_others(
+    rootfs: str, names: Sequence[str], parameters: Mapping[str, str], at_boot: bool
+) -> tuple[list[tuple[str, int, str]], list[ManualStep]]:
+    """([(path, number, line)] to disable, [ManualStep]): others' lines that set a parameter to
+    another value, or prevent the module from being loaded."""
     root, rows, manual = Root([rootfs]), [], []
     for path in drop_ins(root, [MODPROBE]):
         if path in (options_path(names[0]),):
@@ -77,11 +91,18 @@ def read_others(rootfs: str, names: Sequence[str], parameters: Mapping[str, str]
             if at_boot and fields[0] == "blacklist":
                 rows.append((path, number, line))
             pairs = [word.partition("=") for word in fields[2:]] if fields[0] == "options" else []
-            wrong = [key for key, _equals, value in pairs if key in parameters and value != parameters[key]]
+            wrong = [
+                key
+                for key, _equals, value in pairs
+                if key in parameters and value != parameters[key]
+            ]
             if wrong and len(pairs) == 1 and not line.rstrip().endswith("\\"):
                 rows.append((path, number, line))
             elif wrong:
-                why = f"sets {', '.join(wrong)} to another value, beside other parameters; unhang's file is read later and wins, but remove it there"
+                why = (
+                    f"sets {', '.join(wrong)} to another value, beside other parameters; unhang's"
+                    " file is read later and wins, but remove it there"
+                )
                 manual.append(ManualStep(file=path, line=number, name=wrong[0], why=why))
     return rows, manual
 
@@ -90,37 +111,94 @@ def plan_module(rootfs: str, name: str, parameters: Mapping[str, str], at_boot: 
     """FilePlan. parameters: {name: text}. Raises OSError, ValueError."""
     names = names_of(rootfs, name)
     others, manual = read_others(rootfs, names, parameters, at_boot)
-    lines = [f"options {one} {key}={value}" for one in names for key, value in sorted(parameters.items())]
-    plan = plan_own(rootfs, {options_path(name): lines, load_path(name): [name] if at_boot else []}, others=others)
-    early = [ManualStep(file=path, why=why) for path, why in early_loads(rootfs, name) if parameters]
-    return plan._replace(manual=[*plan.manual, *manual, *read_command_line(rootfs, names, parameters, at_boot), *early])
+    lines = [
+        f"options {one} {key}={value}" for one in names for key, value in sorted(parameters.items())
+    ]
+    plan = plan_own(
+        rootfs,
+        {options_path(name): lines, load_path(name): [name] if at_boot else []},
+        others=others,
+    )
+    early = [
+        ManualStep(file=path, why=why) for path, why in early_loads(rootfs, name) if parameters
+    ]
+    return plan._replace(
+        manual=[
+            *plan.manual,
+            *manual,
+            *read_command_line(rootfs, names, parameters, at_boot),
+            *early,
+        ]
+    )
 
 
-def read_command_line(rootfs: str, names: Sequence[str], parameters: Mapping[str, str], at_boot: bool) -> list[ManualStep]:
-    """ManualSteps about words of the kernel's command line that set a parameter otherwise, or keep the module from being loaded.
+def read_command_line(
+    rootfs: str, names: Sequence[str], parameters: Mapping[str, str], at_boot: bool
+) -> list[ManualStep]:
+    """ManualSteps about words of the kernel's command line that set a parameter otherwise, or keep
+    the module from being loaded.
 
-    modprobe reads the command line behind all of modprobe.d (kmod_config_new of libkmod), so that a value there wins over unhang's file.
+    modprobe reads the command line behind all of modprobe.d (kmod_config_new of libkmod), so that a
+    value there wins over unhang's file.
     """
     found = []
     for word in (line_if_there(Root([rootfs]), CMDLINE) or "").split():
         key, _equals, value = word.partition("=")
         module, _dot, parameter = key.partition(".")
-        if any(same(module, name) for name in names) and parameter in parameters and value != parameters[parameter]:
+        if (
+            any(same(module, name) for name in names)
+            and parameter in parameters
+            and value != parameters[parameter]
+        ):
             ours = f"{parameters[parameter]} of modprobe.d"
-            found.append(ManualStep(file=CMDLINE, name=parameter, why=f"{word} on the kernel's command line wins over {ours}; take it out of the boot loader"))
-        elif at_boot and key in BLACKLISTS and any(same(one, name) for one in value.split(",") for name in names):
-            found.append(ManualStep(file=CMDLINE, name=names[0], why=f"{word} keeps {names[0]} from being loaded at boot; take it out of the boot loader"))
+            found.append(
+                ManualStep(
+                    file=CMDLINE,
+                    name=parameter,
+                    why=(
+                        f"{word} on the kernel's command line wins over {ours}; take it out of the"
+                        " boot loader"
+                    ),
+                )
+            )
+        elif (
+            at_boot
+            and key in BLACKLISTS
+            and any(same(one, name) for one in value.split(",") for name in names)
+        ):
+            found.append(
+                ManualStep(
+                    file=CMDLINE,
+                    name=names[0],
+                    why=(
+                        f"{word} keeps {names[0]} from being loaded at boot; take it out of the"
+                        " boot loader"
+                    ),
+                )
+            )
     return found
 
 
 def early_loads(rootfs: str, name: str) -> list[tuple[str, str]]:
-    """[(path, why)] of files because of which the initial file system loads the module, with its own copy of modprobe.d."""
+    """[(path, why)] of files because of which the initial file system loads the module, with its
+    own copy of modprobe.d."""
     root, rows = Root([rootfs]), []
     for path in [*EARLY, *drop_ins(root, EARLY_FOLDERS)]:
         text = root.text(path, 1 << 20) if there(root, path) else ""
         # NVIDIA's configuration for dracut omits the driver from the initial file system.
-        if any(name in line.partition("#")[0] and not line.lstrip().startswith("omit_") for line in text.split("\n")):
-            rows.append((path, f"loads {name} from the initial file system; run update-initramfs -u or dracut --force, for it has a copy of its own"))
+        if any(
+            name in line.partition("#")[0] and not line.lstrip().startswith("omit_")
+            for line in text.split("\n")
+        ):
+            rows.append(
+                (
+                    path,
+                    (
+                        f"loads {name} from the initial file system; run update-initramfs -u or"
+                        " dracut --force, for it has a copy of its own"
+                    ),
+                )
+            )
     return rows
 
 
@@ -130,7 +208,8 @@ def plan_without(rootfs: str, name: str) -> FilePlan:
 
 
 def is_loaded(name: str) -> bool:
-    """True when the running kernel has the module; Debian's nvidia-current-peermem registers itself as nvidia_peermem."""
+    """True when the running kernel has the module; Debian's nvidia-current-peermem registers itself
+    as nvidia_peermem."""
     return os.path.isdir("/sys/module/" + name.replace("-", "_"))
 
 
@@ -138,7 +217,11 @@ def why_not_load() -> str | None:
     """The reason why no module can be loaded here, or None."""
     kind = container_kind(Root(), None)
     if kind or not has_capability(Root(), CAP_SYS_MODULE):
-        return f"no kernel module can be loaded {f'in a {kind} container' if kind else 'without CAP_SYS_MODULE'}: load it on the host"
+        return (
+            "no kernel module can be loaded"
+            f" {f'in a {kind} container' if kind else 'without CAP_SYS_MODULE'}: load it on the"
+            " host"
+        )
     return None
 
 
@@ -146,12 +229,19 @@ def load(name: str) -> None:
     """Loads the module. Raises ValueError with modprobe's message."""
     output_of(["modprobe", name])
     if not is_loaded(name):
-        raise ValueError(f"modprobe {name}: expected it among the loaded modules, found it not there")
+        raise ValueError(
+            f"modprobe {name}: expected it among the loaded modules, found it not there"
+        )
 
 
 def not_running_with(name: str, parameters: Mapping[str, str]) -> list[str]:
-    """Names of parameters that differ in the loaded driver; [] if it is not loaded or they cannot be read."""
+    """Names of parameters that differ in the loaded driver; [] if it is not loaded or they cannot
+    be read."""
     if name != "nvidia" or not os.path.exists(OPENED):
         return []
     loaded = parse_params(Root().text(OPENED, 1 << 20))
-    return [key for key, value in sorted(parameters.items()) if key.startswith("NVreg_") and loaded.get(key[6:], value) != value]
+    return [
+        key
+        for key, value in sorted(parameters.items())
+        if key.startswith("NVreg_") and loaded.get(key[6:], value) != value
+    ]

@@ -18,9 +18,14 @@ _LINE = re.compile(r"^\s*-?\s*([a-zA-Z0-9_./*-]+)\s*=\s*(.*?)\s*$")
 
 
 def dotted(name: str) -> str:
-    """The dotted spelling of a name, such as kernel.numa_balancing. If dots separate the name, a slash means a dot, and vice versa: sysctl(8)."""
+    """The dotted spelling of a name, such as kernel.numa_balancing. If dots separate the name, a
+    slash means a dot, and vice versa: sysctl(8)."""
     slash, dot = name.find("/"), name.find(".")
-    return "".join({"/": ".", ".": "/"}.get(character, character) for character in name) if slash >= 0 and not 0 <= dot < slash else name
+    return (
+        "".join({"/": ".", ".": "/"}.get(character, character) for character in name)
+        if slash >= 0 and not 0 <= dot < slash
+        else name
+    )
 
 
 def own_path(name: str) -> str:
@@ -39,7 +44,8 @@ def proc_path(name: str) -> str:
 
 
 def others_lines(rootfs: str, name: str, value: str) -> list[tuple[str, int, str]]:
-    """[(path, number, line)] of others' lines that set this parameter to something else. Raises OSError, ValueError."""
+    """[(path, number, line)] of others' lines that set this parameter to something else. Raises
+    OSError, ValueError."""
     root, rows, seen = Root([rootfs]), [], set()
     for path in [*drop_ins(root, [FOLDER]), CONF]:
         real = root.resolve(path) if there(root, path) else None
@@ -48,7 +54,12 @@ def others_lines(rootfs: str, name: str, value: str) -> list[tuple[str, int, str
         seen.add(real)
         for number, line in enumerate(root.text(real, 1 << 20).split("\n"), 1):
             found = _LINE.match(line)
-            if found and not line.lstrip().startswith(("#", ";")) and dotted(found.group(1)) == name and found.group(2).split() != value.split():
+            if (
+                found
+                and not line.lstrip().startswith(("#", ";"))
+                and dotted(found.group(1)) == name
+                and found.group(2).split() != value.split()
+            ):
                 rows.append((real, number, line))
     return rows
 
@@ -67,7 +78,9 @@ def why_not(rootfs: str, name: str) -> str | None:
     if rootfs == "/" and not os.access(place, os.W_OK):
         kind = container_kind(Root(), None)
         where = f"a {kind} container" if kind else "this machine"
-        return f"{name} cannot be set in {where}: /proc/sys is read-only here, so set it on the host"
+        return (
+            f"{name} cannot be set in {where}: /proc/sys is read-only here, so set it on the host"
+        )
     return None
 
 
@@ -75,7 +88,11 @@ def plan_parameter(rootfs: str, name: str, value: str) -> tuple[FilePlan, str | 
     """(FilePlan, the running value if it would change, else None). Raises OSError, ValueError."""
     lines = [f"{name} = {value}"]
     plan = plan_own(rootfs, {own_path(name): lines}, others=others_lines(rootfs, name, value))
-    manual = [ManualStep(file=path, name=name, why=why) for path, found, why in read_overriding(rootfs, name) if found.split() != value.split()]
+    manual = [
+        ManualStep(file=path, name=name, why=why)
+        for path, found, why in read_overriding(rootfs, name)
+        if found.split() != value.split()
+    ]
     plan = plan._replace(manual=[*plan.manual, *manual])
     now = running_value(rootfs, name)
     return plan, None if now is None or now.split() == value.split() else now
@@ -84,12 +101,15 @@ def plan_parameter(rootfs: str, name: str, value: str) -> tuple[FilePlan, str | 
 def plan_without(rootfs: str, name: str) -> tuple[FilePlan, str | None]:
     """(FilePlan, the former value that is restored in the running kernel, or None)."""
     saved = read_state(rootfs, owner_of(name))
-    back = saved.get("running") if saved and running_value(rootfs, name) == saved.get("set") else None
+    back = (
+        saved.get("running") if saved and running_value(rootfs, name) == saved.get("set") else None
+    )
     return plan_gone(rootfs, owner_of(name), [own_path(name)]), back
 
 
 def remember(rootfs: str, name: str, now: str, value: str) -> None:
-    """Saves the kernel's value before unhang sets it; a value that is already saved stays, because it is the original one."""
+    """Saves the kernel's value before unhang sets it; a value that is already saved stays, because
+    it is the original one."""
     saved = read_state(rootfs, owner_of(name))
     write_state(rootfs, owner_of(name), dict(saved, running=saved.get("running", now), set=value))
 
@@ -103,7 +123,8 @@ def forget(rootfs: str, name: str) -> None:
 
 
 def set_running(rootfs: str, name: str, value: str) -> None:
-    """Sets the running value. Raises OSError naming the file, and ValueError if the kernel then has another value."""
+    """Sets the running value. Raises OSError naming the file, and ValueError if the kernel then has
+    another value."""
     with open(place_of(rootfs, proc_path(name)), "w", encoding="ascii") as target:
         target.write(value + "\n")
     now = running_value(rootfs, name)

@@ -1,4 +1,5 @@
-"""Lines of systemd's drop-ins that are read after unhang's and would override it: `systemctl edit` writes override.conf, whose name sorts after a number."""
+"""Lines of systemd's drop-ins that are read after unhang's and would override it: `systemctl edit`
+writes override.conf, whose name sorts after a number."""
 
 from __future__ import annotations
 
@@ -14,14 +15,23 @@ FileLine = Tuple[str, int, str]
 
 
 class LaterLines(NamedTuple):
-    """Lines that would override unhang's. to_disable: in files below /etc; beyond: in files of packages or of the running boot (/usr, /run)."""
+    """Lines that would override unhang's. to_disable: in files below /etc; beyond: in files of
+    packages or of the running boot (/usr, /run)."""
 
     to_disable: tuple[FileLine, ...] = ()
     beyond: tuple[FileLine, ...] = ()
 
 
-def find_later_lines(root: Root, own: str, paths: Iterable[str], section: str, setting: str, is_enough: Callable[[str], bool]) -> LaterLines:
-    """LaterLines about one setting. own: path of unhang's drop-in; paths: of all drop-ins; is_enough: whether a value may stay. Raises OSError, ValueError."""
+def find_later_lines(
+    root: Root,
+    own: str,
+    paths: Iterable[str],
+    section: str,
+    setting: str,
+    is_enough: Callable[[str], bool],
+) -> LaterLines:
+    """LaterLines about one setting. own: path of unhang's drop-in; paths: of all drop-ins;
+    is_enough: whether a value may stay. Raises OSError, ValueError."""
     disable: list[FileLine] = []
     beyond: list[FileLine] = []
     for path in paths:
@@ -34,8 +44,8 @@ def find_later_lines(root: Root, own: str, paths: Iterable[str], section: str, s
 
 
 def setting_lines(root: Root, path: str, section: str, setting: str) -> list[tuple[FileLine, str]]:
-    """[(line, value)] of a file's lines that set `setting`, [] for a file that cannot be read. Links in the line's path are followed. Raises OSError,
-    ValueError."""
+    """[(line, value)] of a file's lines that set `setting`, [] for a file that cannot be read.
+    Links in the line's path are followed. Raises OSError, ValueError."""
     if all(name != setting for name, _value in settings_of(root, path, section)):
         return []
     real, rows, inside = root.resolve(path), [], False
@@ -44,14 +54,17 @@ def setting_lines(root: Root, path: str, section: str, setting: str) -> list[tup
         head = text.strip()
         if head.startswith("[") and head.endswith("]"):
             inside = head == f"[{section}]"
-        for name, value in parse_systemd_settings(f"[{section}]\n{text}", section) if inside else ():
+        for name, value in (
+            parse_systemd_settings(f"[{section}]\n{text}", section) if inside else ()
+        ):
             if name == setting:
                 rows.append(((real, number, lines[number - 1]), value))
     return rows
 
 
 def _logical_lines(lines: Sequence[str]) -> list[tuple[int, str]]:
-    """[(number of its first line, text)]: a line that ends in a backslash goes on in the next one that is no comment (systemd.syntax(7))."""
+    """[(number of its first line, text)]: a line that ends in a backslash goes on in the next one
+    that is no comment (systemd.syntax(7))."""
     found: list[tuple[int, str]] = []
     goes_on = False
     for number, line in enumerate(lines, 1):
@@ -64,6 +77,14 @@ def _logical_lines(lines: Sequence[str]) -> list[tuple[int, str]]:
     return found
 
 
-def values_without(root: Root, paths: Iterable[str], section: str, setting: str, disabled: Sequence[FileLine] = ()) -> list[str]:
-    """Values of a setting in files, in their order, without the lines that will be disabled. Raises OSError, ValueError."""
-    return [value for path in paths for row, value in setting_lines(root, path, section, setting) if row not in disabled]
+def values_without(
+    root: Root, paths: Iterable[str], section: str, setting: str, disabled: Sequence[FileLine] = ()
+) -> list[str]:
+    """Values of a setting in files, in their order, without the lines that will be disabled. Raises
+    OSError, ValueError."""
+    return [
+        value
+        for path in paths
+        for row, value in setting_lines(root, path, section, setting)
+        if row not in disabled
+    ]

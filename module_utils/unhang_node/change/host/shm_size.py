@@ -14,14 +14,19 @@ from ..config.own_files import FilePlan, plan_gone, plan_own
 SHM = "/dev/shm"  # noqa: S108 - what it is about
 UNIT = "unhang-shm-size.service"
 UNIT_PATH = "/etc/systemd/system/" + UNIT
-WANTS = "/etc/systemd/system/local-fs.target.d/unhang-shm-size.conf"  # like a link in the target's .wants folder, but a plain file
+# like a link in the target's .wants folder, but a plain file
+WANTS = "/etc/systemd/system/local-fs.target.d/unhang-shm-size.conf"
 OWNER = "host_tuning_shm"
 PAGE = 4096
 
 
 def unit_lines(size: int) -> list[str]:
-    """Lines of unhang's unit, in which $$ means $ and %% means %. A /dev/shm that is larger when the unit starts is not changed."""
-    script = f'now=$$(( $$(stat -f -c "%%b * %%S" {SHM}) )); [ "$$now" -ge {size} ] || mount -o remount,size={size} {SHM}'
+    """Lines of unhang's unit, in which $$ means $ and %% means %. A /dev/shm that is larger when
+    the unit starts is not changed."""
+    script = (
+        f'now=$$(( $$(stat -f -c "%%b * %%S" {SHM}) )); [ "$$now" -ge {size} ] || mount -o'
+        f" remount,size={size} {SHM}"
+    )
     return [
         "[Unit]",
         f"Description=/dev/shm of at least {size} bytes",
@@ -37,7 +42,8 @@ def unit_lines(size: int) -> list[str]:
 
 
 def rounded(size: int) -> int:
-    """The size rounded up to pages, as the kernel does it, so that it can be compared with the size of /dev/shm."""
+    """The size rounded up to pages, as the kernel does it, so that it can be compared with the size
+    of /dev/shm."""
     return -(-size // PAGE) * PAGE
 
 
@@ -50,7 +56,9 @@ def size_now() -> int:
 def memory_total(rootfs: str) -> int | None:
     """Memory of the node in bytes, or None if it cannot be read."""
     try:
-        total: int | None = parse_meminfo(Root([rootfs]).text("/proc/meminfo", 65536)).get("MemTotal")
+        total: int | None = parse_meminfo(Root([rootfs]).text("/proc/meminfo", 65536)).get(
+            "MemTotal"
+        )
         return total
     except (OSError, ValueError):
         return None
@@ -63,7 +71,10 @@ def why_not() -> str | None:
     kind = container_kind(Root(), None)
     if kind and not os.path.isdir("/run/systemd/system"):
         given = "docker run --shm-size, or an emptyDir of medium Memory in a pod"
-        return f"{SHM} cannot be made larger in a {kind} container: it comes from the container's runtime ({given})"
+        return (
+            f"{SHM} cannot be made larger in a {kind} container: it comes from the container's"
+            f" runtime ({given})"
+        )
     return None
 
 
@@ -71,8 +82,13 @@ def plan_size(rootfs: str, size: int) -> FilePlan:
     """FilePlan. Raises ValueError if the node does not have that much memory."""
     total = memory_total(rootfs)
     if total is not None and size > total:
-        raise ValueError(f"expected at most the {total} bytes of memory that this node has, found shm_bytes {size}: it would die before it is full")
-    return plan_own(rootfs, {UNIT_PATH: unit_lines(rounded(size)), WANTS: ["[Unit]", "Wants=" + UNIT]})
+        raise ValueError(
+            f"expected at most the {total} bytes of memory that this node has, found shm_bytes"
+            f" {size}: it would die before it is full"
+        )
+    return plan_own(
+        rootfs, {UNIT_PATH: unit_lines(rounded(size)), WANTS: ["[Unit]", "Wants=" + UNIT]}
+    )
 
 
 def plan_without(rootfs: str) -> FilePlan:
@@ -81,7 +97,8 @@ def plan_without(rootfs: str) -> FilePlan:
 
 
 def size_before() -> int | None:
-    """Size of /dev/shm in bytes before unhang changed it, if it can be restored: nobody else has changed it since, and its content fits."""
+    """Size of /dev/shm in bytes before unhang changed it, if it can be restored: nobody else has
+    changed it since, and its content fits."""
     saved = read_state("/", OWNER)
     if not saved or size_now() != saved.get("set") or not isinstance(saved.get("running"), int):
         return None
@@ -94,13 +111,18 @@ def why_no_less(size: int) -> str | None:
     used = (status.f_blocks - status.f_bfree) * status.f_frsize
     if used < size:
         return None
-    return f"stays at {size_now()} bytes, because {used} bytes are in use and it had {size}; remove unneeded files and mount it again"
+    return (
+        f"stays at {size_now()} bytes, because {used} bytes are in use and it had {size}; remove"
+        " unneeded files and mount it again"
+    )
 
 
 def remember(size: int) -> None:
     """Saves the size before unhang enlarged it; the first saved size stays."""
     saved = read_state("/", OWNER)
-    write_state("/", OWNER, dict(saved, running=saved.get("running", size_now()), set=rounded(size)))
+    write_state(
+        "/", OWNER, dict(saved, running=saved.get("running", size_now()), set=rounded(size))
+    )
 
 
 def forget(rootfs: str) -> None:
@@ -109,10 +131,15 @@ def forget(rootfs: str) -> None:
 
 
 def remount(size: int) -> None:
-    """Mounts /dev/shm with this size. Raises ValueError with mount's message, or if the size differs afterwards."""
+    """Mounts /dev/shm with this size. Raises ValueError with mount's message, or if the size
+    differs afterwards."""
     try:
         output_of(["mount", "-o", f"remount,size={rounded(size)}", SHM])
     except ProgramFailed as problem:
-        raise ValueError(f"{problem}; in a container {SHM} is as large as its runtime makes it") from None
+        raise ValueError(
+            f"{problem}; in a container {SHM} is as large as its runtime makes it"
+        ) from None
     if size_now() != rounded(size):
-        raise ValueError(f"{SHM}: expected {rounded(size)} bytes, found {size_now()} after it was mounted again")
+        raise ValueError(
+            f"{SHM}: expected {rounded(size)} bytes, found {size_now()} after it was mounted again"
+        )

@@ -14,27 +14,50 @@ DEPTH = 8  # of profiles that include each other
 
 
 def read_overriding(rootfs: str, name: str) -> list[tuple[str, str, str]]:
-    """[(path of a profile, its value, why it wins)] of the active profiles that set this kernel parameter; [] where sysctl.d wins. Raises OSError.
+    """[(path of a profile, its value, why it wins)] of the active profiles that set this kernel
+    parameter; [] where sysctl.d wins. Raises OSError.
 
-    After its own settings tuned applies /run/sysctl.d, /etc/sysctl.d and /etc/sysctl.conf again, unless reapply_sysctl is off (tuned-main.conf(5)).
+    After its own settings tuned applies /run/sysctl.d, /etc/sysctl.d and /etc/sysctl.conf again,
+    unless reapply_sysctl is off (tuned-main.conf(5)).
     """
     root = Root([rootfs])
-    if not there(root, UNIT) or dict(_settings(root, MAIN, "")).get("reapply_sysctl", "1").lower() not in OFF:
+    if (
+        not there(root, UNIT)
+        or dict(_settings(root, MAIN, "")).get("reapply_sysctl", "1").lower() not in OFF
+    ):
         return []
     words = [word for path in ACTIVE if there(root, path) for word in root.text(path, 4096).split()]
     rows = [(path, value) for word in words for path, value in _of_profile(root, word, name, DEPTH)]
-    why = f"tuned sets it after sysctl.d, because {MAIN} has reapply_sysctl off; change it in a profile of your own"
-    return [(path, value, f"{name} = {value} of the profile wins at each boot: {why}") for path, value in rows[-1:]]
+    why = (
+        f"tuned sets it after sysctl.d, because {MAIN} has reapply_sysctl off; change it in a"
+        " profile of your own"
+    )
+    return [
+        (path, value, f"{name} = {value} of the profile wins at each boot: {why}")
+        for path, value in rows[-1:]
+    ]
 
 
 def _of_profile(root: Root, profile: str, name: str, depth: int) -> list[tuple[str, str]]:
-    """[(path, value)] of a profile and of those that it includes, in the order in which they count."""
-    path = next((place for place in (f"{folder}/{profile}/tuned.conf" for folder in PROFILES) if there(root, place)), None)
+    """[(path, value)] of a profile and of those that it includes, in the order in which they
+    count."""
+    path = next(
+        (
+            place
+            for place in (f"{folder}/{profile}/tuned.conf" for folder in PROFILES)
+            if there(root, place)
+        ),
+        None,
+    )
     if path is None or not depth:
         return []
     included = dict(_settings(root, path, "main")).get("include", "").replace(",", " ").split()
     below = [row for word in included for row in _of_profile(root, word, name, depth - 1)]
-    return below + [(path, value) for key, value in _settings(root, path, "sysctl") if key.replace("/", ".") == name]
+    return below + [
+        (path, value)
+        for key, value in _settings(root, path, "sysctl")
+        if key.replace("/", ".") == name
+    ]
 
 
 def _settings(root: Root, path: str, section: str) -> list[tuple[str, str]]:

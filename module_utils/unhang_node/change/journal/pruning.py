@@ -1,4 +1,5 @@
-"""Removes the oldest saved states so that they never fill a node, except those that a rollback to a kept state needs."""
+"""Removes the oldest saved states so that they never fill a node, except those that a rollback to a
+kept state needs."""
 
 from __future__ import annotations
 
@@ -10,13 +11,18 @@ CLOSED = ("finished", "rolled_back")
 
 
 def states_to_prune(states: list[dict[str, Any]], keep: int) -> list[str]:
-    """Ids of states to remove, oldest first, so that `keep` closed ones remain. states: oldest first. No I/O. A rollback to a state undoes all later states
-    first. So only the oldest states are removed: every state that is newer than a kept one is kept. A state that was rolled back does not count. A failed or
-    interrupted one is kept, unless a later state of its role was closed: then the role has completed its work since, and the older one counts as closed.
-    """
+    """Ids of states to remove, oldest first, so that `keep` closed ones remain. states: oldest
+    first. No I/O. A rollback to a state undoes all later states first. So only the oldest states
+    are removed: every state that is newer than a kept one is kept. A state that was rolled back
+    does not count. A failed or interrupted one is kept, unless a later state of its role was
+    closed: then the role has completed its work since, and the older one counts as closed."""
     if any(state["status"] == "broken" for state in states):
         return []  # the time of a broken state is unknown
-    closed = [state["id"] for state in states if state["status"] in CLOSED or _is_done_since(state, states)]
+    closed = [
+        state["id"]
+        for state in states
+        if state["status"] in CLOSED or _is_done_since(state, states)
+    ]
     surplus = set(closed[: max(0, len(closed) - keep)])
     pruned, chain_stays = [], False
     for state in states:
@@ -29,8 +35,8 @@ def states_to_prune(states: list[dict[str, Any]], keep: int) -> list[str]:
 
 
 def prune_states(rootfs: str, keep: int) -> list[str]:
-    """Removes states and returns their ids, oldest first. If it is killed at any point, every remaining state can still be rolled back. The caller must have
-    the lock. Raises OSError."""
+    """Removes states and returns their ids, oldest first. If it is killed at any point, every
+    remaining state can still be rolled back. The caller must have the lock. Raises OSError."""
     states = read_states(rootfs)
     pruned = states_to_prune(states, keep)
     for state_id in pruned:
@@ -41,4 +47,9 @@ def prune_states(rootfs: str, keep: int) -> list[str]:
 
 
 def _is_done_since(state: dict[str, Any], states: list[dict[str, Any]]) -> bool:
-    return any(later["status"] == "finished" and later["role"] == state["role"] and later["number"] > state["number"] for later in states)
+    return any(
+        later["status"] == "finished"
+        and later["role"] == state["role"]
+        and later["number"] > state["number"]
+        for later in states
+    )

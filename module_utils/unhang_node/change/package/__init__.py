@@ -1,1 +1,2 @@
-"""Changes packages so that they can be rolled back: judged by a simulation, saved, run by apt or dnf, read back, pinned and held."""
+"""Changes packages so that they can be rolled back: judged by a simulation, saved, run by apt or
+dnf, read back, pinned and held."""

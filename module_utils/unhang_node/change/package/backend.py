@@ -9,9 +9,10 @@ from .values import ChangeResult, HoldPlan, Installed, Listing, PackagePlan, Req
 
 
 class RestoreRequest(NamedTuple):
-    """The request for a restore. folder: of the saved state, a path of the node; saved: its packages.json; known: {package: versions that unhang found or
-    installed}, in which None is not installed; named: names, or patterns, of packages that are restored even if somebody has changed them since.
-    """
+    """The request for a restore. folder: of the saved state, a path of the node; saved: its
+    packages.json; known: {package: versions that unhang found or installed}, in which None is not
+    installed; named: names, or patterns, of packages that are restored even if somebody has changed
+    them since."""
 
     rootfs: str
     folder: str
@@ -23,7 +24,8 @@ class RestoreRequest(NamedTuple):
 
 
 class Backend(NamedTuple):
-    """The functions of one package manager. All of them raise OSError, and ValueError (Refused, Locked) with one line for the operator."""
+    """The functions of one package manager. All of them raise OSError, and ValueError (Refused,
+    Locked) with one line for the operator."""
 
     name: str
     """The name in packages.json and in results: dpkg or rpm."""

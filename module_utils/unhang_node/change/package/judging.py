@@ -1,4 +1,5 @@
-"""Judges whether the package manager's simulation does what was requested, and nothing else. Values in, values out."""
+"""Judges whether the package manager's simulation does what was requested, and nothing else. Values
+in, values out."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ def is_met(request: Request, installed: Installed) -> bool:
             return False
     if any(name in installed.packages for name in request.remove):
         return False
-    return not unexpected(request.expect, {name: package.version for name, package in installed.packages.items()})
+    return not unexpected(
+        request.expect, {name: package.version for name, package in installed.packages.items()}
+    )
 
 
 def versions_after(installed: Installed, steps: Sequence[Step]) -> Dict[str, str]:
@@ -42,14 +45,19 @@ def unexpected(expect: Mapping[str, str], versions: Mapping[str, str]) -> List[s
 
 
 def refusals(request: Request, installed: Installed, steps: Sequence[Step]) -> List[str]:
-    """The differences between the steps and the request, a line each; none if the steps are what was requested."""
+    """The differences between the steps and the request, a line each; none if the steps are what
+    was requested."""
     after = versions_after(installed, steps)
     lines = [
         f"expected {name} {version or 'of any version'}, found that {after.get(name, 'none')} comes"
         for name, version in sorted(request.install.items())
         if name not in after or (version and after[name] != version)
     ]
-    lines += [f"expected {name} to go, found that it stays" for name in sorted(request.remove) if name in after]
+    lines += [
+        f"expected {name} to go, found that it stays"
+        for name in sorted(request.remove)
+        if name in after
+    ]
     lines += [line for line in unexpected(request.expect, after) if line not in lines]
     for step in steps:
         lines.extend(_of_step(step, request, installed))
@@ -58,23 +66,37 @@ def refusals(request: Request, installed: Installed, steps: Sequence[Step]) -> L
 
 def _of_step(step: Step, request: Request, installed: Installed) -> Iterator[str]:
     name = step.name.split(":")[0]
-    if step.action == "remove" and step.name not in request.remove and not any(fnmatch.fnmatchcase(name, glob) for glob in request.allow_remove):
-        yield f"{step.name} {step.before} would be removed, which was not requested; name it in remove, or allow it with allow_remove"
+    if (
+        step.action == "remove"
+        and step.name not in request.remove
+        and not any(fnmatch.fnmatchcase(name, glob) for glob in request.allow_remove)
+    ):
+        yield (
+            f"{step.name} {step.before} would be removed, which was not requested; name it in"
+            " remove, or allow it with allow_remove"
+        )
     if step.action == "downgrade" and not request.allow_downgrade:
-        yield f"{step.name} would go down from {step.before} to {step.after}; allow_downgrade: true allows it"
+        yield (
+            f"{step.name} would go down from {step.before} to {step.after}; allow_downgrade: true"
+            " allows it"
+        )
     package = installed.packages.get(step.name)
     if package is None or not package.held:
         return
     if name not in installed.ours:
-        yield f"{step.name} is on hold, and not by unhang; look why, then apt-mark unhold {step.name}"
+        yield (
+            f"{step.name} is on hold, and not by unhang; look why, then apt-mark unhold {step.name}"
+        )
     elif not request.change_held:
         yield f"{step.name} is on hold by unhang; change_held: true lets it move"
 
 
-def read_back(request: Request, before: Installed, steps: Sequence[Step], installed: Installed) -> Tuple[Dict[str, Optional[str]], List[str], List[str]]:
-    """(versions of the requested packages, [line for each package that differs from its step], [line for each package that differs from `expect`]) after a
-    change. before, installed: the packages before and after it; a version is None if the package is not installed.
-    """
+def read_back(
+    request: Request, before: Installed, steps: Sequence[Step], installed: Installed
+) -> Tuple[Dict[str, Optional[str]], List[str], List[str]]:
+    """(versions of the requested packages, [line for each package that differs from its step],
+    [line for each package that differs from `expect`]) after a change. before, installed: the
+    packages before and after it; a version is None if the package is not installed."""
     versions = {name: package.version for name, package in installed.packages.items()}
     wanted = versions_after(before, steps)
     wrong = [
@@ -83,7 +105,10 @@ def read_back(request: Request, before: Installed, steps: Sequence[Step], instal
         if versions.get(step.name) != wanted.get(step.name)
     ]
     judged = {step.name for step in steps}
-    wrong += [f"expected {name} {before.version(name)} to stay, found it gone" for name in sorted(set(before.packages) - set(versions) - judged)]
+    wrong += [
+        f"expected {name} {before.version(name)} to stay, found it gone"
+        for name in sorted(set(before.packages) - set(versions) - judged)
+    ]
     named = sorted(set(request.install) | set(request.expect))
     return {name: versions.get(name) for name in named}, wrong, unexpected(request.expect, versions)
 
@@ -94,7 +119,10 @@ def not_offered(request: Request, offers: Offers) -> List[str]:
     for name, version in sorted(request.install.items()):
         known = [row["version"] for row in offers.get(name.split(":")[0], ())]
         if not known:
-            lines.append(f"expected {f'{name} {version}'.strip()}, found that no repository of this node has a package of that name")
+            lines.append(
+                f"expected {f'{name} {version}'.strip()}, found that no repository of this node has"
+                " a package of that name"
+            )
         elif version and version not in known:
             lines.append(f"expected {name} {version}, found on offer: {', '.join(known[:8])}")
     return lines
@@ -102,4 +130,8 @@ def not_offered(request: Request, offers: Offers) -> List[str]:
 
 def not_configured(installed: Installed, names: Iterable[str]) -> List[str]:
     """Names of packages that are not configured."""
-    return [name for name in names if name in installed.packages and installed.packages[name].state != CONFIGURED]
+    return [
+        name
+        for name in names
+        if name in installed.packages and installed.packages[name].state != CONFIGURED
+    ]

@@ -15,7 +15,8 @@ from .values import Locked
 # Held while packages change; apt's other locks only protect its downloads.
 DPKG_LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock")
 APT_LOCKS = (*DPKG_LOCKS, "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
-RPM_LOCKS = ("/var/lib/rpm/.rpm.lock", "/usr/lib/sysimage/rpm/.rpm.lock")  # for both paths of rpm's database
+# for both paths of rpm's database
+RPM_LOCKS = ("/var/lib/rpm/.rpm.lock", "/usr/lib/sysimage/rpm/.rpm.lock")
 _FLOCK = "hhqqi"  # struct flock of fcntl(2): type, whence, start, length, pid
 PAUSE_S = 0.5
 
@@ -29,13 +30,16 @@ class LockHolder(NamedTuple):
 
 
 def holder_of(place: str) -> Optional[int]:
-    """Pid of the process that holds a lock on a file, 0 if that process is not visible, None if there is none. Raises OSError."""
+    """Pid of the process that holds a lock on a file, 0 if that process is not visible, None if
+    there is none. Raises OSError."""
     try:
         descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        answer = fcntl.fcntl(
+            descriptor, fcntl.F_GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        )
     finally:
         os.close(descriptor)
     kind, _whence, _start, _length, pid = struct.unpack(_FLOCK, answer)
@@ -52,7 +56,8 @@ def find_holder(rootfs: str, paths: Sequence[str]) -> Optional[LockHolder]:
 
 
 def wait_for_locks(rootfs: str, paths: Sequence[str], timeout_s: float) -> str:
-    """ "" if there was no lock, else its holder and the time waited. Raises Locked with the holder, OSError."""
+    """ "" if there was no lock, else its holder and the time waited. Raises Locked with the holder,
+    OSError."""
     began, holder = time.monotonic(), ""
     while True:
         found = find_holder(rootfs, paths)
@@ -62,5 +67,8 @@ def wait_for_locks(rootfs: str, paths: Sequence[str], timeout_s: float) -> str:
         holder = f"{found.path} (pid {found.pid}: {found.command})"
         if waited_s >= timeout_s:
             next_step = "wait for it to end, or look at what it does"
-            raise Locked(f"expected the package manager to be free within {timeout_s:g} s, found {holder}; {next_step}")
+            raise Locked(
+                f"expected the package manager to be free within {timeout_s:g} s, found {holder};"
+                f" {next_step}"
+            )
         time.sleep(PAUSE_S)

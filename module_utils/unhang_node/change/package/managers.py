@@ -12,9 +12,12 @@ BACKENDS = (APT, DNF)
 
 
 def backend_of(rootfs: str) -> Backend:
-    """The backend of a node: dnf's if its packages are rpm's and not also dpkg's. A node with neither gets apt's, whose error names what is missing."""
+    """The backend of a node: dnf's if its packages are rpm's and not also dpkg's. A node with
+    neither gets apt's, whose error names what is missing."""
     root = Root([rootfs])
-    is_rpm = not root.exists(STATUS) and any(root.exists(f"{folder}/{name}") for folder in RPM_FOLDERS for name in RPM_FILES)
+    is_rpm = not root.exists(STATUS) and any(
+        root.exists(f"{folder}/{name}") for folder in RPM_FOLDERS for name in RPM_FILES
+    )
     return DNF if is_rpm else APT
 
 
@@ -23,4 +26,7 @@ def backend_named(name: str) -> Backend:
     for backend in BACKENDS:
         if backend.name == name:
             return backend
-    raise ValueError(f"expected a saved state of {' or '.join(backend.name for backend in BACKENDS)}, found {name!r}")
+    raise ValueError(
+        f"expected a saved state of {' or '.join(backend.name for backend in BACKENDS)}, found"
+        f" {name!r}"
+    )

@@ -1,4 +1,5 @@
-"""Versions that repositories offer, and the installed ones. Values in, values out; each backend does its own reading."""
+"""Versions that repositories offer, and the installed ones. Values in, values out; each backend
+does its own reading."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from .values import Installed, Row
 
 
 def installed_rows(installed: Installed, names: Set[str]) -> Dict[str, Row]:
-    """{name: {version, architecture, held, state, source}} of those among `names` that are installed."""
+    """{name: {version, architecture, held, state, source}} of those among `names` that are
+    installed."""
     return {
         name: {
             "version": package.version,
@@ -28,4 +30,8 @@ def chosen_names(patterns: Iterable[str], known: Iterable[str]) -> Set[str]:
     every = list(patterns)
     plain = {pattern for pattern in every if not set(pattern) & set("*?[")}
     globs = [pattern for pattern in every if pattern not in plain]
-    return {name for name in known if name in plain or any(fnmatch.fnmatchcase(name, pattern) for pattern in globs)}
+    return {
+        name
+        for name in known
+        if name in plain or any(fnmatch.fnmatchcase(name, pattern) for pattern in globs)
+    }

@@ -1,4 +1,5 @@
-"""Holds packages on the node, and unholds them: saves the state, writes files, sets the package manager's selections, reads back."""
+"""Holds packages on the node, and unholds them: saves the state, writes files, sets the package
+manager's selections, reads back."""
 
 from __future__ import annotations
 
@@ -26,18 +27,28 @@ class Holds(NamedTuple):
 
 
 def read_packages(rootfs: str) -> Tuple[str, Database]:
-    """(manager, packages). Raises NotPossible if there is no package database, or it cannot be read."""
+    """(manager, packages). Raises NotPossible if there is no package database, or it cannot be
+    read."""
     unread = Unread()
     manager, database = read_database(Root([rootfs]), unread, "packages")
     if manager is None or database is None:
-        raise NotPossible(f"expected the package database, found: {unread.rows[0]['reason'] if unread.rows else 'nothing'}")
+        raise NotPossible(
+            "expected the package database, found:"
+            f" {unread.rows[0]['reason'] if unread.rows else 'nothing'}"
+        )
     if manager == "none":
-        raise NotPossible("expected dpkg or rpm, found neither; a node whose packages come with its image is held by its image")
+        raise NotPossible(
+            "expected dpkg or rpm, found neither; a node whose packages come with its image is held"
+            " by its image"
+        )
     return manager, database
 
 
-def plan_holds(rootfs: str, groups: Sequence[str], driver_version: Optional[str], changes: Sequence[Row] = ()) -> Holds:
-    """Raises NotPossible, OSError, ValueError; changes nothing. changes: those of a simulated package_change, which are treated as made."""
+def plan_holds(
+    rootfs: str, groups: Sequence[str], driver_version: Optional[str], changes: Sequence[Row] = ()
+) -> Holds:
+    """Raises NotPossible, OSError, ValueError; changes nothing. changes: those of a simulated
+    package_change, which are treated as made."""
     manager, database = read_packages(rootfs)
     database = after_changes(database, changes)
     if "driver" in groups and driver_version:
@@ -47,24 +58,43 @@ def plan_holds(rootfs: str, groups: Sequence[str], driver_version: Optional[str]
 
 
 def after_changes(database: Database, changes: Sequence[Row]) -> Database:
-    """The packages after changes, [{name, before, after}]. A new package has no architecture, because a simulation does not print it."""
+    """The packages after changes, [{name, before, after}]. A new package has no architecture,
+    because a simulation does not print it."""
     after = {row["name"]: row["after"] for row in changes}
     kept = [package for package in database.packages if package.name not in after]
-    moved = [package._replace(version=after[package.name]) for package in database.packages if after.get(package.name)]
-    coming = {name: version for name, version in after.items() if version and name not in {package.name for package in database.packages}}
-    new = [Package(name=name, version=version, architecture="", held=False, state="installed") for name, version in coming.items()]
-    packages = sorted([*kept, *moved, *new], key=lambda package: (package.name, package.architecture))
+    moved = [
+        package._replace(version=after[package.name])
+        for package in database.packages
+        if after.get(package.name)
+    ]
+    coming = {
+        name: version
+        for name, version in after.items()
+        if version and name not in {package.name for package in database.packages}
+    }
+    new = [
+        Package(name=name, version=version, architecture="", held=False, state="installed")
+        for name, version in coming.items()
+    ]
+    packages = sorted(
+        [*kept, *moved, *new], key=lambda package: (package.name, package.architecture)
+    )
     return database._replace(packages=tuple(packages))
 
 
 def save_before(rootfs: str, state_id: str, plan: HoldPlan) -> None:
     """Saves the files and selections that a plan changes into a saved state."""
     keep_files(rootfs, state_id, [*plan.texts, state_path(STATE)])
-    keep_selections(rootfs, state_id, {**dict.fromkeys(plan.hold, "install"), **dict.fromkeys(plan.unhold, "hold")})
+    keep_selections(
+        rootfs,
+        state_id,
+        {**dict.fromkeys(plan.hold, "install"), **dict.fromkeys(plan.unhold, "hold")},
+    )
 
 
 def apply_plan(rootfs: str, plan: HoldPlan, lock_timeout_s: float) -> None:
-    """Carries out a plan. Every change is saved before it is made, so that an interrupted run can be undone."""
+    """Carries out a plan. Every change is saved before it is made, so that an interrupted run can
+    be undone."""
     saved = read_state(rootfs, STATE)
     before = {key: value for key, value in saved.items() if key != "schema"}
     if plan.state != before:
@@ -86,9 +116,16 @@ def _before_and_after(before: Dict[str, Any], after: Dict[str, Any]) -> Dict[str
 def check_held(rootfs: str, groups: Sequence[str]) -> List[str]:
     """Names of packages that should be held and are not, read back from the database."""
     manager, database = read_packages(rootfs)
-    return [dpkg_name(package) for package in chosen_packages(database, groups) if not package.held] if manager == "dpkg" else []
+    return (
+        [dpkg_name(package) for package in chosen_packages(database, groups) if not package.held]
+        if manager == "dpkg"
+        else []
+    )
 
 
 def rows_of(database: Database, groups: Sequence[str]) -> List[Row]:
     """[{name, version, held}] of the groups' packages, for a module's result."""
-    return [{"name": dpkg_name(package), "version": package.version, "held": package.held} for package in chosen_packages(database, groups)]
+    return [
+        {"name": dpkg_name(package), "version": package.version, "held": package.held}
+        for package in chosen_packages(database, groups)
+    ]

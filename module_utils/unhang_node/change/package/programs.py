@@ -1,4 +1,5 @@
-"""Runs programs of the package manager that may be killed without harm, and extracts the relevant lines of their output."""
+"""Runs programs of the package manager that may be killed without harm, and extracts the relevant
+lines of their output."""
 
 from __future__ import annotations
 
@@ -14,13 +15,19 @@ from ..atomic_files import place_of
 from ..config.masking import mask_urls
 
 # No package script may ask a question.
-QUIET = {"DEBIAN_FRONTEND": "noninteractive", "APT_LISTCHANGES_FRONTEND": "none", "NEEDRESTART_SUSPEND": "1", "UCF_FORCE_CONFFOLD": "1"}
+QUIET = {
+    "DEBIAN_FRONTEND": "noninteractive",
+    "APT_LISTCHANGES_FRONTEND": "none",
+    "NEEDRESTART_SUSPEND": "1",
+    "UCF_FORCE_CONFFOLD": "1",
+}
 CALL_DEADLINE_S = 300
 DEADLINE_PASSED = -1  # unhang's own exit code
 PRIVATE = ".unhang-"
 VIEW_PARENT = "/var/tmp"  # noqa: S108 - mkdtemp makes the folder in it
 _PROBLEM = re.compile(
-    r"^(?:E: |Err:|W: (?:Failed|GPG|An error|The repository)|dpkg: (?:error|warning: old)| (?:cannot|failed|installed|subprocess|new|unable) "
+    r"^(?:E: |Err:|W: (?:Failed|GPG|An error|The repository)|dpkg: (?:error|warning: old)|"
+    r" (?:cannot|failed|installed|subprocess|new|unable) "
     r"|gzip: |tar: |\S+: (?:error|ERROR)| {2}\S+ : )"
 )
 
@@ -31,7 +38,8 @@ def inside(rootfs: str, argv: Sequence[str]) -> List[str]:
 
 
 def run(rootfs: str, argv: Sequence[str], deadline_s: float = CALL_DEADLINE_S) -> Tuple[int, str]:
-    """(exit code, all output) of a program that may be killed without harm; the code is DEADLINE_PASSED if it was killed. Raises OSError.
+    """(exit code, all output) of a program that may be killed without harm; the code is
+    DEADLINE_PASSED if it was killed. Raises OSError.
 
     Credentials in URLs are masked: some of apt's messages contain a mirror's password.
     """
@@ -49,19 +57,21 @@ def missing(result: ProcessResult) -> FileNotFoundError:
 
 
 def private_folder(rootfs: str) -> str:
-    """A new folder for one simulation, a path of the node; on disk, because lists need more space than a node's /tmp may have. It is locked until this
-    process ends. Folders of killed processes are removed, because each may have a copy of all of apt's lists.
-    """
+    """A new folder for one simulation, a path of the node; on disk, because lists need more space
+    than a node's /tmp may have. It is locked until this process ends. Folders of killed processes
+    are removed, because each may have a copy of all of apt's lists."""
     parent = place_of(rootfs, VIEW_PARENT)
     _sweep_abandoned(parent)
     while True:
         folder = tempfile.mkdtemp(prefix=PRIVATE, dir=parent)
-        if _lock_folder(folder, fcntl.LOCK_SH) is not None:  # left open on purpose: the kernel closes it when the process ends, in whatever way
+        # left open on purpose: the kernel closes it when the process ends, in whatever way
+        if _lock_folder(folder, fcntl.LOCK_SH) is not None:
             return VIEW_PARENT + "/" + os.path.basename(folder)
 
 
 def _sweep_abandoned(parent: str) -> None:
-    """Removes unhang's private folders that no process uses. In a world-writable folder, only those of this user."""
+    """Removes unhang's private folders that no process uses. In a world-writable folder, only those
+    of this user."""
     for name in sorted(name for name in os.listdir(parent) if name.startswith(PRIVATE)):
         folder = os.path.join(parent, name)
         descriptor = _lock_folder(folder, fcntl.LOCK_EX)
@@ -75,7 +85,8 @@ def _sweep_abandoned(parent: str) -> None:
 
 
 def _lock_folder(folder: str, kind: int) -> Optional[int]:
-    """A descriptor that locks the folder; None if another process has locked it, or it is no folder or no longer exists."""
+    """A descriptor that locks the folder; None if another process has locked it, or it is no folder
+    or no longer exists."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,5 @@
-"""The data for a rollback of packages: packages.json and the old packages, in the folder of a saved state."""
+"""The data for a rollback of packages: packages.json and the old packages, in the folder of a saved
+state."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ def folder_of(state_id: str) -> str:
 
 
 def read_saved(rootfs: str, folder: str) -> Optional[Dict[str, Any]]:
-    """The content of packages.json, None if there is none. Raises OSError, and ValueError naming the file if it is broken."""
+    """The content of packages.json, None if there is none. Raises OSError, and ValueError naming
+    the file if it is broken."""
     path = folder + "/packages.json"
     saved: Optional[Dict[str, Any]] = read_own_json(rootfs, path, SCHEMA)
     if saved is not None and not isinstance(saved.get("packages"), list):
@@ -36,30 +38,37 @@ def write_saved(rootfs: str, folder: str, saved: Dict[str, Any]) -> None:
 
 
 def rows_of(steps: Iterable[Step], installed: Installed, automatic: Set[str]) -> List[Row]:
-    """Rows of packages.json for the steps: each package before and after. automatic: names of packages that were installed because others needed them."""
+    """Rows of packages.json for the steps: each package before and after. automatic: names of
+    packages that were installed because others needed them."""
     rows = []
     for step in steps:
         if step.action == "reinstall":
             continue
         package = installed.packages.get(step.name)
         rows.append({
-            "name": step.name, "architecture": package.architecture if package else "", "before": step.before, "after": step.after, "deb": None,
-            "held": bool(package and package.held), "automatic": step.name in automatic, "config_files": step.name.split(":")[0] in installed.config_files,
+            "name": step.name, "architecture": package.architecture if package else "",
+            "before": step.before, "after": step.after, "deb": None,
+            "held": bool(package and package.held), "automatic": step.name in automatic,
+            "config_files": step.name.split(":")[0] in installed.config_files,
         })  # fmt: skip
     return rows
 
 
 def merge_rows(earlier: Iterable[Row], rows: Iterable[Row]) -> List[Row]:
-    """Rows of packages.json merged with earlier ones: the earliest `before` of a package is the version to restore."""
+    """Rows of packages.json merged with earlier ones: the earliest `before` of a package is the
+    version to restore."""
     known = {(row["name"], row["architecture"]): row for row in earlier}
     for row in rows:
         first = known.get((row["name"], row["architecture"]))
-        known[(row["name"], row["architecture"])] = dict(first, after=row["after"]) if first else row
+        known[(row["name"], row["architecture"])] = (
+            dict(first, after=row["after"]) if first else row
+        )
     return [known[key] for key in sorted(known)]
 
 
 def seal_kept(rootfs: str, folder: str, rows: Iterable[Row]) -> None:
-    """Notes the SHA-256 of every kept package that has none yet, once its content is on the disk: after a power cut it is either complete or not listed."""
+    """Notes the SHA-256 of every kept package that has none yet, once its content is on the disk:
+    after a power cut it is either complete or not listed."""
     for row in rows:
         if row["deb"] and not row.get("sha256"):
             place = place_of(rootfs, f"{folder}/{row['deb']}")
@@ -78,7 +87,8 @@ def sha256_of(place: str) -> str:
 
 
 def kept_problem(rootfs: str, folder: str, row: Row) -> str:
-    """The fault of a kept package, "" if it is unchanged. A row that an older unhang wrote has no SHA-256; then the file only has to exist."""
+    """The fault of a kept package, "" if it is unchanged. A row that an older unhang wrote has no
+    SHA-256; then the file only has to exist."""
     name = os.path.basename(row["deb"] or "")
     if not row["deb"]:
         return f"{row['name']} {row['before']} was not kept"
@@ -101,7 +111,8 @@ def forget_damaged(rootfs: str, folder: str, rows: Iterable[Row]) -> None:
 
 
 def replace_kept(rootfs: str, folder: str, row: Row, place: str) -> bool:
-    """Moves a file to the place of a row's kept package. False if it is another package, which is not moved."""
+    """Moves a file to the place of a row's kept package. False if it is another package, which is
+    not moved."""
     if not os.path.isfile(place) or sha256_of(place) != row.get("sha256"):
         return False
     kept = place_of(rootfs, f"{folder}/{row['deb']}")
@@ -114,7 +125,8 @@ def replace_kept(rootfs: str, folder: str, row: Row, place: str) -> bool:
 
 
 def mark(rootfs: str, folder: str, status: str, message: str = "") -> None:
-    """Records the status of a change: fetching, fetched, applying, done, failed, restoring, restored. Does nothing without a folder."""
+    """Records the status of a change: fetching, fetched, applying, done, failed, restoring,
+    restored. Does nothing without a folder."""
     saved = read_saved(rootfs, folder) if folder else None
     if saved is not None:
         touched = saved.get("touched", False) or status == "applying"
@@ -122,7 +134,8 @@ def mark(rootfs: str, folder: str, status: str, message: str = "") -> None:
 
 
 def forget_fetched(rootfs: str, folder: str, message: str) -> None:
-    """Removes the files of a failed fetch, so that a state without changes is empty; files of an earlier change stay."""
+    """Removes the files of a failed fetch, so that a state without changes is empty; files of an
+    earlier change stay."""
     saved = read_saved(rootfs, folder) if folder else None
     if saved is not None and saved.get("touched"):
         mark(rootfs, folder, "failed", message)
@@ -132,5 +145,6 @@ def forget_fetched(rootfs: str, folder: str, message: str) -> None:
 
 
 def remove_new(rootfs: str, folder: str) -> None:
-    """Removes the packages that were fetched to be installed: they are installed now, and the mirror or the node's cache has them."""
+    """Removes the packages that were fetched to be installed: they are installed now, and the
+    mirror or the node's cache has them."""
     shutil.rmtree(place_of(rootfs, f"{folder}/{NEW}"), ignore_errors=True)

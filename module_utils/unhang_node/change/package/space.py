@@ -12,7 +12,14 @@ MIB = 1 << 20
 ROOM_PLACES = ("/", "/usr", "/var", STATE_FOLDER, "/boot")
 KERNEL_IMAGE = "linux-image-"
 # Packages whose scripts rebuild the initial ramdisk; the new one is written beside the old one.
-REBUILDS: tuple[str, ...] = (KERNEL_IMAGE, "initramfs-tools", "nvidia-kernel", "nvidia-dkms", "nvidia-open-kernel", "nvidia-tesla")
+REBUILDS: tuple[str, ...] = (
+    KERNEL_IMAGE,
+    "initramfs-tools",
+    "nvidia-kernel",
+    "nvidia-dkms",
+    "nvidia-open-kernel",
+    "nvidia-tesla",
+)
 REBUILDS += ("linux-modules-nvidia", "firmware-", "dracut")
 UNKNOWN_IMAGE_BYTES = 100 * MIB
 BUILD_BYTES = 400 * MIB  # a DKMS build of the NVIDIA modules, with its objects
@@ -21,7 +28,13 @@ BUILD_BYTES = 400 * MIB  # a DKMS build of the NVIDIA modules, with its objects
 def boot_bytes(steps: Sequence[Step], images: Sequence[int], ramdisks: Sequence[int]) -> int:
     """Bytes that the steps need on /boot. images, ramdisks: sizes of the present ones."""
     changed = [step for step in steps if step.after is not None]
-    new = [step for step in changed if step.before is None and step.name.startswith(KERNEL_IMAGE) and step.name[len(KERNEL_IMAGE) :][:1].isdigit()]
+    new = [
+        step
+        for step in changed
+        if step.before is None
+        and step.name.startswith(KERNEL_IMAGE)
+        and step.name[len(KERNEL_IMAGE) :][:1].isdigit()
+    ]
     largest_pair = (max(images) if images else 0) + (max(ramdisks) if ramdisks else 0)
     need = len(new) * (largest_pair or UNKNOWN_IMAGE_BYTES)
     if ramdisks and any(step.name.startswith(REBUILDS) for step in changed):
@@ -29,20 +42,35 @@ def boot_bytes(steps: Sequence[Step], images: Sequence[int], ramdisks: Sequence[
     return need
 
 
-def root_bytes(steps: Sequence[Step], sizes: Mapping[str, Tuple[int, int]], old_bytes: int) -> Dict[str, int]:
+def root_bytes(
+    steps: Sequence[Step], sizes: Mapping[str, Tuple[int, int]], old_bytes: int
+) -> Dict[str, int]:
     """{place: bytes}: unpacked files on /usr, builds on /var, packages where states are kept.
 
     sizes: {name: (download, installed)}; old_bytes: installed size of the replaced packages.
     """
-    unpacked = sum(sizes.get(step.name.split(":")[0], (0, 0))[1] for step in steps if step.after is not None)
+    unpacked = sum(
+        sizes.get(step.name.split(":")[0], (0, 0))[1] for step in steps if step.after is not None
+    )
     largest = max([sizes.get(step.name.split(":")[0], (0, 0))[1] for step in steps] or [0])
-    fetched = sum(sizes.get(step.name.split(":")[0], (0, 0))[0] for step in steps if step.after is not None)
-    building = BUILD_BYTES if any("dkms" in step.name and step.after is not None for step in steps) else 0
-    # A package to remove is packed first, to about half its size; its own space becomes free only afterwards.
-    return {"/usr": max(0, unpacked - old_bytes) + largest, "/var": building, STATE_FOLDER: fetched + old_bytes // 2}
+    fetched = sum(
+        sizes.get(step.name.split(":")[0], (0, 0))[0] for step in steps if step.after is not None
+    )
+    building = (
+        BUILD_BYTES if any("dkms" in step.name and step.after is not None for step in steps) else 0
+    )
+    # A package to remove is packed first, to about half its size; its own space becomes free only
+    # afterwards.
+    return {
+        "/usr": max(0, unpacked - old_bytes) + largest,
+        "/var": building,
+        STATE_FOLDER: fetched + old_bytes // 2,
+    }
 
 
-def lacking(needs: Mapping[str, int], rooms: Mapping[str, Tuple[int, int]], minima: Mapping[str, int]) -> List[str]:
+def lacking(
+    needs: Mapping[str, int], rooms: Mapping[str, Tuple[int, int]], minima: Mapping[str, int]
+) -> List[str]:
     """A line for each file system that would have less than its minimum.
 
     needs: {place: bytes}; rooms: {place: (device, free bytes)}; minima: {place: bytes}.
@@ -55,15 +83,18 @@ def lacking(needs: Mapping[str, int], rooms: Mapping[str, Tuple[int, int]], mini
         known["need"] += needs.get(place, 0)
         known["minimum"] = max(known["minimum"], minima.get(place, 0))
     return [
-        f"expected {(row['need'] + row['minimum']) / MIB:.0f} MiB free on the file system of {' and '.join(row['places'])}"
-        f" ({row['need'] / MIB:.0f} for the change, {row['minimum'] / MIB:.0f} to be left), found {row['free'] / MIB:.0f} MiB; make room there"
+        f"expected {(row['need'] + row['minimum']) / MIB:.0f} MiB free on the file system of"
+        f" {' and '.join(row['places'])} ({row['need'] / MIB:.0f} for the change,"
+        f" {row['minimum'] / MIB:.0f} to be left), found {row['free'] / MIB:.0f} MiB; make room"
+        " there"
         for row in by_device.values()
         if row["need"] and row["free"] < row["need"] + row["minimum"]
     ]
 
 
 def read_rooms(rootfs: str) -> Dict[str, Tuple[int, int]]:
-    """{place: (device, free bytes)}; for a folder that does not exist yet, of its nearest existing parent. Raises OSError."""
+    """{place: (device, free bytes)}; for a folder that does not exist yet, of its nearest existing
+    parent. Raises OSError."""
     rooms = {}
     for path in ROOM_PLACES:
         place = place_of(rootfs, path)

@@ -1,6 +1,8 @@
-"""Runs the package manager in a systemd unit of its own, so that dpkg is not interrupted when the connection is lost or Ansible is killed.
+"""Runs the package manager in a systemd unit of its own, so that dpkg is not interrupted when the
+connection is lost or Ansible is killed.
 
-The unit has a fixed name, so that systemd refuses to start a second one. Without systemd the command gets a session of its own.
+The unit has a fixed name, so that systemd refuses to start a second one. Without systemd the
+command gets a session of its own.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ WORK = STATE_FOLDER + "/packages"
 PAUSE_S = 0.3
 ASK_S = 60  # a busy systemd answers late
 LOOK_EVERY_S = 5.0
-# $0 is the work folder. The exit code is written last and in one step, so the file proves that the command has ended.
-WRAPPER = 'cd / && "$@" >>"$0/log" 2>&1 </dev/null; echo $? >"$0/code.new"; mv "$0/code.new" "$0/code"'
+# $0 is the work folder. The exit code is written last and in one step, so the file proves that the
+# command has ended.
+WRAPPER = (
+    'cd / && "$@" >>"$0/log" 2>&1 </dev/null; echo $? >"$0/code.new"; mv "$0/code.new" "$0/code"'
+)
 KILLED = 137
 UNWRITTEN = 1  # the file system was full: the file for the exit code was created and stayed empty
 
@@ -47,21 +52,33 @@ def is_at_work() -> bool:
 
 
 def wait_for_earlier(timeout_s: float) -> str:
-    """ "" if no earlier change was running, else the time waited. Raises Locked if it still runs."""
+    """ "" if no earlier change was running, else the time waited. Raises Locked if it still
+    runs."""
     began = time.monotonic()
     while is_at_work():
         waited_s = time.monotonic() - began
         if waited_s >= timeout_s:
-            raise Locked(f"expected an earlier change of packages to end within {timeout_s:g} s, found it still at work; see systemctl status {UNIT}")
+            raise Locked(
+                f"expected an earlier change of packages to end within {timeout_s:g} s, found it"
+                f" still at work; see systemctl status {UNIT}"
+            )
         time.sleep(PAUSE_S)
     waited_s = time.monotonic() - began
-    return f"waited {waited_s:.0f} s for an earlier change of packages ({UNIT})" if waited_s > PAUSE_S else ""
+    return (
+        f"waited {waited_s:.0f} s for an earlier change of packages ({UNIT})"
+        if waited_s > PAUSE_S
+        else ""
+    )
 
 
-def run_apart(rootfs: str, commands: Sequence[Sequence[str]], deadline_s: float, folder: str = "") -> Tuple[int, str]:
-    """(exit code, output) of commands, run one after the other until one fails. Raises StillAtWork, OSError.
+def run_apart(
+    rootfs: str, commands: Sequence[Sequence[str]], deadline_s: float, folder: str = ""
+) -> Tuple[int, str]:
+    """(exit code, output) of commands, run one after the other until one fails. Raises StillAtWork,
+    OSError.
 
-    folder: of a saved state, a path of the node: it is marked as in use until the command ends (as by node_lock.stay_at_work).
+    folder: of a saved state, a path of the node: it is marked as in use until the command ends (as
+    by node_lock.stay_at_work).
     """
     work = place_of(rootfs, WORK)
     os.makedirs(work, mode=0o700, exist_ok=True)
@@ -89,9 +106,19 @@ def _run_one(work: str, command: Sequence[str], until: float, deadline_s: float)
 
 
 def _start_unit(argv: Sequence[str]) -> Callable[[], bool]:
-    """Starts argv in the unit; each call of the result returns whether it has ended. Raises OSError with systemd-run's output."""
-    settings = [f"--setenv={name}={value}" for name, value in sorted(dict(ENVIRONMENT, **QUIET).items())]
-    start = ["systemd-run", "--quiet", "--collect", "--unit=" + UNIT, "--description=unhang changes packages", "--property=KillMode=mixed"]
+    """Starts argv in the unit; each call of the result returns whether it has ended. Raises OSError
+    with systemd-run's output."""
+    settings = [
+        f"--setenv={name}={value}" for name, value in sorted(dict(ENVIRONMENT, **QUIET).items())
+    ]
+    start = [
+        "systemd-run",
+        "--quiet",
+        "--collect",
+        "--unit=" + UNIT,
+        "--description=unhang changes packages",
+        "--property=KillMode=mixed",
+    ]
     result = run_process([*start, *settings, "--", *argv], ASK_S, merged=True)
     if result.code != 0:
         reason = f"no answer within {ASK_S} s" if result.timed_out else result.last_words[-300:]
@@ -100,7 +127,8 @@ def _start_unit(argv: Sequence[str]) -> Callable[[], bool]:
 
 
 def _await_code(place: str, ended: Callable[[], bool], until: float, deadline_s: float) -> int:
-    """The exit code that the wrapper wrote; KILLED if it ended without writing one, UNWRITTEN if it could not write it."""
+    """The exit code that the wrapper wrote; KILLED if it ended without writing one, UNWRITTEN if it
+    could not write it."""
     look_at = time.monotonic() + LOOK_EVERY_S
     while True:
         text = read_text_or_none(place)
@@ -114,7 +142,9 @@ def _await_code(place: str, ended: Callable[[], bool], until: float, deadline_s:
             look_at = now + LOOK_EVERY_S
         if now >= until:
             found = f"found it still at work; it continues, see systemctl status {UNIT}"
-            raise StillAtWork(f"expected the package manager to end within {deadline_s:g} s, {found}")
+            raise StillAtWork(
+                f"expected the package manager to end within {deadline_s:g} s, {found}"
+            )
         time.sleep(PAUSE_S)
 
 

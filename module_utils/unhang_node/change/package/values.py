@@ -19,11 +19,13 @@ class Refused(ValueError):
 
 
 class Locked(ValueError):
-    """Another process held the package manager's lock for the whole time that the caller allowed."""
+    """Another process held the package manager's lock for the whole time that the caller
+    allowed."""
 
 
 class Step(NamedTuple):
-    """The change of one package. name: with :architecture if it is a foreign one; action: install, upgrade, downgrade, reinstall, remove."""
+    """The change of one package. name: with :architecture if it is a foreign one; action: install,
+    upgrade, downgrade, reinstall, remove."""
 
     name: str
     action: str
@@ -31,8 +33,11 @@ class Step(NamedTuple):
     after: Optional[str]
 
 
-def action_of(before: Optional[str], after: Optional[str], version_key: Callable[[str], Any]) -> str:
-    """The action that takes a package from one version to another; None is not installed. version_key: the order of the package manager's versions."""
+def action_of(
+    before: Optional[str], after: Optional[str], version_key: Callable[[str], Any]
+) -> str:
+    """The action that takes a package from one version to another; None is not installed.
+    version_key: the order of the package manager's versions."""
     if after is None:
         return "remove"
     if before is None:
@@ -43,10 +48,10 @@ def action_of(before: Optional[str], after: Optional[str], version_key: Callable
 
 
 class Installed(NamedTuple):
-    """Every package of a node. packages: by name in the package manager's notation; unfinished: names of packages that are not configured; interrupted: dpkg
-    was killed and must be run first; config_files: names of removed packages whose configuration files remain; ours: names that unhang's package_pin holds;
-    sources: {name: source package}.
-    """
+    """Every package of a node. packages: by name in the package manager's notation; unfinished:
+    names of packages that are not configured; interrupted: dpkg was killed and must be run first;
+    config_files: names of removed packages whose configuration files remain; ours: names that
+    unhang's package_pin holds; sources: {name: source package}."""
 
     packages: Dict[str, Package]
     unfinished: List[str]
@@ -92,7 +97,8 @@ class Request(NamedTuple):
 
 
 class View(NamedTuple):
-    """The configuration with which apt runs. options: further options for every program of apt; folder: of the view, a path of the node."""
+    """The configuration with which apt runs. options: further options for every program of apt;
+    folder: of the view, a path of the node."""
 
     rootfs: str
     options: List[str]
@@ -100,10 +106,10 @@ class View(NamedTuple):
 
 
 class PackagePlan(NamedTuple):
-    """A change that the package manager has simulated. writes: False in check mode; refused: the reasons of a refusal, a line each; pin: (path, text before,
-    text after); repairs: names of packages that are not configured; arguments: the request as arguments of the package manager; streams: {module of dnf:
-    (stream before, stream after)}.
-    """
+    """A change that the package manager has simulated. writes: False in check mode; refused: the
+    reasons of a refusal, a line each; pin: (path, text before, text after); repairs: names of
+    packages that are not configured; arguments: the request as arguments of the package manager;
+    streams: {module of dnf: (stream before, stream after)}."""
 
     request: Request
     writes: bool
@@ -126,7 +132,9 @@ class PackagePlan(NamedTuple):
         for name in self.repairs if self.request.repair else ():
             if name not in known:
                 version = self.installed.version(name)
-                rows.append({"name": name, "action": "configure", "before": version, "after": version})
+                rows.append(
+                    {"name": name, "action": "configure", "before": version, "after": version}
+                )
         return sorted(rows, key=lambda row: str(row["name"]))
 
     def writes_pin(self) -> bool:
@@ -139,8 +147,8 @@ class PackagePlan(NamedTuple):
 
 
 class ChangeResult(NamedTuple):
-    """The result of a change. stopped_at: "", or the step that failed: fetching, applying; message: why; log: the last lines of the package manager's
-    output."""
+    """The result of a change. stopped_at: "", or the step that failed: fetching, applying; message:
+    why; log: the last lines of the package manager's output."""
 
     fetched: List[str] = []
     repacked: List[str] = []
@@ -152,7 +160,8 @@ class ChangeResult(NamedTuple):
 
 
 class HoldPlan(NamedTuple):
-    """hold, unhold: names in dpkg's notation; texts: {path: (before, after)}; state: the data to save; needs_manual_action: lines for a person."""
+    """hold, unhold: names in dpkg's notation; texts: {path: (before, after)}; state: the data to
+    save; needs_manual_action: lines for a person."""
 
     hold: List[str]
     unhold: List[str]

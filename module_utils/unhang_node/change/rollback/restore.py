@@ -1,7 +1,8 @@
 """Restores a saved state. Newer states are rolled back first, because they depend on it.
 
-Order: wait for the package manager, refuse what cannot be restored (nothing is changed yet), unhold, values of the running system that fit what is installed,
-boot entry, packages, files, holds. Each step compares with the saved state, so an interrupted rollback can start again.
+Order: wait for the package manager, refuse what cannot be restored (nothing is changed yet),
+unhold, values of the running system that fit what is installed, boot entry, packages, files, holds.
+Each step compares with the saved state, so an interrupted rollback can start again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class RollbackPlan(NamedTuple):
     """The changes that a rollback will make."""
 
     states: Sequence[dict[str, Any]] = ()  # newest first
-    files: Mapping[str, tuple[Saved | None, Saved | None]] = MappingProxyType({})  # {path: (present, saved)} of the files that differ
+    # {path: (present, saved)} of the files that differ
+    files: Mapping[str, tuple[Saved | None, Saved | None]] = MappingProxyType({})
     folders: Sequence[str] = ()
     unhold_first: Sequence[str] = ()  # names in dpkg's notation
     hold: Sequence[str] = ()
@@ -68,23 +70,38 @@ class RollbackResult(NamedTuple):
 
     boot: Sequence[dict[str, Any]] = ()
     packages: Sequence[dict[str, Any]] = ()
-    waits_for: str | None = None  # kernel release that must be booted before the packages of the running kernel can be removed
+    # kernel release that must be booted before the packages of the running kernel can be removed
+    waits_for: str | None = None
     manual: Sequence[str] = ()  # values of the running system that could not be restored
     menus: Sequence[str] = ()  # paths of GRUB's menus that were generated again instead of restored
 
 
 NOTHING = RollbackResult()
 # For these, the version that runs differs from the installed one until the node reboots.
-RUNNING = ("linux-image", "linux-modules", "kernel", "kmod-", "nvidia", "libnvidia", "cuda-drivers", "firmware-nvidia", "xserver-xorg-video-nvidia")
-READ_AT_BOOT = (*MENUS, "/etc/modprobe.d/")  # the kernel's command line, and parameters of its modules
+RUNNING = (
+    "linux-image",
+    "linux-modules",
+    "kernel",
+    "kmod-",
+    "nvidia",
+    "libnvidia",
+    "cuda-drivers",
+    "firmware-nvidia",
+    "xserver-xorg-video-nvidia",
+)
+# the kernel's command line, and parameters of its modules
+READ_AT_BOOT = (*MENUS, "/etc/modprobe.d/")
 
 
 def states_to_roll_back(states: list[dict[str, Any]], state_id: str) -> list[dict[str, Any]]:
-    """The states from the newest to the named one, newest first, without states that were already rolled back; [] if the named one was. Raises ValueError.
-    Pure."""
+    """The states from the newest to the named one, newest first, without states that were already
+    rolled back; [] if the named one was. Raises ValueError. Pure."""
     known = [state["id"] for state in states]
     if state_id not in known:
-        raise ValueError(f"expected one of the node's saved states ({', '.join(known) or 'it has none'}), found {state_id!r}")
+        raise ValueError(
+            f"expected one of the node's saved states ({', '.join(known) or 'it has none'}), found"
+            f" {state_id!r}"
+        )
     chosen = states[known.index(state_id) :]
     broken = [state["message"] for state in chosen if state["status"] == "broken"]
     if broken:
@@ -101,11 +118,21 @@ def newest_state(states: list[dict[str, Any]]) -> str | None:
 
 
 def needs_reboot(plan: RollbackPlan, result: RollbackResult, boot_id: str | None) -> bool:
-    """True if the running system may differ from the restored files. boot_id: of this boot, None if it is unknown. Pure."""
-    has_booted = any(boot_id and state.get("boot_id") not in (None, boot_id) for state in plan.states)
-    read_at_boot = any(path.startswith(READ_AT_BOOT) for path in plan.files) or any(row.kind == "boot_parameter" for row in plan.running)
+    """True if the running system may differ from the restored files. boot_id: of this boot, None if
+    it is unknown. Pure."""
+    has_booted = any(
+        boot_id and state.get("boot_id") not in (None, boot_id) for state in plan.states
+    )
+    read_at_boot = any(path.startswith(READ_AT_BOOT) for path in plan.files) or any(
+        row.kind == "boot_parameter" for row in plan.running
+    )
     # A setting that was changed since the last boot has not taken effect yet.
-    return bool(result.boot or result.waits_for or (has_booted and read_at_boot) or any(row["name"].startswith(RUNNING) for row in result.packages))
+    return bool(
+        result.boot
+        or result.waits_for
+        or (has_booted and read_at_boot)
+        or any(row["name"].startswith(RUNNING) for row in result.packages)
+    )
 
 
 def no_pynvml() -> Any:
@@ -113,13 +140,18 @@ def no_pynvml() -> Any:
     raise ImportError("no nvidia-ml-py was sent along")
 
 
-def plan_restore(rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml, named: Sequence[str] = ()) -> RollbackPlan:
-    """RollbackPlan. Changes nothing. load_pynvml: () -> nvidia-ml-py, for modes of GPUs. Raises OSError, ValueError."""
+def plan_restore(
+    rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml, named: Sequence[str] = ()
+) -> RollbackPlan:
+    """RollbackPlan. Changes nothing. load_pynvml: () -> nvidia-ml-py, for modes of GPUs. Raises
+    OSError, ValueError."""
     chosen = states_to_roll_back(read_states(rootfs), state_id)
     files, newest = _plan_files(rootfs, chosen)
     changed = [path for path in files if not is_unchanged(rootfs, path, newest[path])]
     our_holds = read_state(rootfs, HOLDS).get("holds", ())
-    unhold_first, hold, unhold, others = _holds(rootfs, _saved_selections(rootfs, chosen), our_holds)
+    unhold_first, hold, unhold, others = _holds(
+        rootfs, _saved_selections(rootfs, chosen), our_holds
+    )
     running, stays = plan_running(rootfs, [state["id"] for state in chosen], load_pynvml)
     stays = [*stays, *changed_since(rootfs, [f"{STATES}/{state['id']}" for state in chosen], named)]
     return RollbackPlan(
@@ -130,7 +162,11 @@ def plan_restore(rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml
         hold=hold,
         unhold=unhold,
         our_holds=our_holds,
-        manual=[*(_changed_line(path, newest) for path in changed if path not in MENUS), *stays, *map(_held_line, others)],
+        manual=[
+            *(_changed_line(path, newest) for path in changed if path not in MENUS),
+            *stays,
+            *map(_held_line, others),
+        ],
         running=running,
         reread=rows_of_rereaders(rootfs, files),
         named=tuple(named),
@@ -138,8 +174,11 @@ def plan_restore(rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml
     )
 
 
-def _plan_files(rootfs: str, chosen: Sequence[dict[str, Any]]) -> tuple[dict[str, tuple[Saved | None, Saved | None]], dict[str, dict[str, Any]]]:
-    """({path: (now, as it was saved)} of files that differ, {path: newest state that saved it}). chosen: newest first."""
+def _plan_files(
+    rootfs: str, chosen: Sequence[dict[str, Any]]
+) -> tuple[dict[str, tuple[Saved | None, Saved | None]], dict[str, dict[str, Any]]]:
+    """({path: (now, as it was saved)} of files that differ, {path: newest state that saved it}).
+    chosen: newest first."""
     saved: dict[str, Saved | None] = {}
     newest: dict[str, dict[str, Any]] = {}
     for state in chosen:  # the oldest state has the original value
@@ -148,17 +187,24 @@ def _plan_files(rootfs: str, chosen: Sequence[dict[str, Any]]) -> tuple[dict[str
             newest.setdefault(path, state)
         saved.update(kept)
     now = {path: read_saved(rootfs, path) for path in saved}
-    return {path: (now[path], saved[path]) for path in sorted(saved) if now[path] != saved[path]}, newest
+    return {
+        path: (now[path], saved[path]) for path in sorted(saved) if now[path] != saved[path]
+    }, newest
 
 
 def _changed_line(path: str, newest: Mapping[str, dict[str, Any]]) -> str:
-    return f"{path}: somebody changed it since; what is replaced is kept in {STATES}/{newest[path]['id']}/replaced.json"
+    return (
+        f"{path}: somebody changed it since; what is replaced is kept in"
+        f" {STATES}/{newest[path]['id']}/replaced.json"
+    )
 
 
-def apply_restore(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml = no_pynvml) -> RollbackResult:
-    """RollbackResult. Raises OSError, ValueError, Locked; the states then record that it was begun, and it can be repeated. If the result has waits_for, only
-    the boot entry was restored: the same call restores the rest once that kernel runs.
-    """
+def apply_restore(
+    rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml = no_pynvml
+) -> RollbackResult:
+    """RollbackResult. Raises OSError, ValueError, Locked; the states then record that it was begun,
+    and it can be repeated. If the result has waits_for, only the boot entry was restored: the same
+    call restores the rest once that kernel runs."""
     for state in plan.states:
         stay_at_work(folder_of(rootfs, state["id"]))
         add_step(rootfs, state["id"], "rollback")
@@ -175,10 +221,14 @@ def apply_restore(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_p
 
 def preview_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float) -> RollbackResult:
     """The RollbackResult that apply_restore would return, without changing anything."""
-    return _restore_others(rootfs, plan, lock_timeout_s, _due_packages(rootfs, plan, lock_timeout_s), check=True)
+    return _restore_others(
+        rootfs, plan, lock_timeout_s, _due_packages(rootfs, plan, lock_timeout_s), check=True
+    )
 
 
-def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml) -> RollbackResult:
+def _apply(
+    rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml
+) -> RollbackResult:
     due = _due_packages(rootfs, plan, lock_timeout_s)
     if due or plan.unhold_first or plan.hold:
         wait_until_free(rootfs, lock_timeout_s)
@@ -189,8 +239,12 @@ def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: 
     if result.waits_for:
         return result._replace(manual=manual)
     if plan.files:
-        keep_replaced(rootfs, plan.states[0]["id"], {path: now for path, (now, _saved) in plan.files.items()})
-    menus = stale_menus(rootfs, {path: saved for path, (_now, saved) in plan.files.items()}, plan.changed)
+        keep_replaced(
+            rootfs, plan.states[0]["id"], {path: now for path, (now, _saved) in plan.files.items()}
+        )
+    menus = stale_menus(
+        rootfs, {path: saved for path, (_now, saved) in plan.files.items()}, plan.changed
+    )
     for path, (_now, saved) in sorted(plan.files.items()):
         if path not in menus:
             _put_file_back(rootfs, path, saved)
@@ -200,7 +254,9 @@ def _apply(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: 
         with contextlib.suppress(OSError):  # not empty: somebody else has a file in it
             os.rmdir(place_of(rootfs, folder))
     # Compared again, because a restored package has the selection of its installation.
-    _unhold_first, hold, unhold, _others = _holds(rootfs, _saved_selections(rootfs, plan.states), plan.our_holds)
+    _unhold_first, hold, unhold, _others = _holds(
+        rootfs, _saved_selections(rootfs, plan.states), plan.our_holds
+    )
     if hold or unhold:
         backend_of(rootfs).set_holds(rootfs, hold, unhold, lock_timeout_s)
     return result._replace(manual=manual + reload_services(plan.reread), menus=menus)
@@ -211,20 +267,40 @@ def _folders(plan: RollbackPlan) -> list[str]:
 
 
 def _due_packages(rootfs: str, plan: RollbackPlan, lock_timeout_s: float) -> list[Any]:
-    """Packages that will be restored, as rows. Raises OSError, and ValueError if one cannot be restored. Changes nothing."""
-    return [row for folder in _folders(plan) for row in restore_packages(rootfs, folder, lock_timeout_s, True, plan.named)]
+    """Packages that will be restored, as rows. Raises OSError, and ValueError if one cannot be
+    restored. Changes nothing."""
+    return [
+        row
+        for folder in _folders(plan)
+        for row in restore_packages(rootfs, folder, lock_timeout_s, True, plan.named)
+    ]
 
 
-def _restore_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float, due: Sequence[Any], check: bool) -> RollbackResult:
-    """Restores the boot loader and the packages, which have files of their own in a state's folder. due: packages to restore."""
+def _restore_others(
+    rootfs: str, plan: RollbackPlan, lock_timeout_s: float, due: Sequence[Any], check: bool
+) -> RollbackResult:
+    """Restores the boot loader and the packages, which have files of their own in a state's folder.
+    due: packages to restore."""
     folders = _folders(plan)
     boot = [row for folder in folders for row in restore_boot(rootfs, folder, check)]
-    waits_for = [release for release in (reboot_needed(rootfs, folder) for folder in folders) if release]
+    waits_for = [
+        release for release in (reboot_needed(rootfs, folder) for folder in folders) if release
+    ]
     if due and waits_for:
         return RollbackResult(boot=boot, packages=due if check else [], waits_for=waits_for[-1])
-    packages = due if check else [row for folder in folders for row in restore_packages(rootfs, folder, lock_timeout_s, False, plan.named)]
+    packages = (
+        due
+        if check
+        else [
+            row
+            for folder in folders
+            for row in restore_packages(rootfs, folder, lock_timeout_s, False, plan.named)
+        ]
+    )
     for folder in [] if check else folders:
-        restore_boot(rootfs, folder, False)  # a second time: without the newer kernel the loader's earlier configuration is restored, byte for byte
+        # a second time: without the newer kernel the loader's earlier configuration is restored,
+        # byte for byte
+        restore_boot(rootfs, folder, False)
     return RollbackResult(boot=boot, packages=packages)
 
 
@@ -239,8 +315,11 @@ def _held_line(name: str) -> str:
     return f"{name}: on hold, and not by unhang; somebody held it since, and it stays on hold"
 
 
-def _holds(rootfs: str, selections: dict[str, str], ours: Sequence[str]) -> tuple[list[str], list[str], list[str], list[str]]:
-    """(unhold first, hold at the end, unhold at the end, on hold by others). selections: {name: "install" or "hold"}, as saved; ours: unhang's holds."""
+def _holds(
+    rootfs: str, selections: dict[str, str], ours: Sequence[str]
+) -> tuple[list[str], list[str], list[str], list[str]]:
+    """(unhold first, hold at the end, unhold at the end, on hold by others). selections: {name:
+    "install" or "hold"}, as saved; ours: unhang's holds."""
     if not selections:
         return [], [], [], []
     try:
@@ -249,8 +328,13 @@ def _holds(rootfs: str, selections: dict[str, str], ours: Sequence[str]) -> tupl
         raise ValueError(str(problem)) from None
     now = {dpkg_name(package): package.held for package in database.packages}
     held = sorted(name for name, was in selections.items() if was != "hold" and now.get(name))
-    unhold, others = [name for name in held if name in ours], [name for name in held if name not in ours]
-    hold = sorted(name for name, was in selections.items() if was == "hold" and now.get(name) is False)
+    unhold, others = (
+        [name for name in held if name in ours],
+        [name for name in held if name not in ours],
+    )
+    hold = sorted(
+        name for name, was in selections.items() if was == "hold" and now.get(name) is False
+    )
     return unhold, hold, unhold, others
 
 
@@ -265,17 +349,29 @@ def _put_file_back(rootfs: str, path: str, saved: Saved | None) -> None:
         os.chown(place, saved["uid"], saved["gid"])
 
 
-def stale_menus(rootfs: str, files: Mapping[str, Saved | None], changed: Iterable[str] = ()) -> list[str]:
-    """Paths of menus of GRUB to generate again, for a saved text is restored only if its entries match the kernels that the node then has: an older one would
-    start a file that no longer exists. files: {path: as it was saved}; changed: paths of menus that were generated since. Raises OSError."""
-    return [path for path in MENUS if path in files and (path in changed or not _starts_what_is_there(rootfs, files[path]))]
+def stale_menus(
+    rootfs: str, files: Mapping[str, Saved | None], changed: Iterable[str] = ()
+) -> list[str]:
+    """Paths of menus of GRUB to generate again, for a saved text is restored only if its entries
+    match the kernels that the node then has: an older one would start a file that no longer exists.
+    files: {path: as it was saved}; changed: paths of menus that were generated since. Raises
+    OSError."""
+    return [
+        path
+        for path in MENUS
+        if path in files and (path in changed or not _starts_what_is_there(rootfs, files[path]))
+    ]
 
 
 def _starts_what_is_there(rootfs: str, saved: Saved | None) -> bool:
-    return saved is not None and set(_releases(parse_menu(saved["text"]))) == set(installed_releases(rootfs))
+    return saved is not None and set(_releases(parse_menu(saved["text"]))) == set(
+        installed_releases(rootfs)
+    )
 
 
 def _releases(entries: Sequence[Entry]) -> list[str]:
     """Kernel releases of all entries, including those in submenus."""
     found = [release_of_image(entry.kernel) for entry in entries]
-    return [release for release in found if release] + [release for entry in entries if entry.children for release in _releases(entry.children)]
+    return [release for release in found if release] + [
+        release for entry in entries if entry.children for release in _releases(entry.children)
+    ]

@@ -1,4 +1,5 @@
-"""Restores values of the running system, each kind with the code that sets it. Skips values that a job uses or somebody else has changed since."""
+"""Restores values of the running system, each kind with the code that sets it. Skips values that a
+job uses or somebody else has changed since."""
 
 from __future__ import annotations
 
@@ -36,10 +37,12 @@ LoadPynvml = Callable[[], Any]  # returns nvidia-ml-py, which is imported only i
 LOGIND, LOGIND_UNIT = "/etc/systemd/logind.conf", "systemd-logind.service"
 
 
-def plan_running(rootfs: str, state_ids: Iterable[str], load_pynvml: LoadPynvml) -> tuple[list[Row], list[str]]:
-    """([Row], [line for a person]). state_ids: newest first. load_pynvml: () -> nvidia-ml-py, called only if a GPU's mode was changed. Raises OSError, and
-    ValueError if a job uses a GPU whose compute mode would change.
-    """
+def plan_running(
+    rootfs: str, state_ids: Iterable[str], load_pynvml: LoadPynvml
+) -> tuple[list[Row], list[str]]:
+    """([Row], [line for a person]). state_ids: newest first. load_pynvml: () -> nvidia-ml-py,
+    called only if a GPU's mode was changed. Raises OSError, and ValueError if a job uses a GPU
+    whose compute mode would change."""
     chains: dict[tuple[str, str], list[dict[str, Any]]] = {}
     boot_id = read_boot_id(rootfs)
     for state_id in state_ids:
@@ -50,10 +53,15 @@ def plan_running(rootfs: str, state_ids: Iterable[str], load_pynvml: LoadPynvml)
     kinds = kinds_of(rootfs)
     unknown = sorted({kind for kind, _name in chains} - set(kinds) - set(GPU_MODES))
     if unknown:
-        raise ValueError(f"expected saved values of {', '.join([*kinds, *GPU_MODES])}, found {', '.join(unknown)}; was it saved by a newer unhang?")
+        raise ValueError(
+            f"expected saved values of {', '.join([*kinds, *GPU_MODES])}, found"
+            f" {', '.join(unknown)}; was it saved by a newer unhang?"
+        )
     gpu_rows, manual = _plan_gpus(chains, load_pynvml)
     rows = list(gpu_rows)
-    for (kind, name), records in sorted((key, records) for key, records in chains.items() if key[0] in kinds):
+    for (kind, name), records in sorted(
+        (key, records) for key, records in chains.items() if key[0] in kinds
+    ):
         now = kinds[kind].read(name)
         if now is None:
             continue
@@ -67,29 +75,45 @@ def plan_running(rootfs: str, state_ids: Iterable[str], load_pynvml: LoadPynvml)
 
 
 def put_back(rootfs: str, rows: Sequence[Row], load_pynvml: LoadPynvml) -> list[str]:
-    """[line] of values that could not be restored, which does not stop a rollback: the next boot sets them."""
+    """[line] of values that could not be restored, which does not stop a rollback: the next boot
+    sets them."""
     kinds, manual = kinds_of(rootfs), []
     gpu_rows = [row for row in rows if row.kind in GPU_MODES]
     for row in [row for row in rows if row.kind not in GPU_MODES]:
         try:
             kinds[row.kind].write(row.name, row.after)
         except (OSError, ValueError) as problem:
-            manual.append(f"{shown_name(row.kind, row.name)}: could not be put back before the next boot: {problem}")
+            manual.append(
+                f"{shown_name(row.kind, row.name)}: could not be put back before the next boot:"
+                f" {problem}"
+            )
     if gpu_rows:
         nvml, why = modes.open_nvml(load_pynvml)
         try:
             if nvml:
                 gpus = {gpu.uuid: gpu for gpu in modes.read_gpus(nvml)}
-                modes.set_modes(nvml, [modes.ModeChange(gpu=gpus[row.name], mode=row.kind, wanted=row.after) for row in gpu_rows])
+                modes.set_modes(
+                    nvml,
+                    [
+                        modes.ModeChange(gpu=gpus[row.name], mode=row.kind, wanted=row.after)
+                        for row in gpu_rows
+                    ],
+                )
         except (ValueError, KeyError, nvml.NVMLError) as problem:
             why = str(problem)
-        manual += [f"modes of GPUs: could not be put back before the next boot: {why}"] if why else []
+        manual += (
+            [f"modes of GPUs: could not be put back before the next boot: {why}"] if why else []
+        )
     return manual
 
 
 def rows_of_rereaders(rootfs: str, paths: Iterable[str]) -> list[Row]:
     """[Row] of services of this system that read their files only on a signal."""
-    return [Row(kind="files", name=LOGIND_UNIT, before="read", after="read again")] if rootfs == "/" and any(path.startswith(LOGIND) for path in paths) else []
+    return (
+        [Row(kind="files", name=LOGIND_UNIT, before="read", after="read again")]
+        if rootfs == "/" and any(path.startswith(LOGIND) for path in paths)
+        else []
+    )
 
 
 def reload_services(rows: Sequence[Row]) -> list[str]:
@@ -109,7 +133,8 @@ def shown_name(kind: str, name: str) -> str:
 
 
 def kinds_of(rootfs: str) -> dict[str, Kind]:
-    """{kind: Kind} of the values that are restored without NVML. A tree that is not the running system has only files, which a prepared /proc/sys is too."""
+    """{kind: Kind} of the values that are restored without NVML. A tree that is not the running
+    system has only files, which a prepared /proc/sys is too."""
     live = rootfs == "/"
 
     def if_live(read: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -126,25 +151,46 @@ def kinds_of(rootfs: str) -> dict[str, Kind]:
             write=lambda _name, value: shm_size.remount(value),
             why_not=lambda _name, value: shm_size.why_no_less(value),
         ),
-        "limit": Kind(read=if_live(apply_limit.read_running), write=apply_limit.write_running, why_not=_always),
-        "service_at_boot": Kind(read=if_live(lambda name: service.read_state(name, "at boot")), write=service.undo_at_boot, why_not=service.why_not_undone),
+        "limit": Kind(
+            read=if_live(apply_limit.read_running), write=apply_limit.write_running, why_not=_always
+        ),
+        "service_at_boot": Kind(
+            read=if_live(lambda name: service.read_state(name, "at boot")),
+            write=service.undo_at_boot,
+            why_not=service.why_not_undone,
+        ),
         "started_by": Kind(
             read=lambda name: read_starters(rootfs, name),
             write=lambda name, targets: service.write_starters(rootfs, name, targets),
             why_not=lambda name, targets: service.why_not_started(rootfs, name, targets),
         ),
-        "service_now": Kind(read=if_live(lambda name: service.read_state(name, "now")), write=service.undo_now, why_not=_always),
-        "boot_parameter": Kind(read=if_live(boot_parameters.read_parameter), write=boot_parameters.write_parameter, why_not=_always),
-        "kernel_module": Kind(read=if_live(lambda name: "loaded" if kernel_module.is_loaded(name) else "not loaded"), write=_never, why_not=_unloads_nothing),
+        "service_now": Kind(
+            read=if_live(lambda name: service.read_state(name, "now")),
+            write=service.undo_now,
+            why_not=_always,
+        ),
+        "boot_parameter": Kind(
+            read=if_live(boot_parameters.read_parameter),
+            write=boot_parameters.write_parameter,
+            why_not=_always,
+        ),
+        "kernel_module": Kind(
+            read=if_live(lambda name: "loaded" if kernel_module.is_loaded(name) else "not loaded"),
+            write=_never,
+            why_not=_unloads_nothing,
+        ),
     }
 
 
 def one_blank(text: str | None) -> str | None:
-    """A value with single blanks between its numbers: the kernel prints tabs and accepts any white space."""
+    """A value with single blanks between its numbers: the kernel prints tabs and accepts any white
+    space."""
     return text if text is None else " ".join(text.split())
 
 
-def _plan_gpus(chains: dict[tuple[str, str], list[dict[str, Any]]], load_pynvml: LoadPynvml) -> tuple[list[Row], list[str]]:
+def _plan_gpus(
+    chains: dict[tuple[str, str], list[dict[str, Any]]], load_pynvml: LoadPynvml
+) -> tuple[list[Row], list[str]]:
     chains = {key: records for key, records in chains.items() if key[0] in GPU_MODES}
     if not chains:
         return [], []
@@ -161,15 +207,22 @@ def _plan_gpus(chains: dict[tuple[str, str], list[dict[str, Any]]], load_pynvml:
         row, why = (None, None) if now is None else _row(kind, uuid, now, records)
         manual += [f"{shown_name(kind, uuid)}: {why}"] if why else []
         rows += [row] if row else []
-    modes.refuse_in_use([modes.ModeChange(gpu=gpus[row.name], mode=row.kind, wanted=row.after) for row in rows])
+    modes.refuse_in_use(
+        [modes.ModeChange(gpu=gpus[row.name], mode=row.kind, wanted=row.after) for row in rows]
+    )
     return sorted(rows, key=lambda row: (row.kind != "persistence", gpus[row.name].index)), manual
 
 
-def _row(kind: str, name: str, now: Any, records: Sequence[dict[str, Any]]) -> tuple[Row | None, str | None]:
+def _row(
+    kind: str, name: str, now: Any, records: Sequence[dict[str, Any]]
+) -> tuple[Row | None, str | None]:
     """(Row or None, the reason why the value is not restored or None)."""
     before = value_before(now, records)
     if before is None:
-        return None, f"somebody changed it since, found {now}, expected {records[0]['set'][-1]}; it stays"
+        return (
+            None,
+            f"somebody changed it since, found {now}, expected {records[0]['set'][-1]}; it stays",
+        )
     return (None if now == before else Row(kind=kind, name=name, before=now, after=before)), None
 
 

@@ -1,8 +1,10 @@
-"""IP addresses and routes from the kernel's tables in /proc/net and its netlink answers. Without ipaddress, which takes 5 ms to import."""
+"""IP addresses and routes from the kernel's tables in /proc/net and its netlink answers. Without
+ipaddress, which takes 5 ms to import."""
 
 from __future__ import annotations
 
-import _socket as socket  # the module beneath socket, which takes 3 ms to import for its enumerations
+# the module beneath socket, which takes 3 ms to import for its enumerations
+import _socket as socket
 import struct
 
 from ...base.named_tuple import NamedTuple
@@ -36,22 +38,37 @@ def parse_routes(text: str) -> list[Route]:
         if len(fields) < 8:
             continue
         try:
-            network, gateway, flags, mask = int(fields[1], 16), int(fields[2], 16), int(fields[3], 16), int(fields[7], 16)
+            network, gateway, flags, mask = (
+                int(fields[1], 16),
+                int(fields[2], 16),
+                int(fields[3], 16),
+                int(fields[7], 16),
+            )
         except ValueError:
             continue
         if flags & FLAG_UP and not flags & FLAG_REJECT and max(network, gateway, mask) < 1 << 32:
-            routes.append(Route(interface=fields[0], network=swap(network), mask=swap(mask), is_direct=gateway == 0))
+            routes.append(
+                Route(
+                    interface=fields[0],
+                    network=swap(network),
+                    mask=swap(mask),
+                    is_direct=gateway == 0,
+                )
+            )
     return routes
 
 
 def swap(number: int) -> int:
-    """/proc/net/route prints addresses in the byte order of the network as if it were the host's (little endian)."""
+    """/proc/net/route prints addresses in the byte order of the network as if it were the host's
+    (little endian)."""
     return int.from_bytes(number.to_bytes(4, "big"), "little")
 
 
 def parse_default_interfaces(text: str, text6: str = "") -> list[str]:
     """Names of the interfaces that hold a default route, by /proc/net/route and ipv6_route."""
-    names = [route.interface for route in parse_routes(text) if route.network == 0 and route.mask == 0]
+    names = [
+        route.interface for route in parse_routes(text) if route.network == 0 and route.mask == 0
+    ]
     for line in text6.splitlines()[:65536]:
         fields = line.split()
         if len(fields) == 10 and fields[0] == "0" * 32 and fields[1] == "00" and fields[9] != "lo":
@@ -60,7 +77,8 @@ def parse_default_interfaces(text: str, text6: str = "") -> list[str]:
 
 
 def parse_local_addresses(text: str) -> set[int]:
-    """{address as host integer} of the local addresses in /proc/net/fib_trie: the lines "|-- a.b.c.d" followed by "/32 host LOCAL"."""
+    """{address as host integer} of the local addresses in /proc/net/fib_trie: the lines "|--
+    a.b.c.d" followed by "/32 host LOCAL"."""
     found, last = set(), None
     for line in text.splitlines()[:262144]:
         fields = line.split()
@@ -87,9 +105,11 @@ def ipv4_text(number: int) -> str:
 
 
 def match_ipv4(locals_: set[int], routes: list[Route]) -> tuple[dict[str, list[str]], list[str]]:
-    """({interface: ["10.0.0.1/24"]}, [address that two interfaces could have]): which interface each local address belongs to.
+    """({interface: ["10.0.0.1/24"]}, [address that two interfaces could have]): which interface
+    each local address belongs to.
 
-    An address belongs to the interface whose direct route, the most specific one, covers it. Two interfaces in one network cannot be distinguished.
+    An address belongs to the interface whose direct route, the most specific one, covers it. Two
+    interfaces in one network cannot be distinguished.
     """
     found: dict[str, list[str]] = {}
     unclear = []
@@ -97,7 +117,11 @@ def match_ipv4(locals_: set[int], routes: list[Route]) -> tuple[dict[str, list[s
         if number >> 24 == 127:
             found.setdefault("lo", []).append(ipv4_text(number) + "/8")
             continue
-        covering = [(mask, name) for name, network, mask, direct in routes if direct and mask and number & mask == network]
+        covering = [
+            (mask, name)
+            for name, network, mask, direct in routes
+            if direct and mask and number & mask == network
+        ]
         best = max((mask for mask, _name in covering), default=0)
         names = {name for mask, name in covering if mask == best}
         if len(names) == 1:
@@ -108,7 +132,8 @@ def match_ipv4(locals_: set[int], routes: list[Route]) -> tuple[dict[str, list[s
 
 
 def shared_subnets(interfaces: list[dict[str, Any]]) -> list[str]:
-    """["10.0.0.0/24"] of the IPv4 subnets in which several ports that are up have an address. interfaces: rows of the section network."""
+    """["10.0.0.0/24"] of the IPv4 subnets in which several ports that are up have an address.
+    interfaces: rows of the section network."""
     members: dict[tuple[int, int], set[str]] = {}
     for row in interfaces:
         if row["kind"] not in ("physical", "infiniband") or row["state"] != "up":
@@ -117,8 +142,14 @@ def shared_subnets(interfaces: list[dict[str, Any]]) -> list[str]:
             number, _, bits = address.partition("/")
             value = ipv4_number(number)
             if value is not None and bits.isdigit() and 0 < int(bits) < 31:
-                members.setdefault((value >> (32 - int(bits)) << (32 - int(bits)), int(bits)), set()).add(row["name"])
-    return [f"{ipv4_text(network)}/{bits}" for (network, bits), names in sorted(members.items()) if len(names) > 1]
+                members.setdefault(
+                    (value >> (32 - int(bits)) << (32 - int(bits)), int(bits)), set()
+                ).add(row["name"])
+    return [
+        f"{ipv4_text(network)}/{bits}"
+        for (network, bits), names in sorted(members.items())
+        if len(names) > 1
+    ]
 
 
 def parse_if_inet6(text: str) -> dict[str, list[str]]:
@@ -136,7 +167,8 @@ def parse_if_inet6(text: str) -> dict[str, list[str]]:
 
 
 def is_routable(address: str) -> bool:
-    """True for an address that another node could answer: neither loopback, nor link-local, nor unspecified."""
+    """True for an address that another node could answer: neither loopback, nor link-local, nor
+    unspecified."""
     host = address.partition("/")[0].lower()
     if ":" in host:
         return not host.startswith(("fe8", "fe9", "fea", "feb")) and host not in ("::1", "::")
@@ -145,11 +177,14 @@ def is_routable(address: str) -> bool:
 
 def netlink_request() -> bytes:
     """The message that asks for all addresses of all families: rtnetlink(7), RTM_GETADDR."""
-    return NETLINK_HEAD.pack(NETLINK_HEAD.size + ADDRESS_HEAD.size, GET_ADDRESS, REQUEST_DUMP, 1, 0) + ADDRESS_HEAD.pack(0, 0, 0, 0, 0)
+    return NETLINK_HEAD.pack(
+        NETLINK_HEAD.size + ADDRESS_HEAD.size, GET_ADDRESS, REQUEST_DUMP, 1, 0
+    ) + ADDRESS_HEAD.pack(0, 0, 0, 0, 0)
 
 
 def parse_netlink(data: bytes) -> tuple[list[tuple[int, str]], bool]:
-    """([(interface number, "10.0.0.1/24")], is_done) of one netlink datagram. Raises OSError when it carries the kernel's error."""
+    """([(interface number, "10.0.0.1/24")], is_done) of one netlink datagram. Raises OSError when
+    it carries the kernel's error."""
     found: list[tuple[int, str]] = []
     offset = 0
     while offset + NETLINK_HEAD.size <= len(data):
@@ -159,7 +194,10 @@ def parse_netlink(data: bytes) -> tuple[list[tuple[int, str]], bool]:
         if kind == DONE:
             return found, True
         if kind == ERROR:
-            raise OSError(-struct.unpack_from("=i", data, offset + NETLINK_HEAD.size)[0], "netlink refused RTM_GETADDR")
+            raise OSError(
+                -struct.unpack_from("=i", data, offset + NETLINK_HEAD.size)[0],
+                "netlink refused RTM_GETADDR",
+            )
         if kind == NEW_ADDRESS:
             row = parse_address_message(data[offset + NETLINK_HEAD.size : offset + length])
             if row:

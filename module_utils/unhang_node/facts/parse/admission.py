@@ -1,4 +1,5 @@
-"""The file of an admission: what the gate attested of a node (one line of JSON), its signature and the public key."""
+"""The file of an admission: what the gate attested of a node (one line of JSON), its signature and
+the public key."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ KEY_KINDS = ("ssh-", "ecdsa-", "sk-")
 
 
 def parse_admission(text: str) -> dict[str, Any]:
-    """{record, line, signature, key}: the record, the signed line byte for byte, the armoured signature and the public key; "" for a part that is missing.
+    """{record, line, signature, key}: the record, the signed line byte for byte, the armoured
+    signature and the public key; "" for a part that is missing.
 
-    Lines that begin with # are comments about who wrote the file. Raises ValueError without a record.
+    Lines that begin with # are comments about who wrote the file. Raises ValueError without a
+    record.
     """
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     line = next((one for one in lines if one.startswith("{")), None)
@@ -37,6 +40,7 @@ def parse_admission(text: str) -> dict[str, Any]:
 
 
 def is_private_key(beginning: bytes) -> bool:
-    """Whether this beginning of a file is that of a private key, in any format that ssh-keygen writes or reads."""
+    """Whether this beginning of a file is that of a private key, in any format that ssh-keygen
+    writes or reads."""
     first = beginning.lstrip()[:64].split(b"\n", 1)[0]
     return first.startswith(b"-----BEGIN ") and b"PRIVATE KEY" in first

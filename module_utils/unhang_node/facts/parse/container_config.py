@@ -1,6 +1,7 @@
 """Configuration files of container runtimes and of the kubelet to values. Values in, values out.
 
-TOML and YAML are read line by line, as far as these files need it: Python 3.8 has no reader of either.
+TOML and YAML are read line by line, as far as these files need it: Python 3.8 has no reader of
+either.
 """
 
 from __future__ import annotations
@@ -20,19 +21,33 @@ TEXT = 128
 
 
 def parse_docker(text: str) -> dict[str, Any]:
-    """What /etc/docker/daemon.json sets: "", [] or None where it sets nothing. Raises ValueError if the text is not a JSON object."""
+    """What /etc/docker/daemon.json sets: "", [] or None where it sets nothing. Raises ValueError if
+    the text is not a JSON object."""
     values = parse_json(text)
     if not isinstance(values, dict):
         raise ValueError("not a JSON object")
     options = [str(one) for one in values.get("exec-opts") or [] if isinstance(one, str)]
-    runtimes, features, ulimits = values.get("runtimes"), values.get("features"), values.get("default-ulimits")
+    runtimes, features, ulimits = (
+        values.get("runtimes"),
+        values.get("features"),
+        values.get("default-ulimits"),
+    )
     memlock = ulimits.get("memlock") if isinstance(ulimits, dict) else None
     hard = memlock.get("Hard") if isinstance(memlock, dict) else None
     return {
         "default_runtime": clean(str(values.get("default-runtime") or ""), TEXT),
-        "cgroup_driver": next((clean(one.partition("=")[2], TEXT) for one in options if one.startswith("native.cgroupdriver=")), ""),
+        "cgroup_driver": next(
+            (
+                clean(one.partition("=")[2], TEXT)
+                for one in options
+                if one.startswith("native.cgroupdriver=")
+            ),
+            "",
+        ),
         "storage_driver": clean(str(values.get("storage-driver") or ""), TEXT),
-        "runtimes": sorted(clean(str(name), TEXT) for name in runtimes)[:32] if isinstance(runtimes, dict) else [],
+        "runtimes": sorted(clean(str(name), TEXT) for name in runtimes)[:32]
+        if isinstance(runtimes, dict)
+        else [],
         "cdi": bool(isinstance(features, dict) and features.get("cdi")),
         "memlock_bytes": hard if isinstance(hard, int) and not isinstance(hard, bool) else None,
         "shm_size_bytes": parse_size(str(values.get("default-shm-size") or "")),
@@ -46,7 +61,8 @@ def parse_size(text: str) -> int | None:
 
 
 def toml_rows(text: str) -> list[tuple[str, str, str]]:
-    """[(table, key, value)] of a TOML file's simple lines, and (table, "", "") where a table begins; without quotes and comments."""
+    """[(table, key, value)] of a TOML file's simple lines, and (table, "", "") where a table
+    begins; without quotes and comments."""
     table, rows = "", []
     for raw in text.splitlines():
         line = raw.strip()
@@ -67,7 +83,8 @@ def toml_rows(text: str) -> list[tuple[str, str, str]]:
 
 
 def parse_containerd(text: str) -> dict[str, Any]:
-    """{default_runtime, runtimes: [{name, systemd_cgroup}], disabled_plugins, cdi} of one configuration file of containerd."""
+    """{default_runtime, runtimes: [{name, systemd_cgroup}], disabled_plugins, cdi} of one
+    configuration file of containerd."""
     runtimes: dict[str, bool] = {}
     found: dict[str, Any] = {"default_runtime": "", "disabled_plugins": [], "cdi": False}
     for table, key, value in toml_rows(text):
@@ -82,12 +99,15 @@ def parse_containerd(text: str) -> dict[str, Any]:
             found["disabled_plugins"] = re.findall(r"[\"']([\w.-]{1,64})[\"']", value)[:32]
         elif key == "enable_cdi":
             found["cdi"] = value == "true"
-    found["runtimes"] = [{"name": name, "systemd_cgroup": runtimes[name]} for name in sorted(runtimes)][:32]
+    found["runtimes"] = [
+        {"name": name, "systemd_cgroup": runtimes[name]} for name in sorted(runtimes)
+    ][:32]
     return found
 
 
 def parse_toolkit(text: str) -> dict[str, Any]:
-    """{no_cgroups, ldconfig, mode} of /etc/nvidia-container-runtime/config.toml; "" for what it does not set."""
+    """{no_cgroups, ldconfig, mode} of /etc/nvidia-container-runtime/config.toml; "" for what it
+    does not set."""
     values = {(table, key): value for table, key, value in toml_rows(text)}
     return {
         "no_cgroups": values.get(("nvidia-container-cli", "no-cgroups")) == "true",
@@ -97,7 +117,8 @@ def parse_toolkit(text: str) -> dict[str, Any]:
 
 
 def parse_kubelet(text: str) -> dict[str, Any]:
-    """{cgroup_driver, pod_pids_limit, cpu_manager, memory_manager, topology_manager} of a KubeletConfiguration; "" or None for what it does not set."""
+    """{cgroup_driver, pod_pids_limit, cpu_manager, memory_manager, topology_manager} of a
+    KubeletConfiguration; "" or None for what it does not set."""
     values = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")

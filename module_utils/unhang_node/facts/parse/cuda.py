@@ -14,7 +14,8 @@ _PACKAGE = re.compile(r"~(\d+\.\d+\.\d+)")
 
 
 def parse_version_json(text: str) -> tuple[str | None, str | None]:
-    """(toolkit, nvcc) of version.json (CUDA 11.1 and later); None for a version that it does not name. Raises ValueError if the text is not a JSON object."""
+    """(toolkit, nvcc) of version.json (CUDA 11.1 and later); None for a version that it does not
+    name. Raises ValueError if the text is not a JSON object."""
     rows = parse_json(text)
     if not isinstance(rows, dict):
         raise ValueError("version.json is no object")
@@ -52,6 +53,9 @@ def version_of_folder(name: str) -> str | None:
 
 
 def version_of_distro_package(version: str | None) -> str | None:
-    """12.0.1 of nvidia-cuda-toolkit's 12.0.140~12.0.1-4build4; else the number that it begins with; None without one."""
-    found = _PACKAGE.search(version or "") or re.match(r"(?:\d+:)?(\d+\.\d+(?:\.\d+)?)", version or "")
+    """12.0.1 of nvidia-cuda-toolkit's 12.0.140~12.0.1-4build4; else the number that it begins with;
+    None without one."""
+    found = _PACKAGE.search(version or "") or re.match(
+        r"(?:\d+:)?(\d+\.\d+(?:\.\d+)?)", version or ""
+    )
     return found.group(1) if found else None

@@ -1,4 +1,5 @@
-"""The few D-Bus messages that list systemd's units (the D-Bus specification, "Message Protocol"; org.freedesktop.systemd1(5)). Bytes in, values out."""
+"""The few D-Bus messages that list systemd's units (the D-Bus specification, "Message Protocol";
+org.freedesktop.systemd1(5)). Bytes in, values out."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ UNITS = 4096
 
 
 def list_units_request(states: Sequence[str]) -> bytes:
-    """A call of ListUnitsFiltered: the units that are in one of these load, active or sub states."""
+    """A call of ListUnitsFiltered: the units that are in one of these load, active or sub
+    states."""
     body = b"".join(_padded(_string(state), 4) for state in states[:-1]) + _string(states[-1])
     body = struct.pack("<I", len(body)) + body
     fields = b""
@@ -24,9 +26,13 @@ def list_units_request(states: Sequence[str]) -> bytes:
         (3, "s", "ListUnitsFiltered"),
         (6, "s", "org.freedesktop.systemd1"),
     ):
-        fields = _padded(fields, 8) + bytes([code]) + _signature(kind) + _string(value)  # four bytes before the value: it is aligned
+        # four bytes before the value: it is aligned
+        fields = _padded(fields, 8) + bytes([code]) + _signature(kind) + _string(value)
     fields = _padded(fields, 8) + bytes([8]) + _signature("g") + _signature("as")
-    return _padded(struct.pack("<BBBBIII", ord("l"), 1, 0, 1, len(body), 1, len(fields)) + fields, 8) + body
+    return (
+        _padded(struct.pack("<BBBBIII", ord("l"), 1, 0, 1, len(body), 1, len(fields)) + fields, 8)
+        + body
+    )
 
 
 def message_size(header: bytes) -> int:
@@ -37,7 +43,8 @@ def message_size(header: bytes) -> int:
 
 
 def parse_units(message: bytes) -> list[tuple[str, str, str]] | None:
-    """[(name, active state, sub state)] of a reply to list_units_request; None if the message is no reply. Raises ValueError."""
+    """[(name, active state, sub state)] of a reply to list_units_request; None if the message is no
+    reply. Raises ValueError."""
     order, kind = _order(message), message[1]
     if kind == ERROR:
         raise ValueError("systemd refused to list its units")

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _PAM = re.compile(r"(DEFAULT|OVERRIDE)=(\"[^\"]*\"|\S*)")
-# sshd's line: a keyword, then blanks or one "=", then words; a "#" at the beginning of a word begins a comment.
+# sshd's line: a keyword, then blanks or one "=", then words; a "#" at the beginning of a word
+# begins a comment.
 _SSHD_LINE = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*)")
 _SSHD_WORD = re.compile(r"(?<!\S)#.*|(?:\"[^\"]*\"|'[^']*'|[^\s\"'])+")
 _QUOTED = re.compile(r"([\"'])(.*?)\1")
@@ -22,14 +23,17 @@ _TOML_TABLE = re.compile(r"\[{1,2}\s*([^\[\]]*?)\s*\]")
 
 
 def parse_environment(text: str) -> list[Assignment]:
-    """[Assignment] of /etc/environment as pam_env reads it: NAME=value, with an optional "export " before it; "#" begins a comment, and quotes are removed.
+    """[Assignment] of /etc/environment as pam_env reads it: NAME=value, with an optional "export "
+    before it; "#" begins a comment, and quotes are removed.
 
     pam_env expands nothing here: "$" is a plain character (pam_env(8)).
     """
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         bare = line.split("#")[0].strip()
-        name, equals, value = (bare[7:].lstrip() if bare.startswith("export ") else bare).partition("=")
+        name, equals, value = (bare[7:].lstrip() if bare.startswith("export ") else bare).partition(
+            "="
+        )
         if equals and name and not re.search(r"\W", name):
             if value[:1] in ("'", '"'):
                 value = value[1:-1] if len(value) > 1 and value[-1] == value[0] else value[1:]
@@ -38,7 +42,8 @@ def parse_environment(text: str) -> list[Assignment]:
 
 
 def parse_pam_env_conf(text: str) -> list[Assignment]:
-    """[Assignment] of /etc/security/pam_env.conf: NAME DEFAULT=value OVERRIDE=value; a value that refers to other variables is not certain."""
+    """[Assignment] of /etc/security/pam_env.conf: NAME DEFAULT=value OVERRIDE=value; a value that
+    refers to other variables is not certain."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.strip().split(None, 1)
@@ -47,7 +52,14 @@ def parse_pam_env_conf(text: str) -> list[Assignment]:
         parts = {key: value.strip('"') for key, value in _PAM.findall(fields[1])}
         value = parts.get("OVERRIDE") or parts.get("DEFAULT")
         if value is not None:
-            rows.append(Assignment(name=fields[0], value=value, line=number, certain="$" not in value and "@" not in value))
+            rows.append(
+                Assignment(
+                    name=fields[0],
+                    value=value,
+                    line=number,
+                    certain="$" not in value and "@" not in value,
+                )
+            )
     return rows
 
 
@@ -63,12 +75,15 @@ def parse_sshd_setenv(text: str) -> list[Assignment]:
             for word in _SSHD_WORD.findall(rest):
                 name, equals, value = _QUOTED.sub(r"\2", word).partition("=")
                 if equals and name and not word.startswith("#"):
-                    rows.append(Assignment(name=name, value=value, line=number, certain=not matched))
+                    rows.append(
+                        Assignment(name=name, value=value, line=number, certain=not matched)
+                    )
     return rows
 
 
 def parse_slurm_conf(text: str) -> dict[str, tuple[str, int]]:
-    """{key in lower case: (value, line)} of slurm.conf's plain `Key=Value` lines (without nodes and partitions)."""
+    """{key in lower case: (value, line)} of slurm.conf's plain `Key=Value` lines (without nodes and
+    partitions)."""
     pairs = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.split("#")[0].strip().partition("=")
@@ -78,7 +93,8 @@ def parse_slurm_conf(text: str) -> dict[str, tuple[str, int]]:
 
 
 def parse_enroot_env(text: str) -> list[Assignment]:
-    """[Assignment] of enroot's environ.d/*.env: NAME=value; a value that refers to other variables is not certain."""
+    """[Assignment] of enroot's environ.d/*.env: NAME=value; a value that refers to other variables
+    is not certain."""
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, value = line.strip().partition("=")
@@ -92,7 +108,9 @@ def parse_containers_conf(text: str) -> list[Assignment]:
     rows, section, inside = [], "", False
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.strip()
-        opening = re.match(r"env\s*=\s*\[", line) if section == "containers" and not inside else None
+        opening = (
+            re.match(r"env\s*=\s*\[", line) if section == "containers" and not inside else None
+        )
         table = None if inside else _TOML_TABLE.match(line)
         if opening:
             inside, line = True, line[opening.end() :]
@@ -109,7 +127,8 @@ def parse_containers_conf(text: str) -> list[Assignment]:
 
 
 def parse_docker_container(text: str) -> tuple[str, bool, list[Assignment]]:
-    """(name, running, [Assignment]) of a container's config.v2.json. Raises ValueError if the file has another form."""
+    """(name, running, [Assignment]) of a container's config.v2.json. Raises ValueError if the file
+    has another form."""
     container = parse_json(text)
     if not isinstance(container, dict):
         raise ValueError("no object")
@@ -120,14 +139,26 @@ def parse_docker_container(text: str) -> tuple[str, bool, list[Assignment]]:
         if equals:
             rows.append(Assignment(name=name, value=value, line=None))
     called = container.get("Name")
-    return called.strip("/") if isinstance(called, str) else "", bool(isinstance(state, dict) and state.get("Running") is True), rows
+    return (
+        called.strip("/") if isinstance(called, str) else "",
+        bool(isinstance(state, dict) and state.get("Running") is True),
+        rows,
+    )
 
 
 def container_prefixed(assignments: Iterable[Assignment]) -> list[Assignment]:
-    """Variables that APPTAINERENV_NAME and SINGULARITYENV_NAME set inside Apptainer's containers, as NAME."""
+    """Variables that APPTAINERENV_NAME and SINGULARITYENV_NAME set inside Apptainer's containers,
+    as NAME."""
     rows = []
     for row in assignments:
         for prefix in ("APPTAINERENV_", "SINGULARITYENV_"):
             if row.name.startswith(prefix):
-                rows.append(Assignment(name=row.name[len(prefix) :], value=row.value, line=row.line, certain=row.certain))
+                rows.append(
+                    Assignment(
+                        name=row.name[len(prefix) :],
+                        value=row.value,
+                        line=row.line,
+                        certain=row.certain,
+                    )
+                )
     return rows

@@ -1,8 +1,10 @@
 """NCCL's configuration files, read as NCCL reads them.
 
-Every line NAME=VALUE is taken literally: blanks and quotes belong to name and value, the first "=" separates them, names and values end at 1023 bytes, and
-the first line that sets a name wins. A line that begins with "#" is a comment only from NCCL 2.26.2 on; earlier releases set a variable whose name begins
-with "#", which has no effect. If such a line looks like a setting, it is returned under that name.
+Every line NAME=VALUE is taken literally: blanks and quotes belong to name and value, the first "="
+separates them, names and values end at 1023 bytes, and the first line that sets a name wins. A line
+that begins with "#" is a comment only from NCCL 2.26.2 on; earlier releases set a variable whose
+name begins with "#", which has no effect. If such a line looks like a setting, it is returned under
+that name.
 Source: setEnvFile in NCCL's src/misc/param.cc (2.22.3, 2.25.1, master).
 """
 

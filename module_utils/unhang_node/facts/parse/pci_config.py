@@ -1,4 +1,5 @@
-"""PCI configuration space, as far as Access Control Services (ACS) and Address Translation Services (ATS) need it.
+"""PCI configuration space, as far as Access Control Services (ACS) and Address Translation Services
+(ATS) need it.
 
 PCI Express Base Specification, extended capabilities.
 """
@@ -10,13 +11,15 @@ import struct
 EXTENDED_START = 0x100
 ACS, ATS = 0x000D, 0x000F
 ATS_ENABLE = 0x8000
-# Bits of the ACS control word that route traffic between two devices below a switch up to the root complex.
+# Bits of the ACS control word that route traffic between two devices below a switch up to the root
+# complex.
 SOURCE_VALIDATION, REQUEST_REDIRECT, COMPLETION_REDIRECT = 0x01, 0x04, 0x08
 REDIRECTS = SOURCE_VALIDATION | REQUEST_REDIRECT | COMPLETION_REDIRECT
 
 
 def find_extended_capability(config: bytes, wanted: int) -> int | None:
-    """Offset of an extended capability in a configuration space of up to 4096 bytes, or None. A loop in the list ends the search."""
+    """Offset of an extended capability in a configuration space of up to 4096 bytes, or None. A
+    loop in the list ends the search."""
     offset, seen = EXTENDED_START, set()
     while EXTENDED_START <= offset <= len(config) - 4 and offset not in seen:
         seen.add(offset)
@@ -30,7 +33,8 @@ def find_extended_capability(config: bytes, wanted: int) -> int | None:
 
 
 def parse_acs(config: bytes) -> tuple[bool, int | None]:
-    """(capable, control word or None) of a bridge's configuration space. Raises PermissionError if `config` has only the 64 bytes that every user may read."""
+    """(capable, control word or None) of a bridge's configuration space. Raises PermissionError if
+    `config` has only the 64 bytes that every user may read."""
     if len(config) <= 64:
         raise PermissionError(1, "only root reads PCI configuration beyond its first 64 bytes")
     offset = find_extended_capability(config, ACS)
@@ -40,7 +44,8 @@ def parse_acs(config: bytes) -> tuple[bool, int | None]:
 
 
 def parse_ats(config: bytes) -> bool:
-    """True when a device translates addresses itself, False when it is off or not able to. Raises PermissionError as parse_acs does."""
+    """True when a device translates addresses itself, False when it is off or not able to. Raises
+    PermissionError as parse_acs does."""
     if len(config) <= 64:
         raise PermissionError(1, "only root reads PCI configuration beyond its first 64 bytes")
     offset = find_extended_capability(config, ATS)

@@ -1,7 +1,8 @@
 """The variables that a shell start-up file sets, as far as its text shows. Nothing is run.
 
-Understood: NAME=value, export, declare -x, typeset -x, unset, quotes, several on a line, TaskProlog's `echo export NAME=value`. A value that the shell
-computes ($, backquotes), and an assignment under a condition, in a loop, in a function or after a return, has certain=False.
+Understood: NAME=value, export, declare -x, typeset -x, unset, quotes, several on a line,
+TaskProlog's `echo export NAME=value`. A value that the shell computes ($, backquotes), and an
+assignment under a condition, in a loop, in a function or after a return, has certain=False.
 """
 
 from __future__ import annotations
@@ -31,25 +32,34 @@ MAX_LINES = 20000
 def parse_shell(text: str) -> list[Assignment]:
     """[Assignment] of a file that sh or bash sources, in its order."""
     rows = list(_walk(text))
-    exported = {row.name for row, kind in rows if kind == "exported"} | {row.name for row, kind in rows if kind == "named"}
+    exported = {row.name for row, kind in rows if kind == "exported"} | {
+        row.name for row, kind in rows if kind == "named"
+    }
     everything = _ALL_EXPORTED.search(text) is not None
     # A variable that is never exported stays in the shell, unless the shell inherited it exported.
     return [
-        Assignment(name=row.name, value=row.value, line=row.line, certain=row.certain and (kind == "exported" or everything or row.name in exported))
+        Assignment(
+            name=row.name,
+            value=row.value,
+            line=row.line,
+            certain=row.certain and (kind == "exported" or everything or row.name in exported),
+        )
         for row, kind in rows
         if kind in ("exported", "plain")
     ]
 
 
 def parse_task_prolog(text: str) -> list[Assignment]:
-    """[Assignment] of a Slurm TaskProlog: only what it prints as `export NAME=value` or `unset NAME` reaches the task."""
+    """[Assignment] of a Slurm TaskProlog: only what it prints as `export NAME=value` or `unset
+    NAME` reaches the task."""
     return [row for row, kind in _walk(text) if kind == "printed"]
 
 
 def _walk(text: str) -> Iterator[tuple[Assignment, str]]:
     """(Assignment, kind) in the order of the file; kind as _assignments gives it."""
     blocks: list[str] = []
-    returned, until = False, None  # blocks: "function" or "block", innermost last; returned: the file may have ended by a return
+    # blocks: "function" or "block", innermost last; returned: the file may have ended by a return
+    returned, until = False, None
     for number, line in _logical_lines(text):
         if until is not None:
             until = None if line.strip() == until else until
@@ -64,7 +74,12 @@ def _walk(text: str) -> Iterator[tuple[Assignment, str]]:
                 returned = True
             sure = not (joined or blocks or returned)
             for row, kind in _assignments(words, number):
-                yield Assignment(name=row.name, value=row.value, line=row.line, certain=row.certain and sure), kind
+                yield (
+                    Assignment(
+                        name=row.name, value=row.value, line=row.line, certain=row.certain and sure
+                    ),
+                    kind,
+                )
 
 
 def _without_keywords(words: list[ShellWord], blocks: list[str]) -> list[ShellWord]:
@@ -86,7 +101,9 @@ def _without_keywords(words: list[ShellWord], blocks: list[str]) -> list[ShellWo
             is_function = True
             words = words[1:] if word.endswith("()") else words[2:]
             continue
-        elif word not in _MIDDLE and not (blocks and word.endswith(")") and "(" not in word):  # the second is a pattern of `case`
+        elif word not in _MIDDLE and not (
+            blocks and word.endswith(")") and "(" not in word
+        ):  # the second is a pattern of `case`
             break
         words = words[1:]
     if is_function and (not blocks or blocks[-1] != "function"):
@@ -182,7 +199,8 @@ def _double_quoted(line: str, position: int) -> tuple[str, bool, int]:
 
 
 def _assignments(words: list[ShellWord], number: int) -> Iterator[tuple[Assignment, str]]:
-    """(Assignment, kind) of one simple command; kind is exported, plain, named (exported without a value) or printed."""
+    """(Assignment, kind) of one simple command; kind is exported, plain, named (exported without a
+    value) or printed."""
     if not words:
         return
     first = words[0][0]
@@ -192,7 +210,10 @@ def _assignments(words: list[ShellWord], number: int) -> Iterator[tuple[Assignme
     if first == "unset":
         for word, computed in words[1:]:
             if _NAME.fullmatch(word):
-                yield Assignment(name=word, value=None, line=number, certain=not computed), "exported"
+                yield (
+                    Assignment(name=word, value=None, line=number, certain=not computed),
+                    "exported",
+                )
         return
     exports = first in _EXPORTS
     if not exports and not all("=" in word for word, _computed in words):
@@ -203,17 +224,34 @@ def _assignments(words: list[ShellWord], number: int) -> Iterator[tuple[Assignme
         if not _NAME.fullmatch(bare):
             continue
         if equals:
-            yield Assignment(name=bare, value=value, line=number, certain=not (computed or name != bare)), "exported" if exports else "plain"
+            yield (
+                Assignment(
+                    name=bare, value=value, line=number, certain=not (computed or name != bare)
+                ),
+                "exported" if exports else "plain",
+            )
         elif exports:
             yield Assignment(name=bare, value=None, line=number, certain=False), "named"
 
 
 def _printed(words: list[ShellWord], number: int) -> Iterator[tuple[Assignment, str]]:
-    """`echo export NAME=value` and `echo "export NAME=value"`, the lines by which a TaskProlog sets variables."""
+    """`echo export NAME=value` and `echo "export NAME=value"`, the lines by which a TaskProlog sets
+    variables."""
     text = " ".join(word for word, _computed in words).strip()
     computed = any(each for _word, each in words)
-    found = re.match(r"(?:-\w+\s+)?(export\s+([A-Za-z_]\w*)=(.*)|unset\s+([A-Za-z_]\w*))$", text.replace("\\n", ""))
+    found = re.match(
+        r"(?:-\w+\s+)?(export\s+([A-Za-z_]\w*)=(.*)|unset\s+([A-Za-z_]\w*))$",
+        text.replace("\\n", ""),
+    )
     if found and found.group(2):
-        yield Assignment(name=found.group(2), value=found.group(3), line=number, certain=not computed), "printed"
+        yield (
+            Assignment(
+                name=found.group(2), value=found.group(3), line=number, certain=not computed
+            ),
+            "printed",
+        )
     elif found:
-        yield Assignment(name=found.group(4), value=None, line=number, certain=not computed), "printed"
+        yield (
+            Assignment(name=found.group(4), value=None, line=number, certain=not computed),
+            "printed",
+        )

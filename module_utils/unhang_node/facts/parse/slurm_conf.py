@@ -1,6 +1,7 @@
 """Slurm's configuration files to values: slurm.conf, cgroup.conf, gres.conf. Values in, values out.
 
-Keys are written in any case; a line is continued by a backslash at its end; what follows "#" is a comment: slurm.conf(5).
+Keys are written in any case; a line is continued by a backslash at its end; what follows "#" is a
+comment: slurm.conf(5).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ LINES = 8192
 WORDS = 64
 PIECE = re.compile(r"\[([\d,-]{1,4096})\]|([^\[\]]+)")
 PAIR = re.compile(r"([A-Za-z]\w{0,63})\s*=\s*(\"[^\"]*\"|\S*)")
-DESCRIBING = ("nodename", "partitionname", "nodeset", "downnodes", "frontendname")  # how lines begin that set nothing for the whole cluster
+# how lines begin that set nothing for the whole cluster
+DESCRIBING = ("nodename", "partitionname", "nodeset", "downnodes", "frontendname")
 GPUS = re.compile(r"gpu(?::[^:,()]{1,128})??(?::(\d{1,6}))?(?:\(.{0,128}\))?$")
 
 
@@ -49,7 +51,8 @@ def included(lines: Iterable[str]) -> list[str]:
 
 
 def settings(lines: Iterable[str]) -> dict[str, str]:
-    """{key in lower case: value} of lines that describe neither nodes nor partitions; the last one counts."""
+    """{key in lower case: value} of lines that describe neither nodes nor partitions; the last one
+    counts."""
     found: dict[str, str] = {}
     for line in lines:
         if not line[:16].lower().startswith(DESCRIBING):
@@ -58,10 +61,12 @@ def settings(lines: Iterable[str]) -> dict[str, str]:
 
 
 def row_of_node(lines: Iterable[str], name: str) -> dict[str, str]:
-    """The values of the NodeName line that names this node, over those of NodeName=DEFAULT lines before it; {} when none does."""
+    """The values of the NodeName line that names this node, over those of NodeName=DEFAULT lines
+    before it; {} when none does."""
     defaults: dict[str, str] = {}
     for line in lines:
-        first = PAIR.match(line)  # the whole line is read only where it speaks of this node: there may be thousands
+        # the whole line is read only where it speaks of this node: there may be thousands
+        first = PAIR.match(line)
         named = first[2].strip('"') if first and first[1].lower() == "nodename" else ""
         if named.upper() == "DEFAULT":
             defaults.update(line_values(line))
@@ -89,21 +94,32 @@ def _matches(pieces: list[tuple[str, str]], name: str) -> bool:
     if literal:
         return name.startswith(literal) and _matches(pieces[1:], name[len(literal) :])
     digits = len(name) - len(name.lstrip("0123456789"))
-    return any(_in_ranges(ranges, name[:size]) and _matches(pieces[1:], name[size:]) for size in range(1, min(digits, 9) + 1))
+    return any(
+        _in_ranges(ranges, name[:size]) and _matches(pieces[1:], name[size:])
+        for size in range(1, min(digits, 9) + 1)
+    )
 
 
 def _in_ranges(ranges: str, number: str) -> bool:
     for each in ranges.split(","):
         first, dash, last = each.partition("-")
-        low, high = integer_or_none(first), integer_or_none(last) if dash else integer_or_none(first)
-        width_fits = len(number) == len(first) if first.startswith("0") else number == "0" or not number.startswith("0")
+        low, high = (
+            integer_or_none(first),
+            integer_or_none(last) if dash else integer_or_none(first),
+        )
+        width_fits = (
+            len(number) == len(first)
+            if first.startswith("0")
+            else number == "0" or not number.startswith("0")
+        )
         if low is not None and high is not None and width_fits and low <= int(number) <= high:
             return True
     return False
 
 
 def expand(expression: str, most: int = WORDS) -> list[str]:
-    """/dev/nvidia0, /dev/nvidia1 … of /dev/nvidia[0-7], at most `most` of them. Raises ValueError for more and for what is no such expression."""
+    """/dev/nvidia0, /dev/nvidia1 … of /dev/nvidia[0-7], at most `most` of them. Raises ValueError
+    for more and for what is no such expression."""
     found: list[str] = []
     for part in _parts(expression):
         names = [""]
@@ -122,20 +138,29 @@ def _numbers(ranges: str, most: int) -> list[str]:
     found: list[str] = []
     for each in ranges.split(","):
         first, dash, last = each.partition("-")
-        low, high = integer_or_none(first), integer_or_none(last) if dash else integer_or_none(first)
+        low, high = (
+            integer_or_none(first),
+            integer_or_none(last) if dash else integer_or_none(first),
+        )
         if low is None or high is None or not 0 <= low <= high or high - low >= most:
             raise ValueError(f"[{ranges[:80]}] is no range of at most {most} numbers")
-        found += [str(number).zfill(len(first)) if first.startswith("0") else str(number) for number in range(low, high + 1)]
+        found += [
+            str(number).zfill(len(first)) if first.startswith("0") else str(number)
+            for number in range(low, high + 1)
+        ]
     return found
 
 
 def words(value: str) -> list[str]:
     """The comma-separated words of a value, in lower case, sorted, each once."""
-    return sorted({word.strip().lower()[:TEXT] for word in value.split(",") if word.strip()})[:WORDS]
+    return sorted({word.strip().lower()[:TEXT] for word in value.split(",") if word.strip()})[
+        :WORDS
+    ]
 
 
 def count_gpus(gres: str) -> int:
-    """How many GPUs a Gres= value gives a node: 8 of gpu:h100:8(S:0-1), 1 of gpu; other resources do not count."""
+    """How many GPUs a Gres= value gives a node: 8 of gpu:h100:8(S:0-1), 1 of gpu; other resources
+    do not count."""
     parts = re.split(r",(?![^()]*\))", gres.strip())
     matches = (GPUS.match(part.strip()) for part in parts[:WORDS])
     return sum(int(match.group(1) or 1) for match in matches if match)
@@ -147,7 +172,8 @@ def yes(value: str | None) -> bool:
 
 
 def parse_cgroup_conf(text: str) -> dict[str, Any]:
-    """{plugin, constrain_devices, constrain_cores, constrain_ram, allowed_ram_percent} with Slurm's defaults: cgroup.conf(5)."""
+    """{plugin, constrain_devices, constrain_cores, constrain_ram, allowed_ram_percent} with Slurm's
+    defaults: cgroup.conf(5)."""
     values = settings(slurm_lines(text))
     percent = integer_or_none(values.get("allowedramspace", "100").partition(".")[0])
     return {
@@ -160,7 +186,8 @@ def parse_cgroup_conf(text: str) -> dict[str, Any]:
 
 
 def parse_gres_conf(text: str, name: str) -> tuple[str, list[dict[str, str]]]:
-    """(AutoDetect, [values of a line of GPUs]) of gres.conf for one node; "" without AutoDetect: gres.conf(5)."""
+    """(AutoDetect, [values of a line of GPUs]) of gres.conf for one node; "" without AutoDetect:
+    gres.conf(5)."""
     autodetect = ""
     rows: list[dict[str, str]] = []
     for line in slurm_lines(text):

@@ -1,4 +1,5 @@
-"""Environment= and EnvironmentFile= of systemd units (systemd.exec(5)), DefaultEnvironment= of the manager (systemd-system.conf(5))."""
+"""Environment= and EnvironmentFile= of systemd units (systemd.exec(5)), DefaultEnvironment= of the
+manager (systemd-system.conf(5))."""
 
 from __future__ import annotations
 
@@ -11,11 +12,14 @@ if TYPE_CHECKING:
 _ESCAPES = {"n": "\n", "t": "\t", "s": " ", "\\": "\\", '"': '"', "'": "'"}
 
 
-def parse_unit(text: str, section: str = "Service", key: str = "Environment") -> tuple[list[Assignment], list[str]]:
+def parse_unit(
+    text: str, section: str = "Service", key: str = "Environment"
+) -> tuple[list[Assignment], list[str]]:
     """([Assignment], [environment file]) of one unit file or drop-in, in its order.
 
-    An empty Environment= resets the assignments before it: they are reported with value None. "-" before a file's name is removed.
-    section, key: "Manager" and "DefaultEnvironment" for the manager's own files.
+    An empty Environment= resets the assignments before it: they are reported with value None. "-"
+    before a file's name is removed. section, key: "Manager" and "DefaultEnvironment" for the
+    manager's own files.
     """
     rows: list[Assignment] = []
     files: list[str] = []
@@ -29,7 +33,11 @@ def parse_unit(text: str, section: str = "Service", key: str = "Environment") ->
             continue
         if name.strip() == key:
             if not value.strip():
-                rows.extend(Assignment(name=row.name, value=None, line=number) for row in list(rows) if row.value is not None)
+                rows.extend(
+                    Assignment(name=row.name, value=None, line=number)
+                    for row in list(rows)
+                    if row.value is not None
+                )
             rows.extend(_assignment(word, number) for word in split_words(value) if "=" in word)
         elif name.strip() == "EnvironmentFile":
             files = files + [value.strip().lstrip("-")] if value.strip() else []
@@ -39,7 +47,9 @@ def parse_unit(text: str, section: str = "Service", key: str = "Environment") ->
 def _assignment(word: str, number: int) -> Assignment:
     name, _equals, value = word.partition("=")
     computed = "%" in value.replace("%%", "")  # systemd expands specifiers such as %h
-    return Assignment(name=name.strip(), value=value.replace("%%", "%"), line=number, certain=not computed)
+    return Assignment(
+        name=name.strip(), value=value.replace("%%", "%"), line=number, certain=not computed
+    )
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -91,7 +101,8 @@ def split_words(text: str) -> list[str]:
 
 
 def parse_environment_file(text: str) -> list[Assignment]:
-    """[Assignment] of a file that EnvironmentFile= names: NAME=value without quotes; "#" and ";" begin comments, nothing is expanded."""
+    """[Assignment] of a file that EnvironmentFile= names: NAME=value without quotes; "#" and ";"
+    begin comments, nothing is expanded."""
     rows = []
     for number, line in _logical_lines(text):
         name, equals, value = line.partition("=")

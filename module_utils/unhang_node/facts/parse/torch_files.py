@@ -10,25 +10,63 @@ if TYPE_CHECKING:
 
 _VERSION = re.compile(r"^__version__ {0,8}(?::[^=\n]{0,64})?= {0,8}['\"]([^'\"]{1,128})['\"]", re.M)
 _CUDA = re.compile(r"^cuda {0,8}(?::[^=\n]{0,64})?= {0,8}(?:['\"]([^'\"]{1,64})['\"]|(None))", re.M)
-_DISTRIBUTION = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._]*?)-([0-9][^-]*?)(?:-py[0-9.]+)?\.(?:dist-info|egg-info)$")
+_DISTRIBUTION = re.compile(
+    r"^([A-Za-z0-9][A-Za-z0-9._]*?)-([0-9][^-]*?)(?:-py[0-9.]+)?\.(?:dist-info|egg-info)$"
+)
 # Packages that change how a job starts, compiles or communicates.
 PACKAGES = frozenset(
-    ["torch", "torchvision", "triton", "numpy", "accelerate", "lightning", "pytorch-lightning", "deepspeed", "transformers", "peft", "trl", "fairscale"]
-    + ["megatron-core", "flash-attn", "apex", "xformers", "horovod", "ninja", "vllm", "ray", "torchtitan", "torchtune", "nemo-toolkit", "mpi4py"]
+    [
+        "torch",
+        "torchvision",
+        "triton",
+        "numpy",
+        "accelerate",
+        "lightning",
+        "pytorch-lightning",
+        "deepspeed",
+        "transformers",
+        "peft",
+        "trl",
+        "fairscale",
+    ]
+    + [
+        "megatron-core",
+        "flash-attn",
+        "apex",
+        "xformers",
+        "horovod",
+        "ninja",
+        "vllm",
+        "ray",
+        "torchtitan",
+        "torchtune",
+        "nemo-toolkit",
+        "mpi4py",
+    ]
 )
-WHEELS: tuple[str, ...] = ("nvidia-nccl-", "nvidia-cudnn-", "nvidia-cuda-runtime", "nvidia-cuda-nvrtc", "nvidia-cuda-nvcc", "nvidia-cublas", "nvidia-nvshmem")
+WHEELS: tuple[str, ...] = (
+    "nvidia-nccl-",
+    "nvidia-cudnn-",
+    "nvidia-cuda-runtime",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-nvcc",
+    "nvidia-cublas",
+    "nvidia-nvshmem",
+)
 WHEELS += ("nvidia-nvjitlink", "transformer-engine", "flash-attn")
 
 
 def parse_version_py(text: str) -> tuple[str | None, str | None, bool | None]:
-    """(torch, cuda, has_cuda) of torch/version.py. cuda None and has_cuda False for a build without CUDA; has_cuda None when the file does not show it."""
+    """(torch, cuda, has_cuda) of torch/version.py. cuda None and has_cuda False for a build without
+    CUDA; has_cuda None when the file does not show it."""
     version, cuda = _VERSION.search(text), _CUDA.search(text)
     has_cuda = None if cuda is None else cuda.group(1) is not None
     return version.group(1) if version else None, cuda.group(1) if cuda else None, has_cuda
 
 
 def parse_distributions(names: Iterable[str]) -> dict[str, str]:
-    """{package: version} from the dist-info and egg-info folders among `names`, for the packages of interest; names in PyPI's form, lower case with dashes."""
+    """{package: version} from the dist-info and egg-info folders among `names`, for the packages of
+    interest; names in PyPI's form, lower case with dashes."""
     found = {}
     for name in names:
         match = _DISTRIBUTION.match(name) if name.endswith("-info") else None

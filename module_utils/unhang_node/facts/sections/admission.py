@@ -1,4 +1,5 @@
-"""The admission record that the gate wrote on the node, and private keys that must not be there. Part of section `node`."""
+"""The admission record that the gate wrote on the node, and private keys that must not be there.
+Part of section `node`."""
 
 from __future__ import annotations
 
@@ -25,11 +26,16 @@ VERSIONS = ("driver", "kernel", "bios")
 def read_admission(root: Root, unread: Unread) -> dict[str, Any]:
     """{path, record, private_keys}; record is None if there is none. Raises OSError."""
     record = unread.attempt("admission.record", read_record, root) if there(root, RECORD) else None
-    return {"path": RECORD, "record": record, "private_keys": unread.attempt("admission.private_keys", find_private_keys, root)}
+    return {
+        "path": RECORD,
+        "record": record,
+        "private_keys": unread.attempt("admission.private_keys", find_private_keys, root),
+    }
 
 
 def read_record(root: Root) -> dict[str, Any]:
-    """The fields of the record that the audit compares. Raises OSError, and ValueError for a file without a record."""
+    """The fields of the record that the audit compares. Raises OSError, and ValueError for a file
+    without a record."""
     found = parse_admission(root.text(RECORD, LIMIT_BYTES))
     record, versions = found["record"], _mapping(found["record"].get("versions"))
     gpus, nics = _rows(record.get("gpus")), _rows(record.get("nics"))
@@ -66,7 +72,11 @@ def _mapping(value: object) -> dict[str, Any]:
 
 
 def _rows(value: object) -> list[dict[str, Any]]:
-    return [row for row in value if isinstance(row, dict)][:MOST_ROWS] if isinstance(value, list) else []
+    return (
+        [row for row in value if isinstance(row, dict)][:MOST_ROWS]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def _sorted_texts(rows: list[dict[str, Any]], name: str) -> list[str]:

@@ -1,4 +1,5 @@
-"""The kernel that the next boot starts, and whether a one-shot entry is set. Part of section `kernel`."""
+"""The kernel that the next boot starts, and whether a one-shot entry is set. Part of section
+`kernel`."""
 
 from __future__ import annotations
 
@@ -27,8 +28,14 @@ if TYPE_CHECKING:
 
 GRUB_FOLDERS = ("/boot/grub", "/boot/grub2")
 LOADER_FOLDERS = ("/efi/loader", "/boot/loader", "/boot/efi/loader")
-OTHER_MARKS = ("/boot/extlinux/extlinux.conf", "/boot/syslinux/syslinux.cfg", "/boot/refind_linux.conf", "/etc/zipl.conf")
-VENDOR_UUID = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # vendor id of the EFI variables that systemd-boot and other boot loaders share with the system
+OTHER_MARKS = (
+    "/boot/extlinux/extlinux.conf",
+    "/boot/syslinux/syslinux.cfg",
+    "/boot/refind_linux.conf",
+    "/etc/zipl.conf",
+)
+# vendor id of the EFI variables that systemd-boot and other boot loaders share with the system
+VENDOR_UUID = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 EFIVARS = "/sys/firmware/efi/efivars/"
 CFG_LIMIT_BYTES = 4 * 1024 * 1024
 ENTRY_FILES = 256
@@ -36,8 +43,18 @@ _COUNTER = re.compile(r"\+\d+(?:-\d+)?(?=(?:\.conf)?$)")
 
 
 def read_boot(root: Root, unread: Unread, mounts: list[Mount] | None) -> dict[str, Any]:
-    """{loader, default_entry, default_release, one_shot_pending, one_shot_entry, can_clear_one_shot, why_not}. Raises OSError."""
-    empty = dict.fromkeys(("default_entry", "default_release", "one_shot_pending", "one_shot_entry", "can_clear_one_shot", "why_not"))
+    """{loader, default_entry, default_release, one_shot_pending, one_shot_entry,
+    can_clear_one_shot, why_not}. Raises OSError."""
+    empty = dict.fromkeys(
+        (
+            "default_entry",
+            "default_release",
+            "one_shot_pending",
+            "one_shot_entry",
+            "can_clear_one_shot",
+            "why_not",
+        )
+    )
     if (read_efi_text(root, "LoaderInfo") or "").startswith("systemd-boot"):
         return dict(empty, **read_systemd_boot(root, unread, first_there(root, LOADER_FOLDERS)))
     grub = first_there(root, [folder + "/grub.cfg" for folder in GRUB_FOLDERS])
@@ -51,7 +68,11 @@ def read_boot(root: Root, unread: Unread, mounts: list[Mount] | None) -> dict[st
         for field in ("default_entry", "default_release", "can_clear_one_shot"):
             unread.add("boot." + field, "absent", "no boot loader lies on this machine's disk")
         return dict(empty, loader="none", one_shot_pending=False)
-    unread.add("boot.default_release", "absent", "only GRUB's and systemd-boot's configuration is read, found " + other)
+    unread.add(
+        "boot.default_release",
+        "absent",
+        "only GRUB's and systemd-boot's configuration is read, found " + other,
+    )
     return dict(empty, loader="other")
 
 
@@ -64,9 +85,14 @@ def read_grub(root: Root, unread: Unread, mounts: list[Mount] | None, cfg: str) 
     if text is not None:
         choice = parse_default(text) or "0"
         if choice == "saved":
-            # If the environment block cannot be read, the saved entry is unknown; it is not entry 0.
+            # If the environment block cannot be read, the saved entry is unknown; it is not entry
+            # 0.
             choice = None if environment is None else environment.get("saved_entry") or "0"
-    release = release_of_choice(root, unread, text, choice) if text is not None and choice is not None else None
+    release = (
+        release_of_choice(root, unread, text, choice)
+        if text is not None and choice is not None
+        else None
+    )
     can_clear, why_not = can_grub_write(root, mounts, folder)
     one_shot = None if environment is None else environment.get("next_entry", "")
     return {
@@ -81,7 +107,8 @@ def read_grub(root: Root, unread: Unread, mounts: list[Mount] | None, cfg: str) 
 
 
 def read_grubenv(root: Root, folder: str) -> dict[str, str]:
-    """{name: value} of the environment block; {} when there is none. Raises OSError if it cannot be read."""
+    """{name: value} of the environment block; {} when there is none. Raises OSError if it cannot be
+    read."""
     try:
         return parse_grubenv(root.data(folder + "/grubenv", 65536))
     except (FileNotFoundError, NotADirectoryError):
@@ -93,17 +120,26 @@ def release_of_choice(root: Root, unread: Unread, text: str, choice: str) -> str
     entry = find_entry(parse_menu(text), choice)
     release = release_of_image(entry.kernel) if entry else None
     if release is None and "blscfg" in text:
-        release = release_of_loader_choice(read_loader_entries(root, "/boot/loader/entries"), choice)
+        release = release_of_loader_choice(
+            read_loader_entries(root, "/boot/loader/entries"), choice
+        )
     if release is None:
-        unread.add("boot.default_release", "absent", f"no menu entry with a versioned kernel image answers to {choice!r}"[:512])
+        unread.add(
+            "boot.default_release",
+            "absent",
+            f"no menu entry with a versioned kernel image answers to {choice!r}"[:512],
+        )
     return release
 
 
-def can_grub_write(root: Root, mounts: list[Mount] | None, folder: str) -> tuple[bool | None, str | None]:
-    """(True, None) when GRUB can clear next_entry itself; (False, reason); (None, None) when the mounts do not show it.
+def can_grub_write(
+    root: Root, mounts: list[Mount] | None, folder: str
+) -> tuple[bool | None, str | None]:
+    """(True, None) when GRUB can clear next_entry itself; (False, reason); (None, None) when the
+    mounts do not show it.
 
-    GRUB writes its environment block through plain partitions only, never through LVM, RAID, encryption, ZFS or btrfs:
-    there a one-shot entry would apply to every boot.
+    GRUB writes its environment block through plain partitions only, never through LVM, RAID,
+    encryption, ZFS or btrfs: there a one-shot entry would apply to every boot.
     """
     if mounts is None or not mounts:
         return None, None
@@ -119,14 +155,17 @@ def can_grub_write(root: Root, mounts: list[Mount] | None, folder: str) -> tuple
         return False, clean_or_none(where + ": no block device", 512)
     block = "/sys/dev/block/" + mount.device
     if mount.source.startswith(("/dev/mapper/", "/dev/dm-")) or there(root, block + "/dm"):
-        return False, clean_or_none(where + ": GRUB does not write through device mapper (LVM, encryption)", 512)
+        return False, clean_or_none(
+            where + ": GRUB does not write through device mapper (LVM, encryption)", 512
+        )
     if mount.source.startswith("/dev/md") or there(root, block + "/md"):
         return False, clean_or_none(where + ": GRUB does not write through software RAID", 512)
     return True, None
 
 
 def read_systemd_boot(root: Root, unread: Unread, folder: str | None) -> dict[str, Any]:
-    """systemd-boot's part of the boot facts. It removes a one-shot entry before it starts it, on any disk."""
+    """systemd-boot's part of the boot facts. It removes a one-shot entry before it starts it, on
+    any disk."""
     one_shot = read_efi_text(root, "LoaderEntryOneShot")
     entries = read_loader_entries(root, folder + "/entries") if folder else []
     choice = read_efi_text(root, "LoaderEntryDefault")
@@ -135,7 +174,11 @@ def read_systemd_boot(root: Root, unread: Unread, folder: str | None) -> dict[st
         choice = parse_loader_entry(text or "").get("default")
     release = release_of_loader_choice(entries, choice)
     if release is None:
-        unread.add("boot.default_release", "absent", f"no loader entry with a version answers to {choice!r}"[:512])
+        unread.add(
+            "boot.default_release",
+            "absent",
+            f"no loader entry with a version answers to {choice!r}"[:512],
+        )
     efi = there(root, EFIVARS)
     return {
         "loader": "systemd-boot",
@@ -148,15 +191,22 @@ def read_systemd_boot(root: Root, unread: Unread, folder: str | None) -> dict[st
 
 
 def read_efi_text(root: Root, name: str) -> str | None:
-    """The text of one of the loader's EFI variables (4 attribute bytes, then UTF-16), or None without it."""
+    """The text of one of the loader's EFI variables (4 attribute bytes, then UTF-16), or None
+    without it."""
     try:
-        return root.data(EFIVARS + name + "-" + VENDOR_UUID, 8192)[4:].decode("utf-16-le", "replace").rstrip("\0") or None
+        return (
+            root.data(EFIVARS + name + "-" + VENDOR_UUID, 8192)[4:]
+            .decode("utf-16-le", "replace")
+            .rstrip("\0")
+            or None
+        )
     except (OSError, ValueError):
         return None
 
 
 def read_loader_entries(root: Root, folder: str) -> list[tuple[str, str | None]]:
-    """[(file name without .conf, release or None)] of Boot Loader Specification entries, newest release first."""
+    """[(file name without .conf, release or None)] of Boot Loader Specification entries, newest
+    release first."""
     entries = []
     for name in names_if_there(root, folder)[:ENTRY_FILES]:
         if not name.endswith(".conf"):
@@ -165,17 +215,23 @@ def read_loader_entries(root: Root, folder: str) -> list[tuple[str, str | None]]
             values = parse_loader_entry(root.text(folder + "/" + name, 65536))
         except (OSError, ValueError):
             continue
-        entries.append((name[: -len(".conf")], values.get("version") or release_of_image(values.get("linux"))))
+        entries.append(
+            (name[: -len(".conf")], values.get("version") or release_of_image(values.get("linux")))
+        )
     return sorted(entries, key=lambda entry: release_key(entry[1] or ""), reverse=True)
 
 
 def uncounted(entry: str) -> str:
-    """The name of a loader entry without its boot counter, "+LEFT-DONE" at the end: Boot Loader Specification, boot counting."""
+    """The name of a loader entry without its boot counter, "+LEFT-DONE" at the end: Boot Loader
+    Specification, boot counting."""
     return _COUNTER.sub("", entry)
 
 
-def release_of_loader_choice(entries: list[tuple[str, str | None]], choice: str | None) -> str | None:
-    """The release of the entry that a number, a name or a pattern selects; without a choice the newest."""
+def release_of_loader_choice(
+    entries: list[tuple[str, str | None]], choice: str | None
+) -> str | None:
+    """The release of the entry that a number, a name or a pattern selects; without a choice the
+    newest."""
     if not entries:
         return None
     number = integer_or_none(choice or "0")
@@ -184,6 +240,8 @@ def release_of_loader_choice(entries: list[tuple[str, str | None]], choice: str 
     wanted = (choice or "")[:256]
     wanted = wanted[: -len(".conf")] if wanted.endswith(".conf") else wanted
     for name, release in entries:
-        if wanted in (name, uncounted(name)) or ("*" in wanted and wanted.count("*") < 3 and fnmatchcase(name, wanted)):
+        if wanted in (name, uncounted(name)) or (
+            "*" in wanted and wanted.count("*") < 3 and fnmatchcase(name, wanted)
+        ):
             return clean_or_none(release or "", 256)
     return None

@@ -1,4 +1,5 @@
-"""Configuration of Docker, containerd, the NVIDIA container toolkit and the kubelet. Part of section `node`."""
+"""Configuration of Docker, containerd, the NVIDIA container toolkit and the kubelet. Part of
+section `node`."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 DOCKER = ("/etc/docker/daemon.json",)
 CONTAINERD = ("/etc/containerd/config.toml",)
-# Of the containerd that a distribution of Kubernetes brings along; then the one above, if there is any, belongs to Docker.
+# Of the containerd that a distribution of Kubernetes brings along; then the one above, if there is
+# any, belongs to Docker.
 OWN_CONTAINERD = (
     "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
     "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
@@ -24,21 +26,33 @@ OWN_CONTAINERD = (
     "/run/k0s/containerd-cri.toml",
 )
 TOOLKIT = ("/etc/nvidia-container-runtime/config.toml",)
-KUBELET = ("/var/lib/kubelet/config.yaml", "/etc/kubernetes/kubelet/kubelet-config.yaml", "/home/kubernetes/kubelet-config.yaml")
+KUBELET = (
+    "/var/lib/kubelet/config.yaml",
+    "/etc/kubernetes/kubelet/kubelet-config.yaml",
+    "/home/kubernetes/kubelet-config.yaml",
+)
 BYTES = 1 << 18
-NVIDIA_MAJOR = "195:"  # links to /dev/nvidia* by device number; without them, running containers lose their GPUs when systemd reloads
+# links to /dev/nvidia* by device number; without them, running containers lose their GPUs when
+# systemd reloads
+NVIDIA_MAJOR = "195:"
 
 
 def read_container_config(root: Root, unread: Unread) -> dict[str, Any]:
-    """{docker, containerd, toolkit, kubelet, device_links}; null for a program without a configuration file."""
+    """{docker, containerd, toolkit, kubelet, device_links}; null for a program without a
+    configuration file."""
     found: dict[str, Any] = {
         "docker": read_file(root, unread, "docker", DOCKER, read_docker),
         "containerd": read_containerd_config(root, unread),
         "toolkit": read_file(root, unread, "toolkit", TOOLKIT, read_toolkit),
         "kubelet": read_file(root, unread, "kubelet", KUBELET, read_kubelet),
-        "device_links": any(name.startswith(NVIDIA_MAJOR) for name in names_if_there(root, "/dev/char")),
+        "device_links": any(
+            name.startswith(NVIDIA_MAJOR) for name in names_if_there(root, "/dev/char")
+        ),
     }
-    for part, fields in (("docker", ("memlock_bytes", "shm_size_bytes")), ("kubelet", ("pod_pids_limit",))):
+    for part, fields in (
+        ("docker", ("memlock_bytes", "shm_size_bytes")),
+        ("kubelet", ("pod_pids_limit",)),
+    ):
         for field in fields:
             if found[part] and found[part][field] is None:
                 unread.add(f"containers.{part}.{field}", "absent", "the file does not set it")
@@ -46,7 +60,8 @@ def read_container_config(root: Root, unread: Unread) -> dict[str, Any]:
 
 
 def read_containerd_config(root: Root, unread: Unread) -> dict[str, Any] | None:
-    """The configuration of the containerd that runs pods; None, with the reason, if there is none or it cannot be read."""
+    """The configuration of the containerd that runs pods; None, with the reason, if there is none
+    or it cannot be read."""
     try:
         own = first_there(root, OWN_CONTAINERD)
     except OSError as problem:
@@ -57,8 +72,15 @@ def read_containerd_config(root: Root, unread: Unread) -> dict[str, Any] | None:
     return read_file(root, unread, "containerd", CONTAINERD, read_containerd)
 
 
-def read_file(root: Root, unread: Unread, name: str, paths: tuple[str, ...], read: Callable[[Root, str], dict[str, Any]]) -> dict[str, Any] | None:
-    """The content of the first file that exists, read by `read`; None, with the reason, if there is none or it cannot be read."""
+def read_file(
+    root: Root,
+    unread: Unread,
+    name: str,
+    paths: tuple[str, ...],
+    read: Callable[[Root, str], dict[str, Any]],
+) -> dict[str, Any] | None:
+    """The content of the first file that exists, read by `read`; None, with the reason, if there is
+    none or it cannot be read."""
     field = "containers." + name
     try:
         path = first_there(root, paths)
@@ -72,7 +94,8 @@ def read_file(root: Root, unread: Unread, name: str, paths: tuple[str, ...], rea
 
 
 def read_docker(root: Root, path: str) -> dict[str, Any]:
-    """Docker's configuration; `fault` is the error of a file that dockerd would refuse. Raises OSError."""
+    """Docker's configuration; `fault` is the error of a file that dockerd would refuse. Raises
+    OSError."""
     text = root.text(path, BYTES)
     try:
         return dict(parse_docker(text if text.strip() else "{}"), fault="")
@@ -81,7 +104,8 @@ def read_docker(root: Root, path: str) -> dict[str, Any]:
 
 
 def read_own_containerd(root: Root, path: str) -> dict[str, Any]:
-    """The configuration that a distribution of Kubernetes writes for its containerd. Raises OSError."""
+    """The configuration that a distribution of Kubernetes writes for its containerd. Raises
+    OSError."""
     return parse_containerd(root.text(path, BYTES))
 
 
@@ -100,7 +124,8 @@ def read_containerd(root: Root, path: str) -> dict[str, Any]:
 
 
 def read_toolkit(root: Root, path: str) -> dict[str, Any]:
-    """The toolkit's configuration, and whether the ldconfig that it names is there. Raises OSError."""
+    """The toolkit's configuration, and whether the ldconfig that it names is there. Raises
+    OSError."""
     found = parse_toolkit(root.text(path, BYTES))
     program = found["ldconfig"].lstrip("@")
     return dict(found, ldconfig_there=there(root, program) if program.startswith("/") else True)

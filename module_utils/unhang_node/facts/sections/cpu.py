@@ -1,4 +1,5 @@
-"""CPUs, packages and NUMA nodes, with few reads: /proc/cpuinfo of 256 CPUs has half a megabyte, and its first block is enough."""
+"""CPUs, packages and NUMA nodes, with few reads: /proc/cpuinfo of 256 CPUs has half a megabyte, and
+its first block is enough."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def read_cpuinfo(root: Root) -> str:
 
 
 def read_cpu(root: Root, unread: Unread, cpuinfo: str | None) -> dict[str, Any]:
-    """{vendor, model, sockets, logical_cpus, frequency, idle}. cpuinfo: the first block of /proc/cpuinfo or None."""
+    """{vendor, model, sockets, logical_cpus, frequency, idle}. cpuinfo: the first block of
+    /proc/cpuinfo or None."""
     values = parse_cpuinfo_block(cpuinfo or "")
     online = unread.attempt("cpu.logical_cpus", read_online_cpus, root)
     return {
@@ -62,16 +64,21 @@ def read_online_cpus(root: Root) -> list[int]:
 
 
 def count_sockets(root: Root, cpus: list[int]) -> int:
-    """Number of CPU packages. cpus: [CPU number] that are on line. Reads one list per package, not one file per CPU. Raises OSError and ValueError."""
+    """Number of CPU packages. cpus: [CPU number] that are on line. Reads one list per package, not
+    one file per CPU. Raises OSError and ValueError."""
     remaining, packages = set(cpus), set()
     while remaining:
         cpu = min(remaining)
         folder = f"/sys/devices/system/cpu/cpu{cpu}"
         package = integer_if_there(root, folder + "/topology/physical_package_id")
         if package is None:
-            raise FileNotFoundError(2, "the CPU does not name its package", folder + "/topology/physical_package_id")
+            raise FileNotFoundError(
+                2, "the CPU does not name its package", folder + "/topology/physical_package_id"
+            )
         packages.add(package)
-        members = read_members(root, folder + "/topology/package_cpus_list") or read_members(root, folder + "/topology/core_siblings_list")
+        members = read_members(root, folder + "/topology/package_cpus_list") or read_members(
+            root, folder + "/topology/core_siblings_list"
+        )
         remaining -= members or {cpu}
         remaining.discard(cpu)
     return len(packages)
@@ -87,4 +94,10 @@ def read_members(root: Root, path: str) -> set[int] | None:
 
 def count_numa_nodes(root: Root) -> int:
     """Number of NUMA nodes. Raises OSError."""
-    return len([name for name in root.names("/sys/devices/system/node") if name.startswith("node") and name[4:].isdigit()])
+    return len(
+        [
+            name
+            for name in root.names("/sys/devices/system/node")
+            if name.startswith("node") and name[4:].isdigit()
+        ]
+    )

@@ -1,4 +1,5 @@
-"""Whether a daemon runs, from its pid file, its control group, its socket or its name; runs no program."""
+"""Whether a daemon runs, from its pid file, its control group, its socket or its name; runs no
+program."""
 
 from __future__ import annotations
 
@@ -11,10 +12,16 @@ if TYPE_CHECKING:
     from ...base.root import Root
 
 COMM_BYTES = 15  # the kernel truncates names of processes to this length
-CGROUPS = ("/sys/fs/cgroup/system.slice", "/sys/fs/cgroup/systemd/system.slice", "/sys/fs/cgroup/unified/system.slice")
+CGROUPS = (
+    "/sys/fs/cgroup/system.slice",
+    "/sys/fs/cgroup/systemd/system.slice",
+    "/sys/fs/cgroup/unified/system.slice",
+)
 
 
-def is_running(root: Root, comm: str, unit: str, pid_files: Iterable[str] = (), socket: str | None = None) -> bool | None:
+def is_running(
+    root: Root, comm: str, unit: str, pid_files: Iterable[str] = (), socket: str | None = None
+) -> bool | None:
     """True or False; None if none of the sources could be read.
 
     comm: the program's name; unit: its systemd service; socket: a path that it listens on.
@@ -33,20 +40,30 @@ def is_running(root: Root, comm: str, unit: str, pid_files: Iterable[str] = (), 
         listening = _text(root, "/proc/net/unix")
         if listening is not None:
             can_say = True
-            if any(line.endswith((" " + socket, " /var" + socket)) for line in listening.splitlines()):
+            if any(
+                line.endswith((" " + socket, " /var" + socket)) for line in listening.splitlines()
+            ):
                 return True
     return False if can_say else find_comm(root, comm)
 
 
 def started_s(root: Root, comm: str, unit: str, pid_files: Iterable[str] = ()) -> int | None:
-    """Whole seconds between the boot and the start of a running daemon, or None when its process is not found. Raises OSError and ValueError.
+    """Whole seconds between the boot and the start of a running daemon, or None when its process is
+    not found. Raises OSError and ValueError.
 
     Field 22 of /proc/<pid>/stat, in ticks of 1/100 s on every Linux that has GPUs (proc(5)).
     """
     pids = [(_text(root, path) or "").strip() for path in pid_files]
     for folder in CGROUPS:
         pids += (_text(root, f"{folder}/{unit}/cgroup.procs") or "").split()[:16]
-    pid = next((word for word in pids if word.isdigit() and len(word) <= 10 and _comm(root, word) == comm[:COMM_BYTES]), None)
+    pid = next(
+        (
+            word
+            for word in pids
+            if word.isdigit() and len(word) <= 10 and _comm(root, word) == comm[:COMM_BYTES]
+        ),
+        None,
+    )
     if pid is None:
         return None
     fields = root.text(f"/proc/{pid}/stat", 4096).rpartition(")")[2].split()

@@ -1,6 +1,8 @@
-"""Section driver: the driver that the running kernel has loaded, the libraries that programs would load, and whether they match.
+"""Section driver: the driver that the running kernel has loaded, the libraries that programs would
+load, and whether they match.
 
-cuda_version, nvml_version and the GSP firmware come from NVML (source nvml); everything here from files.
+cuda_version, nvml_version and the GSP firmware come from NVML (source nvml); everything here from
+files.
 """
 
 from __future__ import annotations
@@ -47,10 +49,16 @@ MAX_DEVICE_NODES = 256
 FOR_ALL = stat.S_IROTH | stat.S_IWOTH
 
 
-def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount], database: Database | None) -> dict[str, Any]:
-    """Section driver. loader: of loader.read_loader for USERSPACE; database: of package_database, or None. Raises Absent when there is no driver."""
+def read_driver(
+    root: Root, unread: Unread, loader: Loader, mounts: list[Mount], database: Database | None
+) -> dict[str, Any]:
+    """Section driver. loader: of loader.read_loader for USERSPACE; database: of package_database,
+    or None. Raises Absent when there is no driver."""
     loaded = read_loaded(root, unread)
-    userspace = {field: read_userspace(root, unread, loader, mounts, field, soname) for field, soname in USERSPACE}
+    userspace = {
+        field: read_userspace(root, unread, loader, mounts, field, soname)
+        for field, soname in USERSPACE
+    }
     on_disk = unread.attempt("on_disk", read_on_disk, root, unread)
     packages = None if database is None else driver_packages(database)
     if packages is None:
@@ -58,7 +66,12 @@ def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount],
     nouveau = any(there(root, "/sys/module/" + name) for name in NOUVEAU)
     if not (loaded["is_loaded"] or any(userspace.values()) or on_disk or packages or nouveau):
         raise Absent("no nvidia module, no driver library, no driver package")
-    version = loaded["version"] or _userspace_version(userspace) or (on_disk or {}).get("version") or _package_version(packages)
+    version = (
+        loaded["version"]
+        or _userspace_version(userspace)
+        or (on_disk or {}).get("version")
+        or _package_version(packages)
+    )
     mismatch, text = judge_mismatch(loaded, userspace)
     if mismatch is None:
         note_no_comparison(unread, loaded, userspace)
@@ -68,12 +81,17 @@ def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount],
         "userspace": userspace,
         "on_disk": on_disk,
         "packages": None if packages is None else [package.row() for package in packages][:512],
-        "install_method": read_install_method(root, unread, userspace, packages, bool(loaded["is_loaded"] or on_disk)),
+        "install_method": read_install_method(
+            root, unread, userspace, packages, bool(loaded["is_loaded"] or on_disk)
+        ),
         "persistence_daemon": is_running(
             root,
             "nvidia-persistenced",
             "nvidia-persistenced.service",
-            ("/run/nvidia-persistenced/nvidia-persistenced.pid", "/var/run/nvidia-persistenced/nvidia-persistenced.pid"),
+            (
+                "/run/nvidia-persistenced/nvidia-persistenced.pid",
+                "/var/run/nvidia-persistenced/nvidia-persistenced.pid",
+            ),
             "/run/nvidia-persistenced/socket",
         ),
         "device_nodes": unread.attempt("device_nodes", read_device_nodes, root),
@@ -85,13 +103,17 @@ def read_driver(root: Root, unread: Unread, loader: Loader, mounts: list[Mount],
 
 
 def read_running(root: Root, unread: Unread) -> dict[str, Any] | None:
-    """The fields of section driver that the kernel alone provides; they are valid without the other fields. None if no driver is loaded."""
+    """The fields of section driver that the kernel alone provides; they are valid without the other
+    fields. None if no driver is loaded."""
     loaded = read_loaded(root, unread)
-    return {"loaded": loaded, "branch": branch_of(loaded["version"])} if loaded["is_loaded"] else None
+    return (
+        {"loaded": loaded, "branch": branch_of(loaded["version"])} if loaded["is_loaded"] else None
+    )
 
 
 def read_loaded(root: Root, unread: Unread) -> dict[str, Any]:
-    """The loaded driver from /proc/driver/nvidia/version; where that is hidden (some containers), from /sys/module/nvidia."""
+    """The loaded driver from /proc/driver/nvidia/version; where that is hidden (some containers),
+    from /sys/module/nvidia."""
     try:
         line, version, flavour = parse_loaded(root.text(PROC + "/version", 65536))
     except FileNotFoundError:
@@ -106,14 +128,24 @@ def read_loaded(root: Root, unread: Unread) -> dict[str, Any]:
     if not there(root, MODULE):
         return {"is_loaded": False, "version": None, "flavour": None, "line": None}
     unread.add("loaded.flavour", "absent", f"no {PROC}/version")
-    return {"is_loaded": True, "version": unread.attempt("loaded.version", root.line, MODULE + "/version"), "flavour": None, "line": None}
+    return {
+        "is_loaded": True,
+        "version": unread.attempt("loaded.version", root.line, MODULE + "/version"),
+        "flavour": None,
+        "line": None,
+    }
 
 
-def read_userspace(root: Root, unread: Unread, loader: Loader, mounts: list[Mount], field: str, soname: str) -> dict[str, Any] | None:
-    """{path, version} of the library that a program would get, the version from the real file's name; None when there is none."""
+def read_userspace(
+    root: Root, unread: Unread, loader: Loader, mounts: list[Mount], field: str, soname: str
+) -> dict[str, Any] | None:
+    """{path, version} of the library that a program would get, the version from the real file's
+    name; None when there is none."""
     stem = soname[: soname.index(".so")] + ".so"
     for path in find_in_loader(loader, stem):
-        if any(part in path for part in NOT_THE_DRIVERS) or not (path.endswith((soname, stem)) or driver_version_of_file(path)):
+        if any(part in path for part in NOT_THE_DRIVERS) or not (
+            path.endswith((soname, stem)) or driver_version_of_file(path)
+        ):
             continue
         try:
             real = resolve_local(root, mounts, path)
@@ -130,7 +162,8 @@ def read_userspace(root: Root, unread: Unread, loader: Loader, mounts: list[Moun
 
 
 def read_on_disk(root: Root, unread: Unread) -> dict[str, Any] | None:
-    """{path, kernel, version} of the module that modprobe would load into the running kernel, or None when there is none. Raises OSError."""
+    """{path, kernel, version} of the module that modprobe would load into the running kernel, or
+    None when there is none. Raises OSError."""
     release = root.line("/proc/sys/kernel/osrelease")
     path = find_nvidia_module(root, release)
     if path is None:
@@ -150,7 +183,8 @@ def read_parameters(root: Root, unread: Unread) -> dict[str, str] | None:
 
 
 def read_device_nodes(root: Root) -> list[dict[str, Any]]:
-    """[{path, open_to_all}] of the character devices /dev/nvidia0, nvidiactl, nvidia-uvm and so on; none is opened. Raises OSError.
+    """[{path, open_to_all}] of the character devices /dev/nvidia0, nvidiactl, nvidia-uvm and so on;
+    none is opened. Raises OSError.
 
     In a recorded tree they are plain files, which count too.
     """
@@ -175,15 +209,28 @@ def note_no_comparison(unread: Unread, loaded: dict[str, Any], userspace: dict[s
         unread.add("mismatch", "error", "no library of the driver names its version")
 
 
-def judge_mismatch(loaded: dict[str, Any], userspace: dict[str, Any]) -> tuple[bool | None, str | None]:
-    """(mismatch, text): True when the loaded module and a driver library differ, None when one of the versions is unknown."""
+def judge_mismatch(
+    loaded: dict[str, Any], userspace: dict[str, Any]
+) -> tuple[bool | None, str | None]:
+    """(mismatch, text): True when the loaded module and a driver library differ, None when one of
+    the versions is unknown."""
     library = next((each for each in userspace.values() if each and each["version"]), None)
     if not loaded["version"] or library is None:
         return None, None
-    different = [each for each in userspace.values() if each and each["version"] and each["version"] != loaded["version"]]
+    different = [
+        each
+        for each in userspace.values()
+        if each and each["version"] and each["version"] != loaded["version"]
+    ]
     if not different:
         return False, None
-    return True, f"kernel module {loaded['version']} is loaded, {different[0]['path']} is {different[0]['version']}"
+    return (
+        True,
+        (
+            f"kernel module {loaded['version']} is loaded, {different[0]['path']} is"
+            f" {different[0]['version']}"
+        ),
+    )
 
 
 def _userspace_version(userspace: dict[str, Any]) -> str | None:
@@ -191,8 +238,18 @@ def _userspace_version(userspace: dict[str, Any]) -> str | None:
 
 
 def _package_version(packages: Iterable[Package] | None) -> str | None:
-    """Version of the package that contains libnvidia-ml or the module, not of helper packages, which have other versions."""
+    """Version of the package that contains libnvidia-ml or the module, not of helper packages,
+    which have other versions."""
     for package in packages or ():
-        if package.name.startswith(("libnvidia-compute", "libnvidia-ml", "nvidia-driver", "nvidia-kernel", "nvidia-dkms", "nvidia-utils")):
+        if package.name.startswith(
+            (
+                "libnvidia-compute",
+                "libnvidia-ml",
+                "nvidia-driver",
+                "nvidia-kernel",
+                "nvidia-dkms",
+                "nvidia-utils",
+            )
+        ):
             return upstream_version(package.version)
     return None

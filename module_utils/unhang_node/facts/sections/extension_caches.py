@@ -1,7 +1,9 @@
-"""Caches in which torch builds extensions, and their locks: with a stale lock every later start waits for ever.
+"""Caches in which torch builds extensions, and their locks: with a stale lock every later start
+waits for ever.
 
-torch.utils.cpp_extension creates <cache>/<python_cuda>/<name>/lock with O_EXCL, keeps it open while it builds and removes it afterwards; a process that finds
-the lock waits, without a deadline, until it is gone.
+torch.utils.cpp_extension creates <cache>/<python_cuda>/<name>/lock with O_EXCL, keeps it open while
+it builds and removes it afterwards; a process that finds the lock waits, without a deadline, until
+it is gone.
 """
 
 from __future__ import annotations
@@ -24,17 +26,27 @@ if TYPE_CHECKING:
     Lock = tuple[str, float, FileKey]
 
 CACHE = "/.cache/torch_extensions"
-MEGATRON_BUILDS = ("/megatron/fused_kernels/build", "/megatron/legacy/fused_kernels/build", "/fused_kernels/build")
+MEGATRON_BUILDS = (
+    "/megatron/fused_kernels/build",
+    "/megatron/legacy/fused_kernels/build",
+    "/fused_kernels/build",
+)
 MAX_BUILDS = 512
 MAX_LOCKS = 128
 
 
 def read_cache(
-    root: Root, unread: Unread, mounts: Sequence[Mount], path: str, user: str | None, now_s: float, owner: int | None = None
+    root: Root,
+    unread: Unread,
+    mounts: Sequence[Mount],
+    path: str,
+    user: str | None,
+    now_s: float,
+    owner: int | None = None,
 ) -> dict[str, Any] | None:
-    """A row of torch.extension_caches, or None when there is no such folder. owner: a uid, which must own the folder (a user's link must not make root read
-    other folders). mounts: () for a path that an option names, which may be on any file system.
-    """
+    """A row of torch.extension_caches, or None when there is no such folder. owner: a uid, which
+    must own the folder (a user's link must not make root read other folders). mounts: () for a path
+    that an option names, which may be on any file system."""
     found = find_cache(root, unread, mounts, path, user, now_s, owner)
     if found is None:
         return None
@@ -44,7 +56,13 @@ def read_cache(
 
 
 def find_cache(
-    root: Root, unread: Unread, mounts: Sequence[Mount], path: str, user: str | None, now_s: float, owner: int | None = None
+    root: Root,
+    unread: Unread,
+    mounts: Sequence[Mount],
+    path: str,
+    user: str | None,
+    now_s: float,
+    owner: int | None = None,
 ) -> tuple[dict[str, Any], list[FileKey]] | None:
     """As read_cache, with the files of its locks, of which it is not known yet who holds them."""
     try:
@@ -60,12 +78,18 @@ def find_cache(
     except (OSError, ValueError) as problem:
         unread.of_error(f"extension_caches[{path}]", problem)
         return None
-    rows = [{"path": lock, "age_s": round(max(0.0, now_s - changed), 1), "held": None, "stale": None} for lock, changed, _key in locks[:MAX_LOCKS]]
-    return {"path": path, "user": user, "builds": builds[:MAX_BUILDS], "locks": rows}, [key for _lock, _changed, key in locks[:MAX_LOCKS]]
+    rows = [
+        {"path": lock, "age_s": round(max(0.0, now_s - changed), 1), "held": None, "stale": None}
+        for lock, changed, _key in locks[:MAX_LOCKS]
+    ]
+    return {"path": path, "user": user, "builds": builds[:MAX_BUILDS], "locks": rows}, [
+        key for _lock, _changed, key in locks[:MAX_LOCKS]
+    ]
 
 
 def _look(root: Root, folder: str) -> tuple[list[str], list[Lock]]:
-    """([build], [(path of lock, time of change, (device, inode))]) of folders one and two levels below; links are not followed."""
+    """([build], [(path of lock, time of change, (device, inode))]) of folders one and two levels
+    below; links are not followed."""
     locks: list[Lock] = []
     builds, looked_into = [], 0
     for first in root.names(folder)[:MAX_BUILDS]:
@@ -105,7 +129,9 @@ def _add_lock(root: Root, locks: list[Lock], path: str) -> None:
         locks.append((path, status.st_mtime, (status.st_dev, status.st_ino)))
 
 
-def _judge_locks(root: Root, unread: Unread, field: str, rows: list[dict[str, Any]], keys: list[FileKey]) -> None:
+def _judge_locks(
+    root: Root, unread: Unread, field: str, rows: list[dict[str, Any]], keys: list[FileKey]
+) -> None:
     """Fills in held and stale from the open files of all processes, only if there is a lock."""
     if not rows:
         return
@@ -117,7 +143,8 @@ def _judge_locks(root: Root, unread: Unread, field: str, rows: list[dict[str, An
 
 
 def mark_held(rows: list[dict[str, Any]], keys: list[FileKey]) -> bool:
-    """Fills in held and stale of locks from the open files of all processes; keys: their files, in the same order. Whether every process could be inspected."""
+    """Fills in held and stale of locks from the open files of all processes; keys: their files, in
+    the same order. Whether every process could be inspected."""
     held, complete = held_files(frozenset(keys), "/proc")
     for index, row in enumerate(rows):
         row["held"] = True if keys[index] in held else (False if complete else None)
@@ -126,9 +153,11 @@ def mark_held(rows: list[dict[str, Any]], keys: list[FileKey]) -> bool:
 
 
 def held_files(keys: frozenset[FileKey], procfs: str) -> tuple[set[FileKey], bool]:
-    """(the files of `keys`, pairs of device and inode, that some process has open; whether every process could be inspected).
+    """(the files of `keys`, pairs of device and inode, that some process has open; whether every
+    process could be inspected).
 
-    Compared by inode, because a process in a container has other paths for its files. Only files named "lock" are compared.
+    Compared by inode, because a process in a container has other paths for its files. Only files
+    named "lock" are compared.
     """
     held, complete = set(), True
     for pid in os.listdir(procfs):
@@ -153,7 +182,12 @@ def held_files(keys: frozenset[FileKey], procfs: str) -> tuple[set[FileKey], boo
 
 
 def megatron_builds(root: Root, path: str) -> list[str]:
-    """Build folders of Megatron's fused kernels below a named path; the path itself when it is one."""
+    """Build folders of Megatron's fused kernels below a named path; the path itself when it is
+    one."""
     if path.rstrip("/").endswith("/fused_kernels"):
         return [path.rstrip("/") + "/build"]
-    return [path.rstrip("/") + below for below in MEGATRON_BUILDS if root.is_dir(path.rstrip("/") + below)]
+    return [
+        path.rstrip("/") + below
+        for below in MEGATRON_BUILDS
+        if root.is_dir(path.rstrip("/") + below)
+    ]

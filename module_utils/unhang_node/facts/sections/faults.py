@@ -21,9 +21,11 @@ KMSG = "/dev/kmsg"
 
 
 def read_faults(root: Root, unread: Unread, kernel_log: str | None = None) -> dict[str, Any]:
-    """The section's fields, except probe. kernel_log: a file on this machine in place of the kernel's own log. Raises OSError, Absent.
+    """The section's fields, except probe. kernel_log: a file on this machine in place of the
+    kernel's own log. Raises OSError, Absent.
 
-    "complete" is false when the log no longer reaches back to the boot: a fault that is not in the log may have happened then.
+    "complete" is false when the log no longer reaches back to the boot: a fault that is not in the
+    log may have happened then.
     """
     if kernel_log:
         root.watch("read " + kernel_log)
@@ -33,11 +35,17 @@ def read_faults(root: Root, unread: Unread, kernel_log: str | None = None) -> di
     found = find_faults(log, read_boot_time(root))
     if found["cut"]:
         unread.add("events", "error", found["cut"])
-    return {"source": source, "lines_read": found["lines_read"], "complete": found["complete"] and whole, "events": found["events"]}
+    return {
+        "source": source,
+        "lines_read": found["lines_read"],
+        "complete": found["complete"] and whole,
+        "events": found["events"],
+    }
 
 
 def read_tail(path: str) -> bytes:
-    """The last LOG_LIMIT_BYTES of a regular file. Raises OSError; ValueError for anything but a regular file."""
+    """The last LOG_LIMIT_BYTES of a regular file. Raises OSError; ValueError for anything but a
+    regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -50,15 +58,19 @@ def read_tail(path: str) -> bytes:
 
 
 def read_kmsg(root: Root) -> tuple[bytes, str, bool]:
-    """(log, "kmsg", True when no record was overwritten meanwhile) of the kernel's ring buffer, or of the file that replaces it in a recorded tree.
+    """(log, "kmsg", True when no record was overwritten meanwhile) of the kernel's ring buffer, or
+    of the file that replaces it in a recorded tree.
 
-    One read gives one record, without waiting for the next. Raises PermissionError where kernel.dmesg_restrict keeps it from this user, Absent.
+    One read gives one record, without waiting for the next. Raises PermissionError where
+    kernel.dmesg_restrict keeps it from this user, Absent.
     """
     try:
         place = root.place(KMSG)
         descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise Absent("no " + KMSG + ", and no kernel_log file was named: containers have none") from None
+        raise Absent(
+            "no " + KMSG + ", and no kernel_log file was named: containers have none"
+        ) from None
     try:
         log, whole = read_pieces(descriptor, RECORD_BYTES)
     finally:
@@ -75,7 +87,8 @@ def read_pieces(descriptor: int, size: int) -> tuple[bytes, bool]:
         except BlockingIOError:
             break
         except BrokenPipeError:
-            whole = False  # the kernel overwrote the record before it was read; the next read continues after it
+            # the kernel overwrote the record before it was read; the next read continues after it
+            whole = False
             continue
         if not piece:
             break

@@ -1,4 +1,5 @@
-"""File systems that jobs and daemons need: free space, inodes, and mount options. Part of section `limits`."""
+"""File systems that jobs and daemons need: free space, inodes, and mount options. Part of section
+`limits`."""
 
 from __future__ import annotations
 
@@ -14,13 +15,17 @@ if TYPE_CHECKING:
 
 LOCAL = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "reiserfs"])
 OF_CONTAINERS = (
-    "/var/lib/kubelet/", "/var/lib/docker/", "/var/lib/containerd/", "/run/", "/snap/", "/var/lib/containers/", "/var/snap/microk8s/", "/var/lib/k0s/",
+    "/var/lib/kubelet/", "/var/lib/docker/", "/var/lib/containerd/", "/run/", "/snap/",
+    "/var/lib/containers/", "/var/snap/microk8s/", "/var/lib/k0s/",
 )  # fmt: skip
 ROWS = 32
 
 
-def read_filesystems(root: Root, unread: Unread, mounts: list[Mount] | None) -> list[dict[str, Any]] | None:
-    """One row for each mounted local or network file system, "/" first; a network file system is not queried, because its server may not answer."""
+def read_filesystems(
+    root: Root, unread: Unread, mounts: list[Mount] | None
+) -> list[dict[str, Any]] | None:
+    """One row for each mounted local or network file system, "/" first; a network file system is
+    not queried, because its server may not answer."""
     if mounts is None:
         return None
     rows, seen = [], set()
@@ -35,7 +40,8 @@ def read_filesystems(root: Root, unread: Unread, mounts: list[Mount] | None) -> 
 
 
 def read_filesystem(root: Root, unread: Unread, mount: Mount) -> dict[str, Any]:
-    """{path, type, size_bytes, free_bytes, inodes_free_percent, read_only, soft, locks, access_times} of one mount."""
+    """{path, type, size_bytes, free_bytes, inodes_free_percent, read_only, soft, locks,
+    access_times} of one mount."""
     row: dict[str, Any] = {
         "path": mount.point[:1024],
         "type": mount.fs_type[:64],
@@ -50,7 +56,11 @@ def read_filesystem(root: Root, unread: Unread, mount: Mount) -> dict[str, Any]:
     field = f"filesystems[{mount.point}]"
     if is_network(mount):
         for name in ("size_bytes", "free_bytes", "inodes_free_percent"):
-            unread.add(f"{field}.{name}", "absent", f"lies on {mount.fs_type}: not asked, its server may not answer")
+            unread.add(
+                f"{field}.{name}",
+                "absent",
+                f"lies on {mount.fs_type}: not asked, its server may not answer",
+            )
         return row
     space = unread.attempt(field + ".free_bytes", root.space, mount.point)
     if space:
@@ -59,12 +69,17 @@ def read_filesystem(root: Root, unread: Unread, mount: Mount) -> dict[str, Any]:
     if inodes and inodes[0] > 0:
         row["inodes_free_percent"] = round(inodes[1] * 100.0 / inodes[0], 1)
     elif inodes:
-        unread.add(field + ".inodes_free_percent", "absent", f"{mount.fs_type} makes inodes as it needs them")
+        unread.add(
+            field + ".inodes_free_percent",
+            "absent",
+            f"{mount.fs_type} makes inodes as it needs them",
+        )
     return row
 
 
 def read_not_mounted(root: Root, mounts: list[Mount]) -> list[str]:
-    """Paths that /etc/fstab has mounted at boot and that are not mounted; [] without the file. Raises OSError."""
+    """Paths that /etc/fstab has mounted at boot and that are not mounted; [] without the file.
+    Raises OSError."""
     mounted = {mount.point for mount in mounts}
     try:
         wanted = parse_fstab(root.text("/etc/fstab", 1 << 18))

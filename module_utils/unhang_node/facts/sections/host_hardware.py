@@ -1,4 +1,5 @@
-"""Processors and memory that differ from the hardware as built: CPUs offline or isolated, NUMA nodes without memory, memory errors."""
+"""Processors and memory that differ from the hardware as built: CPUs offline or isolated, NUMA
+nodes without memory, memory errors."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ THROTTLED_CPUS = 8  # a sample of hundreds of CPUs, evenly spread, so that each 
 
 
 def read_cpu_state(root: Root) -> dict[str, Any]:
-    """{offline, isolated, smt}: CPUs that are offline, CPUs that the scheduler does not use, and hyper-threading. Raises OSError and ValueError."""
+    """{offline, isolated, smt}: CPUs that are offline, CPUs that the scheduler does not use, and
+    hyper-threading. Raises OSError and ValueError."""
     present = set(parse_cpu_list(read_line(root, CPU + "/present")))
     online = set(parse_cpu_list(read_line(root, CPU + "/online")))
     return {
@@ -36,20 +38,39 @@ def read_numa_without_memory(root: Root) -> list[str]:
 
 
 def read_throttled_ms(root: Root) -> int:
-    """Milliseconds since boot for which the most throttled processor was slowed down by its temperature. Raises OSError where the kernel does not count it."""
-    cpus = sorted((name for name in root.names(CPU) if name[:3] == "cpu" and name[3:].isdigit()), key=lambda name: int(name[3:]))
+    """Milliseconds since boot for which the most throttled processor was slowed down by its
+    temperature. Raises OSError where the kernel does not count it."""
+    cpus = sorted(
+        (name for name in root.names(CPU) if name[:3] == "cpu" and name[3:].isdigit()),
+        key=lambda name: int(name[3:]),
+    )
     spread = cpus[:: max(1, len(cpus) // THROTTLED_CPUS)]
-    times = [integer_if_there(root, f"{CPU}/{name}/thermal_throttle/package_throttle_total_time_ms") for name in spread]
+    times = [
+        integer_if_there(root, f"{CPU}/{name}/thermal_throttle/package_throttle_total_time_ms")
+        for name in spread
+    ]
     known = [value for value in times if value is not None]
     if not known:
-        raise FileNotFoundError(2, "the kernel does not count how long it slows processors down", f"{CPU}/cpu0/thermal_throttle")
+        raise FileNotFoundError(
+            2,
+            "the kernel does not count how long it slows processors down",
+            f"{CPU}/cpu0/thermal_throttle",
+        )
     return max(known)
 
 
 def read_memory_errors(root: Root) -> dict[str, int]:
-    """{controllers, corrected, uncorrected}: errors of the host's memory since boot, as EDAC counts them. Raises OSError where no driver of EDAC is loaded."""
-    folders = [f"{CONTROLLERS}/{name}" for name in names_if_there(root, CONTROLLERS) if name[:2] == "mc" and name[2:].isdigit()]
+    """{controllers, corrected, uncorrected}: errors of the host's memory since boot, as EDAC counts
+    them. Raises OSError where no driver of EDAC is loaded."""
+    folders = [
+        f"{CONTROLLERS}/{name}"
+        for name in names_if_there(root, CONTROLLERS)
+        if name[:2] == "mc" and name[2:].isdigit()
+    ]
     if not folders:
         raise FileNotFoundError(2, "no memory controller reports errors", CONTROLLERS)
-    corrected, uncorrected = (sum(integer_if_there(root, f"{folder}/{name}") or 0 for folder in folders) for name in ("ce_count", "ue_count"))
+    corrected, uncorrected = (
+        sum(integer_if_there(root, f"{folder}/{name}") or 0 for folder in folders)
+        for name in ("ce_count", "ue_count")
+    )
     return {"controllers": len(folders), "corrected": corrected, "uncorrected": uncorrected}

@@ -1,4 +1,5 @@
-"""Settings of the host: CPU frequency and idle states, clock source, time daemon, control groups, its own name, huge pages. Reads few files."""
+"""Settings of the host: CPU frequency and idle states, clock source, time daemon, control groups,
+its own name, huge pages. Reads few files."""
 
 from __future__ import annotations
 
@@ -28,19 +29,35 @@ SYNCHRONIZED = "/run/systemd/timesync/synchronized"
 
 
 def read_frequency(root: Root) -> dict[str, Any]:
-    """{driver, governors, max_mhz, limit_mhz}: how CPU frequencies are chosen, over up to 16 CPUs of the whole node. Raises OSError.
+    """{driver, governors, max_mhz, limit_mhz}: how CPU frequencies are chosen, over up to 16 CPUs
+    of the whole node. Raises OSError.
 
     max_mhz: what the hardware can do; limit_mhz: the lowest limit that software set on one of them.
     """
-    policies = sorted((name for name in root.names(CPU + "/cpufreq") if name[:6] == "policy" and name[6:].isdigit()), key=lambda name: int(name[6:]))
+    policies = sorted(
+        (
+            name
+            for name in root.names(CPU + "/cpufreq")
+            if name[:6] == "policy" and name[6:].isdigit()
+        ),
+        key=lambda name: int(name[6:]),
+    )
     if not policies:
         raise FileNotFoundError(2, "the kernel scales no frequencies here", CPU + "/cpufreq")
     spread = policies[:: -(-len(policies) // POLICIES)]
     governors = (line_if_there(root, f"{CPU}/cpufreq/{name}/scaling_governor") for name in spread)
     limits = [
-        (integer_if_there(root, f"{CPU}/cpufreq/{name}/cpuinfo_max_freq"), integer_if_there(root, f"{CPU}/cpufreq/{name}/scaling_max_freq")) for name in spread
+        (
+            integer_if_there(root, f"{CPU}/cpufreq/{name}/cpuinfo_max_freq"),
+            integer_if_there(root, f"{CPU}/cpufreq/{name}/scaling_max_freq"),
+        )
+        for name in spread
     ]
-    most_khz, limit_khz = min(((most, limit) for most, limit in limits if most and limit), key=lambda pair: pair[1] / pair[0], default=(None, None))
+    most_khz, limit_khz = min(
+        ((most, limit) for most, limit in limits if most and limit),
+        key=lambda pair: pair[1] / pair[0],
+        default=(None, None),
+    )
     return {
         "driver": line_if_there(root, f"{CPU}/cpufreq/{policies[0]}/scaling_driver"),
         "governors": sorted({name for name in governors if name}),
@@ -50,15 +67,29 @@ def read_frequency(root: Root) -> dict[str, Any]:
 
 
 def read_idle(root: Root) -> dict[str, Any]:
-    """{driver, governor, deepest_state, deepest_latency_us}: the first CPU's deepest enabled idle state. Raises OSError."""
+    """{driver, governor, deepest_state, deepest_latency_us}: the first CPU's deepest enabled idle
+    state. Raises OSError."""
     driver = read_line(root, CPU + "/cpuidle/current_driver", 64)
     states = sorted(
-        (name for name in names_if_there(root, CPU + "/cpu0/cpuidle") if name[:5] == "state" and name[5:].isdigit()), key=lambda name: int(name[5:])
+        (
+            name
+            for name in names_if_there(root, CPU + "/cpu0/cpuidle")
+            if name[:5] == "state" and name[5:].isdigit()
+        ),
+        key=lambda name: int(name[5:]),
     )
-    folder = next((f"{CPU}/cpu0/cpuidle/{name}" for name in reversed(states) if integer_if_there(root, f"{CPU}/cpu0/cpuidle/{name}/disable") == 0), None)
+    folder = next(
+        (
+            f"{CPU}/cpu0/cpuidle/{name}"
+            for name in reversed(states)
+            if integer_if_there(root, f"{CPU}/cpu0/cpuidle/{name}/disable") == 0
+        ),
+        None,
+    )
     return {
         "driver": driver,
-        "governor": line_if_there(root, CPU + "/cpuidle/current_governor_ro") or line_if_there(root, CPU + "/cpuidle/current_governor"),
+        "governor": line_if_there(root, CPU + "/cpuidle/current_governor_ro")
+        or line_if_there(root, CPU + "/cpuidle/current_governor"),
         "deepest_state": line_if_there(root, folder + "/name") if folder else None,
         "deepest_latency_us": integer_if_there(root, folder + "/latency") if folder else None,
     }
@@ -70,20 +101,37 @@ def read_clock_source(root: Root) -> str:
 
 
 def read_time(root: Root, unread: Unread) -> dict[str, Any]:
-    """{daemon, synchronized, kernel_in_step, max_error_ms}: the daemon that synchronizes the node's clock ("none" without one), and the kernel's state of the
-    clock. Raises OSError where systemd's services cannot be seen.
-    """
+    """{daemon, synchronized, kernel_in_step, max_error_ms}: the daemon that synchronizes the node's
+    clock ("none" without one), and the kernel's state of the clock. Raises OSError where systemd's
+    services cannot be seen."""
     slices = services(root)
-    daemon = next((name for name, units in TIME_DAEMONS for unit in units for folder in slices if there(root, folder + "/" + unit)), "none")
-    clock = unread.attempt("time.kernel_in_step", ask_clock, root) or {"kernel_in_step": None, "max_error_ms": None}
-    return {"daemon": daemon, "synchronized": root.exists(SYNCHRONIZED) if daemon == "systemd-timesyncd" else None, **clock}
+    daemon = next(
+        (
+            name
+            for name, units in TIME_DAEMONS
+            for unit in units
+            for folder in slices
+            if there(root, folder + "/" + unit)
+        ),
+        "none",
+    )
+    clock = unread.attempt("time.kernel_in_step", ask_clock, root) or {
+        "kernel_in_step": None,
+        "max_error_ms": None,
+    }
+    return {
+        "daemon": daemon,
+        "synchronized": root.exists(SYNCHRONIZED) if daemon == "systemd-timesyncd" else None,
+        **clock,
+    }
 
 
 def ask_clock(root: Root) -> dict[str, Any]:
-    """{kernel_in_step, max_error_ms}: whether a daemon has synchronized the kernel's clock recently. Raises Absent for a recorded tree, OSError.
+    """{kernel_in_step, max_error_ms}: whether a daemon has synchronized the kernel's clock
+    recently. Raises Absent for a recorded tree, OSError.
 
-    One call of adjtimex that changes nothing (modes 0). The kernel itself clears the flag if no daemon has synchronized the clock for so long that it may be
-    16 s wrong.
+    One call of adjtimex that changes nothing (modes 0). The kernel itself clears the flag if no
+    daemon has synchronized the clock for so long that it may be 16 s wrong.
     """
     if not root.is_live or root.mounts:
         raise FileNotFoundError(2, "only the running kernel says it", "adjtimex")
@@ -102,10 +150,13 @@ def read_irqbalance(root: Root) -> bool:
 
 
 def services(root: Root) -> list[str]:
-    """Control group folders of systemd's services; each running service has a folder of its own in them. Raises OSError."""
+    """Control group folders of systemd's services; each running service has a folder of its own in
+    them. Raises OSError."""
     folders = [folder for folder in CGROUPS if there(root, folder)]
     if not folders:
-        raise FileNotFoundError(2, "the control groups of systemd's services cannot be seen", CGROUPS[0])
+        raise FileNotFoundError(
+            2, "the control groups of systemd's services cannot be seen", CGROUPS[0]
+        )
     return folders
 
 
@@ -119,7 +170,8 @@ def read_cgroup(root: Root) -> str:
 
 
 def read_name_addresses(root: Root, hostname: str | None) -> list[str]:
-    """Addresses of the node's own name in /etc/hosts; no name server is queried. Raises OSError and ValueError."""
+    """Addresses of the node's own name in /etc/hosts; no name server is queried. Raises OSError and
+    ValueError."""
     if not hostname:
         raise ValueError("the node's name was not read")
     return parse_host_addresses(root.text("/etc/hosts", 1 << 18), hostname)
@@ -127,4 +179,7 @@ def read_name_addresses(root: Root, hostname: str | None) -> list[str]:
 
 def read_huge_pages(root: Root) -> dict[str, Any]:
     """{enabled, defrag} of transparent huge pages: always, madvise, never …. Raises OSError."""
-    return {"enabled": parse_choice(root.text(HUGE_PAGES + "/enabled", 256)), "defrag": parse_choice(root.text(HUGE_PAGES + "/defrag", 256))}
+    return {
+        "enabled": parse_choice(root.text(HUGE_PAGES + "/enabled", 256)),
+        "defrag": parse_choice(root.text(HUGE_PAGES + "/defrag", 256)),
+    }

@@ -1,4 +1,5 @@
-"""How full the kernel's tables are: processes and threads, open files, tracked connections. Part of section `limits`."""
+"""How full the kernel's tables are: processes and threads, open files, tracked connections. Part of
+section `limits`."""
 
 from __future__ import annotations
 
@@ -15,18 +16,28 @@ NETFILTER = "/proc/sys/net/netfilter/nf_conntrack_"
 
 
 def read_in_use(root: Root) -> dict[str, Any]:
-    """{tasks, tasks_max, files, files_max, connections, connections_max, load_15}. Raises OSError and ValueError.
+    """{tasks, tasks_max, files, files_max, connections, connections_max, load_15}. Raises OSError
+    and ValueError.
 
-    tasks: processes and threads; tasks_max is the kernel's maximum (the lower of pid_max and threads-max).
-    connections are None without connection tracking.
+    tasks: processes and threads; tasks_max is the kernel's maximum (the lower of pid_max and
+    threads-max). connections are None without connection tracking.
     """
     words = read_line(root, "/proc/loadavg", 256).split()
     if len(words) < 4:
         raise ValueError(f"/proc/loadavg: expected five words, found {' '.join(words)[:40]!r}")
     files = read_line(root, "/proc/sys/fs/file-nr", 256).split()
     if len(files) != 3:
-        raise ValueError(f"/proc/sys/fs/file-nr: expected three numbers, found {' '.join(files)[:40]!r}")
-    most = [value for value in (integer_if_there(root, "/proc/sys/kernel/" + name) for name in ("pid_max", "threads-max")) if value is not None]
+        raise ValueError(
+            f"/proc/sys/fs/file-nr: expected three numbers, found {' '.join(files)[:40]!r}"
+        )
+    most = [
+        value
+        for value in (
+            integer_if_there(root, "/proc/sys/kernel/" + name)
+            for name in ("pid_max", "threads-max")
+        )
+        if value is not None
+    ]
     load = float(words[2])
     if not 0 <= load < 1e9:
         raise ValueError(f"/proc/loadavg: expected a load, found {words[2][:40]!r}")

@@ -1,4 +1,5 @@
-"""Installed kernels, and the nvidia module that each of them would load. Part of section `kernel`."""
+"""Installed kernels, and the nvidia module that each of them would load. Part of section
+`kernel`."""
 
 from __future__ import annotations
 
@@ -23,15 +24,29 @@ DKMS = "/var/lib/dkms"
 KERNELS = 64  # the schema's limit
 DETAILED = 12  # kernels whose modules.dep is read: each file has about 1 MB
 DEP_LIMIT_BYTES = 8 * 1024 * 1024
-# File names of the module: Debian adds the branch to the name and links to it by alternatives; Ubuntu and RHEL do not.
-NAMES = ("nvidia", "nvidia-current", "nvidia-current-open", "nvidia-tesla", "nvidia-tesla-470", "nvidia-tesla-535", "nvidia-tesla-535-open")
+# File names of the module: Debian adds the branch to the name and links to it by alternatives;
+# Ubuntu and RHEL do not.
+NAMES = (
+    "nvidia",
+    "nvidia-current",
+    "nvidia-current-open",
+    "nvidia-tesla",
+    "nvidia-tesla-470",
+    "nvidia-tesla-535",
+    "nvidia-tesla-535-open",
+)
 DKMS_NAMES = (*NAMES, "nvidia-open", "nvidia-open-kernel")
 MODPROBE = "/etc/modprobe.d"
-_INSTALLS = re.compile(r"^install nvidia\s.*?modprobe\s+(?:-i|--ignore-install)\s+(nvidia[\w-]*)", re.M)
+_INSTALLS = re.compile(
+    r"^install nvidia\s.*?modprobe\s+(?:-i|--ignore-install)\s+(nvidia[\w-]*)", re.M
+)
 
 
-def read_installed(root: Root, unread: Unread, running: str | None, dkms: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """[{release, image, headers, nvidia_module}], newest first. running: the running release or None; dkms: rows of read_dkms. Raises OSError."""
+def read_installed(
+    root: Root, unread: Unread, running: str | None, dkms: list[dict[str, Any]] | None
+) -> list[dict[str, Any]]:
+    """[{release, image, headers, nvidia_module}], newest first. running: the running release or
+    None; dkms: rows of read_dkms. Raises OSError."""
     folders = [name for name in names_if_there(root, MODULES) if name[:1].isdigit()]
     images = _read_images(root, folders)
     if not folders and not images:
@@ -47,7 +62,11 @@ def read_installed(root: Root, unread: Unread, running: str | None, dkms: list[d
             module = unread.attempt(field, read_nvidia_version, root, release, dkms or [])
         else:
             module = None
-            unread.add(field, "absent", f"only the newest {DETAILED} kernels and the running one are looked into")
+            unread.add(
+                field,
+                "absent",
+                f"only the newest {DETAILED} kernels and the running one are looked into",
+            )
         rows.append(
             {
                 "release": clean(release, 256),
@@ -60,7 +79,8 @@ def read_installed(root: Root, unread: Unread, running: str | None, dkms: list[d
 
 
 def _read_images(root: Root, folders: list[str]) -> dict[str, str]:
-    """{release: path of its image}: in /boot, or in its folder of modules. folders: the releases that have such a folder."""
+    """{release: path of its image}: in /boot, or in its folder of modules. folders: the releases
+    that have such a folder."""
     images = {}
     for name in names_if_there(root, "/boot"):
         if name.startswith("vmlinuz-") and "rescue" not in name:
@@ -72,21 +92,33 @@ def _read_images(root: Root, folders: list[str]) -> dict[str, str]:
 
 
 def read_nvidia_version(root: Root, release: str, dkms: list[dict[str, Any]]) -> str:
-    """Version of the nvidia module that modprobe would load into `release`, "" if there is none. Raises OSError and ValueError if it cannot be determined."""
+    """Version of the nvidia module that modprobe would load into `release`, "" if there is none.
+    Raises OSError and ValueError if it cannot be determined."""
     path = find_nvidia_module(root, release)
     if path is None:
         return ""
     if path.endswith(".ko"):
         return version_of_file(root, path)
     # Decompressing a module of 50 MB costs a second; DKMS has the version in the name of a folder.
-    built = sorted({row["version"] for row in dkms if row["module"] in DKMS_NAMES and row["kernel"] == release and row["state"] == "installed"})
+    built = sorted(
+        {
+            row["version"]
+            for row in dkms
+            if row["module"] in DKMS_NAMES
+            and row["kernel"] == release
+            and row["state"] == "installed"
+        }
+    )
     if len(built) == 1 and ("/updates/" in path or "/extra/" in path):
         return str(built[0])
-    raise FileNotFoundError(errno.ENOENT, "the module is compressed, and no DKMS folder names its version", path)
+    raise FileNotFoundError(
+        errno.ENOENT, "the module is compressed, and no DKMS folder names its version", path
+    )
 
 
 def find_nvidia_module(root: Root, release: str) -> str | None:
-    """Path of the nvidia module that modules.dep names for `release`, or None. Raises OSError when that file cannot be read."""
+    """Path of the nvidia module that modules.dep names for `release`, or None. Raises OSError when
+    that file cannot be read."""
     folder = f"{MODULES}/{release}"
     try:
         listing = root.data(folder + "/modules.dep", DEP_LIMIT_BYTES)
@@ -101,7 +133,8 @@ def find_nvidia_module(root: Root, release: str) -> str | None:
 
 
 def module_names(root: Root) -> tuple[str, ...]:
-    """File names under which `modprobe nvidia` may find its module. Debian installs several side by side, and its alternative selects one."""
+    """File names under which `modprobe nvidia` may find its module. Debian installs several side by
+    side, and its alternative selects one."""
     for name in names_if_there(root, MODPROBE):
         if name.startswith("nvidia") and name.endswith(".conf"):
             try:
@@ -114,7 +147,8 @@ def module_names(root: Root) -> tuple[str, ...]:
 
 
 def module_needs(root: Root, release: str, module: str, other: str) -> bool | None:
-    """True when modules.dep says that a module (nvidia-peermem) needs another (ib_core); None when the release has no such module. Raises OSError."""
+    """True when modules.dep says that a module (nvidia-peermem) needs another (ib_core); None when
+    the release has no such module. Raises OSError."""
     listing = root.data(f"{MODULES}/{release}/modules.dep", DEP_LIMIT_BYTES)
     path = line_of(listing, f"/{module}.ko".encode("ascii"))
     if path is None:
@@ -124,7 +158,8 @@ def module_needs(root: Root, release: str, module: str, other: str) -> bool | No
 
 
 def line_of(listing: bytes, stem: bytes, most: int = 64) -> bytes | None:
-    """The module (before the colon) whose path contains `stem`, or None; other lines may list it as a dependency."""
+    """The module (before the colon) whose path contains `stem`, or None; other lines may list it as
+    a dependency."""
     at = listing.find(stem)
     for _ in range(most):
         if at < 0:
@@ -150,7 +185,8 @@ def version_of_file(root: Root, path: str) -> str:
 
 
 def read_dkms(root: Root) -> list[dict[str, Any]]:
-    """[{module, version, kernel, state}] of /var/lib/dkms, read from its folders as `dkms status` does. Raises OSError, but not for a missing folder."""
+    """[{module, version, kernel, state}] of /var/lib/dkms, read from its folders as `dkms status`
+    does. Raises OSError, but not for a missing folder."""
     rows: list[dict[str, Any]] = []
     if not there(root, DKMS):
         return rows
@@ -158,14 +194,17 @@ def read_dkms(root: Root) -> list[dict[str, Any]]:
         top = f"{DKMS}/{module}"
         names = names_if_there(root, top)
         for version in names[:64]:
-            if version.startswith(("kernel-", "original_module")) or not there(root, f"{top}/{version}/source"):
+            if version.startswith(("kernel-", "original_module")) or not there(
+                root, f"{top}/{version}/source"
+            ):
                 continue
             rows.extend(dkms_rows(root, module, version, names))
     return rows[:128]
 
 
 def dkms_rows(root: Root, module: str, version: str, names: list[str]) -> list[dict[str, Any]]:
-    """Rows of one version of a module: one for each kernel that it was built for; without any, one row with state added."""
+    """Rows of one version of a module: one for each kernel that it was built for; without any, one
+    row with state added."""
     top = f"{DKMS}/{module}/{version}"
     rows = []
     for kernel in names_if_there(root, top):
@@ -173,8 +212,12 @@ def dkms_rows(root: Root, module: str, version: str, names: list[str]) -> list[d
             continue
         for arch in names_if_there(root, top + "/" + kernel)[:8]:
             if there(root, f"{top}/{kernel}/{arch}/module"):
-                installed = f"kernel-{kernel}-{arch}" in names and is_link_to(root, module, kernel, arch, version)
-                rows.append(dkms_row(module, version, kernel, "installed" if installed else "built"))
+                installed = f"kernel-{kernel}-{arch}" in names and is_link_to(
+                    root, module, kernel, arch, version
+                )
+                rows.append(
+                    dkms_row(module, version, kernel, "installed" if installed else "built")
+                )
     return rows or [dkms_row(module, version, None, "added")]
 
 
@@ -189,4 +232,9 @@ def is_link_to(root: Root, module: str, kernel: str, arch: str, version: str) ->
 
 def dkms_row(module: str, version: str, kernel: str | None, state: str) -> dict[str, Any]:
     """One row of the facts."""
-    return {"module": clean(module, 256), "version": clean(version, 256), "kernel": clean(kernel, 256) if kernel else None, "state": state}
+    return {
+        "module": clean(module, 256),
+        "version": clean(version, 256),
+        "kernel": clean(kernel, 256) if kernel else None,
+        "state": state,
+    }

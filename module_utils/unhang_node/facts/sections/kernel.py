@@ -65,7 +65,8 @@ INTEREST_NAMES = frozenset(
 )
 INTEREST_STEMS = ("nvidia", "nova", "ib_", "mlx", "rdma", "iw_", "hfi1")
 PARAMETERS = 128
-SILENT_PARAMETERS = ("zfs", "spl", "lustre", "lnet", "amdgpu", "xe")  # modules with hundreds of parameters, which no rule reads
+# modules with hundreds of parameters, which no rule reads
+SILENT_PARAMETERS = ("zfs", "spl", "lustre", "lnet", "amdgpu", "xe")
 MODULES = 256
 
 
@@ -77,7 +78,9 @@ def read_kernel(root: Root, unread: Unread) -> dict[str, Any]:
     if container_kind(root, mounts):
         installed = dkms = boot = required = reasons = None
         for field in ("installed", "dkms", "boot", "reboot_required"):
-            unread.add(field, "absent", "a container's file system does not hold the node's kernels")
+            unread.add(
+                field, "absent", "a container's file system does not hold the node's kernels"
+            )
     else:
         dkms = unread.attempt("dkms", read_dkms, root)
         installed = unread.attempt("installed", read_installed, root, unread, release, dkms)
@@ -88,8 +91,12 @@ def read_kernel(root: Root, unread: Unread) -> dict[str, Any]:
         "version": unread.attempt("version", read_line, root, "/proc/sys/kernel/version", 512),
         "cmdline": unread.attempt("cmdline", read_cmdline, root),
         "taints": unread.attempt("taints", read_taints, root),
-        "modules": None if listed is None else [read_module(root, unread, row) for row in listed if is_of_interest(row[0])][:MODULES],
-        "out_of_tree": None if listed is None else [name for name, _users, flags in listed if "O" in flags][:MODULES],
+        "modules": None
+        if listed is None
+        else [read_module(root, unread, row) for row in listed if is_of_interest(row[0])][:MODULES],
+        "out_of_tree": None
+        if listed is None
+        else [name for name, _users, flags in listed if "O" in flags][:MODULES],
         "modprobe": unread.attempt("modprobe", read_modprobe, root, unread),
         "lockdown": unread.attempt("lockdown", read_lockdown, root),
         "installed": installed,
@@ -108,22 +115,29 @@ def read_cmdline(root: Root) -> str:
 def read_taints(root: Root) -> dict[str, Any]:
     """{value, letters}. Raises OSError and ValueError."""
     value = read_integer(root, "/proc/sys/kernel/tainted")
-    return {"value": value, "letters": [letter for bit, letter in enumerate(TAINT_LETTERS) if value >> bit & 1]}
+    return {
+        "value": value,
+        "letters": [letter for bit, letter in enumerate(TAINT_LETTERS) if value >> bit & 1],
+    }
 
 
 def read_module_list(root: Root) -> list[ModuleRow]:
-    """[(name, users or None, taint letters)] of /proc/modules; [] for a kernel that cannot load any. Raises OSError."""
+    """[(name, users or None, taint letters)] of /proc/modules; [] for a kernel that cannot load
+    any. Raises OSError."""
     try:
         text = root.text("/proc/modules")
     except FileNotFoundError:
-        if there(root, "/proc/sys/kernel/osrelease") and not there(root, "/proc/sys/kernel/modprobe"):
+        if there(root, "/proc/sys/kernel/osrelease") and not there(
+            root, "/proc/sys/kernel/modprobe"
+        ):
             return []  # built without CONFIG_MODULES
         raise
     return [row for row in map(parse_module_line, text.splitlines()) if row]
 
 
 def parse_module_line(line: str) -> ModuleRow | None:
-    """(name, users, taint letters) of "nvidia 56717312 42 nvidia_uvm, Live 0x0 (POE)", None for a line of another form."""
+    """(name, users, taint letters) of "nvidia 56717312 42 nvidia_uvm, Live 0x0 (POE)", None for a
+    line of another form."""
     fields = line.split()
     if len(fields) < 5:
         return None
@@ -142,7 +156,9 @@ def read_module(root: Root, unread: Unread, row: ModuleRow) -> dict[str, Any]:
     folder = "/sys/module/" + name
     version = line_if_there(root, folder + "/version")
     if version is None:
-        unread.add(f"modules[{name}].version", "absent", f"no {folder}/version: the module states none")
+        unread.add(
+            f"modules[{name}].version", "absent", f"no {folder}/version: the module states none"
+        )
     return {
         "name": name,
         "version": version,
@@ -171,11 +187,18 @@ def read_parameters(root: Root, unread: Unread, name: str, folder: str) -> dict[
 
 
 def read_reboot(
-    root: Root, unread: Unread, release: str | None, installed: list[dict[str, Any]] | None, boot: dict[str, Any] | None
+    root: Root,
+    unread: Unread,
+    release: str | None,
+    installed: list[dict[str, Any]] | None,
+    boot: dict[str, Any] | None,
 ) -> tuple[bool | None, list[str]]:
-    """(reboot_required or None, [reasons]): why a reboot is required, and what the next reboot would change."""
+    """(reboot_required or None, [reasons]): why a reboot is required, and what the next reboot
+    would change."""
     reasons = []
-    mark = unread.attempt("reboot_required", first_there, root, ("/run/reboot-required", "/var/run/reboot-required"))
+    mark = unread.attempt(
+        "reboot_required", first_there, root, ("/run/reboot-required", "/var/run/reboot-required")
+    )
     if mark:
         packages = line_list(root, mark + ".pkgs")
         reasons.append(mark + (": " + " ".join(packages) if packages else ""))
@@ -189,9 +212,13 @@ def read_reboot(
     if boot and boot.get("one_shot_pending"):
         reasons.append(f"a one-shot boot entry waits: {boot['one_shot_entry']}")
     known = there(root, "/run") or there(root, "/var/run") or installed is not None
-    return (bool(reasons) if reasons or known else None), [clean(reason, 1024) for reason in reasons]
+    return (bool(reasons) if reasons or known else None), [
+        clean(reason, 1024) for reason in reasons
+    ]
 
 
 def line_list(root: Root, path: str) -> list[str]:
     """Distinct lines of a small file, at most 64, [] if it does not exist."""
-    return sorted({clean(line, 256) for line in text_if_there(root, path).splitlines() if line.strip()})[:64]
+    return sorted(
+        {clean(line, 256) for line in text_if_there(root, path).splitlines() if line.strip()}
+    )[:64]

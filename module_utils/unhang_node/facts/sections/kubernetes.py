@@ -1,4 +1,5 @@
-"""What the kubelet leaves on a node: devices offered to pods, policies of its state files, restarts of pods that GPUs need. Part of section `node`.
+"""What the kubelet leaves on a node: devices offered to pods, policies of its state files, restarts
+of pods that GPUs need. Part of section `node`.
 
 No API is asked and no program started. A node without a kubelet costs the look for it.
 """
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
 USUAL_ROOT = "/var/lib/kubelet"
 MICROK8S_ROOT = "/var/snap/microk8s/common/var/lib/kubelet"
-# What a node with a kubelet has, and the folder of that kubelet (its --root-dir): GKE, EKS, kubeadm, k3s and RKE2 keep the usual one.
+# What a node with a kubelet has, and the folder of that kubelet (its --root-dir): GKE, EKS,
+# kubeadm, k3s and RKE2 keep the usual one.
 KUBELETS = {
     "/usr/bin/kubelet": USUAL_ROOT,
     "/usr/local/bin/kubelet": USUAL_ROOT,
@@ -32,19 +34,24 @@ KUBELETS = {
     "/home/kubernetes/bin/kubelet": USUAL_ROOT,
     USUAL_ROOT + "/config.yaml": USUAL_ROOT,
     "/var/lib/rancher/rke2/bin/kubelet": USUAL_ROOT,
-    "/var/lib/rancher/k3s/agent/kubelet.kubeconfig": USUAL_ROOT,  # k3s and MicroK8s have the kubelet inside of another program
+    # k3s and MicroK8s have the kubelet inside of another program
+    "/var/lib/rancher/k3s/agent/kubelet.kubeconfig": USUAL_ROOT,
     MICROK8S_ROOT: MICROK8S_ROOT,
     "/var/lib/k0s/bin/kubelet": "/var/lib/k0s/kubelet",
 }
 GPU_OPERATOR_PATHS = ("/run/nvidia/driver", "/run/nvidia/validations")
-DEVICE_PLUGINS = USUAL_ROOT + "/device-plugins"  # also of a kubelet with another folder: https://github.com/kubernetes/kubernetes/issues/120626
+# also of a kubelet with another folder: https://github.com/kubernetes/kubernetes/issues/120626
+DEVICE_PLUGINS = USUAL_ROOT + "/device-plugins"
 CHECKPOINT = DEVICE_PLUGINS + "/kubelet_internal_checkpoint"
 STATES = {"cpu_manager_kept": "/cpu_manager_state", "memory_manager_kept": "/memory_manager_state"}
 LOGS = "/var/log/pods"
-# Parts of the names of pods without which pods get no GPUs or no fast network: charts of NVIDIA, clouds and network plugins name them so.
+# Parts of the names of pods without which pods get no GPUs or no fast network: charts of NVIDIA,
+# clouds and network plugins name them so.
 POD_WORDS = (
-    "nvidia-device-plugin", "nvidia-gpu-device-plugin", "nvidia-driver-", "nvidia-gpu-driver", "nvidia-container-toolkit", "nvidia-operator-validator",
-    "nvidia-mig-manager", "nvidia-vgpu-manager", "nvidia-dra-driver", "mofed-", "doca-driver", "rdma-shared-d", "sriov-device-plugin", "sriov-network-device",
+    "nvidia-device-plugin", "nvidia-gpu-device-plugin", "nvidia-driver-", "nvidia-gpu-driver",
+    "nvidia-container-toolkit", "nvidia-operator-validator",
+    "nvidia-mig-manager", "nvidia-vgpu-manager", "nvidia-dra-driver", "mofed-", "doca-driver",
+    "rdma-shared-d", "sriov-device-plugin", "sriov-network-device",
     "aws-efa-k8s-device-plugin", "kube-multus", "whereabouts", "nv-ipam",
 )  # fmt: skip
 STATE_BYTES = 1 << 20
@@ -53,12 +60,14 @@ MOST_CONTAINERS = 16
 
 
 def read_kubernetes(root: Root, unread: Unread, now_s: float) -> dict[str, Any]:
-    """{kubelet, gpu_operator, resources, gpus_offered, cpu_manager_kept, memory_manager_kept, pods}; null from resources on without a kubelet. now_s: the
-    node's clock, seconds since 1970."""
+    """{kubelet, gpu_operator, resources, gpus_offered, cpu_manager_kept, memory_manager_kept,
+    pods}; null from resources on without a kubelet. now_s: the node's clock, seconds since 1970."""
     folder = unread.attempt("kubernetes.kubelet", find_kubelet, root)
     found: dict[str, Any] = {
         "kubelet": None if folder is None else bool(folder),
-        "gpu_operator": unread.attempt("kubernetes.gpu_operator", has_any, root, GPU_OPERATOR_PATHS),
+        "gpu_operator": unread.attempt(
+            "kubernetes.gpu_operator", has_any, root, GPU_OPERATOR_PATHS
+        ),
         **dict.fromkeys(("resources", "gpus_offered", *STATES, "pods")),
     }
     if found["kubelet"] is None:
@@ -83,7 +92,8 @@ def reason_of(unread: Unread, field: str) -> tuple[str, str]:
 
 
 def find_kubelet(root: Root) -> str:
-    """The folder of the node's kubelet, "" without a kubelet. Raises OSError if that could not be determined."""
+    """The folder of the node's kubelet, "" without a kubelet. Raises OSError if that could not be
+    determined."""
     found = first_there(root, KUBELETS)
     return KUBELETS[found] if found else ""
 
@@ -94,7 +104,8 @@ def has_any(root: Root, paths: tuple[str, ...]) -> bool:
 
 
 def read_offered_devices(root: Root) -> dict[str, Any]:
-    """As parse_device_checkpoint; nothing is offered where the kubelet made its folder for plugins and never wrote the file. Raises OSError and ValueError."""
+    """As parse_device_checkpoint; nothing is offered where the kubelet made its folder for plugins
+    and never wrote the file. Raises OSError and ValueError."""
     try:
         return parse_device_checkpoint(root.text(CHECKPOINT))
     except FileNotFoundError:
@@ -103,7 +114,8 @@ def read_offered_devices(root: Root) -> dict[str, Any]:
 
 
 def read_kept_policy(root: Root, path: str) -> str:
-    """The policy of a state file, "" where there is no such file: the kubelet then starts with any policy. Raises OSError and ValueError."""
+    """The policy of a state file, "" where there is no such file: the kubelet then starts with any
+    policy. Raises OSError and ValueError."""
     try:
         return parse_state_policy(root.text(path, STATE_BYTES))
     except FileNotFoundError:
@@ -111,8 +123,9 @@ def read_kept_policy(root: Root, path: str) -> str:
 
 
 def read_pods(root: Root, now_s: float | None) -> list[dict[str, Any]]:
-    """[{namespace, name, container, restarts, previous_ended_s}] of pods that GPUs and their network need, one row for each container. previous_ended_s:
-    seconds since the container before the present one wrote its last line; null without one, or without now_s. Raises OSError."""
+    """[{namespace, name, container, restarts, previous_ended_s}] of pods that GPUs and their
+    network need, one row for each container. previous_ended_s: seconds since the container before
+    the present one wrote its last line; null without one, or without now_s. Raises OSError."""
     rows: list[dict[str, Any]] = []
     for folder in root.names(LOGS):
         pod = parse_pod_folder(folder)
@@ -123,8 +136,11 @@ def read_pods(root: Root, now_s: float | None) -> list[dict[str, Any]]:
     return rows[:MOST_PODS]
 
 
-def read_containers(root: Root, folder: str, now_s: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(name, {restarts, previous_ended_s}) of each container of a pod that has a log. Raises OSError, but not for a pod that is removed meanwhile."""
+def read_containers(
+    root: Root, folder: str, now_s: float | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, {restarts, previous_ended_s}) of each container of a pod that has a log. Raises
+    OSError, but not for a pod that is removed meanwhile."""
     try:
         for container in root.names(folder)[:MOST_CONTAINERS]:
             row = read_container(root, folder + "/" + container, now_s)
@@ -136,7 +152,9 @@ def read_containers(root: Root, folder: str, now_s: float | None) -> Iterator[tu
 
 def read_container(root: Root, folder: str, now_s: float | None) -> dict[str, Any] | None:
     """{restarts, previous_ended_s} of one container's logs, None without any. Raises OSError."""
-    numbers = [number for number in map(parse_container_log, root.names(folder)) if number is not None]
+    numbers = [
+        number for number in map(parse_container_log, root.names(folder)) if number is not None
+    ]
     if not numbers:
         return None
     restarts, ended_s = max(numbers), None

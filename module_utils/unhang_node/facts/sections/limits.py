@@ -1,4 +1,5 @@
-"""Section `limits`: limits of processes (locked memory, files, shared memory), and how much memory and scratch space there is."""
+"""Section `limits`: limits of processes (locked memory, files, shared memory), and how much memory
+and scratch space there is."""
 
 from __future__ import annotations
 
@@ -34,10 +35,15 @@ if TYPE_CHECKING:
     from ...base.root import Root
     from ...base.section import Unread
 
-# Services that start users' jobs, each with its units and pid files. Control groups list the pids, so /proc is not searched.
+# Services that start users' jobs, each with its units and pid files. Control groups list the pids,
+# so /proc is not searched.
 SERVICES = (
     ("sshd", ("ssh.service", "sshd.service"), ("/run/sshd.pid", "/var/run/sshd.pid")),
-    ("slurmd", ("slurmd.service",), ("/run/slurmd.pid", "/run/slurm/slurmd.pid", "/var/run/slurmd.pid")),
+    (
+        "slurmd",
+        ("slurmd.service",),
+        ("/run/slurmd.pid", "/run/slurm/slurmd.pid", "/var/run/slurmd.pid"),
+    ),
     ("containerd", ("containerd.service",), ("/run/containerd/containerd.pid",)),
     ("docker", ("docker.service",), ("/run/docker.pid", "/var/run/docker.pid")),
     ("crio", ("crio.service",), ()),
@@ -56,7 +62,8 @@ SYSTEMD_LIMITS = (
 # Red Hat builds systemd with the opposite default: systemd.spec of RHEL 7 to 9.
 KEEPS_IPC_BY_DEFAULT = frozenset(["rhel", "centos", "rocky", "almalinux", "ol"])
 SCOPES = 64
-# Kernel settings that limit large jobs, route their packets, or end processes or the node. Expected values: table sysctl_norms.
+# Kernel settings that limit large jobs, route their packets, or end processes or the node. Expected
+# values: table sysctl_norms.
 SYSCTLS = (
     "fs.aio-max-nr",
     "fs.file-max",
@@ -126,20 +133,33 @@ def read_limits(root: Root, unread: Unread) -> dict[str, Any]:
         "swap_free_bytes": memory["swap_free_bytes"],
         "memory_available_bytes": memory["memory_available_bytes"],
         "remove_ipc": unread.attempt("remove_ipc", read_remove_ipc, root, mounts),
-        "overcommit_memory": unread.attempt("overcommit_memory", read_integer, root, "/proc/sys/vm/overcommit_memory"),
+        "overcommit_memory": unread.attempt(
+            "overcommit_memory", read_integer, root, "/proc/sys/vm/overcommit_memory"
+        ),
         "filesystems": read_filesystems(root, unread, mounts),
-        "not_mounted": None if mounts is None else unread.attempt("not_mounted", read_not_mounted, root, mounts),
+        "not_mounted": None
+        if mounts is None
+        else unread.attempt("not_mounted", read_not_mounted, root, mounts),
         "in_use": unread.attempt("in_use", read_in_use, root),
-        "temp": None if mounts is None else [row for row in (read_temp(root, unread, mounts, path) for path in TEMP_PATHS) if row],
+        "temp": None
+        if mounts is None
+        else [row for row in (read_temp(root, unread, mounts, path) for path in TEMP_PATHS) if row],
     }
 
 
 def read_memory(root: Root, unread: Unread) -> dict[str, Any]:
-    """{field: value} of the fields that /proc/meminfo gives; null with a reason for each that is not in it (an old kernel has no MemAvailable)."""
+    """{field: value} of the fields that /proc/meminfo gives; null with a reason for each that is
+    not in it (an old kernel has no MemAvailable)."""
     values = unread.attempt("memory_available_bytes", read_meminfo, root)
     for field, name in MEMORY_FIELDS:
         if name not in (values or {}):
-            unread.add(field, "absent", "/proc/meminfo has no " + name if values is not None else "/proc/meminfo was not read")
+            unread.add(
+                field,
+                "absent",
+                "/proc/meminfo has no " + name
+                if values is not None
+                else "/proc/meminfo was not read",
+            )
     return {field: (values or {}).get(name) for field, name in MEMORY_FIELDS}
 
 
@@ -149,14 +169,17 @@ def read_meminfo(root: Root) -> dict[str, int]:
 
 
 def read_scopes(root: Root, unread: Unread) -> list[dict[str, Any]]:
-    """[{scope, evidence, memlock, nofile, stack and nproc}] of the collector, of the services that start jobs, and of the configuration."""
+    """[{scope, evidence, memlock, nofile, stack and nproc}] of the collector, of the services that
+    start jobs, and of the configuration."""
     scopes = []
     own = unread.attempt("scopes[collector]", read_process_limits, root, "self")
     if own:
         scopes.append(dict(own, scope="collector", evidence="/proc/self/limits"))
     for service, units, pid_files in SERVICES:
         pid = find_pid(root, service, units, pid_files)
-        values = unread.attempt(f"scopes[{service}]", read_process_limits, root, pid) if pid else None
+        values = (
+            unread.attempt(f"scopes[{service}]", read_process_limits, root, pid) if pid else None
+        )
         if values:
             scopes.append(dict(values, scope=service, evidence=f"/proc/{pid}/limits"))
     default = read_systemd_default(root)
@@ -177,8 +200,11 @@ def read_process_limits(root: Root, pid: str) -> dict[str, int | None]:
     return values
 
 
-def find_pid(root: Root, service: str, units: Iterable[str], pid_files: Iterable[str]) -> str | None:
-    """The main process of a service by its control group or its pid file, or None. A pid that another program has meanwhile is not taken."""
+def find_pid(
+    root: Root, service: str, units: Iterable[str], pid_files: Iterable[str]
+) -> str | None:
+    """The main process of a service by its control group or its pid file, or None. A pid that
+    another program has meanwhile is not taken."""
     for folder in CGROUPS:
         for unit in units:
             for word in (line_if_there(root, f"{folder}/{unit}/cgroup.procs") or "").split()[:16]:
@@ -192,7 +218,8 @@ def find_pid(root: Root, service: str, units: Iterable[str], pid_files: Iterable
 
 
 def is_process_of(root: Root, word: str, service: str) -> bool:
-    """True when `word` is the pid of a process of that name (the kernel keeps 15 characters; dockerd serves docker)."""
+    """True when `word` is the pid of a process of that name (the kernel keeps 15 characters;
+    dockerd serves docker)."""
     if integer_or_none(word) is None:
         return False
     return (line_if_there(root, f"/proc/{word}/comm") or "").startswith(service[:15])
@@ -211,9 +238,14 @@ def read_systemd_default(root: Root) -> dict[str, Any] | None:
 
 
 def config_files(root: Root, name: str) -> list[str]:
-    """Paths of a systemd configuration in reading order: the main file first, then drop-ins by name, /etc before /run before /usr."""
-    main = next((folder + "/" + name for folder in CONFIG_FOLDERS if there(root, folder + "/" + name)), None)
-    return ([main] if main else []) + drop_ins(root, [folder + "/" + name + ".d" for folder in CONFIG_FOLDERS])
+    """Paths of a systemd configuration in reading order: the main file first, then drop-ins by
+    name, /etc before /run before /usr."""
+    main = next(
+        (folder + "/" + name for folder in CONFIG_FOLDERS if there(root, folder + "/" + name)), None
+    )
+    return ([main] if main else []) + drop_ins(
+        root, [folder + "/" + name + ".d" for folder in CONFIG_FOLDERS]
+    )
 
 
 def settings_of(root: Root, path: str, section: str) -> list[tuple[str, str]]:
@@ -222,7 +254,8 @@ def settings_of(root: Root, path: str, section: str) -> list[tuple[str, str]]:
 
 
 def read_limits_conf(root: Root, unread: Unread) -> list[dict[str, Any]]:
-    """Scopes "limits.conf" (domain *) and "limits.conf <domain>"; later files win, as pam_limits reads them."""
+    """Scopes "limits.conf" (domain *) and "limits.conf <domain>"; later files win, as pam_limits
+    reads them."""
     merged: dict[str, dict[str, Any]] = {}
     for path in ["/etc/security/limits.conf"] + drop_ins(root, ["/etc/security/limits.d"]):
         if not there(root, path):
@@ -245,7 +278,8 @@ def read_shm(root: Root, mounts: list[Mount] | None) -> dict[str, Any]:
 
 
 def read_numa_balancing(root: Root) -> bool:
-    """True when the kernel moves pages between NUMA nodes by itself; False for a kernel without the setting. Raises OSError and ValueError."""
+    """True when the kernel moves pages between NUMA nodes by itself; False for a kernel without the
+    setting. Raises OSError and ValueError."""
     try:
         return read_integer(root, "/proc/sys/kernel/numa_balancing") != 0
     except FileNotFoundError:
@@ -255,7 +289,8 @@ def read_numa_balancing(root: Root) -> bool:
 
 
 def read_sysctls(root: Root) -> dict[str, str]:
-    """{name: value} of the settings that this kernel has, the numbers of one setting are separated by single spaces. Raises OSError."""
+    """{name: value} of the settings that this kernel has, the numbers of one setting are separated
+    by single spaces. Raises OSError."""
     if not there(root, "/proc/sys"):
         raise FileNotFoundError(2, "no such folder", "/proc/sys")
     found = ((name, line_if_there(root, "/proc/sys/" + name.replace(".", "/"))) for name in SYSCTLS)
@@ -263,12 +298,20 @@ def read_sysctls(root: Root) -> dict[str, str]:
 
 
 def read_temp(root: Root, unread: Unread, mounts: list[Mount], path: str) -> dict[str, Any] | None:
-    """{path, size_bytes, free_bytes, noexec} of one scratch folder; None when there is no such folder."""
+    """{path, size_bytes, free_bytes, noexec} of one scratch folder; None when there is no such
+    folder."""
     mount = mount_of(mounts, path)
-    row: dict[str, Any] = {"path": path, "size_bytes": None, "free_bytes": None, "noexec": None if mount is None else "noexec" in mount.options}
+    row: dict[str, Any] = {
+        "path": path,
+        "size_bytes": None,
+        "free_bytes": None,
+        "noexec": None if mount is None else "noexec" in mount.options,
+    }
     field = f"temp[{path}].free_bytes"
     if mount and is_network(mount):
-        unread.add(field, "absent", f"lies on {mount.fs_type}: not asked, its server may not answer")
+        unread.add(
+            field, "absent", f"lies on {mount.fs_type}: not asked, its server may not answer"
+        )
         return row
     if not there(root, path):
         return None
@@ -279,7 +322,8 @@ def read_temp(root: Root, unread: Unread, mounts: list[Mount], path: str) -> dic
 
 
 def read_remove_ipc(root: Root, mounts: list[Mount] | None) -> bool:
-    """True when logind removes a user's shared memory when the user's last session ends. Raises OSError."""
+    """True when logind removes a user's shared memory when the user's last session ends. Raises
+    OSError."""
     if first_there(root, LOGIND) is None:
         if container_kind(root, mounts):
             raise FileNotFoundError(2, "a container does not hold the node's logind", LOGIND[0])

@@ -1,4 +1,5 @@
-"""The run-time linker's view of this node: the folders that it searches, and the file that it would load for a library's name."""
+"""The run-time linker's view of this node: the folders that it searches, and the file that it would
+load for a library's name."""
 
 from __future__ import annotations
 
@@ -39,16 +40,20 @@ MAX_CONF_FILES = 128
 
 
 class Loader(NamedTuple):
-    """cached: (soname, path) in the linker's order; folders: those of ld.so.conf, then the built-in ones, links followed, each once; listed: {folder: names}
-    of the folders that changed after the cache was written, so that the cache may be wrong about them."""
+    """cached: (soname, path) in the linker's order; folders: those of ld.so.conf, then the built-in
+    ones, links followed, each once; listed: {folder: names} of the folders that changed after the
+    cache was written, so that the cache may be wrong about them."""
 
     cached: tuple[tuple[str, str], ...]
     folders: tuple[str, ...]
     listed: dict[str, list[str]]
 
 
-def read_loader(root: Root, unread: Unread, field: str, mounts: list[Mount], prefixes: tuple[str, ...]) -> Loader:
-    """Loader for libraries whose file names begin with one of `prefixes`. field: the field to note as unread when something cannot be read."""
+def read_loader(
+    root: Root, unread: Unread, field: str, mounts: list[Mount], prefixes: tuple[str, ...]
+) -> Loader:
+    """Loader for libraries whose file names begin with one of `prefixes`. field: the field to note
+    as unread when something cannot be read."""
     cached: tuple[tuple[str, str], ...] = ()
     cache_time = None
     try:
@@ -68,7 +73,9 @@ def read_loader(root: Root, unread: Unread, field: str, mounts: list[Mount], pre
             folders.append(place)
             # In a recorded tree the times of files mean nothing.
             if cache_time is None or changed > cache_time or not root.is_live:
-                listed[place] = [name for name in names_or_none(root, place) if name.startswith(prefixes)]
+                listed[place] = [
+                    name for name in names_or_none(root, place) if name.startswith(prefixes)
+                ]
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as problem:
@@ -110,16 +117,23 @@ def _matching(root: Root, pattern: str) -> list[str]:
 
 
 def find_in_loader(loader: Loader, prefix: str) -> list[str]:
-    """Paths of files whose name begins with `prefix`, first those of the cache in the linker's order, then files that are only in a folder."""
-    paths = [path for soname, path in loader.cached if soname.startswith(prefix) or os.path.basename(path).startswith(prefix)]
+    """Paths of files whose name begins with `prefix`, first those of the cache in the linker's
+    order, then files that are only in a folder."""
+    paths = [
+        path
+        for soname, path in loader.cached
+        if soname.startswith(prefix) or os.path.basename(path).startswith(prefix)
+    ]
     for folder in loader.folders:
-        paths.extend(folder + "/" + name for name in loader.listed.get(folder, ()) if name.startswith(prefix))
+        paths.extend(
+            folder + "/" + name for name in loader.listed.get(folder, ()) if name.startswith(prefix)
+        )
     return list(dict.fromkeys(paths))
 
 
 def taken_for(root: Root, loader: Loader, soname: str) -> str | None:
-    """The path that a plain dlopen(soname) loads without LD_LIBRARY_PATH, or None. The cache decides; a file that was added after the last ldconfig is found
-    only in the built-in folders.
+    """The path that a plain dlopen(soname) loads without LD_LIBRARY_PATH, or None. The cache
+    decides; a file that was added after the last ldconfig is found only in the built-in folders.
     """
     for name, path in loader.cached:
         if name == soname and there(root, path):

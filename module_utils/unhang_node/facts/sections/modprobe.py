@@ -1,4 +1,5 @@
-"""modprobe's configuration for modules of GPUs and networks, and the kernel's restrictions on modules. Part of section `kernel`."""
+"""modprobe's configuration for modules of GPUs and networks, and the kernel's restrictions on
+modules. Part of section `kernel`."""
 
 from __future__ import annotations
 
@@ -13,21 +14,31 @@ if TYPE_CHECKING:
     from ...base.root import Root
     from ...base.section import Unread
 
-FOLDERS = ("/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d")
+FOLDERS = (
+    "/etc/modprobe.d",
+    "/run/modprobe.d",
+    "/usr/local/lib/modprobe.d",
+    "/usr/lib/modprobe.d",
+    "/lib/modprobe.d",
+)
 FILES = 128
 ROWS = 128
 LOCKDOWN = "/sys/kernel/security/lockdown"
 
 
 def read_modprobe(root: Root, unread: Unread) -> dict[str, Any]:
-    """{forbidden: [module], options: [{module, parameter, value, path}]} in the order in which modprobe reads them."""
+    """{forbidden: [module], options: [{module, parameter, value, path}]} in the order in which
+    modprobe reads them."""
     forbidden: set[str] = set()
     options: list[dict[str, str]] = []
     for path in drop_ins(root, FOLDERS)[:FILES]:
         text = unread.attempt("modprobe.options", root.text, path, 1 << 18)
         names, rows = parse_modprobe(text or "")
         forbidden.update(names)
-        options += [{"module": module, "parameter": parameter, "value": value, "path": path} for module, parameter, value in rows]
+        options += [
+            {"module": module, "parameter": parameter, "value": value, "path": path}
+            for module, parameter, value in rows
+        ]
     return {"forbidden": sorted(forbidden)[:ROWS], "options": options[:ROWS]}
 
 

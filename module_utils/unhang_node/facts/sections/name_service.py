@@ -16,12 +16,17 @@ WORDS = 16
 
 
 def read_name_service(root: Root) -> dict[str, Any]:
-    """{hosts, servers}: the order of /etc/nsswitch.conf for hosts and the name servers of /etc/resolv.conf; [] for a missing file. Raises OSError."""
-    return {"hosts": parse_hosts_order(text_or_empty(root, "/etc/nsswitch.conf")), "servers": parse_servers(text_or_empty(root, "/etc/resolv.conf"))}
+    """{hosts, servers}: the order of /etc/nsswitch.conf for hosts and the name servers of
+    /etc/resolv.conf; [] for a missing file. Raises OSError."""
+    return {
+        "hosts": parse_hosts_order(text_or_empty(root, "/etc/nsswitch.conf")),
+        "servers": parse_servers(text_or_empty(root, "/etc/resolv.conf")),
+    }
 
 
 def text_or_empty(root: Root, path: str) -> str:
-    """The file's text, "" if it does not exist. Raises other OSErrors: a file that cannot be read is not an empty file."""
+    """The file's text, "" if it does not exist. Raises other OSErrors: a file that cannot be read
+    is not an empty file."""
     try:
         return root.text(path, 65536)
     except FileNotFoundError:
@@ -44,11 +49,18 @@ def parse_servers(text: str) -> list[str]:
 
 
 def read_firewalls(root: Root) -> list[str]:
-    """Active firewalls, such as ["firewalld", "ufw"]. Raises OSError where systemd's services cannot be seen."""
+    """Active firewalls, such as ["firewalld", "ufw"]. Raises OSError where systemd's services
+    cannot be seen."""
     folders = [folder for folder in CGROUPS if there(root, folder)]
     if not folders:
-        raise FileNotFoundError(2, "the control groups of systemd's services cannot be seen", CGROUPS[0])
-    found = ["firewalld"] if any(there(root, folder + "/firewalld.service") for folder in folders) else []
+        raise FileNotFoundError(
+            2, "the control groups of systemd's services cannot be seen", CGROUPS[0]
+        )
+    found = (
+        ["firewalld"]
+        if any(there(root, folder + "/firewalld.service") for folder in folders)
+        else []
+    )
     setting = parse_assignments(text_or_empty(root, "/etc/ufw/ufw.conf")).get("ENABLED", "")
     return found + (["ufw"] if setting.lower() == "yes" else [])
 

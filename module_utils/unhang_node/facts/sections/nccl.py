@@ -1,4 +1,5 @@
-"""Section nccl: every libnccl that a job on this node could load, its plugins, and every setting that changes its behaviour."""
+"""Section nccl: every libnccl that a job on this node could load, its plugins, and every setting
+that changes its behaviour."""
 
 from __future__ import annotations
 
@@ -42,16 +43,21 @@ PLUGIN_FOLDERS: tuple[str, ...] = (
 PLUGIN_FOLDERS += ("/usr/local/gib/lib64", "/usr/local/tcpx/lib64", "/usr/local/nvidia/lib64")
 
 
-def read_local_nccl(root: Root, unread: Unread, sites: Iterable[str], sha256: bool) -> dict[str, Any]:
-    """Section nccl without the paths that a policy names: the loader's paths, the NCCL beside the torch of `sites` (site-packages folders), plugins,
-    settings."""
+def read_local_nccl(
+    root: Root, unread: Unread, sites: Iterable[str], sha256: bool
+) -> dict[str, Any]:
+    """Section nccl without the paths that a policy names: the loader's paths, the NCCL beside the
+    torch of `sites` (site-packages folders), plugins, settings."""
     mounts = read_mounts_or_none(root)
     loader = read_loader(root, unread, "libraries", mounts, (STEM, *PLUGIN_STEMS))
     default = _resolved(root, unread, mounts, taken_for(root, loader, SONAME))
     paths = [_resolved(root, unread, mounts, path) for path in find_in_loader(loader, STEM)]
     libraries = read_libraries(root, unread, paths, (), "loader", sha256)
     for folder in sites:
-        paths = [_resolved(root, unread, mounts, path) for path in unread.attempt("libraries", site_libraries, root, folder) or []]
+        paths = [
+            _resolved(root, unread, mounts, path)
+            for path in unread.attempt("libraries", site_libraries, root, folder) or []
+        ]
         libraries.extend(read_libraries(root, unread, paths, libraries, "site_packages", sha256))
     for row in libraries:
         row["is_loader_default"] = row["path"] == default
@@ -59,13 +65,23 @@ def read_local_nccl(root: Root, unread: Unread, sites: Iterable[str], sha256: bo
     return {
         "libraries": libraries,
         "net_plugins": _plugins(root, unread, mounts, loader),
-        "settings": [setting.row() for setting in reader.settings if setting.value is not None][:MAX_SETTINGS],
+        "settings": [setting.row() for setting in reader.settings if setting.value is not None][
+            :MAX_SETTINGS
+        ],
         "effective": judge_effective(reader.settings),
     }
 
 
-def read_libraries(root: Root, unread: Unread, paths: Iterable[str | None], known: Iterable[dict[str, Any]], origin: str, sha256: bool) -> list[dict[str, Any]]:
-    """A row for each of `paths` that is not None; each real file once, without those that `known` rows have."""
+def read_libraries(
+    root: Root,
+    unread: Unread,
+    paths: Iterable[str | None],
+    known: Iterable[dict[str, Any]],
+    origin: str,
+    sha256: bool,
+) -> list[dict[str, Any]]:
+    """A row for each of `paths` that is not None; each real file once, without those that `known`
+    rows have."""
     seen, rows = {row["path"] for row in known}, []
     for path in paths:
         real = unread.attempt(f"libraries[{path}]", root.resolve, path) if path else None
@@ -77,8 +93,11 @@ def read_libraries(root: Root, unread: Unread, paths: Iterable[str | None], know
     return rows
 
 
-def read_named_nccl(root: Root, unread: Unread, folder: str, known: Iterable[dict[str, Any]], sha256: bool) -> dict[str, Any]:
-    """{libraries: rows} for one folder that the policy names, on any file system; without the files that `known` rows have."""
+def read_named_nccl(
+    root: Root, unread: Unread, folder: str, known: Iterable[dict[str, Any]], sha256: bool
+) -> dict[str, Any]:
+    """{libraries: rows} for one folder that the policy names, on any file system; without the files
+    that `known` rows have."""
     paths = unread.attempt(f"libraries[{folder}]", libraries_below, root, folder.rstrip("/"))
     if paths == []:
         unread.add(f"libraries[{folder}]", "absent", f"no {STEM} there")
@@ -86,7 +105,8 @@ def read_named_nccl(root: Root, unread: Unread, folder: str, known: Iterable[dic
 
 
 def read_system_settings(root: Root, unread: Unread, mounts: list[Mount]) -> SettingsReader:
-    """A SettingsReader that has read all system files, in the order in which they take effect, and root's own ~/.nccl.conf."""
+    """A SettingsReader that has read all system files, in the order in which they take effect, and
+    root's own ~/.nccl.conf."""
     reader = settings_files.SettingsReader(root, unread, mounts)
     settings_files.read_pam(reader)
     settings_files.read_sshd(reader)
@@ -100,7 +120,9 @@ def read_system_settings(root: Root, unread: Unread, mounts: list[Mount]) -> Set
     return reader
 
 
-def _plugins(root: Root, unread: Unread, mounts: list[Mount], loader: Loader) -> list[dict[str, Any]]:
+def _plugins(
+    root: Root, unread: Unread, mounts: list[Mount], loader: Loader
+) -> list[dict[str, Any]]:
     paths = [path for stem in PLUGIN_STEMS for path in find_in_loader(loader, stem)]
     reader = settings_files.SettingsReader(root, unread, mounts)
     for folder in PLUGIN_FOLDERS:
@@ -114,15 +136,25 @@ def _plugins(root: Root, unread: Unread, mounts: list[Mount], loader: Loader) ->
 
 
 def _package_of(root: Root, unread: Unread, path: str) -> str | None:
-    """The package of a library: dpkg's for one in the system's folders, the wheel's name for one in site-packages."""
+    """The package of a library: dpkg's for one in the system's folders, the wheel's name for one in
+    site-packages."""
     if "/site-packages/nvidia/nccl/" in path or "/dist-packages/nvidia/nccl/" in path:
         folder = path[: path.index("/nvidia/nccl/")]
         names = unread.attempt(f"libraries[{path}].package", root.names, folder) or []
-        return next((name.split("-")[0].replace("_", "-") for name in names if name.startswith("nvidia_nccl_") and name.endswith(".dist-info")), None)
+        return next(
+            (
+                name.split("-")[0].replace("_", "-")
+                for name in names
+                if name.startswith("nvidia_nccl_") and name.endswith(".dist-info")
+            ),
+            None,
+        )
     if not path.startswith(("/usr/", "/lib")):
         return None
     return unread.attempt(f"libraries[{path}].package", owner_of, root, [path], DPKG_NAMES)
 
 
 def _resolved(root: Root, unread: Unread, mounts: list[Mount], path: str | None) -> str | None:
-    return None if path is None else resolve_or_none(root, unread, f"libraries[{path}]", mounts, path)
+    return (
+        None if path is None else resolve_or_none(root, unread, f"libraries[{path}]", mounts, path)
+    )

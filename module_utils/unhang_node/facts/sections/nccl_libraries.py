@@ -18,11 +18,28 @@ STEM = "libnccl.so"
 NET_STEM = "libnccl-net"
 PLUGIN_STEMS = (NET_STEM, "libnccl-tuner", "libnccl-profiler", "libnccl-env", "libnccl-ep")
 # Below a folder that a policy names: itself, an installation's lib folders, a site-packages' wheel.
-BELOW_ROOT = ("", "/lib", "/lib64", "/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/build/lib", "/nvidia/nccl/lib")
+BELOW_ROOT = (
+    "",
+    "/lib",
+    "/lib64",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/build/lib",
+    "/nvidia/nccl/lib",
+)
 
 
-def read_library(root: Root, unread: Unread, path: str, origin: str, where: str = "host", sha256: bool = False, field: str | None = None) -> dict[str, Any]:
-    """A row of nccl.libraries. path: real path. A fact that cannot be read is null, with the reason noted under `field` (libraries[<path>])."""
+def read_library(
+    root: Root,
+    unread: Unread,
+    path: str,
+    origin: str,
+    where: str = "host",
+    sha256: bool = False,
+    field: str | None = None,
+) -> dict[str, Any]:
+    """A row of nccl.libraries. path: real path. A fact that cannot be read is null, with the reason
+    noted under `field` (libraries[<path>])."""
     row: dict[str, Any] = {
         "path": path,
         "version": None,
@@ -50,7 +67,9 @@ def read_library(root: Root, unread: Unread, path: str, origin: str, where: str 
     return row
 
 
-def _read_open_library(descriptor: int, row: dict[str, Any], unread: Unread, field: str, sha256: bool) -> None:
+def _read_open_library(
+    descriptor: int, row: dict[str, Any], unread: Unread, field: str, sha256: bool
+) -> None:
     row["size_bytes"] = os.fstat(descriptor).st_size
     try:
         sections = read_sections(descriptor)
@@ -80,22 +99,33 @@ def _digest(descriptor: int) -> str:
 
 
 def libraries_below(root: Root, folder: str) -> list[str]:
-    """Paths of libnccl.so* in a named folder and its usual library folders, or the folder itself when it is such a file. Raises OSError."""
+    """Paths of libnccl.so* in a named folder and its usual library folders, or the folder itself
+    when it is such a file. Raises OSError."""
     if os.path.basename(folder).startswith(STEM):
         return [folder]
     paths: list[str] = []
     for below in BELOW_ROOT:
-        paths.extend(folder + below + "/" + name for name in names_or_none(root, folder + below) if name.startswith(STEM))
+        paths.extend(
+            folder + below + "/" + name
+            for name in names_or_none(root, folder + below)
+            if name.startswith(STEM)
+        )
     return paths
 
 
 def site_libraries(root: Root, folder: str) -> list[str]:
-    """Paths of libnccl.so* that a torch in this site-packages folder would load: its wheel's, and those of a conda prefix around it. Raises OSError."""
+    """Paths of libnccl.so* that a torch in this site-packages folder would load: its wheel's, and
+    those of a conda prefix around it. Raises OSError."""
     folders = [folder + "/nvidia/nccl/lib"]
     prefix, _, below = folder.partition("/lib/python3")
     if below and prefix not in ("", "/usr", "/usr/local"):
         folders.append(prefix + "/lib")
-    return [each + "/" + name for each in folders for name in names_or_none(root, each) if name.startswith(STEM)]
+    return [
+        each + "/" + name
+        for each in folders
+        for name in names_or_none(root, each)
+        if name.startswith(STEM)
+    ]
 
 
 def plugin_name(path: str) -> str:
@@ -104,10 +134,18 @@ def plugin_name(path: str) -> str:
 
 
 def read_plugin(root: Root, unread: Unread, path: str) -> dict[str, Any]:
-    """A row of nccl.net_plugins. path: real path. interfaces: null if it is no network plugin, or if the file could not be read (noted)."""
-    row: dict[str, Any] = {"path": path, "name": plugin_name(path), "where": "host", "interfaces": None}
+    """A row of nccl.net_plugins. path: real path. interfaces: null if it is no network plugin, or
+    if the file could not be read (noted)."""
+    row: dict[str, Any] = {
+        "path": path,
+        "name": plugin_name(path),
+        "where": "host",
+        "interfaces": None,
+    }
     if os.path.basename(path).startswith(NET_STEM):
-        row["interfaces"] = unread.attempt(f"net_plugins[{path}].interfaces", _net_interfaces, root, path)
+        row["interfaces"] = unread.attempt(
+            f"net_plugins[{path}].interfaces", _net_interfaces, root, path
+        )
     return row
 
 

@@ -47,7 +47,12 @@ if TYPE_CHECKING:
     from ...base.root import Root
     from ...base.section import Unread
 
-FAMILIES = (("debian", "debian ubuntu"), ("redhat", "rhel fedora centos rocky almalinux ol amzn"), ("suse", "suse opensuse sles sle"), ("arch", "arch"))
+FAMILIES = (
+    ("debian", "debian ubuntu"),
+    ("redhat", "rhel fedora centos rocky almalinux ol amzn"),
+    ("suse", "suse opensuse sles sle"),
+    ("arch", "arch"),
+)
 BINARY_FOLDERS = ("/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/local/sbin")
 RUNTIMES = (
     ("docker", ("dockerd",)),
@@ -57,13 +62,32 @@ RUNTIMES = (
     ("enroot", ("enroot",)),
     ("apptainer", ("apptainer",)),
     ("singularity", ("singularity",)),
-    ("nvidia-container-toolkit", ("nvidia-ctk", "nvidia-container-runtime", "nvidia-container-cli")),
+    (
+        "nvidia-container-toolkit",
+        ("nvidia-ctk", "nvidia-container-runtime", "nvidia-container-cli"),
+    ),
 )
 APPARMOR_FOLDER = "/etc/apparmor.d"
 DISKLESS_FS = ("overlay", "aufs", "tmpfs", "ramfs", "rootfs", "squashfs", "nfs", "nfs4")
 # Tools that boot nodes from an image leave this folder, or this word of the kernel command line.
-IMAGE_PATHS = ("/warewulf/config", "/warewulf/wwinit.d", "/opt/xcat/xcatinfo", "/xcatpost/mypostscript", "/cm/local/apps/cmd")
-IMAGE_WORDS = ("wwid=", "wwinit", "imgurl=", "XCAT=", "CMIMAGE", "boot=live", "rd.live.image", "root=live:", "root=wwclient")
+IMAGE_PATHS = (
+    "/warewulf/config",
+    "/warewulf/wwinit.d",
+    "/opt/xcat/xcatinfo",
+    "/xcatpost/mypostscript",
+    "/cm/local/apps/cmd",
+)
+IMAGE_WORDS = (
+    "wwid=",
+    "wwinit",
+    "imgurl=",
+    "XCAT=",
+    "CMIMAGE",
+    "boot=live",
+    "rd.live.image",
+    "root=live:",
+    "root=wwclient",
+)
 SECURE_BOOT_VARIABLE = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
@@ -78,7 +102,9 @@ def read_node(root: Root, unread: Unread, now_s: float) -> dict[str, Any]:
         **_read_hardware(root, unread, cpuinfo),
         **_read_host_settings(root, unread),
         "virtualization": virtualization,
-        "container_runtimes": unread.attempt("container_runtimes", read_runtimes, root, unread, mounts or []),
+        "container_runtimes": unread.attempt(
+            "container_runtimes", read_runtimes, root, unread, mounts or []
+        ),
         "cdi": unread.attempt("cdi", read_cdi, root, unread),
         "containers": read_container_config(root, unread),
         "kubernetes": read_kubernetes(root, unread, now_s),
@@ -100,7 +126,9 @@ def _read_system(root: Root, unread: Unread) -> dict[str, Any]:
         "name_service": unread.attempt("name_service", read_name_service, root),
         "name_addresses": unread.attempt("name_addresses", read_name_addresses, root, hostname),
         "machine_id": unread.attempt("machine_id", read_line, root, "/etc/machine-id", 64),
-        "boot_id": unread.attempt("boot_id", read_line, root, "/proc/sys/kernel/random/boot_id", 64),
+        "boot_id": unread.attempt(
+            "boot_id", read_line, root, "/proc/sys/kernel/random/boot_id", 64
+        ),
         "uptime_s": unread.attempt("uptime_s", read_uptime, root),
         "crashes": read_crashes(root),
         "architecture": unread.attempt("architecture", read_architecture, root),
@@ -119,7 +147,9 @@ def _read_hardware(root: Root, unread: Unread, cpuinfo: str | None) -> dict[str,
         "memory_total_bytes": unread.attempt("memory_total_bytes", read_memory, root),
         "memory_errors": unread.attempt("memory_errors", read_memory_errors, root),
         "numa_nodes": unread.attempt("numa_nodes", count_numa_nodes, root),
-        "numa_without_memory": unread.attempt("numa_without_memory", read_numa_without_memory, root),
+        "numa_without_memory": unread.attempt(
+            "numa_without_memory", read_numa_without_memory, root
+        ),
     }
 
 
@@ -160,16 +190,22 @@ def read_memory(root: Root) -> int:
 
 
 def read_architecture(root: Root) -> str:
-    """x86_64, aarch64 …: this machine's uname, or the architecture that a recorded node's loader and kernel show. Raises OSError."""
+    """x86_64, aarch64 …: this machine's uname, or the architecture that a recorded node's loader
+    and kernel show. Raises OSError."""
     if root.is_live:
         return os.uname().machine
     recorded = line_if_there(root, "/proc/sys/kernel/arch")
     if recorded:
         return recorded
-    for name, architecture in (("ld-linux-x86-64.so.2", "x86_64"), ("ld-linux-aarch64.so.1", "aarch64")):
+    for name, architecture in (
+        ("ld-linux-x86-64.so.2", "x86_64"),
+        ("ld-linux-aarch64.so.1", "aarch64"),
+    ):
         if there(root, "/lib64/" + name) or there(root, "/lib/" + name):
             return architecture
-    raise FileNotFoundError(2, "this kernel does not name its architecture", "/proc/sys/kernel/arch")
+    raise FileNotFoundError(
+        2, "this kernel does not name its architecture", "/proc/sys/kernel/arch"
+    )
 
 
 def read_os(root: Root) -> dict[str, Any]:
@@ -177,7 +213,15 @@ def read_os(root: Root) -> dict[str, Any]:
     path = first_there(root, ("/etc/os-release", "/usr/lib/os-release")) or "/etc/os-release"
     values = parse_assignments(root.text(path, 65536))
     names = [values.get("ID", "")] + values.get("ID_LIKE", "").split()
-    family = next((family for family, known in FAMILIES for name in names if name.partition("-")[0] in known.split()), "other" if names[0] else None)
+    family = next(
+        (
+            family
+            for family, known in FAMILIES
+            for name in names
+            if name.partition("-")[0] in known.split()
+        ),
+        "other" if names[0] else None,
+    )
     return {
         "id": clean_or_none(values.get("ID", ""), 64),
         "version_id": clean_or_none(values.get("VERSION_ID", ""), 64),
@@ -188,25 +232,40 @@ def read_os(root: Root) -> dict[str, Any]:
 
 
 def read_runtimes(root: Root, unread: Unread, mounts: Sequence[Mount]) -> list[dict[str, Any]]:
-    """[{name, path, version, apparmor_profile}] of the container runtimes whose program or plugin is there. Raises OSError."""
+    """[{name, path, version, apparmor_profile}] of the container runtimes whose program or plugin
+    is there. Raises OSError."""
     found: list[dict[str, Any]] = []
     for runtime, programs in RUNTIMES:
-        path = first_there(root, [folder + "/" + program for program in programs for folder in BINARY_FOLDERS])
+        path = first_there(
+            root, [folder + "/" + program for program in programs for folder in BINARY_FOLDERS]
+        )
         if path:
             found.append({"name": runtime, "path": path, "version": None})
     plugin = find_pyxis(root, mounts)
     if plugin:
         found.append({"name": "pyxis", "path": plugin, "version": None})
-    profiles = unread.attempt("container_runtimes[*].apparmor_profile", root.names, APPARMOR_FOLDER) if found else None
+    profiles = (
+        unread.attempt("container_runtimes[*].apparmor_profile", root.names, APPARMOR_FOLDER)
+        if found
+        else None
+    )
     for row in found:
-        row["apparmor_profile"] = None if profiles is None else any(row["name"] in name for name in profiles)
+        row["apparmor_profile"] = (
+            None if profiles is None else any(row["name"] in name for name in profiles)
+        )
     if found:
-        unread.add("container_runtimes[*].version", "absent", "no file states it without starting the program; packages.installed has it for packages")
+        unread.add(
+            "container_runtimes[*].version",
+            "absent",
+            "no file states it without starting the program; packages.installed has it for"
+            " packages",
+        )
     return found
 
 
 def find_pyxis(root: Root, mounts: Sequence[Mount]) -> str | None:
-    """The line of Slurm's configuration that loads Pyxis (path:line), or the plugin's own path; None without it. A network file system is not touched."""
+    """The line of Slurm's configuration that loads Pyxis (path:line), or the plugin's own path;
+    None without it. A network file system is not touched."""
     for folder in ("/etc/slurm", "/etc/slurm-llnl"):
         try:
             resolve_local(root, mounts, folder)
@@ -220,17 +279,28 @@ def find_pyxis(root: Root, mounts: Sequence[Mount]) -> str | None:
             for number, line in enumerate(lines, 1):
                 if "spank_pyxis.so" in line and not line.lstrip().startswith("#"):
                     return f"{path}:{number}"
-    return next((folder + "/spank_pyxis.so" for folder in PLUGIN_FOLDERS if there(root, folder + "/spank_pyxis.so")), None)
+    return next(
+        (
+            folder + "/spank_pyxis.so"
+            for folder in PLUGIN_FOLDERS
+            if there(root, folder + "/spank_pyxis.so")
+        ),
+        None,
+    )
 
 
 def read_python(root: Root) -> dict[str, Any]:
-    """{path, version}: the interpreter that runs this code, or for a recorded node the target of /usr/bin/python3. Raises OSError."""
+    """{path, version}: the interpreter that runs this code, or for a recorded node the target of
+    /usr/bin/python3. Raises OSError."""
     if root.is_live:
         return {"path": clean_or_none(sys.executable or ""), "version": sys.version.split()[0]}
     path = root.resolve("/usr/bin/python3")
     root.stat(path)
     version = path.rpartition("/python")[2]
-    return {"path": clean(path), "version": version if version.replace(".", "").isdigit() and "." in version else None}
+    return {
+        "path": clean(path),
+        "version": version if version.replace(".", "").isdigit() and "." in version else None,
+    }
 
 
 def read_dmi(root: Root, unread: Unread) -> dict[str, Any] | None:
@@ -239,30 +309,52 @@ def read_dmi(root: Root, unread: Unread) -> dict[str, Any] | None:
     if not there(root, folder):
         unread.add("dmi", "absent", "no " + folder + ": the firmware gives no SMBIOS table")
         return None
-    names = (("vendor", "sys_vendor"), ("product", "product_name"), ("board", "board_name"), ("bios_version", "bios_version"))
-    return {key: unread.attempt("dmi." + key, read_line, root, folder + "/" + name, 256) or None for key, name in names}
+    names = (
+        ("vendor", "sys_vendor"),
+        ("product", "product_name"),
+        ("board", "board_name"),
+        ("bios_version", "bios_version"),
+    )
+    return {
+        key: unread.attempt("dmi." + key, read_line, root, folder + "/" + name, 256) or None
+        for key, name in names
+    }
 
 
 def read_secure_boot(root: Root, is_container: bool) -> bool:
-    """True or False; False for a machine that was not booted through EFI. Raises OSError and ValueError."""
+    """True or False; False for a machine that was not booted through EFI. Raises OSError and
+    ValueError."""
     if not root.exists("/sys/firmware/efi"):
         if is_container or not root.exists("/sys/firmware"):
             raise FileNotFoundError(2, "the firmware cannot be seen from here", "/sys/firmware/efi")
         return False
     value = root.data(SECURE_BOOT_VARIABLE, 16)
     if len(value) < 5:
-        raise ValueError(f"{SECURE_BOOT_VARIABLE}: expected 4 attribute bytes and a flag, found {len(value)} bytes")
+        raise ValueError(
+            f"{SECURE_BOOT_VARIABLE}: expected 4 attribute bytes and a flag, found {len(value)}"
+            " bytes"
+        )
     return value[4] == 1
 
 
-def read_image(root: Root, unread: Unread, mounts: list[Mount] | None, is_container: bool) -> dict[str, Any] | None:
+def read_image(
+    root: Root, unread: Unread, mounts: list[Mount] | None, is_container: bool
+) -> dict[str, Any] | None:
     """{kind, evidence}: whether changes on this system survive a reboot."""
     if is_container:
         unread.add("image", "absent", "a container's file system says nothing about the node")
         return {"kind": None, "evidence": None}
     parameters = without_secrets(line_if_there(root, "/proc/cmdline") or "").split()
     evidence = next((path for path in IMAGE_PATHS if there(root, path)), None)
-    evidence = evidence or next(("kernel command line " + word for word in parameters for mark in IMAGE_WORDS if word.startswith(mark)), None)
+    evidence = evidence or next(
+        (
+            "kernel command line " + word
+            for word in parameters
+            for mark in IMAGE_WORDS
+            if word.startswith(mark)
+        ),
+        None,
+    )
     top = mount_of(mounts or [], "/")
     if evidence is not None:
         return {"kind": "stateless", "evidence": clean(evidence, 512)}

@@ -17,7 +17,8 @@ ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 def find_nvidia(root: Root) -> dict[str, list[str]]:
-    """{"gpus": [address], "switches": [address]} of NVIDIA's display controllers (no virtual functions) and NVSwitches. Raises OSError."""
+    """{"gpus": [address], "switches": [address]} of NVIDIA's display controllers (no virtual
+    functions) and NVSwitches. Raises OSError."""
     gpus, switches = [], []
     for address in root.names(DEVICES):
         folder = DEVICES + "/" + address

@@ -23,8 +23,25 @@ RPM_PROGRAM = "/usr/bin/rpm"
 RPM_DEADLINE_S = 10.0
 RPM_QUERY = "%{NAME}\\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\\t%{ARCH}\\n"
 
-DRIVER: tuple[str, ...] = ("nvidia-", "libnvidia-", "cuda-drivers", "libcuda1", "libcuda-", "kmod-nvidia", "kmod-open-nvidia", "xserver-xorg-video-nvidia")
-DRIVER += ("linux-modules-nvidia", "linux-objects-nvidia", "linux-signatures-nvidia", "firmware-nvidia", "nvlsm", "libnvsdm", "akmod-nvidia")
+DRIVER: tuple[str, ...] = (
+    "nvidia-",
+    "libnvidia-",
+    "cuda-drivers",
+    "libcuda1",
+    "libcuda-",
+    "kmod-nvidia",
+    "kmod-open-nvidia",
+    "xserver-xorg-video-nvidia",
+)
+DRIVER += (
+    "linux-modules-nvidia",
+    "linux-objects-nvidia",
+    "linux-signatures-nvidia",
+    "firmware-nvidia",
+    "nvlsm",
+    "libnvsdm",
+    "akmod-nvidia",
+)
 NOT_DRIVER: tuple[str, ...] = (
     "nvidia-container",
     "libnvidia-container",
@@ -35,7 +52,13 @@ NOT_DRIVER: tuple[str, ...] = (
     "nvidia-fs",
     "libnvidia-egl-wayland",
 )
-NOT_DRIVER += ("nvidia-detect", "nvidia-installer-cleanup", "nvidia-visual-profiler", "nvidia-nsight", "nvidia-mlnx")
+NOT_DRIVER += (
+    "nvidia-detect",
+    "nvidia-installer-cleanup",
+    "nvidia-visual-profiler",
+    "nvidia-nsight",
+    "nvidia-mlnx",
+)
 KERNEL: tuple[str, ...] = (
     "linux-image",
     "linux-headers",
@@ -48,20 +71,83 @@ KERNEL: tuple[str, ...] = (
     "linux-gke",
     "linux-oracle",
 )
-KERNEL += ("linux-nvidia", "linux-virtual", "linux-lowlatency", "kernel-core", "kernel-modules", "kernel-devel", "kernel-default", "kernel-uek", "dkms")
+KERNEL += (
+    "linux-nvidia",
+    "linux-virtual",
+    "linux-lowlatency",
+    "kernel-core",
+    "kernel-modules",
+    "kernel-devel",
+    "kernel-default",
+    "kernel-uek",
+    "dkms",
+)
 NCCL = ("libnccl", "nccl", "aws-ofi-nccl", "libaws-ofi")
 # Packages in the section `packages`: those that decide whether collectives run.
 LISTED: tuple[str, ...] = DRIVER + KERNEL + NCCL
-LISTED += ("nvidia", "libnvidia", "cuda", "libcudnn", "cudnn", "datacenter-gpu-manager", "dcgm", "gdrcopy", "gdrdrv", "libgdrapi")
-LISTED += ("mlnx", "mlx", "kmod-mlnx", "ofed", "doca", "rdma-core", "libibverbs", "ibverbs", "librdmacm", "infiniband", "ucx", "libucx", "libfabric", "efa")
-LISTED += ("slurm", "munge", "libpmix", "openmpi-bin", "docker", "containerd", "podman", "cri-o", "enroot", "apptainer", "singularity", "kubelet")
+LISTED += (
+    "nvidia",
+    "libnvidia",
+    "cuda",
+    "libcudnn",
+    "cudnn",
+    "datacenter-gpu-manager",
+    "dcgm",
+    "gdrcopy",
+    "gdrdrv",
+    "libgdrapi",
+)
+LISTED += (
+    "mlnx",
+    "mlx",
+    "kmod-mlnx",
+    "ofed",
+    "doca",
+    "rdma-core",
+    "libibverbs",
+    "ibverbs",
+    "librdmacm",
+    "infiniband",
+    "ucx",
+    "libucx",
+    "libfabric",
+    "efa",
+)
+LISTED += (
+    "slurm",
+    "munge",
+    "libpmix",
+    "openmpi-bin",
+    "docker",
+    "containerd",
+    "podman",
+    "cri-o",
+    "enroot",
+    "apptainer",
+    "singularity",
+    "kubelet",
+)
 LISTED += ("unattended-upgrades", "needrestart", "dnf-automatic")
 # Packages of which other sections need only the version.
-TOOLS = ("gcc", "g++", "ninja", "make", "python3-dev", "python3-devel", "python3.", "cpp", "clang", "linux-perf")
+TOOLS = (
+    "gcc",
+    "g++",
+    "ninja",
+    "make",
+    "python3-dev",
+    "python3-devel",
+    "python3.",
+    "cpp",
+    "clang",
+    "linux-perf",
+)
 
 
-def read_database(root: Root, unread: Unread, field: str, rpm_program: str = RPM_PROGRAM) -> tuple[str | None, Database | None]:
-    """(manager, Database): manager is dpkg, rpm, none, or None when its database could not be read (noted under `field`)."""
+def read_database(
+    root: Root, unread: Unread, field: str, rpm_program: str = RPM_PROGRAM
+) -> tuple[str | None, Database | None]:
+    """(manager, Database): manager is dpkg, rpm, none, or None when its database could not be read
+    (noted under `field`)."""
     try:
         return "dpkg", parse_status(read_status_bytes(root), LISTED + TOOLS)
     except FileNotFoundError:
@@ -72,15 +158,24 @@ def read_database(root: Root, unread: Unread, field: str, rpm_program: str = RPM
     for folder in RPM_FOLDERS:
         if any(_is_there(root, folder + "/" + name) for name in RPM_FILES):
             database = unread.attempt(field, read_rpm, root, folder, rpm_program)
-            return (None, None) if database is None else ("rpm", with_locks(database, read_rpm_locks(root, Unread())))
+            return (
+                (None, None)
+                if database is None
+                else ("rpm", with_locks(database, read_rpm_locks(root, Unread())))
+            )
     return "none", Database()
 
 
 def read_status_bytes(root: Root) -> bytes:
-    """The status file, merged with the newer stanzas that a running (or interrupted) dpkg has written beside it."""
+    """The status file, merged with the newer stanzas that a running (or interrupted) dpkg has
+    written beside it."""
     content = read_file(root, STATUS, STATUS_LIMIT_BYTES)
     try:
-        newer = [read_file(root, UPDATES + "/" + name) for name in names_or_none(root, UPDATES) if name.isdigit()][:250]
+        newer = [
+            read_file(root, UPDATES + "/" + name)
+            for name in names_or_none(root, UPDATES)
+            if name.isdigit()
+        ][:250]
     except (OSError, ValueError):
         newer = []  # a running dpkg may remove these files at any moment
     return content if not newer else _with_updates(content, newer)
@@ -111,12 +206,16 @@ def _is_there(root: Root, path: str) -> bool:
 
 
 def read_rpm(root: Root, folder: str, program: str) -> Database:
-    """Database from `rpm -qa`, the only program that the collector runs: rpm's own file has three formats. Raises OSError, ValueError."""
-    from ...base.process import demand_success, run_process  # subprocess costs 10 ms, and no node of dpkg needs it
+    """Database from `rpm -qa`, the only program that the collector runs: rpm's own file has three
+    formats. Raises OSError, ValueError."""
+    # subprocess costs 10 ms, and no node of dpkg needs it
+    from ...base.process import demand_success, run_process
 
     root.watch(f"{program} -qa")
     try:
-        done = run_process([program, "--dbpath", root.place(folder), "-qa", "--qf", RPM_QUERY], RPM_DEADLINE_S)
+        done = run_process(
+            [program, "--dbpath", root.place(folder), "-qa", "--qf", RPM_QUERY], RPM_DEADLINE_S
+        )
     except PermissionError:
         raise FileNotFoundError(2, "needed to read " + folder, program) from None
     if done.is_missing:
@@ -125,33 +224,51 @@ def read_rpm(root: Root, folder: str, program: str) -> Database:
 
 
 def parse_rpm(text: str) -> Database:
-    """Database from lines `name<TAB>epoch:version-release<TAB>architecture`; an epoch of 0 is omitted, as people write versions."""
+    """Database from lines `name<TAB>epoch:version-release<TAB>architecture`; an epoch of 0 is
+    omitted, as people write versions."""
     packages = []
     for line in text.splitlines():
         fields = line.split("\t")
         if len(fields) == 3 and fields[0].startswith(LISTED + TOOLS):
             version = fields[1][2:] if fields[1].startswith("0:") else fields[1]
-            packages.append(Package(name=fields[0], version=version, architecture=fields[2], held=False, state="installed"))
+            packages.append(
+                Package(
+                    name=fields[0],
+                    version=version,
+                    architecture=fields[2],
+                    held=False,
+                    state="installed",
+                )
+            )
     packages.sort(key=lambda package: (package.name, package.version, package.architecture))
     return Database(packages=tuple(packages))
 
 
 def with_locks(database: Database, locks: list[dict[str, Any]]) -> Database:
-    """The Database with `held` set on packages that a lock file names: by name, or as name-version*. "!" entries exclude versions and hold nothing."""
+    """The Database with `held` set on packages that a lock file names: by name, or as
+    name-version*. "!" entries exclude versions and hold nothing."""
     patterns = [lock["package"] for lock in locks if not lock["pin"].startswith("not ")]
 
     def is_held(package: Package) -> bool:
         full = f"{package.name}-{package.version.split(':')[-1]}"
-        return any(fnmatch.fnmatchcase(package.name, pattern) or fnmatch.fnmatchcase(full, pattern) for pattern in patterns)
+        return any(
+            fnmatch.fnmatchcase(package.name, pattern) or fnmatch.fnmatchcase(full, pattern)
+            for pattern in patterns
+        )
 
     return Database(
-        packages=tuple(package._replace(held=is_held(package)) for package in database.packages), holds=tuple(patterns), unfinished=database.unfinished
+        packages=tuple(package._replace(held=is_held(package)) for package in database.packages),
+        holds=tuple(patterns),
+        unfinished=database.unfinished,
     )
 
 
 def driver_packages(database: Database) -> list[Package]:
-    """The driver's own packages (not the container toolkit, not the CUDA toolkit), sorted by name."""
-    return [package for package in database.named(DRIVER) if not package.name.startswith(NOT_DRIVER)]
+    """The driver's own packages (not the container toolkit, not the CUDA toolkit), sorted by
+    name."""
+    return [
+        package for package in database.named(DRIVER) if not package.name.startswith(NOT_DRIVER)
+    ]
 
 
 def listed_packages(database: Database) -> list[Package]:

@@ -1,4 +1,5 @@
-"""Section packages: installed packages, holds and pins, and the packages that an unattended upgrade would change."""
+"""Section packages: installed packages, holds and pins, and the packages that an unattended upgrade
+would change."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ TIMER = "/etc/systemd/system/apt-daily-upgrade.timer"
 MAX_ROWS = 512
 
 
-def read_packages(root: Root, unread: Unread, manager: str | None, database: Database | None) -> dict[str, Any]:
+def read_packages(
+    root: Root, unread: Unread, manager: str | None, database: Database | None
+) -> dict[str, Any]:
     """Section packages. manager, database: of package_database.read_database."""
     section: dict[str, Any] = {
         "manager": manager,
@@ -62,14 +65,30 @@ def read_packages(root: Root, unread: Unread, manager: str | None, database: Dat
 def read_pins(root: Root, unread: Unread) -> list[dict[str, Any]]:
     """The pins of /etc/apt/preferences and preferences.d, in apt's order."""
     rows = []
-    for path in _conf_files(root, unread, "pins", APT + "/preferences.d", ("", ".pref"), APT + "/preferences", main_first=True):
+    for path in _conf_files(
+        root,
+        unread,
+        "pins",
+        APT + "/preferences.d",
+        ("", ".pref"),
+        APT + "/preferences",
+        main_first=True,
+    ):
         text = unread.attempt("pins", read_text, root, path)
         for row in parse_preferences(text or ""):
             rows.append(dict(row, file=path))
     return rows
 
 
-def _conf_files(root: Root, unread: Unread, field: str, folder: str, endings: tuple[str, ...], main: str, main_first: bool = False) -> list[str]:
+def _conf_files(
+    root: Root,
+    unread: Unread,
+    field: str,
+    folder: str,
+    endings: tuple[str, ...],
+    main: str,
+    main_first: bool = False,
+) -> list[str]:
     """Paths of the existing files of one apt configuration."""
     try:
         names = [name for name in names_or_none(root, folder) if is_conf_name(name, endings)]
@@ -84,26 +103,40 @@ def _conf_files(root: Root, unread: Unread, field: str, folder: str, endings: tu
 def read_unattended(root: Root, unread: Unread, database: Database) -> dict[str, Any]:
     """The configuration of unattended-upgrades, and the packages that it would upgrade."""
     settings: AptSettings = {}
-    for path in _conf_files(root, unread, "unattended_upgrades", APT + "/apt.conf.d", ("", ".conf"), APT + "/apt.conf"):
+    for path in _conf_files(
+        root, unread, "unattended_upgrades", APT + "/apt.conf.d", ("", ".conf"), APT + "/apt.conf"
+    ):
         text = unread.attempt("unattended_upgrades", read_text, root, path)
         parse_apt_conf(text or "", settings)
     installed = database.version("unattended-upgrades") is not None
     every = setting_word(settings, "APT::Periodic::Unattended-Upgrade", "0")
     periodic = setting_word(settings, "APT::Periodic::Enable", "1")
     blacklist = setting_values(settings, "Unattended-Upgrade::Package-Blacklist")
-    origins = setting_values(settings, "Unattended-Upgrade::Allowed-Origins") + setting_values(settings, "Unattended-Upgrade::Origins-Pattern")
+    origins = setting_values(settings, "Unattended-Upgrade::Allowed-Origins") + setting_values(
+        settings, "Unattended-Upgrade::Origins-Pattern"
+    )
     return {
         "installed": installed,
-        "enabled": installed and every not in ("", "0") and periodic != "0" and not is_masked(root, TIMER),
+        "enabled": installed
+        and every not in ("", "0")
+        and periodic != "0"
+        and not is_masked(root, TIMER),
         "blacklist": blacklist,
         "origins": origins,
-        "automatic_reboot": setting_word(settings, "Unattended-Upgrade::Automatic-Reboot", "false").lower() in ("1", "true", "yes", "on"),
-        "covers_driver": any(not package.held and not is_blacklisted(package.name, blacklist) for package in driver_packages(database)),
+        "automatic_reboot": setting_word(
+            settings, "Unattended-Upgrade::Automatic-Reboot", "false"
+        ).lower()
+        in ("1", "true", "yes", "on"),
+        "covers_driver": any(
+            not package.held and not is_blacklisted(package.name, blacklist)
+            for package in driver_packages(database)
+        ),
     }
 
 
 def is_blacklisted(name: str, blacklist: Iterable[str]) -> bool:
-    """As unattended-upgrades matches: each entry is a regular expression that must match at the beginning of the name."""
+    """As unattended-upgrades matches: each entry is a regular expression that must match at the
+    beginning of the name."""
     for pattern in blacklist:
         try:
             if re.match(pattern, name):

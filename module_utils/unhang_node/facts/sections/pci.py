@@ -1,4 +1,5 @@
-"""The PCI bus, read without a driver: number of GPUs, place of each GPU, ACS above it, and the IOMMU."""
+"""The PCI bus, read without a driver: number of GPUs, place of each GPU, ACS above it, and the
+IOMMU."""
 
 from __future__ import annotations
 
@@ -15,15 +16,28 @@ if TYPE_CHECKING:
     from ...base.root import Root
     from ...base.section import Unread
 
-GENERATIONS = {"2.5": 1, "5": 2, "5.0": 2, "8": 3, "8.0": 3, "16": 4, "16.0": 4, "32": 5, "32.0": 5, "64": 6, "64.0": 6}
+GENERATIONS = {
+    "2.5": 1,
+    "5": 2,
+    "5.0": 2,
+    "8": 3,
+    "8.0": 3,
+    "16": 4,
+    "16.0": 4,
+    "32": 5,
+    "32.0": 5,
+    "64": 6,
+    "64.0": 6,
+}
 CONFIG_BYTES = 4096
 GROUP_TYPES = {"identity": "passthrough", "DMA": "translated", "DMA-FQ": "translated"}
 
 
 def read_pci_device(root: Root, pci_address: str) -> dict[str, Any]:
-    """The place of one PCI device in sysfs: {numa_node, cpus} and the fields of read_pci_link. None for a value that sysfs does not have (numa_node -1 means
-    that too). generation_max and width_max are the lower one of the card's and the port's above it. For a missing device all values are None.
-    """
+    """The place of one PCI device in sysfs: {numa_node, cpus} and the fields of read_pci_link. None
+    for a value that sysfs does not have (numa_node -1 means that too). generation_max and width_max
+    are the lower one of the card's and the port's above it. For a missing device all values are
+    None."""
     folder = DEVICES + "/" + pci_address
     node = integer_if_there(root, folder + "/numa_node")
     return {
@@ -34,9 +48,13 @@ def read_pci_device(root: Root, pci_address: str) -> dict[str, Any]:
 
 
 def read_pci_link(root: Root, pci_address: str) -> dict[str, int | None]:
-    """{generation_now, generation_max, generation_card, width_now, width_max, errors_fatal, errors_nonfatal} of a device's link; None as in read_pci_device."""
+    """{generation_now, generation_max, generation_card, width_now, width_max, errors_fatal,
+    errors_nonfatal} of a device's link; None as in read_pci_device."""
     folder = DEVICES + "/" + pci_address
-    card_generation, card_width = generation_of(line_if_there(root, folder + "/max_link_speed")), width_of(root, folder + "/max_link_width")
+    card_generation, card_width = (
+        generation_of(line_if_there(root, folder + "/max_link_speed")),
+        width_of(root, folder + "/max_link_width"),
+    )
     above = bridges_above(root, pci_address)
     port = DEVICES + "/" + above[-1] if above else None
     port_generation = generation_of(line_if_there(root, port + "/max_link_speed")) if port else None
@@ -53,8 +71,12 @@ def read_pci_link(root: Root, pci_address: str) -> dict[str, int | None]:
 
 
 def read_aer(root: Root, path: str) -> int | None:
-    """The sum of a device's uncorrected PCIe errors of one severity since boot, or None where the kernel does not count them (a virtual machine, no AER)."""
-    line = next((line for line in text_if_there(root, path).splitlines() if line.startswith("TOTAL_ERR_")), "")
+    """The sum of a device's uncorrected PCIe errors of one severity since boot, or None where the
+    kernel does not count them (a virtual machine, no AER)."""
+    line = next(
+        (line for line in text_if_there(root, path).splitlines() if line.startswith("TOTAL_ERR_")),
+        "",
+    )
     return integer_or_none(line.rpartition(" ")[2])
 
 
@@ -76,7 +98,8 @@ def width_of(root: Root, path: str) -> int | None:
 
 
 def bridges_above(root: Root, pci_address: str) -> list[str]:
-    """[address] of the bridges between the root complex and a device, from the top; [] if it is on the root complex itself or does not exist."""
+    """[address] of the bridges between the root complex and a device, from the top; [] if it is on
+    the root complex itself or does not exist."""
     try:
         path = root.resolve(DEVICES + "/" + pci_address)
     except (OSError, ValueError):
@@ -85,7 +108,8 @@ def bridges_above(root: Root, pci_address: str) -> list[str]:
 
 
 def pci_address_of(root: Root, path: str) -> str | None:
-    """The PCI address that a device's link points to (for virtio one level above it), or None: a software device has none."""
+    """The PCI address that a device's link points to (for virtio one level above it), or None: a
+    software device has none."""
     try:
         parts = root.resolve(path).split("/")
     except (OSError, ValueError):
@@ -93,17 +117,27 @@ def pci_address_of(root: Root, path: str) -> str | None:
     return next((part for part in reversed(parts) if ADDRESS.fullmatch(part)), None)
 
 
-def read_pci_count(_root: Root, unread: Unread, nvidia: Callable[[], dict[str, list[str]]]) -> dict[str, Any]:
-    """The field of section `gpus` that is read from the bus: {pci_count}. nvidia: a function that returns the result of find_nvidia."""
+def read_pci_count(
+    _root: Root, unread: Unread, nvidia: Callable[[], dict[str, list[str]]]
+) -> dict[str, Any]:
+    """The field of section `gpus` that is read from the bus: {pci_count}. nvidia: a function that
+    returns the result of find_nvidia."""
     found = unread.attempt("pci_count", nvidia)
     return {"pci_count": None if found is None else len(found["gpus"])}
 
 
-def read_acs_and_iommu(root: Root, unread: Unread, nvidia: Callable[[], dict[str, list[str]]]) -> dict[str, Any]:
-    """The fields of section `interconnect` that are read from the bus: {acs, acs_enabled, iommu}. nvidia: as in read_pci_count."""
+def read_acs_and_iommu(
+    root: Root, unread: Unread, nvidia: Callable[[], dict[str, list[str]]]
+) -> dict[str, Any]:
+    """The fields of section `interconnect` that are read from the bus: {acs, acs_enabled, iommu}.
+    nvidia: as in read_pci_count."""
     found = unread.attempt("acs", nvidia)
     if found is None:
-        return {"acs": None, "acs_enabled": None, "iommu": unread.attempt("iommu", read_iommu, root, [])}
+        return {
+            "acs": None,
+            "acs_enabled": None,
+            "iommu": unread.attempt("iommu", read_iommu, root, []),
+        }
     bridges = sorted({bridge for gpu in found["gpus"] for bridge in bridges_above(root, gpu)})
     rows = [read_acs_row(root, unread, bridge) for bridge in bridges][:512]
     return {
@@ -140,14 +174,22 @@ def read_acs(root: Root, bridge: str) -> tuple[bool, int | None]:
 
 
 def read_iommu(root: Root, gpus: list[str]) -> dict[str, Any]:
-    """{mode, groups, evidence} of the IOMMU between the GPUs (without GPUs: any device) and memory. gpus: [address]. Raises OSError."""
+    """{mode, groups, evidence} of the IOMMU between the GPUs (without GPUs: any device) and memory.
+    gpus: [address]. Raises OSError."""
     if not there(root, "/sys/kernel"):
         raise FileNotFoundError(2, "no such folder", "/sys/kernel")
     groups = names_if_there(root, "/sys/kernel/iommu_groups")
     if not groups:
         return {"mode": "off", "groups": 0, "evidence": "no groups in /sys/kernel/iommu_groups"}
     places = [(DEVICES + "/" + gpu + "/iommu_group/type", gpu) for gpu in gpus]
-    places += [] if gpus else [("/sys/kernel/iommu_groups/" + group + "/type", "group " + group) for group in groups[:8]]
+    places += (
+        []
+        if gpus
+        else [
+            ("/sys/kernel/iommu_groups/" + group + "/type", "group " + group)
+            for group in groups[:8]
+        ]
+    )
     modes: dict[str, str] = {}
     for path, name in places:
         kind = line_if_there(root, path)
@@ -163,11 +205,16 @@ def read_iommu(root: Root, gpus: list[str]) -> dict[str, Any]:
 
 
 def mode_of_cmdline(cmdline: str) -> tuple[str, str | None]:
-    """(mode, evidence) from the kernel command line, for kernels before 5.11, whose groups have no type."""
+    """(mode, evidence) from the kernel command line, for kernels before 5.11, whose groups have no
+    type."""
     parameters = cmdline.split()
     if "iommu=pt" in parameters or "iommu.passthrough=1" in parameters:
         return "passthrough", "iommu=pt on the kernel command line"
-    named = [word for word in parameters if word.startswith(("intel_iommu=", "amd_iommu=", "iommu="))]
-    if any(word.partition("=")[2].split(",")[0] in ("on", "force", "force_enable") for word in named):
+    named = [
+        word for word in parameters if word.startswith(("intel_iommu=", "amd_iommu=", "iommu="))
+    ]
+    if any(
+        word.partition("=")[2].split(",")[0] in ("on", "force", "force_enable") for word in named
+    ):
         return "translated", clean_or_none(" ".join(named), 256)
     return "unknown", "groups without a type, nothing on the kernel command line"

@@ -1,6 +1,8 @@
-"""Processes that hold a GPU: their users, the NCCL and torch that they have mapped, and the settings in their environment.
+"""Processes that hold a GPU: their users, the NCCL and torch that they have mapped, and the
+settings in their environment.
 
-Only processes with /dev/nvidia* open are inspected. A command line is never read; of an environment only the allowed variables leave the node.
+Only processes with /dev/nvidia* open are inspected. A command line is never read; of an environment
+only the allowed variables leave the node.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ ENVIRON_LIMIT_BYTES = 2 << 20
 
 
 class Holder(NamedTuple):
-    """One process with a GPU open. where: host or container, None if that could not be determined; container: its runtime and id, if its control group shows
-    them."""
+    """One process with a GPU open. where: host or container, None if that could not be determined;
+    container: its runtime and id, if its control group shows them."""
 
     pid: str
     uid: int | None
@@ -59,17 +61,30 @@ class Holder(NamedTuple):
 
     def row(self) -> dict[str, Any]:
         """As the schema's process_list has it."""
-        return {"pid": int(self.pid), "user": self.user, "command": self.command, "where": self.where, "memory_mib": None, "use": None}
+        return {
+            "pid": int(self.pid),
+            "user": self.user,
+            "command": self.command,
+            "where": self.where,
+            "memory_mib": None,
+            "use": None,
+        }
 
 
-def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: int | None = None) -> list[Holder]:
+def read_holders(
+    root: Root, unread: Unread, users: dict[int, User], collector: int | None = None
+) -> list[Holder]:
     """[Holder] of the whole node, by pid. Raises OSError when the processes cannot be listed.
 
-    collector: process id of the collector; its children (one of them has the driver open) belong to no job and are skipped.
+    collector: process id of the collector; its children (one of them has the driver open) belong to
+    no job and are skipped.
     """
     held, denied, looked_at = {}, 0, 0
     of_the_kernel = kernel_threads(root)
-    for pid in sorted((name for name in root.names("/proc") if name.isdigit() and name not in of_the_kernel), key=int):
+    for pid in sorted(
+        (name for name in root.names("/proc") if name.isdigit() and name not in of_the_kernel),
+        key=int,
+    ):
         try:
             targets = _open_devices(root, pid)
         except PermissionError:
@@ -79,18 +94,27 @@ def read_holders(root: Root, unread: Unread, users: dict[int, User], collector: 
             continue  # the process has ended meanwhile
         looked_at += targets[1]
         devices = held_devices(targets[0])
-        if devices and not (collector and parse_parent(text_if_there(root, "/proc/" + pid + "/status")) == collector):
+        if devices and not (
+            collector and parse_parent(text_if_there(root, "/proc/" + pid + "/status")) == collector
+        ):
             held[pid] = devices
         if looked_at > MAX_DESCRIPTORS or len(held) >= MAX_HOLDERS:
-            unread.add("holders", "error", f"cut after {len(held)} processes that hold a GPU and {looked_at} open files")
+            unread.add(
+                "holders",
+                "error",
+                f"cut after {len(held)} processes that hold a GPU and {looked_at} open files",
+            )
             break
     if denied:
-        unread.add("holders", "denied", f"open files of other users' processes ({denied}) need root")
+        unread.add(
+            "holders", "denied", f"open files of other users' processes ({denied}) need root"
+        )
     return [_identify(root, pid, devices, users) for pid, devices in held.items()]
 
 
 def _place(root: Root, path: str) -> str:
-    """This machine's path of a path below the node's /proc. The text of a magic link (/proc/<pid>/root) is never used."""
+    """This machine's path of a path below the node's /proc. The text of a magic link
+    (/proc/<pid>/root) is never used."""
     places = root.candidates(path)
     return places[0] if len(places) == 1 else lstat_place(root, path)
 
@@ -116,13 +140,19 @@ def _identify(root: Root, pid: str, devices: Iterable[str], users: dict[int, Use
     container = container_of(text_if_there(root, folder + "/cgroup"))
     command = clean_or_none(text_if_there(root, folder + "/comm"), 64)
     return Holder(
-        pid=pid, uid=uid, user=user_name(users, uid), command=command, where=_where(root, pid, container), container=container, devices=tuple(devices)
+        pid=pid,
+        uid=uid,
+        user=user_name(users, uid),
+        command=command,
+        where=_where(root, pid, container),
+        container=container,
+        devices=tuple(devices),
     )
 
 
 def _where(root: Root, pid: str, container: str | None) -> str | None:
-    """host or container: a process whose root folder is not the collector's is in a container, of any runtime; if that cannot be read, its control group
-    decides."""
+    """host or container: a process whose root folder is not the collector's is in a container, of
+    any runtime; if that cannot be read, its control group decides."""
     if container:
         return "container"
     try:
@@ -140,12 +170,21 @@ def holder_rows(holders: list[Holder]) -> list[dict[str, Any]]:
     rows = []
     for holder in holders:
         for device in holder.devices:
-            rows.append({"device": device, "pid": int(holder.pid), "user": holder.user, "command": holder.command, "where": holder.where})
+            rows.append(
+                {
+                    "device": device,
+                    "pid": int(holder.pid),
+                    "user": holder.user,
+                    "command": holder.command,
+                    "where": holder.where,
+                }
+            )
     return rows[:MAX_HOLDERS]
 
 
 def read_mapped(root: Root, unread: Unread, holders: list[Holder]) -> Mapped:
-    """{(container or None, path): ([Holder], replaced)} of the libraries of interest that the holders have mapped."""
+    """{(container or None, path): ([Holder], replaced)} of the libraries of interest that the
+    holders have mapped."""
     mapped: Mapped = {}
     for holder in holders[:MAX_PROCESSES]:
         path = f"/proc/{holder.pid}/maps"
@@ -164,7 +203,8 @@ def read_mapped(root: Root, unread: Unread, holders: list[Holder]) -> Mapped:
 
 
 def _container_key(root: Root, holder: Holder) -> str | None:
-    """A key for the file tree of a process: None on the host, the container's name, or, without a name, its root folder."""
+    """A key for the file tree of a process: None on the host, the container's name, or, without a
+    name, its root folder."""
     if holder.where != "container":
         return None
     if holder.container:
@@ -177,7 +217,8 @@ def _container_key(root: Root, holder: Holder) -> str | None:
 
 
 def process_root(root: Root, holder: Holder) -> Root:
-    """The file tree that a process sees. Symbolic links are followed inside it, so that a link in a container never leads to the host's files."""
+    """The file tree that a process sees. Symbolic links are followed inside it, so that a link in a
+    container never leads to the host's files."""
     if holder.where != "container":
         return root
     inside = Root([_place(root, f"/proc/{holder.pid}/root")])
@@ -185,8 +226,11 @@ def process_root(root: Root, holder: Holder) -> Root:
     return inside
 
 
-def read_mapped_nccl(root: Root, unread: Unread, mapped: Mapped, holders: list[Holder]) -> dict[str, Any]:
-    """A fragment of section nccl: libraries and plugins that are mapped, and settings in the environments of the processes."""
+def read_mapped_nccl(
+    root: Root, unread: Unread, mapped: Mapped, holders: list[Holder]
+) -> dict[str, Any]:
+    """A fragment of section nccl: libraries and plugins that are mapped, and settings in the
+    environments of the processes."""
     libraries, plugins = [], []
     for (container, path), (owners, replaced) in mapped.items():
         where = "host" if container is None else "container"
@@ -194,18 +238,35 @@ def read_mapped_nccl(root: Root, unread: Unread, mapped: Mapped, holders: list[H
             plugins.append({"path": path, "name": plugin_name(path), "where": where})
         elif os.path.basename(path).startswith("libnccl.so"):
             libraries.append(_mapped_library(root, unread, container, path, owners, replaced))
-    return {"libraries": libraries, "net_plugins": plugins, "settings": read_process_settings(root, unread, holders)}
+    return {
+        "libraries": libraries,
+        "net_plugins": plugins,
+        "settings": read_process_settings(root, unread, holders),
+    }
 
 
-def _mapped_library(root: Root, unread: Unread, container: str | None, path: str, owners: list[Holder], replaced: bool) -> dict[str, Any]:
+def _mapped_library(
+    root: Root,
+    unread: Unread,
+    container: str | None,
+    path: str,
+    owners: list[Holder],
+    replaced: bool,
+) -> dict[str, Any]:
     field = f"libraries[{path}]"
     inside = process_root(root, owners[0])
     hidden = Unread()
-    row = read_library(inside, hidden, path, "mapped", "host" if container is None else "container", field=field)
+    row = read_library(
+        inside, hidden, path, "mapped", "host" if container is None else "container", field=field
+    )
     if replaced:
         # The file at this path now is not the one that is mapped.
         row.update(version=None, cuda=None, build_id=None, size_bytes=None)
-        unread.add(field + ".version", "absent", "the file was replaced or removed since these processes mapped it")
+        unread.add(
+            field + ".version",
+            "absent",
+            "the file was replaced or removed since these processes mapped it",
+        )
     else:
         for each in hidden.rows:
             unread.add(each["field"], each["status"], each["reason"])
@@ -214,8 +275,11 @@ def _mapped_library(root: Root, unread: Unread, container: str | None, path: str
     return row
 
 
-def read_process_settings(root: Root, unread: Unread, holders: list[Holder]) -> list[dict[str, Any]]:
-    """Rows of nccl.settings with source process: each name and value once, under the first process that has it."""
+def read_process_settings(
+    root: Root, unread: Unread, holders: list[Holder]
+) -> list[dict[str, Any]]:
+    """Rows of nccl.settings with source process: each name and value once, under the first process
+    that has it."""
     rows: list[dict[str, Any]] = []
     seen = set()
     for holder in holders[:MAX_PROCESSES]:
@@ -230,7 +294,16 @@ def read_process_settings(root: Root, unread: Unread, holders: list[Holder]) -> 
         for each in allowed_assignments(assignments):
             if (each.name, each.value) not in seen and len(rows) < MAX_SETTINGS:
                 seen.add((each.name, each.value))
-                rows.append(Setting(name=each.name, value=each.value, file=path, line=None, source="process", launch_paths=()).row())
+                rows.append(
+                    Setting(
+                        name=each.name,
+                        value=each.value,
+                        file=path,
+                        line=None,
+                        source="process",
+                        launch_paths=(),
+                    ).row()
+                )
     return rows
 
 
@@ -242,5 +315,7 @@ def read_mapped_torch(root: Root, unread: Unread, mapped: Mapped) -> dict[str, A
         if folder is None or (container, folder) in seen:
             continue
         seen.add((container, folder))
-        rows.append(read_environment(process_root(root, owners[0]), unread, folder, "mapped", container))
+        rows.append(
+            read_environment(process_root(root, owners[0]), unread, folder, "mapped", container)
+        )
     return {"environments": rows[:64]}

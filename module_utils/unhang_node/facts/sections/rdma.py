@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 CLASS = "/sys/class/infiniband"
 DEVICES, PORTS, GIDS = 64, 16, 64
-# A GID table has 128 or 256 entries, each read separately; the used ones are at its beginning, with gaps only where an address was removed.
+# A GID table has 128 or 256 entries, each read separately; the used ones are at its beginning, with
+# gaps only where an address was removed.
 EMPTY_IN_A_ROW = 8
-ZERO_GIDS = ("0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000")  # the path of the second contains no port number
+# the path of the second contains no port number
+ZERO_GIDS = ("0000:0000:0000:0000:0000:0000:0000:0000", "fe80:0000:0000:0000:0000:0000:0000:0000")
 COUNTERS = [
     "symbol_error",
     "link_downed",
@@ -61,12 +63,20 @@ HW_COUNTERS = [
     "req_rnr_retries_exceeded",
 ]
 # Counters of AWS' cards, which have none of the above (drivers/infiniband/hw/efa/efa_verbs.c).
-EFA_COUNTERS = ["rx_drops", "rdma_read_wr_err", "rdma_write_wr_err", "retrans_timeout_events", "unresponsive_remote_events", "impaired_remote_conn_events"]
+EFA_COUNTERS = [
+    "rx_drops",
+    "rdma_read_wr_err",
+    "rdma_write_wr_err",
+    "retrans_timeout_events",
+    "unresponsive_remote_events",
+    "impaired_remote_conn_events",
+]
 FOR_ALL = stat.S_IROTH | stat.S_IWOTH
 
 
 def read_rdma(root: Root, unread: Unread) -> list[dict[str, Any]]:
-    """[{name, driver, firmware, board, pci_address, pcie, numa_node, ats_enabled, ports}]; [] on a node without RDMA. Raises OSError."""
+    """[{name, driver, firmware, board, pci_address, pcie, numa_node, ats_enabled, ports}]; [] on a
+    node without RDMA. Raises OSError."""
     try:
         names = root.names(CLASS)
     except FileNotFoundError:
@@ -86,7 +96,11 @@ def read_device(root: Root, unread: Unread, name: str) -> dict[str, Any]:
     address = pci_address_of(root, folder + "/device") if there(root, folder + "/device") else None
     if address is None:
         unread.add("rdma[*].pcie", "absent", "a software device has no slot")
-    numbers = sorted(number for number in map(integer_or_none, names_if_there(root, folder + "/ports")) if number is not None)
+    numbers = sorted(
+        number
+        for number in map(integer_or_none, names_if_there(root, folder + "/ports"))
+        if number is not None
+    )
     return {
         "name": clean(name, 64),
         "driver": driver,
@@ -97,17 +111,23 @@ def read_device(root: Root, unread: Unread, name: str) -> dict[str, Any]:
         "numa_node": node if node is not None and node >= 0 else None,
         "ats_enabled": read_ats(root, unread, name),
         "programs": read_programs_if_recorded(root, unread, name, folder),
-        "ports": [read_port(root, unread, name, number, EFA_COUNTERS if driver == "efa" else HW_COUNTERS) for number in numbers[:PORTS]],
+        "ports": [
+            read_port(root, unread, name, number, EFA_COUNTERS if driver == "efa" else HW_COUNTERS)
+            for number in numbers[:PORTS]
+        ],
     }
 
 
 def read_ats(root: Root, unread: Unread, name: str) -> bool | None:
-    """Whether the device's address translation is enabled; read only in virtual machines, where GPUDirect needs it."""
+    """Whether the device's address translation is enabled; read only in virtual machines, where
+    GPUDirect needs it."""
     field = "rdma[*].ats_enabled"
     if not unread.attempt(field, lambda: hypervisor_flag(read_cpuinfo(root)) or False):
         unread.add(field, "absent", "asked only in virtual machines")
         return None
-    return unread.attempt(field, lambda: parse_ats(root.data(f"{CLASS}/{name}/device/config", CONFIG_BYTES)))
+    return unread.attempt(
+        field, lambda: parse_ats(root.data(f"{CLASS}/{name}/device/config", CONFIG_BYTES))
+    )
 
 
 def read_programs_if_recorded(root: Root, unread: Unread, name: str, folder: str) -> str | None:
@@ -119,8 +139,13 @@ def read_programs_if_recorded(root: Root, unread: Unread, name: str, folder: str
 
 
 def read_programs(root: Root, folder: str) -> str:
-    """open, restricted or missing: the device file by which programs use the device, /dev/infiniband/uverbs0. Raises OSError."""
-    names = [name for name in names_if_there(root, folder + "/device/infiniband_verbs") if name.startswith("uverbs")]
+    """open, restricted or missing: the device file by which programs use the device,
+    /dev/infiniband/uverbs0. Raises OSError."""
+    names = [
+        name
+        for name in names_if_there(root, folder + "/device/infiniband_verbs")
+        if name.startswith("uverbs")
+    ]
     if not names:
         return "missing"
     try:
@@ -130,7 +155,9 @@ def read_programs(root: Root, folder: str) -> str:
     return "open" if mode & FOR_ALL == FOR_ALL else "restricted"
 
 
-def read_port(root: Root, unread: Unread, device: str, number: int, hw_counters: list[str]) -> dict[str, Any]:
+def read_port(
+    root: Root, unread: Unread, device: str, number: int, hw_counters: list[str]
+) -> dict[str, Any]:
     """One port: state, speed, GIDs that are set, and error counters."""
     folder = f"{CLASS}/{device}/ports/{number}"
     layer = (line_if_there(root, folder + "/link_layer") or "").lower()
@@ -139,10 +166,18 @@ def read_port(root: Root, unread: Unread, device: str, number: int, hw_counters:
         "port": number,
         "state": word_after_number(line_if_there(root, folder + "/state")),
         "physical_state": word_after_number(line_if_there(root, folder + "/phys_state")),
-        "link_layer": layer if layer in ("infiniband", "ethernet") else ("unknown" if layer else None),
-        "rate_gbps": unread.attempt(f"rdma[{device}].ports[{number}].rate_gbps", read_rate, root, folder + "/rate"),
-        "lid": integer_or_none(lid[2:], 16) if lid and lid.startswith("0x") else integer_or_none(lid or ""),
-        "sm_lid": integer_or_none(manager[2:], 16) if manager and manager.startswith("0x") else integer_or_none(manager or ""),
+        "link_layer": layer
+        if layer in ("infiniband", "ethernet")
+        else ("unknown" if layer else None),
+        "rate_gbps": unread.attempt(
+            f"rdma[{device}].ports[{number}].rate_gbps", read_rate, root, folder + "/rate"
+        ),
+        "lid": integer_or_none(lid[2:], 16)
+        if lid and lid.startswith("0x")
+        else integer_or_none(lid or ""),
+        "sm_lid": integer_or_none(manager[2:], 16)
+        if manager and manager.startswith("0x")
+        else integer_or_none(manager or ""),
         "gids": read_gids(root, folder, layer),
         "counters": read_counters(root, folder, hw_counters),
     }

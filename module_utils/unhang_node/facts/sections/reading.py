@@ -1,5 +1,5 @@
-"""Readers that several sections share: one value of one file, the first of several paths, the drop-in files of a configuration, the
-kernel's own threads."""
+"""Readers that several sections share: one value of one file, the first of several paths, the
+drop-in files of a configuration, the kernel's own threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def read_integer(root: Root, path: str, base: int = 10) -> int:
 
 
 def line_if_there(root: Root, path: str) -> str | None:
-    """As read_line, or None where the file is missing, empty or unreadable: for files whose absence is itself a fact."""
+    """As read_line, or None where the file is missing, empty or unreadable: for files whose absence
+    is itself a fact."""
     try:
         return read_line(root, path) or None
     except (OSError, ValueError):
@@ -66,7 +67,8 @@ def names_if_there(root: Root, path: str) -> list[str]:
 
 
 def first_there(root: Root, paths: Iterable[str]) -> str | None:
-    """The first path that exists, or None. Raises OSError if none was found and one could not be checked."""
+    """The first path that exists, or None. Raises OSError if none was found and one could not be
+    checked."""
     denied = None
     for path in paths:
         try:
@@ -80,7 +82,8 @@ def first_there(root: Root, paths: Iterable[str]) -> str | None:
 
 
 def link_name(root: Root, path: str) -> str | None:
-    """The last part of a symbolic link's target (a driver, a subsystem), or None if there is no such link."""
+    """The last part of a symbolic link's target (a driver, a subsystem), or None if there is no
+    such link."""
     try:
         return clean(root.link(path).rstrip("/").rpartition("/")[2], 256) or None
     except (OSError, ValueError):
@@ -88,8 +91,8 @@ def link_name(root: Root, path: str) -> str | None:
 
 
 def drop_ins(root: Root, folders: Iterable[str], suffix: str = ".conf") -> list[str]:
-    """Paths of drop-in files in the order in which they are read: sorted by name over all folders; of files with one name, the one in the earliest folder is
-    read."""
+    """Paths of drop-in files in the order in which they are read: sorted by name over all folders;
+    of files with one name, the one in the earliest folder is read."""
     chosen: dict[str, str] = {}
     for folder in folders:
         for name in names_if_there(root, folder):
@@ -99,9 +102,9 @@ def drop_ins(root: Root, folders: Iterable[str], suffix: str = ".conf") -> list[
 
 
 def kernel_threads(root: Root) -> frozenset[str]:
-    """Process ids of the kernel's own threads, which have no file open: a machine with 128 cores has more than a thousand, and listing the files of each
-    takes time. In a container process 2 may be any program, so its children are inspected.
-    """
+    """Process ids of the kernel's own threads, which have no file open: a machine with 128 cores
+    has more than a thousand, and listing the files of each takes time. In a container process 2 may
+    be any program, so its children are inspected."""
     flags = text_if_there(root, KTHREADD + "/stat").rpartition(")")[2].split()[6:7]
     if not (flags and flags[0].isdigit() and int(flags[0]) & PF_KTHREAD):
         return frozenset()

@@ -40,6 +40,8 @@ def read_rpm_locks(root: Root, unread: Unread) -> list[dict[str, Any]]:
             continue
         for line, package, pin in parse(text):
             row = {"package": package, "pin": pin, "priority": None, "file": path, "line": line}
-            if not any(row["package"] == other["package"] and row["pin"] == other["pin"] for other in rows):
+            if not any(
+                row["package"] == other["package"] and row["pin"] == other["pin"] for other in rows
+            ):
                 rows.append(row)
     return rows

@@ -1,4 +1,5 @@
-"""Section torch: environments with a torch in them, what each was built with, and the caches of extension builds."""
+"""Section torch: environments with a torch in them, what each was built with, and the caches of
+extension builds."""
 
 from __future__ import annotations
 
@@ -23,14 +24,19 @@ MAX_ENVIRONMENTS = 64
 
 
 def system_site_packages(root: Root, unread: Unread, mounts: list[Mount]) -> list[str]:
-    """Local folders of installed Python packages that hold a torch or NCCL's wheel: the system's, /opt/conda with its environments, /opt/venv*."""
+    """Local folders of installed Python packages that hold a torch or NCCL's wheel: the system's,
+    /opt/conda with its environments, /opt/venv*."""
     folders = ["/usr/lib/python3/dist-packages"]
     for parent in ("/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/local/lib64"):
         folders.extend(_package_folders(root, parent))
     prefixes = list(PREFIXES)
     for conda in PREFIXES:
         prefixes.extend(conda + "/envs/" + name for name in _names(root, mounts, conda + "/envs"))
-    prefixes.extend("/opt/" + name for name in _names(root, mounts, "/opt") if name.startswith(("venv", "torch", "pytorch")))
+    prefixes.extend(
+        "/opt/" + name
+        for name in _names(root, mounts, "/opt")
+        if name.startswith(("venv", "torch", "pytorch"))
+    )
     for prefix in prefixes:
         if _is_local(root, mounts, prefix):
             folders.extend(_package_folders(root, prefix + "/lib"))
@@ -38,7 +44,9 @@ def system_site_packages(root: Root, unread: Unread, mounts: list[Mount]) -> lis
     for folder in folders:
         try:
             real = resolve_local(root, mounts, folder)
-            if real not in found and (root.exists(real + "/torch/version.py") or root.exists(real + "/nvidia/nccl")):
+            if real not in found and (
+                root.exists(real + "/torch/version.py") or root.exists(real + "/nvidia/nccl")
+            ):
                 found.append(real)
         except (FileNotFoundError, NotADirectoryError):
             continue
@@ -48,7 +56,8 @@ def system_site_packages(root: Root, unread: Unread, mounts: list[Mount]) -> lis
 
 
 def named_site_packages(root: Root, path: str) -> list[str]:
-    """The folders of packages below a named path: a virtual environment, a conda prefix, or such a folder itself. Raises OSError."""
+    """The folders of packages below a named path: a virtual environment, a conda prefix, or such a
+    folder itself. Raises OSError."""
     path = path.rstrip("/")
     if path.endswith(PACKAGE_FOLDERS):
         return [path]
@@ -72,7 +81,11 @@ def _package_folders(root: Root, parent: str) -> list[str]:
     folders: list[str] = []
     for name in names_if_there(root, parent):
         if name.startswith("python3"):
-            folders.extend(f"{parent}/{name}/{kind}" for kind in names_if_there(root, parent + "/" + name) if kind in PACKAGE_FOLDERS)
+            folders.extend(
+                f"{parent}/{name}/{kind}"
+                for kind in names_if_there(root, parent + "/" + name)
+                if kind in PACKAGE_FOLDERS
+            )
     return folders
 
 
@@ -89,16 +102,26 @@ def _is_local(root: Root, mounts: list[Mount], path: str) -> bool:
 
 
 def read_environment(
-    root: Root, unread: Unread, folder: str, origin: str, container: str | None = None, libraries: Iterable[dict[str, Any]] = ()
+    root: Root,
+    unread: Unread,
+    folder: str,
+    origin: str,
+    container: str | None = None,
+    libraries: Iterable[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """A row of torch.environments. folder: a site-packages folder. container: None on the host. libraries: rows of nccl.libraries that were already read."""
+    """A row of torch.environments. folder: a site-packages folder. container: None on the host.
+    libraries: rows of nccl.libraries that were already read."""
     field = f"environments[{folder}]"
     names = unread.attempt(field, root.names, folder) or []
     packages = parse_distributions(names)
     torch, cuda, has_cuda = None, None, None
     if "torch" in names:
-        text = unread.attempt(field + ".torch", read_text, root, folder + "/torch/version.py", VERSION_LIMIT_BYTES)
-        torch, cuda, has_cuda = parse_version_py(text) if text is not None else (packages.get("torch"), None, None)
+        text = unread.attempt(
+            field + ".torch", read_text, root, folder + "/torch/version.py", VERSION_LIMIT_BYTES
+        )
+        torch, cuda, has_cuda = (
+            parse_version_py(text) if text is not None else (packages.get("torch"), None, None)
+        )
     elif names:
         unread.add(field + ".torch", "absent", "no torch there")
     if has_cuda is False:
@@ -118,15 +141,30 @@ def read_environment(
     }
 
 
-def _bundled_nccl(root: Root, unread: Unread, folder: str, field: str, packages: dict[str, str], libraries: Iterable[dict[str, Any]]) -> str | None:
-    """Version of the NCCL that this torch loads: from the banner of the library beside it, else from the wheel; null if NCCL is linked into torch."""
+def _bundled_nccl(
+    root: Root,
+    unread: Unread,
+    folder: str,
+    field: str,
+    packages: dict[str, str],
+    libraries: Iterable[dict[str, Any]],
+) -> str | None:
+    """Version of the NCCL that this torch loads: from the banner of the library beside it, else
+    from the wheel; null if NCCL is linked into torch."""
     start = folder + "/nvidia/nccl/lib/" + STEM
-    known = next((row["version"] for row in libraries if row["path"].startswith(start) and row["version"]), None)
+    known = next(
+        (row["version"] for row in libraries if row["path"].startswith(start) and row["version"]),
+        None,
+    )
     if known:
         return str(known)
     if wheel_version(packages, "nvidia-nccl-") is None:
         if "torch" in packages:
-            unread.add(field + ".nccl", "absent", "no NCCL wheel beside torch: it may be linked into torch itself")
+            unread.add(
+                field + ".nccl",
+                "absent",
+                "no NCCL wheel beside torch: it may be linked into torch itself",
+            )
         return None
     library = read_library(root, unread, start + ".2", "site_packages", field=field + ".nccl")
     return library["version"] or wheel_version(packages, "nvidia-nccl-")

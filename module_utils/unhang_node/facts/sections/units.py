@@ -1,6 +1,8 @@
-"""Systemd units that failed, or that systemd restarts repeatedly; only systemd itself knows this, so it is queried. Part of section `node`.
+"""Systemd units that failed, or that systemd restarts repeatedly; only systemd itself knows this,
+so it is queried. Part of section `node`.
 
-One request over systemd's own socket, as `systemctl --failed` sends it: it changes nothing, starts nothing and loads no unit.
+One request over systemd's own socket, as `systemctl --failed` sends it: it changes nothing, starts
+nothing and loads no unit.
 """
 
 from __future__ import annotations
@@ -31,9 +33,14 @@ def read_troubled_units(root: Root, path: str = SOCKET) -> list[dict[str, Any]]:
     try:
         connection.settimeout(SILENCE_S)
         connection.connect(path)
-        # As systemctl does: send the whole greeting at once, and the request only after its second answer, which shows that systemd has read BEGIN.
-        # A request that arrives together with BEGIN is not handled until more data arrives.
-        connection.sendall(b"\0AUTH EXTERNAL " + str(os.geteuid()).encode("ascii").hex().encode("ascii") + b"\r\nNEGOTIATE_UNIX_FD\r\nBEGIN\r\n")
+        # As systemctl does: send the whole greeting at once, and the request only after its second
+        # answer, which shows that systemd has read BEGIN. A request that arrives together with
+        # BEGIN is not handled until more data arrives.
+        connection.sendall(
+            b"\0AUTH EXTERNAL "
+            + str(os.geteuid()).encode("ascii").hex().encode("ascii")
+            + b"\r\nNEGOTIATE_UNIX_FD\r\nBEGIN\r\n"
+        )
         if not _received_line(connection).startswith(b"OK "):
             raise PermissionError(13, "systemd does not answer this user", SOCKET)
         _received_line(connection)
@@ -41,7 +48,10 @@ def read_troubled_units(root: Root, path: str = SOCKET) -> list[dict[str, Any]]:
         units = _received_units(connection)
     finally:
         connection.close()
-    rows = [{"name": clean(name, 256), "state": "failed" if active == "failed" else "restarting"} for name, active, _sub in sorted(units)]
+    rows = [
+        {"name": clean(name, 256), "state": "failed" if active == "failed" else "restarting"}
+        for name, active, _sub in sorted(units)
+    ]
     return rows[:ROWS]
 
 

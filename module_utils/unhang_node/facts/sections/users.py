@@ -24,7 +24,9 @@ def parse_passwd(text: str) -> dict[int, User]:
     for line in text.splitlines():
         fields = line.split(":")
         if len(fields) >= 6 and fields[2].isdigit() and len(fields[2]) <= 10:
-            users.setdefault(int(fields[2]), User(name=fields[0], uid=int(fields[2]), home=fields[5]))
+            users.setdefault(
+                int(fields[2]), User(name=fields[0], uid=int(fields[2]), home=fields[5])
+            )
     return users
 
 
@@ -45,4 +47,6 @@ def user_name(users: dict[int, User], uid: int | None) -> str | None:
 
 def user_of_home(users: dict[int, User], home: str) -> User | None:
     """The User with this home folder, or None."""
-    return next((user for user in users.values() if user.home.rstrip("/") == home.rstrip("/")), None)
+    return next(
+        (user for user in users.values() if user.home.rstrip("/") == home.rstrip("/")), None
+    )

@@ -1,1 +1,2 @@
-"""Sources: one module for each kind of thing that can hang; each source is read in a child process of its own."""
+"""Sources: one module for each kind of thing that can hang; each source is read in a child process
+of its own."""

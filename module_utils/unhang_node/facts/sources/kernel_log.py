@@ -1,4 +1,5 @@
-"""Source `kernel_log`: the kernel's own log, or a file in its place. It has its own child process, because reading a log on a dead file system hangs."""
+"""Source `kernel_log`: the kernel's own log, or a file in its place. It has its own child process,
+because reading a log on a dead file system hangs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Source nvml: GPUs, NVLink and pairs through one NVML session, streamed as they are read, so that a call that never returns costs only the facts after it.
+"""Source nvml: GPUs, NVLink and pairs through one NVML session, streamed as they are read, so that
+a call that never returns costs only the facts after it.
 
-Sections: gpus, interconnect (links, by_gpu, pairs, p2p_ok, fabric_state), and three fields of driver (cuda_version, nvml_version, gsp_firmware).
+Sections: gpus, interconnect (links, by_gpu, pairs, p2p_ok, fabric_state), and three fields of
+driver (cuda_version, nvml_version, gsp_firmware).
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ MORE = "more of this section follows"
 
 
 def read(ctx: Context, warmth: Warmth | Exception | None) -> Iterator[SourcePiece]:
-    """Yields (section, fields, unread rows). Raises Absent on a node without GPU. warmth: the result of live.begin_warming."""
+    """Yields (section, fields, unread rows). Raises Absent on a node without GPU. warmth: the
+    result of live.begin_warming."""
     session = open_session(ctx, warmth)
     places = read_places(ctx)
     begun = time.monotonic()
@@ -58,7 +61,17 @@ def read(ctx: Context, warmth: Warmth | Exception | None) -> Iterator[SourcePiec
         handles.update(dict.fromkeys(lost))
         devices = [_identity(asking, index, handles, lost) for index in sorted(handles)]
     if ctx.wanted("gpus"):
-        yield "gpus", {"count": len(handles), "model": one_model(devices), "first_handle_ms": first_handle_ms, "devices": devices}, [], MORE
+        yield (
+            "gpus",
+            {
+                "count": len(handles),
+                "model": one_model(devices),
+                "first_handle_ms": first_handle_ms,
+                "devices": devices,
+            },
+            [],
+            MORE,
+        )
         yield from _states(ctx, asking, devices, handles, places)
         for device in devices:
             if device["error"]:
@@ -72,7 +85,8 @@ def open_session(ctx: Context, warmth: Warmth | Exception | None) -> Any:
     """A recorded or live session, not yet initialised. Raises Absent, OSError, ValueError."""
     recording = ctx.options.get("nvml_recording")
     if recording:
-        from ...base.nvml.recorded import RecordedSession  # the import costs 2 ms, which a live session saves
+        # the import costs 2 ms, which a live session saves
+        from ...base.nvml.recorded import RecordedSession
         from ...base.nvml.recording import load_recording
 
         ctx.mark(f"read {recording}")
@@ -83,7 +97,8 @@ def open_session(ctx: Context, warmth: Warmth | Exception | None) -> Any:
 
 
 def read_places(ctx: Context) -> dict[str, dict[str, Any]]:
-    """{PCI address: read_pci_device's answer} of the GPUs on the bus, read while the driver starts up."""
+    """{PCI address: read_pci_device's answer} of the GPUs on the bus, read while the driver starts
+    up."""
     return {address: read_pci_device(ctx.root, address) for address in gpus_on_bus(ctx)}
 
 
@@ -102,7 +117,9 @@ def read_driver(session: Any, mark: MarkFunction, handles: dict[int, Any]) -> Se
     """The piece of section driver: NVML's versions, and the GSP firmware of the first GPU."""
     unread = Unread()
     asking = Asking(session, mark, unread)
-    cuda = asking.ask_first("cuda_version", ("nvmlSystemGetCudaDriverVersion_v2",), ("nvmlSystemGetCudaDriverVersion",))
+    cuda = asking.ask_first(
+        "cuda_version", ("nvmlSystemGetCudaDriverVersion_v2",), ("nvmlSystemGetCudaDriverVersion",)
+    )
     fields = {
         "cuda_version": None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
         "nvml_version": asking.ask("nvml_version", "nvmlSystemGetNVMLVersion"),
@@ -112,7 +129,13 @@ def read_driver(session: Any, mark: MarkFunction, handles: dict[int, Any]) -> Se
     if first is not None:
         try:
             mode = asking.about("", "0").ask("gsp_firmware", "nvmlDeviceGetGspFirmwareMode", first)
-            version = asking.about("", "0").ask("gsp_firmware.version", "nvmlDeviceGetGspFirmwareVersion", first) if mode and mode[0] else None
+            version = (
+                asking.about("", "0").ask(
+                    "gsp_firmware.version", "nvmlDeviceGetGspFirmwareVersion", first
+                )
+                if mode and mode[0]
+                else None
+            )
             fields["gsp_firmware"] = mode and {"enabled": bool(mode[0]), "version": version}
         except Lost as problem:
             unread.add("gsp_firmware", "error", problem)
@@ -129,7 +152,9 @@ def _about(asking: Asking, index: int, handles: dict[int, Any]) -> Asking:
     return asking.about(f"devices[{index}].", str(index), handle=handles[index])
 
 
-def _identity(asking: Asking, index: int, handles: dict[int, Any], lost: dict[int, str]) -> dict[str, Any]:
+def _identity(
+    asking: Asking, index: int, handles: dict[int, Any], lost: dict[int, str]
+) -> dict[str, Any]:
     device = {"index": index, "error": lost.get(index)}
     if handles[index] is not None:
         try:
@@ -139,7 +164,13 @@ def _identity(asking: Asking, index: int, handles: dict[int, Any], lost: dict[in
     return device
 
 
-def _states(ctx: Context, asking: Asking, devices: list[dict[str, Any]], handles: dict[int, Any], places: dict[str, dict[str, Any]]) -> Iterator[SourcePiece]:
+def _states(
+    ctx: Context,
+    asking: Asking,
+    devices: list[dict[str, Any]],
+    handles: dict[int, Any],
+    places: dict[str, dict[str, Any]],
+) -> Iterator[SourcePiece]:
     boards: dict[Any, dict[str, Any]] = {}
     owners: dict[int, dict[str, str | None]] = {}
     for device in devices:
@@ -149,19 +180,25 @@ def _states(ctx: Context, asking: Asking, devices: list[dict[str, Any]], handles
             place = places.get(address) or read_pci_device(ctx.root, address)
             device.update(numa_node=place["numa_node"], cpus=place["cpus"])
         if handles[index] is not None:
-            board = boards.setdefault((device["model"], device["board_part_number"], device["vbios"]), {})
+            board = boards.setdefault(
+                (device["model"], device["board_part_number"], device["vbios"]), {}
+            )
             about = _about(asking, index, handles)
             try:
                 device.update(read_state(about, board))
                 if address and device.get("pcie"):
-                    device["pcie"].update(errors_fatal=place["errors_fatal"], errors_nonfatal=place["errors_nonfatal"])
+                    device["pcie"].update(
+                        errors_fatal=place["errors_fatal"], errors_nonfatal=place["errors_nonfatal"]
+                    )
                 device["processes"] = read_processes(about, ctx.root, owners)
             except Lost as problem:
                 device["error"], handles[index] = str(problem), None
         yield "gpus", {"devices": [device]}, [], MORE
 
 
-def _interconnect(ctx: Context, asking: Asking, devices: list[dict[str, Any]], handles: dict[int, Any]) -> Iterator[SourcePiece]:
+def _interconnect(
+    ctx: Context, asking: Asking, devices: list[dict[str, Any]], handles: dict[int, Any]
+) -> Iterator[SourcePiece]:
     links, by_gpu, states = {}, [], []
     for device in devices:
         index = device["index"]
@@ -178,7 +215,12 @@ def _interconnect(ctx: Context, asking: Asking, devices: list[dict[str, Any]], h
         by_gpu.append(count_by_gpu(index, device.get("uuid"), links[index]))
         states.append((fabric or {}).get("state"))
     rows = [row for index in sorted(links) for row in links[index]]
-    yield "interconnect", {"links": rows, "by_gpu": by_gpu, "fabric_state": sum_up_fabric(states)}, [], MORE
+    yield (
+        "interconnect",
+        {"links": rows, "by_gpu": by_gpu, "fabric_state": sum_up_fabric(states)},
+        [],
+        MORE,
+    )
     addresses = {device["index"]: device.get("pci_address") for device in devices}
     pairs = _read_pairs(asking, handles, ctx.options.get("p2p_matrix") == "full")
     for row in pairs:

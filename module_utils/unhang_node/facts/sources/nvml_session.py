@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 
 
 def open_live_session(ctx: Context, warmth: Warmth | Exception | None) -> LiveSession:
-    """A session of this machine's driver, not yet initialised. warmth: the result of live.begin_warming. Raises Absent, OSError."""
+    """A session of this machine's driver, not yet initialised. warmth: the result of
+    live.begin_warming. Raises Absent, OSError."""
     if isinstance(warmth, Absent):
         gpus = gpus_on_bus(ctx)
         if gpus:
-            raise OSError(f"{warmth}, yet the PCI bus has {len(gpus)} NVIDIA GPUs: no driver installed")
+            raise OSError(
+                f"{warmth}, yet the PCI bus has {len(gpus)} NVIDIA GPUs: no driver installed"
+            )
     if isinstance(warmth, Exception):
         raise warmth
     if ctx.load_pynvml is None:
@@ -40,7 +43,8 @@ def gpus_on_bus(ctx: Context) -> list[str]:
 
 
 def open_handles(ctx: Context, asking: Asking) -> tuple[dict[int, Any], dict[int, str], float]:
-    """({index: handle}, {index: why there is none}, monotonic seconds when the first handle was open) of every GPU that NVML counts."""
+    """({index: handle}, {index: why there is none}, monotonic seconds when the first handle was
+    open) of every GPU that NVML counts."""
     allow_s = getattr(asking.session, "first_handle_s", 0.0)
     count, code = asking.try_ask("nvmlDeviceGetCount")
     if code:

@@ -1,4 +1,5 @@
-"""Reads one named path in a thread, so that a server that does not answer costs only that path, not the next ones."""
+"""Reads one named path in a thread, so that a server that does not answer costs only that path, not
+the next ones."""
 
 from __future__ import annotations
 
@@ -16,15 +17,19 @@ if TYPE_CHECKING:
     from ...base.context import Context
     from ...base.section import SectionPiece
 
-SHARE_OF_SILENCE = 0.6  # the parent kills a source that is silent for silence_s, so give up before that
+# the parent kills a source that is silent for silence_s, so give up before that
+SHARE_OF_SILENCE = 0.6
 MOST_S = 6.0
 
 
-def read_alone(ctx: Context, section: str, field: str, read: Callable[..., Any], *arguments: Any) -> SectionPiece:
+def read_alone(
+    ctx: Context, section: str, field: str, read: Callable[..., Any], *arguments: Any
+) -> SectionPiece:
     """(section, fields, unread rows) of read(root, unread, *arguments), as read_section gives it.
 
-    When a call does not return, or the path takes too long in total, the fields are {} and an unread row of `field` has the status timeout and names the
-    call. The thread is not ended; it only reads, and no longer changes a shared value.
+    When a call does not return, or the path takes too long in total, the fields are {} and an
+    unread row of `field` has the status timeout and names the call. The thread is not ended; it
+    only reads, and no longer changes a shared value.
     """
     state: dict[str, Any] = {
         "call": "start",
@@ -57,7 +62,8 @@ def read_alone(ctx: Context, section: str, field: str, read: Callable[..., Any],
 
 
 def _has_ended(thread: threading.Thread, state: dict[str, Any], silence_s: float) -> bool:
-    """Waits until the thread ends, its last call takes longer than silence_s, or all its calls take longer than MOST_S."""
+    """Waits until the thread ends, its last call takes longer than silence_s, or all its calls take
+    longer than MOST_S."""
     ends = time.monotonic() + MOST_S
     while thread.is_alive():
         left_s = min(state["at"] + silence_s, ends) - time.monotonic()

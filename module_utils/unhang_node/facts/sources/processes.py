@@ -1,4 +1,5 @@
-"""Source processes: the processes that hold GPUs, their libraries and settings. A source of its own, because its calls may wait for a stuck process."""
+"""Source processes: the processes that hold GPUs, their libraries and settings. A source of its
+own, because its calls may wait for a stuck process."""
 
 from __future__ import annotations
 
@@ -33,13 +34,16 @@ SECTIONS = ("gpus", "nccl", "torch")
 
 
 def read(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields pieces of gpus (holders), nccl (mapped libraries, plugins, settings) and torch (mapped environments, caches of the processes' users)."""
+    """Yields pieces of gpus (holders), nccl (mapped libraries, plugins, settings) and torch (mapped
+    environments, caches of the processes' users)."""
     root = ctx.root
     root.watch = ctx.mark
     unread = Unread()
     users = read_users(root)
     try:
-        holders = read_holders(root, unread, users, collector=os.getppid() if root.is_live else None)
+        holders = read_holders(
+            root, unread, users, collector=os.getppid() if root.is_live else None
+        )
     except OSError as problem:
         if ctx.wanted("gpus"):
             yield "gpus", {"holders": None}, _row_of("holders", problem)
@@ -76,7 +80,9 @@ def _read_conf(root: Root, unread: Unread, mounts: list[Mount], user: User) -> d
     return {"settings": [setting.row() for setting in reader.settings]}
 
 
-def _read_cache(root: Root, unread: Unread, mounts: list[Mount], user: User, now_s: float) -> dict[str, Any]:
+def _read_cache(
+    root: Root, unread: Unread, mounts: list[Mount], user: User, now_s: float
+) -> dict[str, Any]:
     cache = read_cache(root, unread, mounts, user.home + CACHE, user.name, now_s, owner=user.uid)
     return {"extension_caches": [cache] if cache else []}
 

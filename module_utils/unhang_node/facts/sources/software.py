@@ -1,4 +1,5 @@
-"""Source software: driver, fabric manager, CUDA and packages, from local files that belong to the system."""
+"""Source software: driver, fabric manager, CUDA and packages, from local files that belong to the
+system."""
 
 from __future__ import annotations
 
@@ -38,14 +39,21 @@ def read(ctx: Context) -> Iterator[SourcePiece]:
         if isinstance(running[1], dict):
             yield (*running, MORE)
     mounts = read_mounts_or_none(root)
-    shared = Unread()  # values that several sections need are read once; each section reports the values that it lacks
+    # values that several sections need are read once; each section reports the values that it lacks
+    shared = Unread()
     loader = read_loader(root, shared, "userspace", mounts, LIBRARIES)
-    # A package database that blocks costs section packages, and the fields of other sections that need it.
+    # A package database that blocks costs section packages, and the fields of other sections that
+    # need it.
     _name, found, database_rows = read_alone(ctx, "packages", "installed", _read_database)
-    manager, database = found.get("database", (None, None)) if isinstance(found, dict) else (None, None)
+    manager, database = (
+        found.get("database", (None, None)) if isinstance(found, dict) else (None, None)
+    )
     rows = shared.rows + database_rows
     if ctx.wanted("driver"):
-        yield _with(read_section("driver", read_driver, root, loader, mounts, database), [row for row in rows if row["field"] == "userspace"])
+        yield _with(
+            read_section("driver", read_driver, root, loader, mounts, database),
+            [row for row in rows if row["field"] == "userspace"],
+        )
     if ctx.wanted("fabric_manager"):
         yield read_section("fabric_manager", read_fabric_manager, root, database)
     if ctx.wanted("cuda"):
@@ -55,7 +63,10 @@ def read(ctx: Context) -> Iterator[SourcePiece]:
         if late:
             yield "packages", OSError(errno.ETIMEDOUT, late[0]), []
         else:
-            yield _with(read_section("packages", read_packages, root, manager, database), [row for row in rows if row["field"] == "installed"])
+            yield _with(
+                read_section("packages", read_packages, root, manager, database),
+                [row for row in rows if row["field"] == "installed"],
+            )
 
 
 def _read_database(root: Root, unread: Unread) -> dict[str, Any]:

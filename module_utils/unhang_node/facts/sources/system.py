@@ -1,6 +1,6 @@
-"""Source `system`: procfs, sysfs and files of the node itself, section by section; those that are least likely to stall come first. The root's watch names
-every file before it is opened, so that a stuck file is known by name and costs only the facts after it.
-"""
+"""Source `system`: procfs, sysfs and files of the node itself, section by section; those that are
+least likely to stall come first. The root's watch names every file before it is opened, so that a
+stuck file is known by name and costs only the facts after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ SLURM_FIELDS = ("slurm.config", *("slurm." + field for field in BESIDE))
 
 
 def read(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields (section, fragment, unread rows); of gpus and interconnect only the fields that are read from the PCI bus."""
+    """Yields (section, fragment, unread rows); of gpus and interconnect only the fields that are
+    read from the PCI bus."""
     root = ctx.root
     root.watch = ctx.mark
     nvidia = once(lambda: find_nvidia(root))
@@ -43,23 +44,43 @@ def read(ctx: Context) -> Iterator[SourcePiece]:
             piece = read_section(section, reader, root, *arguments)
             if section == "node" and is_shared(piece[2]):
                 shared = True
-                piece = (piece[0], piece[1], [row for row in piece[2] if row["field"] not in SLURM_FIELDS])
+                piece = (
+                    piece[0],
+                    piece[1],
+                    [row for row in piece[2] if row["field"] not in SLURM_FIELDS],
+                )
             yield piece
     if shared:
         yield _shared_slurm(ctx)
 
 
 def _shared_slurm(ctx: Context) -> SectionPiece:
-    """slurm.conf on a network file system, read last: a server that does not answer costs only this."""
+    """slurm.conf on a network file system, read last: a server that does not answer costs only
+    this."""
     name, fields, rows = read_alone(ctx, "node", "slurm.config", read_shared_slurm)
     if isinstance(fields, dict) and fields:
         return name, fields, rows
-    reason = rows[0] if rows else {"status": "error", "reason": one_line(fields) if isinstance(fields, Exception) else "not read"}
-    return name, {}, [{"field": field, "status": reason["status"], "reason": reason["reason"]} for field in SLURM_FIELDS]
+    reason = (
+        rows[0]
+        if rows
+        else {
+            "status": "error",
+            "reason": one_line(fields) if isinstance(fields, Exception) else "not read",
+        }
+    )
+    return (
+        name,
+        {},
+        [
+            {"field": field, "status": reason["status"], "reason": reason["reason"]}
+            for field in SLURM_FIELDS
+        ],
+    )
 
 
 def once(read_it: Callable[[], Any]) -> Callable[[], Any]:
-    """A function that calls read_it once; later calls return the same answer, or raise the same exception."""
+    """A function that calls read_it once; later calls return the same answer, or raise the same
+    exception."""
     answers: list[Any] = []
 
     def answer() -> Any:

@@ -1,4 +1,5 @@
-"""What /proc says of a process that runs: state, parent, start, processor time, I/O, and TCP sockets. Values in, values out."""
+"""What /proc says of a process that runs: state, parent, start, processor time, I/O, and TCP
+sockets. Values in, values out."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ TCP_STATES = {"01": "ESTABLISHED", "02": "SYN_SENT", "03": "SYN_RECV", "0A": "LI
 
 
 class Stat(NamedTuple):
-    """One line of /proc/<pid>/stat. started: clock ticks after boot, which with the pid names a process for as long as the machine runs."""
+    """One line of /proc/<pid>/stat. started: clock ticks after boot, which with the pid names a
+    process for as long as the machine runs."""
 
     command: str
     state: str
@@ -31,15 +33,29 @@ def parse_stat(line: str) -> Stat | None:
     """None for anything but such a line. The name may hold spaces and parentheses."""
     head, _, tail = line.rpartition(")")
     fields = tail.split()
-    if len(fields) < 20 or "(" not in head or not all(fields[at].isdigit() for at in (1, 11, 12, 19)):
+    if (
+        len(fields) < 20
+        or "(" not in head
+        or not all(fields[at].isdigit() for at in (1, 11, 12, 19))
+    ):
         return None
     ticks = int(fields[11]) + int(fields[12])
-    return Stat(command=head.partition("(")[2][:64], state=fields[0][:1], parent=int(fields[1]), cpu_ticks=ticks, started=int(fields[19]))
+    return Stat(
+        command=head.partition("(")[2][:64],
+        state=fields[0][:1],
+        parent=int(fields[1]),
+        cpu_ticks=ticks,
+        started=int(fields[19]),
+    )
 
 
 def parse_io(text: str) -> dict[str, int]:
     """{read_bytes, write_bytes, rchar, wchar} of /proc/<pid>/io, as far as they are there."""
-    return {name: int(value) for name, value in _NUMBER.findall(text) if name in ("read_bytes", "write_bytes", "rchar", "wchar")}
+    return {
+        name: int(value)
+        for name, value in _NUMBER.findall(text)
+        if name in ("read_bytes", "write_bytes", "rchar", "wchar")
+    }
 
 
 def parse_tracer(status: str) -> int | None:
@@ -49,19 +65,22 @@ def parse_tracer(status: str) -> int | None:
 
 
 def parse_switches(status: str) -> int | None:
-    """How often a thread was switched, by itself or not: who waited all the time between two looks has the same number in both. None if it is not there."""
+    """How often a thread was switched, by itself or not: who waited all the time between two looks
+    has the same number in both. None if it is not there."""
     found = re.findall(r"^(?:non)?voluntary_ctxt_switches:\s+(\d{1,19})$", status, re.MULTILINE)
     return sum(map(int, found)) if len(found) == 2 else None
 
 
 def parse_own_pid(status: str) -> int | None:
-    """The process id inside the innermost pid namespace (NSpid's last), as NCCL in a container reports it."""
+    """The process id inside the innermost pid namespace (NSpid's last), as NCCL in a container
+    reports it."""
     found = re.search(r"^NSpid:((?:\s+\d{1,10})+)$", status, re.MULTILINE)
     return int(found.group(1).split()[-1]) if found else None
 
 
 class TcpSocket(NamedTuple):
-    """One row of /proc/<pid>/net/tcp or tcp6. inode: "0" for a connection that no process has accepted."""
+    """One row of /proc/<pid>/net/tcp or tcp6. inode: "0" for a connection that no process has
+    accepted."""
 
     state: str
     local: str
@@ -76,20 +95,31 @@ def parse_tcp(lines: Iterable[str]) -> Iterator[TcpSocket]:
         if len(fields) > 9 and fields[3] in TCP_STATES and fields[7].isdigit():
             local, remote = _address(fields[1]), _address(fields[2])
             if local and remote:
-                yield TcpSocket(state=TCP_STATES[fields[3]], local=local, remote=remote, uid=int(fields[7]), inode=fields[9])
+                yield TcpSocket(
+                    state=TCP_STATES[fields[3]],
+                    local=local,
+                    remote=remote,
+                    uid=int(fields[7]),
+                    inode=fields[9],
+                )
 
 
 def parse_sockets(table: str, inodes: AbstractSet[str]) -> list[dict[str, str]]:
-    """[{state, local, remote}] of the sockets of /proc/<pid>/net/tcp or tcp6 with one of these inodes."""
+    """[{state, local, remote}] of the sockets of /proc/<pid>/net/tcp or tcp6 with one of these
+    inodes."""
     lines = (line for line in table.splitlines()[1:] if not inodes.isdisjoint(line.split()[9:10]))
-    return [{"state": row.state, "local": row.local, "remote": row.remote} for row in parse_tcp(lines)]
+    return [
+        {"state": row.state, "local": row.local, "remote": row.remote} for row in parse_tcp(lines)
+    ]
 
 
 def _address(text: str) -> str | None:
     """10.0.0.1:29500 of 0100000A:733C."""
     host, _, port = text.partition(":")
     try:
-        packed = b"".join(struct.pack("=I", int(host[at : at + 8], 16)) for at in range(0, len(host), 8))
+        packed = b"".join(
+            struct.pack("=I", int(host[at : at + 8], 16)) for at in range(0, len(host), 8)
+        )
         if len(packed) == 16 and packed[:12] == bytes(10) + b"\xff\xff":
             packed = packed[12:]
         name = socket.inet_ntop(socket.AF_INET if len(packed) == 4 else socket.AF_INET6, packed)

@@ -1,8 +1,11 @@
-"""What NCCL's RAS answers: its JSON form (NCCL 2.28 and later) and its text form (2.24 and later). Values in, values out.
+"""What NCCL's RAS answers: its JSON form (NCCL 2.28 and later) and its text form (2.24 and later).
+Values in, values out.
 
-A communicator becomes {hash, size, members, counts, missing, errors, starting}: members are [rank, host, pid, gpu] of the ranks that answered, counts group
-the ranks that launched equally many operations of each kind, missing are [rank, host, pid, gpu, is_dead] of those that did not answer.
-Ranks are numbered within their communicator. The text form names only ranks that differ. Source: src/ras/client_support.cc of NCCL.
+A communicator becomes {hash, size, members, counts, missing, errors, starting}: members are [rank,
+host, pid, gpu] of the ranks that answered, counts group the ranks that launched equally many
+operations of each kind, missing are [rank, host, pid, gpu, is_dead] of those that did not answer.
+Ranks are numbered within their communicator. The text form names only ranks that differ. Source:
+src/ras/client_support.cc of NCCL.
 """
 
 from __future__ import annotations
@@ -19,22 +22,31 @@ if TYPE_CHECKING:
 MOST_COMMUNICATORS = 2048
 MOST_RANKS = 200_000  # of all communicators together
 LARGEST = 2**53
-LOST_COMMA = re.compile(r'([\d"\]}el])(\s*\n\s*")')  # NCCL 2.28 forgets the comma before the status of a missing rank
+# NCCL 2.28 forgets the comma before the status of a missing rank
+LOST_COMMA = re.compile(r'([\d"\]}el])(\s*\n\s*")')
 TEXT_MARK = "Job summary"
 _HEADING = re.compile(r"^#\d{1,6}-\d{1,6} \((?P<hash>[0-9a-f]{1,16})\) (?P<kind>[A-Z,]{1,40})$")
-_PLACE = r" -- GPU (?P<gpu>\d{1,4})\S{0,40} managed by process (?P<pid>\d{1,10}) on node (?P<host>\S{1,128})$"
+_PLACE = (
+    r" -- GPU (?P<gpu>\d{1,4})\S{0,40} managed by process (?P<pid>\d{1,10}) on node"
+    r" (?P<host>\S{1,128})$"
+)
 _MISSING = re.compile(r"^  Rank (?P<rank>\d{1,9})" + _PLACE)
 _DIFFERENT = re.compile(r"^  Communicator ranks have different (?P<op>\w{1,40}) operation counts$")
-_LAUNCHED = re.compile(r"^  Rank (?P<rank>\d{1,9}) has (?:launched up to operation (?P<count>\d{1,19})|not launched any operations)" + _PLACE)
+_LAUNCHED = re.compile(
+    r"^  Rank (?P<rank>\d{1,9}) has (?:launched up to operation (?P<count>\d{1,19})|not launched"
+    r" any operations)" + _PLACE
+)
 _FAILED = re.compile(r"^  Rank (?P<rank>\d{1,9}) reported (?P<error>[^-]{1,80}?)" + _PLACE)
 _TABLE = re.compile(
-    r"^ {2,}(?P<group>\d{1,6}) +(?P<comms>\d{1,9}) +\S{1,9} +\S{1,9} +(?P<size>\d{1,9}) +(?P<ranks>\d{1,9}) +(?P<status>[A-Z,]+) +(?P<errors>[A-Z,]+)$"
+    r"^ {2,}(?P<group>\d{1,6}) +(?P<comms>\d{1,9}) +\S{1,9} +\S{1,9} +(?P<size>\d{1,9})"
+    r" +(?P<ranks>\d{1,9}) +(?P<status>[A-Z,]+) +(?P<errors>[A-Z,]+)$"
 )
 _VERSION = re.compile(r"^NCCL version (\S{1,40})", re.MULTILINE)
 
 
 def parse_ras(text: str) -> dict[str, Any]:
-    """{version, form, communicators} of one answer. Raises ValueError for anything else, such as another service or an answer that was cut off."""
+    """{version, form, communicators} of one answer. Raises ValueError for anything else, such as
+    another service or an answer that was cut off."""
     start = text.find("{")
     if start >= 0 and (start < 200 or TEXT_MARK not in text):
         return parse_json_form(text[start:])
@@ -59,7 +71,11 @@ def parse_json_form(text: str) -> dict[str, Any]:
             ranks += len(found[-1]["members"])
             if ranks > MOST_RANKS:
                 break
-    return {"version": str(content.get("nccl_version"))[:40], "form": "json", "communicators": found}
+    return {
+        "version": str(content.get("nccl_version"))[:40],
+        "form": "json",
+        "communicators": found,
+    }
 
 
 def _communicator(row: dict[str, Any]) -> dict[str, Any]:
@@ -69,23 +85,51 @@ def _communicator(row: dict[str, Any]) -> dict[str, Any]:
         number, status = _number(rank.get("rank")), rank.get("status")
         made["members"].append(_place_of(rank))
         launched = rank.get("collective_counts")
-        key = tuple(sorted((str(op)[:40], _number(count)) for op, count in list(launched.items())[:32])) if isinstance(launched, dict) else ()
+        key = (
+            tuple(
+                sorted((str(op)[:40], _number(count)) for op, count in list(launched.items())[:32])
+            )
+            if isinstance(launched, dict)
+            else ()
+        )
         counts.setdefault(key, []).append(number)
         if isinstance(status, dict):
             if status.get("async_error") or status.get("abort_flag") is True:
-                made["errors"].append([number, "aborted" if status.get("abort_flag") is True else f"asynchronous error {_number(status['async_error'])}"])
+                made["errors"].append(
+                    [
+                        number,
+                        (
+                            "aborted"
+                            if status.get("abort_flag") is True
+                            else f"asynchronous error {_number(status['async_error'])}"
+                        ),
+                    ]
+                )
             if status.get("init_state"):
                 made["starting"].append(number)
     for rank in _rows(row.get("missing_ranks")):
         status = rank.get("status")
-        made["missing"].append([*_place_of(rank), isinstance(status, dict) and status.get("considered_dead") is True])
-    made["counts"] = [{"ranks": ranks, "ops": {op: count for op, count in key if count}} for key, ranks in counts.items()]
+        made["missing"].append(
+            [*_place_of(rank), isinstance(status, dict) and status.get("considered_dead") is True]
+        )
+    made["counts"] = [
+        {"ranks": ranks, "ops": {op: count for op, count in key if count}}
+        for key, ranks in counts.items()
+    ]
     return made
 
 
 def empty_communicator(name: str, size: int) -> dict[str, Any]:
     """A communicator of which nothing is known but its size."""
-    return {"hash": name, "size": size, "members": [], "counts": [], "missing": [], "errors": [], "starting": []}
+    return {
+        "hash": name,
+        "size": size,
+        "members": [],
+        "counts": [],
+        "missing": [],
+        "errors": [],
+        "starting": [],
+    }
 
 
 def _rows(value: Any) -> list[dict[str, Any]]:
@@ -93,11 +137,20 @@ def _rows(value: Any) -> list[dict[str, Any]]:
 
 
 def _number(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST else 0
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
+        else 0
+    )
 
 
 def _place_of(row: dict[str, Any]) -> list[Any]:
-    return [_number(row.get("rank")), str(row.get("host"))[:128], _number(row.get("pid")), _number(row.get("nvml_dev", row.get("cuda_dev")))]
+    return [
+        _number(row.get("rank")),
+        str(row.get("host"))[:128],
+        _number(row.get("pid")),
+        _number(row.get("nvml_dev", row.get("cuda_dev"))),
+    ]
 
 
 def parse_text_form(text: str) -> dict[str, Any]:
@@ -105,7 +158,9 @@ def parse_text_form(text: str) -> dict[str, Any]:
     lines = text.splitlines()
     made: dict[str, dict[str, Any]] = {}
     for heading, body in _blocks(lines):
-        row = made.setdefault(heading["hash"], empty_communicator("0x" + heading["hash"].lstrip("0"), 0))
+        row = made.setdefault(
+            heading["hash"], empty_communicator("0x" + heading["hash"].lstrip("0"), 0)
+        )
         _add_block(row, heading["kind"], body)
     sizes = [int(found["size"]) for line in lines for found in [_TABLE.match(line)] if found]
     for row in made.values():
@@ -114,29 +169,54 @@ def parse_text_form(text: str) -> dict[str, Any]:
     if not version:
         raise ValueError("expected a status of NCCL's RAS, found no version")
     quiet = [empty_communicator("", size) for size in sizes if not made]
-    return {"version": version.group(1), "form": "text", "communicators": [*made.values(), *quiet][:MOST_COMMUNICATORS]}
+    return {
+        "version": version.group(1),
+        "form": "text",
+        "communicators": [*made.values(), *quiet][:MOST_COMMUNICATORS],
+    }
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
     for number, line in enumerate(lines):
         heading = _HEADING.match(line)
         if heading:
-            end = next((at for at in range(number + 1, len(lines)) if not lines[at].startswith("  ")), len(lines))
+            end = next(
+                (at for at in range(number + 1, len(lines)) if not lines[at].startswith("  ")),
+                len(lines),
+            )
             yield heading, lines[number + 1 : end]
 
 
 def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
     op = ""
     for line in body:
-        different, launched, missing, failed = _DIFFERENT.match(line), _LAUNCHED.match(line), _MISSING.match(line), _FAILED.match(line)
+        different, launched, missing, failed = (
+            _DIFFERENT.match(line),
+            _LAUNCHED.match(line),
+            _MISSING.match(line),
+            _FAILED.match(line),
+        )
         if different:
             op = different["op"]
         elif launched:
-            place = [int(launched["rank"]), launched["host"], int(launched["pid"]), int(launched["gpu"])]
+            place = [
+                int(launched["rank"]),
+                launched["host"],
+                int(launched["pid"]),
+                int(launched["gpu"]),
+            ]
             if place not in row["members"]:
                 row["members"].append(place)
             row["counts"].append({"ranks": [place[0]], "ops": {op: int(launched["count"] or 0)}})
         elif failed and "ERROR" in kind:
             row["errors"].append([int(failed["rank"]), failed["error"]])
         elif missing:
-            row["missing"].append([int(missing["rank"]), missing["host"], int(missing["pid"]), int(missing["gpu"]), "DEAD" in kind])
+            row["missing"].append(
+                [
+                    int(missing["rank"]),
+                    missing["host"],
+                    int(missing["pid"]),
+                    int(missing["gpu"]),
+                    "DEAD" in kind,
+                ]
+            )

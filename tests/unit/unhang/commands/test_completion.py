@@ -1,4 +1,5 @@
-"""What bash, zsh and fish offer, asked of the real shells with the script of `unhang completion`."""
+"""What bash, zsh and fish offer, asked of the real shells with the script of `unhang
+completion`."""
 
 from __future__ import annotations
 
@@ -17,19 +18,28 @@ from unhang.commands.completing import nodes, parser_for
 DEADLINE_S = 120
 FIRST_WORDS = {name.split()[0] for name in (*COMMANDS, *SHORT_NAMES)}
 ASK_BASH = (
-    'source "$0"; COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9; read -ra COMP_WORDS <<<"$1"; _python_argcomplete unhang "${COMP_WORDS[-1]}" unhang;'
-    ' printf "%s\\n" "${COMPREPLY[@]}"'
+    'source "$0"; COMP_LINE=$1 COMP_POINT=${#1} COMP_TYPE=9; read -ra COMP_WORDS <<<"$1";'
+    ' _python_argcomplete unhang "${COMP_WORDS[-1]}" unhang; printf "%s\\n" "${COMPREPLY[@]}"'
 )
 # compinit's own helper prints what it is given.
-ASK_ZSH = 'compdef() { }; is-at-least() { false }; _describe() { print -rl -- ${(P)2} }; source "$0"; BUFFER=$1 CURSOR=$#1 words=(unhang); _python_argcomplete'
+ASK_ZSH = (
+    'compdef() { }; is-at-least() { false }; _describe() { print -rl -- ${(P)2} }; source "$0";'
+    " BUFFER=$1 CURSOR=$#1 words=(unhang); _python_argcomplete"
+)
 ASK_FISH = 'source $argv[1]; complete -C "$argv[2]"'
-SHELLS = {"bash": ["bash", "--norc", "-c", ASK_BASH], "zsh": ["zsh", "-f", "-c", ASK_ZSH], "fish": ["fish", "-N", "-c", ASK_FISH]}
+SHELLS = {
+    "bash": ["bash", "--norc", "-c", ASK_BASH],
+    "zsh": ["zsh", "-f", "-c", ASK_ZSH],
+    "fish": ["fish", "-N", "-c", ASK_FISH],
+}
 
 
 def a_run(folder, *hosts):
     """A run folder of these nodes."""
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": hosts}))
+    (folder / "run.json").write_text(
+        json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": hosts})
+    )
     return folder
 
 
@@ -54,14 +64,29 @@ def offered(request, place):
     """typed -> the words that the shell offers."""
     if shutil.which(request.param) is None:
         pytest.skip(f"no {request.param} here: apt-get install {request.param}")
-    environment = {**os.environ, "PATH": f"{place}:{os.environ['PATH']}", "UNHANG_RUNS": str(place / "runs"), "HOME": str(place)}
+    environment = {
+        **os.environ,
+        "PATH": f"{place}:{os.environ['PATH']}",
+        "UNHANG_RUNS": str(place / "runs"),
+        "HOME": str(place),
+    }
 
     def ask(typed):
         command = [*SHELLS[request.param], str(place / f"script.{request.param}"), typed]
-        done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        done = subprocess.run(
+            command,
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         separator = {"zsh": ":", "fish": "\t"}.get(request.param, " ")
-        return {line.partition(separator)[0].strip() for line in done.stdout.split("\n") if line.strip()}
+        return {
+            line.partition(separator)[0].strip() for line in done.stdout.split("\n") if line.strip()
+        }
 
     return ask
 

@@ -27,29 +27,73 @@ def run(tmp_path, request):
     facts = json.loads(json.dumps(FACTS))
     PLACES[place](facts, "@")
     for host, content in (("good", FACTS), ("deep", facts)):
-        node = {"schema": "unhang/node/1", "host": host, "groups": [], "policy": {}, "status": "ok", "message": None, "facts": content}
-        (tmp_path / "nodes" / f"{host}.json").write_text(json.dumps(node).replace('"@"', opening * levels + "1" + closing * levels))
-    head = {"schema": "unhang/run/1", "id": tmp_path.name, "started": "2026-11-20T17:57:45Z", "finished": "2026-11-20T17:58:00Z", "inventory": []}
+        node = {
+            "schema": "unhang/node/1",
+            "host": host,
+            "groups": [],
+            "policy": {},
+            "status": "ok",
+            "message": None,
+            "facts": content,
+        }
+        (tmp_path / "nodes" / f"{host}.json").write_text(
+            json.dumps(node).replace('"@"', opening * levels + "1" + closing * levels)
+        )
+    head = {
+        "schema": "unhang/run/1",
+        "id": tmp_path.name,
+        "started": "2026-11-20T17:57:45Z",
+        "finished": "2026-11-20T17:58:00Z",
+        "inventory": [],
+    }
     controller = {"unhang": "0", "ansible_core": "0", "python": "3.11"}
-    (tmp_path / "run.json").write_text(json.dumps({**head, "limit": None, "hosts": ["good", "deep"], "controller": controller, "policy_sources": []}))
+    (tmp_path / "run.json").write_text(
+        json.dumps(
+            {
+                **head,
+                "limit": None,
+                "hosts": ["good", "deep"],
+                "controller": controller,
+                "policy_sources": [],
+            }
+        )
+    )
     return tmp_path
 
 
-DEEP = [(place, levels, *signs) for place in PLACES for levels in (990, 1100, 100_000) for signs in ("[]", ('{"a":', "}"))]
+DEEP = [
+    (place, levels, *signs)
+    for place in PLACES
+    for levels in (990, 1100, 100_000)
+    for signs in ("[]", ('{"a":', "}"))
+]
 
 
-@pytest.mark.parametrize("run", DEEP, indirect=True, ids=lambda one: f"{one[0]} {one[1]} {one[2][0]}")
+@pytest.mark.parametrize(
+    "run", DEEP, indirect=True, ids=lambda one: f"{one[0]} {one[1]} {one[2][0]}"
+)
 def test_the_others_are_judged(run, capsys):
     assert main(["judge", str(run), "-o", "json"]) in (0, 1, 2)
     printed = capsys.readouterr()
     assert "fault of unhang" not in printed.err
-    assert json.loads(printed.out)["node_verdicts"] == {"critical": [], "error": [], "warning": [], "unread": ["deep"], "healthy": ["good"]}
+    assert json.loads(printed.out)["node_verdicts"] == {
+        "critical": [],
+        "error": [],
+        "warning": [],
+        "unread": ["deep"],
+        "healthy": ["good"],
+    }
 
 
 @pytest.mark.parametrize("run", [("a fact", 1100, "[", "]")], indirect=True, ids=["deep"])
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(["report", "RUN"], 1), (["plan", "RUN"], 0), (["policy", "--from", "RUN", "--limit", "good"], 0), (["policy", "--from", "RUN"], 2)],
+    [
+        (["report", "RUN"], 1),
+        (["plan", "RUN"], 0),
+        (["policy", "--from", "RUN", "--limit", "good"], 0),
+        (["policy", "--from", "RUN"], 2),
+    ],
     ids=lambda one: one if isinstance(one, int) else " ".join(one),
 )
 def test_other_commands_name_the_node_or_go_on(run, capsys, arguments, code):

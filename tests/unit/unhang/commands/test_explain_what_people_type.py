@@ -1,4 +1,5 @@
-"""explain answers what people type: a piece of an error, a model without its space, a cause, a role, a policy key; and proposes what is near in meaning."""
+"""explain answers what people type: a piece of an error, a model without its space, a cause, a
+role, a policy key; and proposes what is near in meaning."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def proposed(capsys, *words):
     """The ids that are proposed, each with its title."""
     assert cli.main(["explain", *words]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == f"unhang: nothing is known of {' '.join(words)!r}; did you mean one of these?"
+    assert (
+        lines[0] == f"unhang: nothing is known of {' '.join(words)!r}; did you mean one of these?"
+    )
     assert lines[-1].startswith("`unhang catalogue` lists everything")
     return dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines[1:-1])
 
@@ -92,7 +95,13 @@ def test_nothing_is_proposed_for_what_is_near_to_nothing(capsys, typed):
     assert "did you mean" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("typed", "topic"), [("shm too small", ("rule", "shm-too-small")), ("driver library mismatch", ("rule", "driver-library-mismatch"))])
+@pytest.mark.parametrize(
+    ("typed", "topic"),
+    [
+        ("shm too small", ("rule", "shm-too-small")),
+        ("driver library mismatch", ("rule", "driver-library-mismatch")),
+    ],
+)
 def test_the_words_of_an_id_are_that_id(capsys, typed, topic):
     assert topic in asked(capsys, *typed.split())
 
@@ -128,11 +137,17 @@ def test_a_rule_shows_its_condition_as_its_row_has_it_and_a_long_one_whole_with_
     ("typed", "row"),
     [
         ("RuntimeError: NCCL error: unhandled system error", "nccl-unhandled-system-error"),
-        ("srun: error: Required nodelist includes more nodes than permitted", "slurm-nodes-do-not-fit"),
-        ("mytool: fatal: manifest unknown for that image", "image-not-pulled"),  # of a program that no signature knows
+        (
+            "srun: error: Required nodelist includes more nodes than permitted",
+            "slurm-nodes-do-not-fit",
+        ),
+        # of a program that no signature knows
+        ("mytool: fatal: manifest unknown for that image", "image-not-pulled"),
     ],
 )
-def test_an_error_without_a_cause_of_its_own_says_what_its_words_mean_and_what_decides(capsys, typed, row):
+def test_an_error_without_a_cause_of_its_own_says_what_its_words_mean_and_what_decides(
+    capsys, typed, row
+):
     assert cli.main(["explain", typed, "-o", "json"]) == 0
     lines = json.loads(capsys.readouterr().out)["topics"][0]["lines"]
     words = table("error_words")[row]

@@ -1,4 +1,5 @@
-"""The run folder of somebody else: whatever stands in a field of it, a report and a plan show it as text, and end in a known way."""
+"""The run folder of somebody else: whatever stands in a field of it, a report and a plan show it as
+text, and end in a known way."""
 
 from __future__ import annotations
 
@@ -24,11 +25,31 @@ COMMANDS = (("report",), ("report", "-v"), ("plan",))
 def of_somebody_else():
     """findings.json of three nodes, with a failure, one without a verdict and one of a group."""
     found = fleets.finding(
-        "xid-fatal", "gpu007", "critical", "t", "e", "f", owner="vendor", where={"index": 0, "name": "n"}, remedy={"person": "look"},
+        "xid-fatal", "gpu007", "critical", "t", "e", "f", owner="vendor",
+        where={"index": 0, "name": "n"}, remedy={"person": "look"},
         evidence=[{"path": "a.b", "value": "v"}],
     )  # fmt: skip
-    unread = fleets.finding("a-rule", "gpu008", "error", "t", "e", "f", verdict="unknown", missing=[{"path": "gpus", "status": "error", "reason": "r"}])
-    group = fleets.finding("nodes-differ", None, "warning", "t", "e", "f", hosts=["gpu007", "gpu009"], scope="group", group="all")
+    unread = fleets.finding(
+        "a-rule",
+        "gpu008",
+        "error",
+        "t",
+        "e",
+        "f",
+        verdict="unknown",
+        missing=[{"path": "gpus", "status": "error", "reason": "r"}],
+    )
+    group = fleets.finding(
+        "nodes-differ",
+        None,
+        "warning",
+        "t",
+        "e",
+        "f",
+        hosts=["gpu007", "gpu009"],
+        scope="group",
+        group="all",
+    )
     return fleets.document([found, unread, group], {"ok": 2, "failed": 1})
 
 
@@ -50,7 +71,10 @@ PLACES = sorted(set(places(of_somebody_else())), key=str)
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.setenv("UNHANG_HISTORY", "off")
-    nodes = [fleets.node("gpu007", ["all"], fleets.sections("d", 2, "a", "b", "c")), fleets.node("gpu008", ["all"], None, "failed", "why")]
+    nodes = [
+        fleets.node("gpu007", ["all"], fleets.sections("d", 2, "a", "b", "c")),
+        fleets.node("gpu008", ["all"], None, "failed", "why"),
+    ]
     return fleets.write_run(tmp_path / "run", of_somebody_else(), nodes)
 
 
@@ -68,7 +92,9 @@ def test_each_field_is_shown_as_text_or_refused(run, capsys, place):
         assert code in (0, 1, 2)
         assert command[0] != "report" or "a fault of unhang itself" not in errors, (command, errors)
         assert (out + errors).replace("\n", "").isprintable(), command
-        assert not [line for line in (out + errors).splitlines() if line.startswith("unhang: healthy")], command
+        assert not [
+            line for line in (out + errors).splitlines() if line.startswith("unhang: healthy")
+        ], command
 
 
 @pytest.mark.parametrize("name", ["rule", "severity", "verdict", "title", "expected", "found"])
@@ -106,7 +132,16 @@ def test_a_rollout_takes_the_inventory_of_a_run_that_was_made_here_alone(run, tm
 def test_the_undo_of_a_run_is_made_here_if_the_run_was(tmp_path, is_ours):
     folder = tmp_path / "20261120T070000Z-0123456789"
     folder.mkdir()
-    (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": list(HOSTS), "inventory": ["/srv/hosts"]}))
+    (folder / "run.json").write_text(
+        json.dumps(
+            {
+                "schema": "unhang/run/1",
+                "id": folder.name,
+                "hosts": list(HOSTS),
+                "inventory": ["/srv/hosts"],
+            }
+        )
+    )
     plan = planned(folder)
     if is_ours:
         mark_as_own(folder)
@@ -117,7 +152,11 @@ def test_the_undo_of_a_run_is_made_here_if_the_run_was(tmp_path, is_ours):
 def test_an_undo_made_under_an_open_umask_is_found_again(tmp_path):
     folder = tmp_path / "20261120T070000Z-0123456789"
     folder.mkdir()
-    (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": list(HOSTS), "inventory": []}))
+    (folder / "run.json").write_text(
+        json.dumps(
+            {"schema": "unhang/run/1", "id": folder.name, "hosts": list(HOSTS), "inventory": []}
+        )
+    )
     plan = undo_plan(planned(folder), HOSTS, 1, "2026-11-20T07:00:00Z")
     before = os.umask(0o000)
     try:

@@ -26,20 +26,27 @@ def folder(tmp_path):
 
 def test_a_plan_has_a_row_for_each_node_that_something_is_said_of(folder, capsys):
     rows = list(csv.DictReader(io.StringIO(shown(capsys, "plan", folder, "-o", "csv"))))
-    assert {(row["host"], row["person"].partition(":")[0]) for row in rows if row["person"]} == {(host, "a-person") for host in FEW[1:]} | {
-        ("gone-1", "node-unreachable")
-    }
-    assert [json.loads(line)["host"] for line in shown(capsys, "plan", folder, "-o", "jsonl").splitlines()] == [row["host"] for row in rows]
+    assert {(row["host"], row["person"].partition(":")[0]) for row in rows if row["person"]} == {
+        (host, "a-person") for host in FEW[1:]
+    } | {("gone-1", "node-unreachable")}
+    assert [
+        json.loads(line)["host"]
+        for line in shown(capsys, "plan", folder, "-o", "jsonl").splitlines()
+    ] == [row["host"] for row in rows]
     assert json.loads(shown(capsys, "plan", folder, "-o", "json"))["schema"] == "unhang/plan/1"
-    assert shown(capsys, "plan", folder, "-o", "name") == ""  # no node of this run was read, so none is in a wave
+    # no node of this run was read, so none is in a wave
+    assert shown(capsys, "plan", folder, "-o", "name") == ""
     assert shown(capsys, "plan", folder, "-q") == ""
 
 
-def test_the_plans_table_names_every_rule_that_is_left_to_a_person_and_the_wide_one_what_to_look_at(folder, capsys):
+def test_the_plans_table_names_every_rule_that_is_left_to_a_person_and_the_wide_one_what_to_look_at(
+    folder, capsys
+):
     table, wide = shown(capsys, "plan", folder), shown(capsys, "plan", folder, "-v")
     assert "  gpu[002-003,007]: a-person" in table
     assert "  gone-1: node-unreachable" in table
-    assert f"plan {folder} -v" in " ".join(table.replace("\\\n", " ").split())  # a long command is continued as a shell reads it
+    # a long command is continued as a shell reads it
+    assert f"plan {folder} -v" in " ".join(table.replace("\\\n", " ").split())
     assert "look (a-person)" in wide
     assert shown(capsys, "plan", folder, "-o", "wide") == wide
 
@@ -51,20 +58,36 @@ def script(tmp_path):
     return path
 
 
-def test_findings_of_the_lint_are_narrowed_by_rule_and_severity_and_so_is_the_exit_code(script, capsys):
+def test_findings_of_the_lint_are_narrowed_by_rule_and_severity_and_so_is_the_exit_code(
+    script, capsys
+):
     rows = list(csv.DictReader(io.StringIO(shown(capsys, "lint", script, "-o", "csv", code=1))))
     assert [(row["rule"], row["line"]) for row in rows] == [("hides-fault", "1"), ("renamed", "2")]
-    assert [row["rule"] for row in json.loads(shown(capsys, "lint", script, "--rule", "hides-*", "-o", "json", code=1))["findings"]] == ["hides-fault"]
+    assert [
+        row["rule"]
+        for row in json.loads(
+            shown(capsys, "lint", script, "--rule", "hides-*", "-o", "json", code=1)
+        )["findings"]
+    ] == ["hides-fault"]
     assert shown(capsys, "lint", script, "-o", "name", code=1) == f"{script}\n"
     assert "0 errors, 0 warnings" in shown(capsys, "lint", script, "--severity", "error")
     assert shown(capsys, "lint", script, "-q", code=1) == ""
 
 
 def test_rules_of_the_catalogue_are_narrowed_by_id_and_severity(capsys):
-    rows = [json.loads(line) for line in shown(capsys, "catalogue", "--rule", "nccl-*", "--severity", "critical,error", "-o", "jsonl").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in shown(
+            capsys, "catalogue", "--rule", "nccl-*", "--severity", "critical,error", "-o", "jsonl"
+        ).splitlines()
+    ]
     assert rows
-    assert all(row["id"].startswith("nccl-") and row["severity"] in ("critical", "error") for row in rows)
-    assert shown(capsys, "catalogue", "--rule", "nccl-*", "--severity", "critical,error", "-o", "name").splitlines() == [row["id"] for row in rows]
+    assert all(
+        row["id"].startswith("nccl-") and row["severity"] in ("critical", "error") for row in rows
+    )
+    assert shown(
+        capsys, "catalogue", "--rule", "nccl-*", "--severity", "critical,error", "-o", "name"
+    ).splitlines() == [row["id"] for row in rows]
     assert shown(capsys, "catalogue", "--rule", "xid-fatal").splitlines()[-1] == "1 row"
 
 
@@ -77,21 +100,44 @@ def test_a_severity_that_there_is_none_of_is_refused(script, capsys, command):
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (["--severity", "eror"], "--severity: expected a severity, found 'eror'; did you mean error"),
-        (["--rule", "xid-fatale"], "--rule: expected a rule of the catalogue, found 'xid-fatale'; did you mean xid-fatal"),
+        (
+            ["--severity", "eror"],
+            "--severity: expected a severity, found 'eror'; did you mean error",
+        ),
+        (
+            ["--rule", "xid-fatale"],
+            "--rule: expected a rule of the catalogue, found 'xid-fatale'; did you mean xid-fatal",
+        ),
         (["--host", "gpu[001-"], "expected a node set such as gpu[001-016], found 'gpu[001-'"),
         (["--host", "@{folder}/none"], "--host: expected a file of hosts at"),
-        (["--host", "gpu001", "-o", "html"], "--format html shows a whole run, found --host gpu001"),
+        (
+            ["--host", "gpu001", "-o", "html"],
+            "--format html shows a whole run, found --host gpu001",
+        ),
     ],
 )
 def test_an_audit_with_a_mistyped_filter_asks_no_node(tmp_path, capsys, argv, problem):
     inventory = tmp_path / "hosts"  # missing: a command that reaches it reports that
-    assert main(["audit", "-i", str(inventory), "--out", str(tmp_path / "runs"), *(word.format(folder=tmp_path) for word in argv)]) == 2
+    assert (
+        main(
+            [
+                "audit",
+                "-i",
+                str(inventory),
+                "--out",
+                str(tmp_path / "runs"),
+                *(word.format(folder=tmp_path) for word in argv),
+            ]
+        )
+        == 2
+    )
     assert problem in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
-def test_hosts_that_are_too_many_for_a_line_stand_in_the_runs_own_folder_and_not_behind_latest(tmp_path, capsys):
+def test_hosts_that_are_too_many_for_a_line_stand_in_the_runs_own_folder_and_not_behind_latest(
+    tmp_path, capsys
+):
     write_fleet(tmp_path / RUN, MANY)
     (tmp_path / "latest").symlink_to(RUN)
     text = shown(capsys, "report", tmp_path / "latest", "--rule", "a-role", code=1)
@@ -99,7 +145,9 @@ def test_hosts_that_are_too_many_for_a_line_stand_in_the_runs_own_folder_and_not
 
 
 @pytest.mark.parametrize("form", ["table", "name", "json", "html"])
-def test_a_quiet_report_prints_nothing_and_writes_the_file_that_it_was_given(folder, tmp_path, capsys, form):
+def test_a_quiet_report_prints_nothing_and_writes_the_file_that_it_was_given(
+    folder, tmp_path, capsys, form
+):
     written, quiet = tmp_path / "written", tmp_path / "quiet"
     printed = shown(capsys, "report", folder, "-o", form, "--out", written, code=1)
     assert printed == (f"{written}\n" if form == "html" else "")
@@ -109,21 +157,58 @@ def test_a_quiet_report_prints_nothing_and_writes_the_file_that_it_was_given(fol
 
 def test_the_faults_of_one_rule_are_not_counted_as_rules(tmp_path, capsys):
     (tmp_path / "rules").mkdir()
-    (tmp_path / "rules" / "own.yml").write_text(json.dumps({"rules": [{"id": "faulty", "title": "A title"}]}))
-    assert main(["judge", str(write_fleet(tmp_path / RUN, FEW)), "--rules", str(tmp_path / "rules")]) == 2
+    (tmp_path / "rules" / "own.yml").write_text(
+        json.dumps({"rules": [{"id": "faulty", "title": "A title"}]})
+    )
+    assert (
+        main(["judge", str(write_fleet(tmp_path / RUN, FEW)), "--rules", str(tmp_path / "rules")])
+        == 2
+    )
     printed = capsys.readouterr()
     (*faults, last, _unread) = printed.err.splitlines()
     assert len(faults) > 1
-    assert last.startswith(f"unhang: {len(faults)} faults in rules: the rules and files that have them were not used, ")
+    assert last.startswith(
+        f"unhang: {len(faults)} faults in rules: the rules and files that have them were not used, "
+    )
     assert f"and {len(faults) - 5} more reasons" in printed.out
 
 
-def test_a_row_of_csv_has_uuid_serial_number_and_pci_address_of_the_gpu(tmp_path, capsys, monkeypatch):
+def test_a_row_of_csv_has_uuid_serial_number_and_pci_address_of_the_gpu(
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
-    gpus = [{"index": number, "uuid": f"GPU-{number}", "serial": f"165{number}", "pci_address": f"0000:0{number}:00.0"} for number in range(3)]
-    rows = [{**gpu, "row_remap": {"uncorrected": 0, "pending": False, "failed": gpu["index"] == 1}} for gpu in gpus]
-    node = fleets.node("gpu007", ["all"], {"gpus": {"probe": {"status": "ok"}, "count": 3, "devices": rows}})
+    gpus = [
+        {
+            "index": number,
+            "uuid": f"GPU-{number}",
+            "serial": f"165{number}",
+            "pci_address": f"0000:0{number}:00.0",
+        }
+        for number in range(3)
+    ]
+    rows = [
+        {**gpu, "row_remap": {"uncorrected": 0, "pending": False, "failed": gpu["index"] == 1}}
+        for gpu in gpus
+    ]
+    node = fleets.node(
+        "gpu007", ["all"], {"gpus": {"probe": {"status": "ok"}, "count": 3, "devices": rows}}
+    )
     (tmp_path / "gpu007.json").write_text(json.dumps(node))
-    out = shown(capsys, "judge", tmp_path / "gpu007.json", "--rule", "gpu-row-remap-failed", "-o", "csv", code=1)
+    out = shown(
+        capsys,
+        "judge",
+        tmp_path / "gpu007.json",
+        "--rule",
+        "gpu-row-remap-failed",
+        "-o",
+        "csv",
+        code=1,
+    )
     (row,) = csv.DictReader(io.StringIO(out))
-    assert [row[name] for name in ("host", "where", "uuid", "serial", "pci_address")] == ["gpu007", "GPU 1", "GPU-1", "1651", "0000:01:00.0"]
+    assert [row[name] for name in ("host", "where", "uuid", "serial", "pci_address")] == [
+        "gpu007",
+        "GPU 1",
+        "GPU-1",
+        "1651",
+        "0000:01:00.0",
+    ]

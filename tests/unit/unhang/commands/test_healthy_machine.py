@@ -13,13 +13,19 @@ from unhang.cli import main
 
 
 @pytest.mark.parametrize(("fail_on", "code"), [([], 0), (["--fail-on", "info"], 1)])
-def test_eight_healthy_h200_end_with_0_and_their_info_findings_are_shown(fail_on, code, tmp_path, capsys):
+def test_eight_healthy_h200_end_with_0_and_their_info_findings_are_shown(
+    fail_on, code, tmp_path, capsys
+):
     sections = h200_infiniband()["sections"]
     sections["nccl"]["settings"].append(setting("NCCL_DEBUG", "INFO"))
     run = write_run(tmp_path / "run", node("gpu001", sections))
     assert main(["judge", str(run), *fail_on]) == code
     shown = capsys.readouterr().out
-    found = [(one["severity"], one["rule"]) for one in json.loads((run / "findings.json").read_text())["findings"] if one["verdict"] == "fail"]
+    found = [
+        (one["severity"], one["rule"])
+        for one in json.loads((run / "findings.json").read_text())["findings"]
+        if one["verdict"] == "fail"
+    ]
     assert found
     assert {severity for severity, _ in found} == {"info"}
     assert all(rule in shown for _, rule in found)

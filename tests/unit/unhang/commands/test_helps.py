@@ -1,4 +1,5 @@
-"""Every command's help has examples that its parser accepts and the allowed values of options; for a mistyped name it proposes the right one."""
+"""Every command's help has examples that its parser accepts and the allowed values of options; for
+a mistyped name it proposes the right one."""
 
 from __future__ import annotations
 
@@ -12,7 +13,20 @@ from unhang.cli import command_and_parser, main, top_parser
 from unhang.commands import COMMANDS
 from unhang.commands.names import command_and_arguments
 
-FORMATS = {"table", "wide", "name", "csv", "json", "jsonl", "markdown", "prometheus", "html", "junit", "ticket", "sarif"}
+FORMATS = {
+    "table",
+    "wide",
+    "name",
+    "csv",
+    "json",
+    "jsonl",
+    "markdown",
+    "prometheus",
+    "html",
+    "junit",
+    "ticket",
+    "sarif",
+}
 FILTERED = ("audit", "judge", "report", "plan", "remediate")
 BLANKS = re.compile(r"\s{2,}")
 
@@ -44,8 +58,16 @@ def test_every_option_with_allowed_values_lists_them(name):
     parser = parser_of(name)
     for action in parser._actions:
         if action.choices and action.help != argparse.SUPPRESS:
-            shown = f"{action.help} {' '.join(map(str, action.choices)) if action.metavar is None else ''}"  # argparse shows them in place of a name
-            assert [choice for choice in action.choices if not re.search(rf"\b{re.escape(str(choice))}\b", shown)] == [], action.option_strings
+            # argparse shows them in place of a name
+            shown = (
+                f"{action.help}"
+                f" {' '.join(map(str, action.choices)) if action.metavar is None else ''}"
+            )
+            assert [
+                choice
+                for choice in action.choices
+                if not re.search(rf"\b{re.escape(str(choice))}\b", shown)
+            ] == [], action.option_strings
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -65,7 +87,10 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
     options = parser_of(name)._option_string_actions
     others = parser_of("report")._option_string_actions
     for option in ("--host", "--group", "--rule", "--severity"):
-        assert (options[option].metavar, options[option].help) == (others[option].metavar, others[option].help)
+        assert (options[option].metavar, options[option].help) == (
+            others[option].metavar,
+            others[option].help,
+        )
 
 
 @pytest.mark.parametrize(
@@ -76,7 +101,10 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
         (["report", "--fromat", "csv"], "did you mean --format?"),
         (["report", "--format", "cvs"], "did you mean csv?"),
         (["lint", "--severty", "error", "x.sh"], "did you mean --severity?"),
-        (["-i", "inventory/my cluster", "audit", "-q"], "did you mean: unhang audit -i 'inventory/my cluster' -q"),
+        (
+            ["-i", "inventory/my cluster", "audit", "-q"],
+            "did you mean: unhang audit -i 'inventory/my cluster' -q",
+        ),
         (["completion", "bsh"], "did you mean bash?"),
         (["playbook", "remedate"], "did you mean remediate?"),
         (["playbook"], "required: NAME\n"),
@@ -86,7 +114,10 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
         (["audit", "gpu001", "-q"], "hosts are named with --limit"),
         (["report", "runs/latest", "gpu001"], "did you mean --host gpu001?"),
         (["audit", "-f", "0"], "--forks: expected a number of nodes from 1 on, found 0"),
-        (["remediate", "--max-failed", "few"], "--max-failed: expected a number of nodes or a share such as 5%, found 'few'"),
+        (
+            ["remediate", "--max-failed", "few"],
+            "--max-failed: expected a number of nodes or a share such as 5%, found 'few'",
+        ),
     ],
 )
 def test_what_was_mistyped_is_named_as_it_was_meant(argv, meant, capsys):
@@ -107,7 +138,15 @@ def test_a_mistake_is_one_line_and_usage_is_for_help_alone(name, capsys):
     assert problems.startswith(f"unhang {name}: error: ") and "usage:" not in problems
 
 
-@pytest.mark.parametrize("argv", [["remediate", "--aply"], ["remediate", "--appyl"], ["lint", "--fixx", "x.sh"], ["runs", "--prnue"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["remediate", "--aply"],
+        ["remediate", "--appyl"],
+        ["lint", "--fixx", "x.sh"],
+        ["runs", "--prnue"],
+    ],
+)
 def test_an_option_that_acts_is_never_guessed(argv, capsys):
     with pytest.raises(SystemExit):
         main(argv)

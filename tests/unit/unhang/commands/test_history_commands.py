@@ -1,4 +1,5 @@
-"""`unhang runs`, `diff` and `history`: formats, exit codes, what is refused, and text of nodes on a terminal."""
+"""`unhang runs`, `diff` and `history`: formats, exit codes, what is refused, and text of nodes on a
+terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +31,10 @@ def stored(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fleet")
     fleet = Fleet(folder)
     before = fleet.run({"gpu1": facts(), "gpu2": facts(), NASTY: facts()}, [finding("bad", "gpu1")])
-    now = fleet.run({"gpu1": facts("580"), "gpu2": facts("580"), NASTY: facts(NASTY)}, [finding("worse", "gpu2", found=NASTY), finding("bad", NASTY)])
+    now = fleet.run(
+        {"gpu1": facts("580"), "gpu2": facts("580"), NASTY: facts(NASTY)},
+        [finding("worse", "gpu2", found=NASTY), finding("bad", NASTY)],
+    )
     for run in (before, now):
         record(run, folder / "history.db")
     return str(folder / "history.db"), before.name, now.name
@@ -56,7 +60,18 @@ def test_a_table_says_what_changed_and_ends_with_one_for_what_is_new(command, st
     assert command("diff", stored[2], stored[1])[1] == out  # the earlier one is the earlier one
 
 
-@pytest.mark.parametrize("argv", [("diff",), ("history",), ("history", "worse"), ("history", NASTY), ("runs",), ("diff", "-o", "name"), ("diff", "-o", "csv")])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("diff",),
+        ("history",),
+        ("history", "worse"),
+        ("history", NASTY),
+        ("runs",),
+        ("diff", "-o", "name"),
+        ("diff", "-o", "csv"),
+    ],
+)
 def test_nothing_that_a_node_says_reaches_the_terminal_as_a_command(command, argv):
     _, out, errors = command(*argv)
     assert "\x1b" not in out + errors and "\u202e" not in out + errors
@@ -75,8 +90,15 @@ def test_other_formats_say_the_same(command):
 
 def test_facts_that_nodes_have_for_the_first_time_share_a_line_and_no_value_is_not_the_text_none():
     one = {"hosts": ("a", "b")}
-    facts = [FactChange("kernel.lockdown", None, "none", **one), FactChange("node.arrays", None, [], **one), FactChange("node.cdi", None, [], ("a",))]
-    changed = [FactChange("driver.loaded.version", "535", "580", **one), FactChange("kernel.modules[x]", None, {"name": "x"}, **one)]
+    facts = [
+        FactChange("kernel.lockdown", None, "none", **one),
+        FactChange("node.arrays", None, [], **one),
+        FactChange("node.cdi", None, [], ("a",)),
+    ]
+    changed = [
+        FactChange("driver.loaded.version", "535", "580", **one),
+        FactChange("kernel.modules[x]", None, {"name": "x"}, **one),
+    ]
     row = RunRow(1, "r", "", "2026-11-20T00:00:00Z", None, None, "2026-11-20", None, 0, 0, 0, 0, 2)
     lines = render_changes(row, row, Changes((), (*changed, *facts), (), ()), "unhang", 200)
     assert lines[2:] == [
@@ -92,58 +114,89 @@ def test_a_run_with_a_limit_says_which_nodes_it_left_out(tmp_path, capsys):
     for seen in ({"gpu1": facts(), "gpu2": facts()}, {"gpu1": facts()}):
         folder = fleet.run(seen, [finding("bad", "gpu2")] if "gpu2" in seen else [])
         document = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({**document, "limit": None if "gpu2" in seen else "gpu1"}))
+        (folder / "run.json").write_text(
+            json.dumps({**document, "limit": None if "gpu2" in seen else "gpu1"})
+        )
         record(folder, tmp_path / "history.db")
     assert cli.main(["diff", "--db", str(tmp_path / "history.db")]) == 0
     out = capsys.readouterr().out
-    assert "NOT ASKED   gpu2 in the later run (limit gpu1): what holds there now is not known" in out
+    assert (
+        "NOT ASKED   gpu2 in the later run (limit gpu1): what holds there now is not known" in out
+    )
     assert "nothing changed" not in out
 
 
 @pytest.mark.parametrize("which", ["later", "earlier"])
 def test_every_node_that_only_one_of_the_runs_asked_is_named(tmp_path, capsys, which):
     fleet = Fleet(tmp_path)
-    names = [f"{kind}{number}" for kind in ("alpha", "beta", "gamma", "delta", "kappa", "omega", "sigma", "theta") for number in (1, 3)]
+    names = [
+        f"{kind}{number}"
+        for kind in ("alpha", "beta", "gamma", "delta", "kappa", "omega", "sigma", "theta")
+        for number in (1, 3)
+    ]
     everyone, few = {host: facts() for host in ("zeta", *names)}, {"zeta": facts()}
     runs = (everyone, few) if which == "later" else (everyone, few, everyone)
     for seen in runs:
         folder = fleet.run(seen, [])
         document = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({**document, "limit": "zeta" if seen is few else None}))
+        (folder / "run.json").write_text(
+            json.dumps({**document, "limit": "zeta" if seen is few else None})
+        )
         record(folder, tmp_path / "history.db")
     cli.main(["diff", "--db", str(tmp_path / "history.db")])
     out = capsys.readouterr().out
     label = "NOT ASKED" if which == "later" else "ASKED"
-    named = " ".join(out.partition(f"\n{label} ")[2].split()).partition(" (16 nodes) in the later run")[0].replace(", ", ",")
+    named = (
+        " ".join(out.partition(f"\n{label} ")[2].split())
+        .partition(" (16 nodes) in the later run")[0]
+        .replace(", ", ",")
+    )
     assert set(expand_limit(named.replace(" ", ""))) == set(names)
     assert max(map(len, out.splitlines())) <= 100
 
 
 @pytest.mark.parametrize(
     ("filters", "rules", "facts_too", "code"),
-    [(("--host", "gpu1"), {"bad"}, True, 0), (("--rule", "wor*"), {"worse"}, False, 1), (("--severity", "critical"), set(), False, 0),
+    [(("--host", "gpu1"), {"bad"}, True, 0), (("--rule", "wor*"), {"worse"}, False, 1),
+    (("--severity", "critical"), set(), False, 0),
      (("--host", "gpu[1-2]"), {"bad", "worse"}, True, 1)],
 )  # fmt: skip
 def test_filters_narrow_what_is_shown_and_what_counts(command, filters, rules, facts_too, code):
     found, out, _ = command("diff", "-o", "json", *filters)
     rows = json.loads(out)
-    assert (found, {row["rule"] for row in rows if row["rule"]}, any(row["fact"] for row in rows)) == (code, rules, facts_too)
+    assert (
+        found,
+        {row["rule"] for row in rows if row["rule"]},
+        any(row["fact"] for row in rows),
+    ) == (code, rules, facts_too)
 
 
 def test_fail_on_says_what_is_bad_enough(command):
-    assert [command("diff", "--fail-on", severity)[0] for severity in ("critical", "error", "info")] == [0, 1, 1]
+    assert [
+        command("diff", "--fail-on", severity)[0] for severity in ("critical", "error", "info")
+    ] == [0, 1, 1]
 
 
 def test_a_rule_says_since_when_and_what_came_with_it(command):
     code, out, _ = command("history", "worse")
     assert code == 0
-    assert "with it changed driver.loaded.version: 535.154.05 -> 580 (on 1 of 1 node, and on 1 node without the finding)" in " ".join(out.split())
+    assert (
+        "with it changed driver.loaded.version: 535.154.05 -> 580 (on 1 of 1 node, and on 1 node"
+        " without the finding)" in " ".join(out.split())
+    )
 
 
 def test_a_node_says_what_happened_to_it(command):
     text = " ".join(command("history", "gpu2")[1].split())
-    assert "fact: driver.loaded.version: 535.154.05 -> 580" in text and "new: error: What worse says [worse]" in text and "gpu2: 1 finding now" in text
-    assert {row["kind"] for row in json.loads(command("history", "gpu2", "-o", "json")[1])} == {"event", "holds"}
+    assert (
+        "fact: driver.loaded.version: 535.154.05 -> 580" in text
+        and "new: error: What worse says [worse]" in text
+        and "gpu2: 1 finding now" in text
+    )
+    assert {row["kind"] for row in json.loads(command("history", "gpu2", "-o", "json")[1])} == {
+        "event",
+        "holds",
+    }
 
 
 def test_runs_are_listed_with_their_counts(command, stored):
@@ -153,7 +206,13 @@ def test_runs_are_listed_with_their_counts(command, stored):
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"), [(["/srv/unhang/inventory/mycluster/"], "inventory/mycluster"), ("hosts.yml", "hosts.yml"), (["a/b/c", "d"], "b/c, d"), (None, "")]
+    ("given", "shown"),
+    [
+        (["/srv/unhang/inventory/mycluster/"], "inventory/mycluster"),
+        ("hosts.yml", "hosts.yml"),
+        (["a/b/c", "d"], "b/c, d"),
+        (None, ""),
+    ],
 )
 def test_runs_of_two_inventories_can_be_told_apart(tmp_path, capsys, given, shown):
     folder = Fleet(tmp_path).run({"a": facts()}, [], limit="gpu001")
@@ -168,10 +227,13 @@ def test_runs_of_two_inventories_can_be_told_apart(tmp_path, capsys, given, show
 
 @pytest.mark.parametrize(
     ("argv", "reported"),
-    [(("history", "gpu3"), "did you mean gpu"), (("diff", "nonsense"), "list them with: unhang runs"),
-     (("diff", "--since", "soon"), "--since: expected yesterday"), (("diff", "a", "b", "c"), "expected two runs, found 3"),
+    [(("history", "gpu3"), "did you mean gpu"), (("diff", "nonsense"),
+    "list them with: unhang runs"),
+     (("diff", "--since", "soon"), "--since: expected yesterday"),
+     (("diff", "a", "b", "c"), "expected two runs, found 3"),
      (("diff", "latest", "latest"), "there is nothing yet to compare it with"),
-     (("runs", "--apply"), "expected --prune beside --apply"), (("runs", "--prune"), "found neither"),
+     (("runs", "--apply"), "expected --prune beside --apply"),
+     (("runs", "--prune"), "found neither"),
      (("diff", "--severity", "bad"), "--severity: expected one of")],
 )  # fmt: skip
 def test_a_mistake_is_one_line_that_says_what_to_do(command, argv, reported):
@@ -194,11 +256,19 @@ def test_a_history_that_is_off_is_said(monkeypatch, capsys):
 def test_a_run_folder_can_be_added(tmp_path, capsys):
     run = Fleet(tmp_path).run({"a": facts()})
     argv = ["runs", "--db", str(tmp_path / "h.db"), "-o", "name", "--add", str(run)]
-    assert [cli.main(argv), capsys.readouterr()] == [0, (f"{run.name}\n", f"unhang: {run.name}: stored\n")]
-    assert [cli.main(argv), capsys.readouterr().err] == [0, f"unhang: {run.name}: the history has it already\n"]
+    assert [cli.main(argv), capsys.readouterr()] == [
+        0,
+        (f"{run.name}\n", f"unhang: {run.name}: stored\n"),
+    ]
+    assert [cli.main(argv), capsys.readouterr().err] == [
+        0,
+        f"unhang: {run.name}: the history has it already\n",
+    ]
 
 
-def test_pruning_shows_first_and_keeps_what_is_new_unfinished_or_evidence(tmp_path, monkeypatch, capsys):
+def test_pruning_shows_first_and_keeps_what_is_new_unfinished_or_evidence(
+    tmp_path, monkeypatch, capsys
+):
     fleet = Fleet(tmp_path)
     runs = [fleet.run({"a": facts()}, day=day) for day in (1, 2, 3, 4, 5)]
     (runs[0] / "journal.jsonl").write_text("")
@@ -210,7 +280,10 @@ def test_pruning_shows_first_and_keeps_what_is_new_unfinished_or_evidence(tmp_pa
     argv = ["runs", "--prune", "--keep", "0", "--older-than", "2026-11-05"]
     assert cli.main(argv) == 0
     shown, reported = capsys.readouterr()
-    assert shown.split() == [str(runs[2]), str(runs[3])] and "2 run folders would be removed" in reported
+    assert (
+        shown.split() == [str(runs[2]), str(runs[3])]
+        and "2 run folders would be removed" in reported
+    )
     assert all(run.is_dir() for run in runs)
     assert cli.main([*argv, "--apply"]) == 0
     assert [run.is_dir() for run in runs] == [True, True, False, False, True]
@@ -218,19 +291,31 @@ def test_pruning_shows_first_and_keeps_what_is_new_unfinished_or_evidence(tmp_pa
 
 @pytest.mark.parametrize(
     ("keep", "before", "going"),
-    [(None, None, []), (2, None, [1, 2, 3]), (None, "2026-11-03", [1, 2]), (4, "2026-11-03", [1]), (9, "2026-11-30", []), (0, "2026-11-01", [])],
+    [
+        (None, None, []),
+        (2, None, [1, 2, 3]),
+        (None, "2026-11-03", [1, 2]),
+        (4, "2026-11-03", [1]),
+        (9, "2026-11-30", []),
+        (0, "2026-11-01", []),
+    ],
 )
 def test_a_folder_goes_when_it_is_both_old_and_beyond_the_count(tmp_path, keep, before, going):
     fleet = Fleet(tmp_path)
     for day in (1, 2, 3, 4, 5):
         fleet.run({"a": facts()}, day=day)
-    assert [int(one.folder.name[6:8]) for one in to_prune(runs_on_disk(tmp_path / "runs"), keep, before)] == going
+    assert [
+        int(one.folder.name[6:8]) for one in to_prune(runs_on_disk(tmp_path / "runs"), keep, before)
+    ] == going
 
 
 def test_what_a_rule_holds_against_many_things_of_a_node_is_one_line(tmp_path, capsys):
     fleet = Fleet(tmp_path)
     gpus = [finding("bad", "gpu1", where={"index": gpu}) for gpu in range(8)]
-    record(fleet.run({"gpu1": facts()}, [*gpus, finding("worse", "gpu1", severity="critical")]), tmp_path / "history.db")
+    record(
+        fleet.run({"gpu1": facts()}, [*gpus, finding("worse", "gpu1", severity="critical")]),
+        tmp_path / "history.db",
+    )
     assert cli.main(["history", "gpu1", "--db", str(tmp_path / "history.db")]) == 0
     shown = capsys.readouterr().out
     assert "nothing has changed since the history first saw it" in shown
@@ -244,11 +329,25 @@ def test_localhost_is_the_machine_that_was_met_last_and_the_others_are_named(tmp
     fleet, db = Fleet(tmp_path), tmp_path / "history.db"
     for name in ("first", "second"):
         node = {"probe": {"status": "ok"}, "hostname": name, "machine_id": None}
-        record(fleet.run({"localhost": facts(node=node)}, [finding("bad" if name == "first" else "worse", "localhost")]), db)
+        record(
+            fleet.run(
+                {"localhost": facts(node=node)},
+                [finding("bad" if name == "first" else "worse", "localhost")],
+            ),
+            db,
+        )
     assert cli.main(["history", "localhost", "--db", str(db)]) == 0
     answer = capsys.readouterr()
-    assert "localhost@second: 1 finding now" in answer.out and "[worse]" in answer.out and "[bad]" not in answer.out
-    assert answer.err == "unhang: 2 machines are called localhost; this is localhost@second, met last; the others: localhost@first\n"
+    assert (
+        "localhost@second: 1 finding now" in answer.out
+        and "[worse]" in answer.out
+        and "[bad]" not in answer.out
+    )
+    assert (
+        answer.err
+        == "unhang: 2 machines are called localhost; this is localhost@second, met last; the"
+        " others: localhost@first\n"
+    )
     assert cli.main(["history", "localhost@first", "--db", str(db)]) == 0
     answer = capsys.readouterr()
     assert "[bad]" in answer.out and answer.err == ""
@@ -257,8 +356,13 @@ def test_localhost_is_the_machine_that_was_met_last_and_the_others_are_named(tmp
 
 
 def test_a_card_that_the_last_run_read_and_this_one_does_not_is_named(tmp_path, capsys):
-    """Where neither a table of models, a setting, an admission record nor a peer says what a node has, its last run does."""
-    healthy = next(machine.document["sections"] for machine in read_gallery(GALLERY) if machine.name == "dgx_h200")
+    """Where neither a table of models, a setting, an admission record nor a peer says what a node
+    has, its last run does."""
+    healthy = next(
+        machine.document["sections"]
+        for machine in read_gallery(GALLERY)
+        if machine.name == "dgx_h200"
+    )
     lost = copy.deepcopy(healthy)
     lost["network"]["rdma"] = [card for card in lost["network"]["rdma"] if card["name"] != "mlx5_3"]
     lost["gpus"]["devices"].pop()
@@ -266,5 +370,9 @@ def test_a_card_that_the_last_run_read_and_this_one_does_not_is_named(tmp_path, 
     for sections in (healthy, lost):
         record(fleet.run({"gpu1": sections}, []), tmp_path / "history.db")
     cli.main(["diff", "-o", "json", "--db", str(tmp_path / "history.db")])
-    gone = {row["fact"]: row["before"]["pci_address"] for row in json.loads(capsys.readouterr().out) if row["now"] is None}
+    gone = {
+        row["fact"]: row["before"]["pci_address"]
+        for row in json.loads(capsys.readouterr().out)
+        if row["now"] is None
+    }
     assert gone == {"gpus.devices[7]": "0000:17:00.0", "network.rdma[mlx5_3]": "0000:40:00.0"}

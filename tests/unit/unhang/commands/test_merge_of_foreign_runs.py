@@ -1,4 +1,5 @@
-"""`unhang merge` of a run whose run.json has other types than a run: refused by the same schema as in `judge`, without a new run."""
+"""`unhang merge` of a run whose run.json has other types than a run: refused by the same schema as
+in `judge`, without a new run."""
 
 from __future__ import annotations
 
@@ -8,7 +9,12 @@ import pytest
 
 from unhang.cli import main
 
-WHOLE = {"schema": "unhang/run/1", "started": "2026-11-20T07:00:00Z", "finished": "2026-11-20T07:01:00Z", "hosts": []}
+WHOLE = {
+    "schema": "unhang/run/1",
+    "started": "2026-11-20T07:00:00Z",
+    "finished": "2026-11-20T07:01:00Z",
+    "hosts": [],
+}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""`unhang rule new`: a condition becomes a row whose examples prove it; texts and sources remain empty, and `rule check` names them."""
+"""`unhang rule new`: a condition becomes a row whose examples prove it; texts and sources remain
+empty, and `rule check` names them."""
 
 from __future__ import annotations
 
@@ -12,21 +13,27 @@ from unhang.cli import main
 from unhang.core.catalogue.kept_yaml import folders_of
 
 WORDS = {
-    "title": "A fault", "expected": "none", "remedy": {"person": "look at the node"}, "sources": [{"url": "https://example.org/", "says": "so"}],
+    "title": "A fault", "expected": "none", "remedy": {"person": "look at the node"},
+    "sources": [{"url": "https://example.org/", "says": "so"}],
 }  # fmt: skip
 CONDITIONS = {
     "arp": {"--when": "limits.sysctls['net.ipv4.conf.all.arp_ignore'] == '0' and network.rdma | length > 1"},
     "numa": {"--when": "limits.numa_balancing and gpus.count > 1"},
-    "ecc": {"--for-each": "gpus.devices", "--when": "not item.ecc.enabled and tables.gpu_models[item.model].form == 'sxm'"},
+    "ecc": {"--for-each": "gpus.devices",
+    "--when": "not item.ecc.enabled and tables.gpu_models[item.model].form == 'sxm'"},
     "vbios": {"--when": "gpus.devices | map(attribute='vbios') | unique | length > 1"},
     "rail": {"--for-each": "network.rdma", "--applies": "gpus.count > 1",
         "--when": "item.ports | rejectattr('state', 'equalto', 'active') | list | length > 0"},
     "driver-range": {"--when": "driver.loaded.version is version('590.44.01', '>=') and driver.loaded.version is version('590.48.01', '<')"},
     "kernel": {"--applies": "gpus.count > 0", "--when": "kernel.release is version('6.12', '>=')"},
-    "setting": {"--for-each": "nccl.settings | selectattr('name', 'equalto', 'NCCL_MIN_CTAS')", "--when": "item.value == '64'"},
-    "hot": {"--for-each": "gpus.devices", "--when": "item.temperature_c > 90 and item.utilization_percent < 5"},
-    "fabric": {"--applies": "fabric_manager.nvswitch_present", "--when": "not fabric_manager.running and interconnect.fabric_state == 'completed'"},
-    "policy": {"--applies": "policy.pcie.width is known", "--when": "gpus.devices | map(attribute='pcie.width_now') | min < policy.pcie.width"},
+    "setting": {"--for-each": "nccl.settings | selectattr('name', 'equalto', 'NCCL_MIN_CTAS')",
+    "--when": "item.value == '64'"},
+    "hot": {"--for-each": "gpus.devices",
+    "--when": "item.temperature_c > 90 and item.utilization_percent < 5"},
+    "fabric": {"--applies": "fabric_manager.nvswitch_present",
+    "--when": "not fabric_manager.running and interconnect.fabric_state == 'completed'"},
+    "policy": {"--applies": "policy.pcie.width is known",
+    "--when": "gpus.devices | map(attribute='pcie.width_now') | min < policy.pcie.width"},
 }  # fmt: skip
 
 
@@ -39,8 +46,19 @@ def healthy(tmp_path_factory):
 
 def drafted(capsys, name, *more):
     """(exit code, row) of `rule new`."""
-    quiet = ("--severity", "info")  # some of these conditions hold on machines of the gallery, where a rule above info needs a reason
-    code = main(["rule", "new", f"own-{name}", *quiet, *(part for pair in CONDITIONS[name].items() for part in pair), *more])
+    # some of these conditions hold on machines of the gallery, where a rule above info needs a
+    # reason
+    quiet = ("--severity", "info")
+    code = main(
+        [
+            "rule",
+            "new",
+            f"own-{name}",
+            *quiet,
+            *(part for pair in CONDITIONS[name].items() for part in pair),
+            *more,
+        ]
+    )
     return code, yaml.safe_load(capsys.readouterr().out)["rules"][0]
 
 
@@ -57,14 +75,19 @@ def test_a_new_row_needs_nothing_but_words_and_sources(tmp_path, capsys, name):
     assert code == 0
     code, lines = checked(tmp_path, capsys, {**row, **WORDS})
     assert code == 0 and lines[-1] == f"{tmp_path}: 1 rule, 0 rows of tables, no fault"
-    assert all(" also: expected " in line and line.endswith("; nothing to do if you want that") for line in lines[:-1])
+    assert all(
+        " also: expected " in line and line.endswith("; nothing to do if you want that")
+        for line in lines[:-1]
+    )
 
 
 @pytest.mark.parametrize("name", ["numa", "ecc", "rail", "fabric", "hot"])
 def test_examples_differ_from_a_healthy_node_in_one_fact(tmp_path, capsys, healthy, name):
     code, row = drafted(capsys, name, "--healthy", healthy)
     (match,), near_misses = row["examples"]["match"], row["examples"]["near_miss"]
-    assert code == 0 and [len(differences(match, near_miss)) for near_miss in near_misses] == [1] * len(near_misses)
+    assert code == 0 and [len(differences(match, near_miss)) for near_miss in near_misses] == [
+        1
+    ] * len(near_misses)
     assert "H100" in str(near_misses[0]) or name not in ("ecc",)
     assert checked(tmp_path, capsys, {**row, **WORDS})[0] == 0
 
@@ -74,26 +97,54 @@ EITHER = "limits.numa_balancing or gpus.count > 5"
 
 
 @pytest.mark.parametrize(("condition", "facts"), [
-    (ALL, [".gpus.count", ".limits.numa_balancing", ".limits.sysctls.vm.swappiness"]), (EITHER, [".gpus.count", ".limits.numa_balancing"]),
+    (ALL, [".gpus.count", ".limits.numa_balancing", ".limits.sysctls.vm.swappiness"]),
+    (EITHER, [".gpus.count", ".limits.numa_balancing"]),
 ])  # fmt: skip
-def test_each_fact_of_the_condition_has_a_near_miss_that_differs_in_it_alone(capsys, condition, facts):
+def test_each_fact_of_the_condition_has_a_near_miss_that_differs_in_it_alone(
+    capsys, condition, facts
+):
     assert main(["rule", "new", "own", "--when", condition]) == 0
     examples = yaml.safe_load(capsys.readouterr().out)["rules"][0]["examples"]
-    differing = [differences(match, near_miss) for match in examples["match"] for near_miss in examples["near_miss"]]
+    differing = [
+        differences(match, near_miss)
+        for match in examples["match"]
+        for near_miss in examples["near_miss"]
+    ]
     assert sorted({one[0] for one in differing if len(one) == 1}) == facts
 
 
 def test_a_fact_that_alone_decides_nothing_is_named(capsys):
-    assert main(["rule", "new", "own", "--when", "gpus.count > 1 and (limits.numa_balancing or not limits.numa_balancing)"]) == 0
-    assert "# limits.numa_balancing: no value of it alone makes a near miss" in capsys.readouterr().out
+    assert (
+        main(
+            [
+                "rule",
+                "new",
+                "own",
+                "--when",
+                "gpus.count > 1 and (limits.numa_balancing or not limits.numa_balancing)",
+            ]
+        )
+        == 0
+    )
+    assert (
+        "# limits.numa_balancing: no value of it alone makes a near miss" in capsys.readouterr().out
+    )
 
 
 def differences(one, other, path=""):
     """Paths at which two fragments differ."""
     if isinstance(one, dict) and isinstance(other, dict):
-        return [found for key in one.keys() | other.keys() for found in differences(one.get(key), other.get(key), f"{path}.{key}")]
+        return [
+            found
+            for key in one.keys() | other.keys()
+            for found in differences(one.get(key), other.get(key), f"{path}.{key}")
+        ]
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return [found for number, pair in enumerate(zip(one, other, strict=True)) for found in differences(*pair, f"{path}[{number}]")]
+        return [
+            found
+            for number, pair in enumerate(zip(one, other, strict=True))
+            for found in differences(*pair, f"{path}[{number}]")
+        ]
     return [] if one == other else [path]
 
 
@@ -101,11 +152,25 @@ def test_what_a_person_has_to_write_is_named_once_each(tmp_path, capsys):
     _, row = drafted(capsys, "numa")
     code, lines = checked(tmp_path, capsys, row)
     assert code == 1
-    assert [line.split("rule own-numa: ")[1].split(":")[0] for line in lines] == ["title", "expected", "remedy", "sources.0.url", "sources.0.says"]
+    assert [line.split("rule own-numa: ")[1].split(":")[0] for line in lines] == [
+        "title",
+        "expected",
+        "remedy",
+        "sources.0.url",
+        "sources.0.says",
+    ]
 
 
 def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
-    main(["rule", "new", "own", "--when", "kernel.release is version('6.12', '>=') and interconnect.fabric_state == 'completed'"])
+    main(
+        [
+            "rule",
+            "new",
+            "own",
+            "--when",
+            "kernel.release is version('6.12', '>=') and interconnect.fabric_state == 'completed'",
+        ]
+    )
     shown = capsys.readouterr().out
     assert "#   kernel.release: text, compared as a version (kernel)" in shown
     assert "#   interconnect.fabric_state: one of" in shown and "completed" in shown
@@ -114,16 +179,34 @@ def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["own", "--when", "gpus.cuont > 1"], "--when: unknown fact path gpus.cuont (did you mean count?)"),
+        (
+            ["own", "--when", "gpus.cuont > 1"],
+            "--when: unknown fact path gpus.cuont (did you mean count?)",
+        ),
         (["own", "--for-each", "gpus.count", "--when", "item > 1"], "--for-each: needs a list"),
-        (["own", "--when", "sysctl['vm.swappiness'] == '60'"], "; near it is limits.sysctls['vm.swappiness']"),
-        (["own", "--when", "limits.sysctls.vm.swappiness == '60'"], "; near it is limits.sysctls['vm.swappiness']"),
+        (
+            ["own", "--when", "sysctl['vm.swappiness'] == '60'"],
+            "; near it is limits.sysctls['vm.swappiness']",
+        ),
+        (
+            ["own", "--when", "limits.sysctls.vm.swappiness == '60'"],
+            "; near it is limits.sysctls['vm.swappiness']",
+        ),
         (["own", "--when", "kernel.numa_balancing"], "; near it is limits.numa_balancing or "),
-        (["own", "--for-each", "gpus.devices", "--when", "not item.ecc_enabled"], "; near it is gpus.devices[*].ecc.enabled"),
+        (
+            ["own", "--for-each", "gpus.devices", "--when", "not item.ecc_enabled"],
+            "; near it is gpus.devices[*].ecc.enabled",
+        ),
         (["own"], "arguments are required: --when"),
         (["xid-fatal", "--when", "gpus.count > 1"], "the id xid-fatal is taken"),
-        (["own", "--when", "gpus.count > 1", "--healthy", "/nowhere.json"], "--healthy /nowhere.json: No such file"),
-        (["own", "--when", "gpus.count > 1", "--severity", "loud"], "invalid choice: 'loud' (choose from "),
+        (
+            ["own", "--when", "gpus.count > 1", "--healthy", "/nowhere.json"],
+            "--healthy /nowhere.json: No such file",
+        ),
+        (
+            ["own", "--when", "gpus.count > 1", "--severity", "loud"],
+            "invalid choice: 'loud' (choose from ",
+        ),
         (["Own Rule", "--when", "gpus.count > 1"], "ID: expected small letters"),
     ],
 )
@@ -141,9 +224,13 @@ def test_a_condition_that_never_holds_has_no_example_and_says_so(capsys):
     assert "match: []  # none was found: write one" in capsys.readouterr().out
 
 
-def test_a_rule_of_a_site_that_speaks_on_healthy_machines_is_told_so_and_is_no_failure(tmp_path, capsys):
+def test_a_rule_of_a_site_that_speaks_on_healthy_machines_is_told_so_and_is_no_failure(
+    tmp_path, capsys
+):
     code, row = drafted(capsys, "numa")
-    code, lines = checked(tmp_path, capsys, {**row, **WORDS, "severity": "warning", "costs": "some jobs"})
+    code, lines = checked(
+        tmp_path, capsys, {**row, **WORDS, "severity": "warning", "costs": "some jobs"}
+    )
     assert code == 0
     assert "own-numa: finds something on healthy machines" in lines[0]
 
@@ -152,7 +239,10 @@ def test_a_rule_above_info_without_its_costs_is_refused(tmp_path, capsys):
     code, row = drafted(capsys, "numa")
     code, lines = checked(tmp_path, capsys, {**row, **WORDS, "severity": "critical"})
     assert code == 1
-    assert "own-numa: costs: expected what makes it critical, 'no job may start', found none" in lines[0]
+    assert (
+        "own-numa: costs: expected what makes it critical, 'no job may start', found none"
+        in lines[0]
+    )
 
 
 def test_a_folder_of_the_catalogue_is_checked_without_calling_its_ids_used(capsys):

@@ -1,4 +1,5 @@
-"""`unhang remediate --apply` names the plan that it applies, and refuses another than the one that a person has previewed."""
+"""`unhang remediate --apply` names the plan that it applies, and refuses another than the one that
+a person has previewed."""
 
 from __future__ import annotations
 
@@ -19,7 +20,16 @@ def run_folder(tmp_path):
     """A plan, which nobody has previewed yet."""
     folder = tmp_path / "20261120T070000Z-0123456789"
     (folder / "nodes").mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": folder.name, "hosts": list(HOSTS), "inventory": [str(tmp_path / "hosts")]}))
+    (folder / "run.json").write_text(
+        json.dumps(
+            {
+                "schema": "unhang/run/1",
+                "id": folder.name,
+                "hosts": list(HOSTS),
+                "inventory": [str(tmp_path / "hosts")],
+            }
+        )
+    )
     planned(folder)
     return folder
 
@@ -35,7 +45,9 @@ def test_a_plan_that_was_previewed_or_that_nobody_previewed_is_applied(run_folde
     refuse_another_than_previewed(run_folder, plan)
 
 
-def test_another_plan_than_the_previewed_one_is_refused_with_both_digests_before_anything_is_started(run_folder, capsys):
+def test_another_plan_than_the_previewed_one_is_refused_with_both_digests_before_anything_is_started(
+    run_folder, capsys
+):
     digest = digest_of_plan(read_plan(run_folder))
     previewed(run_folder, json.dumps({"digest": "0123456789abcdef"}))
     assert main(["remediate", str(run_folder), "--apply"]) == 2
@@ -46,11 +58,16 @@ def test_another_plan_than_the_previewed_one_is_refused_with_both_digests_before
 
 
 def test_a_rollout_that_never_began_is_not_ended(run_folder, capsys, monkeypatch):
-    monkeypatch.setattr("unhang.act.commands.remediate.play_into", lambda *_: pytest.fail("Ansible was started"))
+    monkeypatch.setattr(
+        "unhang.act.commands.remediate.play_into", lambda *_: pytest.fail("Ansible was started")
+    )
     mark_as_own(run_folder)
     before = sorted(run_folder.iterdir())
     assert main(["remediate", str(run_folder), "--end"]) == 2
-    assert f"--end: expected a rollout of {run_folder} that has begun, found none: there is nothing to end" in capsys.readouterr().err
+    assert (
+        f"--end: expected a rollout of {run_folder} that has begun, found none: there is nothing"
+        " to end" in capsys.readouterr().err
+    )
     assert sorted(run_folder.iterdir()) == before
 
 

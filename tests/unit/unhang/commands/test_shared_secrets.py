@@ -1,4 +1,5 @@
-"""Whatever is made to be shared holds no secret of a node: every format of a report, tickets, rows of the history, webhooks, archives and files of faults."""
+"""Whatever is made to be shared holds no secret of a node: every format of a report, tickets, rows
+of the history, webhooks, archives and files of faults."""
 
 from __future__ import annotations
 
@@ -42,7 +43,12 @@ TEXT = "\n".join(
         "-----END RSA PRIVATE KEY-----",
     ]
 )
-RUNS = [RunRow(number, f"run{number}", "", "2026-11-20T03:00:00Z", None, None, None, None, 0, 0, 0, 0, 0) for number in (1, 2)]
+RUNS = [
+    RunRow(
+        number, f"run{number}", "", "2026-11-20T03:00:00Z", None, None, None, None, 0, 0, 0, 0, 0
+    )
+    for number in (1, 2)
+]
 
 
 def holds_secret(text):
@@ -55,15 +61,38 @@ def run(tmp_path):
     """A run in which a node says secrets wherever it has free text."""
     where = {"index": 0, "name": TEXT}
     found = fleets.finding(
-        "xid-fatal", "gpu007", "critical", TEXT, TEXT, TEXT, owner="vendor", where=where, remedy={"person": TEXT}, evidence=[{"path": "a.b", "value": TEXT}]
+        "xid-fatal",
+        "gpu007",
+        "critical",
+        TEXT,
+        TEXT,
+        TEXT,
+        owner="vendor",
+        where=where,
+        remedy={"person": TEXT},
+        evidence=[{"path": "a.b", "value": TEXT}],
     )
-    unread = fleets.finding("a-rule", "gpu008", "error", "t", "e", "f", verdict="unknown", missing=[{"path": "gpus", "status": "error", "reason": TEXT}])
+    unread = fleets.finding(
+        "a-rule",
+        "gpu008",
+        "error",
+        "t",
+        "e",
+        "f",
+        verdict="unknown",
+        missing=[{"path": "gpus", "status": "error", "reason": TEXT}],
+    )
     document = fleets.document([found, unread], {"ok": 1, "failed": 1})
     sections = fleets.sections(TEXT, 2, TEXT, TEXT, TEXT)
-    nodes = [fleets.node("gpu007", ["all"], sections), fleets.node("gpu008", [TEXT], None, "failed", TEXT)]
+    nodes = [
+        fleets.node("gpu007", ["all"], sections),
+        fleets.node("gpu008", [TEXT], None, "failed", TEXT),
+    ]
     folder = fleets.write_run(tmp_path / "run", document, nodes)
     (folder / "nodes" / "gpu007.json").write_text(json.dumps(nodes[0]))
-    (folder / "remediation-gpu007.json").write_text(json.dumps({"host": "gpu007", "roles": ["gpu_driver"], "healthy": False, "reasons": [TEXT]}))
+    (folder / "remediation-gpu007.json").write_text(
+        json.dumps({"host": "gpu007", "roles": ["gpu_driver"], "healthy": False, "reasons": [TEXT]})
+    )
     return folder
 
 
@@ -71,7 +100,18 @@ def run(tmp_path):
 def test_no_format_of_a_report_holds_a_secret(run, tmp_path, capsys, form):
     out = tmp_path / "out"
     hosts = ["--host", "gpu007"] if form == "ticket" else []
-    assert cli.main(["report", str(run), "-o", form, "--out", str(out), *hosts, *(["--per-node", "9"] if form == "prometheus" else [])]) in (0, 1, 2)
+    assert cli.main(
+        [
+            "report",
+            str(run),
+            "-o",
+            form,
+            "--out",
+            str(out),
+            *hosts,
+            *(["--per-node", "9"] if form == "prometheus" else []),
+        ]
+    ) in (0, 1, 2)
     text = out.read_text() + "".join(capsys.readouterr())
     assert holds_secret(text) == []
     assert "gpu007" in text
@@ -83,11 +123,23 @@ def test_a_ticket_says_how_the_node_was_after_the_repair(run, tmp_path):
         (True, "roles gpu\\_driver; the node is healthy afterwards"),
         (False, "roles gpu\\_driver; the node is not healthy afterwards: left: xid-fatal"),
     ):
-        proof.write_text(json.dumps({"roles": ["gpu_driver"], "healthy": healthy, "reasons": [] if healthy else ["left: xid-fatal"]}))
-        assert cli.main(["report", str(run), "-o", "ticket", "--out", str(out), "--host", "gpu007"]) in (0, 1)
+        proof.write_text(
+            json.dumps(
+                {
+                    "roles": ["gpu_driver"],
+                    "healthy": healthy,
+                    "reasons": [] if healthy else ["left: xid-fatal"],
+                }
+            )
+        )
+        assert cli.main(
+            ["report", str(run), "-o", "ticket", "--out", str(out), "--host", "gpu007"]
+        ) in (0, 1)
         assert f"| repair by unhang | {said} |" in out.read_text()
     proof.write_text(json.dumps(["healthy"]))
-    assert cli.main(["report", str(run), "-o", "ticket", "--out", str(out), "--host", "gpu007"]) in (0, 1)
+    assert cli.main(
+        ["report", str(run), "-o", "ticket", "--out", str(out), "--host", "gpu007"]
+    ) in (0, 1)
     assert "repair by unhang" not in out.read_text()
 
 
@@ -112,7 +164,13 @@ def test_a_hook_that_fails_prints_none():
 @pytest.mark.parametrize("form", ["table", "csv", "json", "jsonl"])
 def test_rows_of_a_table_and_for_other_programs_hold_none(capsys, form):
     rows = [{"host": "gpu007", "found": TEXT, "password": "hunter2hunter2"}]
-    show_rows(argparse.Namespace(format=form, quiet=False), lambda width: ("gpu007", *TEXT.splitlines()), rows, ("host", "found", "password"), "host")
+    show_rows(
+        argparse.Namespace(format=form, quiet=False),
+        lambda width: ("gpu007", *TEXT.splitlines()),
+        rows,
+        ("host", "found", "password"),
+        "host",
+    )
     out = capsys.readouterr().out
     assert "gpu007" in out and holds_secret(out) == []
 
@@ -135,9 +193,18 @@ def test_a_table_of_inspect_holds_none(tmp_path, capsys):
 
 @pytest.mark.parametrize("form", ["table", "json", "junit"])
 def test_a_result_of_the_smoke_test_holds_none(capsys, form):
-    failed = {"e": "phase_end", "rank": 0, "phase": "environment", "status": "fail", "message": TEXT, "result": {}}
+    failed = {
+        "e": "phase_end",
+        "rank": 0,
+        "phase": "environment",
+        "status": "fail",
+        "message": TEXT,
+        "result": {},
+    }
     events = ({"e": "phase_begin", "rank": 0, "phase": "environment"}, failed, {"e": "node_end"})
-    deliver(judge([Stream("gpu007", (0,), events, None)]), argparse.Namespace(format=form, out=None))
+    deliver(
+        judge([Stream("gpu007", (0,), events, None)]), argparse.Namespace(format=form, out=None)
+    )
     out = capsys.readouterr().out
     assert "gpu007" in out and "secret&" in out.replace(">", "&") and holds_secret(out) == []
 
@@ -149,7 +216,12 @@ def test_results_for_a_ci_server_hold_none():
 
 
 def test_an_archive_of_a_job_holds_none(tmp_path):
-    evidence = {"schema": "unhang/evidence/1", "host": "gpu007", "ranks": [{"why": TEXT}], "note": TEXT}
+    evidence = {
+        "schema": "unhang/evidence/1",
+        "host": "gpu007",
+        "ranks": [{"why": TEXT}],
+        "note": TEXT,
+    }
     inspection = inspection_of([evidence])
     inspection["remarks"] = [TEXT]
     write_bundle(tmp_path / "b.tgz", [evidence], inspection)
@@ -166,14 +238,21 @@ def test_the_file_of_a_fault_holds_none(tmp_path, capsys, monkeypatch):
         raise RuntimeError(TEXT)
 
     monkeypatch.setattr("unhang.audit.commands.runs.run", fails)
-    assert cli.main(["runs", "--db", f"{tmp_path}/password=hunter2hunter2/{'x' * 5000}"]) == cli.COULD_NOT_LOOK
+    assert (
+        cli.main(["runs", "--db", f"{tmp_path}/password=hunter2hunter2/{'x' * 5000}"])
+        == cli.COULD_NOT_LOOK
+    )
     [written] = tmp_path.glob("unhang-fault-*")
-    assert "RuntimeError" in written.read_text() and len(written.read_text().splitlines()[1]) <= cli.LONGEST_TYPED
+    assert (
+        "RuntimeError" in written.read_text()
+        and len(written.read_text().splitlines()[1]) <= cli.LONGEST_TYPED
+    )
     assert holds_secret(written.read_text() + "".join(capsys.readouterr())) == []
 
 
 TOKEN = "hf_Zq81hd73kd02mcn4Zq81hd73kd02mcn4ab"
-AT = (*range(30, 90, 7), *range(130, 210, 9), *range(270, 305, 6))  # where the tables and the history cut their texts, and before
+# where the tables and the history cut their texts, and before
+AT = (*range(30, 90, 7), *range(130, 210, 9), *range(270, 305, 6))
 
 
 @pytest.fixture(scope="module")
@@ -184,17 +263,29 @@ def cut_histories(tmp_path_factory):
         folder, said = tmp_path_factory.mktemp("cut"), "x " * (at // 2) + TOKEN
         fleet = Fleet(folder)
         waiver = {"reason": said, "by": said, "until": "2026-11-21"}
-        waived = finding("worse", "gpu2", verdict="waived", found=said, where={"name": said}, waiver=waiver)
+        waived = finding(
+            "worse", "gpu2", verdict="waived", found=said, where={"name": said}, waiver=waiver
+        )
         first = fleet.run({"gpu1": facts(), "gpu2": facts()}, [])
-        second = fleet.run({"gpu1": facts(said), "gpu2": facts()}, [finding("bad", "gpu1", found=said, where={"name": said}), waived], limit=said)
+        second = fleet.run(
+            {"gpu1": facts(said), "gpu2": facts()},
+            [finding("bad", "gpu1", found=said, where={"name": said}), waived],
+            limit=said,
+        )
         for run in (first, second):
             record(run, folder / "history.db")
         files.append((folder / "history.db", second))
     return files
 
 
-@pytest.mark.parametrize("command", [("runs",), ("diff",), ("history",), ("history", "bad"), ("history", "gpu1")], ids=" ".join)
-def test_no_table_of_the_history_holds_half_a_token_where_it_cuts_or_wraps(cut_histories, capsys, monkeypatch, command):
+@pytest.mark.parametrize(
+    "command",
+    [("runs",), ("diff",), ("history",), ("history", "bad"), ("history", "gpu1")],
+    ids=" ".join,
+)
+def test_no_table_of_the_history_holds_half_a_token_where_it_cuts_or_wraps(
+    cut_histories, capsys, monkeypatch, command
+):
     monkeypatch.setenv("COLUMNS", "100")
     for file, _ in cut_histories:
         assert cli.main([*command, "--db", str(file)]) in (0, 1)
@@ -209,9 +300,13 @@ def test_neither_does_the_past_of_a_node_on_a_page(cut_histories):
 
 def test_nor_a_comparison_of_two_sides(tmp_path, capsys):
     for number, at in enumerate(range(100, 170, 9)):
-        (first, second) = (tmp_path / f"{number}{name}.json" for name in "ab")
+        first, second = (tmp_path / f"{number}{name}.json" for name in "ab")
         for path, value in ((first, "535"), (second, "x " * (at // 2) + TOKEN)):
-            document = {"schema": "unhang/node-facts/1", "collector": {"version": "1"}, "sections": facts(value)}
+            document = {
+                "schema": "unhang/node-facts/1",
+                "collector": {"version": "1"},
+                "sections": facts(value),
+            }
             path.write_text(json.dumps(document))
         for form in ("table", "json", "csv"):
             assert cli.main(["diff", str(first), str(second), "-o", form]) == 1
@@ -235,7 +330,11 @@ def test_nor_a_diagnosis_of_lines_that_are_longer_than_it_quotes(tmp_path, capsy
     log = tmp_path / "a.log"
     for at in range(440, 520, 4):
         said = "y " * (at // 2)
-        lines = [f"RuntimeError: CUDA out of memory. {said}{TOKEN} end", f"{said}{TOKEN} torch.OutOfMemoryError: CUDA out of memory", f"last {said}{TOKEN} z"]
+        lines = [
+            f"RuntimeError: CUDA out of memory. {said}{TOKEN} end",
+            f"{said}{TOKEN} torch.OutOfMemoryError: CUDA out of memory",
+            f"last {said}{TOKEN} z",
+        ]
         log.write_text("\n".join(lines) + "\n")
         assert cli.main(["diagnose", str(log), "-o", form]) in (0, 1, 3, 4)
         assert holds_half("".join(capsys.readouterr())) == []
@@ -246,7 +345,13 @@ def test_nor_a_lint_of_lines_that_are_longer_than_it_quotes(tmp_path, capsys, fo
     script = tmp_path / "job.sbatch"
     for at in range(0, 160, 6):
         more = f"--x={'y' * at} {TOKEN}"
-        launches = f"torchrun --standalone --nnodes=2 {more} t.py\nsrun --ntasks-per-node=8 torchrun --nproc-per-node 8 {more} t.py\n"
-        script.write_text(f"#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n#SBTACH {more}\n{launches}")
+        launches = (
+            f"torchrun --standalone --nnodes=2 {more} t.py\nsrun --ntasks-per-node=8 torchrun"
+            f" --nproc-per-node 8 {more} t.py\n"
+        )
+        script.write_text(
+            "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n#SBTACH"
+            f" {more}\n{launches}"
+        )
         assert cli.main(["lint", str(script), "-o", form]) == 1
         assert holds_half("".join(capsys.readouterr())) == []

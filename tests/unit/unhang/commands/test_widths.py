@@ -1,4 +1,5 @@
-"""No command prints a line that is wider than the terminal, unless the line is one word: a path, an id, an address."""
+"""No command prints a line that is wider than the terminal, unless the line is one word: a path, an
+id, an address."""
 
 from __future__ import annotations
 
@@ -26,13 +27,19 @@ def runs(tmp_path_factory):
         findings["run"]["id"] = name
         findings["findings"] = findings["findings"][first:]
         fleets.write_run(folder / name, findings, nodes)
-        run = {**json.loads((folder / name / "run.json").read_text()), "limit": "train,gpu[001-016]", "inventory": ["/srv/inventory/mycluster"]}
+        run = {
+            **json.loads((folder / name / "run.json").read_text()),
+            "limit": "train,gpu[001-016]",
+            "inventory": ["/srv/inventory/mycluster"],
+        }
         (folder / name / "run.json").write_text(json.dumps(run))
         mark_as_own(folder / name)
         for path in (folder / name / "nodes").iterdir():
             path.unlink()
         for node in nodes:
-            (folder / name / "nodes" / f"{file_stem(node['host'])}.json").write_text(json.dumps(node))
+            (folder / name / "nodes" / f"{file_stem(node['host'])}.json").write_text(
+                json.dumps(node)
+            )
         record(folder / name, folder / "history.db")
     return folder
 
@@ -69,7 +76,9 @@ def test_no_line_is_wider_than_the_terminal(runs, words, width, capsys, monkeypa
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) > 2
     wide = [line for line in shown if len(line) > width]
-    unbroken = [line for line in wide if max(map(len, line.removesuffix("\\").split())) <= width // 2]
+    unbroken = [
+        line for line in wide if max(map(len, line.removesuffix("\\").split())) <= width // 2
+    ]
     assert unbroken == []
 
 
@@ -77,7 +86,19 @@ def test_runs_of_a_pipe_stay_one_line_each(runs, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     assert main(["runs", "--db", str(runs / "history.db")]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
-    assert head.split() == ["RUN", "STARTED", "(UTC)", "NODES", "CRITICAL", "ERROR", "WARNING", "UNREAD", "HEALTHY", "INVENTORY", "LIMIT"]
+    assert head.split() == [
+        "RUN",
+        "STARTED",
+        "(UTC)",
+        "NODES",
+        "CRITICAL",
+        "ERROR",
+        "WARNING",
+        "UNREAD",
+        "HEALTHY",
+        "INVENTORY",
+        "LIMIT",
+    ]
     assert [row.split()[0] for row in rows] == [RUN, LATER]
 
 
@@ -85,4 +106,6 @@ def test_a_run_in_a_narrow_terminal_has_what_the_table_has(runs, capsys, monkeyp
     monkeypatch.setenv("COLUMNS", "50")
     assert main(["runs", "--db", str(runs / "history.db")]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"{RUN} 2026-03-02 03:14, inventory/mycluster, limit train,gpu[001-016] 27 nodes: " in shown
+    assert (
+        f"{RUN} 2026-03-02 03:14, inventory/mycluster, limit train,gpu[001-016] 27 nodes: " in shown
+    )

@@ -1,4 +1,5 @@
-"""Unknown names of nodes, rules, folders and runs: the message lists the known ones, and nothing is overwritten."""
+"""Unknown names of nodes, rules, folders and runs: the message lists the known ones, and nothing is
+overwritten."""
 
 from __future__ import annotations
 
@@ -23,12 +24,25 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("option", "given", "message"),
     [
-        ("--host", "zzz", "--host: expected a node of this run, found 'zzz'; there are gone-1,gpu[001-003,007]"),
-        ("--severity", "high", "--severity: expected a severity, found 'high'; there are critical, error, info, warning"),
+        (
+            "--host",
+            "zzz",
+            "--host: expected a node of this run, found 'zzz'; there are gone-1,gpu[001-003,007]",
+        ),
+        (
+            "--severity",
+            "high",
+            (
+                "--severity: expected a severity, found 'high'; there are critical, error, info,"
+                " warning"
+            ),
+        ),
         ("--rule", "zzz", "--rule: expected a rule that was judged in this run, found 'zzz'"),
     ],
 )
-def test_a_name_that_is_near_no_other_is_answered_with_those_that_there_are(folder, option, given, message, capsys):
+def test_a_name_that_is_near_no_other_is_answered_with_those_that_there_are(
+    folder, option, given, message, capsys
+):
     assert main(["report", str(folder), option, given]) == 2
     assert message in capsys.readouterr().err
 
@@ -42,11 +56,19 @@ def test_a_document_that_is_not_there_is_no_run_that_is_not_there(tmp_path, caps
 def test_groups_and_nodes_of_a_run_are_listed_where_none_was_meant(folder, capsys):
     assert main(["diff", "zzz", "gpu001", "--run", str(folder)]) == 2
     shown = capsys.readouterr().err
-    assert "its groups are" in shown and "its nodes gone-1,gpu[001-003,007]; --run names another run" in shown
+    assert (
+        "its groups are" in shown
+        and "its nodes gone-1,gpu[001-003,007]; --run names another run" in shown
+    )
 
 
-@pytest.mark.parametrize(("rules", "found"), [("none", "found none; nothing was judged"), ("empty", "expected .yml files of rules in")])
-def test_a_wrong_folder_of_rules_leaves_the_findings_as_they_were(folder, tmp_path, rules, found, capsys):
+@pytest.mark.parametrize(
+    ("rules", "found"),
+    [("none", "found none; nothing was judged"), ("empty", "expected .yml files of rules in")],
+)
+def test_a_wrong_folder_of_rules_leaves_the_findings_as_they_were(
+    folder, tmp_path, rules, found, capsys
+):
     (tmp_path / "empty").mkdir()
     before = (folder / "findings.json").read_bytes()
     assert main(["judge", str(folder), "--rules", str(tmp_path / rules)]) == 2
@@ -54,11 +76,15 @@ def test_a_wrong_folder_of_rules_leaves_the_findings_as_they_were(folder, tmp_pa
     assert (folder / "findings.json").read_bytes() == before
 
 
-def test_status_without_a_run_shows_the_newest_plan_where_a_later_audit_has_none(tmp_path, monkeypatch, capsys):
+def test_status_without_a_run_shows_the_newest_plan_where_a_later_audit_has_none(
+    tmp_path, monkeypatch, capsys
+):
     runs = tmp_path / "runs"
     for name in ("20261120T070000Z-0123456789", "20261121T070000Z-0123456789"):
         (runs / name).mkdir(parents=True)
-        (runs / name / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": name, "hosts": [], "inventory": []}))
+        (runs / name / "run.json").write_text(
+            json.dumps({"schema": "unhang/run/1", "id": name, "hosts": [], "inventory": []})
+        )
     planned(runs / "20261120T070000Z-0123456789")
     (runs / "latest").symlink_to("20261121T070000Z-0123456789")
     monkeypatch.setenv("UNHANG_RUNS", str(runs))
@@ -74,17 +100,23 @@ def test_status_without_a_run_shows_the_newest_plan_where_a_later_audit_has_none
     [
         (
             "[WARNING]: Failed to parse inventory with 'ini' plugin: Failed to parse inventory: not enough values\n[ERROR]: no hosts to target\n",
-            ["hosts.ini"], None, "found one that Ansible's ini reader refuses: not enough values; see: ansible-inventory -i hosts.ini --graph",
+            ["hosts.ini"], None,
+            "found one that Ansible's ini reader refuses: not enough values; see: ansible-inventory -i hosts.ini --graph",
         ),
-        ("[ERROR]: no hosts to target\n", None, "gpu[1-2]", "audit -i INVENTORY --limit 'gpu[1-2]'"),
+        ("[ERROR]: no hosts to target\n", None, "gpu[1-2]",
+        "audit -i INVENTORY --limit 'gpu[1-2]'"),
         (
-            "[ERROR]: Could not match supplied host pattern, ignoring: gpu099\n", ["hosts.yml"], "gpu[003,099]",
+            "[ERROR]: Could not match supplied host pattern, ignoring: gpu099\n", ["hosts.yml"],
+            "gpu[003,099]",
             "expected hosts in hosts.yml, found none that gpu099 names; list them with: ansible-inventory -i hosts.yml --graph",
         ),
-        ("[ERROR]: no hosts to target\n", ["inventory/mine"], "gpu9", "expected hosts in inventory/mine that --limit gpu9 matches, found none"),
+        ("[ERROR]: no hosts to target\n", ["inventory/mine"], "gpu9",
+        "expected hosts in inventory/mine that --limit gpu9 matches, found none"),
     ],
 )  # fmt: skip
-def test_reason_of_an_audit_without_hosts_says_what_to_type(held, inventories, limit, reason, monkeypatch):
+def test_reason_of_an_audit_without_hosts_says_what_to_type(
+    held, inventories, limit, reason, monkeypatch
+):
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     assert reason in why_no_run(held, inventories, limit)
 
@@ -99,14 +131,25 @@ def test_a_named_program_of_ansible_is_the_one_of_this_installation(monkeypatch,
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["catalogue", "--rule", "xid-fatl"], "--rule: expected the id of a rule, found 'xid-fatl'; did you mean xid-fatal?"),
+        (
+            ["catalogue", "--rule", "xid-fatl"],
+            "--rule: expected the id of a rule, found 'xid-fatl'; did you mean xid-fatal?",
+        ),
         (["catalogue", "--rule", "zzz-*"], "`unhang catalogue` lists them"),
-        (["playbook", "audit", "-i", "none-here"], "--inventory: expected an inventory at none-here, found none"),
-        (["playbook", "audit", "--inventory=none-here"], "--inventory: expected an inventory at none-here, found none"),
+        (
+            ["playbook", "audit", "-i", "none-here"],
+            "--inventory: expected an inventory at none-here, found none",
+        ),
+        (
+            ["playbook", "audit", "--inventory=none-here"],
+            "--inventory: expected an inventory at none-here, found none",
+        ),
         (["runs", "--prune", "--older-than", "3"], "--older-than: expected yesterday, 12h, 3d"),
     ],
 )
-def test_a_wrong_value_is_refused_under_the_option_that_was_typed(argv, message, capsys, monkeypatch):
+def test_a_wrong_value_is_refused_under_the_option_that_was_typed(
+    argv, message, capsys, monkeypatch
+):
     monkeypatch.setattr("os.execve", lambda *_: pytest.fail("Ansible was started"))
     assert main(argv) == 2
     assert message in capsys.readouterr().err
@@ -115,15 +158,26 @@ def test_a_wrong_value_is_refused_under_the_option_that_was_typed(argv, message,
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (["remediate", "latest", "--app"], "unrecognized arguments: --app; unhang remediate --help has the options\n"),
-        (["runs", "--prun"], "unrecognized arguments: --prun; unhang runs --help has the options\n"),
+        (
+            ["remediate", "latest", "--app"],
+            "unrecognized arguments: --app; unhang remediate --help has the options\n",
+        ),
+        (
+            ["runs", "--prun"],
+            "unrecognized arguments: --prun; unhang runs --help has the options\n",
+        ),
         (["report", "latest", "--sev", "error"], "did you mean --severity?\n"),
         (["runs", "-n", "-1"], "argument -n/--newest: expected a number of runs, found '-1'\n"),
-        (["runs", "--prune", "--keep", "-1"], "argument --keep: expected a number of run folders, found '-1'\n"),
+        (
+            ["runs", "--prune", "--keep", "-1"],
+            "argument --keep: expected a number of run folders, found '-1'\n",
+        ),
         (["history", "--days", "x"], "argument --days: expected a number of days, found 'x'\n"),
     ],
 )
-def test_what_the_parser_does_not_take_is_refused_and_no_option_that_acts_is_proposed(typed, message, capsys):
+def test_what_the_parser_does_not_take_is_refused_and_no_option_that_acts_is_proposed(
+    typed, message, capsys
+):
     with pytest.raises(SystemExit) as ended:
         main(typed)
     assert ended.value.code == 2

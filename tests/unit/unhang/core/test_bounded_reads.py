@@ -32,7 +32,14 @@ class Slow(io.RawIOBase):
 
 
 @pytest.mark.parametrize(
-    ("content", "most", "read"), [(b"", 9, b""), (b"abcdefgh", 8, b"abcdefgh"), (b"abcdefgh", 7, b"abcdefg"), (b"abc", 0, b""), (b"abc", -1, b"")]
+    ("content", "most", "read"),
+    [
+        (b"", 9, b""),
+        (b"abcdefgh", 8, b"abcdefgh"),
+        (b"abcdefgh", 7, b"abcdefg"),
+        (b"abc", 0, b""),
+        (b"abc", -1, b""),
+    ],
 )
 @pytest.mark.parametrize("expected", [-5, 0, 1, 5, 1 << 40])
 def test_all_or_as_much_as_the_bound_is_read(content, most, read, expected):
@@ -49,5 +56,11 @@ def test_no_read_asks_for_more_than_a_piece_or_what_was_expected():
 def test_a_small_file_is_read_where_memory_is_far_smaller_than_the_bound(tmp_path):
     path = tmp_path / "findings.json"
     path.write_bytes(b"{}")
-    done = subprocess.run([sys.executable, "-c", SMALL_FILE_IN_LITTLE_MEMORY, str(path)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_FILE_IN_LITTLE_MEMORY, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("b'{}' b'{}'\n", "")

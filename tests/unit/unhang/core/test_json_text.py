@@ -17,7 +17,14 @@ def test_json_is_the_findings_document():
     assert json.loads(render_json(findings)) == findings
 
 
-@pytest.mark.parametrize("text", [text for name, text in hostile.TEXTS.items() if "long" not in name and "surrogate" not in name])
+@pytest.mark.parametrize(
+    "text",
+    [
+        text
+        for name, text in hostile.TEXTS.items()
+        if "long" not in name and "surrogate" not in name
+    ],
+)
 def test_what_a_terminal_would_obey_is_escaped_and_read_back_the_same(text):
     findings = fleets.document([fleets.finding("r", "n", "error", text, text, text)], {"ok": 1})
     shown = render_json(findings)

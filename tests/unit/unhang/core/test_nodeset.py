@@ -1,4 +1,5 @@
-"""Slurm's node sets become host names before Ansible sees them; Ansible's own patterns are not changed."""
+"""Slurm's node sets become host names before Ansible sees them; Ansible's own patterns are not
+changed."""
 
 from __future__ import annotations
 
@@ -55,7 +56,16 @@ def test_no_bracket_reaches_ansible_but_in_a_regular_expression(limit):
     assert all("[" not in pattern or pattern.lstrip("!&").startswith("~") for pattern in patterns)
 
 
-@pytest.mark.parametrize("text", ["[" * 200_000, "gpu" + "[1-2]" * 200_000, "gpu" + "[" * 100_000 + "1" + "]" * 100_000, "a[1" * 9, "]" * 100_000 + "["])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000,
+        "gpu" + "[1-2]" * 200_000,
+        "gpu" + "[" * 100_000 + "1" + "]" * 100_000,
+        "a[1" * 9,
+        "]" * 100_000 + "[",
+    ],
+)
 def test_brackets_without_end_are_refused_at_once(text):
     with pytest.raises(UserError, match="expected") as refused:
         expand_limit(text)

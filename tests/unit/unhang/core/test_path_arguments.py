@@ -1,4 +1,5 @@
-"""A pipe or a device in place of a file: one line of error, and no program waits for it or replaces it."""
+"""A pipe or a device in place of a file: one line of error, and no program waits for it or replaces
+it."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ HOSTS = "all:\n  hosts:\n    gpu001: {}\n"
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """The current folder, with a run, a pipe without a writer and inventories that contain such a pipe."""
+    """The current folder, with a run, a pipe without a writer and inventories that contain such a
+    pipe."""
     monkeypatch.chdir(tmp_path)
     write_run(Path("run"), node("a1"))
     os.mkfifo("pipe")
@@ -34,7 +36,12 @@ def here(tmp_path, monkeypatch):
         Path(place).mkdir(parents=True)
     for place in ("folder/hosts.yml", "beside/hosts.yml", "hosts.yml"):
         Path(place).write_text(HOSTS)
-    for place in ("folder/generated.yml", "beside/host_vars/gpu001.yml", "rules/mine.yml", "baselines/last.json"):
+    for place in (
+        "folder/generated.yml",
+        "beside/host_vars/gpu001.yml",
+        "rules/mine.yml",
+        "baselines/last.json",
+    ):
         os.mkfifo(place)
     return tmp_path
 
@@ -61,7 +68,9 @@ REFUSED = [
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
-def test_what_is_no_regular_file_is_refused_in_one_line_and_never_waited_for(here, capsys, arguments):
+def test_what_is_no_regular_file_is_refused_in_one_line_and_never_waited_for(
+    here, capsys, arguments
+):
     capsys.readouterr()
     assert main(arguments) == 2
     out, problem = capsys.readouterr()
@@ -75,7 +84,9 @@ def test_what_is_no_regular_file_is_refused_in_one_line_and_never_waited_for(her
 
 def test_the_findings_of_a_run_may_not_be_a_pipe_either(here, capsys):
     os.mkfifo("run/findings.json")
-    Path("log.txt").write_text("a1: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
+    Path("log.txt").write_text(
+        "a1: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
+    )
     assert main(["diagnose", "log.txt", "--run", "run"]) == 2
     assert "run/findings.json, found: expected a regular file" in capsys.readouterr().err
 
@@ -93,13 +104,18 @@ def test_a_script_may_come_through_a_pipe_that_somebody_writes_to(here, capsys):
     writer.start()
     assert main(["lint", "pipe", "--format", "json"]) in (0, 1)
     writer.join()
-    assert [one["found"] for one in json.loads(capsys.readouterr().out)["findings"]] == ["NCCL_P2P_DISABLE=1"]
+    assert [one["found"] for one in json.loads(capsys.readouterr().out)["findings"]] == [
+        "NCCL_P2P_DISABLE=1"
+    ]
 
 
 def test_a_pipe_that_nobody_writes_to_is_given_up(here, capsys, monkeypatch):
     monkeypatch.setattr("unhang.jobs.lint.linting.PIPE_PATIENCE_S", 0.1)
     assert main(["lint", "pipe"]) == 2
-    assert capsys.readouterr().err == "unhang: pipe: cannot be read: nothing came through the pipe for 0.1 s\n"
+    assert (
+        capsys.readouterr().err
+        == "unhang: pipe: cannot be read: nothing came through the pipe for 0.1 s\n"
+    )
 
 
 WRITING = [
@@ -112,10 +128,15 @@ WRITING = [
 
 
 @pytest.mark.parametrize("arguments", WRITING, ids=" ".join)
-def test_a_folder_in_which_nothing_can_be_written_is_said_before_the_work_is_done(here, capsys, arguments):
+def test_a_folder_in_which_nothing_can_be_written_is_said_before_the_work_is_done(
+    here, capsys, arguments
+):
     capsys.readouterr()
     assert main([*arguments, "nowhere/result"]) == 2
-    assert capsys.readouterr() == ("", "unhang: --out: expected a folder to write result in, found none at nowhere\n")
+    assert capsys.readouterr() == (
+        "",
+        "unhang: --out: expected a folder to write result in, found none at nowhere\n",
+    )
     Path("shut").mkdir(mode=0o555)
     here.chmod(0o755)
     before = os.geteuid()
@@ -124,7 +145,16 @@ def test_a_folder_in_which_nothing_can_be_written_is_said_before_the_work_is_don
         code = main([*arguments, "shut/result"])
     finally:
         os.seteuid(before)
-    assert (code, capsys.readouterr()) == (2, ("", "unhang: --out: expected a folder to write result in, found one that may not be written at shut\n"))
+    assert (code, capsys.readouterr()) == (
+        2,
+        (
+            "",
+            (
+                "unhang: --out: expected a folder to write result in, found one that may not be"
+                " written at shut\n"
+            ),
+        ),
+    )
 
 
 def test_what_cannot_be_written_names_the_file_that_was_meant(here):
@@ -135,8 +165,12 @@ def test_what_cannot_be_written_names_the_file_that_was_meant(here):
 
 @contextlib.contextmanager
 def full_disk():
-    """No file can be written: what the kernel answers is not ENOSPC, and as much an OSError of write()."""
-    most, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    """No file can be written: what the kernel answers is not ENOSPC, and as much an OSError of
+    write()."""
+    most, handler = (
+        resource.getrlimit(resource.RLIMIT_FSIZE),
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN),
+    )
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, most[1]))
     try:
         yield
@@ -148,7 +182,9 @@ def full_disk():
 PASSED = {"schema": "unhang/smoke/1", "verdict": "pass"}
 
 
-def test_on_a_full_disk_a_result_is_shown_all_the_same_and_the_file_named_and_nothing_left(here, monkeypatch):
+def test_on_a_full_disk_a_result_is_shown_all_the_same_and_the_file_named_and_nothing_left(
+    here, monkeypatch
+):
     shown = io.StringIO()
     monkeypatch.setattr("sys.stdout", shown)  # standard output of the tests is a file, too
     Path("out").mkdir()

@@ -1,4 +1,5 @@
-"""Everything is printed through one place: nothing raw that a terminal acts upon, in every encoding, and a document stays one."""
+"""Everything is printed through one place: nothing raw that a terminal acts upon, in every
+encoding, and a document stays one."""
 
 from __future__ import annotations
 
@@ -14,13 +15,21 @@ from local_fleet import PROJECT
 
 from unhang.core.printing import SafeStream, safe_text
 
-START = f"import sys; sys.path[:0] = {[str(PROJECT / name) for name in ('tools', 'module_utils')]!r}; from unhang.cli import main; sys.exit(main())"
+START = (
+    f"import sys; sys.path[:0] = {[str(PROJECT / name) for name in ('tools', 'module_utils')]!r};"
+    " from unhang.cli import main; sys.exit(main())"
+)
 
 
 def unhang(*arguments, encoding="utf-8", **more):
     """A finished command, its output as bytes."""
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
-    return subprocess.run([sys.executable, "-P", "-c", START, *arguments], env={**os.environ, "PYTHONIOENCODING": encoding}, check=False, **given)
+    return subprocess.run(
+        [sys.executable, "-P", "-c", START, *arguments],
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=False,
+        **given,
+    )
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
@@ -35,7 +44,10 @@ def test_a_document_keeps_its_content_and_prints_nothing_raw(text, encoding):
 
 
 def test_colours_stay_and_other_sequences_do_not():
-    assert safe_text("\x1b[1;31mred\x1b[0m\x1b]0;title\x07\x1b[8A\x1b[2J\x1b[5i") == "\x1b[1;31mred\x1b[0m\\u001b]0;title\\u0007\x1b[8A\x1b[2J\\u001b[5i"
+    assert (
+        safe_text("\x1b[1;31mred\x1b[0m\x1b]0;title\x07\x1b[8A\x1b[2J\x1b[5i")
+        == "\x1b[1;31mred\x1b[0m\\u001b]0;title\\u0007\x1b[8A\x1b[2J\\u001b[5i"
+    )
     assert safe_text("line\n\tother é 😀\r") == "line\n\tother é 😀\r"
     assert safe_text("é 😀", "ascii") == r"\u00e9 \ud83d\ude00"
 
@@ -63,5 +75,15 @@ def test_output_that_cannot_be_written_is_no_success():
 
 
 def test_closed_output_is_no_fault():
-    done = subprocess.run(["/bin/sh", "-c", '"$0" -P -c "$1" explain toolkit-older-than-gpu >&-', sys.executable, START], stderr=subprocess.PIPE, check=False)
+    done = subprocess.run(
+        [
+            "/bin/sh",
+            "-c",
+            '"$0" -P -c "$1" explain toolkit-older-than-gpu >&-',
+            sys.executable,
+            START,
+        ],
+        stderr=subprocess.PIPE,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, b"")

@@ -1,6 +1,8 @@
-"""Lines as jobs, Slurm, Kubernetes, Ansible and tools of clouds write them, in `secrets/`: made up before the patterns that find their secrets.
+"""Lines as jobs, Slurm, Kubernetes, Ansible and tools of clouds write them, in `secrets/`: made up
+before the patterns that find their secrets.
 
-`«…»` is a secret, `⏎` a line break; `¦` cuts what would look like a real token. Each file was written after the one before it was masked.
+`«…»` is a secret, `⏎` a line break; `¦` cuts what would look like a real token. Each file was
+written after the one before it was masked.
 """
 
 from __future__ import annotations
@@ -34,13 +36,19 @@ def comes_out(text, secrets):
 
 
 def remains(secret, left):
-    return any(line[at : at + 4] in left for line in secret.split("\n") for at in range(max(1, len(line) - 3)))
+    return any(
+        line[at : at + 4] in left
+        for line in secret.split("\n")
+        for at in range(max(1, len(line) - 3))
+    )
 
 
 @pytest.mark.parametrize(("text", "secrets"), list(lines_of("secret")))
 def test_no_secret_of_a_line_comes_out(text, secrets):
     assert secrets, "the line marks no secret"
-    assert comes_out(text, secrets) == [secret for secret in secrets if secret in STILL_OUT], "or it is masked now: take it out of STILL_OUT"
+    assert comes_out(text, secrets) == [secret for secret in secrets if secret in STILL_OUT], (
+        "or it is masked now: take it out of STILL_OUT"
+    )
     assert without_secrets(without_secrets(text)) == without_secrets(text)
 
 
@@ -51,14 +59,25 @@ def test_a_line_without_a_secret_stays(text):
 
 @pytest.mark.parametrize(("text", "secrets"), list(lines_of("secret")))
 def test_the_lines_of_a_log_in_evidence_are_masked_as_one_text(text, secrets):
-    shown = masked_document({"log_tail": {"logs": [{"path": "/x.log", "lines": ["begin", *text.split("\n"), "the end"]}]}})
+    shown = masked_document(
+        {
+            "log_tail": {
+                "logs": [{"path": "/x.log", "lines": ["begin", *text.split("\n"), "the end"]}]
+            }
+        }
+    )
     lines = shown["log_tail"]["logs"][0]["lines"]
     assert lines[0] == "begin"
-    assert [one for one in secrets if remains(one, "\n".join(lines))] == [one for one in secrets if one in STILL_OUT]
+    assert [one for one in secrets if remains(one, "\n".join(lines))] == [
+        one for one in secrets if one in STILL_OUT
+    ]
 
 
 def test_options_in_a_list_and_pairs_of_name_and_value_are_masked_in_a_document():
-    given = {"argv": ["srun", "--password", "kelpMoss", "--lr", "3e-4"], "env": [{"name": "DB_PASSWORD", "value": "kelpMoss"}, {"name": "MODE", "value": "x9"}]}
+    given = {
+        "argv": ["srun", "--password", "kelpMoss", "--lr", "3e-4"],
+        "env": [{"name": "DB_PASSWORD", "value": "kelpMoss"}, {"name": "MODE", "value": "x9"}],
+    }
     assert masked_document(given) == {
         "argv": ["srun", "--password", MASK, "--lr", "3e-4"],
         "env": [{"name": "DB_PASSWORD", "value": MASK}, {"name": "MODE", "value": "x9"}],
@@ -66,10 +85,24 @@ def test_options_in_a_list_and_pairs_of_name_and_value_are_masked_in_a_document(
 
 
 def test_every_entry_of_a_list_under_a_secret_name_is_masked():
-    given = {"passwords": ["kelpMoss", "frog42Lamp"], "hosts": ["gpu01"], "argv": ["--password", "kelpMoss"]}
-    assert masked_document(given) == {"passwords": [MASK, MASK], "hosts": ["gpu01"], "argv": ["--password", MASK]}
-    assert without_secrets('"api_keys": ["aB3 x", "second"], "n": ["a"]') == f'"api_keys": ["{MASK}", "{MASK}"], "n": ["a"]'
-    assert without_secrets("PASSWORD:\n  - kelpMoss\n  - 'frog42'\nhosts:\n  - gpu01\n") == f"PASSWORD:\n  - {MASK}\n  - '{MASK}'\nhosts:\n  - gpu01\n"
+    given = {
+        "passwords": ["kelpMoss", "frog42Lamp"],
+        "hosts": ["gpu01"],
+        "argv": ["--password", "kelpMoss"],
+    }
+    assert masked_document(given) == {
+        "passwords": [MASK, MASK],
+        "hosts": ["gpu01"],
+        "argv": ["--password", MASK],
+    }
+    assert (
+        without_secrets('"api_keys": ["aB3 x", "second"], "n": ["a"]')
+        == f'"api_keys": ["{MASK}", "{MASK}"], "n": ["a"]'
+    )
+    assert (
+        without_secrets("PASSWORD:\n  - kelpMoss\n  - 'frog42'\nhosts:\n  - gpu01\n")
+        == f"PASSWORD:\n  - {MASK}\n  - '{MASK}'\nhosts:\n  - gpu01\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Some 360 made-up secrets in the surroundings in which they turn up in logs: none may come out. And text that is no secret stays."""
+"""Some 360 made-up secrets in the surroundings in which they turn up in logs: none may come out.
+And text that is no secret stays."""
 
 from __future__ import annotations
 
@@ -14,16 +15,28 @@ from unhang.core.secrets_in_text import MASK, masked_document, without_secrets
 
 HOME = Path(__file__).resolve().parents[4]
 LONGEST_LINE = 20_000
-PLANTED = "BOOT_IMAGE=/vmlinuz-5.4.0-182-generic root=/dev/mapper/vg0-root ro quiet splash amd_iommu=on "  # the one token in the fixtures
+# the one token in the fixtures
+PLANTED = (
+    "BOOT_IMAGE=/vmlinuz-5.4.0-182-generic root=/dev/mapper/vg0-root ro quiet splash amd_iommu=on "
+)
 DRAW = random.Random(20261123)
-ALNUM, HEX, BASE64 = string.ascii_letters + string.digits, "0123456789abcdef", string.ascii_letters + string.digits + "+/"
+ALNUM, HEX, BASE64 = (
+    string.ascii_letters + string.digits,
+    "0123456789abcdef",
+    string.ascii_letters + string.digits + "+/",
+)
 UPPER = string.ascii_uppercase + string.digits
 
 
 def some(count, letters=ALNUM):
     """Random letters, among them a digit and both cases where the alphabet has them."""
-    text = "".join(DRAW.choice(letters) for _ in range(count - 3)) + DRAW.choice([one for one in letters if one.isdigit()])
-    return text + "".join(DRAW.choice([one for one in letters if kind(one)] or letters) for kind in (str.islower, str.isupper))
+    text = "".join(DRAW.choice(letters) for _ in range(count - 3)) + DRAW.choice(
+        [one for one in letters if one.isdigit()]
+    )
+    return text + "".join(
+        DRAW.choice([one for one in letters if kind(one)] or letters)
+        for kind in (str.islower, str.isupper)
+    )
 
 
 def pem(label, lines=6, last=20):
@@ -104,10 +117,14 @@ FORMS = {
     "Twilio": lambda: f"SK{some(32, HEX)}",
     "Octopus": lambda: f"API-{some(26, UPPER)}",
     "Twitter": lambda: f"{'A' * 22}{some(90)}",
-    "Plaid": lambda: f"access-production-{some(8, HEX)}-{some(4, HEX)}-{some(4, HEX)}-{some(4, HEX)}-{some(12, HEX)}",
+    "Plaid": lambda: (
+        f"access-production-{some(8, HEX)}-{some(4, HEX)}-{some(4, HEX)}-{some(4, HEX)}-{some(12, HEX)}"
+    ),
     "MaxMind": lambda: f"{some(6)}_{some(29)}_mmk",
     "Mailchimp": lambda: f"{some(32, HEX)}-us12",
-    "kubeadm": lambda: f"{some(6, string.ascii_lowercase + string.digits)}.{some(16, string.ascii_lowercase + string.digits)}",
+    "kubeadm": lambda: (
+        f"{some(6, string.ascii_lowercase + string.digits)}.{some(16, string.ascii_lowercase + string.digits)}"
+    ),
 }
 AROUND = {
     "assignment": "api_key={}",
@@ -173,7 +190,9 @@ AROUND = {
     "registry": "REGISTRY_PASSWORD: {}",
     "proxy": "http_proxy=http://me:{}@proxy:3128",
     "credential": "credential={}",
-    "docker-registry": "kubectl create secret docker-registry x --docker-password={} --docker-username=me",
+    "docker-registry": (
+        "kubectl create secret docker-registry x --docker-password={} --docker-username=me"
+    ),
     "unit file": 'Environment="NGC_API_KEY={}"',
     "mongodb": "mongodb+srv://u:{}@host/db",
     "samba": "smbclient -U user%{} //srv/share",
@@ -218,8 +237,16 @@ AROUND = {
     "NuGet": '<add key="ClearTextPassword" value="{}" />',
     "bundler": "BUNDLE_GEMS__EXAMPLE__ORG={}",
 }
-SPECIAL = {"wandb login": lambda: some(40, HEX), "Telegram": lambda: some(35), "slurm jwt": FORMS["JWT"], "token option": FORMS["kubeadm"]}
-SPECIAL |= {"GitLab session": lambda: some(32, HEX), "bundler": lambda: f"{some(8, HEX)}:{some(8, HEX)}"}
+SPECIAL = {
+    "wandb login": lambda: some(40, HEX),
+    "Telegram": lambda: some(35),
+    "slurm jwt": FORMS["JWT"],
+    "token option": FORMS["kubeadm"],
+}
+SPECIAL |= {
+    "GitLab session": lambda: some(32, HEX),
+    "bundler": lambda: f"{some(8, HEX)}:{some(8, HEX)}",
+}
 
 
 def cases():
@@ -231,13 +258,24 @@ def cases():
     for name, text in AROUND.items():
         secret = SPECIAL.get(name, lambda: some(24))()
         yield name, text.format(secret), [secret]
-    for label in ("RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "EC PRIVATE KEY", "PRIVATE KEY", "ENCRYPTED PRIVATE KEY", "PGP PRIVATE KEY BLOCK"):
+    for label in (
+        "RSA PRIVATE KEY",
+        "OPENSSH PRIVATE KEY",
+        "EC PRIVATE KEY",
+        "PRIVATE KEY",
+        "ENCRYPTED PRIVATE KEY",
+        "PGP PRIVATE KEY BLOCK",
+    ):
         block, body = pem(label)
         yield label, f"reading:\n{block}\ndone", body
         yield f"{label} in JSON", json.dumps({"x": block}), body
         yield f"{label} cut off", "\n".join(block.splitlines()[:-3]), body[:-2]
         yield f"{label} as a line of its own", f"before\n{body[0]}\nafter", body[:1]
-        yield f"{label} as base64", f"data: {base64.b64encode(block.encode()).decode()}", [base64.b64encode(block.encode()).decode()[20:]]
+        yield (
+            f"{label} as base64",
+            f"data: {base64.b64encode(block.encode()).decode()}",
+            [base64.b64encode(block.encode()).decode()[20:]],
+        )
 
 
 CASES = list(cases())
@@ -246,24 +284,38 @@ CASES = list(cases())
 def comes_out(text, secrets):
     """Whether eight letters in a row of a secret are in what is left."""
     left = without_secrets(text)
-    return [secret for secret in secrets if any(secret[at : at + 8] in left for at in range(len(secret) - 7))]
+    return [
+        secret
+        for secret in secrets
+        if any(secret[at : at + 8] in left for at in range(len(secret) - 7))
+    ]
 
 
 def test_the_page_has_the_counts():
     """Of this corpus and of the fixtures: logs, posts and files of machines as they were found."""
-    page = " ".join((HOME / "docs" / "security.md").read_text(encoding="utf-8").split())  # it is wrapped
+    # it is wrapped
+    page = " ".join((HOME / "docs" / "security.md").read_text(encoding="utf-8").split())
     out = sum(bool(comes_out(text, secrets)) for _, text, secrets in CASES)
-    lines = [line for path in sorted((HOME / "tests" / "fixtures").rglob("*")) if path.is_file() for line in path.read_text("utf-8", "replace").splitlines()]
+    lines = [
+        line
+        for path in sorted((HOME / "tests" / "fixtures").rglob("*"))
+        if path.is_file()
+        for line in path.read_text("utf-8", "replace").splitlines()
+    ]
     changed = [line for line in lines if len(line) < LONGEST_LINE and without_secrets(line) != line]
-    assert [line.split("registry_token=")[0] for line in changed] == [PLANTED], "a line that holds no secret was changed"
+    assert [line.split("registry_token=")[0] for line in changed] == [PLANTED], (
+        "a line that holds no secret was changed"
+    )
     assert len(lines) > 100_000
     assert (
-        f"Of {len(CASES)} made-up secrets in their surroundings {out} come out; of more than 100,000 lines of the fixtures, which hold none, 0 are changed"
-        in page
+        f"Of {len(CASES)} made-up secrets in their surroundings {out} come out; of more than"
+        " 100,000 lines of the fixtures, which hold none, 0 are changed" in page
     )
 
 
-@pytest.mark.parametrize(("text", "secrets"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize(
+    ("text", "secrets"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
 def test_no_secret_comes_out(text, secrets):
     assert comes_out(text, secrets) == []
     masked = without_secrets(text)
@@ -310,7 +362,14 @@ def test_what_is_no_secret_stays(line):
 
 
 def test_a_document_is_masked_by_its_keys_too():
-    given = {"password": "hunter2hunter2", "x": [{"why": "token: hunter3hunter3"}], "tokens": "4096", "key": "layers.0", "n": 1, "none": None}
+    given = {
+        "password": "hunter2hunter2",
+        "x": [{"why": "token: hunter3hunter3"}],
+        "tokens": "4096",
+        "key": "layers.0",
+        "n": 1,
+        "none": None,
+    }
     assert masked_document(given) == {**given, "password": MASK, "x": [{"why": f"token: {MASK}"}]}
 
 

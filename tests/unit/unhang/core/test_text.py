@@ -24,7 +24,9 @@ def test_hostile_text_becomes_one_printable_line(text):
 def test_any_text_becomes_printable_and_stays_itself_where_it_was(text):
     shown = visible(text, 10_000)
     assert shown.isprintable()
-    if text.isprintable() and not any(unicodedata.category(letter) in ("Mn", "Me") for letter in text):
+    if text.isprintable() and not any(
+        unicodedata.category(letter) in ("Mn", "Me") for letter in text
+    ):
         assert shown == text
 
 
@@ -37,7 +39,15 @@ def test_an_escape_is_shown_and_not_obeyed():
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(None, "null"), (True, "true"), (3, "3"), ("535.104.05", "535.104.05"), ({"a": [1]}, '{"a": [1]}'), (float("nan"), "NaN")]
+    ("value", "shown"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (3, "3"),
+        ("535.104.05", "535.104.05"),
+        ({"a": [1]}, '{"a": [1]}'),
+        (float("nan"), "NaN"),
+    ],
 )
 def test_facts_are_shown_as_a_person_reads_them(value, shown):
     assert plain_value(value) == shown
@@ -51,10 +61,16 @@ def test_the_usual_signs_have_a_plain_form():
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        (("GPU 3 (0000:3b:00.0) runs x8", "a", {"index": 3}), ("GPU 4 (0000:5e:00.0) runs x8", "b", {"index": 4})),
+        (
+            ("GPU 3 (0000:3b:00.0) runs x8", "a", {"index": 3}),
+            ("GPU 4 (0000:5e:00.0) runs x8", "b", {"index": 4}),
+        ),
         (("gpu1 has no route", "gpu1", None), ("gpu2 has no route", "gpu2", None)),
         (("mlx5_2 is down", "a", {"name": "mlx5_2"}), ("mlx5_3 is down", "b", {"name": "mlx5_3"})),
-        (("GPU-12345678-1234-1234-1234-123456789abc is lost", "a", None), ("GPU-87654321-1234-1234-1234-123456789abc is lost", "a", None)),
+        (
+            ("GPU-12345678-1234-1234-1234-123456789abc is lost", "a", None),
+            ("GPU-87654321-1234-1234-1234-123456789abc is lost", "a", None),
+        ),
     ],
 )
 def test_texts_that_differ_only_in_identities_compare_equal(one, other):

@@ -1,4 +1,5 @@
-"""All inputs of a command have limits together: when they are reached, the rest is named and not read, and the answer is no success."""
+"""All inputs of a command have limits together: when they are reached, the rest is named and not
+read, and the answer is no success."""
 
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ def test_a_healthy_part_of_the_logs_is_no_healthy_job(tmp_path, monkeypatch):
     assert cli.main(["diagnose", "-q", str(tmp_path)]) == 2
 
 
-def test_lint_names_each_script_for_which_there_was_no_room_and_is_no_success(tmp_path, monkeypatch, capsys):
+def test_lint_names_each_script_for_which_there_was_no_room_and_is_no_success(
+    tmp_path, monkeypatch, capsys
+):
     for number in range(60):
         (tmp_path / f"job{number:02d}.sh").write_text("true\n" * 20)
     found = lint([str(tmp_path)], Context(None, None, None), together=Together(1000, 3600.0))
@@ -91,7 +94,12 @@ def documents(tmp_path):
     folder = tmp_path / "documents"
     folder.mkdir()
     for number in range(8):
-        written = {"schema": "unhang/node-facts/1", "collector": {"version": "1"}, "sections": facts(), "padding": "x" * 1000}
+        written = {
+            "schema": "unhang/node-facts/1",
+            "collector": {"version": "1"},
+            "sections": facts(),
+            "padding": "x" * 1000,
+        }
         (folder / f"gpu{number}.json").write_text(json.dumps(written))
     return folder
 
@@ -110,7 +118,9 @@ def test_the_limits_hold_over_several_sources(documents):
     assert all(NOT_READ in one.fault for one in second) and NOT_READ not in first[0].fault
 
 
-def test_audit_by_files_ends_on_an_endless_source_and_is_no_success(documents, tmp_path, monkeypatch, capsys):
+def test_audit_by_files_ends_on_an_endless_source_and_is_no_success(
+    documents, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(files, "MOST_BYTES", 4000)
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("UNHANG_HISTORY", "off")
@@ -124,7 +134,10 @@ def test_audit_by_files_ends_on_an_endless_source_and_is_no_success(documents, t
 
 def test_a_pipe_to_which_nobody_writes_ends_when_the_time_is_over():
     reader, writer = os.pipe()
-    with os.fdopen(reader, "rb", buffering=0) as source, os.fdopen(writer, "wb", buffering=0) as target:
+    with (
+        os.fdopen(reader, "rb", buffering=0) as source,
+        os.fdopen(writer, "wb", buffering=0) as target,
+    ):
         target.write(b"something")
         stream = CountedStream(source, Together(1000, 0.5))
         assert stream.read(100) == b"something"
@@ -149,7 +162,10 @@ def test_judge_names_the_first_document_for_which_there_was_no_room(documents, m
     monkeypatch.setattr(node_documents, "MOST_BYTES", 4000)
     assert cli.main(["judge", str(documents)]) == 2
     errors = capsys.readouterr().err
-    assert "gpu4.json was not read to its end: 4,000 bytes were read of all inputs together" in errors or "gpu3.json was not read" in errors
+    assert (
+        "gpu4.json was not read to its end: 4,000 bytes were read of all inputs together" in errors
+        or "gpu3.json was not read" in errors
+    )
     assert "unhang audit --via files" in errors
 
 

@@ -1,4 +1,5 @@
-"""The files of a job beside its log: what they say is evidence where the log fits it and leaves the cause open, and nothing else changes."""
+"""The files of a job beside its log: what they say is evidence where the log fits it and leaves the
+cause open, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -16,13 +17,19 @@ from unhang.jobs.diagnose.diagnosing import MOST_JOB_FILES
 from unhang.jobs.diagnose.meaning.conclusion import NO_LOG
 from unhang.jobs.lint.job_kinds import job_kind
 
-PAIRS = yaml.safe_load((Path(__file__).parents[3] / "fixtures" / "diagnose_job_files" / "held_back.yml").read_text())
+PAIRS = yaml.safe_load(
+    (Path(__file__).parents[3] / "fixtures" / "diagnose_job_files" / "held_back.yml").read_text()
+)
 STUCK = (
-    "[rank1]:[E1122 10:10:01.412 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=31, OpType=ALLREDUCE, "
-    "NumelIn=1048576, NumelOut=1048576, Timeout(ms)=600000) ran for 600031 milliseconds before timing out.\n"
+    "[rank1]:[E1122 10:10:01.412 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective"
+    " operation timeout: WorkNCCL(SeqNum=31, OpType=ALLREDUCE, NumelIn=1048576, NumelOut=1048576,"
+    " Timeout(ms)=600000) ran for 600031 milliseconds before timing out.\n"
 )
 PARTED = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"
-CLEAN = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    print('ready')\ndist.barrier()\n"
+CLEAN = (
+    "import torch.distributed as dist\nif dist.get_rank() == 0:\n   "
+    " print('ready')\ndist.barrier()\n"
+)
 POD = """kind: Pod
 spec:
   containers:
@@ -48,7 +55,11 @@ def first(found):
 
 
 def places(found):
-    return {f"{Path(one['file']).name}:{one['line']}" for one in found["causes"][0]["evidence"]} if found["causes"] else set()
+    return (
+        {f"{Path(one['file']).name}:{one['line']}" for one in found["causes"][0]["evidence"]}
+        if found["causes"]
+        else set()
+    )
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=[pair["id"] for pair in PAIRS])
@@ -63,7 +74,9 @@ def test_cause_is_named_with_the_line_of_the_file(pair, tmp_path):
 def test_answer_has_the_line_of_the_log_and_what_to_write_instead(answer):
     found = answer(job__log=STUCK, train__py=PARTED)
     assert {"train.py:3", "job.log:1"} <= places(found)
-    assert [(Path(place).name, how[:25]) for place, how in found["causes"][0]["remedy"]["how"].items()] == [("train.py:3", "call it on every rank, an")]
+    assert [
+        (Path(place).name, how[:25]) for place, how in found["causes"][0]["remedy"]["how"].items()
+    ] == [("train.py:3", "call it on every rank, an")]
     assert [one["kind"] for one in found["inputs"]] == ["log", "job"]
     assert found["inputs"][1]["notes"] == ["unhang lint: line 3 collective-on-some-ranks"]
 
@@ -79,12 +92,18 @@ def test_log_that_stops_in_silence_gets_a_remark_and_no_finding(answer):
     silent = "step 10 loss 2.1\nstep 20 loss 1.9\nstep 30 loss 1.8\n"
     found = answer(job__log=silent, train__py=PARTED)
     assert found["outcome"]["word"] == "no_end"
-    assert [(one["cause"], one["severity"]) for one in found["causes"]][:1] == [("rank_desync_app", "info")]
+    assert [(one["cause"], one["severity"]) for one in found["causes"]][:1] == [
+        ("rank_desync_app", "info")
+    ]
     assert answer(job__log=silent, train__py=CLEAN)["causes"] == answer(job__log=silent)["causes"]
 
 
 def test_what_the_log_decides_is_not_changed(answer):
-    decided = STUCK.replace("[rank1]", "[rank0]") + "n1:3:3 [0] init.cc:495 NCCL WARN Duplicate GPU detected : rank 3 and rank 0 both on CUDA device 1000\n"
+    decided = (
+        STUCK.replace("[rank1]", "[rank0]")
+        + "n1:3:3 [0] init.cc:495 NCCL WARN Duplicate GPU detected : rank 3 and rank 0 both on CUDA"
+        " device 1000\n"
+    )
     alone, found = answer(job__log=decided), answer(job__log=decided, train__py=PARTED)
     assert first(alone) == first(found) == "rank_device_mapping"
     assert [one["cause"] for one in alone["causes"]] == [one["cause"] for one in found["causes"]]
@@ -92,51 +111,93 @@ def test_what_the_log_decides_is_not_changed(answer):
 
 def test_rank_that_failed_first_is_the_cause_whatever_the_script_does(answer):
     failed = "[rank3]: Traceback (most recent call last):\n[rank3]: KeyError: 'labels'\n" + STUCK
-    assert first(answer(job__log=failed, train__py=PARTED)) == first(answer(job__log=failed)) == "rank_failed"
+    assert (
+        first(answer(job__log=failed, train__py=PARTED))
+        == first(answer(job__log=failed))
+        == "rank_failed"
+    )
 
 
 def test_process_that_was_killed_first_is_not_explained_by_the_script(answer):
     killed = "step 10 loss 2\nError: rank 2 exited with exit code 137\n" + STUCK
     found = answer(job__log=killed, train__py=PARTED)
-    assert "train.py:3" not in {f"{Path(one['file']).name}:{one['line']}" for cause in found["causes"] for one in cause["evidence"]}
+    assert "train.py:3" not in {
+        f"{Path(one['file']).name}:{one['line']}"
+        for cause in found["causes"]
+        for one in cause["evidence"]
+    }
 
 
 def test_limit_of_a_file_counts_only_where_it_is_the_one_that_ran_out(answer):
-    script = "from datetime import timedelta\ndist.init_process_group('nccl', timeout=timedelta(seconds=60))\n"
+    script = (
+        "from datetime import timedelta\ndist.init_process_group('nccl',"
+        " timeout=timedelta(seconds=60))\n"
+    )
     short = STUCK.replace("600000", "60000").replace("600031", "60031")
     assert "train.py:2" in {
-        f"{Path(one['file']).name}:{one['line']}" for cause in answer(job__log=short, train__py=script)["causes"] for one in cause["evidence"]
+        f"{Path(one['file']).name}:{one['line']}"
+        for cause in answer(job__log=short, train__py=script)["causes"]
+        for one in cause["evidence"]
     }
     other = answer(job__log=STUCK, train__py=script)
-    assert "train.py:2" not in {f"{Path(one['file']).name}:{one['line']}" for cause in other["causes"] for one in cause["evidence"]}
+    assert "train.py:2" not in {
+        f"{Path(one['file']).name}:{one['line']}"
+        for cause in other["causes"]
+        for one in cause["evidence"]
+    }
 
 
 def test_text_that_is_no_log_stays_so_beside_a_script(answer):
-    assert answer(notes__log="hello world\n", run__sh="#!/bin/bash\nexport NCCL_DEBUG=INFO\n")["outcome"]["word"] == "nothing"
+    assert (
+        answer(notes__log="hello world\n", run__sh="#!/bin/bash\nexport NCCL_DEBUG=INFO\n")[
+            "outcome"
+        ]["word"]
+        == "nothing"
+    )
 
 
 def test_ranks_that_all_wait_in_one_collective_are_not_parted(answer):
-    everyone = "torchrun --nproc_per_node=2 train.py\n" + STUCK + STUCK.replace("ank1", "ank0").replace("ank 1", "ank 0")
+    everyone = (
+        "torchrun --nproc_per_node=2 train.py\n"
+        + STUCK
+        + STUCK.replace("ank1", "ank0").replace("ank 1", "ank 0")
+    )
     assert "train.py:3" not in places(answer(job__log=everyone, train__py=PARTED))
 
 
 @pytest.mark.parametrize("where", ["job.log", "train.sbatch"])
 def test_setting_of_the_log_counts_before_that_of_a_script(answer, where):
-    text = {"job.log": "n1:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 0.\n" + STUCK, "train.sbatch": STUCK}[where]
+    text = {
+        "job.log": "n1:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 0.\n" + STUCK,
+        "train.sbatch": STUCK,
+    }[where]
     found = answer(job__log=text, train__sbatch="#!/bin/bash\nexport NCCL_P2P_DISABLE=1\n")
-    shown = [(one["name"], one["value"], Path(one["file"]).name) for one in found["facts"]["settings"]]
+    shown = [
+        (one["name"], one["value"], Path(one["file"]).name) for one in found["facts"]["settings"]
+    ]
     assert shown == [("NCCL_P2P_DISABLE", "0" if where == "job.log" else "1", where)]
 
 
 def test_words_of_a_script_are_no_messages_of_the_job(answer):
     message = "NCCL WARN Duplicate GPU detected : rank 3 and rank 0 both on CUDA device 1000"
-    script = f"#!/bin/bash\n# RuntimeError: CUDA error: an illegal memory access\nsort <<< x\n{message}\n"
+    script = (
+        "#!/bin/bash\n# RuntimeError: CUDA error: an illegal memory access\nsort <<<"
+        f" x\n{message}\n"
+    )
     assert answer(job__log=HEALTHY, run__sh=script)["outcome"]["word"] == "healthy"
-    assert answer(job__log=HEALTHY, train__py=f'raise RuntimeError("{STUCK.strip()}")\n')["outcome"]["word"] == "healthy"
+    assert (
+        answer(job__log=HEALTHY, train__py=f'raise RuntimeError("{STUCK.strip()}")\n')["outcome"][
+            "word"
+        ]
+        == "healthy"
+    )
 
 
 def test_sharded_save_counts_where_a_configuration_shards_the_model(answer):
-    script = "from accelerate import Accelerator\naccelerator = Accelerator()\nif accelerator.is_main_process:\n    accelerator.get_state_dict(m)\n"
+    script = (
+        "from accelerate import Accelerator\naccelerator = Accelerator()\nif"
+        " accelerator.is_main_process:\n    accelerator.get_state_dict(m)\n"
+    )
     assert "train.py:4" not in places(answer(job__log=STUCK, train__py=script))
     found = answer(job__log=STUCK, train__py=script, ds__json='{"zero_optimization": {"stage": 3}}')
     assert first(found) == "rank_desync_app" and "train.py:4" in places(found)
@@ -146,7 +207,12 @@ def test_memory_of_the_job_is_named_where_a_process_was_killed(answer):
     killed = "step 10 loss 2\nstep 20 loss 2\nError: rank 1 exited with exit code 137\n"
     script = "#!/bin/bash\n#SBATCH --mem=16G\nsrun python train.py\n"
     found = answer(job__log=killed, run__sbatch=script)
-    assert "run.sbatch:2" in {f"{Path(one['file']).name}:{one['line']}" for cause in found["causes"] if cause["cause"] == "oom" for one in cause["evidence"]}
+    assert "run.sbatch:2" in {
+        f"{Path(one['file']).name}:{one['line']}"
+        for cause in found["causes"]
+        if cause["cause"] == "oom"
+        for one in cause["evidence"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -173,7 +239,12 @@ def test_files_of_a_job_are_known_by_name_and_first_lines(tmp_path, name, text, 
 
 
 def test_script_without_a_log_is_read_as_text_like_before(answer):
-    found = answer(train__py="torch.distributed.DistBackendError: NCCL WARN Duplicate GPU detected : rank 3 and rank 0 both on CUDA device 1000\n")
+    found = answer(
+        train__py=(
+            "torch.distributed.DistBackendError: NCCL WARN Duplicate GPU detected : rank 3 and rank"
+            " 0 both on CUDA device 1000\n"
+        )
+    )
     assert [one["kind"] for one in found["inputs"]] == ["log"]
 
 
@@ -184,7 +255,9 @@ def test_hostile_files_are_named_and_harm_nothing(tmp_path, capsys):
     (tmp_path / "marks.sh").write_bytes(b"#!/bin/bash\nexport NCCL_DEBUG=\xff\x1b[31m\n")
     (tmp_path / "run.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     (tmp_path / "loop.py").symlink_to(tmp_path / "loop.py")
-    names = [str(tmp_path / name) for name in ("job.log", "deep.py", "zero.py", "marks.sh", "run.py")]
+    names = [
+        str(tmp_path / name) for name in ("job.log", "deep.py", "zero.py", "marks.sh", "run.py")
+    ]
     assert cli.main(["diagnose", "-o", "json", *names]) in (1, 4)
     shown = json.loads(capsys.readouterr().out)
     assert [one["kind"] for one in shown["inputs"]] == ["log", "job", "job", "job", "job"]
@@ -211,11 +284,16 @@ def test_empty_log_beside_a_script_is_nothing_to_read(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "text", "is_noted"),
     [
-        ("train.py", CLEAN, True), ("job.sbatch", "#SBATCH -N 4\nsrun train\n", True), ("job.log", STUCK, False), ("pod.yaml", POD, True),
-        ("job.yml", f"{POD}status: {{}}\n", True), ("compose.yml", "services:\n  serve:\n    environment: [NCCL_DEBUG=INFO]\n", True),
-        ("a.yaml", f"{POD}status:\n  phase: Pending\n", False), ("b.yaml", f"{POD}status:\n  containerStatuses:\n  - lastState: {{}}\n", False),
-        ("events.yaml", "kind: List\nitems:\n- kind: Event\n  lastTimestamp: now\n  reason: BackOff\n", False),
-        ("config.json", '{"zero_optimization": {"stage": 3}}\n', True), ("nccl.conf", "NCCL_DEBUG=INFO\n", True), ("notes.yaml", "a: b\n", False),
+        ("train.py", CLEAN, True), ("job.sbatch", "#SBATCH -N 4\nsrun train\n", True),
+        ("job.log", STUCK, False), ("pod.yaml", POD, True),
+        ("job.yml", f"{POD}status: {{}}\n", True),
+        ("compose.yml", "services:\n  serve:\n    environment: [NCCL_DEBUG=INFO]\n", True),
+        ("a.yaml", f"{POD}status:\n  phase: Pending\n", False),
+        ("b.yaml", f"{POD}status:\n  containerStatuses:\n  - lastState: {{}}\n", False),
+        ("events.yaml",
+        "kind: List\nitems:\n- kind: Event\n  lastTimestamp: now\n  reason: BackOff\n", False),
+        ("config.json", '{"zero_optimization": {"stage": 3}}\n', True),
+        ("nccl.conf", "NCCL_DEBUG=INFO\n", True), ("notes.yaml", "a: b\n", False),
     ],
 )  # fmt: skip
 def test_script_without_a_log_is_reported_as_one(tmp_path, name, text, is_noted):
@@ -225,14 +303,23 @@ def test_script_without_a_log_is_reported_as_one(tmp_path, name, text, is_noted)
 
 
 def test_scripts_alone_are_no_log_that_stops(tmp_path, capsys):
-    for name, text in (("train.py", f"{CLEAN}import torch.distributed\n"), ("job.sbatch", "export NCCL_DEBUG=INFO\ntorchrun --nproc-per-node=8 train.py\n")):
+    for name, text in (
+        ("train.py", f"{CLEAN}import torch.distributed\n"),
+        ("job.sbatch", "export NCCL_DEBUG=INFO\ntorchrun --nproc-per-node=8 train.py\n"),
+    ):
         (tmp_path / name).write_text(text)
     (tmp_path / "pod.yaml").write_text(POD)
     assert cli.main(["diagnose", str(tmp_path / "pod.yaml")]) == 2
-    assert "expected the log of a job, found only what starts one; unhang lint checks it" in capsys.readouterr().err
+    assert (
+        "expected the log of a job, found only what starts one; unhang lint checks it"
+        in capsys.readouterr().err
+    )
     assert cli.main(["diagnose", str(tmp_path)]) == 2
     shown = capsys.readouterr()
-    assert "expected the log of a job, found only what starts one; unhang lint checks it" in shown.err and shown.out == ""
+    assert (
+        "expected the log of a job, found only what starts one; unhang lint checks it" in shown.err
+        and shown.out == ""
+    )
     (tmp_path / "job.sbatch").write_text(STUCK)
     assert diagnose([str(tmp_path)])["outcome"]["word"] != "nothing"
 
@@ -241,7 +328,11 @@ def test_log_alone_is_read_without_lint(tmp_path):
     log = tmp_path / "job.log"
     log.write_text(STUCK)
     program = (
-        f"import sys\nfrom unhang import cli\ncli.main(['diagnose', '-q', {str(log)!r}])\nprint([name for name in sys.modules if 'unhang.jobs.lint' in name])"
+        "import sys\nfrom unhang import cli\ncli.main(['diagnose', '-q',"
+        f" {str(log)!r}])\nprint([name for name in sys.modules if 'unhang.jobs.lint' in name])"
     )
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    assert shown.stdout.strip() == "['unhang.jobs.lint', 'unhang.jobs.lint.job_kinds']"  # which files are of a job, and no more
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    # which files are of a job, and no more
+    assert shown.stdout.strip() == "['unhang.jobs.lint', 'unhang.jobs.lint.job_kinds']"

@@ -1,4 +1,5 @@
-"""Bandwidth is computed as in nccl-tests and compared with that of similar groups; stragglers are found by median and MAD."""
+"""Bandwidth is computed as in nccl-tests and compared with that of similar groups; stragglers are
+found by median and MAD."""
 
 from __future__ import annotations
 
@@ -28,16 +29,25 @@ H200 = Group("NVIDIA H200", 8, False, "nvlink")
 H200_NVLS = Group("NVIDIA H200", 8, True, "nvlink")
 GIB = 1 << 30
 TABLE = read_expectations().bandwidth
-NAMES = {"alltoall": "all_to_all", "reduce_scatter": "reduce_scatter", "all_gather": "all_gather", "all_reduce": "all_reduce", "broadcast": "broadcast"}
+NAMES = {
+    "alltoall": "all_to_all",
+    "reduce_scatter": "reduce_scatter",
+    "all_gather": "all_gather",
+    "all_reduce": "all_reduce",
+    "broadcast": "broadcast",
+}
 
 
 def captured():
-    """(operation, size, time_us, algbw, busbw) of nccl-tests' out-of-place columns on a healthy 8 x H200."""
+    """(operation, size, time_us, algbw, busbw) of nccl-tests' out-of-place columns on a healthy 8 x
+    H200."""
     rows, operation = [], None
     for line in CAPTURE.read_text().splitlines():
         head = re.match(r"== (\w+)", line)
         operation = NAMES.get(head[1]) if head else operation
-        found = re.match(r"\s*(\d+)\s+\d+\s+float\s+\w+\s+-?\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)", line)
+        found = re.match(
+            r"\s*(\d+)\s+\d+\s+float\s+\w+\s+-?\d+\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)", line
+        )
         if found and operation and int(found[1]) >= 16 << 20:
             rows.append((operation, int(found[1]), *map(float, found.groups()[1:])))
     return rows
@@ -46,7 +56,15 @@ def captured():
 @pytest.mark.parametrize("operation, size, time_us, algbw, busbw", captured())
 def test_our_columns_are_those_of_nccl_tests(operation, size, time_us, algbw, busbw):
     events = [
-        {"e": "collective", "measures": "bandwidth", "op": operation, "dtype": "float32", "size_bytes": size, "time_us": time_us, "wrong": None}
+        {
+            "e": "collective",
+            "measures": "bandwidth",
+            "op": operation,
+            "dtype": "float32",
+            "size_bytes": size,
+            "time_us": time_us,
+            "wrong": None,
+        }
         for _ in range(8)
     ]
     [row] = collective_rows(events, 8)
@@ -56,22 +74,39 @@ def test_our_columns_are_those_of_nccl_tests(operation, size, time_us, algbw, bu
 
 def test_nccl_tests_own_table_is_read_back():
     tables = re.split(r"^== ", CAPTURE.read_text(), flags=re.MULTILINE)
-    read = {NAMES[table.split()[0]]: parse_busbw(table) for table in tables if table.split() and table.split()[0] in NAMES}
+    read = {
+        NAMES[table.split()[0]]: parse_busbw(table)
+        for table in tables
+        if table.split() and table.split()[0] in NAMES
+    }
     assert {(operation, size, busbw) for operation, size, _, _, busbw in captured()} <= {
         (operation, size, busbw) for operation, rows in read.items() for size, busbw in rows.items()
     }
 
 
 def test_nccl_tests_on_the_path_is_run_and_put_beside_our_own(tmp_path, monkeypatch):
-    line = "  1073741824     268435456     float     sum      -1  5233.62  205.16  359.03       0  5231.00  205.27  359.21       0\n"
+    line = (
+        "  1073741824     268435456     float     sum      -1  5233.62  205.16  359.03       0 "
+        " 5231.00  205.27  359.21       0\n"
+    )
     program = tmp_path / "all_reduce_perf"
     program.write_text(f"#!/bin/sh\necho $* > {tmp_path}/words\ncat <<T\n{line}T\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    rows = [{"op": "all_reduce", "size_bytes": size, "busbw_gb_s": 355.0, "measures": "bandwidth"} for size in (1 << 20, GIB)]
+    rows = [
+        {"op": "all_reduce", "size_bytes": size, "busbw_gb_s": 355.0, "measures": "bandwidth"}
+        for size in (1 << 20, GIB)
+    ]
     [row] = cross_check(rows, 8, {}, None)
     assert (row["size_bytes"], row["nccl_tests_gb_s"], row["ratio"]) == (GIB, 359.03, 0.989)
-    assert (tmp_path / "words").read_text().split()[:6] == ["-b", str(GIB), "-e", str(GIB), "-g", "8"]
+    assert (tmp_path / "words").read_text().split()[:6] == [
+        "-b",
+        str(GIB),
+        "-e",
+        str(GIB),
+        "-g",
+        "8",
+    ]
 
 
 def test_the_capture_has_all_five_operations():
@@ -81,7 +116,9 @@ def test_the_capture_has_all_five_operations():
 @pytest.mark.parametrize("operation", sorted(NAMES.values()))
 def test_a_healthy_machine_passes_its_own_table(operation):
     rows = [
-        {"op": op, "size_bytes": size, "busbw_gb_s": busbw, "measures": "bandwidth"} for op, size, _, _, busbw in captured() if op == operation and size == GIB
+        {"op": op, "size_bytes": size, "busbw_gb_s": busbw, "measures": "bandwidth"}
+        for op, size, _, _, busbw in captured()
+        if op == operation and size == GIB
     ]
     judged = judge_bandwidth(H200, rows, TABLE)
     assert [row["verdict"] for row in judged] == ["pass"], judged
@@ -89,18 +126,34 @@ def test_a_healthy_machine_passes_its_own_table(operation):
 
 @pytest.mark.parametrize(
     "group, busbw, verdict",
-    [(H200, 362.0, "pass"), (H200_NVLS, 475.0, "pass"), (H200_NVLS, 362.0, "fail"), (H200, 180.0, "fail")],
-    ids=["ring is healthy at 362", "NVLS at 475", "NVLS on but no faster than a ring", "half of a ring"],
+    [
+        (H200, 362.0, "pass"),
+        (H200_NVLS, 475.0, "pass"),
+        (H200_NVLS, 362.0, "fail"),
+        (H200, 180.0, "fail"),
+    ],
+    ids=[
+        "ring is healthy at 362",
+        "NVLS at 475",
+        "NVLS on but no faster than a ring",
+        "half of a ring",
+    ],
 )
 def test_with_and_without_nvls_the_same_number_means_different_things(group, busbw, verdict):
-    [row] = judge_bandwidth(group, [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": busbw, "measures": "bandwidth"}], TABLE)
+    [row] = judge_bandwidth(
+        group,
+        [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": busbw, "measures": "bandwidth"}],
+        TABLE,
+    )
     assert row["verdict"] == verdict
     assert row["source"].startswith("table bandwidth, h200x8-all-reduce")
 
 
 UNKNOWN = [
-    Group("NVIDIA H200", 3, False, "nvlink"), Group("Tesla T4", 8, False, "pcie"), Group("NVIDIA H200", 8, False, "net"), Group("NVIDIA H200", 8, False, "shm"),
-    Group("NVIDIA H200 NVL", 4, False, "nvlink"), Group("NVIDIA A100 80GB PCIe", 8, False, "nvlink"),
+    Group("NVIDIA H200", 3, False, "nvlink"), Group("Tesla T4", 8, False, "pcie"),
+    Group("NVIDIA H200", 8, False, "net"), Group("NVIDIA H200", 8, False, "shm"),
+    Group("NVIDIA H200 NVL", 4, False, "nvlink"),
+    Group("NVIDIA A100 80GB PCIe", 8, False, "nvlink"),
 ]  # fmt: skip
 
 
@@ -118,10 +171,23 @@ def test_where_nothing_is_known_nothing_is_judged_and_it_says_so(group):
 
 def test_what_the_table_does_not_know_is_judged_by_the_fleets_history_alone():
     group = Group("NVIDIA H200", 3, False, "nvlink")
-    past = [{"gpu": group.gpu, "gpus": 3, "nvls": False, "transport": "nvlink", "op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 340.0}] * 3
+    past = [
+        {
+            "gpu": group.gpu,
+            "gpus": 3,
+            "nvls": False,
+            "transport": "nvlink",
+            "op": "all_reduce",
+            "size_bytes": GIB,
+            "busbw_gb_s": 340.0,
+        }
+    ] * 3
     [low] = judge_bandwidth(group, [measured(200.0)], TABLE, past)
     assert low["verdict"] == "fail"
-    assert low["source"] == "3 earlier runs of this fleet alone, for 3 × NVIDIA H200 over nvlink is not in the table"
+    assert (
+        low["source"]
+        == "3 earlier runs of this fleet alone, for 3 × NVIDIA H200 over nvlink is not in the table"
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,11 +196,41 @@ def test_what_the_table_does_not_know_is_judged_by_the_fleets_history_alone():
         (Group("NVIDIA H200", 4, False, "nvlink"), "all_reduce", GIB, 354.5, "h200x4-all-reduce"),
         (Group("NVIDIA H200", 4, False, "nvlink"), "all_gather", GIB, 325.2, "h200x4-all-gather"),
         (Group("NVIDIA H200", 4, False, "nvlink"), "broadcast", GIB, 359.2, "h200x4-broadcast"),
-        (Group("NVIDIA A100-SXM4-80GB", 8, False, "nvlink"), "all_reduce", GIB, 230.3, "a100x8-all-reduce-1g"),
-        (Group("NVIDIA A100-SXM4-40GB", 8, False, "nvlink"), "all_reduce", 16 * GIB, 234.9, "a100x8-all-reduce"),
-        (Group("NVIDIA A100-SXM4-40GB", 8, False, "nvlink"), "all_reduce", 8 * GIB, 235.3, "a100x8-all-reduce-1g"),
-        (Group("NVIDIA A100-SXM4-40GB", 16, False, "net"), "all_reduce", 4 * GIB, 188.5, "a100x16-all-reduce-net"),
-        (Group("NVIDIA H100 80GB HBM3", 8, True, "nvlink"), "all_reduce", 4 * GIB, 480.0, "h100x8-all-reduce-nvls"),
+        (
+            Group("NVIDIA A100-SXM4-80GB", 8, False, "nvlink"),
+            "all_reduce",
+            GIB,
+            230.3,
+            "a100x8-all-reduce-1g",
+        ),
+        (
+            Group("NVIDIA A100-SXM4-40GB", 8, False, "nvlink"),
+            "all_reduce",
+            16 * GIB,
+            234.9,
+            "a100x8-all-reduce",
+        ),
+        (
+            Group("NVIDIA A100-SXM4-40GB", 8, False, "nvlink"),
+            "all_reduce",
+            8 * GIB,
+            235.3,
+            "a100x8-all-reduce-1g",
+        ),
+        (
+            Group("NVIDIA A100-SXM4-40GB", 16, False, "net"),
+            "all_reduce",
+            4 * GIB,
+            188.5,
+            "a100x16-all-reduce-net",
+        ),
+        (
+            Group("NVIDIA H100 80GB HBM3", 8, True, "nvlink"),
+            "all_reduce",
+            4 * GIB,
+            480.0,
+            "h100x8-all-reduce-nvls",
+        ),
     ],
 )
 def test_what_others_have_measured_passes_by_its_own_row(group, operation, size, busbw, name):
@@ -144,20 +240,36 @@ def test_what_others_have_measured_passes_by_its_own_row(group, operation, size,
     assert half["verdict"] == "fail"
 
 
-@pytest.mark.parametrize("row", yaml.safe_load(HEALTHY.read_text()), ids=lambda row: f"{row['gpus']}-{row['operation']}-{row['size_bytes'] >> 20}")
+@pytest.mark.parametrize(
+    "row",
+    yaml.safe_load(HEALTHY.read_text()),
+    ids=lambda row: f"{row['gpus']}-{row['operation']}-{row['size_bytes'] >> 20}",
+)
 def test_no_healthy_machine_that_was_measured_is_accused(row):
     group = Group("NVIDIA H200", row["gpus"], False, "nvlink")
     rows = [measured(busbw, row["size_bytes"], row["operation"]) for busbw in row["busbw_gb_s"]]
     judged = judge_bandwidth(group, rows, TABLE)
     assert [one["verdict"] for one in judged] == ["pass"] * len(rows)
-    assert all(one["busbw_gb_s"] >= 1.04 * one["low_gb_s"] for one in judged), "another healthy machine may be a little slower than these"
-    [half] = judge_bandwidth(group, [measured(min(row["busbw_gb_s"]) / 1.5, row["size_bytes"], row["operation"])], TABLE)
+    assert all(one["busbw_gb_s"] >= 1.04 * one["low_gb_s"] for one in judged), (
+        "another healthy machine may be a little slower than these"
+    )
+    [half] = judge_bandwidth(
+        group, [measured(min(row["busbw_gb_s"]) / 1.5, row["size_bytes"], row["operation"])], TABLE
+    )
     assert half["verdict"] == "fail"
 
 
 def test_the_fleets_own_history_beats_the_table():
     past = [
-        {"gpu": "NVIDIA H200", "gpus": 8, "nvls": False, "transport": "nvlink", "op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": rate}
+        {
+            "gpu": "NVIDIA H200",
+            "gpus": 8,
+            "nvls": False,
+            "transport": "nvlink",
+            "op": "all_reduce",
+            "size_bytes": GIB,
+            "busbw_gb_s": rate,
+        }
         for rate in (300, 305, 310)
     ]
     row = {"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 302.0, "measures": "bandwidth"}
@@ -198,23 +310,45 @@ def test_fewer_than_four_cannot_tell_who_is_odd():
     assert stragglers({0: 1.0, 1: 1.0, 2: 50.0}) == []
 
 
-@pytest.mark.parametrize("operation, ranks, factor", [("all_reduce", 8, 1.75), ("all_gather", 8, 0.875), ("broadcast", 8, 1.0), ("all_to_all", 2, 0.5)])
+@pytest.mark.parametrize(
+    "operation, ranks, factor",
+    [
+        ("all_reduce", 8, 1.75),
+        ("all_gather", 8, 0.875),
+        ("broadcast", 8, 1.0),
+        ("all_to_all", 2, 0.5),
+    ],
+)
 def test_factors_are_those_of_the_definition(operation, ranks, factor):
     assert bus_factor(operation, ranks) == factor
 
 
 LINKS = {"GPU-0": {"nvlinks": 18, "nvlink_mb_s": 26562, "pcie_generation": 5, "pcie_width": 16},
-         "GPU-1": {"nvlinks": 18, "nvlink_mb_s": 26562, "pcie_generation": 4, "pcie_width": 16}}  # fmt: skip
+         "GPU-1": {"nvlinks": 18, "nvlink_mb_s": 26562, "pcie_generation": 4,
+         "pcie_width": 16}}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "transport, at_most, message",
-    [("nvlink", 478.1, "18 NVLinks of 26.6 GB/s"), ("pcie", 31.5, "PCIe 4.0 x16"), ("shm", 31.5, "PCIe 4.0 x16"), ("net", None, "not in the table")],
+    [
+        ("nvlink", 478.1, "18 NVLinks of 26.6 GB/s"),
+        ("pcie", 31.5, "PCIe 4.0 x16"),
+        ("shm", 31.5, "PCIe 4.0 x16"),
+        ("net", None, "not in the table"),
+    ],
 )
-def test_a_group_that_nobody_knows_is_told_what_its_links_carry_at_most(transport, at_most, message):
+def test_a_group_that_nobody_knows_is_told_what_its_links_carry_at_most(
+    transport, at_most, message
+):
     bound = link_bound(transport, [{"e": "nvlink", "pairs": [], "links": LINKS}])
     group = Group("NVIDIA L40S", 2, False, transport)
-    [row] = judge_bandwidth(group, [{"op": "all_gather", "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}], TABLE, (), bound)
+    [row] = judge_bandwidth(
+        group,
+        [{"op": "all_gather", "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}],
+        TABLE,
+        (),
+        bound,
+    )
     assert (row["low_gb_s"], row["high_gb_s"], row["verdict"]) == (None, at_most, "not judged")
     assert message in row["source"]
     assert ("expected at most" in row["source"]) == (at_most is not None)
@@ -222,12 +356,25 @@ def test_a_group_that_nobody_knows_is_told_what_its_links_carry_at_most(transpor
 
 def test_nvlink_sharp_may_exceed_the_link_in_all_reduce_alone():
     bound = link_bound("nvlink", [{"e": "nvlink", "pairs": [], "links": LINKS}])
-    rows = [{"op": operation, "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"} for operation in ("all_reduce", "broadcast")]
+    rows = [
+        {"op": operation, "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}
+        for operation in ("all_reduce", "broadcast")
+    ]
     judged = judge_bandwidth(Group("NVIDIA X100", 8, True, "nvlink"), rows, TABLE, (), bound)
     assert [row["high_gb_s"] for row in judged] == [743.7, 478.1]
 
 
-@pytest.mark.parametrize("links", [None, 5, {}, {"a": 1}, {"a": {"nvlinks": "many", "nvlink_mb_s": None}}, {"a": {"nvlinks": 0, "nvlink_mb_s": 26562}}])
+@pytest.mark.parametrize(
+    "links",
+    [
+        None,
+        5,
+        {},
+        {"a": 1},
+        {"a": {"nvlinks": "many", "nvlink_mb_s": None}},
+        {"a": {"nvlinks": 0, "nvlink_mb_s": 26562}},
+    ],
+)
 def test_what_nodes_say_of_links_is_data(links):
     assert link_bound("nvlink", [{"e": "nvlink", "links": links}, {"e": "phase_end"}]) is None
     assert link_bound("pcie", [{"e": "nvlink", "links": links}]) is None
@@ -235,7 +382,23 @@ def test_what_nodes_say_of_links_is_data(links):
 
 def test_earlier_runs_judge_a_group_whose_links_are_known_too():
     group = Group("NVIDIA L40S", 4, False, "shm")
-    past = [{"gpu": group.gpu, "gpus": 4, "nvls": False, "transport": "shm", "op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 20.0}] * 3
+    past = [
+        {
+            "gpu": group.gpu,
+            "gpus": 4,
+            "nvls": False,
+            "transport": "shm",
+            "op": "all_reduce",
+            "size_bytes": GIB,
+            "busbw_gb_s": 20.0,
+        }
+    ] * 3
     bound = link_bound("shm", [{"e": "nvlink", "pairs": [], "links": LINKS}])
-    [row] = judge_bandwidth(group, [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}], TABLE, past, bound)
+    [row] = judge_bandwidth(
+        group,
+        [{"op": "all_reduce", "size_bytes": GIB, "busbw_gb_s": 9.0, "measures": "bandwidth"}],
+        TABLE,
+        past,
+        bound,
+    )
     assert (row["verdict"], row["low_gb_s"]) == ("fail", 18.0)

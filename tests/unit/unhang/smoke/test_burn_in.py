@@ -1,4 +1,5 @@
-"""What a burn-in accuses: a GPU that is slow under load, a GPU that DCGM fails; and what it does not: settings, skipped tests, a report of another shape."""
+"""What a burn-in accuses: a GPU that is slow under load, a GPU that DCGM fails; and what it does
+not: settings, skipped tests, a report of another shape."""
 
 from __future__ import annotations
 
@@ -40,18 +41,36 @@ def test_the_healthy_pass_with_their_speed_clocks_and_what_held_them_back():
     result = judged(dcgm={"answer": recorded("4-pass")})
     assert (result["verdict"], result["burn_in"]["dcgm"][0]["verdict"]) == ("pass", "pass")
     text = render_table(result)
-    assert "rank 3 on gpu001: 4,000 results compared; TFLOP/s: bfloat16 700; 1700 MHz, 690 W, 60 °C, clocks held back by power cap 90%" in text
+    assert (
+        "rank 3 on gpu001: 4,000 results compared; TFLOP/s: bfloat16 700; 1700 MHz, 690 W, 60 °C,"
+        " clocks held back by power cap 90%" in text
+    )
     assert "dcgmi diag -r 1 on gpu001: pass\n" in text
 
 
 def test_a_gpu_that_is_slow_under_load_is_named_once_with_its_clocks():
-    usual, low = ({name: {"results": 3000, "tflop_s": speed} for name in ("bfloat16", "int8")} for speed in (700.0, 500.0))
+    usual, low = (
+        {name: {"results": 3000, "tflop_s": speed} for name in ("bfloat16", "int8")}
+        for speed in (700.0, 500.0)
+    )
     others = {f"rank{rank}": {"types": usual, "clocks": CLOCKS} for rank in (0, 1, 3)}
-    slow = {"types": low, "clocks": {**CLOCKS, "sm_mhz": 1210.0, "held_back": {"hardware slowdown": 0.5}}}
+    slow = {
+        "types": low,
+        "clocks": {**CLOCKS, "sm_mhz": 1210.0, "held_back": {"hardware slowdown": 0.5}},
+    }
     result = judged(**others, rank2=slow)
     [suspect] = result["suspects"]
-    assert (result["verdict"], suspect["host"], suspect["rank"], suspect["phase"]) == ("fail", "gpu001", 2, "burn_in")
-    assert suspect["why"] == ("40% slower than the median of 4 GPUs in bfloat16: 1210 MHz, 690 W, 60 °C, clocks held back by hardware slowdown 50%")
+    assert (result["verdict"], suspect["host"], suspect["rank"], suspect["phase"]) == (
+        "fail",
+        "gpu001",
+        2,
+        "burn_in",
+    )
+    assert (
+        suspect["why"]
+        == "40% slower than the median of 4 GPUs in bfloat16: 1210 MHz, 690 W, 60 °C, clocks held"
+        " back by hardware slowdown 50%"
+    )
     assert worth_trying(result) is None, "no setting of NCCL makes a product right"
 
 
@@ -75,8 +94,12 @@ def test_a_gpu_that_is_slow_under_load_is_named_once_with_its_clocks():
         ("4-denylist", "incomplete", "software: Denylist: "),
     ],
 )
-def test_an_answer_of_each_version_of_dcgm_is_read_and_only_a_failed_gpu_is_accused(name, dcgm, words):
-    result = judged(dcgm={"answer": recorded(name), "code": 226 if "fail" in name or "list" in name else 0})
+def test_an_answer_of_each_version_of_dcgm_is_read_and_only_a_failed_gpu_is_accused(
+    name, dcgm, words
+):
+    result = judged(
+        dcgm={"answer": recorded(name), "code": 226 if "fail" in name or "list" in name else 0}
+    )
     [row] = result["burn_in"]["dcgm"]
     assert row["verdict"] == dcgm, row
     assert words is None or any(words in text for text in row["failed"] + row["notes"]), row
@@ -85,16 +108,24 @@ def test_an_answer_of_each_version_of_dcgm_is_read_and_only_a_failed_gpu_is_accu
 
 
 def test_every_recorded_answer_is_read_by_a_test():
-    read = next(mark for mark in test_an_answer_of_each_version_of_dcgm_is_read_and_only_a_failed_gpu_is_accused.pytestmark if mark.name == "parametrize").args[
-        1
-    ]
+    read = next(
+        mark
+        for mark in (
+            test_an_answer_of_each_version_of_dcgm_is_read_and_only_a_failed_gpu_is_accused.pytestmark
+        )
+        if mark.name == "parametrize"
+    ).args[1]
     assert {row[0] for row in read} == {path.stem for path in ANSWERS.glob("*.json")}
 
 
 @pytest.mark.parametrize(
     ("answer", "code", "words"),
     [
-        ("Error: unable to establish a connection to the specified host: localhost", 255, "code 255: Error: unable to establish a connection"),
+        (
+            "Error: unable to establish a connection to the specified host: localhost",
+            255,
+            "code 255: Error: unable to establish a connection",
+        ),
         ({"tests": []}, 0, "code 0: no test in it"),
         ({"DCGM Diagnostic": {"test_categories": "all"}}, 124, "code 124: no test in it"),
     ],
@@ -107,7 +138,9 @@ def test_a_diagnosis_that_was_not_made_says_why_and_decides_nothing(answer, code
 
 def test_no_pass_is_read_into_an_answer_that_broke_off_or_uses_other_words():
     answer = recorded("3-pass")
-    assert [read_dcgm("a", {"answer": answer, "code": code})["verdict"] for code in (0, None, 124)] == ["pass", "incomplete", "incomplete"]
+    assert [
+        read_dcgm("a", {"answer": answer, "code": code})["verdict"] for code in (0, None, 124)
+    ] == ["pass", "incomplete", "incomplete"]
     broken = copy.deepcopy(answer)
     test = broken["DCGM GPU Diagnostic"]["test_categories"][1]["tests"][0]
     test["results"][0]["status"] = "Fine"
@@ -117,16 +150,53 @@ def test_no_pass_is_read_into_an_answer_that_broke_off_or_uses_other_words():
 
 
 HOSTILE = [
-    {"DCGM Diagnostic": {"test_categories": [{"category": ["x"], "tests": [{"name": {"a": 1}, "results": [{"status": 7, "warnings": 5}]}]}]}},
-    {"DCGM Diagnostic": {"test_categories": [{"tests": [{"name": "a" * 101, "results": [{"status": "Fail", "warnings": "\x1b[31m" * 900}]}] * 2100}]}},
-    {"DCGM GPU Diagnostic": {"test_categories": [7, None, {"tests": [None, {"results": {"status": "Pass"}}]}], "version": ["3"]}, "metadata": 7},
+    {
+        "DCGM Diagnostic": {
+            "test_categories": [
+                {
+                    "category": ["x"],
+                    "tests": [{"name": {"a": 1}, "results": [{"status": 7, "warnings": 5}]}],
+                }
+            ]
+        }
+    },
+    {
+        "DCGM Diagnostic": {
+            "test_categories": [
+                {
+                    "tests": (
+                        [
+                            {
+                                "name": "a" * 101,
+                                "results": [{"status": "Fail", "warnings": "\x1b[31m" * 900}],
+                            }
+                        ]
+                        * 2100
+                    )
+                }
+            ]
+        }
+    },
+    {
+        "DCGM GPU Diagnostic": {
+            "test_categories": [7, None, {"tests": [None, {"results": {"status": "Pass"}}]}],
+            "version": ["3"],
+        },
+        "metadata": 7,
+    },
 ]
 
 
 ODD = [
     {"types": [1], "left_out": 7, "clocks": "x"},
-    {"types": {"a": 5, "b" * 99: {"tflop_s": "1", "results": []}}, "clocks": {"held_back": {"x": "y"}}},
-    {"types": {"bfloat16": {"tflop_s": -1e300, "results": 1e300}}, "clocks": {"sm_mhz": float("inf")}},
+    {
+        "types": {"a": 5, "b" * 99: {"tflop_s": "1", "results": []}},
+        "clocks": {"held_back": {"x": "y"}},
+    },
+    {
+        "types": {"bfloat16": {"tflop_s": -1e300, "results": 1e300}},
+        "clocks": {"sm_mhz": float("inf")},
+    },
 ]
 
 
@@ -141,20 +211,37 @@ def test_a_report_of_another_shape_breaks_nothing(answer, found):
 def test_the_plan_has_the_burn_in_and_time_for_it(tmp_path):
     request = with_burn_in(Request(phases=("all_reduce",), total_timeout_s=600), 1800)
     [plan] = plan_group(request, [Member("gpu001", 8)], "127.0.0.1", 1)
-    assert (plan.document["phases"], plan.document["burn_in_s"], plan.document["backend"]) == (["all_reduce", "burn_in"], 1800, "nccl")
+    assert (plan.document["phases"], plan.document["burn_in_s"], plan.document["backend"]) == (
+        ["all_reduce", "burn_in"],
+        1800,
+        "nccl",
+    )
     assert plan.document["total_timeout_s"] >= 600 + 1800 + 300
     assert with_burn_in(Request(backend="gloo"), 5).backend == "gloo"
     assert with_burn_in(Request(), 5).phases[-3:] == ("pace", "bandwidth", "burn_in")
     (tmp_path / "surveys").mkdir()
     (tmp_path / "hosts.json").write_text('{"hosts": ["gpu001"]}')
     interface = {"name": "eth0", "up": True, "kind": "physical", "addresses": ["10.0.0.1/24"]}
-    answer = {"e": "survey", "interfaces": [interface], "routes": [{"dst": "10.0.0.0/24", "dev": "eth0"}], "gpus": [{"model": "H100"}], "in_use": []}
+    answer = {
+        "e": "survey",
+        "interfaces": [interface],
+        "routes": [{"dst": "10.0.0.0/24", "dev": "eth0"}],
+        "gpus": [{"model": "H100"}],
+        "in_use": [],
+    }
     (tmp_path / "surveys" / "gpu001.json").write_text(json.dumps(answer))
     assert next_step(tmp_path, StepInputs(request, SessionOptions()))["limit_s"] >= 600 + 1800 + 300
 
 
 def test_a_time_is_read_with_its_unit_or_refused():
-    assert [parse_duration(text, "--burn-in") for text in ("90", "90s", "30m", "1.5h")] == [90, 90, 1800, 5400]
+    assert [parse_duration(text, "--burn-in") for text in ("90", "90s", "30m", "1.5h")] == [
+        90,
+        90,
+        1800,
+        5400,
+    ]
     for text in ("soon", "0s", "-5", "8d", "900h", "٣s", "1e3"):
-        with pytest.raises(UserError, match="--burn-in: expected a time such as 90s, 30m or 2h, up to a week"):
+        with pytest.raises(
+            UserError, match="--burn-in: expected a time such as 90s, 30m or 2h, up to a week"
+        ):
             parse_duration(text, "--burn-in")

@@ -1,4 +1,5 @@
-"""No smoke test starts on GPUs that somebody uses: the payload's survey names who does, and such a node takes no part unless a person says so."""
+"""No smoke test starts on GPUs that somebody uses: the payload's survey names who does, and such a
+node takes no part unless a person says so."""
 
 from __future__ import annotations
 
@@ -21,25 +22,49 @@ LO = {"name": "lo", "up": True, "kind": "loopback", "addresses": ["127.0.0.1/8"]
 
 
 def survey(place, **more):
-    interface = {"name": "eth0", "up": True, "kind": "physical", "addresses": [f"10.0.0.{place}/24"]}
+    interface = {
+        "name": "eth0",
+        "up": True,
+        "kind": "physical",
+        "addresses": [f"10.0.0.{place}/24"],
+    }
     routes = [{"dst": "10.0.0.0/24", "dev": "eth0"}]
-    return {"e": "survey", "interfaces": [LO, interface], "routes": routes, "gpus": [{"model": "H100"}], **more}
+    return {
+        "e": "survey",
+        "interfaces": [LO, interface],
+        "routes": routes,
+        "gpus": [{"model": "H100"}],
+        **more,
+    }
 
 
-SURVEYS = {"gpu001": survey(1, in_use=[]), "gpu002": survey(2, in_use=BUSY), "gpu003": survey(3, in_use=None), "gpu004": survey(4)}
+SURVEYS = {
+    "gpu001": survey(1, in_use=[]),
+    "gpu002": survey(2, in_use=BUSY),
+    "gpu003": survey(3, in_use=None),
+    "gpu004": survey(4),
+}
 
 
 def test_a_node_whose_gpus_somebody_uses_takes_no_part_and_the_others_do():
     ready = prepare(list(SURVEYS), SURVEYS, Request(), SessionOptions())
     assert [member.host for member in ready.members] == ["gpu001", "gpu003", "gpu004"]
     assert dict(ready.absent) == {
-        "gpu002": "expected GPUs that nobody uses, found process 4711 (python3) of alice: nothing was started; drain it first, or --beside-jobs"
+        "gpu002": (
+            "expected GPUs that nobody uses, found process 4711 (python3) of alice: nothing was"
+            " started; drain it first, or --beside-jobs"
+        )
     }
 
 
-@pytest.mark.parametrize(("request_", "options"), [(Request(), SessionOptions(beside_jobs=True)), (Request(backend="gloo"), SessionOptions())])
+@pytest.mark.parametrize(
+    ("request_", "options"),
+    [(Request(), SessionOptions(beside_jobs=True)), (Request(backend="gloo"), SessionOptions())],
+)
 def test_it_takes_part_where_a_person_says_so_or_the_test_takes_no_gpu(request_, options):
-    assert [member.host for member in prepare(list(SURVEYS), SURVEYS, request_, options).members] == list(SURVEYS)
+    assert [
+        member.host for member in prepare(list(SURVEYS), SURVEYS, request_, options).members
+    ] == list(SURVEYS)
 
 
 def test_a_busy_node_alone_is_neither_started_nor_failed_for_a_fault_of_its_own():
@@ -52,7 +77,11 @@ def test_a_busy_node_alone_is_neither_started_nor_failed_for_a_fault_of_its_own(
 
 
 def test_many_users_are_counted_and_a_hostile_answer_is_shown_as_text():
-    assert why_busy({"in_use": [f"process {number}" for number in range(9)]}).partition(": nothing")[0].endswith("process 3 and 5 more")
+    assert (
+        why_busy({"in_use": [f"process {number}" for number in range(9)]})
+        .partition(": nothing")[0]
+        .endswith("process 3 and 5 more")
+    )
     assert "\x1b" not in why_busy({"in_use": ["\x1b[2J"]})
     assert why_busy({"in_use": "x"}) == why_busy({}) == ""
 
@@ -63,13 +92,19 @@ def surroundings(folder, script, **variables):
     (folder / "bin" / "nvidia-smi").write_text(script)
     (folder / "bin" / "nvidia-smi").chmod(0o755)
     mine = {name: value for name, value in os.environ.items() if not name.startswith("SLURM")}
-    return mine | {"UNHANG_SMOKE_ROOT": str(folder / "root"), "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **variables}
+    return mine | {
+        "UNHANG_SMOKE_ROOT": str(folder / "root"),
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        **variables,
+    }
 
 
 def surveyed(folder, script, **variables):
     """Who uses its GPUs, by the payload's survey."""
     argv = [sys.executable, str(PAYLOAD), "survey"]
-    done = subprocess.run(argv, env=surroundings(folder, script, **variables), stdout=subprocess.PIPE, check=True)
+    done = subprocess.run(
+        argv, env=surroundings(folder, script, **variables), stdout=subprocess.PIPE, check=True
+    )
     return json.loads(done.stdout)["in_use"]
 
 
@@ -91,7 +126,10 @@ def test_the_survey_names_processes_on_the_gpus_and_jobs_of_slurm_and_no_daemon(
         "/proc/91/ns/pid": Link("pid:[1]"),
     }
     processes(tmp_path, {**NAMES, **step})
-    assert [line.partition(" of ")[0] for line in surveyed(tmp_path, SMI)] == ["process 4711 (python3)", "job 77"]
+    assert [line.partition(" of ")[0] for line in surveyed(tmp_path, SMI)] == [
+        "process 4711 (python3)",
+        "job 77",
+    ]
 
 
 def test_the_survey_leaves_an_allocation_to_slurm(tmp_path):
@@ -113,6 +151,13 @@ def test_an_nvidia_smi_that_fails_says_nothing(tmp_path):
 def test_a_busy_machine_is_refused_before_anything_is_started(tmp_path):
     processes(tmp_path, NAMES)
     command = [sys.executable, "-P", "-m", "unhang", "smoke", "--local", "--backend", "nccl"]
-    done = subprocess.run(command, env=surroundings(tmp_path, SMI), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        env=surroundings(tmp_path, SMI),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (2, "")
     assert "expected GPUs that nobody uses, found process 4711 (python3)" in done.stderr

@@ -18,8 +18,14 @@ def test_eight_gpus_as_two_hosts_are_shared_out_and_numbered_anew_on_each():
     here = several_hosts("gpu1", 2, EIGHT, None, None)
     assert here.members == (Member("gpu1-0", 4), Member("gpu1-1", 4))
     request = here.request(Request())
-    assert request.rank_environment["3"] == {"NCCL_HOSTID": "gpu1-0", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}
-    assert request.rank_environment["4"] == {"NCCL_HOSTID": "gpu1-1", "CUDA_VISIBLE_DEVICES": "4,5,6,7"}
+    assert request.rank_environment["3"] == {
+        "NCCL_HOSTID": "gpu1-0",
+        "CUDA_VISIBLE_DEVICES": "0,1,2,3",
+    }
+    assert request.rank_environment["4"] == {
+        "NCCL_HOSTID": "gpu1-1",
+        "CUDA_VISIBLE_DEVICES": "4,5,6,7",
+    }
     plans = plan_group(request, here.members, "127.0.0.1", 29500)
     assert [plan.ranks for plan in plans] == [(0, 1, 2, 3), (4, 5, 6, 7)]
     assert request.max_bytes is None
@@ -28,7 +34,11 @@ def test_eight_gpus_as_two_hosts_are_shared_out_and_numbered_anew_on_each():
 def test_gpus_that_do_not_go_round_are_left_out():
     here = several_hosts("gpu1", 3, EIGHT, None, None)
     assert [member.nproc for member in here.members] == [2, 2, 2]
-    assert {row["CUDA_VISIBLE_DEVICES"] for row in here.environment.values()} == {"0,1", "2,3", "4,5"}
+    assert {row["CUDA_VISIBLE_DEVICES"] for row in here.environment.values()} == {
+        "0,1",
+        "2,3",
+        "4,5",
+    }
 
 
 def test_one_gpu_is_shared_and_its_messages_are_small():
@@ -39,8 +49,14 @@ def test_one_gpu_is_shared_and_its_messages_are_small():
 
 
 def test_a_ranks_own_settings_stay_in_force():
-    request = several_hosts("gpu1", 2, ["0", "1"], None, None).request(Request(rank_environment={"1": {"NCCL_HOSTID": "mine", "A": "1"}}))
-    assert request.rank_environment["1"] == {"NCCL_HOSTID": "mine", "A": "1", "CUDA_VISIBLE_DEVICES": "1"}
+    request = several_hosts("gpu1", 2, ["0", "1"], None, None).request(
+        Request(rank_environment={"1": {"NCCL_HOSTID": "mine", "A": "1"}})
+    )
+    assert request.rank_environment["1"] == {
+        "NCCL_HOSTID": "mine",
+        "A": "1",
+        "CUDA_VISIBLE_DEVICES": "1",
+    }
 
 
 def test_a_machine_as_it_is_gets_no_settings():
@@ -48,7 +64,14 @@ def test_a_machine_as_it_is_gets_no_settings():
     assert one_host("gpu1", 8, None).request(request) == request
 
 
-@pytest.mark.parametrize("count, gpus, nproc, message", [(1, EIGHT, None, "at least 2 hosts"), (9, EIGHT, None, "8 GPUs"), (2, EIGHT, 5, "at most 4 ranks")])
+@pytest.mark.parametrize(
+    "count, gpus, nproc, message",
+    [
+        (1, EIGHT, None, "at least 2 hosts"),
+        (9, EIGHT, None, "8 GPUs"),
+        (2, EIGHT, 5, "at most 4 ranks"),
+    ],
+)
 def test_hosts_that_cannot_be_made_are_refused(count, gpus, nproc, message):
     with pytest.raises(UserError, match=message):
         several_hosts("gpu1", count, gpus, nproc, None)

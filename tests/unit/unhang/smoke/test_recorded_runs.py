@@ -1,4 +1,5 @@
-"""Recordings of eight H200 from 2026-11-20 (docs/benchmarks.md): a run that passed and two drills are judged again."""
+"""Recordings of eight H200 from 2026-11-20 (docs/benchmarks.md): a run that passed and two drills
+are judged again."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from unhang.smoke.result import judge
 
 FIXTURES = Path(__file__).resolve().parents[3] / "fixtures" / "h200x8"
 NAMES = ("smoke", "drill-absent", "drill-stopped")
-DRILLS = {"drill-absent": "never entered collective 4 (all_reduce float32)", "drill-stopped": "its process is stopped (state T) before collective 96"}
+DRILLS = {
+    "drill-absent": "never entered collective 4 (all_reduce float32)",
+    "drill-stopped": "its process is stopped (state T) before collective 96",
+}
 
 
 def read(name):
@@ -26,11 +30,21 @@ def read(name):
 def rank_events(result, host, rank, gpu):
     """What one rank reported: its phases with their answers, and where it stood when it stalled."""
     device = {"model": result["group"]["gpu"], "index": rank, "uuid": gpu.split("(")[1].rstrip(")")}
-    answers = {"environment": {name: host[name] for name in ("torch", "cuda", "driver", "backend", "executable", "nccl")}, "binding": {"device": device}}
+    answers = {
+        "environment": {
+            name: host[name]
+            for name in ("torch", "cuda", "driver", "backend", "executable", "nccl")
+        },
+        "binding": {"device": device},
+    }
     stall = [{"e": "stall", **row} for row in result["evidence"] if row["rank"] == rank]
     for row in result["phases"]:
         status = next(status for status, ranks in row["ranks"].items() if rank in ranks)
-        end = {"duration_s": row["duration_s"], "steps": row["steps"], "result": answers.get(row["name"], {})}
+        end = {
+            "duration_s": row["duration_s"],
+            "steps": row["steps"],
+            "result": answers.get(row["name"], {}),
+        }
         yield {"e": "phase_begin", "rank": rank, "phase": row["name"]}
         if status != "stall":
             yield {"e": "phase_end", "rank": rank, "phase": row["name"], "status": status, **end}
@@ -41,11 +55,23 @@ def rank_events(result, host, rank, gpu):
 def streams_of(result):
     """The one node's stream that leads to this result."""
     [host] = result["hosts"]
-    events = [event for rank, gpu in zip(host["ranks"], host["gpus"], strict=True) for event in rank_events(result, host, rank, gpu)]
+    events = [
+        event
+        for rank, gpu in zip(host["ranks"], host["gpus"], strict=True)
+        for event in rank_events(result, host, rank, gpu)
+    ]
     uuids = [gpu.split("(")[1].rstrip(")") for gpu in host["gpus"]]
-    pairs = {f"{row['from']}>{row['to']}": {"via": row["via"], "channels": row["channels"]} for row in result["transports"]}
-    joined = [[uuids[row["from"]], uuids[row["to"]]] for row in result["transports"] if row["nvlink"]]
-    events += [{"e": "transports", "rank": 0, "nvls": False, "pairs": pairs}, {"e": "nvlink", "pairs": joined}]
+    pairs = {
+        f"{row['from']}>{row['to']}": {"via": row["via"], "channels": row["channels"]}
+        for row in result["transports"]
+    }
+    joined = [
+        [uuids[row["from"]], uuids[row["to"]]] for row in result["transports"] if row["nvlink"]
+    ]
+    events += [
+        {"e": "transports", "rank": 0, "nvls": False, "pairs": pairs},
+        {"e": "nvlink", "pairs": joined},
+    ]
     events += [{"e": "evidence", **row} for row in result["nodes"]]
     return [Stream(host["host"], tuple(host["ranks"]), (*events, {"e": "node_end"}))]
 
@@ -67,7 +93,9 @@ def test_a_healthy_run_judged_again_passes_with_every_bandwidth_within_its_expec
     assert [(row["op"], row["size_bytes"], row["busbw_gb_s"]) for row in again["bandwidth"]] == [
         (row["op"], row["size_bytes"], row["busbw_gb_s"]) for row in recorded["bandwidth"]
     ]
-    assert {(row["verdict"], row["source"].split(",")[0]) for row in again["bandwidth"]} == {("pass", "table bandwidth")}
+    assert {(row["verdict"], row["source"].split(",")[0]) for row in again["bandwidth"]} == {
+        ("pass", "table bandwidth")
+    }
     assert {row["label"] for row in again["transports"]} == {"NVLink (P2P/CUMEM)"}
 
 

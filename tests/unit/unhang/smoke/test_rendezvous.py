@@ -22,7 +22,12 @@ TO_DOCKER = route("172.17.0.0/16", "docker0")
 
 def node(number, extra_interfaces=(), extra_routes=(), own="eth0"):
     return {
-        "interfaces": [LO, DOCKER, *extra_interfaces, interface(own, f"10.0.0.{number}/24", f"fe80::{number}/64")],
+        "interfaces": [
+            LO,
+            DOCKER,
+            *extra_interfaces,
+            interface(own, f"10.0.0.{number}/24", f"fe80::{number}/64"),
+        ],
         "routes": [TO_DOCKER, *extra_routes, route("10.0.0.0/24", own)],
     }
 
@@ -42,19 +47,28 @@ def test_the_shared_link_is_taken_and_loopback_and_docker_are_refused():
 
 
 def test_each_node_may_reach_it_by_an_interface_of_its_own_name():
-    assert chosen(node(1), node(2, own="ens5f0")).interfaces == {"gpu001": "eth0", "gpu002": "ens5f0"}
+    assert chosen(node(1), node(2, own="ens5f0")).interfaces == {
+        "gpu001": "eth0",
+        "gpu002": "ens5f0",
+    }
 
 
 def test_a_link_that_only_some_nodes_have_is_passed_over():
     private = ([interface("ib0", "192.168.9.1/24")], [route("192.168.9.0/24", "ib0")])
-    meeting = chosen(node(1, *private), node(2, [interface("ib0", "192.168.9.2/24")], [route("192.168.9.0/24", "ib0")]), node(3))
+    meeting = chosen(
+        node(1, *private),
+        node(2, [interface("ib0", "192.168.9.2/24")], [route("192.168.9.0/24", "ib0")]),
+        node(3),
+    )
     assert meeting.address == "10.0.0.1"
     assert "gpu003 has no route to 192.168.9.1" in meeting.why
 
 
 def test_a_way_there_without_a_way_back_is_refused():
     public = ([interface("eth1", "203.0.113.1/32")], [])
-    others = [node(number, (), [route("default", "eth0", gateway="10.0.0.254")]) for number in (2, 3)]
+    others = [
+        node(number, (), [route("default", "eth0", gateway="10.0.0.254")]) for number in (2, 3)
+    ]
     assert chosen(node(1, *public), *others).address == "10.0.0.1"
     alone = {"interfaces": [LO, interface("eth1", "203.0.113.1/32")], "routes": []}
     with pytest.raises(NoMeeting, match="no way back to gpu002"):
@@ -83,23 +97,45 @@ def test_a_gateway_will_do_but_the_direct_link_is_better():
 
 
 def test_the_same_address_on_two_nodes_is_no_meeting_place():
-    same = [{"interfaces": [interface("br0", "192.168.1.1/24", kind="bridge")], "routes": [route("192.168.1.0/24", "br0")]} for _ in range(2)]
+    same = [
+        {
+            "interfaces": [interface("br0", "192.168.1.1/24", kind="bridge")],
+            "routes": [route("192.168.1.0/24", "br0")],
+        }
+        for _ in range(2)
+    ]
     with pytest.raises(NoMeeting, match="gpu002 has the same address"):
         chosen(*same)
 
 
 def test_an_interface_that_is_down_is_refused():
-    down = {"interfaces": [LO, interface("eth0", "10.0.0.1/24", up=False)], "routes": [route("10.0.0.0/24", "eth0")]}
+    down = {
+        "interfaces": [LO, interface("eth0", "10.0.0.1/24", up=False)],
+        "routes": [route("10.0.0.0/24", "eth0")],
+    }
     with pytest.raises(NoMeeting, match="the interface is down"):
         chosen(down, node(2))
 
 
 def test_nodes_with_ipv6_alone_meet_there():
-    six = [{"interfaces": [LO, interface("eth0", f"2001:db8::{number}/64")], "routes": [route("2001:db8::/64", "eth0")]} for number in (1, 2)]
+    six = [
+        {
+            "interfaces": [LO, interface("eth0", f"2001:db8::{number}/64")],
+            "routes": [route("2001:db8::/64", "eth0")],
+        }
+        for number in (1, 2)
+    ]
     assert chosen(*six).address == "2001:db8::1"
 
 
-@pytest.mark.parametrize("rubbish", [{}, {"interfaces": "x"}, {"interfaces": [None, {"addresses": ["x", None]}], "routes": [None, {"dst": 5}]}])
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        {},
+        {"interfaces": "x"},
+        {"interfaces": [None, {"addresses": ["x", None]}], "routes": [None, {"dst": 5}]},
+    ],
+)
 def test_rubbish_from_a_node_is_a_reason_and_no_crash(rubbish):
     with pytest.raises(NoMeeting):
         chosen(rubbish, node(2))
@@ -117,7 +153,9 @@ def test_nodes_that_share_one_machines_network_meet_at_its_address():
 def test_interfaces_worth_a_try_are_those_that_all_nodes_have():
     surveys = {
         "gpu001": node(1, [interface("ib0", "192.168.9.1/24"), interface("eth1", "10.9.0.1/24")]),
-        "gpu002": node(2, [interface("ib0", "192.168.9.2/24"), interface("eth1", "10.9.0.2/24", up=False)]),
+        "gpu002": node(
+            2, [interface("ib0", "192.168.9.2/24"), interface("eth1", "10.9.0.2/24", up=False)]
+        ),
     }
     assert other_interfaces(surveys, "eth0") == ["ib0"]
 

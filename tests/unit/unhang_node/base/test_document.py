@@ -35,7 +35,9 @@ def test_clean_text_is_printable_and_one_line(text):
     assert len(clean_text(text)) == min(len(text), 4096)
 
 
-@pytest.mark.parametrize("evil", ["\x1b[2J\x1b]0;title\x07", "a\nb", "\u202etxt.exe", "\ud800", "\x9b31m", "\x00"])
+@pytest.mark.parametrize(
+    "evil", ["\x1b[2J\x1b]0;title\x07", "a\nb", "\u202etxt.exe", "\ud800", "\x9b31m", "\x00"]
+)
 def test_no_control_sequence_survives(evil):
     assert clean_text(evil).isprintable()
     assert clean_value({evil: [evil]}) == {clean_text(evil): [clean_text(evil)]}
@@ -44,7 +46,9 @@ def test_no_control_sequence_survives(evil):
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 2**64, -(2**64)])
 def test_numbers_that_json_has_not_become_null_and_are_named(number):
     refused = []
-    assert clean_value({"devices": [{"power_w": number}]}, "", refused) == {"devices": [{"power_w": None}]}
+    assert clean_value({"devices": [{"power_w": number}]}, "", refused) == {
+        "devices": [{"power_w": None}]
+    }
     assert refused == ["devices[0].power_w"]
 
 
@@ -61,7 +65,11 @@ def test_depth_is_bounded():
 
 
 def document(**sections):
-    return {"schema": "unhang/node-facts/1", "collector": {"version": "1", "cut": []}, "sections": sections}
+    return {
+        "schema": "unhang/node-facts/1",
+        "collector": {"version": "1", "cut": []},
+        "sections": sections,
+    }
 
 
 def test_a_document_that_fits_is_not_cut():
@@ -72,7 +80,12 @@ def test_a_document_that_fits_is_not_cut():
 
 def test_the_largest_lists_are_cut_and_named():
     rows = [{"line": "x" * 4000, "count": number} for number in range(2000)]
-    big = cut_to_size(document(faults={"probe": {"status": "ok"}, "events": rows}, node={"probe": {"status": "ok"}, "runtimes": ["docker"]}))
+    big = cut_to_size(
+        document(
+            faults={"probe": {"status": "ok"}, "events": rows},
+            node={"probe": {"status": "ok"}, "runtimes": ["docker"]},
+        )
+    )
     assert len(encode(big)) <= LIMIT_BYTES
     assert big["collector"]["cut"] == ["faults.events"]
     assert big["sections"]["faults"]["events"][0]["count"] == 0
@@ -95,7 +108,12 @@ def test_nan_never_leaves():
 
 def test_a_section_that_no_shorter_list_makes_fit_is_left_out_and_says_so():
     parameters = {f"name_{number}": "x" * 4000 for number in range(400)}
-    big = cut_to_size(document(driver={"probe": {"status": "ok"}, "parameters": parameters}, node={"probe": {"status": "ok"}, "hostname": "n1"}))
+    big = cut_to_size(
+        document(
+            driver={"probe": {"status": "ok"}, "parameters": parameters},
+            node={"probe": {"status": "ok"}, "hostname": "n1"},
+        )
+    )
     assert len(encode(big)) <= LIMIT_BYTES
     assert big["sections"]["driver"]["probe"]["status"] == "error"
     assert big["sections"]["driver"]["probe"]["error"].startswith("left out: 16")

@@ -61,7 +61,10 @@ def test_pieces_come_in_order_with_their_times():
 
     (answer,) = run(read)
     assert (answer.status, answer.error) == ("ok", None)
-    assert [(piece.section, piece.fields) for piece in answer.pieces] == [("node", {"hostname": "a"}), ("kernel", {"release": "b"})]
+    assert [(piece.section, piece.fields) for piece in answer.pieces] == [
+        ("node", {"hostname": "a"}),
+        ("kernel", {"release": "b"}),
+    ]
     assert answer.pieces[1].unread == [{"field": "taints", "status": "denied", "reason": "no"}]
     assert answer.pieces[0].duration_ms >= 0
 
@@ -124,7 +127,11 @@ def test_a_section_that_raises_costs_itself_only():
 
     (answer,) = run(read)
     assert answer.status == "ok"
-    assert (answer.pieces[0].status, answer.pieces[0].error, answer.pieces[0].fields) == ("absent", "no NVIDIA driver", {})
+    assert (answer.pieces[0].status, answer.pieces[0].error, answer.pieces[0].fields) == (
+        "absent",
+        "no NVIDIA driver",
+        {},
+    )
     assert answer.pieces[0].unread == [{"field": "a", "status": "absent", "reason": "b"}]
     assert answer.pieces[1].status is None
 
@@ -135,7 +142,16 @@ def test_a_child_holds_none_of_the_callers_files(tmp_path):
     def read(ctx):
         numbers = sorted(int(name) for name in os.listdir("/proc/self/fd"))
         targets = [os.readlink(f"/proc/self/fd/{number}") for number in numbers[:3]]
-        yield "node", {"targets": targets, "held": any("held" in os.path.realpath(f"/proc/self/fd/{number}") for number in numbers)}, []
+        yield (
+            "node",
+            {
+                "targets": targets,
+                "held": any(
+                    "held" in os.path.realpath(f"/proc/self/fd/{number}") for number in numbers
+                ),
+            },
+            [],
+        )
         yield "gpus", {"session": os.getsid(0) == os.getpid()}, []
 
     (answer,) = run(read)
@@ -170,7 +186,10 @@ def test_a_child_of_a_parent_that_has_gone_ends_by_itself(tmp_path):
     os.close(reader)
     child = int(note.read_text())
     for _ in range(600):
-        if not Path(f"/proc/{child}").exists() or Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+        if (
+            not Path(f"/proc/{child}").exists()
+            or Path(f"/proc/{child}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+        ):
             return
         time.sleep(0.05)
     pytest.fail("the child outlives its parent")

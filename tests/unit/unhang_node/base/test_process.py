@@ -41,10 +41,15 @@ def test_the_environment_is_ours_alone(monkeypatch):
     monkeypatch.setenv("LANG", "de_DE.UTF-8")
     monkeypatch.setenv("LD_PRELOAD", "/nowhere.so")
     show = "import json, os; print(json.dumps(dict(os.environ)))"
-    lines = output_of([sys.executable, "-I", "-c", show], PATIENT_S, variables={"DEBIAN_FRONTEND": "noninteractive"})
+    lines = output_of(
+        [sys.executable, "-I", "-c", show],
+        PATIENT_S,
+        variables={"DEBIAN_FRONTEND": "noninteractive"},
+    )
     seen = json.loads(lines)
     assert {name: seen[name] for name in seen if name != "LC_CTYPE"} == {
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/", "DEBIAN_FRONTEND": "noninteractive",
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C",
+        "HOME": "/", "DEBIAN_FRONTEND": "noninteractive",
     }  # fmt: skip
 
 
@@ -112,10 +117,15 @@ def test_bytes_that_are_no_text_are_replaced():
 
 def test_a_program_that_is_started_apart_has_a_session_of_its_own_and_is_not_ended_by_us(tmp_path):
     done, shown = tmp_path / "done", tmp_path / "told"
-    script = f"ps -o sid= -p $$ > {shown}; echo $PATH:$LC_ALL:$MORE >> {shown}; while [ ! -e {done} ]; do sleep 0.1; done"
+    script = (
+        f"ps -o sid= -p $$ > {shown}; echo $PATH:$LC_ALL:$MORE >> {shown}; while [ ! -e {done} ];"
+        " do sleep 0.1; done"
+    )
     ended = start_apart(["sh", "-c", script], {"MORE": "more"})
     until = time.monotonic() + PATIENT_S
-    while (not shown.exists() or len(shown.read_text().splitlines()) < 2) and time.monotonic() < until:
+    while (
+        not shown.exists() or len(shown.read_text().splitlines()) < 2
+    ) and time.monotonic() < until:
         time.sleep(0.05)
     assert not ended()
     session, environment = shown.read_text().splitlines()

@@ -1,4 +1,5 @@
-"""Root: live, layered and recorded trees are read in the same way, and a recorded one never shows this machine's own files."""
+"""Root: live, layered and recorded trees are read in the same way, and a recorded one never shows
+this machine's own files."""
 
 from __future__ import annotations
 

@@ -51,7 +51,9 @@ def test_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path):
 
 @pytest.mark.parametrize("live", [False, True])
 def test_link_is_refused_where_a_user_owns_the_place(tmp_path, live):
-    root = plant(tmp_path, {"/home/u/.nccl.conf": Link("/etc/shadow"), "/etc/shadow": "root:secret"})
+    root = plant(
+        tmp_path, {"/home/u/.nccl.conf": Link("/etc/shadow"), "/etc/shadow": "root:secret"}
+    )
     root, start = (Root(), str(tmp_path)) if live else (root, "")
     with pytest.raises((ValueError, OSError), match="symbolic link"):
         read_file(root, start + "/home/u/.nccl.conf", follow=False)
@@ -61,7 +63,9 @@ def test_file_of_another_owner_is_refused(tmp_path):
     root = plant(tmp_path, {"/home/u/.nccl.conf": "NCCL_DEBUG=INFO"})
     with pytest.raises(ValueError, match="belongs to uid"):
         read_file(root, "/home/u/.nccl.conf", follow=False, owner=os.getuid() + 1)
-    assert read_file(root, "/home/u/.nccl.conf", follow=False, owner=os.getuid()) == b"NCCL_DEBUG=INFO"
+    assert (
+        read_file(root, "/home/u/.nccl.conf", follow=False, owner=os.getuid()) == b"NCCL_DEBUG=INFO"
+    )
 
 
 def test_recorded_link_is_followed_inside_the_record(tmp_path):
@@ -83,7 +87,15 @@ def test_descriptor_does_not_reach_programs_that_are_started(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "kind"), [("/home/u", "nfs4"), ("/home", "nfs4"), ("/home/local/u", None), ("/homes", None), ("/etc", None), ("/net/x", "autofs")]
+    ("path", "kind"),
+    [
+        ("/home/u", "nfs4"),
+        ("/home", "nfs4"),
+        ("/home/local/u", None),
+        ("/homes", None),
+        ("/etc", None),
+        ("/net/x", "autofs"),
+    ],
 )
 def test_network_file_system_is_told_by_the_name_alone(path, kind):
     mount = network_mount_of(MOUNTS, path)
@@ -91,7 +103,10 @@ def test_network_file_system_is_told_by_the_name_alone(path, kind):
 
 
 def test_node_without_any_local_disk_is_still_read():
-    assert network_mount_of(parse_mountinfo("22 1 0:1 / / rw - nfs server:/ rw\n"), "/etc/passwd") is None
+    assert (
+        network_mount_of(parse_mountinfo("22 1 0:1 / / rw - nfs server:/ rw\n"), "/etc/passwd")
+        is None
+    )
 
 
 def test_link_to_a_network_file_system_is_not_followed(tmp_path):

@@ -20,7 +20,9 @@ from unhang_node.facts.collect import (
 from unhang_node.facts.command import write_document
 
 EVERYTHING = frozenset(SECTIONS)
-COLLECTOR_FILES = sorted((Path(__file__).resolve().parents[4] / "module_utils" / "unhang_node").rglob("*.py"))
+COLLECTOR_FILES = sorted(
+    (Path(__file__).resolve().parents[4] / "module_utils" / "unhang_node").rglob("*.py")
+)
 
 
 @pytest.mark.parametrize(
@@ -72,22 +74,39 @@ def test_none_stands_for_the_default():
 
 
 @pytest.mark.parametrize("option", ["rootfs", "procfs", "sysfs"])
-@pytest.mark.parametrize(("name", "found"), [("missing", "none"), ("file", "a file"), ("file/inside", "none")])
-def test_a_folder_that_is_not_there_is_refused_instead_of_read_as_an_empty_node(tmp_path, capfd, option, name, found):
+@pytest.mark.parametrize(
+    ("name", "found"), [("missing", "none"), ("file", "a file"), ("file/inside", "none")]
+)
+def test_a_folder_that_is_not_there_is_refused_instead_of_read_as_an_empty_node(
+    tmp_path, capfd, option, name, found
+):
     (tmp_path / "file").write_text("")
     assert write_document({option: str(tmp_path / name)}) == 2
-    assert capfd.readouterr() == ("", f"unhang collect: {option}: expected a folder at {tmp_path / name}, found {found}\n")
+    assert capfd.readouterr() == (
+        "",
+        f"unhang collect: {option}: expected a folder at {tmp_path / name}, found {found}\n",
+    )
 
 
 def test_each_layer_of_a_recorded_node_must_be_there(tmp_path):
-    with pytest.raises(ValueError, match=f"rootfs: expected a folder at {tmp_path}/second, found none"):
+    with pytest.raises(
+        ValueError, match=f"rootfs: expected a folder at {tmp_path}/second, found none"
+    ):
         collect({"rootfs": [str(tmp_path), str(tmp_path / "second")]}, load_pynvml=None)
 
 
 def test_a_folder_that_may_not_be_examined_is_left_to_the_sections(tmp_path):
     endless = tmp_path / "link"
     endless.symlink_to(endless)
-    document = collect({"rootfs": [str(endless)], "gather_subset": ["!all"], "silence_s": 120.0, "deadline_s": 120.0}, load_pynvml=None)
+    document = collect(
+        {
+            "rootfs": [str(endless)],
+            "gather_subset": ["!all"],
+            "silence_s": 120.0,
+            "deadline_s": 120.0,
+        },
+        load_pynvml=None,
+    )
     assert document["sections"]["node"]["probe"]["unread"]
 
 
@@ -108,23 +127,39 @@ def test_this_machine_gives_a_document_that_the_schema_accepts(whole_document):
     assert list(whole_document["sections"]) == list(SECTIONS)
     assert whole_document["collector"]["recorded"] is True
     assert whole_document["collector"]["cut"] == []
-    assert not [name for name, section in whole_document["sections"].items() if section["probe"]["status"] in ("error", "timeout")]
+    assert not [
+        name
+        for name, section in whole_document["sections"].items()
+        if section["probe"]["status"] in ("error", "timeout")
+    ]
 
 
 def test_two_looks_have_the_same_keys_in_the_same_order(whole_document):
-    again = collect({"nvml_recording": str(H200X8), "silence_s": 120.0, "deadline_s": 120.0}, load_pynvml=None)
+    again = collect(
+        {"nvml_recording": str(H200X8), "silence_s": 120.0, "deadline_s": 120.0}, load_pynvml=None
+    )
     for name, section in whole_document["sections"].items():
         assert list(section) == list(again["sections"][name]), name
 
 
 def test_a_subset_reads_only_what_it_needs():
-    document = collect({"gather_subset": ["!all"], "silence_s": 120.0, "deadline_s": 120.0}, load_pynvml=None)
+    document = collect(
+        {"gather_subset": ["!all"], "silence_s": 120.0, "deadline_s": 120.0}, load_pynvml=None
+    )
     assert list(document["sections"]) == list(MINIMUM)
 
 
 def test_sixteen_gpus_fit_the_schema_and_the_size(tmp_path):
     recording = write_recording(tmp_path, device_count=16)
-    document = collect({"nvml_recording": str(recording), "silence_s": 120.0, "deadline_s": 120.0, "p2p_matrix": "full"}, load_pynvml=None)
+    document = collect(
+        {
+            "nvml_recording": str(recording),
+            "silence_s": 120.0,
+            "deadline_s": 120.0,
+            "p2p_matrix": "full",
+        },
+        load_pynvml=None,
+    )
     assert schema_faults(document) == []
     assert len(document["sections"]["interconnect"]["links"]) == 16 * 18
     assert document["collector"]["cut"] == []
@@ -133,7 +168,9 @@ def test_sixteen_gpus_fit_the_schema_and_the_size(tmp_path):
 def test_a_recording_that_is_none_is_named_with_its_place(tmp_path):
     bad = tmp_path / "bad.json"
     bad.write_text('{"devices": [')
-    gpus = collect({"nvml_recording": str(bad), "gather_subset": ["!all", "!min", "gpus"]}, load_pynvml=None)["sections"]["gpus"]["probe"]
+    gpus = collect(
+        {"nvml_recording": str(bad), "gather_subset": ["!all", "!min", "gpus"]}, load_pynvml=None
+    )["sections"]["gpus"]["probe"]
     assert gpus["status"] == "error"
     assert "bad.json" in gpus["error"]
     assert "line 1" in gpus["error"]
@@ -154,12 +191,20 @@ def test_without_root_the_document_is_as_valid():
     document = collect_in_process(command=[sys.executable, "-c", WITHOUT_ROOT])
     assert document["collector"]["as_root"] is False
     assert schema_faults(document) == []
-    assert not [name for name, section in document["sections"].items() if section["probe"]["status"] == "timeout"]
+    assert not [
+        name
+        for name, section in document["sections"].items()
+        if section["probe"]["status"] == "timeout"
+    ]
 
 
 def test_the_collector_is_written_for_python_3_8():
     assert len(COLLECTOR_FILES) > 100
     for path in COLLECTOR_FILES:
         tree = ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 8))
-        newer = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr in ("removeprefix", "removesuffix")]
+        newer = [
+            node.lineno
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr in ("removeprefix", "removesuffix")
+        ]
         assert not newer, path

@@ -8,7 +8,10 @@ from unhang_node.job.container_engines import parse_pid, pid_of_enroot, pid_of_i
 from unhang_node.job.containers import check_name
 from unhang_node.job.views import inside_uid
 
-INSTANCES = '{"instances": [{"instance": "train", "pid": 4711, "img": "/images/torch.sif", "ip": "", "logErrPath": "/e", "logOutPath": "/o"}]}'
+INSTANCES = (
+    '{"instances": [{"instance": "train", "pid": 4711, "img": "/images/torch.sif", "ip": "",'
+    ' "logErrPath": "/e", "logOutPath": "/o"}]}'
+)
 ENROOT = """NAME           PID    COMM    STATE  STARTED  TIME   MNTNS       USERNS      COMMAND
 pyxis_1234.0   4711   python  Sl     10:11    00:02  4026532001  4026532000  python train.py
 pyxis_1234.0   4712   python  Sl     10:11    00:02  4026532001  4026532000  python train.py
@@ -23,7 +26,17 @@ def test_an_instance_of_apptainer_is_known_by_its_name():
         pid_of_instance(INSTANCES, "other")
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"instances": 7}', '{"instances": [7]}', '{"instances": [{"instance": "train", "pid": "rm -rf"}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"instances": 7}',
+        '{"instances": [7]}',
+        '{"instances": [{"instance": "train", "pid": "rm -rf"}]}',
+    ],
+)
 def test_an_answer_that_is_none_is_refused(text):
     with pytest.raises(ValueError):
         pid_of_instance(text, "train")
@@ -43,7 +56,17 @@ def test_what_is_no_process_id_is_refused(text):
         parse_pid(text)
 
 
-@pytest.mark.parametrize("name", ["train", "k8s_trainer.1", "0123456789ab", "pid:[4026532649]", "mnt:[4026532649]", "4026532649"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "train",
+        "k8s_trainer.1",
+        "0123456789ab",
+        "pid:[4026532649]",
+        "mnt:[4026532649]",
+        "4026532649",
+    ],
+)
 def test_names_ids_and_namespaces_are_taken(name):
     check_name(name)
 
@@ -56,6 +79,12 @@ def test_other_words_are_refused(name):
 
 def test_a_uid_of_the_node_is_another_one_inside_a_user_namespace():
     rootless = "         0       1000          1\n         1     100000      65536\n"
-    assert [inside_uid(rootless, uid) for uid in (1000, 100000, 165535, 165536, 0)] == [0, 1, 65536, None, None]
+    assert [inside_uid(rootless, uid) for uid in (1000, 100000, 165535, 165536, 0)] == [
+        0,
+        1,
+        65536,
+        None,
+        None,
+    ]
     assert inside_uid("0 0 4294967295\n", 1000) == 1000
     assert inside_uid("nonsense", 0) is None

@@ -1,4 +1,5 @@
-"""Root looks at jobs of real other users: what a descriptor, a link, a variable or a path of theirs leads to is opened with their rights alone."""
+"""Root looks at jobs of real other users: what a descriptor, a link, a variable or a path of theirs
+leads to is opened with their rights alone."""
 
 from __future__ import annotations
 
@@ -44,14 +45,37 @@ def folder() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def rank_of(folder: Path, code: str = "", uid: int = NOBODY, groups: tuple[int, ...] = (), stdout: int = subprocess.DEVNULL, **settings: str):
+def rank_of(
+    folder: Path,
+    code: str = "",
+    uid: int = NOBODY,
+    groups: tuple[int, ...] = (),
+    stdout: int = subprocess.DEVNULL,
+    **settings: str,
+):
     """A process of a user that says that it is a rank, once its code has run."""
     ready = folder / "theirs" / f"ready-{time.monotonic_ns()}"
-    text = f"import ctypes, os, time\n{code}\n" + STAND.format(ready=str(ready) if "chroot" not in code else f"/theirs/{ready.name}")
-    settings = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": f"users-{ready.name}", "HOME": "/nowhere", **settings}
+    text = f"import ctypes, os, time\n{code}\n" + STAND.format(
+        ready=str(ready) if "chroot" not in code else f"/theirs/{ready.name}"
+    )
+    settings = {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": f"users-{ready.name}",
+        "HOME": "/nowhere",
+        **settings,
+    }
     argv = ["/usr/bin/python3", "-c", text]
     os.chown(ready.parent, uid, -1)
-    with subprocess.Popen(argv, env=settings, stdout=stdout, stderr=subprocess.DEVNULL, user=uid, group=uid, extra_groups=groups) as process:
+    with subprocess.Popen(
+        argv,
+        env=settings,
+        stdout=stdout,
+        stderr=subprocess.DEVNULL,
+        user=uid,
+        group=uid,
+        extra_groups=groups,
+    ) as process:
         try:
             until = time.monotonic() + 60
             while not ready.exists():
@@ -65,7 +89,11 @@ def rank_of(folder: Path, code: str = "", uid: int = NOBODY, groups: tuple[int, 
 def looked(process, *sources: str) -> tuple[dict, str]:
     """(section log_tail or the first of the sources, the whole document as text)."""
     wanted = sources or ("log_tail",)
-    without = [name for name in ("nvml", "ras", "proc", "stacks", "sockets", "log_tail", "kernel_log", "locks") if name not in wanted]
+    without = [
+        name
+        for name in ("nvml", "ras", "proc", "stacks", "sockets", "log_tail", "kernel_log", "locks")
+        if name not in wanted
+    ]
     document = look({"pids": [process.pid], "without": without}, None)
     assert [row["pid"] for row in document["ranks"]] == [process.pid]
     return document["sections"][wanted[0]], json.dumps(document)
@@ -75,7 +103,9 @@ def test_a_file_that_a_user_may_not_read_is_not_read_through_a_descriptor_with_o
     with rank_of(folder, f"os.dup2(os.open({str(folder / 'secret')!r}, os.O_PATH), 1)") as process:
         section, text = looked(process)
     assert SECRET not in text
-    assert ("denied", True) in {(row["status"], "O_PATH" in row["reason"]) for row in section["probe"]["unread"]}
+    assert ("denied", True) in {
+        (row["status"], "O_PATH" in row["reason"]) for row in section["probe"]["unread"]
+    }
 
 
 @pytest.mark.parametrize("flags", [os.O_WRONLY, os.O_RDWR])
@@ -88,7 +118,9 @@ def test_the_right_to_write_a_file_is_none_to_read_it(folder, flags):
     finally:
         os.close(descriptor)
     assert SECRET not in text and section["logs"] == []
-    assert [row["status"] for row in section["probe"]["unread"] if "Permission denied" in row["reason"]] == ["denied"]
+    assert [
+        row["status"] for row in section["probe"]["unread"] if "Permission denied" in row["reason"]
+    ] == ["denied"]
 
 
 def test_the_log_of_a_user_is_read_with_the_groups_of_the_process(folder):
@@ -99,19 +131,34 @@ def test_the_log_of_a_user_is_read_with_the_groups_of_the_process(folder):
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     try:
         with rank_of(folder, stdout=descriptor, uid=OTHER, groups=(GROUP,)) as process:
-            assert [(row["path"], row["lines"]) for row in looked(process)[0]["logs"]] == [(str(log), ["step 1"])]
+            assert [(row["path"], row["lines"]) for row in looked(process)[0]["logs"]] == [
+                (str(log), ["step 1"])
+            ]
         with rank_of(folder, stdout=descriptor, uid=OTHER) as process:
             assert looked(process)[0]["logs"] == []
     finally:
         os.close(descriptor)
 
 
-@pytest.mark.parametrize("planted", ["os.symlink({secret!r}, {name!r})", "os.mkfifo({name!r})", "open({name!r}, 'w').write('another file')"])
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "os.symlink({secret!r}, {name!r})",
+        "os.mkfifo({name!r})",
+        "open({name!r}, 'w').write('another file')",
+    ],
+)
 def test_what_is_planted_where_the_log_is_said_to_lie_is_not_read(folder, planted):
-    """The kernel adds a word to the name of a file that was unlinked: a user can give another file that name."""
+    """The kernel adds a word to the name of a file that was unlinked: a user can give another file
+    that name."""
     log, name = str(folder / "theirs" / "train.log"), str(folder / "theirs" / "train.log (deleted)")
-    code = f"os.dup2(os.open({log!r}, os.O_WRONLY | os.O_CREAT), 1)\nos.link({log!r}, {log + '2'!r})\nos.unlink({log!r})\n"
-    with rank_of(folder, code + planted.format(secret=str(folder / "secret"), name=name)) as process:
+    code = (
+        f"os.dup2(os.open({log!r}, os.O_WRONLY | os.O_CREAT), 1)\nos.link({log!r},"
+        f" {log + '2'!r})\nos.unlink({log!r})\n"
+    )
+    with rank_of(
+        folder, code + planted.format(secret=str(folder / "secret"), name=name)
+    ) as process:
         section, text = looked(process)
     assert SECRET not in text and section["logs"] == []
     assert [row for row in section["probe"]["unread"] if row["field"].startswith("logs")]
@@ -125,29 +172,51 @@ def test_a_cache_and_a_dump_behind_a_folder_that_is_closed_to_the_user_are_not_r
         os.chown(folder / "closed" / name, NOBODY, -1)
     (folder / "closed" / "cache" / "secret_build").mkdir()
     (folder / "closed" / "cache" / "secret_build" / "build.ninja").write_text("")
-    settings = {"TORCH_EXTENSIONS_DIR": str(folder / "closed" / "cache"), "TORCH_FR_DUMP_TEMP_FILE": str(folder / "closed" / "dumps" / "fr_")}
+    settings = {
+        "TORCH_EXTENSIONS_DIR": str(folder / "closed" / "cache"),
+        "TORCH_FR_DUMP_TEMP_FILE": str(folder / "closed" / "dumps" / "fr_"),
+    }
     code = "ctypes.CDLL('libm.so.6')"
     with rank_of(folder, code, **settings) as process:
         dump = folder / "closed" / "dumps" / "fr_0"
-        dump.write_bytes(pickle.dumps({"entries": [{"collective_seq_id": 77, "profiling_name": "secret_name"}]}))
+        dump.write_bytes(
+            pickle.dumps({"entries": [{"collective_seq_id": 77, "profiling_name": "secret_name"}]})
+        )
         os.chown(dump, NOBODY, -1)
         section, text = looked(process, "locks")
         ranks = [{**looked_row(process), "framework": "torch", "settings": settings}]
         flights = pieces_of("flights", ranks)
     assert "secret_build" not in text and "secret_name" not in json.dumps(flights)
     assert [row["status"] for row in section["probe"]["unread"]] == ["denied"]
-    assert ["Permission" in row["reason"] for _, _, unread, *_ in flights for row in unread] == [True]
+    assert ["Permission" in row["reason"] for _, _, unread, *_ in flights for row in unread] == [
+        True
+    ]
 
 
 def looked_row(process) -> dict:
-    return {"pid": process.pid, "rank": 0, "started": stat_of(Root(), process.pid).started, "user": "nobody", "own_pid": process.pid}
+    return {
+        "pid": process.pid,
+        "rank": 0,
+        "started": stat_of(Root(), process.pid).started,
+        "user": "nobody",
+        "own_pid": process.pid,
+    }
 
 
 def pieces_of(source: str, ranks: list[dict]) -> list:
     from unhang_node.job import flights, stacks
 
     read = {"flights": flights.read_flights, "stacks": stacks.read_stacks}[source]
-    return list(read(Context(Root(), {**OPTIONS, "ranks": ranks, "gap_s": 0.1, "py_spy": os.environ.get("SPY")}, (), None)))
+    return list(
+        read(
+            Context(
+                Root(),
+                {**OPTIONS, "ranks": ranks, "gap_s": 0.1, "py_spy": os.environ.get("SPY")},
+                (),
+                None,
+            )
+        )
+    )
 
 
 def test_the_dump_and_the_log_of_a_rank_are_read_where_its_own_root_folder_has_them(folder):
@@ -156,8 +225,14 @@ def test_the_dump_and_the_log_of_a_rank_are_read_where_its_own_root_folder_has_t
     (theirs / "real").mkdir()
     (theirs / "dumps").symlink_to("/theirs/real")
     log = theirs / "train.log"
-    code = f"os.dup2(os.open({str(log)!r}, os.O_WRONLY | os.O_CREAT, 0o644), 1); os.write(1, b'step 7')\n"
-    code += f"os.chroot({str(folder)!r}); os.chdir('/'); os.setgroups([]); os.setresgid({OTHER}, {OTHER}, {OTHER}); os.setresuid({OTHER}, {OTHER}, {OTHER})"
+    code = (
+        f"os.dup2(os.open({str(log)!r}, os.O_WRONLY | os.O_CREAT, 0o644), 1); os.write(1, b'step"
+        " 7')\n"
+    )
+    code += (
+        f"os.chroot({str(folder)!r}); os.chdir('/'); os.setgroups([]); os.setresgid({OTHER},"
+        f" {OTHER}, {OTHER}); os.setresuid({OTHER}, {OTHER}, {OTHER})"
+    )
     for path in (theirs, theirs / "real"):
         path.chmod(0o777)
     with rank_of(folder, code, uid=0) as process:
@@ -165,9 +240,20 @@ def test_the_dump_and_the_log_of_a_rank_are_read_where_its_own_root_folder_has_t
         dump.write_bytes(pickle.dumps({"entries": [{"collective_seq_id": 77}]}))
         os.chown(dump, OTHER, -1)
         logs = looked(process)[0]["logs"]
-        found = pieces_of("flights", [{**looked_row(process), "framework": "torch", "settings": {"TORCH_FR_DUMP_TEMP_FILE": "/theirs/dumps/fr_"}}])
+        found = pieces_of(
+            "flights",
+            [
+                {
+                    **looked_row(process),
+                    "framework": "torch",
+                    "settings": {"TORCH_FR_DUMP_TEMP_FILE": "/theirs/dumps/fr_"},
+                }
+            ],
+        )
     assert [(row["path"], row["lines"]) for row in logs] == [("/theirs/train.log", ["step 7"])]
-    assert [one["path"] for _, fields, *_ in found for one in fields["flights"]] == ["/theirs/real/fr_0"]
+    assert [one["path"] for _, fields, *_ in found for one in fields["flights"]] == [
+        "/theirs/real/fr_0"
+    ]
 
 
 def test_a_container_s_root_without_capabilities_reads_no_file_of_others(folder):
@@ -177,24 +263,39 @@ def test_a_container_s_root_without_capabilities_reads_no_file_of_others(folder)
     mine.chmod(0o600)
     os.chown(mine, OTHER, OTHER)
     code = f"os.dup2(os.open({str(mine)!r}, os.O_WRONLY | os.O_APPEND), 1)\n"
-    code += "import struct\nlibc = ctypes.CDLL(None)\nlibc.capset(struct.pack('=Ii', 0x20080522, 0), bytes(24))"
+    code += (
+        "import struct\nlibc = ctypes.CDLL(None)\nlibc.capset(struct.pack('=Ii', 0x20080522, 0),"
+        " bytes(24))"
+    )
     with rank_of(folder, code, uid=0) as process:
         section, text = looked(process)
     assert SECRET not in text
-    assert [row["status"] for row in section["probe"]["unread"] if "Permission denied" in row["reason"]] == ["denied"]
+    assert [
+        row["status"] for row in section["probe"]["unread"] if "Permission denied" in row["reason"]
+    ] == ["denied"]
 
 
 def test_a_program_with_the_rights_of_its_file_is_denied(folder):
-    """The set-user-ID program is root's by now, and its descriptors and variables are still the user's."""
+    """The set-user-ID program is root's by now, and its descriptors and variables are still the
+    user's."""
     program = folder / "sleep"
     shutil.copy("/bin/sleep", program)
     program.chmod(0o4755)
-    with subprocess.Popen([program, "600"], env={"RANK": "0", "WORLD_SIZE": "1"}, user=NOBODY, group=NOBODY, extra_groups=()) as process:
+    with subprocess.Popen(
+        [program, "600"],
+        env={"RANK": "0", "WORLD_SIZE": "1"},
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=(),
+    ) as process:
         try:
             until = time.monotonic() + 60
             while stat_of(Root(), process.pid).command != "sleep" and time.monotonic() < until:
                 time.sleep(0.02)
-            with Process(process.pid, stat_of(Root(), process.pid).started) as held, pytest.raises(Denied, match="other rights than its user's"):
+            with (
+                Process(process.pid, stat_of(Root(), process.pid).started) as held,
+                pytest.raises(Denied, match="other rights than its user's"),
+            ):
                 held.owner()
         finally:
             process.kill()
@@ -208,8 +309,17 @@ def test_a_process_that_got_the_number_of_a_rank_is_not_read(folder):
 def rights(_ctx, _view, _pids):
     status = Path("/proc/self/status").read_text()
     rows = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-    hidden = os.stat("/proc/self/mem").st_uid  # root's while no process of the user may trace this one
-    yield {"ids": [*os.getresuid(), *os.getresgid(), *os.getgroups()], "caps": int(rows["CapPrm"], 16), "bound": int(rows["CapAmb"], 16), "hidden": hidden}, []
+    # root's while no process of the user may trace this one
+    hidden = os.stat("/proc/self/mem").st_uid
+    yield (
+        {
+            "ids": [*os.getresuid(), *os.getresgid(), *os.getgroups()],
+            "caps": int(rows["CapPrm"], 16),
+            "bound": int(rows["CapAmb"], 16),
+            "hidden": hidden,
+        },
+        [],
+    )
 
 
 def test_the_child_has_the_rights_of_the_user_alone_and_the_user_cannot_look_into_it(folder):
@@ -233,9 +343,13 @@ def test_one_owner_that_stops_the_child_delays_no_other(folder):
 
     with rank_of(folder) as stopped, rank_of(folder, uid=OTHER) as process:
         wanted = {one.pid: stat_of(Root(), one.pid).started for one in (stopped, process)}
-        found = list(read_as_owners(Context(Root(), OPTIONS, (), None), wanted, slow_for_nobody, "test", 1.5))
+        found = list(
+            read_as_owners(Context(Root(), OPTIONS, (), None), wanted, slow_for_nobody, "test", 1.5)
+        )
     assert [fields["pids"] for fields, _ in found if fields] == [[process.pid]]
-    assert [(row["field"], row["status"]) for _, unread in found for row in unread] == [(f"test[{stopped.pid}]", "timeout")]
+    assert [(row["field"], row["status"]) for _, unread in found for row in unread] == [
+        (f"test[{stopped.pid}]", "timeout")
+    ]
 
 
 def test_py_spy_runs_as_the_user_of_the_rank_and_reads_its_stack(folder, monkeypatch):
@@ -247,7 +361,11 @@ def test_py_spy_runs_as_the_user_of_the_rank_and_reads_its_stack(folder, monkeyp
     spy.chmod(0o755)
     monkeypatch.setenv("SPY", str(spy))
     with rank_of(folder) as process:
-        rows = [row for _, fields, *_ in pieces_of("stacks", [looked_row(process)]) for row in fields.get("processes", [])]
+        rows = [
+            row
+            for _, fields, *_ in pieces_of("stacks", [looked_row(process)])
+            for row in fields.get("processes", [])
+        ]
     assert [row["way"] for row in rows] == ["py-spy"]
     assert rows[0]["threads"][0]["frames"] == [f"uid{NOBODY} (a.py:1)"]
 

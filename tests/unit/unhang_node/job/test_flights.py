@@ -1,4 +1,5 @@
-"""Dumps of torch's flight recorder: plain data is read, code is never run, and a file that is not the rank's own is left alone."""
+"""Dumps of torch's flight recorder: plain data is read, code is never run, and a file that is not
+the rank's own is left alone."""
 
 from __future__ import annotations
 
@@ -16,8 +17,10 @@ from unhang_node.base.root import Root
 from unhang_node.job.flights import NEWEST, NotPlain, dump_paths, parse_dump, read_flights
 
 HERE = Path(__file__).resolve()
-BOMB = b"\x80\x04" + b"\x8e" + (1 << 40).to_bytes(8, "little") + b"."  # says that a terabyte of bytes follows
-MEMO = b"\x80\x04Nr\xff\xff\xff\x7f."  # remembers None at place 2147483647, for which the unpickler makes a table
+# says that a terabyte of bytes follows
+BOMB = b"\x80\x04" + b"\x8e" + (1 << 40).to_bytes(8, "little") + b"."
+# remembers None at place 2147483647, for which the unpickler makes a table
+MEMO = b"\x80\x04Nr\xff\xff\xff\x7f."
 
 
 class Runs:
@@ -26,7 +29,13 @@ class Runs:
 
 
 def entry(seq: int, group: str = "0", **more: object) -> dict:
-    return {"collective_seq_id": seq, "process_group": (group, "default_pg"), "profiling_name": "nccl:all_reduce", "state": "scheduled", **more}
+    return {
+        "collective_seq_id": seq,
+        "process_group": (group, "default_pg"),
+        "profiling_name": "nccl:all_reduce",
+        "state": "scheduled",
+        **more,
+    }
 
 
 def dump(*entries: object) -> bytes:
@@ -34,7 +43,9 @@ def dump(*entries: object) -> bytes:
 
 
 def test_the_newest_collectives_of_each_group_are_kept():
-    found = parse_dump(dump(*(entry(seq) for seq in range(100)), entry(7, "1"), entry(8, is_p2p=True)))
+    found = parse_dump(
+        dump(*(entry(seq) for seq in range(100)), entry(7, "1"), entry(8, is_p2p=True))
+    )
     assert [one["collective_seq_id"] for one in found] == [*range(100 - NEWEST, 100), 7]
     assert found[-1]["process_group"] == ["1", "default_pg"]
 
@@ -46,28 +57,53 @@ def test_no_code_of_a_dump_is_run(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\x80", pickle.dumps([1]), pickle.dumps({"entries": 3}), b"P1\n."])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\x80", pickle.dumps([1]), pickle.dumps({"entries": 3}), b"P1\n."]
+)
 def test_what_is_no_dump_is_refused(content):
     with pytest.raises(Exception, match=r".") as problem:
         parse_dump(content)
     assert not isinstance(problem.value, (MemoryError, RecursionError))
 
 
-@pytest.mark.parametrize("odd", [3, None, {"collective_seq_id": "7"}, {"collective_seq_id": 1 << 70}, {"collective_seq_id": True, "process_group": 3}])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        3,
+        None,
+        {"collective_seq_id": "7"},
+        {"collective_seq_id": 1 << 70},
+        {"collective_seq_id": True, "process_group": 3},
+    ],
+)
 def test_odd_entries_are_left_out_or_plain(odd):
     assert all(isinstance(one["collective_seq_id"], int) for one in parse_dump(dump(odd, entry(1))))
-    assert parse_dump(dump(entry(2, input_sizes=[["x", 1, 1 << 80], 5]), odd))[0]["input_sizes"] in ([[1]], [])
+    assert parse_dump(dump(entry(2, input_sizes=[["x", 1, 1 << 80], 5]), odd))[0][
+        "input_sizes"
+    ] in ([[1]], [])
 
 
 @pytest.mark.parametrize("content", [BOMB, MEMO])
 def test_a_dump_that_wants_all_memory_gets_little(content, tmp_path):
     (tmp_path / "dump").write_bytes(content)
-    code = "import sys; sys.path.insert(0, sys.argv[1]); from unhang_node.job import flights; flights._limit_memory()\n"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from unhang_node.job import flights;"
+        " flights._limit_memory()\n"
+    )
     code += "import resource; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-    code += "try:\n    flights.parse_dump(open(sys.argv[2], 'rb').read())\nexcept Exception as problem:\n    print(type(problem).__name__)\n"
+    code += (
+        "try:\n    flights.parse_dump(open(sys.argv[2], 'rb').read())\nexcept Exception as"
+        " problem:\n    print(type(problem).__name__)\n"
+    )
     code += "assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20\n"
     modules = str(HERE.parents[4] / "module_utils")
-    done = subprocess.run([sys.executable, "-c", code, modules, str(tmp_path / "dump")], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, modules, str(tmp_path / "dump")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() in ("MemoryError", "EOFError", "UnpicklingError", "OverflowError")
 
@@ -75,13 +111,28 @@ def test_a_dump_that_wants_all_memory_gets_little(content, tmp_path):
 def read_here(folder: Path, **changes: object) -> tuple[list, list]:
     """(flights, unread) of this process as a rank whose dumps are in a folder."""
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    row = {"rank": 3, "pid": os.getpid(), "started": int(stat[19]), "user": None, "framework": "torch", "container": None}
+    row = {
+        "rank": 3,
+        "pid": os.getpid(),
+        "started": int(stat[19]),
+        "user": None,
+        "framework": "torch",
+        "container": None,
+    }
     row |= {"settings": {"TORCH_FR_DUMP_TEMP_FILE": f"{folder}/fr_"}, **changes}
     reader, writer = os.pipe()
     child = os.fork()  # the limit on memory is for a process of its own
     if child == 0:
         pieces = list(read_flights(Context(Root(), {"ranks": [row]}, (), None)))
-        os.write(writer, pickle.dumps(([one for piece in pieces for one in piece[1]["flights"]], [one for piece in pieces for one in piece[2]])))
+        os.write(
+            writer,
+            pickle.dumps(
+                (
+                    [one for piece in pieces for one in piece[1]["flights"]],
+                    [one for piece in pieces for one in piece[2]],
+                )
+            ),
+        )
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:
@@ -127,5 +178,8 @@ def test_ranks_without_torch_are_passed_over(tmp_path):
 def test_the_places_are_those_of_torch():
     row = {"rank": 2, "settings": {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/a/b_"}}
     assert dump_paths(row, "/home/u") == ["/a/b_2"]
-    assert dump_paths({**row, "settings": {}}, "/home/u") == ["/home/u/.cache/torch/comm_lib_trace_rank_2", "/tmp/nccl_trace_rank_2"]
+    assert dump_paths({**row, "settings": {}}, "/home/u") == [
+        "/home/u/.cache/torch/comm_lib_trace_rank_2",
+        "/tmp/nccl_trace_rank_2",
+    ]
     assert dump_paths({**row, "settings": {"TORCH_FR_DUMP_TEMP_FILE": "relative_"}}, None) == []

@@ -1,4 +1,5 @@
-"""The client of RAS before a real TCP server: one that answers as recorded, one that is slow, wrong, endless, silent, or of another job."""
+"""The client of RAS before a real TCP server: one that answers as recorded, one that is slow,
+wrong, endless, silent, or of another job."""
 
 from __future__ import annotations
 
@@ -22,11 +23,21 @@ RANK = {"rank": 0, "pid": 519, "own_pid": 519, "settings": {}}
 
 
 def recorded(name: str) -> bytes:
-    return re.split(r"==== json\n", (CAPTURES / f"{name}.txt").read_text())[1].partition("\n[0.")[0].partition("OK\n")[2].encode()
+    return (
+        re.split(r"==== json\n", (CAPTURES / f"{name}.txt").read_text())[1]
+        .partition("\n[0.")[0]
+        .partition("OK\n")[2]
+        .encode()
+    )
 
 
 def text_of(name: str) -> bytes:
-    return re.split(r"==== verbose status\n", (CAPTURES / f"{name}.txt").read_text())[1].partition("\n[0.")[0].encode() + b"\n"
+    return (
+        re.split(r"==== verbose status\n", (CAPTURES / f"{name}.txt").read_text())[1]
+        .partition("\n[0.")[0]
+        .encode()
+        + b"\n"
+    )
 
 
 @contextlib.contextmanager
@@ -73,7 +84,8 @@ def as_nccl(content: bytes):
 
 
 def context(address: str, pid: int = 519) -> Context:
-    """This process is the rank, because it listens; NCCL calls it by another number, as in a container."""
+    """This process is the rank, because it listens; NCCL calls it by another number, as in a
+    container."""
     rank = {**RANK, "pid": os.getpid(), "own_pid": pid, "settings": {"NCCL_RAS_ADDR": address}}
     return Context(Root(), {**OPTIONS, "ranks": [rank], "gap_s": 0.05}, (), None)
 
@@ -89,7 +101,9 @@ def looks_of(ctx):
 def test_two_looks_of_a_recorded_job():
     with service(as_nccl(recorded("never-first"))) as address:
         found = looks_of(context(address))
-    assert [look["communicators"][0]["counts"][1]["ops"] for look in found] == [{"AllReduce": 60}] * 2
+    assert [look["communicators"][0]["counts"][1]["ops"] for look in found] == [
+        {"AllReduce": 60}
+    ] * 2
 
 
 def test_an_older_nccl_answers_in_text():
@@ -170,7 +184,10 @@ def test_another_service_is_told_by_its_words():
 
 
 def test_another_jobs_ras_is_not_taken():
-    with service(as_nccl(recorded("never-first"))) as address, pytest.raises(Absent, match="answers for another job"):
+    with (
+        service(as_nccl(recorded("never-first"))) as address,
+        pytest.raises(Absent, match="answers for another job"),
+    ):
         looks_of(context(address, pid=4711))
 
 

@@ -1,4 +1,5 @@
-"""Processes that a stranger makes push no job out: trees of /proc as a node has them with thousands of made-up ranks."""
+"""Processes that a stranger makes push no job out: trees of /proc as a node has them with thousands
+of made-up ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Tree:
     """A folder that stands for /proc."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.next = folder, 1 << 22  # no process of this machine has such a number: a look passes over its own
+        # no process of this machine has such a number: a look passes over its own
+        self.folder, self.next = folder, 1 << 22
         folder.mkdir()
 
     def add(self, uid: int, parent: int = 1, command: str = "python", **variables: object) -> int:
@@ -40,9 +42,13 @@ class Tree:
 
     def ranks(self, **options: object) -> tuple[list[dict], list[dict]]:
         """(rows, unread rows)."""
-        context = Context(Root(procfs=str(self.folder)), {**OPTIONS, "skipped": [], **options}, (), None)
+        context = Context(
+            Root(procfs=str(self.folder)), {**OPTIONS, "skipped": [], **options}, (), None
+        )
         pieces = list(read_ranks(context))
-        return [row for piece in pieces for row in piece[1].get("ranks", [])], [row for piece in pieces for row in piece[2]]
+        return [row for piece in pieces for row in piece[1].get("ranks", [])], [
+            row for piece in pieces for row in piece[2]
+        ]
 
 
 @pytest.fixture
@@ -50,8 +56,12 @@ def tree(tmp_path) -> Tree:
     return Tree(tmp_path / "proc")
 
 
-def add_job(tree: Tree, uid: int, size: int, job: str, names: tuple[str, str] = ("RANK", "WORLD_SIZE")) -> list[int]:
-    return [tree.add(uid, **{names[0]: rank, names[1]: size}, MASTER_PORT=job) for rank in range(size)]
+def add_job(
+    tree: Tree, uid: int, size: int, job: str, names: tuple[str, str] = ("RANK", "WORLD_SIZE")
+) -> list[int]:
+    return [
+        tree.add(uid, **{names[0]: rank, names[1]: size}, MASTER_PORT=job) for rank in range(size)
+    ]
 
 
 @pytest.mark.parametrize("of_one_job", [True, False])
@@ -64,9 +74,16 @@ def test_three_thousand_ranks_of_a_stranger_leave_every_other_job_its_place(tree
         assert sorted(row["pid"] for row in rows if row["user"] == str(uid)) == pids
     assert len(rows) == MOST_RANKS
     [left] = unread
-    assert left["reason"].startswith(f"of user {STRANGER}: {3000 - (MOST_RANKS - 10)} of 3000 ranks ({1 if of_one_job else 3000} jobs) left out")
+    assert left["reason"].startswith(
+        f"of user {STRANGER}: {3000 - (MOST_RANKS - 10)} of 3000 ranks ({1 if of_one_job else 3000}"
+        " jobs) left out"
+    )
     probe = {"status": "ok", "duration_ms": 1.0, "error": None, "unread": unread}
-    document = {"collector": {"host": "gpu01"}, "ranks": [row for row in rows if row["user"] == str(OWNER)], "sections": {"ranks": {"probe": probe}}}
+    document = {
+        "collector": {"host": "gpu01"},
+        "ranks": [row for row in rows if row["user"] == str(OWNER)],
+        "sections": {"ranks": {"probe": probe}},
+    }
     assert f"of user {STRANGER}: " in render_inspection(inspection_of([document]))
 
 
@@ -75,7 +92,10 @@ def test_a_large_job_of_a_user_pushes_out_no_small_one_of_the_same(tree):
     small = add_job(tree, OWNER, 4, "2")
     rows, unread = tree.ranks()
     assert set(small) <= {row["pid"] for row in rows}
-    assert len(rows) == MOST_RANKS and f"of user {OWNER}: 348 of 604 ranks (2 jobs) left out" in unread[0]["reason"]
+    assert (
+        len(rows) == MOST_RANKS
+        and f"of user {OWNER}: 348 of 604 ranks (2 jobs) left out" in unread[0]["reason"]
+    )
 
 
 def test_a_stranger_with_other_variables_hides_no_job_of_mpi(tree):
@@ -86,7 +106,18 @@ def test_a_stranger_with_other_variables_hides_no_job_of_mpi(tree):
 
 def test_a_launcher_below_srun_is_no_rank_of_its_own(tree):
     agent = tree.add(OWNER, SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=1, SLURM_JOB_ID=7)
-    pids = [tree.add(OWNER, agent, SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=1, SLURM_JOB_ID=7, RANK=rank, WORLD_SIZE=2) for rank in range(2)]
+    pids = [
+        tree.add(
+            OWNER,
+            agent,
+            SLURM_PROCID=0,
+            SLURM_STEP_NUM_TASKS=1,
+            SLURM_JOB_ID=7,
+            RANK=rank,
+            WORLD_SIZE=2,
+        )
+        for rank in range(2)
+    ]
     assert [row["pid"] for row in tree.ranks()[0]] == pids
 
 
@@ -95,7 +126,9 @@ def test_a_process_that_only_says_that_it_is_of_a_slurm_job_is_not_of_it(tree):
     step = tree.add(0, command="slurmstepd")
     own = tree.add(OWNER, step, RANK=0, WORLD_SIZE=1, SLURM_JOB_ID=4711)
     tree.add(STRANGER, RANK=1, WORLD_SIZE=2, SLURM_JOB_ID=4711)
-    tree.add(STRANGER, tree.add(STRANGER, command="slurmstepd"), RANK=1, WORLD_SIZE=2, SLURM_JOB_ID=4711)
+    tree.add(
+        STRANGER, tree.add(STRANGER, command="slurmstepd"), RANK=1, WORLD_SIZE=2, SLURM_JOB_ID=4711
+    )
     assert [row["pid"] for row in tree.ranks(slurm_job="4711")[0]] == [own]
     with pytest.raises(Absent):
         tree.ranks(slurm_job="4712")

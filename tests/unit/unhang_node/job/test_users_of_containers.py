@@ -1,4 +1,5 @@
-"""A user with many uids counts once in the limit on ranks: real user namespaces, as a rootless container has them."""
+"""A user with many uids counts once in the limit on ranks: real user namespaces, as a rootless
+container has them."""
 
 from __future__ import annotations
 
@@ -17,9 +18,12 @@ from unhang_node.job.finding import read_ranks
 from unhang_node.job.look import OPTIONS
 from unhang_node.job.namespaces import Person, maker_of_users
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="starts processes of other users, which needs root")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="starts processes of other users, which needs root"
+)
 NOBODY, OWNER, SUBUIDS = 65534, 12345, range(300_000, 300_400)
-# Starts ranks, which end with it; in a user namespace each as a uid of its own, once its map of uids is there, as newuidmap writes it.
+# Starts ranks, which end with it; in a user namespace each as a uid of its own, once its map of
+# uids is there, as newuidmap writes it.
 RANKS = """
 import ctypes, os, sys, time
 libc, count, kind, ready = ctypes.CDLL(None), int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -40,7 +44,8 @@ while True: time.sleep(600)
 
 @contextlib.contextmanager
 def ranks_of(uid: int, count: int, kind: str) -> Iterator[list[int]]:
-    """The ranks that a user starts: kind is plain, own (each with a uid of its own in a user namespace) or nested (each in a user namespace below that)."""
+    """The ranks that a user starts: kind is plain, own (each with a uid of its own in a user
+    namespace) or nested (each in a user namespace below that)."""
     with program(uid, RANKS, count, kind) as process:
         if kind != "plain":
             for name in ("uid_map", "gid_map"):
@@ -51,7 +56,9 @@ def ranks_of(uid: int, count: int, kind: str) -> Iterator[list[int]]:
             assert process.poll() is None and time.monotonic() < until
             time.sleep(0.02)
             children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            started = [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]
+            started = [
+                int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"
+            ]
         yield started
 
 
@@ -65,7 +72,12 @@ def test_three_hundred_uids_of_a_container_push_no_job_out(maker, kind):
     assert len(uids) == 300 and uids <= set(SUBUIDS)
     assert set(own) <= {row["pid"] for piece in pieces for row in piece[1].get("ranks", [])}
     who = f"root ({space})" if maker == 0 else "nobody"
-    assert [row for piece in pieces for row in piece[2] if row["reason"].startswith(f"of user {who}: ") and " of 300 ranks" in row["reason"]]
+    assert [
+        row
+        for piece in pieces
+        for row in piece[2]
+        if row["reason"].startswith(f"of user {who}: ") and " of 300 ranks" in row["reason"]
+    ]
 
 
 @pytest.mark.parametrize("kind", ["own", "nested"])

@@ -1,4 +1,5 @@
-"""Any user may listen at the port of NCCL's RAS: real processes of real other users, which lie about a job or answer for it."""
+"""Any user may listen at the port of NCCL's RAS: real processes of real other users, which lie
+about a job or answer for it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from unhang_node.job import ras
 from unhang_node.job.look import look
 from unhang_node.job.samples import ras_sample
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="starts processes of other users, which needs root")
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="starts processes of other users, which needs root"
+)
 NOBODY, OWNER = 65534, 12345
 PATIENCE = {"silence_s": 60, "deadline_s": 200}
 
@@ -33,7 +36,8 @@ def _patience(monkeypatch):
     monkeypatch.setattr(ras, "ANSWER_S", 60.0)
 
 
-# Answers as NCCL does about a rank: that it lives and launched more operations each time, or that it is dead.
+# Answers as NCCL does about a rank: that it lives and launched more operations each time, or that
+# it is dead.
 SERVER = """
 import json, os, socket, sys, threading, time
 host, port, lie, pid, ready = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]) or os.getpid(), int(sys.argv[5])
@@ -63,9 +67,23 @@ while True:
 """
 
 
-def rank(port: int, code: str = "import os, sys, time; os.write(int(sys.argv[-1]), b'1'); time.sleep(600)", *arguments: object, within: tuple[str, ...] = ()):
+def rank(
+    port: int,
+    code: str = "import os, sys, time; os.write(int(sys.argv[-1]), b'1'); time.sleep(600)",
+    *arguments: object,
+    within: tuple[str, ...] = (),
+):
     address, uid = f"localhost:{port}", 0 if within else OWNER
-    return program(uid, code, *arguments, within=within, RANK="0", WORLD_SIZE="1", MASTER_ADDR=f"ras-{os.getpid()}-{port}", NCCL_RAS_ADDR=address)
+    return program(
+        uid,
+        code,
+        *arguments,
+        within=within,
+        RANK="0",
+        WORLD_SIZE="1",
+        MASTER_ADDR=f"ras-{os.getpid()}-{port}",
+        NCCL_RAS_ADDR=address,
+    )
 
 
 # In a network of its own, whose localhost is up.
@@ -110,7 +128,15 @@ def free_port() -> int:
 
 
 def looked(process) -> dict:
-    document = look({"pids": [process.pid], "gap_s": 0.3, **PATIENCE, "without": ["nvml", "stacks", "sockets", "log_tail", "kernel_log", "locks"]}, None)
+    document = look(
+        {
+            "pids": [process.pid],
+            "gap_s": 0.3,
+            **PATIENCE,
+            "without": ["nvml", "stacks", "sockets", "log_tail", "kernel_log", "locks"],
+        },
+        None,
+    )
     assert [row["pid"] for row in document["ranks"]] == [process.pid]
     return document
 
@@ -145,21 +171,34 @@ def test_the_job_s_own_listener_is_believed(host):
 def test_the_job_is_asked_in_a_network_of_its_own(host):
     """As a container has it; a stranger listens at the same port of the node."""
     port = free_port()
-    with rank(port, SERVER, host, port, "growing", 0, within=apart(OWNER)) as process, program(NOBODY, SERVER, "127.0.0.1", port, "dead", process.pid):
+    with (
+        rank(port, SERVER, host, port, "growing", 0, within=apart(OWNER)) as process,
+        program(NOBODY, SERVER, "127.0.0.1", port, "dead", process.pid),
+    ):
         before = os.readlink("/proc/self/ns/net")
         assert os.readlink(f"/proc/{process.pid}/ns/net") != before
         document = looked(process)
         sample = ras_sample(Root(), document["ranks"], 1.0)
         assert os.readlink("/proc/self/ns/net") == before
-    assert document["sections"]["ras"]["probe"]["status"] == "ok", document["sections"]["ras"]["probe"]
-    assert all(look["communicators"][0]["missing"] == [] for look in document["sections"]["ras"]["looks"])
+    assert document["sections"]["ras"]["probe"]["status"] == "ok", document["sections"]["ras"][
+        "probe"
+    ]
+    assert all(
+        look["communicators"][0]["missing"] == [] for look in document["sections"]["ras"]["looks"]
+    )
     assert sample["ras"]["counts"]["0"] >= 300
 
 
 def test_a_stranger_in_the_job_s_network_is_not_believed_there():
     port = free_port()
     with rank(port, within=apart(OWNER)) as process:
-        inside = ("/usr/bin/nsenter", f"--net=/proc/{process.pid}/ns/net", "/usr/bin/setpriv", f"--reuid={NOBODY}", "--clear-groups")
+        inside = (
+            "/usr/bin/nsenter",
+            f"--net=/proc/{process.pid}/ns/net",
+            "/usr/bin/setpriv",
+            f"--reuid={NOBODY}",
+            "--clear-groups",
+        )
         with program(0, SERVER, "127.0.0.1", port, "dead", process.pid, within=inside):
             document = looked(process)
     probe = document["sections"]["ras"]["probe"]
@@ -179,9 +218,14 @@ def test_who_may_not_enter_the_job_s_network_reads_why():
 def test_the_job_is_asked_where_a_stranger_listens_at_the_other_kind_of_address():
     """localhost is ::1 first."""
     port = free_port()
-    with rank(port, SERVER, "127.0.0.1", port, "growing", 0) as process, program(NOBODY, SERVER, "::1", port, "dead", process.pid):
+    with (
+        rank(port, SERVER, "127.0.0.1", port, "growing", 0) as process,
+        program(NOBODY, SERVER, "::1", port, "dead", process.pid),
+    ):
         document = looked(process)
-    assert all(look["communicators"][0]["missing"] == [] for look in document["sections"]["ras"]["looks"])
+    assert all(
+        look["communicators"][0]["missing"] == [] for look in document["sections"]["ras"]["looks"]
+    )
 
 
 def test_an_address_that_a_user_names_elsewhere_is_not_asked():
@@ -211,7 +255,8 @@ def has_socket(pid: int) -> bool:
 
 
 def test_who_takes_the_port_between_the_look_and_the_connection_is_not_believed():
-    """The job's listener is there when it is looked for; then it closes, and the connection lands at a stranger's."""
+    """The job's listener is there when it is looked for; then it closes, and the connection lands
+    at a stranger's."""
     port, moments = free_port(), []
     with contextlib.ExitStack() as strangers, rank(port, CLOSES, port) as process:
 
@@ -220,11 +265,18 @@ def test_who_takes_the_port_between_the_look_and_the_connection_is_not_believed(
                 process.send_signal(signal.SIGUSR1)
                 while has_socket(process.pid):
                     time.sleep(0.01)
-                strangers.enter_context(program(NOBODY, SERVER, "127.0.0.1", port, "dead", process.pid))
+                strangers.enter_context(
+                    program(NOBODY, SERVER, "127.0.0.1", port, "dead", process.pid)
+                )
                 moments.append(moment)
 
         with pytest.raises(PermissionError, match="no process of the job: not believed"):
-            ras.ask(Root(), ras.Service(f"localhost:{port}", [{"pid": process.pid}], True), mark, tries=2)
+            ras.ask(
+                Root(),
+                ras.Service(f"localhost:{port}", [{"pid": process.pid}], True),
+                mark,
+                tries=2,
+            )
     assert moments
 
 

@@ -1,4 +1,5 @@
-"""`unhang admit verify RECORD`: checks that the gate signed an admission record for this node, and that it is still valid."""
+"""`unhang admit verify RECORD`: checks that the gate signed an admission record for this node, and
+that it is still valid."""
 
 from __future__ import annotations
 
@@ -25,22 +26,41 @@ from unhang.core.text import visible
 MOST_BYTES = 1 << 20
 EXAMPLES = """\
   unhang admit verify runs/latest/admission/gpu017 --key gate_key.pub
-  unhang admit verify /etc/unhang/admission --key gate_key.pub --facts node.json -o json   whether this node is still the one that was admitted"""
+  unhang admit verify /etc/unhang/admission --key gate_key.pub --facts node.json -o json   whether this node is still the one that was admitted"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("record", metavar="RECORD", type=Path, help="RUN/admission/HOST, or /etc/unhang/admission of a node")
-    parser.add_argument("--key", metavar="FILE", type=Path, required=True, help="the gate's public key: use the controller's copy, not the node's")
-    facts = "facts of the node: runs/ID/nodes/HOST.json, or output of unhang collect; without facts the record is not compared with the node"
+    parser.add_argument(
+        "record",
+        metavar="RECORD",
+        type=Path,
+        help="RUN/admission/HOST, or /etc/unhang/admission of a node",
+    )
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="the gate's public key: use the controller's copy, not the node's",
+    )
+    facts = (
+        "facts of the node: runs/ID/nodes/HOST.json, or output of unhang collect; without facts the"
+        " record is not compared with the node"
+    )
     parser.add_argument("--facts", metavar="FILE", type=Path, help=facts)
-    parser.add_argument("--now", metavar="DATE", help="the date of the check, for example 2026-12-31 (default: today)")
+    parser.add_argument(
+        "--now",
+        metavar="DATE",
+        help="the date of the check, for example 2026-12-31 (default: today)",
+    )
     add_format_option(parser, ("table", "json"))
     add_quiet(parser)
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 good, 2 not proved, 1 any other known state. Raises UserError for a file that cannot be read."""
+    """0 good, 2 not proved, 1 any other known state. Raises UserError for a file that cannot be
+    read."""
     today, key = given_day(arguments.now), public_key(arguments.key)
     facts = read_facts(arguments.facts) if arguments.facts else None
     text = _read(arguments.record, "an admission record").decode("utf-8", "replace")
@@ -49,7 +69,11 @@ def run(arguments: argparse.Namespace) -> int:
     except ValueError as problem:
         raise UserError(f"{arguments.record}: {problem}") from None
     if not arguments.quiet:
-        print(json.dumps(_document(found), indent=2) if arguments.format == "json" else _lines(found, facts is not None))
+        print(
+            json.dumps(_document(found), indent=2)
+            if arguments.format == "json"
+            else _lines(found, facts is not None)
+        )
     return {GOOD: 0, NOT_PROVED: 2}.get(found.state, 1)
 
 
@@ -80,13 +104,24 @@ def _read(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
 
 def _document(found: Verified) -> dict[str, Any]:
     names = ("host", "run", "admitted_at", "expires")
-    return {"state": found.state, "why": list(found.why), "record": {name: found.record.get(name) for name in names}}
+    return {
+        "state": found.state,
+        "why": list(found.why),
+        "record": {name: found.record.get(name) for name in names},
+    }
 
 
 def _lines(found: Verified, compared: bool) -> str:
     record = found.record
-    admission = "" if found.state in ("unsigned", "tampered", "another key") else f": {record['host']}, admitted {record['admitted_at']}"
+    admission = (
+        ""
+        if found.state in ("unsigned", "tampered", "another key")
+        else f": {record['host']}, admitted {record['admitted_at']}"
+    )
     lines = [f"{found.state}{admission}", *(f"  {line}" for line in found.why)]
     if found.state == GOOD:
-        lines.append(f"  holds until {record['expires']}" + ("" if compared else "; not compared with the node: --facts FILE does"))
+        lines.append(
+            f"  holds until {record['expires']}"
+            + ("" if compared else "; not compared with the node: --facts FILE does")
+        )
     return "\n".join(visible(line, 1000) for line in lines)

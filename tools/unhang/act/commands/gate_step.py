@@ -9,10 +9,16 @@ from unhang.act.gate.records import write_records
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("step", choices=("records",), help="records: write the admission records of the nodes that passed")
+    parser.add_argument(
+        "step",
+        choices=("records",),
+        help="records: write the admission records of the nodes that passed",
+    )
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
     parser.add_argument("--key", metavar="FILE", type=Path, help="the gate's private key")
-    parser.add_argument("--days", metavar="N", type=int, default=365, help="days until an admission expires")
+    parser.add_argument(
+        "--days", metavar="N", type=int, default=365, help="days until an admission expires"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,5 @@
-"""`unhang plan RUN`: turns a run's findings into a plan, writes it into the run folder and shows it."""
+"""`unhang plan RUN`: turns a run's findings into a plan, writes it into the run folder and shows
+it."""
 
 from __future__ import annotations
 
@@ -47,32 +48,94 @@ EXAMPLES = """\
   unhang plan --max-unavailable 5% --floor 90% --group-limit 'rack*=1'
   unhang plan --floor 90% --out-of-service 'gpu[017-018]'      two nodes are drained already
   unhang plan --rule driver-545-23-08-p2p-deadlock --host 'gpu[001-016]'   for one cause
-  unhang plan -o csv > plan.csv                                a row for each node and role"""
+  unhang plan -o csv > plan.csv                                a row for each node and role"""  # noqa: E501
 WIDTH, WIDEST = 80, 120
 DIGEST_SHOWN = 12
-DECIDING = (*OPTIONS, "only", "except_", "max_unavailable", "floor", "out_of_service", "group_limit", "max_age", "rules")
+DECIDING = (
+    *OPTIONS,
+    "only",
+    "except_",
+    "max_unavailable",
+    "floor",
+    "out_of_service",
+    "group_limit",
+    "max_age",
+    "rules",
+)
 DEFAULTS = {"max_unavailable": MAX_UNAVAILABLE, "floor": FLOOR, "max_age": MAX_AGE_S / 3600}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", nargs="?", default=run_folder.latest_run(), help="run folder or its id (default: %(default)s)")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        nargs="?",
+        default=run_folder.latest_run(),
+        help="run folder or its id (default: %(default)s)",
+    )
     repeatable = "; repeatable"
     add_filters(parser, "findings to plan for")
-    parser.add_argument("--only", action="append", default=[], metavar="RULE", help=f"as --rule, with the full id{repeatable}")
-    parser.add_argument("--except", dest="except_", action="append", default=[], metavar="HOSTS", help=f"exclude hosts or groups: 'gpu[001-004]'{repeatable}")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help=f"as --rule, with the full id{repeatable}",
+    )
+    parser.add_argument(
+        "--except",
+        dest="except_",
+        action="append",
+        default=[],
+        metavar="HOSTS",
+        help=f"exclude hosts or groups: 'gpu[001-004]'{repeatable}",
+    )
     most = "nodes out of service at the same time, of those that answered (default: %(default)s)"
     parser.add_argument("--max-unavailable", default=MAX_UNAVAILABLE, metavar="N|N%", help=most)
-    parser.add_argument("--floor", default=FLOOR, metavar="N|N%", help="nodes that always stay in service (default: %(default)s)")
-    drained = f"nodes that take no jobs now: 'gpu[001-004]', a group; they count against the floor and are no canaries{repeatable}"
-    parser.add_argument("--out-of-service", action="append", default=[], metavar="HOSTS", help=drained)
-    of_group = f"nodes of an inventory group out of service at the same time: 'rack*=1', 'debug=50%%'{repeatable}"
-    parser.add_argument("--group-limit", action="append", default=[], metavar="GROUP=N", help=of_group)
-    parser.add_argument("--max-age", type=float, default=MAX_AGE_S / 3600, metavar="HOURS", help="a plan older than this is not applied (default: %(default)g)")
     parser.add_argument(
-        "--rules", action="append", default=[], metavar="DIR", help=f"a folder with additional rules (default: the rules that judged the run){repeatable}"
+        "--floor",
+        default=FLOOR,
+        metavar="N|N%",
+        help="nodes that always stay in service (default: %(default)s)",
     )
-    parser.add_argument("--new", action="store_true", help="make another plan where the run has one; the old one is kept beside it")
-    add_format_option(parser, FORMATS, {"wide": "with the manual actions", "name": "nodes of the waves, one per line"})
+    drained = (
+        "nodes that take no jobs now: 'gpu[001-004]', a group; they count against the floor and"
+        f" are no canaries{repeatable}"
+    )
+    parser.add_argument(
+        "--out-of-service", action="append", default=[], metavar="HOSTS", help=drained
+    )
+    of_group = (
+        "nodes of an inventory group out of service at the same time: 'rack*=1',"
+        f" 'debug=50%%'{repeatable}"
+    )
+    parser.add_argument(
+        "--group-limit", action="append", default=[], metavar="GROUP=N", help=of_group
+    )
+    parser.add_argument(
+        "--max-age",
+        type=float,
+        default=MAX_AGE_S / 3600,
+        metavar="HOURS",
+        help="a plan older than this is not applied (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--rules",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help=f"a folder with additional rules (default: the rules that judged the run){repeatable}",
+    )
+    parser.add_argument(
+        "--new",
+        action="store_true",
+        help="make another plan where the run has one; the old one is kept beside it",
+    )
+    add_format_option(
+        parser,
+        FORMATS,
+        {"wide": "with the manual actions", "name": "nodes of the waves, one per line"},
+    )
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
     add_quiet(parser)
     add_examples(parser, EXAMPLES)
@@ -82,7 +145,9 @@ def run(arguments: argparse.Namespace) -> int:
     """0 if a plan was made, even an empty one; raises UserError if none can be made."""
     folder = run_folder.find_run(arguments.run)
     if not 0 < arguments.max_age <= 24 * 365:
-        raise UserError(f"--max-age: expected hours above 0 and at most a year, found {arguments.max_age:g}")
+        raise UserError(
+            f"--max-age: expected hours above 0 and at most a year, found {arguments.max_age:g}"
+        )
     limits = PlanOptions(
         arguments.max_unavailable,
         arguments.floor,
@@ -103,16 +168,25 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plan_of(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()) -> Plan:
-    """The plan that the run has; another one only with --new, for who looks at a plan must not replace it. rules: as for compute_plan. Raises UserError."""
+def plan_of(
+    folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()
+) -> Plan:
+    """The plan that the run has; another one only with --new, for who looks at a plan must not
+    replace it. rules: as for compute_plan. Raises UserError."""
     plan = _plan_that_is_there(folder)
     if arguments.new or plan is None:
         return _make_plan(folder, limits, arguments, rules)
     if asked := _options(arguments):
         made = compute_plan(folder, limits, arguments, rules)
         if digest_of_plan(made) != digest_of_plan(plan):
-            found = f"found {name_of(plan)} ({describe_limits(plan)}); shown by: unhang plan {as_typed(folder)}"
-            raise UserError(f"expected no plan of this run, or --new to make another with {shlex.join(asked)}, {found}")
+            found = (
+                f"found {name_of(plan)} ({describe_limits(plan)}); shown by: unhang plan"
+                f" {as_typed(folder)}"
+            )
+            raise UserError(
+                f"expected no plan of this run, or --new to make another with {shlex.join(asked)},"
+                f" {found}"
+            )
     return plan
 
 
@@ -129,29 +203,49 @@ def name_of(plan: Plan) -> str:
     return f"plan {digest_of_plan(plan)[:DIGEST_SHOWN]}"
 
 
-def _make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str]) -> Plan:
-    """Makes the plan as compute_plan does, and writes plan.json. Another plan that the run has had is kept beside it, and the difference is printed."""
+def _make_plan(
+    folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str]
+) -> Plan:
+    """Makes the plan as compute_plan does, and writes plan.json. Another plan that the run has had
+    is kept beside it, and the difference is printed."""
     plan = compute_plan(folder, limits, arguments, rules)
     _keep(folder, plan)
     return plan
 
 
 @without_collections()
-def compute_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()) -> Plan:
-    """The plan for the findings that the filters select. rules: folders of additional rules; by default those of the run."""
+def compute_plan(
+    folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()
+) -> Plan:
+    """The plan for the findings that the filters select. rules: folders of additional rules; by
+    default those of the run."""
     findings = read_planned_findings(folder)
     further = rules or (findings.get("judged_by") or {}).get("rules") or ()
     measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))
-    return plan_run(folder, load_catalogue([Path(one) for one in further]), _narrowed(limits, folder, findings, arguments), findings, measured)
+    return plan_run(
+        folder,
+        load_catalogue([Path(one) for one in further]),
+        _narrowed(limits, folder, findings, arguments),
+        findings,
+        measured,
+    )
 
 
-def _narrowed(limits: PlanOptions, folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> PlanOptions:
+def _narrowed(
+    limits: PlanOptions, folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace
+) -> PlanOptions:
     asked = asked_filter(folder, findings, arguments)
     if asked is None:
         return limits
-    found = {str(one["rule"]) for one in findings["findings"] if one["verdict"] == "fail" and asked.takes(one)}
+    found = {
+        str(one["rule"])
+        for one in findings["findings"]
+        if one["verdict"] == "fail" and asked.takes(one)
+    }
     if not found:
-        raise UserError(f"expected findings to plan for, found none of {asked.typed} in {as_typed(folder)}")
+        raise UserError(
+            f"expected findings to plan for, found none of {asked.typed} in {as_typed(folder)}"
+        )
     rules = sorted(found) if asked.rules or asked.severities or asked.owners else ()
     return replace(limits, only=[*limits.only, *rules], hosts=asked.hosts)
 
@@ -161,7 +255,10 @@ def _keep(folder: Path, plan: Plan) -> None:
     path, text = folder / FILE, render_plan(plan)
     has_begun = (folder / JOURNAL).exists() or controllers_of_a_lost_journal(folder)
     if has_begun and not (path.exists() and path.read_text(encoding="utf-8") == text):
-        raise UserError(f"{folder / JOURNAL}: a rollout of this run's plan has begun; end it, or audit again and plan that run")
+        raise UserError(
+            f"{folder / JOURNAL}: a rollout of this run's plan has begun; end it, or audit again"
+            " and plan that run"
+        )
     if path.is_file() and path.read_text(encoding="utf-8") != text:
         _keep_old(path, plan)
     run_folder.write_atomically(path, text)
@@ -176,44 +273,87 @@ def _keep_old(path: Path, plan: Plan) -> None:
     kept = path.with_name(f"plan-{digest_of_plan(old)[:DIGEST_SHOWN]}.json")
     run_folder.write_atomically(kept, path.read_text(encoding="utf-8"))
     was, now = (f"{describe_limits(one)}; {describe_totals(one)}" for one in (old, plan))
-    sys.stderr.write(f"unhang: {name_of(plan)} replaces {name_of(old)}, which is kept in {as_typed(kept)}\n  before: {was}\n  now:    {now}\n")
+    sys.stderr.write(
+        f"unhang: {name_of(plan)} replaces {name_of(old)}, which is kept in {as_typed(kept)}\n "
+        f" before: {was}\n  now:    {now}\n"
+    )
 
 
 def rows_of(plan: Plan) -> Iterator[dict[str, Any]]:
-    """One row for each node and role, in the order of the waves; then the nodes with refusals, or that only a person can repair."""
+    """One row for each node and role, in the order of the waves; then the nodes with refusals, or
+    that only a person can repair."""
     in_waves = [(one.name, plan.by_host[host]) for one in plan.waves for host in one.hosts]
     for wave, entry in [*in_waves, *((None, one) for one in plan.hosts)]:
-        common = {"wave": wave, "host": entry.host, "reboots": sum(one.step != "rollback" for one in entry.reboots)}
-        empty: dict[str, Any] = {**common, "role": None, "before": None, "after": None, "because": [], "refused": [], "person": []}
+        common = {
+            "wave": wave,
+            "host": entry.host,
+            "reboots": sum(one.step != "rollback" for one in entry.reboots),
+        }
+        empty: dict[str, Any] = {
+            **common,
+            "role": None,
+            "before": None,
+            "after": None,
+            "because": [],
+            "refused": [],
+            "person": [],
+        }
         if wave is not None:
-            yield from ({**empty, "role": one.role, "before": one.before, "after": one.after, "because": list(one.because)} for one in entry.remedies)
+            yield from (
+                {
+                    **empty,
+                    "role": one.role,
+                    "before": one.before,
+                    "after": one.after,
+                    "because": list(one.because),
+                }
+                for one in entry.remedies
+            )
         elif entry.refused or entry.person:
-            yield {**empty, "reboots": 0, "refused": [one.why for one in entry.refused], "person": [f"{one.rule}: {one.what}" for one in entry.person]}
+            yield {
+                **empty,
+                "reboots": 0,
+                "refused": [one.why for one in entry.refused],
+                "person": [f"{one.rule}: {one.what}" for one in entry.person],
+            }
 
 
 def _table(plan: Plan, folder: Path, arguments: argparse.Namespace) -> str:
     wide = arguments.verbose or arguments.format == "wide"
     columns, _colour, plain = terminal_shape(sys.stdout, os.environ)
     width = min(columns, WIDEST) if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDTH
-    whole = f"{program_as_typed()} {shlex.join(['plan', as_typed(folder), *_options(arguments)])} -v"
-    table = render_plan_table(plan, width, next_step=_preview(folder) if plan.waves else "", whole="" if wide else whole)
+    whole = (
+        f"{program_as_typed()} {shlex.join(['plan', as_typed(folder), *_options(arguments)])} -v"
+    )
+    table = render_plan_table(
+        plan, width, next_step=_preview(folder) if plan.waves else "", whole="" if wide else whole
+    )
     return ascii_only(table) if plain else table
 
 
 def _options(arguments: argparse.Namespace) -> list[str]:
-    """The options that decide what is planned, as they were typed: the command that shows more makes the same plan again."""
+    """The options that decide what is planned, as they were typed: the command that shows more
+    makes the same plan again."""
     words = []
     for name in DECIDING:
         given = getattr(arguments, name, None)
-        values = given if isinstance(given, list) else [] if given is None or given == DEFAULTS.get(name) else [given]
+        values = (
+            given
+            if isinstance(given, list)
+            else []
+            if given is None or given == DEFAULTS.get(name)
+            else [given]
+        )
         words += [f"--{name.rstrip('_').replace('_', '-')}={value}" for value in values]
     return words
 
 
 def _preview(folder: Path) -> str:
-    """The command that previews the changes of the plan's roles, reaching the nodes as the audit did; only an additional option applies them."""
+    """The command that previews the changes of the plan's roles, reaching the nodes as the audit
+    did; only an additional option applies them."""
     document = read_run(folder).document
-    is_reached = document.get("inventory") is not None and is_own(folder)  # documents of unhang collect name none
+    # documents of unhang collect name none
+    is_reached = document.get("inventory") is not None and is_own(folder)
     inventory = "" if is_reached else f" -i {ANY_INVENTORY}"
     options = remediate_options(own_options(folder))
     return f"{program_as_typed()} remediate {shlex.quote(as_typed(folder))}{inventory}{options}"

@@ -1,4 +1,5 @@
-"""`unhang playbook NAME`: runs one of unhang's playbooks with its own Ansible configuration, from any folder; other arguments go to ansible-playbook."""
+"""`unhang playbook NAME`: runs one of unhang's playbooks with its own Ansible configuration, from
+any folder; other arguments go to ansible-playbook."""
 
 from __future__ import annotations
 
@@ -16,17 +17,30 @@ from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_inventory
 from unhang.core.run.run_folder import RUNS_ENV, runs_folder
 
-PARTS = frozenset(("audit_few", "open_audit", "rollout"))  # of `audit --via`, and of remediate and rollback
+# of `audit --via`, and of remediate and rollback
+PARTS = frozenset(("audit_few", "open_audit", "rollout"))
 EXAMPLES = """\
   unhang playbook remediate -i inventory/mycluster --limit gpu001 -e unhang_roles=host_tuning   previews one role on one node
-  unhang playbook rollback -i inventory/mycluster --limit 'gpu[001-003]'                        previews the rollback"""
+  unhang playbook rollback -i inventory/mycluster --limit 'gpu[001-003]'                        previews the rollback"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "unhang playbook NAME [ansible-playbook's options]"
     add_examples(parser, EXAMPLES)
-    parser.add_argument("name", metavar="NAME", help="audit, inspect, smoke, preprovision, remediate (which previews) or rollback (which previews)")
-    rest = parser.add_argument("ansible", nargs=argparse.REMAINDER, metavar="OPTION", help="options of ansible-playbook: -i, --limit, -e, --become …")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help=(
+            "audit, inspect, smoke, preprovision, remediate (which previews) or rollback (which"
+            " previews)"
+        ),
+    )
+    rest = parser.add_argument(
+        "ansible",
+        nargs=argparse.REMAINDER,
+        metavar="OPTION",
+        help="options of ansible-playbook: -i, --limit, -e, --become …",
+    )
     rest.required = False  # otherwise argparse lists it as missing, though it is optional
 
 
@@ -37,14 +51,19 @@ def run(arguments: argparse.Namespace) -> int:
     name = arguments.name.removesuffix(".yml")
     if name not in known:
         near = difflib.get_close_matches(arguments.name, known, 1)
-        raise UserError(f"expected one of {', '.join(known)}, found {arguments.name!r}{f'; did you mean {near[0]}?' if near else ''}")
+        raise UserError(
+            f"expected one of {', '.join(known)}, found"
+            f" {arguments.name!r}{f'; did you mean {near[0]}?' if near else ''}"
+        )
     for inventory in _inventories(arguments.ansible):
-        checked_inventory(inventory)  # Ansible continues without a missing inventory, and ends with 0 if no host remains
+        # Ansible continues without a missing inventory, and ends with 0 if no host remains
+        checked_inventory(inventory)
     playbook = home / "playbooks" / f"{name}.yml"
     project.link_pynvml(home)
     program = project.ansible_program("ansible-playbook")
     environment = project.ansible_environment(home, os.environ)
-    # An installation may be read-only: files of roles on the controller go to the folder where commands look for them.
+    # An installation may be read-only: files of roles on the controller go to the folder where
+    # commands look for them.
     environment[RUNS_ENV] = str(runs_folder().absolute())
     sys.stdout.flush()
     os.execve(program, [program, str(playbook), *_with_hosts(arguments.ansible)], environment)  # noqa: S606 -- an argv list, no shell

@@ -28,19 +28,43 @@ SERIOUS = ("critical", "error")
 MOST_SHOWN = 8
 EXAMPLES = """\
   unhang policy --from latest --limit 'gpu[001-004]' --out policy.yml   what these nodes of the last audit have in common
-  unhang policy --from 'gpu[001-004]' -i inventory/mycluster            audits them now"""
+  unhang policy --from 'gpu[001-004]' -i inventory/mycluster            audits them now"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--from", dest="source", metavar="HOSTS|RUN", required=True, help="a run folder or its id; or nodes, which the command audits first")
-    parser.add_argument("--limit", metavar="HOSTS", help="only these nodes of the run: names and node sets (gpu[001-016])")
-    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder of HOSTS (default: this machine)")
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="HOSTS|RUN",
+        required=True,
+        help="a run folder or its id; or nodes, which the command audits first",
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="HOSTS",
+        help="only these nodes of the run: names and node sets (gpu[001-016])",
+    )
+    parser.add_argument(
+        "-i",
+        "--inventory",
+        action="append",
+        metavar="PATH",
+        help="inventory file or folder of HOSTS (default: this machine)",
+    )
     accept = "write the policy despite this critical or error finding; repeatable"
     parser.add_argument("--accept", action="append", default=[], metavar="RULE", help=accept)
     parser.add_argument(
-        "--smoke", action="append", default=[], metavar="RESULT", help="the JSON result of a smoke test on these nodes; its bandwidth is added to the policy"
+        "--smoke",
+        action="append",
+        default=[],
+        metavar="RESULT",
+        help="the JSON result of a smoke test on these nodes; its bandwidth is added to the policy",
     )
-    parser.add_argument("--out", metavar="FILE", help="write to this file, which must not exist yet (default: standard output)")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write to this file, which must not exist yet (default: standard output)",
+    )
     parser.set_defaults(forks=None, ansible=[])
     add_examples(parser, EXAMPLES)
 
@@ -73,26 +97,49 @@ def source_run(arguments: argparse.Namespace) -> Path:
     except UserError:
         if "/" in arguments.source or arguments.source == "latest":
             raise
-    reach = {"inventory": arguments.inventory, "limit": arguments.source, "forks": arguments.forks, "ansible": arguments.ansible}
-    return read_nodes(argparse.Namespace(**reach, out=None, via="ansible", deadline=DEADLINE_S, go_on=None), {})[0]
+    reach = {
+        "inventory": arguments.inventory,
+        "limit": arguments.source,
+        "forks": arguments.forks,
+        "ansible": arguments.ansible,
+    }
+    return read_nodes(
+        argparse.Namespace(**reach, out=None, via="ansible", deadline=DEADLINE_S, go_on=None), {}
+    )[0]
 
 
 def good_nodes(folder: Path, limit: str | None) -> dict[str, dict[str, Any]]:
-    """host -> node document of the selected nodes. Raises UserError if one of them was not read, or none remains."""
+    """host -> node document of the selected nodes. Raises UserError if one of them was not read, or
+    none remains."""
     wanted = set(expand_limit(limit)) if limit else None
     nodes = dict(map(_node_in, run_folder.node_files(folder)))
     if wanted is not None and (missing := sorted(wanted - set(nodes))):
-        raise UserError(f"--limit: expected hosts of {folder}, found {fold_hosts(missing)}, which it does not have")
-    chosen = {host: node for host, node in sorted(nodes.items()) if wanted is None or host in wanted}
-    unread = [host for host, node in chosen.items() if node.get("status") != "ok" or not isinstance(node.get("facts"), dict)]
+        raise UserError(
+            f"--limit: expected hosts of {folder}, found {fold_hosts(missing)}, which it does not"
+            " have"
+        )
+    chosen = {
+        host: node for host, node in sorted(nodes.items()) if wanted is None or host in wanted
+    }
+    unread = [
+        host
+        for host, node in chosen.items()
+        if node.get("status") != "ok" or not isinstance(node.get("facts"), dict)
+    ]
     if unread or not chosen:
         found = f"{fold_hosts(unread)} without facts" if unread else "none"
-        raise UserError(f"expected nodes that were read in {folder}, found {found}; choose others with --limit, or audit them again")
+        raise UserError(
+            f"expected nodes that were read in {folder}, found {found}; choose others with --limit,"
+            " or audit them again"
+        )
     for host, node in chosen.items():
         try:
             to_facts(node["facts"])
         except InvalidNode as problem:
-            raise UserError(f"{folder}: {visible(host, 100)}: {problem}; choose others with --limit, or audit it again") from None
+            raise UserError(
+                f"{folder}: {visible(host, 100)}: {problem}; choose others with --limit, or audit"
+                " it again"
+            ) from None
     return chosen
 
 
@@ -105,16 +152,29 @@ def _node_in(path: Path) -> tuple[str, dict[str, Any]]:
     return str(node.get("host")), node
 
 
-def refuse_bad_nodes(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str, accepted: Sequence[str]) -> None:
-    """Judges these nodes under their own policy. Raises UserError for findings of severity critical or error that are not accepted."""
-    found = [row for row in judged(folder, nodes, policy) if row.verdict == "fail" and row.severity in SERIOUS and row.rule not in accepted]
+def refuse_bad_nodes(
+    folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str, accepted: Sequence[str]
+) -> None:
+    """Judges these nodes under their own policy. Raises UserError for findings of severity critical
+    or error that are not accepted."""
+    found = [
+        row
+        for row in judged(folder, nodes, policy)
+        if row.verdict == "fail" and row.severity in SERIOUS and row.rule not in accepted
+    ]
     if not found:
         return
-    lines = [f"  {row.severity}: {row.rule}: {visible(row.title, 200)} ({fold_hosts(row.about())})" for row in found]
+    lines = [
+        f"  {row.severity}: {row.rule}: {visible(row.title, 200)} ({fold_hosts(row.about())})"
+        for row in found
+    ]
     more = [f"  and {len(lines) - MOST_SHOWN} more"] if len(lines) > MOST_SHOWN else []
     options = " ".join(f"--accept {rule}" for rule in dict.fromkeys(row.rule for row in found))
     shown = "\n".join([*lines[:MOST_SHOWN], *more])
-    raise UserError(f"expected nodes that the catalogue finds good, found:\n{shown}\nmend them first, choose others with --limit, or add: {options}")
+    raise UserError(
+        f"expected nodes that the catalogue finds good, found:\n{shown}\nmend them first, choose"
+        f" others with --limit, or add: {options}"
+    )
 
 
 def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) -> list[Finding]:
@@ -123,7 +183,9 @@ def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) ->
     with tempfile.TemporaryDirectory(prefix="unhang-policy-") as place:
         copy = Path(place, "run")
         (copy / "nodes").mkdir(parents=True)
-        run_folder.write_document(copy / "run.json", {**run_folder.read_run(folder).document, "hosts": list(nodes)})
+        run_folder.write_document(
+            copy / "run.json", {**run_folder.read_run(folder).document, "hosts": list(nodes)}
+        )
         for host, node in nodes.items():
             run_folder.write_document(copy / "nodes" / f"{run_folder.file_stem(host)}.json", node)
         Path(place, "policy.yml").write_text(policy, encoding="utf-8")
@@ -132,8 +194,13 @@ def judged(folder: Path, nodes: Mapping[str, Mapping[str, Any]], policy: str) ->
 
 
 def head_lines(run: str, hosts: list[str], accepted: Sequence[str]) -> list[str]:
-    lines = [f"Written by unhang policy from {fold_hosts(hosts)} (run {run}): what these nodes share. Read it before it is used; every key may be left out."]
-    return lines + ([f"Accepted although found on these nodes: {', '.join(accepted)}."] if accepted else [])
+    lines = [
+        f"Written by unhang policy from {fold_hosts(hosts)} (run {run}): what these nodes share."
+        " Read it before it is used; every key may be left out."
+    ]
+    return lines + (
+        [f"Accepted although found on these nodes: {', '.join(accepted)}."] if accepted else []
+    )
 
 
 def summary_of(draft: Draft) -> str:

@@ -45,7 +45,7 @@ from unhang.core.text import data_for_ansible
 FORMATS = ("table", "json", "junit")
 EXAMPLES = """\
   unhang preprovision 'gpu[017-018]' -i inventory/mycluster --reference gpu001   beside a node that is known to be good
-  unhang preprovision rack7 -i inventory/mycluster --key gate_key --days 90 -o junit"""
+  unhang preprovision rack7 -i inventory/mycluster --key gate_key --days 90 -o junit"""  # noqa: E501
 # Banner of a task -> the message when it begins.
 STEPS = {
     "Judge the facts of the audit": "judge the facts of the audit",
@@ -56,35 +56,97 @@ STEPS = {
 SMOKE_STEPS = [name for name, meaning in STEPS.items() if "smoke" in meaning]
 VERDICTS = {PASSED: PASS, FAILED: FAIL, NOT_PROVED: UNKNOWN}
 BANNER = re.compile(r"TASK \[(?:\w+ : )?(.*)\] \**$")
-STRICT = {"ANSIBLE_HOST_PATTERN_MISMATCH": "error"}  # Ansible passes over a host that the inventory lacks: the others would pass for it
+# Ansible passes over a host that the inventory lacks: the others would pass for it
+STRICT = {"ANSIBLE_HOST_PATTERN_MISMATCH": "error"}
 MESSAGE = re.compile(r"^\s*\"?msg\"?: (.+?),?$", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("hosts", metavar="HOSTS", help="node sets (gpu[001-016]), groups, Ansible patterns")
-    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
-    parser.add_argument("--reference", metavar="HOST", help="a node that is known to be good; it is tested with the others and must be idle")
-    severities = f"severities of audit findings that fail a node: {', '.join(SEVERITIES)} (default: %(default)s)"
+    parser.add_argument(
+        "hosts", metavar="HOSTS", help="node sets (gpu[001-016]), groups, Ansible patterns"
+    )
+    parser.add_argument(
+        "-i",
+        "--inventory",
+        action="append",
+        metavar="PATH",
+        help="inventory file or folder, or host1,host2, (default: this machine)",
+    )
+    parser.add_argument(
+        "--reference",
+        metavar="HOST",
+        help="a node that is known to be good; it is tested with the others and must be idle",
+    )
+    severities = (
+        f"severities of audit findings that fail a node: {', '.join(SEVERITIES)} (default:"
+        " %(default)s)"
+    )
     parser.add_argument("--severities", metavar="LIST", default="critical,error", help=severities)
-    parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
-    parser.add_argument("--container-image", metavar="IMAGE", help="run the smoke test in this image")
-    burn_in = "in each node's own smoke test, run its GPUs at full load for this time (90s, 30m, 2h) and compare every result bit by bit"
+    parser.add_argument(
+        "--python", metavar="PATH", help="the Python with the users' torch on the nodes"
+    )
+    parser.add_argument(
+        "--container-image", metavar="IMAGE", help="run the smoke test in this image"
+    )
+    burn_in = (
+        "in each node's own smoke test, run its GPUs at full load for this time (90s, 30m, 2h) and"
+        " compare every result bit by bit"
+    )
     parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
-    quick = "run only the audit, which includes changes since admission: no smoke test, no GPU time, no admission record"
+    quick = (
+        "run only the audit, which includes changes since admission: no smoke test, no GPU time, no"
+        " admission record"
+    )
     parser.add_argument("--quick", action="store_true", help=quick)
-    answer = "with --quick and one node: print the answer and use the exit code that this program expects; only a fail drains"
-    parser.add_argument("--as", dest="host_program", choices=PROGRAMS, metavar="PROGRAM", help=f"{answer} ({', '.join(PROGRAMS)})")
-    parser.add_argument("--key", metavar="FILE", help="the gate's private key, which signs the admission records of nodes that pass; it stays on this machine")
-    parser.add_argument("--days", type=int, metavar="N", default=365, help="days until an admission expires (default: %(default)s)")
+    answer = (
+        "with --quick and one node: print the answer and use the exit code that this program"
+        " expects; only a fail drains"
+    )
+    parser.add_argument(
+        "--as",
+        dest="host_program",
+        choices=PROGRAMS,
+        metavar="PROGRAM",
+        help=f"{answer} ({', '.join(PROGRAMS)})",
+    )
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        help=(
+            "the gate's private key, which signs the admission records of nodes that pass; it stays"
+            " on this machine"
+        ),
+    )
+    parser.add_argument(
+        "--days",
+        type=int,
+        metavar="N",
+        default=365,
+        help="days until an admission expires (default: %(default)s)",
+    )
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to contact at a time")
-    parser.add_argument("--out", metavar="DIR", help="parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the current folder)")
-    parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="option for ansible-playbook, for example --ansible=--become")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help=(
+            "parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the"
+            " current folder)"
+        ),
+    )
+    parser.add_argument(
+        "--ansible",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="option for ansible-playbook, for example --ansible=--become",
+    )
     add_format_option(parser, FORMATS)
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved; with --as the code for that program."""
+    """0 all pass, 2 a node failed or wrong use, 4 no node failed and not all are proved; with --as
+    the code for that program."""
     if arguments.host_program:
         return answer_host_program(arguments)
     document, folder = gate(arguments)
@@ -93,15 +155,26 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def answer_host_program(arguments: argparse.Namespace) -> int:
-    """The exit code for the host program. Wrong use, or a gate without a decision, is no fail, because it would drain a node without a reason."""
+    """The exit code for the host program. Wrong use, or a gate without a decision, is no fail,
+    because it would drain a node without a reason."""
     try:
         if not arguments.quick:
-            raise UserError("--as: expected --quick beside it, found none; a host program has no time for smoke tests")
+            raise UserError(
+                "--as: expected --quick beside it, found none; a host program has no time for smoke"
+                " tests"
+            )
         document, _ = gate(arguments)
         rows = [row for row in document["nodes"] if row["host"] != document["reference"]]
         if len(rows) != 1:
-            raise UserError(f"--as: expected one node, found {len(rows)}: {', '.join(row['host'] for row in rows)[:200]}")
-        verdict, reason, node = VERDICTS[rows[0]["outcome"]], "; ".join(rows[0]["reasons"]) or "nothing found", rows[0]["host"]
+            raise UserError(
+                f"--as: expected one node, found {len(rows)}:"
+                f" {', '.join(row['host'] for row in rows)[:200]}"
+            )
+        verdict, reason, node = (
+            VERDICTS[rows[0]["outcome"]],
+            "; ".join(rows[0]["reasons"]) or "nothing found",
+            rows[0]["host"],
+        )
     except UserError as problem:
         verdict, reason, node = UNKNOWN, f"not checked: {problem}", ""
     return give(answer_for(arguments.host_program, verdict, reason, node))
@@ -114,13 +187,30 @@ def gate(arguments: argparse.Namespace) -> tuple[dict[str, Any], Path]:
     variables = variables_of(arguments)
     runs = (Path(arguments.out) if arguments.out else run_folder.runs_folder()).absolute()
     folder = runs / run_folder.new_run_id()
-    command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "preprovision.yml")]
-    command += [word for inventory in inventories_of(arguments.inventory, home) for word in ("-i", inventory)]
+    command = [
+        project.ansible_program("ansible-playbook"),
+        str(home / "playbooks" / "preprovision.yml"),
+    ]
+    command += [
+        word
+        for inventory in inventories_of(arguments.inventory, home)
+        for word in ("-i", inventory)
+    ]
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
-    steps = {name: meaning for name, meaning in STEPS.items() if not (arguments.quick and name in SMOKE_STEPS)}
+    steps = {
+        name: meaning
+        for name, meaning in STEPS.items()
+        if not (arguments.quick and name in SMOKE_STEPS)
+    }
     with limit_arguments(limit_of(arguments.hosts, arguments.reference)) as limit:
         print("unhang: audit", file=sys.stderr, flush=True)
-        played = play_into([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, folder, partial(show_step, steps), STRICT)
+        played = play_into(
+            [*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible],
+            home,
+            folder,
+            partial(show_step, steps),
+            STRICT,
+        )
     mark_as_own(folder)
     return outcome_of(folder, played, arguments), folder
 
@@ -134,7 +224,9 @@ def limit_of(hosts: str, reference: str | None) -> str:
 
 def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """The playbook's variables. Raises UserError."""
-    chosen: dict[str, Any] = {"preprovision_severities": split_list(arguments.severities, "--severities", SEVERITIES)}
+    chosen: dict[str, Any] = {
+        "preprovision_severities": split_list(arguments.severities, "--severities", SEVERITIES)
+    }
     if arguments.days < 1:
         raise UserError(f"--days: expected a number of days above 0, found {arguments.days}")
     chosen["preprovision_admission_days"] = arguments.days
@@ -146,7 +238,9 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.quick:
         for option, given in (("--burn-in", arguments.burn_in), ("--key", arguments.key)):
             if given:
-                raise UserError(f"{option}: expected none with --quick, which tests no GPU and admits no node")
+                raise UserError(
+                    f"{option}: expected none with --quick, which tests no GPU and admits no node"
+                )
         chosen["preprovision_quick"] = True
     if arguments.burn_in is not None:
         parse_duration(arguments.burn_in, "--burn-in")
@@ -159,7 +253,8 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def show_step(steps: Mapping[str, str], line: str) -> None:
-    """Handles one line of Ansible's output: the beginning of a step is printed on standard error. steps: as STEPS."""
+    """Handles one line of Ansible's output: the beginning of a step is printed on standard error.
+    steps: as STEPS."""
     banner = BANNER.match(line)
     if banner and banner[1] in steps:
         print(f"unhang: {steps[banner[1]]}", file=sys.stderr, flush=True)
@@ -170,13 +265,24 @@ def outcome_of(folder: Path, played: Played, arguments: argparse.Namespace) -> d
     if played.stopped or played.code < 0:
         raise UserError(ended_early(played, folder))
     try:
-        found: dict[str, Any] = parse_strictly(read_bounded(folder / FILE_NAME, run_folder.LONGEST_DOCUMENT))
+        found: dict[str, Any] = parse_strictly(
+            read_bounded(folder / FILE_NAME, run_folder.LONGEST_DOCUMENT)
+        )
     except (OSError, NotStrict):
         messages = MESSAGE.findall(played.output)
-        reason = messages[-1].strip('"') if messages else why_no_run(played.output, arguments.inventory, arguments.hosts)
-        if "preprovision_reference among" in reason or (arguments.reference and f"none that {arguments.reference} names" in reason):
+        reason = (
+            messages[-1].strip('"')
+            if messages
+            else why_no_run(played.output, arguments.inventory, arguments.hosts)
+        )
+        if "preprovision_reference among" in reason or (
+            arguments.reference and f"none that {arguments.reference} names" in reason
+        ):
             reason = f"expected a host of the inventory as --reference, found {arguments.reference}"
-        raise UserError(f"nothing was decided: {' '.join(reason.split())[:600].removeprefix('Task failed: Action failed: ')}") from None
+        raise UserError(
+            "nothing was decided:"
+            f" {' '.join(reason.split())[:600].removeprefix('Task failed: Action failed: ')}"
+        ) from None
     return found
 
 

@@ -1,4 +1,5 @@
-"""The preview of `unhang remediate`: the playbook in check mode, and a table of what each role would change or refuse on each node."""
+"""The preview of `unhang remediate`: the playbook in check mode, and a table of what each role
+would change or refuse on each node."""
 
 from __future__ import annotations
 
@@ -35,14 +36,17 @@ FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
 COLUMNS = ("host", "wave", "role", "outcome", "why", "changes", "reboots")
 CALLBACK = "unhang_preview"
 PREVIEWED = "previewed.json"  # the digest of the plan that was previewed last
-FATAL = re.compile(r"^(?:fatal|failed): \[(?P<host>[^\]]+)\].*?\"msg\": \"(?P<msg>(?:[^\"\\]|\\.)*)\"")
+FATAL = re.compile(
+    r"^(?:fatal|failed): \[(?P<host>[^\]]+)\].*?\"msg\": \"(?P<msg>(?:[^\"\\]|\\.)*)\""
+)
 
 NO_REASON = "non-zero return code"  # of a command, which printed its reason
 STDERR = re.compile(r'"stderr": "(?P<msg>(?:[^"\\]|\\.)+)"')
 
 
 def shown_line(line: str) -> str:
-    """A line of Ansible's output as shown while a playbook runs; "" for lines whose content is in the table or the journal, or of no interest."""
+    """A line of Ansible's output as shown while a playbook runs; "" for lines whose content is in
+    the table or the journal, or of no interest."""
     found = FATAL.match(line)
     if not found:
         return ""
@@ -51,45 +55,85 @@ def shown_line(line: str) -> str:
         message = str(json.loads(f'"{text}"', strict=False))
     except ValueError:
         message = text  # not JSON, so it is printed unchanged
-    return f"unhang: {visible(found['host'] + ': ' + message.removeprefix(found['host'] + ' '), 300)}"
+    return (
+        f"unhang: {visible(found['host'] + ': ' + message.removeprefix(found['host'] + ' '), 300)}"
+    )
 
 
-def run_preview(command: Sequence[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
-    """0 if it succeeded on every node, else 2. Raises UserError if it did not begin, or was stopped."""
+def run_preview(
+    command: Sequence[str],
+    home: Path,
+    new_run: Path,
+    folder: Path,
+    plan: Plan,
+    arguments: argparse.Namespace,
+) -> int:
+    """0 if it succeeded on every node, else 2. Raises UserError if it did not begin, or was
+    stopped."""
     retry = typed_again(folder, arguments)
     nodes = counted(sum(len(wave.hosts) for wave in plan.waves), "node")
-    print(f"unhang: previewing {nodes}: roles in check mode, nothing is written; -v shows Ansible's own output", file=sys.stderr, flush=True)
+    print(
+        f"unhang: previewing {nodes}: roles in check mode, nothing is written; -v shows Ansible's"
+        " own output",
+        file=sys.stderr,
+        flush=True,
+    )
     with tempfile.TemporaryDirectory(prefix="unhang-preview-") as place:
         results = Path(place) / "results.jsonl"
-        played = play_into(list(command), home, new_run, preview_line(verbose=arguments.verbose), _environment(home, results))
-        events = parse_events(results.read_text(encoding="utf-8", errors="replace")) if results.is_file() else []
+        played = play_into(
+            list(command),
+            home,
+            new_run,
+            preview_line(verbose=arguments.verbose),
+            _environment(home, results),
+        )
+        events = (
+            parse_events(results.read_text(encoding="utf-8", errors="replace"))
+            if results.is_file()
+            else []
+        )
     if played.stopped:
-        raise UserError(f"stopped by hand; nothing was written on any node; preview again with: {retry}")
-    if not (new_run / "run.json").is_file() and any(map(shown_line, played.output.splitlines())):  # refused before a node was contacted; the reason was printed
+        raise UserError(
+            f"stopped by hand; nothing was written on any node; preview again with: {retry}"
+        )
+    # refused before a node was contacted; the reason was printed
+    if not (new_run / "run.json").is_file() and any(map(shown_line, played.output.splitlines())):
         raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")
-    if not any(one["role"] for one in events) and not any(one["host"] in plan.by_host and one["status"] == "failed" for one in events):
+    if not any(one["role"] for one in events) and not any(
+        one["host"] in plan.by_host and one["status"] == "failed" for one in events
+    ):
         sys.stderr.write("" if arguments.verbose else played.output)
         raise UserError(f"the preview did not begin; ansible-playbook ended with {played.code}")
     _refuse_hosts_that_are_gone(folder, new_run)
     if played.code == 0:
-        run_folder.write_atomically(folder / PREVIEWED, json.dumps({"digest": digest_of_plan(plan)}) + "\n")
+        run_folder.write_atomically(
+            folder / PREVIEWED, json.dumps({"digest": digest_of_plan(plan)}) + "\n"
+        )
     _show(preview_of(plan, events), played, folder, arguments, plan)
     return 0 if played.code == 0 else 2
 
 
 def _refuse_hosts_that_are_gone(folder: Path, new_run: Path) -> None:
-    """Refuses hosts that the inventory does not have, as --apply does, because Ansible silently skips them. Raises UserError."""
+    """Refuses hosts that the inventory does not have, as --apply does, because Ansible silently
+    skips them. Raises UserError."""
     if (new_run / "run.json").is_file():
-        read_plan(folder, [str(host) for host in run_folder.read_run(new_run).document.get("hosts") or []])
+        read_plan(
+            folder, [str(host) for host in run_folder.read_run(new_run).document.get("hosts") or []]
+        )
 
 
 def _environment(home: Path, results: Path) -> dict[str, str]:
     callbacks = project.ansible_environment(home, os.environ)["ANSIBLE_CALLBACKS_ENABLED"]
-    return {NOT_LATEST_ENV: "1", PREVIEW_ENV: str(results), "ANSIBLE_CALLBACKS_ENABLED": f"{callbacks},{CALLBACK}"}
+    return {
+        NOT_LATEST_ENV: "1",
+        PREVIEW_ENV: str(results),
+        "ANSIBLE_CALLBACKS_ENABLED": f"{callbacks},{CALLBACK}",
+    }
 
 
 def preview_line(*, verbose: bool) -> Callable[[str], None]:
-    """Handles each line of Ansible's output: a reason is reported once, for the first node that fails for it; the rest is in the table."""
+    """Handles each line of Ansible's output: a reason is reported once, for the first node that
+    fails for it; the rest is in the table."""
     shown: set[str] = set()
 
     def report(line: str) -> None:
@@ -102,32 +146,44 @@ def preview_line(*, verbose: bool) -> Callable[[str], None]:
 
 
 def reason_of(text: str) -> str:
-    """The reason in a line of shown_line(), of a role or the proof, without the node and the next step, which may name the node."""
+    """The reason in a line of shown_line(), of a role or the proof, without the node and the next
+    step, which may name the node."""
     return text.split(": ", 2)[-1].removeprefix("is not proved healthy: ").partition("; next: ")[0]
 
 
 def refuse_another_than_previewed(folder: Path, plan: Plan) -> None:
-    """Raises UserError if another plan of this run was previewed last: what is applied is what a person has looked at."""
+    """Raises UserError if another plan of this run was previewed last: what is applied is what a
+    person has looked at."""
     if not (folder / PREVIEWED).is_file():
         return
     try:
         written = json.loads((folder / PREVIEWED).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         written = None
-    seen, digest = str(written.get("digest")) if isinstance(written, dict) else "", digest_of_plan(plan)
+    seen, digest = (
+        str(written.get("digest")) if isinstance(written, dict) else "",
+        digest_of_plan(plan),
+    )
     if seen != digest:
         again = f"{project.program_as_typed()} remediate {as_typed(folder)}"
-        raise UserError(f"expected the plan {visible(seen, 12)}, which was previewed, found {digest[:12]}, which was not; preview it first: {again}")
+        raise UserError(
+            f"expected the plan {visible(seen, 12)}, which was previewed, found {digest[:12]},"
+            f" which was not; preview it first: {again}"
+        )
 
 
-def _show(preview: dict[str, Any], played: Played, folder: Path, arguments: argparse.Namespace, plan: Plan) -> None:
+def _show(
+    preview: dict[str, Any], played: Played, folder: Path, arguments: argparse.Namespace, plan: Plan
+) -> None:
     if arguments.quiet:
         return
     if arguments.format == "json":
         deliver(render_json(preview), "-")
     elif arguments.format in ("table", "wide"):
         width, _, plain = terminal_shape(sys.stdout, os.environ)
-        text = f"{describe_order(plan, arguments.drain, arguments.wait)}\n" + render_preview(masked_document(preview), width, wide=arguments.format == "wide")
+        text = f"{describe_order(plan, arguments.drain, arguments.wait)}\n" + render_preview(
+            masked_document(preview), width, wide=arguments.format == "wide"
+        )
         ended = (
             f"previewed; next: {typed_again(folder, arguments, '--apply')}"
             if played.code == 0
@@ -139,12 +195,32 @@ def _show(preview: dict[str, Any], played: Played, folder: Path, arguments: argp
 
 
 def _rows(preview: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row for each node and role; a node with only refusals of the plan has a row without a role."""
+    """One row for each node and role; a node with only refusals of the plan has a row without a
+    role."""
     rows = []
     for host in preview["hosts"]:
-        common = {"host": host["host"], "wave": host["wave"], "reboots": sum(one["step"] != "rollback" for one in host["reboots"])}
+        common = {
+            "host": host["host"],
+            "wave": host["wave"],
+            "reboots": sum(one["step"] != "rollback" for one in host["reboots"]),
+        }
         for one in host["roles"]:
-            names = [diff["name"] or change["task"] for change in one["changes"] for diff in (change["diffs"] or [{"name": ""}])]
-            rows.append({**common, "role": one["role"], "outcome": one["outcome"], "why": one["why"] or host["why"], "changes": names})
-        rows += [{**common, "role": None, "outcome": "refuses", "why": why, "changes": []} for why in host["refused"]]
+            names = [
+                diff["name"] or change["task"]
+                for change in one["changes"]
+                for diff in change["diffs"] or [{"name": ""}]
+            ]
+            rows.append(
+                {
+                    **common,
+                    "role": one["role"],
+                    "outcome": one["outcome"],
+                    "why": one["why"] or host["why"],
+                    "changes": names,
+                }
+            )
+        rows += [
+            {**common, "role": None, "outcome": "refuses", "why": why, "changes": []}
+            for why in host["refused"]
+        ]
     return rows

@@ -1,5 +1,5 @@
-"""`unhang remediate PLAN|RUN`: rolls a plan out in waves with playbooks/remediate.yml, shows it, continues after any interruption. Previews unless --apply is
-given."""
+"""`unhang remediate PLAN|RUN`: rolls a plan out in waves with playbooks/remediate.yml, shows it,
+continues after any interruption. Previews unless --apply is given."""
 
 from __future__ import annotations
 
@@ -55,55 +55,148 @@ EXAMPLES = """\
   unhang remediate runs/20261120T043323Z-a8229f1434 --rule build-ninja-missing --host mega01   plans for one cause and previews it
   unhang remediate --apply --max-failed 2                acts
   unhang remediate --undo runs/20261120T043323Z-a8229f1434 --host gpu001 --apply   undoes a rollout on one of its nodes
-  unhang remediate --status -o json                      where each node stands, also after the controller has died"""
+  unhang remediate --status -o json                      where each node stands, also after the controller has died"""  # noqa: E501
 STATUS_FORMATS = ("table", "json", "junit")
-FIRST_LOOK_S, LOOK_AGAIN_S = 10, 120  # a node with a job holds up the other nodes of its wave no longer than this
+# a node with a job holds up the other nodes of its wave no longer than this
+FIRST_LOOK_S, LOOK_AGAIN_S = 10, 120
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     latest = run_folder.latest_run()
-    parser.add_argument("plan", metavar="PLAN|RUN", nargs="?", default=latest, help="plan.json, or its run folder or id (default: %(default)s)")
+    parser.add_argument(
+        "plan",
+        metavar="PLAN|RUN",
+        nargs="?",
+        default=latest,
+        help="plan.json, or its run folder or id (default: %(default)s)",
+    )
     ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--apply", action="store_true", help="apply the plan; without it the roles run in check mode and write nothing on any node")
+    ways.add_argument(
+        "--apply",
+        action="store_true",
+        help="apply the plan; without it the roles run in check mode and write nothing on any node",
+    )
     add_filters(parser, "first plan only these findings (as unhang plan RUN with the same options)")
-    parser.add_argument("--new", action="store_true", help="with these filters: make that plan also where the run has another one, which is kept beside it")
-    ways.add_argument("--status", action="store_true", help="start nothing; show the state of each node and the next step, also after the controller has died")
-    undoes = "undo the rollout of this run, as a rollout of its own: drain, restore, reboot, prove, release. Previews too, unless --apply is given"
+    parser.add_argument(
+        "--new",
+        action="store_true",
+        help=(
+            "with these filters: make that plan also where the run has another one, which is kept"
+            " beside it"
+        ),
+    )
+    ways.add_argument(
+        "--status",
+        action="store_true",
+        help=(
+            "start nothing; show the state of each node and the next step, also after the"
+            " controller has died"
+        ),
+    )
+    undoes = (
+        "undo the rollout of this run, as a rollout of its own: drain, restore, reboot, prove,"
+        " release. Previews too, unless --apply is given"
+    )
     parser.add_argument("--undo", action="store_true", help=undoes)
-    ends = "end the rollout of this run for good: release unchanged nodes, leave others drained with the reason, remove locks. At once, without --apply"
+    ends = (
+        "end the rollout of this run for good: release unchanged nodes, leave others drained with"
+        " the reason, remove locks. At once, without --apply"
+    )
     ways.add_argument("--end", action="store_true", help=ends)
-    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder (default: those of the plan's run)")
-    hands = "the scheduler that drains the nodes: slurm, kubernetes, command, none, or auto (default), which is the one whose daemon the node has"
-    parser.add_argument("--drain", metavar="ADAPTER", choices=("auto", "slurm", "kubernetes", "command", "none"), help=hands)
-    kills = "change and boot the nodes of this wave although jobs run on them; the jobs die. Repeatable"
+    parser.add_argument(
+        "-i",
+        "--inventory",
+        action="append",
+        metavar="PATH",
+        help="inventory file or folder (default: those of the plan's run)",
+    )
+    hands = (
+        "the scheduler that drains the nodes: slurm, kubernetes, command, none, or auto (default),"
+        " which is the one whose daemon the node has"
+    )
+    parser.add_argument(
+        "--drain",
+        metavar="ADAPTER",
+        choices=("auto", "slurm", "kubernetes", "command", "none"),
+        help=hands,
+    )
+    kills = (
+        "change and boot the nodes of this wave although jobs run on them; the jobs die. Repeatable"
+    )
     parser.add_argument("--kill-jobs", action="append", default=[], metavar="WAVE", help=kills)
-    waits = "how long to wait for the jobs of a node: 30m, 12h, 3d; others go on meanwhile (default: until their time limits, a day for a job without one)"
+    waits = (
+        "how long to wait for the jobs of a node: 30m, 12h, 3d; others go on meanwhile (default:"
+        " until their time limits, a day for a job without one)"
+    )
     parser.add_argument("--wait", metavar="TIME", help=waits)
-    soaks = "how long released canaries, and the nodes of later waves, are left to jobs before they are asked again and the next wave begins; 0: not at all"
-    parser.add_argument("--soak", metavar="TIME[,TIME]", default=DEFAULT_SOAK, help=f"{soaks} (default: %(default)s)")
-    most = "number or percentage of nodes after the canaries that may fail before the rollout starts no further node (default: %(default)s)"
+    soaks = (
+        "how long released canaries, and the nodes of later waves, are left to jobs before they are"
+        " asked again and the next wave begins; 0: not at all"
+    )
+    parser.add_argument(
+        "--soak",
+        metavar="TIME[,TIME]",
+        default=DEFAULT_SOAK,
+        help=f"{soaks} (default: %(default)s)",
+    )
+    most = (
+        "number or percentage of nodes after the canaries that may fail before the rollout starts"
+        " no further node (default: %(default)s)"
+    )
     parser.add_argument("--max-failed", metavar="N|N%", default="0", help=most)
-    parser.add_argument("--no-smoke", action="store_true", help="skip the smoke test; the journal records this")
-    parser.add_argument("--no-smoke-before", action="store_true", help="skip the smoke test before the change, which only measures")
-    parser.add_argument("--python", metavar="PATH", help="the Python with the users' torch on the nodes")
-    parser.add_argument("--take-over", action="store_true", help="declare an earlier controller dead and take over its locks")
+    parser.add_argument(
+        "--no-smoke", action="store_true", help="skip the smoke test; the journal records this"
+    )
+    parser.add_argument(
+        "--no-smoke-before",
+        action="store_true",
+        help="skip the smoke test before the change, which only measures",
+    )
+    parser.add_argument(
+        "--python", metavar="PATH", help="the Python with the users' torch on the nodes"
+    )
+    parser.add_argument(
+        "--take-over",
+        action="store_true",
+        help="declare an earlier controller dead and take over its locks",
+    )
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to contact at a time")
-    parser.add_argument("--ansible", action="append", default=[], metavar="OPTION", help="option for ansible-playbook, for example --ansible=--become")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show Ansible's own output while it runs")
+    parser.add_argument(
+        "--ansible",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="option for ansible-playbook, for example --ansible=--become",
+    )
+    parser.add_argument(
+        "-v", "--verbose", action="store_true", help="show Ansible's own output while it runs"
+    )
     add_quiet(parser)
     preview = "of a preview"
-    meanings = {"wide": f"{preview}: with the lines that would change", "name": f"{preview}: nodes, one per line", "csv": preview, "jsonl": preview}
-    add_format_option(parser, (*PREVIEW_FORMATS, "junit"), {**meanings, "junit": "of a rollout and its status"})
+    meanings = {
+        "wide": f"{preview}: with the lines that would change",
+        "name": f"{preview}: nodes, one per line",
+        "csv": preview,
+        "jsonl": preview,
+    }
+    add_format_option(
+        parser, (*PREVIEW_FORMATS, "junit"), {**meanings, "junit": "of a rollout and its status"}
+    )
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be started."""
-    known = STATUS_FORMATS if arguments.status or arguments.apply or arguments.end else PREVIEW_FORMATS
+    """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be
+    started."""
+    known = (
+        STATUS_FORMATS if arguments.status or arguments.apply or arguments.end else PREVIEW_FORMATS
+    )
     if arguments.format not in known:
         shown = "a preview" if known == PREVIEW_FORMATS else "a rollout and its status"
-        raise UserError(f"--format: expected one of {', '.join(known)} for {shown}, found {arguments.format!r}")
+        raise UserError(
+            f"--format: expected one of {', '.join(known)} for {shown}, found {arguments.format!r}"
+        )
     _check_max_failed(arguments.max_failed)
     parse_soak(arguments.soak)
     wait_s = parse_time(arguments.wait, "--wait") if arguments.wait else 0
@@ -112,44 +205,85 @@ def run(arguments: argparse.Namespace) -> int:
         return show(folder, plan, arguments)
     if not plan.waves:
         raise UserError(
-            "\n  ".join([f"expected waves in {as_typed(folder / FILE)}, found none: there is nothing that a role repairs", *describe_unrepaired(plan)])
+            "\n  ".join(
+                [
+                    (
+                        f"expected waves in {as_typed(folder / FILE)}, found none: there is nothing"
+                        " that a role repairs"
+                    ),
+                    *describe_unrepaired(plan),
+                ]
+            )
         )
     if arguments.apply:
         refuse_another_than_previewed(folder, plan)
-        sys.stderr.write(f"unhang: applying {name_of(plan)}: {describe_totals(plan)}; drained by {arguments.drain or describe_schedulers(plan)}\n")
+        sys.stderr.write(
+            f"unhang: applying {name_of(plan)}: {describe_totals(plan)}; drained by"
+            f" {arguments.drain or describe_schedulers(plan)}\n"
+        )
     home = project.find_project()
     project.link_pynvml(home)
     new_run = (folder.parent.parent if plan.undoes else folder.parent) / run_folder.new_run_id()
     playbook = "rollback.yml" if plan.undoes else "remediate.yml"
     command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
-    command += [word for inventory in _inventories(arguments, folder, home) for word in ("-i", inventory)]
+    command += [
+        word for inventory in _inventories(arguments, folder, home) for word in ("-i", inventory)
+    ]
     command += ["--forks", str(arguments.forks)] if arguments.forks else []
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
     with limit_arguments(hosts) as limit:
         variables = variables_of(arguments, folder, plan)
         if not arguments.apply and not arguments.end:
-            return run_preview([*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible], home, new_run, folder, plan, arguments)
+            return run_preview(
+                [*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible],
+                home,
+                new_run,
+                folder,
+                plan,
+                arguments,
+            )
         look_s, again, earlier = FIRST_LOOK_S, True, len(read_journal(folder).entries)
         while again:
-            before, waits, since = states_of(folder, plan), {"unhang_wait_s": wait_s, "unhang_look_s": look_s}, run_folder.utc_now()
-            argv = [*command, *limit, "-e", data_for_ansible({**variables, **({} if arguments.end else waits)}), *arguments.ansible]
+            before, waits, since = (
+                states_of(folder, plan),
+                {"unhang_wait_s": wait_s, "unhang_look_s": look_s},
+                run_folder.utc_now(),
+            )
+            argv = [
+                *command,
+                *limit,
+                "-e",
+                data_for_ansible({**variables, **({} if arguments.end else waits)}),
+                *arguments.ansible,
+            ]
             played = _played(argv, home, new_run, folder, plan, arguments)
-            again = not (played.stopped or played.code < 0 or arguments.end) and _goes_on(folder, plan, arguments, before, since)
+            again = not (played.stopped or played.code < 0 or arguments.end) and _goes_on(
+                folder, plan, arguments, before, since
+            )
             look_s, new_run = LOOK_AGAIN_S, new_run.parent / run_folder.new_run_id()
     return _outcome(played, folder, plan, arguments, earlier)
 
 
-def _goes_on(folder: Path, plan: Plan, arguments: argparse.Namespace, before: Mapping[str, str], since: str) -> bool:
-    """Whether the playbook is to be run again; waits for a soak first. before: states before its last run, which began at `since`. Raises UserError."""
+def _goes_on(
+    folder: Path, plan: Plan, arguments: argparse.Namespace, before: Mapping[str, str], since: str
+) -> bool:
+    """Whether the playbook is to be run again; waits for a soak first. before: states before its
+    last run, which began at `since`. Raises UserError."""
     after, soak = states_of(folder, plan), replay(read_journal(folder).entries).soak
     until = str(soak.evidence.get("until")) if soak is not None else ""
     if WAITING in after.values() or until <= since:
         return is_worth_another_look(before, after)
-    sys.stderr.write(f"unhang: {describe_soak(soak)}; nothing is done until then, and the same command goes on if this one is stopped\n")
+    sys.stderr.write(
+        f"unhang: {describe_soak(soak)}; nothing is done until then, and the same command goes on"
+        " if this one is stopped\n"
+    )
     try:
         time.sleep(seconds_left(until, run_folder.utc_now(), parse_soak(arguments.soak)))
     except KeyboardInterrupt:
-        raise UserError(f"stopped by hand while released nodes soak; go on with: {typed_again(folder, arguments, '--apply')}") from None
+        raise UserError(
+            "stopped by hand while released nodes soak; go on with:"
+            f" {typed_again(folder, arguments, '--apply')}"
+        ) from None
     return True
 
 
@@ -172,18 +306,26 @@ def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
         return planned_undo(_newest_planned(arguments.plan), arguments)
     filtered = any(getattr(arguments, name) for name in OPTIONS)
     if arguments.new and (arguments.end or not filtered):
-        raise UserError(f"--new: expected --{', --'.join(OPTIONS[:-1])} or --{OPTIONS[-1]} beside it; another plan of all findings: unhang plan RUN --new")
+        raise UserError(
+            f"--new: expected --{', --'.join(OPTIONS[:-1])} or --{OPTIONS[-1]} beside it; another"
+            " plan of all findings: unhang plan RUN --new"
+        )
     if arguments.end:
         folder, plan = find_plan(_newest_planned(arguments.plan))
         if not read_journal(folder).entries and not controllers_of_a_lost_journal(folder):
-            raise UserError(f"--end: expected a rollout of {as_typed(folder)} that has begun, found none: there is nothing to end, and nothing was written")
+            raise UserError(
+                f"--end: expected a rollout of {as_typed(folder)} that has begun, found none: there"
+                " is nothing to end, and nothing was written"
+            )
         return folder, plan
     if not filtered:
         return find_plan(_newest_planned(arguments.plan) if arguments.status else arguments.plan)
     if arguments.status or Path(arguments.plan).is_file():
         given = next(name for name in OPTIONS if getattr(arguments, name))
         beside = "--status" if arguments.status else visible(arguments.plan, 200)
-        raise UserError(f"expected a run folder beside --{given}, for which a plan is made, found {beside}")
+        raise UserError(
+            f"expected a run folder beside --{given}, for which a plan is made, found {beside}"
+        )
     folder = run_folder.find_run(arguments.plan).resolve()
     plan = plan_of(folder, PlanOptions(), arguments)
     sys.stderr.write(f"unhang: planned: {describe_totals(plan)}\n")
@@ -191,14 +333,19 @@ def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
 
 
 def _newest_planned(named: str) -> str:
-    """The run of the rollout: if none was named and the latest audit has no plan, the newest run with a plan."""
+    """The run of the rollout: if none was named and the latest audit has no plan, the newest run
+    with a plan."""
     latest = run_folder.latest_run()
     if named != latest or not Path(latest).is_dir() or (Path(latest) / FILE).is_file():
         return named
-    planned = [run for run in run_folder.list_runs(run_folder.runs_folder()) if (run / FILE).is_file()]
+    planned = [
+        run for run in run_folder.list_runs(run_folder.runs_folder()) if (run / FILE).is_file()
+    ]
     if not planned:
         return named
-    sys.stderr.write(f"unhang: {visible(named, 200)} has no plan; this is the newest run that has one\n")
+    sys.stderr.write(
+        f"unhang: {visible(named, 200)} has no plan; this is the newest run that has one\n"
+    )
     return as_typed(planned[-1].absolute())
 
 
@@ -207,14 +354,28 @@ def find_plan(named: str) -> tuple[Path, Plan]:
     path = Path(named)
     folder = path.parent if path.is_file() else run_folder.find_run(named)
     if path.is_file() and path.name != FILE:
-        raise UserError(f"expected {FILE} of a run folder, found {visible(named, 200)}: the journal needs the plan under its own name beside it")
+        raise UserError(
+            f"expected {FILE} of a run folder, found {visible(named, 200)}: the journal needs the"
+            " plan under its own name beside it"
+        )
     return folder.resolve(), read_plan(folder)
 
 
 def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dict[str, Any]:
-    chosen: dict[str, Any] = {"unhang_plan": str(folder), "unhang_apply": arguments.apply or arguments.end, "unhang_max_failed": arguments.max_failed}
-    chosen |= {"unhang_soak": arguments.soak, "unhang_command": typed_again(folder, arguments, "--apply")}
-    given = {"drain_adapter": arguments.drain, "smoke_test_python": arguments.python, "unhang_smoke": False if arguments.no_smoke else None}
+    chosen: dict[str, Any] = {
+        "unhang_plan": str(folder),
+        "unhang_apply": arguments.apply or arguments.end,
+        "unhang_max_failed": arguments.max_failed,
+    }
+    chosen |= {
+        "unhang_soak": arguments.soak,
+        "unhang_command": typed_again(folder, arguments, "--apply"),
+    }
+    given = {
+        "drain_adapter": arguments.drain,
+        "smoke_test_python": arguments.python,
+        "unhang_smoke": False if arguments.no_smoke else None,
+    }
     given["unhang_end"] = True if arguments.end else None
     given["unhang_kill_jobs"] = arguments.kill_jobs or None
     given["unhang_smoke_before"] = False if arguments.no_smoke_before else None
@@ -235,34 +396,62 @@ def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
 
 
 def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str, Any]:
-    undo = "" if plan.undoes else undo_command(project.program_as_typed(), as_typed(folder), arguments.inventory or ())
+    undo = (
+        ""
+        if plan.undoes
+        else undo_command(project.program_as_typed(), as_typed(folder), arguments.inventory or ())
+    )
     lost = controllers_of_a_lost_journal(folder)
-    return status_of(plan, read_journal(folder), undo, is_known_to_be_over, lost, is_own=is_own(folder))
+    return status_of(
+        plan, read_journal(folder), undo, is_known_to_be_over, lost, is_own=is_own(folder)
+    )
 
 
-def _played(command: list[str], home: Path, new_run: Path, folder: Path, plan: Plan, arguments: argparse.Namespace) -> Played:
+def _played(
+    command: list[str],
+    home: Path,
+    new_run: Path,
+    folder: Path,
+    plan: Plan,
+    arguments: argparse.Namespace,
+) -> Played:
     more = {NOT_LATEST_ENV: "1"}
     if arguments.verbose:
-        return play_into(command, home, new_run, lambda line: print(line, file=sys.stderr, flush=True), more)
+        return play_into(
+            command, home, new_run, lambda line: print(line, file=sys.stderr, flush=True), more
+        )
     with following(folder, plan, sys.stderr) as note:
-        return play_into(command, home, new_run, lambda line: note(shown) if (shown := shown_line(line)) else None, more)
+        return play_into(
+            command,
+            home,
+            new_run,
+            lambda line: note(shown) if (shown := shown_line(line)) else None,
+            more,
+        )
 
 
-def _outcome(played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace, earlier: int) -> int:
-    """earlier: number of entries in the journal before the command: a rollout that was refused has written none."""
+def _outcome(
+    played: Played, folder: Path, plan: Plan, arguments: argparse.Namespace, earlier: int
+) -> int:
+    """earlier: number of entries in the journal before the command: a rollout that was refused has
+    written none."""
     again = typed_again(folder, arguments, "--apply")
     has_begun = len(read_journal(folder).entries) > earlier
     if played.stopped and not has_begun:
         raise UserError(f"stopped by hand, before a node was touched; go on with: {again}")
     if not has_begun:
-        if not any(map(shown_line, played.output.splitlines())):  # otherwise the reason was already printed
+        # otherwise the reason was already printed
+        if not any(map(shown_line, played.output.splitlines())):
             sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")
     run_folder.write_atomically(folder / EVIDENCE, render_json(_status(folder, plan, arguments)))
     code = show(folder, plan, arguments)
     if (code and played.code < 0) or played.stopped:
         what = "stopped by hand" if played.stopped else "ansible-playbook was ended"
-        raise UserError(f"{what}; continue with: {again}; state of each node: {project.program_as_typed()} remediate {as_typed(folder)} --status")
+        raise UserError(
+            f"{what}; continue with: {again}; state of each node: {project.program_as_typed()}"
+            f" remediate {as_typed(folder)} --status"
+        )
     return code
 
 

@@ -1,4 +1,5 @@
-"""Shows a rollout while it runs, from its journal: plain lines, or on a terminal one screen that is updated in place."""
+"""Shows a rollout while it runs, from its journal: plain lines, or on a terminal one screen that is
+updated in place."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ LOOK_EVERY_S = 1.0
 
 @contextlib.contextmanager
 def following(folder: Path, plan: Plan, target: TextIO) -> Iterator[Callable[[str], None]]:
-    """Shows the journal's entries from now on; returns a function that writes other lines without breaking the screen."""
+    """Shows the journal's entries from now on; returns a function that writes other lines without
+    breaking the screen."""
     display = _Display(folder, Progress(plan), target)
     over = threading.Event()
 

@@ -1,4 +1,5 @@
-"""`unhang rollout-step`: called by the playbooks that change nodes; prints JSON. No help lists it."""
+"""`unhang rollout-step`: called by the playbooks that change nodes; prints JSON. No help lists
+it."""
 
 from __future__ import annotations
 
@@ -18,21 +19,56 @@ from unhang.core.list_arguments import split_list
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("step", choices=("begin", "lost", "prove"), help="begin: judge the run and its policies; lost: compare hardware; prove: judge again")
+    parser.add_argument(
+        "step",
+        choices=("begin", "lost", "prove"),
+        help="begin: judge the run and its policies; lost: compare hardware; prove: judge again",
+    )
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
-    parser.add_argument("host", metavar="HOST", nargs="?", default="", help="the host that is compared")
-    parser.add_argument("--rules", action="append", default=[], type=Path, metavar="DIR", help="a folder with additional rules; repeatable")
-    parser.add_argument("--before", type=Path, metavar="RUN", help="with begin: run folder with the state before a rollout that is undone: the baseline")
-    parser.add_argument("--severities", default=",".join(SERIOUS), help="severities that keep a node from being healthy")
-    parser.add_argument("--baseline", default="null", metavar="JSON", help="the baseline that the node has kept")
+    parser.add_argument(
+        "host", metavar="HOST", nargs="?", default="", help="the host that is compared"
+    )
+    parser.add_argument(
+        "--rules",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="a folder with additional rules; repeatable",
+    )
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="RUN",
+        help="with begin: run folder with the state before a rollout that is undone: the baseline",
+    )
+    parser.add_argument(
+        "--severities",
+        default=",".join(SERIOUS),
+        help="severities that keep a node from being healthy",
+    )
+    parser.add_argument(
+        "--baseline", default="null", metavar="JSON", help="the baseline that the node has kept"
+    )
     parser.add_argument(
         "--about",
         default="{}",
         metavar="JSON",
-        help="what is written beside the proof; roles: those that were played; for_a_person: rules that the plan leaves to a person",
+        help=(
+            "what is written beside the proof; roles: those that were played; for_a_person: rules"
+            " that the plan leaves to a person"
+        ),
     )
-    parser.add_argument("--rolled-back", action="store_true", help="the node was brought back, and not to its policy")
-    parser.add_argument("--found-by-this-run", action="store_true", help="the baseline is not from before the changes that were rolled back")
+    parser.add_argument(
+        "--rolled-back",
+        action="store_true",
+        help="the node was brought back, and not to its policy",
+    )
+    parser.add_argument(
+        "--found-by-this-run",
+        action="store_true",
+        help="the baseline is not from before the changes that were rolled back",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,4 +95,6 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
         found_by_this_run=arguments.found_by_this_run,
         for_a_person=about.get("for_a_person", ()),
     )
-    return prove_node(arguments.run, arguments.host, arguments.rules, today, about, asked, baseline, judge_folder)
+    return prove_node(
+        arguments.run, arguments.host, arguments.rules, today, about, asked, baseline, judge_folder
+    )

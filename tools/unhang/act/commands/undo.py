@@ -1,4 +1,5 @@
-"""`unhang remediate --undo RUN`: the plan that undoes the rollout of a run, in a folder `undo` of that run; the same command finds it again."""
+"""`unhang remediate --undo RUN`: the plan that undoes the rollout of a run, in a folder `undo` of
+that run; the same command finds it again."""
 
 from __future__ import annotations
 
@@ -25,26 +26,44 @@ from unhang.core.run.private_file import NEXT, others_may_write
 
 
 def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]:
-    """(folder, plan) of the undo: one that has begun and is not finished, else a new one. named: the run, or its folder. Raises UserError."""
+    """(folder, plan) of the undo: one that has begun and is not finished, else a new one. named:
+    the run, or its folder. Raises UserError."""
     if arguments.rule or arguments.severity:
-        raise UserError("expected --host or --group beside --undo, found --rule or --severity: what was changed on a node is undone as a whole")
+        raise UserError(
+            "expected --host or --group beside --undo, found --rule or --severity: what was changed"
+            " on a node is undone as a whole"
+        )
     base = run_folder.find_run(named).resolve()
     if controllers_of_a_lost_journal(base):
         ends = f"{program_as_typed()} remediate --end {shlex.quote(named)}"
         raise UserError(
-            f"expected the journal of the rollout in {base}, found that it was lost: journal.lock says that the rollout has begun; next: {ends} asks the nodes "
-            "what they have kept, and ends the rollout as it is; then this command undoes it"
+            f"expected the journal of the rollout in {base}, found that it was lost: journal.lock"
+            f" says that the rollout has begun; next: {ends} asks the nodes what they have kept,"
+            " and ends the rollout as it is; then this command undoes it"
         )
     if not (base / JOURNAL).is_file():
-        raise UserError(f"expected a run whose plan was rolled out, found no {JOURNAL} in {base}; nothing was changed, so nothing is undone")
+        raise UserError(
+            f"expected a run whose plan was rolled out, found no {JOURNAL} in {base}; nothing was"
+            " changed, so nothing is undone"
+        )
     undos = list(_undos(base))
     for folder, plan, is_finished in undos:
         if not is_finished and (folder / JOURNAL).is_file():
             return folder, plan
     asked = asked_filter(base, read_planned_findings(base), arguments)
-    undone = {host for folder, plan, _ in undos for host in plan.wave_of if _state(folder, host) in (RELEASED, DRAINED_BY_OTHERS)}
+    undone = {
+        host
+        for folder, plan, _ in undos
+        for host in plan.wave_of
+        if _state(folder, host) in (RELEASED, DRAINED_BY_OTHERS)
+    }
     plan = read_plan(base)
-    hosts = hosts_to_undo(plan, replay(read_journal(base).entries), undone, None if asked is None or asked.hosts is None else frozenset(asked.hosts))
+    hosts = hosts_to_undo(
+        plan,
+        replay(read_journal(base).entries),
+        undone,
+        None if asked is None or asked.hosts is None else frozenset(asked.hosts),
+    )
     for folder, known, is_finished in undos:
         if not is_finished and set(known.wave_of) == set(hosts):
             return folder, known  # previewed, and not begun
@@ -55,9 +74,12 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
 def _write(base: Path, number: int, plan: Plan) -> tuple[Path, Plan]:
     """The folder is a run folder as far as a rollout reads one."""
     folder = _undo_folder(base, number)
-    folder.mkdir(mode=0o750 if os.environ.get(run_folder.GROUP_ENV) else 0o700, exist_ok=True)  # whatever the umask is: see _undo_folder
+    # whatever the umask is: see _undo_folder
+    folder.mkdir(mode=0o750 if os.environ.get(run_folder.GROUP_ENV) else 0o700, exist_ok=True)
     document = json.loads((base / "run.json").read_text(encoding="utf-8"))
-    run_folder.write_atomically(folder / "run.json", json.dumps({**document, "id": plan.run.id}, indent=1) + "\n")
+    run_folder.write_atomically(
+        folder / "run.json", json.dumps({**document, "id": plan.run.id}, indent=1) + "\n"
+    )
     if is_own(base):
         mark_as_own(folder)
     write_plan(folder, plan)
@@ -65,7 +87,8 @@ def _write(base: Path, number: int, plan: Plan) -> tuple[Path, Plan]:
 
 
 def _undos(base: Path) -> Iterator[tuple[Path, Plan, bool]]:
-    """(folder, plan, whether each of its nodes has ended) of each undo of the run's rollout, in their order."""
+    """(folder, plan, whether each of its nodes has ended) of each undo of the run's rollout, in
+    their order."""
     for number in range(1, 1000):
         folder = _undo_folder(base, number)
         if not (folder / FILE).is_file():
@@ -75,7 +98,8 @@ def _undos(base: Path) -> Iterator[tuple[Path, Plan, bool]]:
 
 
 def _undo_folder(base: Path, number: int) -> Path:
-    """The path of an undo's folder. Raises UserError for a link, which would lead its journal and plan out of the run, and where others may yet make one."""
+    """The path of an undo's folder. Raises UserError for a link, which would lead its journal and
+    plan out of the run, and where others may yet make one."""
     folder = base / folder_name(number)
     if folder.is_symlink():
         raise UserError(f"expected a folder of this run at {folder}, found a symbolic link; {NEXT}")
@@ -83,8 +107,10 @@ def _undo_folder(base: Path, number: int) -> Path:
         with contextlib.suppress(FileNotFoundError):
             if others_may_write(one):
                 raise UserError(
-                    f"expected a folder that only you or root can write at {one}, found one in which others may put a link; nothing was read or written; next: "
-                    f"look at it with ls -la, and if all in it is yours: chmod go-w {shlex.quote(str(one))}, or type this command as the folder's user"
+                    f"expected a folder that only you or root can write at {one}, found one in"
+                    " which others may put a link; nothing was read or written; next: look at it"
+                    f" with ls -la, and if all in it is yours: chmod go-w {shlex.quote(str(one))},"
+                    " or type this command as the folder's user"
                 )
     return folder
 

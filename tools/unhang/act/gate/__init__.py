@@ -1,1 +1,2 @@
-"""The gate: which nodes may join a cluster, their admission records, and whether a node in service still matches its record."""
+"""The gate: which nodes may join a cluster, their admission records, and whether a node in service
+still matches its record."""

@@ -1,4 +1,5 @@
-"""Admission records (unhang/admission/1): made for a node that passed, later compared with the node. Values in, values out."""
+"""Admission records (unhang/admission/1): made for a node that passed, later compared with the
+node. Values in, values out."""
 
 from __future__ import annotations
 
@@ -14,21 +15,30 @@ from unhang_node.facts.parse.admission import SCHEMA
 
 GPU_FIELDS = ("index", "uuid", "serial", "pci_address", "model", "vbios", "inforom")
 FIRMWARE = ("vbios", "inforom")
-# Sections whose facts are compared one by one below; a difference in another of their facts still changes their hash.
+# Sections whose facts are compared one by one below; a difference in another of their facts still
+# changes their hash.
 VERSIONS = {"driver": "driver", "kernel": "kernel", "bios": "BIOS", "nccl": "NCCL"}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A property of the node that is not as admitted. what: for people, such as "driver"; admitted and found: as they were read."""
+    """A property of the node that is not as admitted. what: for people, such as "driver"; admitted
+    and found: as they were read."""
 
     what: str
     admitted: str
     found: str
 
 
-def admission_record(host: str, facts: Mapping[str, Any], gate: Mapping[str, Any], admitted_at: datetime.datetime, days: int) -> dict[str, Any]:
-    """The record of one node. facts: unhang/node-facts/1; gate: unhang/gate/1; days: how long it is valid."""
+def admission_record(
+    host: str,
+    facts: Mapping[str, Any],
+    gate: Mapping[str, Any],
+    admitted_at: datetime.datetime,
+    days: int,
+) -> dict[str, Any]:
+    """The record of one node. facts: unhang/node-facts/1; gate: unhang/gate/1; days: how long it is
+    valid."""
     subject = subject_of(facts)
     smoke = gate.get("smoke") or {}
     return {
@@ -40,8 +50,15 @@ def admission_record(host: str, facts: Mapping[str, Any], gate: Mapping[str, Any
         **subject,
         "config_hash": config_hash(facts),
         "sections": section_hashes(facts),
-        "results": {"alone": (smoke.get("alone") or {}).get(host), "together": _together(smoke, host)},
-        "limits": {"severities": list(gate["severities"]), "reference": gate["reference"], "as_root": (facts.get("collector") or {}).get("as_root")},
+        "results": {
+            "alone": (smoke.get("alone") or {}).get(host),
+            "together": _together(smoke, host),
+        },
+        "limits": {
+            "severities": list(gate["severities"]),
+            "reference": gate["reference"],
+            "as_root": (facts.get("collector") or {}).get("as_root"),
+        },
     }
 
 
@@ -70,7 +87,9 @@ def subject_of(facts: Mapping[str, Any]) -> dict[str, Any]:
             "driver": _mapping(driver.get("loaded")).get("version"),
             "kernel": kernel.get("release"),
             "bios": _mapping(node.get("dmi")).get("bios_version"),
-            "nccl": next((row.get("version") for row in libraries if row.get("is_loader_default")), None),
+            "nccl": next(
+                (row.get("version") for row in libraries if row.get("is_loader_default")), None
+            ),
         },
     }
 
@@ -96,12 +115,19 @@ def unread_identity(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list
 def unread_facts(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
     """What else the record attests and the facts do not have: it may have changed."""
     versions, hashes = subject_of(facts)["versions"], section_hashes(facts)
-    missing = [what for name, what in VERSIONS.items() if record["versions"].get(name) and not versions.get(name)]
-    return missing + [f"section {name}" for name in sorted(record["sections"]) if name not in hashes]
+    missing = [
+        what
+        for name, what in VERSIONS.items()
+        if record["versions"].get(name) and not versions.get(name)
+    ]
+    return missing + [
+        f"section {name}" for name in sorted(record["sections"]) if name not in hashes
+    ]
 
 
 def differences(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Difference]:
-    """The properties of the node that are no longer as admitted. A value that was not read, then or now, is no difference."""
+    """The properties of the node that are no longer as admitted. A value that was not read, then or
+    now, is no difference."""
     subject = subject_of(facts)
     named = [
         *_versions(record["versions"], subject["versions"]),
@@ -109,13 +135,18 @@ def differences(record: Mapping[str, Any], facts: Mapping[str, Any]) -> list[Dif
         *_nics(record["nics"], subject["nics"]),
     ]
     hashes = section_hashes(facts)
-    changed = [name for name, value in sorted(record["sections"].items()) if name in hashes and hashes[name] != value]
+    changed = [
+        name
+        for name, value in sorted(record["sections"].items())
+        if name in hashes and hashes[name] != value
+    ]
     if changed and not named:
         return [
             Difference(
                 "configuration",
                 record["config_hash"][:19],
-                f"other facts in {', '.join(changed)}, unless this unhang reads more facts there than the one that admitted the node",
+                f"other facts in {', '.join(changed)}, unless this unhang reads more facts there"
+                " than the one that admitted the node",
             )
         ]
     return named
@@ -127,24 +158,45 @@ def _versions(admitted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator
             yield Difference(argv, str(admitted[name]), str(found[name]))
 
 
-def _gpus(admitted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
+def _gpus(
+    admitted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]
+) -> Iterator[Difference]:
     before, now = _uuids(admitted), _uuids(found)
     if not before or not now:
         return
-    gone, new = [uuid for uuid in before if uuid not in now], [uuid for uuid in now if uuid not in before]
+    gone, new = (
+        [uuid for uuid in before if uuid not in now],
+        [uuid for uuid in now if uuid not in before],
+    )
     if gone or new:
-        lost, found_now = (", ".join(_gpu_words(rows[uuid]) for uuid in uuids) for uuids, rows in ((gone, before), (new, now)))
-        yield Difference("GPUs", lost or counted(len(before), "GPU"), found_now or counted(len(now), "GPU"))
+        lost, found_now = (
+            ", ".join(_gpu_words(rows[uuid]) for uuid in uuids)
+            for uuids, rows in ((gone, before), (new, now))
+        )
+        yield Difference(
+            "GPUs", lost or counted(len(before), "GPU"), found_now or counted(len(now), "GPU")
+        )
     for uuid in before.keys() & now.keys():
         for name in FIRMWARE:
-            if before[uuid].get(name) and now[uuid].get(name) and before[uuid][name] != now[uuid][name]:
+            if (
+                before[uuid].get(name)
+                and now[uuid].get(name)
+                and before[uuid][name] != now[uuid][name]
+            ):
                 yield Difference(f"{name} of {uuid}", str(before[uuid][name]), str(now[uuid][name]))
 
 
-def _nics(admitted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
-    before, now = ({str(row["name"]): row.get("firmware") for row in rows if row.get("name")} for rows in (admitted, found))
+def _nics(
+    admitted: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]
+) -> Iterator[Difference]:
+    before, now = (
+        {str(row["name"]): row.get("firmware") for row in rows if row.get("name")}
+        for rows in (admitted, found)
+    )
     if before.keys() != now.keys():
-        yield Difference("RDMA devices", ", ".join(sorted(before)) or "none", ", ".join(sorted(now)) or "none")
+        yield Difference(
+            "RDMA devices", ", ".join(sorted(before)) or "none", ", ".join(sorted(now)) or "none"
+        )
     for name in sorted(before.keys() & now.keys()):
         if before[name] and now[name] and before[name] != now[name]:
             yield Difference(f"firmware of {name}", str(before[name]), str(now[name]))
@@ -157,7 +209,11 @@ def _together(smoke: Mapping[str, Any], host: str) -> Any:
 
 def _gpu_words(row: Mapping[str, Any]) -> str:
     """A GPU as a person finds it: its UUID, the number on its board and its slot."""
-    beside = [f"{argv} {row[name]}" for name, argv in (("serial", "serial"), ("pci_address", "PCI")) if row.get(name)]
+    beside = [
+        f"{argv} {row[name]}"
+        for name, argv in (("serial", "serial"), ("pci_address", "PCI"))
+        if row.get(name)
+    ]
     return f"{row['uuid']} ({', '.join(beside)})" if beside else str(row["uuid"])
 
 

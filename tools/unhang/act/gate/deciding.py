@@ -1,7 +1,9 @@
-"""Whether a node may join a cluster: pass, fail, or not proved, from findings and smoke tests. Values in, values out.
+"""Whether a node may join a cluster: pass, fail, or not proved, from findings and smoke tests.
+Values in, values out.
 
-Only the verdict `fail` makes a node fail; `unknown`, `skip` and `waived` do not. But a node that could not be examined, or for which nothing could be proved,
-does not pass either: its outcome is `not proved`.
+Only the verdict `fail` makes a node fail; `unknown`, `skip` and `waived` do not. But a node that
+could not be examined, or for which nothing could be proved, does not pass either: its outcome is
+`not proved`.
 """
 
 from __future__ import annotations
@@ -13,16 +15,23 @@ from typing import Any
 from unhang.act.gate.peers import PeerDifference, is_drift, peer_difference
 
 PASS, FAIL, NOT_PROVED = "pass", "fail", "not proved"
-NOT_READ = ("node-unreachable", "node-timeout", "node-failed", "node-answer-invalid", "node-missing")  # rules about nodes that the audit could not read
+# rules about nodes that the audit could not read
+NOT_READ = (
+    "node-unreachable",
+    "node-timeout",
+    "node-failed",
+    "node-answer-invalid",
+    "node-missing",
+)
 Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Observation:
-    """audit: findings document, None if nothing could be judged. alone: results of the hosts' own smoke tests, by host. together: of the group's, None if
-    there was none. reference: a node that is known to be good, or None. severities: of findings with which a node fails.
-    quick: only the audit was requested, without smoke tests.
-    """
+    """audit: findings document, None if nothing could be judged. alone: results of the hosts' own
+    smoke tests, by host. together: of the group's, None if there was none. reference: a node that
+    is known to be good, or None. severities: of findings with which a node fails. quick: only the
+    audit was requested, without smoke tests."""
 
     audit: Result | None
     alone: Mapping[str, Result]
@@ -32,37 +41,61 @@ class Observation:
     quick: bool = False
 
 
-def fit_for_the_group(hosts: Sequence[str], alone: Mapping[str, Result], reference: str | None) -> list[str]:
-    """The hosts to test together: the reference first, then those that passed alone, because one bad node would hide the others. [] if such a test could
-    prove nothing."""
+def fit_for_the_group(
+    hosts: Sequence[str], alone: Mapping[str, Result], reference: str | None
+) -> list[str]:
+    """The hosts to test together: the reference first, then those that passed alone, because one
+    bad node would hide the others. [] if such a test could prove nothing."""
     able = [host for host in hosts if _passed(host, alone)]
     if reference is not None and reference not in able:
         return []
-    order = ([reference] if reference is not None else []) + [host for host in able if host != reference]
+    order = ([reference] if reference is not None else []) + [
+        host for host in able if host != reference
+    ]
     return order if len(order) > 1 else []
 
 
 def decide(hosts: Sequence[str], observed: Observation) -> dict[str, dict[str, Any]]:
-    """{host: {outcome, reasons, differences}}. Reasons are one line each; differences are those from its peers, of any severity."""
+    """{host: {outcome, reasons, differences}}. Reasons are one line each; differences are those
+    from its peers, of any severity."""
     ill = _ill_reference(observed)
     faulty = {host for host in _compared(observed) if _own_failures(host, observed)}
     differences = {host: differences_of(host, observed, faulty) for host in hosts}
-    return {host: {**_decide(host, observed, differences[host], ill, len(hosts)), "differences": [one.row() for one in differences[host]]} for host in hosts}
+    return {
+        host: {
+            **_decide(host, observed, differences[host], ill, len(hosts)),
+            "differences": [one.row() for one in differences[host]],
+        }
+        for host in hosts
+    }
 
 
-def differences_of(host: str, observed: Observation, faulty: Collection[str]) -> list[PeerDifference]:
+def differences_of(
+    host: str, observed: Observation, faulty: Collection[str]
+) -> list[PeerDifference]:
     """The differences of a node from the reference, or from the healthy nodes of its group."""
-    found = [peer_difference(finding, host, observed.reference, faulty) for finding in _drift(observed)]
+    found = [
+        peer_difference(finding, host, observed.reference, faulty) for finding in _drift(observed)
+    ]
     return [one for one in found if one is not None]
 
 
 def _drift(observed: Observation) -> list[Result]:
-    return [finding for finding in (observed.audit or {}).get("findings") or [] if finding.get("verdict") == "fail" and is_drift(finding)]
+    return [
+        finding
+        for finding in (observed.audit or {}).get("findings") or []
+        if finding.get("verdict") == "fail" and is_drift(finding)
+    ]
 
 
 def _compared(observed: Observation) -> set[str]:
     """All hosts that a drift finding compares."""
-    return {host for finding in _drift(observed) for row in finding["comparison"]["counts"] for host in row["hosts"]}
+    return {
+        host
+        for finding in _drift(observed)
+        for row in finding["comparison"]["counts"]
+        for host in row["hosts"]
+    }
 
 
 def _ill_reference(observed: Observation) -> str | None:
@@ -70,37 +103,64 @@ def _ill_reference(observed: Observation) -> str | None:
     if observed.reference is None:
         return None
     reasons = [*_own_failures(observed.reference, observed), *_gaps(observed.reference, observed)]
-    return f"the reference {observed.reference} is not good itself ({reasons[0]}): nothing was proved together with it" if reasons else None
+    return (
+        f"the reference {observed.reference} is not good itself ({reasons[0]}): nothing was proved"
+        " together with it"
+        if reasons
+        else None
+    )
 
 
-def _decide(host: str, observed: Observation, differences: Sequence[PeerDifference], ill: str | None, count: int) -> dict[str, Any]:
+def _decide(
+    host: str,
+    observed: Observation,
+    differences: Sequence[PeerDifference],
+    ill: str | None,
+    count: int,
+) -> dict[str, Any]:
     counted = [one for one in differences if one.severity in observed.severities]
-    failures = _once([*_own_failures(host, observed), *(f"audit: {one.line()}" for one in counted if one.decided)])
+    failures = _once(
+        [
+            *_own_failures(host, observed),
+            *(f"audit: {one.line()}" for one in counted if one.decided),
+        ]
+    )
     gaps = _gaps(host, observed) + ([ill] if ill and host != observed.reference else [])
     if not ill:
-        advice = "" if observed.reference else "; name a node that is known to be good with --reference"
+        advice = (
+            "" if observed.reference else "; name a node that is known to be good with --reference"
+        )
         gaps += [f"audit: {one.line()}{advice}" for one in counted if not one.decided]
     if failures:
         return {"outcome": FAIL, "reasons": failures}
     if gaps:
         return {"outcome": NOT_PROVED, "reasons": gaps}
-    return {"outcome": PASS, "reasons": [] if count > 1 or observed.quick else ["alone: no other node was within the limit"]}
+    return {
+        "outcome": PASS,
+        "reasons": (
+            [] if count > 1 or observed.quick else ["alone: no other node was within the limit"]
+        ),
+    }
 
 
 def _own_failures(host: str, observed: Observation) -> list[str]:
     """The reasons why this node fails, without its differences from others."""
     return _once([
-        *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _failures_of(host, observed)
-          if finding.get("severity") in observed.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),
-        *(f"alone: {suspect['why']}" for suspect in _suspects(observed.alone.get(host)) if not suspect.get("blind")),
-        *(f"together: {suspect['why']}" for suspect in _suspects(observed.together) if not suspect.get("blind") and _meant(host, suspect, observed)),
+        *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _failures_of(host, observed)  # noqa: E501
+          if finding.get("severity") in observed.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),  # noqa: E501
+        *(f"alone: {suspect['why']}" for suspect in _suspects(observed.alone.get(host)) if not suspect.get("blind")),  # noqa: E501
+        *(f"together: {suspect['why']}" for suspect in _suspects(observed.together) if not suspect.get("blind") and _meant(host, suspect, observed)),  # noqa: E501
     ])  # fmt: skip
 
 
 def _gaps(host: str, observed: Observation) -> list[str]:
     """The parts that could not be examined, or that proved nothing."""
     gaps = [] if observed.audit is not None else ["audit: nothing could be judged"]
-    gaps += [f"audit: {finding['rule']}: {finding.get('found') or ''}".rstrip(": ") for finding in _failures_of(host, observed) if finding["rule"] in NOT_READ]
+    gaps += [
+        f"audit: {finding['rule']}: {finding.get('found') or ''}".rstrip(": ")
+        for finding in _failures_of(host, observed)
+        if finding["rule"] in NOT_READ
+    ]
     if observed.quick:
         return _once([*gaps, *_unknown(host, observed)])
     alone = observed.alone.get(host)
@@ -110,7 +170,11 @@ def _gaps(host: str, observed: Observation) -> list[str]:
     elif alone is None or alone.get("verdict") == "error":
         gaps.append("alone: the smoke test proved nothing")
     group = {row["host"] for row in (observed.together or {}).get("hosts") or []}
-    gaps += [f"together: {suspect['why']}" for suspect in _suspects(observed.together) if suspect.get("blind") and suspect["host"] == host]
+    gaps += [
+        f"together: {suspect['why']}"
+        for suspect in _suspects(observed.together)
+        if suspect.get("blind") and suspect["host"] == host
+    ]
     if host in group and (observed.together or {}).get("verdict") == "error" and not gaps:
         gaps.append("together: the smoke test proved nothing")
     return _once(gaps)
@@ -118,8 +182,16 @@ def _gaps(host: str, observed: Observation) -> list[str]:
 
 def _unknown(host: str, observed: Observation) -> list[str]:
     """Rules that could not be judged for this node and that no smoke test covers."""
-    rows = [row for row in (observed.audit or {}).get("findings") or [] if row.get("verdict") == "unknown" and row.get("host") == host]
-    return [f"audit: {row['rule']}: not judged: {row.get('found') or ''}".rstrip(": ") for row in rows if row.get("severity") in observed.severities]
+    rows = [
+        row
+        for row in (observed.audit or {}).get("findings") or []
+        if row.get("verdict") == "unknown" and row.get("host") == host
+    ]
+    return [
+        f"audit: {row['rule']}: not judged: {row.get('found') or ''}".rstrip(": ")
+        for row in rows
+        if row.get("severity") in observed.severities
+    ]
 
 
 def _passed(host: str, results: Mapping[str, Result]) -> bool:
@@ -129,7 +201,12 @@ def _passed(host: str, results: Mapping[str, Result]) -> bool:
 def _failures_of(host: str, observed: Observation) -> list[Result]:
     """Findings with the verdict fail that name this host."""
     rows = (observed.audit or {}).get("findings") or []
-    return [row for row in rows if row.get("verdict") == "fail" and (row.get("host") == host or host in (row.get("hosts") or []))]
+    return [
+        row
+        for row in rows
+        if row.get("verdict") == "fail"
+        and (row.get("host") == host or host in (row.get("hosts") or []))
+    ]
 
 
 def _suspects(result: Result | None) -> list[Result]:
@@ -137,11 +214,16 @@ def _suspects(result: Result | None) -> list[Result]:
 
 
 def _meant(host: str, suspect: Result, observed: Observation) -> bool:
-    """Whether a suspect of the group is this host, or one of its links. The reference is never one, because it is known to be good."""
+    """Whether a suspect of the group is this host, or one of its links. The reference is never one,
+    because it is known to be good."""
     if suspect["host"] is not None:
         return bool(suspect["host"] == host)
     links = ((observed.together or {}).get("isolation") or {}).get("bad_links") or []
-    group = {node for link in links for node in link} if links else {row["host"] for row in (observed.together or {}).get("hosts") or []}
+    group = (
+        {node for link in links for node in link}
+        if links
+        else {row["host"] for row in (observed.together or {}).get("hosts") or []}
+    )
     return host in group and host != observed.reference
 
 

@@ -27,24 +27,51 @@ def gate_document(
     results: SmokeResults = SmokeResults({}, None),
     quick: bool = False,
 ) -> dict[str, Any]:
-    """run: id of the run folder; decisions: {host: {outcome, reasons, differences}}; quick: no smoke test was asked for."""
+    """run: id of the run folder; decisions: {host: {outcome, reasons, differences}}; quick: no
+    smoke test was asked for."""
     nodes = [
-        {"host": host, "outcome": row["outcome"], "reasons": list(row["reasons"]), "differences": list(row.get("differences") or [])}
+        {
+            "host": host,
+            "outcome": row["outcome"],
+            "reasons": list(row["reasons"]),
+            "differences": list(row.get("differences") or []),
+        }
         for host, row in decisions.items()
     ]
-    totals = {outcome: sum(row["outcome"] == outcome for row in nodes) for outcome in (PASS, FAIL, NOT_PROVED)}
+    totals = {
+        outcome: sum(row["outcome"] == outcome for row in nodes)
+        for outcome in (PASS, FAIL, NOT_PROVED)
+    }
     together = summary_of(results.together) if results.together else None
-    smoke = {"alone": {host: summary_of(result) for host, result in results.alone.items()}, "together": together}
-    head = {"schema": "unhang/gate/1", "run": run, "reference": reference, "severities": list(severities), "quick": quick}
+    smoke = {
+        "alone": {host: summary_of(result) for host, result in results.alone.items()},
+        "together": together,
+    }
+    head = {
+        "schema": "unhang/gate/1",
+        "run": run,
+        "reference": reference,
+        "severities": list(severities),
+        "quick": quick,
+    }
     return {**head, "totals": totals, "nodes": nodes, "smoke": smoke}
 
 
 def summary_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """{verdict, hosts, world_size, bandwidth: [{op, size_bytes, busbw_gb_s}], burn_in} of a smoke test."""
+    """{verdict, hosts, world_size, bandwidth: [{op, size_bytes, busbw_gb_s}], burn_in} of a smoke
+    test."""
     rows = [row for row in result.get("collectives") or [] if row.get("measures") == "bandwidth"]
-    bandwidth = [{name: row.get(name) for name in ("op", "size_bytes", "busbw_gb_s")} for row in rows]
+    bandwidth = [
+        {name: row.get(name) for name in ("op", "size_bytes", "busbw_gb_s")} for row in rows
+    ]
     hosts = [row["host"] for row in result.get("hosts") or []]
-    return {"verdict": result.get("verdict"), "hosts": hosts, "world_size": result.get("world_size"), "bandwidth": bandwidth, "burn_in": result.get("burn_in")}
+    return {
+        "verdict": result.get("verdict"),
+        "hosts": hosts,
+        "world_size": result.get("world_size"),
+        "bandwidth": bandwidth,
+        "burn_in": result.get("burn_in"),
+    }
 
 
 def exit_code(document: Mapping[str, Any]) -> int:

@@ -19,7 +19,8 @@ FOLDER = "admission"
 
 
 def write_records(folder: Path, key: Path | None, days: int) -> list[Path]:
-    """The files written. folder: the run; key: the gate's private key, None for records without a signature. Raises UserError, OSError."""
+    """The files written. folder: the run; key: the gate's private key, None for records without a
+    signature. Raises UserError, OSError."""
     gate = read_gate(folder)
     admitted_at = _end_of(folder)
     passed = {row["host"] for row in gate["nodes"] if row["outcome"] == PASS}
@@ -29,7 +30,9 @@ def write_records(folder: Path, key: Path | None, days: int) -> list[Path]:
         line = record_line(admission_record(host, facts, gate, admitted_at, days))
         place = folder / FOLDER / run_folder.file_stem(host)
         place.parent.mkdir(exist_ok=True)
-        run_folder.write_atomically(place, admission_file(line, sign(line, key) if key else "", public))
+        run_folder.write_atomically(
+            place, admission_file(line, sign(line, key) if key else "", public)
+        )
         written.append(place)
     return written
 
@@ -37,9 +40,14 @@ def write_records(folder: Path, key: Path | None, days: int) -> list[Path]:
 def read_gate(folder: Path) -> dict[str, Any]:
     """gate.json of a run. Raises UserError."""
     try:
-        found: dict[str, Any] = parse_strictly(read_bounded(folder / FILE_NAME, run_folder.LONGEST_DOCUMENT))
+        found: dict[str, Any] = parse_strictly(
+            read_bounded(folder / FILE_NAME, run_folder.LONGEST_DOCUMENT)
+        )
     except (OSError, NotStrict) as problem:
-        raise UserError(f"expected {FILE_NAME} in {folder}, found none that can be read ({problem}); unhang preprovision writes it") from None
+        raise UserError(
+            f"expected {FILE_NAME} in {folder}, found none that can be read ({problem}); unhang"
+            " preprovision writes it"
+        ) from None
     return found
 
 
@@ -51,10 +59,13 @@ def _facts(folder: Path, hosts: set[str]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def _end_of(folder: Path) -> datetime.datetime:
-    """The time of the gate's audit, by the controller's clock: a record that is written again later is not valid for longer."""
+    """The time of the gate's audit, by the controller's clock: a record that is written again later
+    is not valid for longer."""
     document = run_folder.read_run(folder).document
     text = str(document.get("finished") or document.get("started"))
     try:
         return datetime.datetime.fromisoformat(text).astimezone(datetime.UTC)
     except ValueError:
-        raise UserError(f"{folder / 'run.json'}: expected a time in started, found {text[:40]!r}") from None
+        raise UserError(
+            f"{folder / 'run.json'}: expected a time in started, found {text[:40]!r}"
+        ) from None

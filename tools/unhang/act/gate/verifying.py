@@ -1,4 +1,5 @@
-"""The result of `unhang admit verify` for an admission file: one of several states. Reads no file and asks ssh-keygen only through `check`."""
+"""The result of `unhang admit verify` for an admission file: one of several states. Reads no file
+and asks ssh-keygen only through `check`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ NOT_PROVED = "not proved"
 
 @dataclass(frozen=True)
 class Verified:
-    """state: good, unsigned, tampered, another key, expired, another node's, changed or not proved. why: lines for people.
+    """state: good, unsigned, tampered, another key, expired, another node's, changed or not proved.
+    why: lines for people.
 
     record: {} where none could be read.
     """
@@ -28,27 +30,47 @@ class Verified:
     record: Mapping[str, Any]
 
 
-def verify(text: str, today: str, check: Callable[[str, str], str], facts: Mapping[str, Any] | None = None) -> Verified:
-    """The first of these states that applies. check: (line, signature) -> good, another key or tampered. facts: of the expected node, None to skip the
-    comparison. The signature is checked before the content: an unsigned or tampered record is not trusted. Raises ValueError for a text without a record.
-    """
+def verify(
+    text: str, today: str, check: Callable[[str, str], str], facts: Mapping[str, Any] | None = None
+) -> Verified:
+    """The first of these states that applies. check: (line, signature) -> good, another key or
+    tampered. facts: of the expected node, None to skip the comparison. The signature is checked
+    before the content: an unsigned or tampered record is not trusted. Raises ValueError for a text
+    without a record."""
     found = parse_admission(text)
     record = found["record"]
     if not found["signature"]:
         return Verified(UNSIGNED, ("anybody may have written it",), record)
     state = check(found["line"], found["signature"])
     if state == TAMPERED:
-        return Verified(TAMPERED, ("the signature is not one of this record: one of the two was changed",), record)
+        return Verified(
+            TAMPERED,
+            ("the signature is not one of this record: one of the two was changed",),
+            record,
+        )
     if state == ANOTHER_KEY:
-        return Verified(ANOTHER_KEY, ("the signature is valid and was made with a key that is not the gate's",), record)
+        return Verified(
+            ANOTHER_KEY,
+            ("the signature is valid and was made with a key that is not the gate's",),
+            record,
+        )
     if faults := list(check_schema(record, read_schema("admission-1"))):
-        raise ValueError(f"expected a record of unhang/admission/1, found a fault in {'.'.join(map(str, faults[0].path)) or 'it'}: {faults[0].message}")
+        raise ValueError(
+            "expected a record of unhang/admission/1, found a fault in"
+            f" {'.'.join(map(str, faults[0].path)) or 'it'}: {faults[0].message}"
+        )
     return _of_the_node(record, today, facts)
 
 
-def _of_the_node(record: Mapping[str, Any], today: str, facts: Mapping[str, Any] | None) -> Verified:
+def _of_the_node(
+    record: Mapping[str, Any], today: str, facts: Mapping[str, Any] | None
+) -> Verified:
     if facts is not None and is_of_another_node(record, facts):
-        return Verified(ANOTHER_NODE, (f"it attests {record['host']}, machine id {record['machine_id']}",), record)
+        return Verified(
+            ANOTHER_NODE,
+            (f"it attests {record['host']}, machine id {record['machine_id']}",),
+            record,
+        )
     if record["expires"] < today:
         return Verified(EXPIRED, (f"it held until {record['expires']}",), record)
     if facts is None:
@@ -56,7 +78,20 @@ def _of_the_node(record: Mapping[str, Any], today: str, facts: Mapping[str, Any]
     identity, rest = unread_identity(record, facts), unread_facts(record, facts)
     changed = differences(record, facts)
     if changed and not identity:
-        return Verified(CHANGED, tuple(f"{one.what}: admitted {one.admitted}, found {one.found}" for one in changed), record)
+        return Verified(
+            CHANGED,
+            tuple(f"{one.what}: admitted {one.admitted}, found {one.found}" for one in changed),
+            record,
+        )
     if missing := [*identity, *rest]:
-        return Verified(NOT_PROVED, (f"the facts do not have what the record attests: {', '.join(missing)}; read the node again, as root",), record)
+        return Verified(
+            NOT_PROVED,
+            (
+                (
+                    f"the facts do not have what the record attests: {', '.join(missing)}; read the"
+                    " node again, as root"
+                ),
+            ),
+            record,
+        )
     return Verified(GOOD, (), record)

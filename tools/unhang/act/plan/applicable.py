@@ -1,4 +1,5 @@
-"""Why a plan's entry may not be applied to its node now: it is too old, the node has booted, or its configuration has changed. Values in, values out."""
+"""Why a plan's entry may not be applied to its node now: it is too old, the node has booted, or its
+configuration has changed. Values in, values out."""
 
 from __future__ import annotations
 
@@ -24,19 +25,22 @@ class NodeNow:
 
 @dataclass(frozen=True)
 class OwnWork:
-    """This rollout's own changes of the node, from the journal. boots: ids of the boots that it caused; changed: a step that changes the node has begun."""
+    """This rollout's own changes of the node, from the journal. boots: ids of the boots that it
+    caused; changed: a step that changes the node has begun."""
 
     boots: Collection[str] = ()
     changed: bool = False
 
 
 def reasons_against(
-    plan: Plan, entry: HostPlan, now: NodeNow, at: datetime.datetime, then: Mapping[str, Any] | None = None, own: OwnWork | None = None,
+    plan: Plan, entry: HostPlan, now: NodeNow, at: datetime.datetime,
+    then: Mapping[str, Any] | None = None, own: OwnWork | None = None,
 ) -> list[str]:  # fmt: skip
     """One line for each reason why the entry must not be applied; [] if it may be.
 
-    at: now, with its time zone, by the controller's clock. then: sections of the node in the plan's run, plain, to name the facts; None if they no longer
-    exist. own: this rollout's changes of the node. A node on which it has begun is completed, however old the plan is.
+    at: now, with its time zone, by the controller's clock. then: sections of the node in the plan's
+    run, plain, to name the facts; None if they no longer exist. own: this rollout's changes of the
+    node. A node on which it has begun is completed, however old the plan is.
     """
     own = own or OwnWork()
     if entry.config_hash is None:
@@ -53,25 +57,42 @@ def _age(plan: Plan, at: datetime.datetime) -> list[str]:
     started = datetime.datetime.fromisoformat(plan.run.started)
     age_s = (at - started).total_seconds()
     if age_s > plan.limits.max_age_s:
-        return [f"expected a plan of at most {_span(plan.limits.max_age_s)}, found one whose audit began {plan.run.started}, {_span(age_s)} ago"]
+        return [
+            f"expected a plan of at most {_span(plan.limits.max_age_s)}, found one whose audit"
+            f" began {plan.run.started}, {_span(age_s)} ago"
+        ]
     if age_s < 0:
-        return [f"expected a plan of the past, found one whose audit began {plan.run.started}, which is yet to come by this controller's clock"]
+        return [
+            f"expected a plan of the past, found one whose audit began {plan.run.started}, which is"
+            " yet to come by this controller's clock"
+        ]
     return []
 
 
 def _boot(entry: HostPlan, now: NodeNow, own: OwnWork) -> list[str]:
     if now.boot_id is None or entry.boot_id is None:
-        return ["expected the node's boot id then and now, found that it was not read: whether it has booted since is not known"]
+        return [
+            "expected the node's boot id then and now, found that it was not read: whether it has"
+            " booted since is not known"
+        ]
     if now.boot_id == entry.boot_id or now.boot_id in own.boots:
         return []
-    return [f"expected node.boot_id {entry.boot_id} as in the plan, found {now.boot_id}: the node has booted since"]
+    return [
+        f"expected node.boot_id {entry.boot_id} as in the plan, found {now.boot_id}: the node has"
+        " booted since"
+    ]
 
 
-def _changes(entry: HostPlan, sections: Mapping[str, Any], then: Mapping[str, Any] | None) -> list[str]:
+def _changes(
+    entry: HostPlan, sections: Mapping[str, Any], then: Mapping[str, Any] | None
+) -> list[str]:
     if hash_of_sections(sections) == entry.config_hash:
         return []
     if then is None or hash_of_sections(then) != entry.config_hash:
-        return ["expected the configuration of the plan, found another; which fact differs is not known, for the facts of the plan's run are gone"]
+        return [
+            "expected the configuration of the plan, found another; which fact differs is not"
+            " known, for the facts of the plan's run are gone"
+        ]
     facts = changed_facts(then, sections)
     if not facts:
         return []

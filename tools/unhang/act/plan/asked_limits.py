@@ -17,40 +17,56 @@ LONGEST_LIST = 120
 
 
 def amount(text: str, total: int, option: str, *, least: int = 0, round_up: bool = False) -> int:
-    """A number of nodes; a share is taken of `total`. least: minimum for a share. Raises UserError naming the option."""
+    """A number of nodes; a share is taken of `total`. least: minimum for a share. Raises UserError
+    naming the option."""
     found = _AMOUNT.fullmatch(text.strip())
     number = int(found[1]) if found else -1
     if found is None or (found[2] and number > 100):
-        raise UserError(f"{option}: expected a number of nodes or a share such as 10%, found {text!r}")
+        raise UserError(
+            f"{option}: expected a number of nodes or a share such as 10%, found {text!r}"
+        )
     if not found[2]:
         return number
     return max(least, -(-total * number // 100) if round_up else total * number // 100)
 
 
-def most_unavailable(text: str, floor: str, answered: int, out: Collection[str] = ()) -> tuple[int, int]:
-    """(nodes that a rollout may take out of service at once, floor). Raises UserError for a floor that cannot be kept.
+def most_unavailable(
+    text: str, floor: str, answered: int, out: Collection[str] = ()
+) -> tuple[int, int]:
+    """(nodes that a rollout may take out of service at once, floor). Raises UserError for a floor
+    that cannot be kept.
 
-    answered: number of nodes for a share; out: those of them that are already out of service, which reduces the room above the floor.
+    answered: number of nodes for a share; out: those of them that are already out of service, which
+    reduces the room above the floor.
     """
     kept = amount(floor, answered, "--floor", round_up=True)
     most = amount(text, answered, "--max-unavailable", least=1)
     if most < 1:
-        raise UserError(f"--max-unavailable: expected at least 1 node, found {text!r}: nothing could ever be repaired")
+        raise UserError(
+            f"--max-unavailable: expected at least 1 node, found {text!r}: nothing could ever be"
+            " repaired"
+        )
     room = answered - kept - (len(out) if kept else 0)
     if room < 1:
-        raise UserError(f"--floor {floor}: expected a floor below {_in_service(answered, out)}, found {kept}: no node could ever be taken out of service")
+        raise UserError(
+            f"--floor {floor}: expected a floor below {_in_service(answered, out)}, found {kept}:"
+            " no node could ever be taken out of service"
+        )
     return min(most, room), kept
 
 
 def _in_service(answered: int, out: Collection[str]) -> str:
     if not out:
         return f"the {counted(answered, 'node')} that answered"
-    return f"the {counted(answered - len(out), 'node')} in service ({answered} answered, out of service: {shortened(fold_hosts(out), LONGEST_LIST)})"
+    return (
+        f"the {counted(answered - len(out), 'node')} in service ({answered} answered, out of"
+        f" service: {shortened(fold_hosts(out), LONGEST_LIST)})"
+    )
 
 
 def group_limits(given: Iterable[str], members: Mapping[str, Collection[str]]) -> dict[str, int]:
-    """group -> number of its nodes that may be out of service at once. given: GROUP=N or GROUP=N%, GROUP may hold * and ?. members: group -> nodes that
-    answered.
+    """group -> number of its nodes that may be out of service at once. given: GROUP=N or GROUP=N%,
+    GROUP may hold * and ?. members: group -> nodes that answered.
 
     Raises UserError for a group without a node, and for a limit of 0.
     """
@@ -59,21 +75,33 @@ def group_limits(given: Iterable[str], members: Mapping[str, Collection[str]]) -
         pattern, sign, wanted = text.rpartition("=")
         if not sign or not pattern:
             raise UserError(f"--group-limit: expected GROUP=N or GROUP=N%, found {text!r}")
-        groups = sorted(group for group in members if members[group] and fnmatch.fnmatchcase(group, pattern))
+        groups = sorted(
+            group for group in members if members[group] and fnmatch.fnmatchcase(group, pattern)
+        )
         if not groups:
-            raise UserError(f"--group-limit {text}: expected a group of the inventory with nodes that answered, found none{_among(pattern, members)}")
+            raise UserError(
+                f"--group-limit {text}: expected a group of the inventory with nodes that answered,"
+                f" found none{_among(pattern, members)}"
+            )
         for group in groups:
             limit = amount(wanted, len(members[group]), f"--group-limit {text}", least=1)
             if limit < 1:
                 raise UserError(
-                    f"--group-limit {text}: expected at least 1 node, found {wanted!r}: no node of {group} could ever be repaired; --except leaves it out"
+                    f"--group-limit {text}: expected at least 1 node, found {wanted!r}: no node of"
+                    f" {group} could ever be repaired; --except leaves it out"
                 )
             found[group] = min(limit, found.get(group, limit))
     return found
 
 
-def named_hosts(given: Iterable[str], hosts: Collection[str], members: Mapping[str, Collection[str]], option: str) -> set[str]:
-    """Hosts that node sets, groups and wildcards name. Raises UserError naming those without a host in the run."""
+def named_hosts(
+    given: Iterable[str],
+    hosts: Collection[str],
+    members: Mapping[str, Collection[str]],
+    option: str,
+) -> set[str]:
+    """Hosts that node sets, groups and wildcards name. Raises UserError naming those without a host
+    in the run."""
     found: set[str] = set()
     unknown: list[str] = []
     for text in given:
@@ -82,12 +110,18 @@ def named_hosts(given: Iterable[str], hosts: Collection[str], members: Mapping[s
                 named: Iterable[str] = [pattern]
             else:
                 groups = [group for group in members if fnmatch.fnmatchcase(group, pattern)]
-                named = {*(host for group in groups for host in members[group]), *fnmatch.filter(hosts, pattern)}
+                named = {
+                    *(host for group in groups for host in members[group]),
+                    *fnmatch.filter(hosts, pattern),
+                }
             unknown += [] if named else [pattern]
             found.update(named)
     if unknown:
         names, typed = shortened(fold_hosts(unknown), LONGEST_LIST), visible(",".join(given), 200)
-        raise UserError(f"{option} {typed}: expected hosts or groups of the run, found none that {names} names{_among(unknown[0], [*members, *hosts])}")
+        raise UserError(
+            f"{option} {typed}: expected hosts or groups of the run, found none that {names}"
+            f" names{_among(unknown[0], [*members, *hosts])}"
+        )
     return found
 
 
@@ -96,10 +130,17 @@ def known_rules(given: Sequence[str], known: Collection[str]) -> tuple[str, ...]
     names = sorted({name.strip() for text in given for name in text.split(",") if name.strip()})
     for name in names:
         if name not in known:
-            raise UserError(f"--only: expected the id of a rule, found {name!r}{nearest(name, known)}; unhang catalogue lists them")
+            raise UserError(
+                f"--only: expected the id of a rule, found {name!r}{nearest(name, known)}; unhang"
+                " catalogue lists them"
+            )
     return tuple(names)
 
 
 def _among(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    return nearest(name, names) or f"; there are {listed(names, SHOWN)}" if names else "; the run has none"
+    return (
+        nearest(name, names) or f"; there are {listed(names, SHOWN)}"
+        if names
+        else "; the run has none"
+    )

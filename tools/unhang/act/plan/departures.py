@@ -1,4 +1,5 @@
-"""Whether a node has another version than its policy of what a role installs: kernel, driver, fabric manager, NCCL. Values in, values out."""
+"""Whether a node has another version than its policy of what a role installs: kernel, driver,
+fabric manager, NCCL. Values in, values out."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ def fact(sections: Any, path: str) -> Any:
 
 @dataclass(frozen=True)
 class Present:
-    """The versions on a node of what roles install; None if not read. settings: (name, source) of each line that sets a variable, in order."""
+    """The versions on a node of what roles install; None if not read. settings: (name, source) of
+    each line that sets a variable, in order."""
 
     kernel: str | None = None
     boots_next: str | None = None
@@ -47,14 +49,18 @@ def present_in(sections: Any) -> Present:
 
 
 def departs(role: str, policy: Mapping[str, Any], present: Present) -> bool:
-    """True when the node has another version than the policy asks for. False for a role without a version, and if the version was not read."""
+    """True when the node has another version than the policy asks for. False for a role without a
+    version, and if the version was not read."""
     found = _DEPARTURES.get(role)
     return found is not None and found(policy, present)
 
 
 def reads_version(role: str, reads: Collection[tuple[str, ...]]) -> bool:
-    """Whether a rule that reads these facts is about the version that the role installs, not about something else such as a parameter."""
-    return any(".".join(path).startswith(start) for path in reads for start in _VERSION_FACTS.get(role, ()))
+    """Whether a rule that reads these facts is about the version that the role installs, not about
+    something else such as a parameter."""
+    return any(
+        ".".join(path).startswith(start) for path in reads for start in _VERSION_FACTS.get(role, ())
+    )
 
 
 def suits_kernel(release: str, desired: Mapping[str, Any]) -> bool:
@@ -64,24 +70,36 @@ def suits_kernel(release: str, desired: Mapping[str, Any]) -> bool:
 
 def nccl_package(sections: Any) -> str | None:
     """Version of the NCCL package on the node, None without one."""
-    found = [row.version for row in fact(sections, "nccl.libraries") or () if (row.package or "").startswith("libnccl2") and row.version]
+    found = [
+        row.version
+        for row in fact(sections, "nccl.libraries") or ()
+        if (row.package or "").startswith("libnccl2") and row.version
+    ]
     return found[0] if found else None
 
 
 def _kernel(policy: Mapping[str, Any], present: Present) -> bool:
     desired = policy.get("kernel") or {}
-    return present.kernel is not None and not all(suits_kernel(one, desired) for one in {present.kernel, present.boots_next or present.kernel})
+    return present.kernel is not None and not all(
+        suits_kernel(one, desired) for one in {present.kernel, present.boots_next or present.kernel}
+    )
 
 
 def _driver(policy: Mapping[str, Any], present: Present) -> bool:
     desired = policy.get("driver") or {}
     versions = [one for one in (present.driver, present.driver_on_disk) if one]
-    return any(not within(one, desired) for one in versions) or bool(desired.get("flavour") and present.flavour and present.flavour != desired["flavour"])
+    return any(not within(one, desired) for one in versions) or bool(
+        desired.get("flavour") and present.flavour and present.flavour != desired["flavour"]
+    )
 
 
 def _fabric(policy: Mapping[str, Any], present: Present) -> bool:
     matches = (policy.get("fabric_manager") or {}).get("match_driver") is not False
-    return matches and bool(present.fabric_manager and present.driver) and not same(present.fabric_manager, present.driver)
+    return (
+        matches
+        and bool(present.fabric_manager and present.driver)
+        and not same(present.fabric_manager, present.driver)
+    )
 
 
 def _nccl(policy: Mapping[str, Any], present: Present) -> bool:
@@ -90,7 +108,11 @@ def _nccl(policy: Mapping[str, Any], present: Present) -> bool:
 
 def _suits(version: str, desired: Mapping[str, Any], order: str) -> bool:
     pairs = (("version", "=="), ("min", ">="))
-    return all(holds(compare_versions(version, str(desired[key]), order), operator) is True for key, operator in pairs if desired.get(key))
+    return all(
+        holds(compare_versions(version, str(desired[key]), order), operator) is True
+        for key, operator in pairs
+        if desired.get(key)
+    )
 
 
 _DEPARTURES: dict[str, Callable[[Mapping[str, Any], Present], bool]] = {

@@ -1,4 +1,5 @@
-"""A plan described for people, for every output: equal waves and equal nodes are folded. Values in, values out."""
+"""A plan described for people, for every output: equal waves and equal nodes are folded. Values in,
+values out."""
 
 from __future__ import annotations
 
@@ -46,28 +47,52 @@ def describe_refusals(plan: Plan) -> dict[str, str]:
 
 def describe_persons(plan: Plan) -> dict[str, str]:
     """Manual work with its rule -> hosts, the work on most hosts first."""
-    return _folded((entry.host, f"{visible(one.what)} ({visible(one.rule, 120)})") for entry in plan.hosts for one in entry.person)
+    return _folded(
+        (entry.host, f"{visible(one.what)} ({visible(one.rule, 120)})")
+        for entry in plan.hosts
+        for one in entry.person
+    )
 
 
 def describe_person_rules(plan: Plan) -> dict[str, str]:
-    """Rules that are left to a person -> hosts with exactly these rules, those with most hosts first."""
-    return _folded((entry.host, ", ".join(sorted({visible(one.rule, 120) for one in entry.person}))) for entry in plan.hosts if entry.person)
+    """Rules that are left to a person -> hosts with exactly these rules, those with most hosts
+    first."""
+    return _folded(
+        (entry.host, ", ".join(sorted({visible(one.rule, 120) for one in entry.person})))
+        for entry in plan.hosts
+        if entry.person
+    )
 
 
 def describe_unrepaired(plan: Plan) -> list[str]:
-    """Findings that no role repairs, a line each with its hosts, refusals first; beyond SHOWN_UNREPAIRED only their number."""
+    """Findings that no role repairs, a line each with its hosts, refusals first; beyond
+    SHOWN_UNREPAIRED only their number."""
     found = [*describe_refusals(plan).items(), *describe_persons(plan).items()]
     lines = [f"{shortened(hosts, 120)}: {what}" for what, hosts in found[:SHOWN_UNREPAIRED]]
-    return [*lines, *([f"and {len(found) - SHOWN_UNREPAIRED} more"] if len(found) > SHOWN_UNREPAIRED else [])]
+    return [
+        *lines,
+        *([f"and {len(found) - SHOWN_UNREPAIRED} more"] if len(found) > SHOWN_UNREPAIRED else []),
+    ]
 
 
 def describe_totals(plan: Plan) -> str:
     planned = [one for one in plan.hosts if one.remedies]
     forward = sum(one.step != "rollback" for entry in planned for one in entry.reboots)
     back = sum(one.step == "rollback" for entry in planned for one in entry.reboots)
-    waves = f"{counted(len(plan.waves), 'wave')} over {counted(len(planned), 'node')}" if planned else "no role has anything to repair"
-    refused, person = (sum(bool(rows) for rows in found) for found in ((one.refused for one in plan.hosts), (one.person for one in plan.hosts)))
-    reboots = f"{counted(forward, 'reboot')} at most, and {back:,} more if every node is rolled back" if forward or back else "no reboot"
+    waves = (
+        f"{counted(len(plan.waves), 'wave')} over {counted(len(planned), 'node')}"
+        if planned
+        else "no role has anything to repair"
+    )
+    refused, person = (
+        sum(bool(rows) for rows in found)
+        for found in ((one.refused for one in plan.hosts), (one.person for one in plan.hosts))
+    )
+    reboots = (
+        f"{counted(forward, 'reboot')} at most, and {back:,} more if every node is rolled back"
+        if forward or back
+        else "no reboot"
+    )
     parts = [waves, reboots, *([minutes] if (minutes := describe_minutes(plan)) else [])]
     parts += [f"something is refused on {counted(refused, 'node')}"] if refused else []
     parts += [f"a person has to look at {counted(person, 'node')}"] if person else []
@@ -76,23 +101,42 @@ def describe_totals(plan: Plan) -> str:
 
 def describe_limits(plan: Plan) -> str:
     limits = plan.limits
-    most = f"{limits.max_unavailable:,} of the {counted(limits.in_service, 'node')} that answered out of service at once"
+    most = (
+        f"{limits.max_unavailable:,} of the {counted(limits.in_service, 'node')} that answered out"
+        " of service at once"
+    )
     parts = [most if limits.in_service else "no node answered"]
     parts += [f"{limits.floor:,} at least stay in service"] if limits.floor else []
-    parts += [f"{shortened(fold_hosts(limits.out_of_service), LONGEST_LIST)} out of service already"] if limits.out_of_service else []
+    parts += (
+        [f"{shortened(fold_hosts(limits.out_of_service), LONGEST_LIST)} out of service already"]
+        if limits.out_of_service
+        else []
+    )
     by_limit: dict[int, list[str]] = {}
     for one in limits.groups:
         by_limit.setdefault(one.max_unavailable, []).append(one.group)
-    parts += [f"{limit} of each of {shortened(fold_hosts(groups), LONGEST_LIST)}" for limit, groups in sorted(by_limit.items())]
+    parts += [
+        f"{limit} of each of {shortened(fold_hosts(groups), LONGEST_LIST)}"
+        for limit, groups in sorted(by_limit.items())
+    ]
     parts += [f"rules {', '.join(limits.only)} alone"] if limits.only else []
     parts += [f"{shortened(fold_hosts(limits.hosts), LONGEST_LIST)} alone"] if limits.hosts else []
-    parts += [f"without {shortened(fold_hosts(limits.except_), LONGEST_LIST)}"] if limits.except_ else []
+    parts += (
+        [f"without {shortened(fold_hosts(limits.except_), LONGEST_LIST)}"] if limits.except_ else []
+    )
     return "; ".join(parts)
 
 
 def _equal_waves(plan: Plan) -> list[list[Wave]]:
     """Groups of consecutive waves with the same changes and the same number of nodes."""
-    alike = [(len(wave.hosts), wave.is_canary, sorted({_what_happens(plan.by_host[host]) for host in wave.hosts})) for wave in plan.waves]
+    alike = [
+        (
+            len(wave.hosts),
+            wave.is_canary,
+            sorted({_what_happens(plan.by_host[host]) for host in wave.hosts}),
+        )
+        for wave in plan.waves
+    ]
     grouped: list[list[Wave]] = []
     for number, wave in enumerate(plan.waves):
         if number and alike[number] == alike[number - 1]:
@@ -124,7 +168,9 @@ def _alike(entries: Sequence[HostPlan]) -> Alike:
     return Alike(
         shortened(fold_hosts(one.host for one in entries), LONGEST_LIST),
         tuple(_roles(example)),
-        ", ".join(sorted({rule for one in entries for remedy in one.remedies for rule in remedy.because})),
+        ", ".join(
+            sorted({rule for one in entries for remedy in one.remedies for rule in remedy.because})
+        ),
         tuple(_reboots(example)),
         _jobs(entries),
         _minutes(example),
@@ -135,43 +181,68 @@ def _alike(entries: Sequence[HostPlan]) -> Alike:
 def _choice(entry: HostPlan) -> str:
     """What to do to get a certain version where a remedy allows several."""
     policy_keys = {"gpu_driver": "driver", "kernel": "kernel", "nccl_profile": "nccl"}
-    open_ended = [one for one in entry.remedies if one.role in policy_keys and one.after and one.after.endswith((" or newer", " or older"))]
+    open_ended = [
+        one
+        for one in entry.remedies
+        if one.role in policy_keys and one.after and one.after.endswith((" or newer", " or older"))
+    ]
     if not open_ended:
         return ""
     first = open_ended[0]
     pin = f"{policy_keys[first.role]}.version"
     known = f"unhang explain {first.because[0]} says which worked"
-    return f"{visible(first.after, 80)}, or a version that you pin: set {pin} in unhang_policy and audit again; {known}"
+    return (
+        f"{visible(first.after, 80)}, or a version that you pin: set {pin} in unhang_policy and"
+        f" audit again; {known}"
+    )
 
 
 def _roles(entry: HostPlan) -> list[str]:
     lines = []
     for one in entry.remedies:
-        change = f": {visible(one.before or 'not read', 80)} -> {visible(one.after, 80)}" if one.after and one.after != one.before else ""
+        change = (
+            f": {visible(one.before or 'not read', 80)} -> {visible(one.after, 80)}"
+            if one.after and one.after != one.before
+            else ""
+        )
         lines.append(one.role + change)
     return lines
 
 
 def _reboots(entry: HostPlan) -> list[str]:
-    return [("if it is rolled back: " if one.step == "rollback" else "") + visible(one.why) for one in entry.reboots]
+    return [
+        ("if it is rolled back: " if one.step == "rollback" else "") + visible(one.why)
+        for one in entry.reboots
+    ]
 
 
 def _minutes(entry: HostPlan) -> str:
     if entry.minutes is not None:
         return f"{entry.minutes:g} a node"
-    return "unknown, for not every step was measured" + (f"; at least {entry.minutes_at_least:g} a node" if entry.minutes_at_least else "")
+    return "unknown, for not every step was measured" + (
+        f"; at least {entry.minutes_at_least:g} a node" if entry.minutes_at_least else ""
+    )
 
 
 def describe_minutes(plan: Plan) -> str:
-    """The duration of all waves in sequence, each as long as its slowest node; "" if nothing is known. The wait for jobs is not included."""
+    """The duration of all waves in sequence, each as long as its slowest node; "" if nothing is
+    known. The wait for jobs is not included."""
     entries = [[plan.by_host[host] for host in wave.hosts] for wave in plan.waves]
-    total = sum(max(one.minutes_at_least if one.minutes is None else one.minutes for one in wave) for wave in entries)
+    total = sum(
+        max(one.minutes_at_least if one.minutes is None else one.minutes for one in wave)
+        for wave in entries
+    )
     whole = all(one.minutes is not None for wave in entries for one in wave)
-    return f"{'' if whole else 'at least '}{total:g} minutes for all waves, without waiting for jobs" if total else ""
+    return (
+        f"{'' if whole else 'at least '}{total:g} minutes for all waves, without waiting for jobs"
+        if total
+        else ""
+    )
 
 
 def describe_steps(plan: Plan) -> str:
-    """The durations behind the minutes, in a line: "reboot 4.2 (measured here, 12 times), smoke 0.5 (assumed)"; "" if the plan has none."""
+    """The durations behind the minutes, in a line: "reboot 4.2 (measured here, 12 times), smoke 0.5
+    (assumed)"; "" if the plan has none."""
     return ", ".join(f"{one.step} {_source(one)}" for one in plan.steps)
 
 
@@ -186,18 +257,41 @@ def describe_schedulers(plan: Plan) -> str:
     """The scheduler that each node of the waves is drained in, in one line."""
     names: dict[str, list[str]] = {}
     for entry in (plan.by_host[host] for wave in plan.waves for host in wave.hosts):
-        names.setdefault(entry.scheduler or "not known: name it with --drain", []).append(entry.host)
-    return "; ".join(f"{name} ({shortened(fold_hosts(hosts), LONGEST_LIST)})" if len(names) > 1 else name for name, hosts in sorted(names.items()))
+        names.setdefault(entry.scheduler or "not known: name it with --drain", []).append(
+            entry.host
+        )
+    return "; ".join(
+        f"{name} ({shortened(fold_hosts(hosts), LONGEST_LIST)})" if len(names) > 1 else name
+        for name, hosts in sorted(names.items())
+    )
 
 
 def describe_order(plan: Plan, drain: str | None, wait: str | None) -> str:
-    """In which order, limits and scheduler the nodes of the plan are taken, and how long jobs are waited for; a line each."""
-    waves = "; ".join(f"{wave.name} {shortened(fold_hosts(wave.hosts), 60)}" for wave in plan.waves[:SHOWN_WAVES])
+    """In which order, limits and scheduler the nodes of the plan are taken, and how long jobs are
+    waited for; a line each."""
+    waves = "; ".join(
+        f"{wave.name} {shortened(fold_hosts(wave.hosts), 60)}" for wave in plan.waves[:SHOWN_WAVES]
+    )
     more = f"; and {len(plan.waves) - SHOWN_WAVES} more" if len(plan.waves) > SHOWN_WAVES else ""
     busy = sum(bool(plan.by_host[host].jobs) for wave in plan.waves for host in wave.hosts)
-    jobs = f"on {counted(busy, 'node')} when they were read; waited for {wait or 'until their time limits, a day for a job without one'}"
-    rows = [("limits", describe_limits(plan)), ("waves", waves + more), ("drained by", drain if drain not in (None, "auto") else describe_schedulers(plan))]
-    return "\n".join([f"plan {digest_of_plan(plan)[:12]}", *(f"  {name:<13}{text}" for name, text in (*rows, ("jobs", jobs)))]) + "\n"
+    jobs = (
+        f"on {counted(busy, 'node')} when they were read; waited for"
+        f" {wait or 'until their time limits, a day for a job without one'}"
+    )
+    rows = [
+        ("limits", describe_limits(plan)),
+        ("waves", waves + more),
+        ("drained by", drain if drain not in (None, "auto") else describe_schedulers(plan)),
+    ]
+    return (
+        "\n".join(
+            [
+                f"plan {digest_of_plan(plan)[:12]}",
+                *(f"  {name:<13}{text}" for name, text in (*rows, ("jobs", jobs))),
+            ]
+        )
+        + "\n"
+    )
 
 
 def _jobs(entries: Sequence[HostPlan]) -> str:
@@ -205,7 +299,14 @@ def _jobs(entries: Sequence[HostPlan]) -> str:
     busy = [one for one in entries if one.jobs]
     found = [job for one in busy for job in one.jobs or ()]
     users = ", ".join(sorted({visible(job.user or "?", 40) for job in found}))
-    parts = [f"{counted(len(found), 'process', 'processes')} of {users} on {fold_hosts(one.host for one in busy)}"] if busy else []
+    parts = (
+        [
+            f"{counted(len(found), 'process', 'processes')} of {users} on"
+            f" {fold_hosts(one.host for one in busy)}"
+        ]
+        if busy
+        else []
+    )
     parts += [f"not read on {fold_hosts(unread)}"] if unread else []
     return shortened("; ".join(parts), LONGEST_LIST) or "none when the nodes were read"
 
@@ -215,4 +316,7 @@ def _folded(rows: Iterable[tuple[str, str]]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for host, text in rows:
         found.setdefault(text, []).append(host)
-    return {text: shortened(fold_hosts(hosts), LONGEST_LIST) for text, hosts in sorted(found.items(), key=lambda one: (-len(one[1]), one[0]))}
+    return {
+        text: shortened(fold_hosts(hosts), LONGEST_LIST)
+        for text, hosts in sorted(found.items(), key=lambda one: (-len(one[1]), one[0]))
+    }

@@ -1,4 +1,5 @@
-"""The plan of one host: each finding becomes a remedy under the host's policy, a refusal, or a task for a person. Values in, values out."""
+"""The plan of one host: each finding becomes a remedy under the host's policy, a refusal, or a task
+for a person. Values in, values out."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
     """The plan of one host. findings: with verdict fail about it, also those of groups."""
     repairs = who_repairs(node, findings, knowledge.remedying)
     chosen, jobs_now = repairs.chosen, jobs(node.sections)
-    remarks = {one["rule"] for one in findings if one["severity"] == "info"}  # a healthy node has them too: nobody needs to act
+    # a healthy node has them too: nobody needs to act
+    remarks = {one["rule"] for one in findings if one["severity"] == "info"}
     roles, policy = list(chosen.roles), chosen.policy
     needed = reboots(roles, policy, node.sections) if roles else []
     all_minutes, at_least = minutes(roles, needed, knowledge.measured) if roles else (0.0, 0.0)
@@ -40,7 +42,10 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
         node.host,
         fact(node.sections, "node.boot_id"),
         None if node.sections is None else hash_of_sections(node.sections),
-        tuple(Remedy(role, policy, rules, *versions(role, policy, node.sections)) for role, rules in chosen.roles.items()),
+        tuple(
+            Remedy(role, policy, rules, *versions(role, policy, node.sections))
+            for role, rules in chosen.roles.items()
+        ),
         tuple(needed),
         None if jobs_now is None else tuple(jobs_now),
         all_minutes,
@@ -50,23 +55,42 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
         scheduler(node.sections),
     )
     whole = tuple(map(Refused, _refusals_of_host(node, repairs)))
-    return replace(planned, remedies=(), reboots=(), minutes=0.0, minutes_at_least=0.0, refused=(*whole, *planned.refused)) if whole else planned
+    return (
+        replace(
+            planned,
+            remedies=(),
+            reboots=(),
+            minutes=0.0,
+            minutes_at_least=0.0,
+            refused=(*whole, *planned.refused),
+        )
+        if whole
+        else planned
+    )
 
 
 def _refusals_of_host(node: NodeDocument, repairs: WhoRepairs) -> Iterator[str]:
-    """Reasons why nothing is applied to the host, the same as in remediate.yml. Empty for a node without changes."""
+    """Reasons why nothing is applied to the host, the same as in remediate.yml. Empty for a node
+    without changes."""
     if not repairs.chosen.roles:
         return
     if node.status != "ok" or node.sections is None:
-        yield visible(f"the node was not read: {node.status}, {node.message}; {_not_applied(repairs.chosen)}")
+        yield visible(
+            f"the node was not read: {node.status}, {node.message}; {_not_applied(repairs.chosen)}"
+        )
         return
     for one in repairs.refusals:
-        why = f"unhang_policy: {one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}"
+        why = (
+            f"unhang_policy: {one['title']} ({one['rule']}): expected {one['expected']}, found"
+            f" {one['found']}"
+        )
         yield visible(f"{why}; {_not_applied(repairs.chosen)}", 2000)
 
 
 def _not_applied(sorted_out: RoleRemedies) -> str:
-    return "not applied: " + ", ".join(f"{role} (for {listed(rules, SHOWN_RULES)})" for role, rules in sorted_out.roles.items())
+    return "not applied: " + ", ".join(
+        f"{role} (for {listed(rules, SHOWN_RULES)})" for role, rules in sorted_out.roles.items()
+    )
 
 
 def _not_played(role: str, rules: Sequence[str], reason: str) -> str:

@@ -1,4 +1,5 @@
-"""The plan as a value, as JSON (schema unhang/plan/1), and as a file with a digest that shows an edit."""
+"""The plan as a value, as JSON (schema unhang/plan/1), and as a file with a digest that shows an
+edit."""
 
 from __future__ import annotations
 
@@ -48,9 +49,9 @@ class GroupLimit:
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """The limits of the waves, and the restrictions of the plan. max_unavailable already takes the floor into account. in_service: nodes that answered;
-    out_of_service: nodes that were named as out of service when the plan was made, whether or not they answered.
-    """
+    """The limits of the waves, and the restrictions of the plan. max_unavailable already takes the
+    floor into account. in_service: nodes that answered; out_of_service: nodes that were named as
+    out of service when the plan was made, whether or not they answered."""
 
     max_unavailable: int
     floor: int
@@ -65,7 +66,8 @@ class PlanLimits:
 
 @dataclass(frozen=True)
 class Remedy:
-    """A role to run. policy: unhang_policy for it, the same in all remedies of a host. before, after: versions, None for a role without a version."""
+    """A role to run. policy: unhang_policy for it, the same in all remedies of a host. before,
+    after: versions, None for a role without a version."""
 
     role: str
     policy: dict[str, Any]
@@ -82,7 +84,9 @@ class Reboot:
     why: str
 
 
-class Job(msgspec.Struct, frozen=True, gc=False):  # not a dataclass: a fleet has tens of thousands of jobs, and making a dataclass takes five times as long
+# not a dataclass: a fleet has tens of thousands of jobs, and making a dataclass takes five times as
+# long
+class Job(msgspec.Struct, frozen=True, gc=False):
     """A process that used GPUs when the node was read."""
 
     pid: int | None
@@ -108,7 +112,8 @@ class PersonNeeded:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host. boot_id, config_hash, jobs: None if not read; minutes: None if unknown. minutes_at_least: sum of the steps that were measured.
+    """One host. boot_id, config_hash, jobs: None if not read; minutes: None if unknown.
+    minutes_at_least: sum of the steps that were measured.
 
     scheduler: slurm, kubernetes or none, by the daemons on the node; None if that is not certain.
     """
@@ -137,9 +142,9 @@ class HostPlan:
 
 @dataclass(frozen=True)
 class StepMinutes:
-    """The duration of a step of the table remedy_steps on one node. times: number of measurements in this installation, 0 if only the table is known.
-    minutes: the median of the measurements, else the table's value; None if unknown.
-    """
+    """The duration of a step of the table remedy_steps on one node. times: number of measurements
+    in this installation, 0 if only the table is known. minutes: the median of the measurements,
+    else the table's value; None if unknown."""
 
     step: str
     minutes: float | None
@@ -161,9 +166,9 @@ class Wave:
 
 @dataclass(frozen=True)
 class Plan:
-    """A complete plan. hosts: each host that has a finding; waves: the hosts that have remedies; wave_of: the wave of a host, from 0. steps: the steps whose
-    durations make up its minutes. undoes: id of the run whose rollout the plan undoes, "" for any other plan.
-    """
+    """A complete plan. hosts: each host that has a finding; waves: the hosts that have remedies;
+    wave_of: the wave of a host, from 0. steps: the steps whose durations make up its minutes.
+    undoes: id of the run whose rollout the plan undoes, "" for any other plan."""
 
     run: PlannedRun
     day: str
@@ -177,20 +182,35 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_host", {one.host: one for one in self.hosts})
-        object.__setattr__(self, "wave_of", {host: number for number, wave in enumerate(self.waves) for host in wave.hosts})
+        object.__setattr__(
+            self,
+            "wave_of",
+            {host: number for number, wave in enumerate(self.waves) for host in wave.hosts},
+        )
 
     def for_host(self, host: str) -> HostPlan | None:
-        """The entry of a host; None for a host without a finding, or one that is not in the plan."""
+        """The entry of a host; None for a host without a finding, or one that is not in the
+        plan."""
         return self.by_host.get(host)
 
 
 def to_document(plan: Plan) -> dict[str, Any]:
-    """The plan as a JSON document, with its digest. Hosts and waves are not copied; the encoder writes the plan's own objects."""
+    """The plan as a JSON document, with its digest. Hosts and waves are not copied; the encoder
+    writes the plan's own objects."""
     limits: dict[str, Any] = msgspec.to_builtins(plan.limits)
     limits["except"] = limits.pop("except_")
-    if not plan.limits.out_of_service:  # omitted if empty, so that a plan without named hosts keeps its bytes; a plan that was read has no such key
+    # omitted if empty, so that a plan without named hosts keeps its bytes; a plan that was read has
+    # no such key
+    if not plan.limits.out_of_service:
         limits.pop("out_of_service", None)
-    content = {"run": plan.run, "day": plan.day, "limits": limits, "hosts": plan.hosts, "waves": plan.waves, "steps": plan.steps}
+    content = {
+        "run": plan.run,
+        "day": plan.day,
+        "limits": limits,
+        "hosts": plan.hosts,
+        "waves": plan.waves,
+        "steps": plan.steps,
+    }
     content |= {"undoes": plan.undoes} if plan.undoes else {}
     document: dict[str, Any] = {"schema": SCHEMA, "digest": "", **content}
     return {**document, "digest": digest_of(document)}
@@ -202,14 +222,15 @@ def digest_of_plan(plan: Plan) -> str:
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """SHA-256 of everything but the digest itself, independent of the file's layout: of the JSON in ASCII, with sorted keys and without spaces."""
+    """SHA-256 of everything but the digest itself, independent of the file's layout: of the JSON in
+    ASCII, with sorted keys and without spaces."""
     content = {key: value for key, value in document.items() if key != "digest"}
     return hashlib.sha256(_canonical(content)).hexdigest()
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:
-    """msgspec writes the same bytes as json, ten times as fast, except for characters that json escapes and for values that msgspec refuses; json writes
-    those."""
+    """msgspec writes the same bytes as json, ten times as fast, except for characters that json
+    escapes and for values that msgspec refuses; json writes those."""
     try:
         quick = _encode_sorted(content)
     except (msgspec.MsgspecError, ValueError, OverflowError):
@@ -231,39 +252,58 @@ def write_plan(folder: Path, plan: Plan) -> Path:
 
 
 def read_plan(path: Path, known_hosts: Collection[str] | None = None) -> Plan:
-    """A plan from its file or its run folder. known_hosts: of the inventory, to refuse a plan with other hosts. Raises UserError if it is not readable, of
-    another version, edited since it was written, or has hosts that the inventory does not have.
-    """
+    """A plan from its file or its run folder. known_hosts: of the inventory, to refuse a plan with
+    other hosts. Raises UserError if it is not readable, of another version, edited since it was
+    written, or has hosts that the inventory does not have."""
     path = path / FILE if path.is_dir() else path
     document = _read(path)
     if digest_of(document) != document["digest"]:
-        raise UserError(f"{path}: expected the plan as `unhang plan` wrote it, found one that was edited since (its digest differs){_next(path)}")
+        raise UserError(
+            f"{path}: expected the plan as `unhang plan` wrote it, found one that was edited since"
+            f" (its digest differs){_next(path)}"
+        )
     try:
         plan = _to_plan(document)
     except msgspec.ValidationError as problem:
         raise UserError(f"{path}: {visible(str(problem), 300)}{_next(path)}") from None
     _check_hosts(plan, path)
     _check_remedies(plan, path)
-    gone = sorted({host for wave in plan.waves for host in wave.hosts} - set(known_hosts)) if known_hosts is not None else []
+    gone = (
+        sorted({host for wave in plan.waves for host in wave.hosts} - set(known_hosts))
+        if known_hosts is not None
+        else []
+    )
     if gone:
         names = listed([visible(host, 80) for host in gone], SHOWN_HOSTS)
-        raise UserError(f"{path}: expected hosts of the inventory, found {names}, which it does not have; audit again{_next(path)}")
+        raise UserError(
+            f"{path}: expected hosts of the inventory, found {names}, which it does not have; audit"
+            f" again{_next(path)}"
+        )
     return plan
 
 
 def _next(path: Path) -> str:
-    """The next step after an unreadable plan: the command that makes a new one. path: of plan.json."""
+    """The next step after an unreadable plan: the command that makes a new one. path: of
+    plan.json."""
     folder, here = path.absolute().parent, Path.cwd()
-    return f"; next: unhang plan {shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}"
+    return (
+        "; next: unhang plan"
+        f" {shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))}"
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:
     document = read_object(path, f"a plan ({SCHEMA})", LARGEST_PLAN_BYTES, _next(path))
     if document.get("schema") != SCHEMA:
-        raise UserError(f"{path}: expected a plan of schema {SCHEMA}, found {visible(document.get('schema'), 80)}{_next(path)}")
+        raise UserError(
+            f"{path}: expected a plan of schema {SCHEMA}, found"
+            f" {visible(document.get('schema'), 80)}{_next(path)}"
+        )
     for fault in check_schema(document, read_schema("plan-1")):
         where = ".".join(str(part) for part in fault.path) or "plan"
-        raise UserError(f"{path}: {visible(where, 200)}: {visible(fault.message, 300)}{_next(path)}")
+        raise UserError(
+            f"{path}: {visible(where, 200)}: {visible(fault.message, 300)}{_next(path)}"
+        )
     return document
 
 
@@ -282,21 +322,39 @@ def _to_plan(document: dict[str, Any]) -> Plan:
 
 
 def _check_hosts(plan: Plan, path: Path) -> None:
-    """Checks that each host is listed once, and each host with remedies in exactly one wave, because somebody may have edited the plan and its digest."""
+    """Checks that each host is listed once, and each host with remedies in exactly one wave,
+    because somebody may have edited the plan and its digest."""
     in_waves = [host for wave in plan.waves for host in wave.hosts]
     wanted = [one.host for one in plan.hosts if one.remedies]
-    if len(plan.by_host) != len(plan.hosts) or len(set(in_waves)) != len(in_waves) or set(in_waves) != set(wanted):
-        raise UserError(f"{path}: expected each host that has remedies in exactly one wave, found it otherwise{_next(path)}")
+    if (
+        len(plan.by_host) != len(plan.hosts)
+        or len(set(in_waves)) != len(in_waves)
+        or set(in_waves) != set(wanted)
+    ):
+        raise UserError(
+            f"{path}: expected each host that has remedies in exactly one wave, found it"
+            f" otherwise{_next(path)}"
+        )
     if any(remedy.policy != one.policy for one in plan.hosts for remedy in one.remedies):
-        raise UserError(f"{path}: expected one policy for all remedies of a host, found several{_next(path)}")
+        raise UserError(
+            f"{path}: expected one policy for all remedies of a host, found several{_next(path)}"
+        )
 
 
 def _check_remedies(plan: Plan, path: Path) -> None:
-    """Checks that remedies are roles and policies that a plan can have. Somebody who computes the digest may have put in others."""
+    """Checks that remedies are roles and policies that a plan can have. Somebody who computes the
+    digest may have put in others."""
     remedies = [(one.host, remedy) for one in plan.hosts for remedy in one.remedies]
-    if wrong := next(((host, remedy.role) for host, remedy in remedies if remedy.role not in PLAYED), None):
-        raise UserError(f"{path}: {visible(wrong[0], 80)}: expected one of the roles {', '.join(PLAYED)}, found {wrong[1][:80]}{_next(path)}")
+    if wrong := next(
+        ((host, remedy.role) for host, remedy in remedies if remedy.role not in PLAYED), None
+    ):
+        raise UserError(
+            f"{path}: {visible(wrong[0], 80)}: expected one of the roles {', '.join(PLAYED)}, found"
+            f" {wrong[1][:80]}{_next(path)}"
+        )
     different = {_encode_sorted(remedy.policy): (host, remedy.policy) for host, remedy in remedies}
     for host, policy in different.values():
         for fault in policy_faults(policy):
-            raise UserError(f"{path}: {visible(host, 80)}: {visible(one_line(fault), 300)}{_next(path)}")
+            raise UserError(
+                f"{path}: {visible(host, 80)}: {visible(one_line(fault), 300)}{_next(path)}"
+            )

@@ -1,4 +1,5 @@
-"""A plan as text for people: waves with the changes of each node, refusals, and manual work. Values in, text out."""
+"""A plan as text for people: waves with the changes of each node, refusals, and manual work. Values
+in, text out."""
 
 from __future__ import annotations
 
@@ -24,18 +25,28 @@ LABEL = 12
 
 
 def render_plan_table(plan: Plan, width: int = 80, *, next_step: str = "", whole: str = "") -> str:
-    """The plan. width: columns; lines are wrapped. next_step: the command to run next. whole: the command that shows the manual work, of which only the rules
-    are named here; "" shows the work itself.
-    """
-    lines = wrapped(f"plan {digest_of_plan(plan)[:12]} of run {visible(plan.run.id)}, judged on {visible(plan.day, 40)}", width)
+    """The plan. width: columns; lines are wrapped. next_step: the command to run next. whole: the
+    command that shows the manual work, of which only the rules are named here; "" shows the work
+    itself."""
+    lines = wrapped(
+        f"plan {digest_of_plan(plan)[:12]} of run {visible(plan.run.id)}, judged on"
+        f" {visible(plan.day, 40)}",
+        width,
+    )
     lines += _row("limits", describe_limits(plan), width)
     lines += [*(_row("scheduler", describe_schedulers(plan), width) if plan.waves else []), ""]
     for waves in describe_waves(plan):
         lines += _waves(waves, width)
     lines += _section("refused", describe_refusals(plan), width)
-    lines += _persons(describe_person_rules(plan), width, whole) if whole else _section("for a person", describe_persons(plan), width)
+    lines += (
+        _persons(describe_person_rules(plan), width, whole)
+        if whole
+        else _section("for a person", describe_persons(plan), width)
+    )
     lines += _wrapped(describe_totals(plan), "", width)
-    lines += _wrapped(f"minutes of steps: {steps}", "", width) if (steps := describe_steps(plan)) else []
+    lines += (
+        _wrapped(f"minutes of steps: {steps}", "", width) if (steps := describe_steps(plan)) else []
+    )
     lines += ["", *_command("next", next_step, "", width)] if next_step else []
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -66,17 +77,32 @@ def _section(title: str, folded: Mapping[str, str], width: int) -> list[str]:
 
 
 def _persons(folded: Mapping[str, str], width: int, whole: str) -> list[str]:
-    """Nodes and the rules that are left to a person; the first screen of the run and the wide table show what to do about each."""
+    """Nodes and the rules that are left to a person; the first screen of the run and the wide table
+    show what to do about each."""
     if not folded:
         return []
-    rows = [line for rules, hosts in folded.items() for line in textwrap.wrap(f"  {hosts}: {rules}", width, subsequent_indent="    ", break_on_hyphens=False)]
+    rows = [
+        line
+        for rules, hosts in folded.items()
+        for line in textwrap.wrap(
+            f"  {hosts}: {rules}", width, subsequent_indent="    ", break_on_hyphens=False
+        )
+    ]
     return ["FOR A PERSON", *rows, *_command("what to look at", whole, "  ", width), ""]
 
 
 def _command(label: str, typed: str, start: str, width: int) -> list[str]:
-    """A command behind its label; below it, over several lines that can be pasted, where one would be too long."""
+    """A command behind its label; below it, over several lines that can be pasted, where one would
+    be too long."""
     line = f"{start}{label}: {typed}"
-    return [line] if len(line) <= width else [f"{start}{label}:", *(f"{start}  {part}" for part in command_lines(typed, width - len(start) - 2))]
+    return (
+        [line]
+        if len(line) <= width
+        else [
+            f"{start}{label}:",
+            *(f"{start}  {part}" for part in command_lines(typed, width - len(start) - 2)),
+        ]
+    )
 
 
 def _row(label: str, text: str, width: int) -> list[str]:
@@ -84,4 +110,10 @@ def _row(label: str, text: str, width: int) -> list[str]:
 
 
 def _wrapped(text: str, start: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False) or [start]
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_on_hyphens=False,
+    ) or [start]

@@ -17,12 +17,29 @@ from unhang.core.errors import UserError
 
 
 def plan_view(folder: Path) -> dict[str, Any] | None:
-    """{fault, limits, totals, waves, refused, person} for the page's template; None if the run has no plan. fault: why its plan is not shown, else ""."""
+    """{fault, limits, totals, waves, refused, person} for the page's template; None if the run has
+    no plan. fault: why its plan is not shown, else ""."""
     if not (folder / FILE).is_file():
         return None
     try:
         plan = read_plan(folder)
     except UserError as problem:
-        return {"fault": str(problem).partition(": ")[2], "limits": "", "totals": "", "waves": [], "refused": {}, "person": {}}
-    tables = {"waves": describe_waves(plan), "refused": describe_refusals(plan), "person": describe_persons(plan)}
-    return {"fault": "", "limits": describe_limits(plan), "totals": f"Of findings judged on {plan.day}: {describe_totals(plan)}", **tables}
+        return {
+            "fault": str(problem).partition(": ")[2],
+            "limits": "",
+            "totals": "",
+            "waves": [],
+            "refused": {},
+            "person": {},
+        }
+    tables = {
+        "waves": describe_waves(plan),
+        "refused": describe_refusals(plan),
+        "person": describe_persons(plan),
+    }
+    return {
+        "fault": "",
+        "limits": describe_limits(plan),
+        "totals": f"Of findings judged on {plan.day}: {describe_totals(plan)}",
+        **tables,
+    }

@@ -1,4 +1,5 @@
-"""Reads only the fields of findings.json that a plan needs: most of that file is evidence and sources of rules."""
+"""Reads only the fields of findings.json that a plan needs: most of that file is evidence and
+sources of rules."""
 
 from __future__ import annotations
 
@@ -34,5 +35,6 @@ class PlannedFindings(TypedDict, total=False):
 
 
 def read_planned_findings(folder: Path) -> dict[str, Any]:
-    """findings.json of a run folder with only these fields; the others are skipped without decoding them. Raises UserError."""
+    """findings.json of a run folder with only these fields; the others are skipped without decoding
+    them. Raises UserError."""
     return read_findings(folder, fields=PlannedFindings)

@@ -1,4 +1,5 @@
-"""Makes the plan of a judged run: reads it node by node, plans each host that has a finding, and assigns hosts with remedies to waves."""
+"""Makes the plan of a judged run: reads it node by node, plans each host that has a finding, and
+assigns hosts with remedies to waves."""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ MAX_AGE_S = 24 * 3600
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The operator's options. max_unavailable, floor: N or N%; group_limits: GROUP=N; only: ids of rules; except_: node sets, groups, wildcards; hosts: the
-    only ones to plan, None for all. out_of_service: node sets, groups, wildcards of nodes that take no jobs now.
-    """
+    """The operator's options. max_unavailable, floor: N or N%; group_limits: GROUP=N; only: ids of
+    rules; except_: node sets, groups, wildcards; hosts: the only ones to plan, None for all.
+    out_of_service: node sets, groups, wildcards of nodes that take no jobs now."""
 
     max_unavailable: str = MAX_UNAVAILABLE
     floor: str = FLOOR
@@ -65,7 +66,8 @@ class _Fleet:
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Switches garbage collection off for a while: no object of a plan is cyclic, and a million small objects make each collection slow."""
+    """Switches garbage collection off for a while: no object of a plan is cyclic, and a million
+    small objects make each collection slow."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -77,35 +79,61 @@ def without_collections() -> Iterator[None]:
 
 @without_collections()
 def plan_run(
-    folder: Path, rules: Catalogue, options: PlanOptions = PlanOptions(), findings: Mapping[str, Any] | None = None, measured: Sequence[StepMinutes] = ()
+    folder: Path,
+    rules: Catalogue,
+    options: PlanOptions = PlanOptions(),
+    findings: Mapping[str, Any] | None = None,
+    measured: Sequence[StepMinutes] = (),
 ) -> Plan:
-    """The plan of a run folder. findings: of its findings.json, if already read. Raises UserError, OSError. measured: durations of steps in this
-    installation's rollouts; other steps have the table remedy_steps' durations. Waivers are applied as on the day of the judgement: the same findings give
-    the same plan.
-    """
+    """The plan of a run folder. findings: of its findings.json, if already read. Raises UserError,
+    OSError. measured: durations of steps in this installation's rollouts; other steps have the
+    table remedy_steps' durations. Waivers are applied as on the day of the judgement: the same
+    findings give the same plan."""
     findings, run = findings or read_planned_findings(folder), read_run_input(folder)
     refuse_another_policy(findings)
-    only = known_rules(options.only, {rule.id for rule in rules.rules} | set(findings.get("totals_by_rule") or {}))
+    only = known_rules(
+        options.only, {rule.id for rule in rules.rules} | set(findings.get("totals_by_rule") or {})
+    )
     about = _by_host(findings, only)
     steps = step_minutes(measured)
     fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"], steps))
     hosts = {*run.document["hosts"], *run.files}
     left_out = named_hosts(options.except_, hosts, fleet.all_members, "--except")
     out = named_hosts(options.out_of_service, hosts, fleet.all_members, "--out-of-service")
-    planned = [one for one in fleet.entries if one.host not in left_out and (options.hosts is None or one.host in options.hosts)]
+    planned = [
+        one
+        for one in fleet.entries
+        if one.host not in left_out and (options.hosts is None or one.host in options.hosts)
+    ]
     entries = tuple(sorted(planned, key=lambda one: natural(one.host)))
     kinds = {one.host: fleet.kinds[one.host] for one in entries if one.remedies}
     limits = _limits(options, fleet, only, left_out, out)
-    groups = tuple((one.max_unavailable, frozenset(fleet.members[one.group])) for one in limits.groups)
+    groups = tuple(
+        (one.max_unavailable, frozenset(fleet.members[one.group])) for one in limits.groups
+    )
     busy = frozenset(one.host for one in entries if one.jobs is None or one.jobs)
     waves = plan_waves(kinds, WaveLimits(limits.max_unavailable, groups, frozenset(out), busy))
-    return Plan(_run(findings), findings["run"]["judged"], limits, entries, tuple(waves), steps_of(entries, steps))
+    return Plan(
+        _run(findings),
+        findings["run"]["judged"],
+        limits,
+        entries,
+        tuple(waves),
+        steps_of(entries, steps),
+    )
 
 
-def _limits(options: PlanOptions, fleet: _Fleet, only: tuple[str, ...], left_out: Set[str], out: Set[str]) -> PlanLimits:
-    """left_out, out: hosts of --except and of --out-of-service. Raises UserError for limits that cannot be kept."""
+def _limits(
+    options: PlanOptions, fleet: _Fleet, only: tuple[str, ...], left_out: Set[str], out: Set[str]
+) -> PlanLimits:
+    """left_out, out: hosts of --except and of --out-of-service. Raises UserError for limits that
+    cannot be kept."""
     answered = fleet.answered
-    most, floor = most_unavailable(options.max_unavailable, options.floor, len(answered), out & answered) if answered else (1, 0)
+    most, floor = (
+        most_unavailable(options.max_unavailable, options.floor, len(answered), out & answered)
+        if answered
+        else (1, 0)
+    )
     limited = group_limits(options.group_limits, fleet.members)
     return PlanLimits(
         most,
@@ -121,12 +149,14 @@ def _limits(options: PlanOptions, fleet: _Fleet, only: tuple[str, ...], left_out
 
 
 def refuse_another_policy(findings: Mapping[str, Any]) -> None:
-    """Refuses findings under another policy than the inventory's, because roles apply the inventory's and are proved by it. Raises UserError."""
+    """Refuses findings under another policy than the inventory's, because roles apply the
+    inventory's and are proved by it. Raises UserError."""
     other = (findings.get("judged_by") or {}).get("policy")
     if other:
         raise UserError(
-            f"expected findings by the inventory's own unhang_policy, found a run that was judged by {visible(other, 200)}; "
-            "write that policy into the inventory and audit again, or judge the run without --policy"
+            "expected findings by the inventory's own unhang_policy, found a run that was judged"
+            f" by {visible(other, 200)}; write that policy into the inventory and audit again, or"
+            " judge the run without --policy"
         )
 
 
@@ -136,8 +166,12 @@ def knowledge_of(rules: Catalogue, day: str, steps: Mapping[str, StepMinutes]) -
 
 
 def step_minutes(measured: Sequence[StepMinutes]) -> dict[str, StepMinutes]:
-    """{step: duration}: this installation's measurement, else the table remedy_steps' assumption."""
-    assumed = {step: StepMinutes(step, row.get("minutes")) for step, row in own_tables.table("remedy_steps").items()}
+    """{step: duration}: this installation's measurement, else the table remedy_steps'
+    assumption."""
+    assumed = {
+        step: StepMinutes(step, row.get("minutes"))
+        for step, row in own_tables.table("remedy_steps").items()
+    }
     return assumed | {one.step: one for one in measured if one.step in assumed}
 
 
@@ -146,12 +180,19 @@ def _run(findings: Mapping[str, Any]) -> PlannedRun:
     try:
         written = datetime.datetime.fromisoformat(run.get("started") or "")
     except ValueError:
-        raise UserError(f"expected the time when the run began in findings.json, found {run.get('started')!r}: it would have no age; audit again") from None
-    started = written.astimezone(datetime.UTC) if written.tzinfo else written.replace(tzinfo=datetime.UTC)
+        raise UserError(
+            f"expected the time when the run began in findings.json, found {run.get('started')!r}:"
+            " it would have no age; audit again"
+        ) from None
+    started = (
+        written.astimezone(datetime.UTC) if written.tzinfo else written.replace(tzinfo=datetime.UTC)
+    )
     return PlannedRun(run["id"], started.isoformat().replace("+00:00", "Z"), run.get("finished"))
 
 
-def _by_host(findings: Mapping[str, Any], only: Sequence[str]) -> dict[str, list[Mapping[str, Any]]]:
+def _by_host(
+    findings: Mapping[str, Any], only: Sequence[str]
+) -> dict[str, list[Mapping[str, Any]]]:
     """Failed findings by host, those of groups under each host to which they count."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for one, hosts in zip(findings["findings"], blamed_hosts(findings), strict=True):
@@ -161,7 +202,9 @@ def _by_host(findings: Mapping[str, Any], only: Sequence[str]) -> dict[str, list
     return found
 
 
-def _pass(run: RunInput, about: Mapping[str, list[Mapping[str, Any]]], knowledge: Knowledge) -> _Fleet:
+def _pass(
+    run: RunInput, about: Mapping[str, list[Mapping[str, Any]]], knowledge: Knowledge
+) -> _Fleet:
     """Reads each node once; only one document is in memory at a time."""
     fleet = _Fleet()
     for node in read_nodes(run):

@@ -1,4 +1,5 @@
-"""Judges a policy before it is applied: the rules judge the node's facts with the versions of the policy. A policy with a known fault is refused."""
+"""Judges a policy before it is applied: the rules judge the node's facts with the versions of the
+policy. A policy with a known fault is refused."""
 
 from __future__ import annotations
 
@@ -20,14 +21,28 @@ from unhang.core.schemas.shapes import fact_shapes
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=str).encode
 SERIOUS = ("critical", "error")
-# Facts that foreseen_sections() sets, and facts of the same sections that stay. A rule that reads others compares with versions that the roles change too.
-_VERSIONS = (("driver", "loaded", "version"), ("driver", "on_disk", "version"), ("driver", "branch"), ("kernel", "release"))
+# Facts that foreseen_sections() sets, and facts of the same sections that stay. A rule that reads
+# others compares with versions that the roles change too.
+_VERSIONS = (
+    ("driver", "loaded", "version"),
+    ("driver", "on_disk", "version"),
+    ("driver", "branch"),
+    ("kernel", "release"),
+)
 SET = frozenset((*_VERSIONS, ("driver", "loaded"), ("driver", "on_disk")))
 FLAVOUR, RELEASE = ("driver", "loaded", "flavour"), ("kernel", "release")
-STAYS = frozenset((("driver", "loaded", "is_loaded"), FLAVOUR, ("driver", "install_method"), ("driver", "gsp_firmware", "enabled")))
+STAYS = frozenset(
+    (
+        ("driver", "loaded", "is_loaded"),
+        FLAVOUR,
+        ("driver", "install_method"),
+        ("driver", "gsp_firmware", "enabled"),
+    )
+)
 READ = {"probe": {"status": "ok"}}
 SECTIONS = ("driver", "fabric_manager", "kernel")
-FIELDS = {"driver": ("loaded", "on_disk", "branch"), "kernel": ("release",)}  # facts that foreseen_sections() sets
+# facts that foreseen_sections() sets
+FIELDS = {"driver": ("loaded", "on_disk", "branch"), "kernel": ("release",)}
 UPTIME = ("node", "uptime_s")  # no policy changes how long a node has been up
 
 
@@ -38,7 +53,9 @@ def foreseen_sections(sections: Mapping[str, Any], policy: Mapping[str, Any]) ->
     if driver.get("version"):
         section = dict(sections.get("driver") or READ)
         loaded = {**(section.get("loaded") or {}), "is_loaded": True, "version": driver["version"]}
-        section["loaded"] = {**loaded, "flavour": driver["flavour"]} if driver.get("flavour") else loaded
+        section["loaded"] = (
+            {**loaded, "flavour": driver["flavour"]} if driver.get("flavour") else loaded
+        )
         section["on_disk"] = {**(section.get("on_disk") or {}), "version": driver["version"]}
         section["branch"] = driver["version"].split(".")[0]
         after["driver"] = section
@@ -53,24 +70,36 @@ def decides(rule: Rule) -> bool:
         return False
     if rule.decision_reads & SET:
         return is_foreseeable(rule)
-    return "role" not in rule.row["remedy"] and any(path[:2] in (("policy", "driver"), ("policy", "kernel")) for path in rule.decision_reads)
+    return "role" not in rule.row["remedy"] and any(
+        path[:2] in (("policy", "driver"), ("policy", "kernel")) for path in rule.decision_reads
+    )
 
 
 def is_foreseeable(rule: Rule) -> bool:
-    """True for a rule about nothing but a version that the policy sets: its verdict can be predicted."""
+    """True for a rule about nothing but a version that the policy sets: its verdict can be
+    predicted."""
     about = rule.decision_reads & SET
-    return rule.scope == "node" and bool(about) and all(path in SET | STAYS for path in rule.decision_reads if path[0] in SECTIONS)
+    return (
+        rule.scope == "node"
+        and bool(about)
+        and all(path in SET | STAYS for path in rule.decision_reads if path[0] in SECTIONS)
+    )
 
 
 def foreseen_paths(policy: Mapping[str, Any]) -> frozenset[Path]:
     """The facts that foreseen_sections() changes under this policy."""
     driver, kernel = policy.get("driver") or {}, policy.get("kernel") or {}
     paths = {path for path in SET if path[0] == "driver"} if driver.get("version") else set()
-    return frozenset(paths | ({FLAVOUR} if driver.get("flavour") else set()) | ({RELEASE} if kernel.get("version") else set()))
+    return frozenset(
+        paths
+        | ({FLAVOUR} if driver.get("flavour") else set())
+        | ({RELEASE} if kernel.get("version") else set())
+    )
 
 
 def decides_of(rule: Rule, foreseen: frozenset[Path]) -> bool:
-    """Whether this policy changes the facts that a rule reads. A finding on other facts exists already, and may be the one that the roles repair."""
+    """Whether this policy changes the facts that a rule reads. A finding on other facts exists
+    already, and may be the one that the roles repair."""
     return bool(rule.decision_reads & foreseen) or not rule.decision_reads & SET
 
 
@@ -81,21 +110,43 @@ class PolicyJudge:
         self._decides = frozenset(rule.id for rule in catalogue.rules if decides(rule))
         self._foreseeable = frozenset(rule.id for rule in catalogue.rules if is_foreseeable(rule))
         rules = [rule for rule in catalogue.rules if rule.id in self._decides | self._foreseeable]
-        view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
+        view = CatalogueView(
+            catalogue.tables,
+            tables_shape(catalogue.tables),
+            tuple(rule.id for rule in catalogue.rules),
+            today,
+        )
         self._engine = Engine(rules, view)
         self._faults: dict[bytes, list[tuple[tuple, str]]] = {}
 
     def is_usable(self, policy: Mapping[str, Any]) -> bool:
         return not self._faults_of(policy)
 
-    def refusals(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[dict[str, Any]]:
-        """Reasons why the policy must not be applied to this node; [] for a good policy. sections: typed, None for a node that was not read."""
+    def refusals(
+        self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any
+    ) -> list[dict[str, Any]]:
+        """Reasons why the policy must not be applied to this node; [] for a good policy. sections:
+        typed, None for a node that was not read."""
         if faults := self._faults_of(policy):
-            return [_refusal("policy-not-usable", "The policy cannot be used", "one of the schema unhang/policy/1", "; ".join(map(one_line, faults[:5])))]
-        if sections is None or not ((policy.get("driver") or {}).keys() & {"version", "flavour"} or (policy.get("kernel") or {}).get("version")):
+            return [
+                _refusal(
+                    "policy-not-usable",
+                    "The policy cannot be used",
+                    "one of the schema unhang/policy/1",
+                    "; ".join(map(one_line, faults[:5])),
+                )
+            ]
+        if sections is None or not (
+            (policy.get("driver") or {}).keys() & {"version", "flavour"}
+            or (policy.get("kernel") or {}).get("version")
+        ):
             return []
         today, foreseen = self._engine.catalogue.today, foreseen_paths(policy)
-        waived = {one.rule for one in waivers_of(policy) if one.row["until"] >= today and one.covers(host, groups)}
+        waived = {
+            one.rule
+            for one in waivers_of(policy)
+            if one.row["until"] >= today and one.covers(host, groups)
+        }
         return [
             _refusal(rule.id, rule.row["title"], texts.get("expected", ""), texts.get("found", ""))
             for rule, judged, texts in self._listed(host, groups, policy, sections)
@@ -103,18 +154,36 @@ class PolicyJudge:
             if rule.id in self._decides - waived and decides_of(rule, foreseen)
         ]
 
-    def cleared(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any, rules: Collection[str]) -> frozenset[str]:
-        """Of these rules, which fail on the node, those that will pass with the exact versions of this policy. sections: as for refusals()."""
+    def cleared(
+        self,
+        host: str,
+        groups: Sequence[str],
+        policy: Mapping[str, Any],
+        sections: Any,
+        rules: Collection[str],
+    ) -> frozenset[str]:
+        """Of these rules, which fail on the node, those that will pass with the exact versions of
+        this policy. sections: as for refusals()."""
         wanted = self._foreseeable.intersection(rules)
-        exact = (policy.get("driver") or {}).get("version") or (policy.get("kernel") or {}).get("version")
+        exact = (policy.get("driver") or {}).get("version") or (policy.get("kernel") or {}).get(
+            "version"
+        )
         if sections is None or not exact or not wanted or self._faults_of(policy):
             return frozenset()
         return wanted - {rule.id for rule, _, _ in self._listed(host, groups, policy, sections)}
 
-    def _listed(self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any) -> list[tuple[Rule, Judged, dict[str, str]]]:
-        """(rule, verdict, texts) of the rules that fail or are undecided on the node as it will be under this policy."""
-        verdicts = self._engine.judge(NodeView(host, tuple(groups), policy, "ok", "", "", _foreseen(sections, policy)))
-        return [(self._engine.rules[number], judged, texts) for number, judged, texts, _ in verdicts.listed]
+    def _listed(
+        self, host: str, groups: Sequence[str], policy: Mapping[str, Any], sections: Any
+    ) -> list[tuple[Rule, Judged, dict[str, str]]]:
+        """(rule, verdict, texts) of the rules that fail or are undecided on the node as it will be
+        under this policy."""
+        verdicts = self._engine.judge(
+            NodeView(host, tuple(groups), policy, "ok", "", "", _foreseen(sections, policy))
+        )
+        return [
+            (self._engine.rules[number], judged, texts)
+            for number, judged, texts, _ in verdicts.listed
+        ]
 
     def _faults_of(self, policy: Mapping[str, Any]) -> list[tuple[tuple, str]]:
         key = _encode(policy)
@@ -124,19 +193,33 @@ class PolicyJudge:
 
 
 def _foreseen(sections: Any, policy: Mapping[str, Any]) -> SimpleNamespace:
-    """Typed sections after the policy is applied. Only the changed fields are copied, because sections are large."""
+    """Typed sections after the policy is applied. Only the changed fields are copied, because
+    sections are large."""
     found = {name: section for name in FIELDS if (section := getattr(sections, name)) is not None}
-    plain = {name: {field: msgspec.to_builtins(getattr(section, field)) for field in FIELDS[name]} for name, section in found.items()}
+    plain = {
+        name: {field: msgspec.to_builtins(getattr(section, field)) for field in FIELDS[name]}
+        for name, section in found.items()
+    }
     after = to_fragment(foreseen_sections(plain, policy))
     made = {name: getattr(after, name) for name in FIELDS}
-    changed = {name: replace(section, **{field: getattr(made[name], field) for field in FIELDS[name]}) for name, section in found.items()}
-    return SimpleNamespace(**({name: getattr(sections, name) for name in fact_shapes()} | made | changed))
+    changed = {
+        name: replace(section, **{field: getattr(made[name], field) for field in FIELDS[name]})
+        for name, section in found.items()
+    }
+    return SimpleNamespace(
+        **({name: getattr(sections, name) for name in fact_shapes()} | made | changed)
+    )
 
 
-def refusals_of(document: Mapping[str, Any], catalogue: Catalogue, today: str) -> list[dict[str, Any]]:
-    """Reasons why the policy in a node's document (schema unhang/node/1) must not be applied; [] for a good policy, and for a node that was not read."""
+def refusals_of(
+    document: Mapping[str, Any], catalogue: Catalogue, today: str
+) -> list[dict[str, Any]]:
+    """Reasons why the policy in a node's document (schema unhang/node/1) must not be applied; []
+    for a good policy, and for a node that was not read."""
     sections = to_fragment(document["facts"]["sections"]) if document["status"] == "ok" else None
-    return PolicyJudge(catalogue, today).refusals(document["host"], document["groups"], document.get("policy") or {}, sections)
+    return PolicyJudge(catalogue, today).refusals(
+        document["host"], document["groups"], document.get("policy") or {}, sections
+    )
 
 
 def _refusal(rule: str, title: str, expected: str, found: str) -> dict[str, Any]:

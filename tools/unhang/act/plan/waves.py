@@ -1,4 +1,5 @@
-"""The waves of a rollout: one canary for each kind of node, then waves that grow within the limits. Values in, values out."""
+"""The waves of a rollout: one canary for each kind of node, then waves that grow within the limits.
+Values in, values out."""
 
 from __future__ import annotations
 
@@ -9,14 +10,16 @@ from unhang.act.plan.plan_document import CANARY, Wave
 from unhang.core.run.run_input import natural
 
 GROWTH = 2
-Queues = dict[tuple[bool, tuple[int, ...]], list[str]]  # (whether they are busy, their limited groups) -> hosts
+# (whether they are busy, their limited groups) -> hosts
+Queues = dict[tuple[bool, tuple[int, ...]], list[str]]
 
 
 @dataclass(frozen=True)
 class WaveLimits:
-    """max_unavailable: nodes out of service at once, at least 1. groups: (limit, members) of each limited group, limit at least 1. out_of_service: hosts that
-    others took out of service: a rollout may be unable to drain them, and without a canary it stops. busy: hosts with jobs, or whose jobs were not read.
-    """
+    """max_unavailable: nodes out of service at once, at least 1. groups: (limit, members) of each
+    limited group, limit at least 1. out_of_service: hosts that others took out of service: a
+    rollout may be unable to drain them, and without a canary it stops. busy: hosts with jobs, or
+    whose jobs were not read."""
 
     max_unavailable: int
     groups: tuple[tuple[int, frozenset[str]], ...] = ()
@@ -25,40 +28,55 @@ class WaveLimits:
 
 
 def plan_waves(kinds: Mapping[str, str], limits: WaveLimits) -> list[Wave]:
-    """The waves of these hosts, each host in exactly one. kinds: host -> its kind of hardware and image.
+    """The waves of these hosts, each host in exactly one. kinds: host -> its kind of hardware and
+    image.
 
-    Idle hosts come before busy ones, so that users wait last; else the order is natural. The first host of each kind is a canary; a host that is out of
-    service only if its kind has no other.
+    Idle hosts come before busy ones, so that users wait last; else the order is natural. The first
+    host of each kind is a canary; a host that is out of service only if its kind has no other.
 
-    The first wave after the canaries has at most twice as many hosts as there are kinds, each later one at most twice the limit of the wave before. A wave is
-    smaller only if limits of groups exclude every other host.
+    The first wave after the canaries has at most twice as many hosts as there are kinds, each later
+    one at most twice the limit of the wave before. A wave is smaller only if limits of groups
+    exclude every other host.
     """
     hosts = sorted(kinds, key=lambda host: (host in limits.busy, natural(host)))
     first_of_kind: dict[str, str] = {}
     for host in sorted(hosts, key=limits.out_of_service.__contains__):
         first_of_kind.setdefault(kinds[host], host)
     canaries = set(first_of_kind.values())
-    waves = _named(CANARY, _packed([host for host in hosts if host in canaries], limits, growing_from=None))
-    return waves + _named("wave", _packed([host for host in hosts if host not in canaries], limits, growing_from=len(canaries)))
+    waves = _named(
+        CANARY, _packed([host for host in hosts if host in canaries], limits, growing_from=None)
+    )
+    return waves + _named(
+        "wave",
+        _packed(
+            [host for host in hosts if host not in canaries], limits, growing_from=len(canaries)
+        ),
+    )
 
 
 def _named(name: str, waves: Sequence[Sequence[str]]) -> list[Wave]:
-    return [Wave(f"{name} {number}", tuple(sorted(hosts, key=natural))) for number, hosts in enumerate(waves, 1)]
+    return [
+        Wave(f"{name} {number}", tuple(sorted(hosts, key=natural)))
+        for number, hosts in enumerate(waves, 1)
+    ]
 
 
 def _packed(hosts: Sequence[str], limits: WaveLimits, growing_from: int | None) -> list[list[str]]:
-    """The hosts of each wave, in order. growing_from: size before the first, None for waves as large as the limit."""
+    """The hosts of each wave, in order. growing_from: size before the first, None for waves as
+    large as the limit."""
     queues = _queues(hosts, limits)
     size, waves = growing_from, []
     while queues:
-        size = limits.max_unavailable if size is None else min(size * GROWTH, limits.max_unavailable)
+        size = (
+            limits.max_unavailable if size is None else min(size * GROWTH, limits.max_unavailable)
+        )
         waves.append(_take(queues, size, limits))
     return waves
 
 
 def _queues(hosts: Sequence[str], limits: WaveLimits) -> Queues:
-    """Hosts by whether they are busy and by the limited groups that they are in, last host first: the hosts of a queue have the same limits, so that no host is
-    checked twice."""
+    """Hosts by whether they are busy and by the limited groups that they are in, last host first:
+    the hosts of a queue have the same limits, so that no host is checked twice."""
     belongs: dict[str, list[int]] = {host: [] for host in hosts}
     for number, (_, members) in enumerate(limits.groups):
         for host in members & belongs.keys():

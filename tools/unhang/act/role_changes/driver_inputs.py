@@ -1,4 +1,5 @@
-"""The input of a driver plan: the node's facts, its policy, the offered packages, the users of the GPUs. Values in, values out."""
+"""The input of a driver plan: the node's facts, its policy, the offered packages, the users of the
+GPUs. Values in, values out."""
 
 from __future__ import annotations
 
@@ -11,15 +12,18 @@ from unhang.core.strict_json import value_at
 from unhang_node.base.parse.nvidia_driver import branch_of, upstream_version
 from unhang_node.base.versions.compare import compare_versions, holds
 
-NVIDIA_REPOSITORY = re.compile(r"^(cuda-drivers(-\d+)?|nvidia-open(-\d+)?|nvidia-driver-pinning-\d+|kmod-nvidia-latest-dkms)$")
-PROPRIETARY_BELOW = 560  # from this branch on NVIDIA's own installer chooses the open modules if the GPUs support them
+NVIDIA_REPOSITORY = re.compile(
+    r"^(cuda-drivers(-\d+)?|nvidia-open(-\d+)?|nvidia-driver-pinning-\d+|kmod-nvidia-latest-dkms)$"
+)
+# from this branch on NVIDIA's own installer chooses the open modules if the GPUs support them
+PROPRIETARY_BELOW = 560
 
 
 @dataclass(frozen=True)
 class Options:
-    """The operator's options. source: auto, distribution or nvidia; each flag allows something that is refused without it. reboot: the node is rebooted at
-    the end; previews: check mode, in which earlier roles have made no changes either.
-    """
+    """The operator's options. source: auto, distribution or nvidia; each flag allows something that
+    is refused without it. reboot: the node is rebooted at the end; previews: check mode, in which
+    earlier roles have made no changes either."""
 
     source: str = "auto"
     accept_unproved: bool = False
@@ -31,11 +35,13 @@ class Options:
 
 @dataclass(frozen=True)
 class DriverInputs:
-    """sections: of the node facts. offers: {package: [{version, origin}]}, newest first; installed: {package: {version, …}}. users: of gpu_users.
+    """sections: of the node facts. offers: {package: [{version, origin}]}, newest first; installed:
+    {package: {version, …}}. users: of gpu_users.
 
     streams: {module of dnf: {streams, default, enabled}}, empty where repositories are flat.
 
-    tables: rows of the catalogue by table: driver_packages, ubuntu_driver_packages, driver_branches, gpu_architectures, gpu_models, cuda_majors.
+    tables: rows of the catalogue by table: driver_packages, ubuntu_driver_packages,
+    driver_branches, gpu_architectures, gpu_models, cuda_majors.
     """
 
     host: str
@@ -65,7 +71,11 @@ def within(version: str | None, desired: Mapping[str, Any]) -> bool:
     if not version:
         return False
     pairs = (("version", "=="), ("min", ">="), ("max", "<="))
-    return all(holds(compare_versions(version, desired[key], "driver"), operator) is True for key, operator in pairs if key in desired)
+    return all(
+        holds(compare_versions(version, desired[key], "driver"), operator) is True
+        for key, operator in pairs
+        if key in desired
+    )
 
 
 def wanted_branch(desired: Mapping[str, Any]) -> str | None:
@@ -74,17 +84,34 @@ def wanted_branch(desired: Mapping[str, Any]) -> str | None:
 
 
 def offered_version(inputs: DriverInputs, name: str, version: str) -> str | None:
-    """The package version that contains a driver version: the installed one if it does, else the newest that is offered; None if there is none."""
+    """The package version that contains a driver version: the installed one if it does, else the
+    newest that is offered; None if there is none."""
     row = inputs.installed.get(name)
     if row and same(upstream_version(row["version"]), version):
         return str(row["version"])
-    return next((str(row["version"]) for row in inputs.offers.get(name) or () if same(upstream_version(row["version"]), version)), None)
+    return next(
+        (
+            str(row["version"])
+            for row in inputs.offers.get(name) or ()
+            if same(upstream_version(row["version"]), version)
+        ),
+        None,
+    )
 
 
 def packaged_driver(inputs: DriverInputs) -> str | None:
-    """Version of the installed driver packages, None without any. The library's version counts, because modules and metapackages may be older."""
+    """Version of the installed driver packages, None without any. The library's version counts,
+    because modules and metapackages may be older."""
     rows = {row["name"]: row["version"] for row in inputs.fact("driver.packages") or ()}
-    for start in ("libnvidia-ml1", "libnvidia-compute", "libnvidia-tesla", "nvidia-driver-cuda-libs", "nvidia-driver-", "nvidia-driver", "cuda-drivers"):
+    for start in (
+        "libnvidia-ml1",
+        "libnvidia-compute",
+        "libnvidia-tesla",
+        "nvidia-driver-cuda-libs",
+        "nvidia-driver-",
+        "nvidia-driver",
+        "cuda-drivers",
+    ):
         for name in sorted(rows):
             version = upstream_version(rows[name])
             if name.startswith(start) and version and re.match(r"\d{3}\.", version):
@@ -93,7 +120,8 @@ def packaged_driver(inputs: DriverInputs) -> str | None:
 
 
 def chosen_flavour(inputs: DriverInputs, branch: str) -> str:
-    """The policy's flavour; else the only one that the GPUs support; else the loaded one; else NVIDIA's default for the branch."""
+    """The policy's flavour; else the only one that the GPUs support; else the loaded one; else
+    NVIDIA's default for the branch."""
     if inputs.desired.get("flavour"):
         return str(inputs.desired["flavour"])
     known = {row["architecture"]: row["modules"] for row in inputs.tables["gpu_architectures"]}
@@ -108,19 +136,34 @@ def chosen_flavour(inputs: DriverInputs, branch: str) -> str:
 
 def architectures(inputs: DriverInputs) -> list[str]:
     """Architectures of the node's GPUs, as far as the driver reported them."""
-    return sorted({gpu["architecture"] for gpu in inputs.fact("gpus.devices") or () if gpu.get("architecture") not in (None, "unknown")})
+    return sorted(
+        {
+            gpu["architecture"]
+            for gpu in inputs.fact("gpus.devices") or ()
+            if gpu.get("architecture") not in (None, "unknown")
+        }
+    )
 
 
 def sources(inputs: DriverInputs) -> list[tuple[str, str]]:
-    """(family, release) of the sources of a driver, in the order of trial; [] for an unknown operating system."""
-    system, version, family = inputs.fact("node.os.id"), str(inputs.fact("node.os.version_id") or ""), inputs.fact("node.os.family")
+    """(family, release) of the sources of a driver, in the order of trial; [] for an unknown
+    operating system."""
+    system, version, family = (
+        inputs.fact("node.os.id"),
+        str(inputs.fact("node.os.version_id") or ""),
+        inputs.fact("node.os.family"),
+    )
     if family == "redhat":
         return [("redhat", version.split(".")[0])]
     own = [(str(system), version)] if system in ("debian", "ubuntu") else []
     nvidia = [("nvidia-deb", version)] if own else []
     if inputs.options.source != "auto":
         return own if inputs.options.source == "distribution" else nvidia
-    return nvidia + own if any(NVIDIA_REPOSITORY.match(name) for name in inputs.installed) else own + nvidia
+    return (
+        nvidia + own
+        if any(NVIDIA_REPOSITORY.match(name) for name in inputs.installed)
+        else own + nvidia
+    )
 
 
 def kernel_stream(inputs: DriverInputs) -> str:

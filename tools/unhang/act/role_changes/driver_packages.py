@@ -1,6 +1,6 @@
-"""The packages of a driver: (family, release, branch, flavour) determines a package set, with its source. Tables in, values out. A package's name may
-mislead: a package of one branch may be empty and install another branch. Such a request is refused, with the branch that would be installed.
-"""
+"""The packages of a driver: (family, release, branch, flavour) determines a package set, with its
+source. Tables in, values out. A package's name may mislead: a package of one branch may be empty
+and install another branch. Such a request is refused, with the branch that would be installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Tables = Mapping[str, Iterable[Mapping[str, Any]]]
-"""Rows of the catalogue's tables driver_packages, ubuntu_driver_packages, gpu_architectures and driver_branches, by the table's name."""
+"""Rows of the catalogue's tables driver_packages, ubuntu_driver_packages, gpu_architectures and
+driver_branches, by the table's name."""
 
 FAMILIES = ("debian", "ubuntu", "nvidia-deb", "redhat")
 PLAIN_NAMES_FROM = 590  # from this branch on NVIDIA's package names do not contain the branch
@@ -25,10 +26,10 @@ class NotOffered(ValueError):
 
 @dataclass(frozen=True)
 class PackageSet:
-    """packages: to install; before: packages that choose the branch, which are installed first; streams: {module of dnf: stream} to enable first. pin: source
-    packages, or globs of names, that must have the same version. proof: executed, simulated or table; a `table` row needs an explicit yes. library: the package
-    whose version is read back.
-    """
+    """packages: to install; before: packages that choose the branch, which are installed first;
+    streams: {module of dnf: stream} to enable first. pin: source packages, or globs of names, that
+    must have the same version. proof: executed, simulated or table; a `table` row needs an explicit
+    yes. library: the package whose version is read back."""
 
     packages: tuple[str, ...]
     proof: str
@@ -40,10 +41,14 @@ class PackageSet:
     note: str | None = None
 
 
-def package_set(family: str, release: str, branch: str, flavour: str, tables: Tables, kernel: str = "generic") -> PackageSet:
-    """The set of a family (one of FAMILIES), its release (12, 24.04, 9), a branch (535) and a flavour (open, proprietary). Raises NotOffered.
+def package_set(
+    family: str, release: str, branch: str, flavour: str, tables: Tables, kernel: str = "generic"
+) -> PackageSet:
+    """The set of a family (one of FAMILIES), its release (12, 24.04, 9), a branch (535) and a
+    flavour (open, proprietary). Raises NotOffered.
 
-    kernel: Ubuntu's name for the kernels that need prebuilt modules (generic, generic-hwe-24.04, aws …).
+    kernel: Ubuntu's name for the kernels that need prebuilt modules (generic, generic-hwe-24.04,
+    aws …).
     """
     if flavour not in ("open", "proprietary"):
         raise NotOffered(f"expected flavour open or proprietary, found {flavour!r}")
@@ -56,21 +61,41 @@ def package_set(family: str, release: str, branch: str, flavour: str, tables: Ta
 
 
 def _debian(release: str, branch: str, flavour: str, tables: Tables, _kernel: str) -> PackageSet:
-    rows = [row for row in tables["driver_packages"] if row["family"] == "debian" and row["release"] == release]
+    rows = [
+        row
+        for row in tables["driver_packages"]
+        if row["family"] == "debian" and row["release"] == release
+    ]
     for row in rows:
         if row["branch"] != branch or row["flavour"] != flavour:
             continue
         if "stands_for" in row:
-            raise NotOffered(f"expected driver {branch}, found that {row['packages'][0]} {row['version']} of Debian {release} installs {row['stands_for']}")
-        return PackageSet(tuple(row["packages"]), row["proof"], pin=tuple(row["pin"]), library=row["library"], note=row.get("note"))
-    offered = ", ".join(sorted(f"{row['branch']} {row['flavour']}" for row in rows if "stands_for" not in row))
-    raise NotOffered(f"expected driver {branch} {flavour} from Debian {release}, found {offered or 'none that is known'}")
+            raise NotOffered(
+                f"expected driver {branch}, found that {row['packages'][0]} {row['version']} of"
+                f" Debian {release} installs {row['stands_for']}"
+            )
+        return PackageSet(
+            tuple(row["packages"]),
+            row["proof"],
+            pin=tuple(row["pin"]),
+            library=row["library"],
+            note=row.get("note"),
+        )
+    offered = ", ".join(
+        sorted(f"{row['branch']} {row['flavour']}" for row in rows if "stands_for" not in row)
+    )
+    raise NotOffered(
+        f"expected driver {branch} {flavour} from Debian {release}, found"
+        f" {offered or 'none that is known'}"
+    )
 
 
 def _ubuntu(release: str, branch: str, flavour: str, tables: Tables, kernel: str) -> PackageSet:
-    """The data-centre packages (-server) if they exist for the branch, else the desktop ones. Without prebuilt modules of the branch, modules are built on
-    the node."""
-    rows = {row["package"]: row for row in tables["ubuntu_driver_packages"] if row["release"] == release}
+    """The data-centre packages (-server) if they exist for the branch, else the desktop ones.
+    Without prebuilt modules of the branch, modules are built on the node."""
+    rows = {
+        row["package"]: row for row in tables["ubuntu_driver_packages"] if row["release"] == release
+    }
     opened = "-open" if flavour == "open" else ""
     names = [f"{branch}-server{opened}", f"{branch}{opened}"]
     for name in names:
@@ -79,13 +104,33 @@ def _ubuntu(release: str, branch: str, flavour: str, tables: Tables, kernel: str
             fabric = (f"nvidia-fabricmanager-{branch}", f"libnvidia-nscq-{branch}")
             pin = (f"*nvidia*-{branch}*",)
             ready = rows.get(f"linux-modules-nvidia-{name}-generic")
-            modules = f"linux-modules-nvidia-{name}-{kernel}" if ready and "pulls_in" not in ready else f"nvidia-dkms-{name}"
-            return PackageSet((f"nvidia-driver-{name}", modules), "table", pin=pin, library=f"libnvidia-compute-{_bare(name)}", fabric_manager=fabric)
-    empty = next((rows[f"nvidia-driver-{name}"] for name in names if f"nvidia-driver-{name}" in rows), None)
+            modules = (
+                f"linux-modules-nvidia-{name}-{kernel}"
+                if ready and "pulls_in" not in ready
+                else f"nvidia-dkms-{name}"
+            )
+            return PackageSet(
+                (f"nvidia-driver-{name}", modules),
+                "table",
+                pin=pin,
+                library=f"libnvidia-compute-{_bare(name)}",
+                fabric_manager=fabric,
+            )
+    empty = next(
+        (rows[f"nvidia-driver-{name}"] for name in names if f"nvidia-driver-{name}" in rows), None
+    )
     if empty:
-        found = f"that {empty['package']} {empty['version']} of Ubuntu {release} is empty and installs {empty['pulls_in']}"
-        raise NotOffered(f"expected driver {branch} {flavour}, found {found}; offered are {_offered(rows, flavour)}")
-    raise NotOffered(f"expected driver {branch} {flavour} from Ubuntu {release}, found {_offered(rows, flavour)}")
+        found = (
+            f"that {empty['package']} {empty['version']} of Ubuntu {release} is empty and installs"
+            f" {empty['pulls_in']}"
+        )
+        raise NotOffered(
+            f"expected driver {branch} {flavour}, found {found}; offered are"
+            f" {_offered(rows, flavour)}"
+        )
+    raise NotOffered(
+        f"expected driver {branch} {flavour} from Ubuntu {release}, found {_offered(rows, flavour)}"
+    )
 
 
 def _bare(name: str) -> str:
@@ -102,44 +147,83 @@ def _offered(rows: Mapping[str, Mapping[str, Any]], flavour: str) -> str:
     return ", ".join(sorted(found)) or "none that is known"
 
 
-def _nvidia_deb(_release: str, branch: str, flavour: str, tables: Tables, _kernel: str) -> PackageSet:
-    """NVIDIA's repository for Debian and Ubuntu: up to 580 the branch is part of the package names; later a package with pins chooses it."""
+def _nvidia_deb(
+    _release: str, branch: str, flavour: str, tables: Tables, _kernel: str
+) -> PackageSet:
+    """NVIDIA's repository for Debian and Ubuntu: up to 580 the branch is part of the package names;
+    later a package with pins chooses it."""
     _check_branch(branch, flavour, tables)
     plain = int(branch) >= PLAIN_NAMES_FROM
     name = "nvidia-open" if flavour == "open" else "cuda-drivers"
     end = "" if plain else f"-{branch}"
     before = (f"nvidia-driver-pinning-{branch}",) if plain else ()
     fabric = (f"nvidia-fabricmanager{end}",)
-    return PackageSet((name + end,), "table", before=before, pin=("*nvidia*", "cuda-drivers*", "libcuda1"), library="libnvidia-compute", fabric_manager=fabric)
+    return PackageSet(
+        (name + end,),
+        "table",
+        before=before,
+        pin=("*nvidia*", "cuda-drivers*", "libcuda1"),
+        library="libnvidia-compute",
+        fabric_manager=fabric,
+    )
 
 
 def _redhat(release: str, branch: str, flavour: str, tables: Tables, _kernel: str) -> PackageSet:
-    """NVIDIA's repository for RHEL-like systems: module streams up to 9, version locks from 10 on, which has no modules."""
+    """NVIDIA's repository for RHEL-like systems: module streams up to 9, version locks from 10 on,
+    which has no modules."""
     if release not in REDHAT_RELEASES:
         raise NotOffered(f"expected release {', '.join(REDHAT_RELEASES)}, found {release!r}")
     _check_branch(branch, flavour, tables)
     pin, fabric = (f"*nvidia*{branch}*",), ("nvidia-fabricmanager", "libnvidia-nscq")
     if release == "10":
         if flavour != "open":
-            raise NotOffered(f"expected {flavour} modules for release 10, found open ones alone; ask for flavour open")
-        return PackageSet(("nvidia-open",), "table", pin=pin, library="nvidia-driver-cuda-libs", fabric_manager=fabric)
+            raise NotOffered(
+                f"expected {flavour} modules for release 10, found open ones alone; ask for flavour"
+                " open"
+            )
+        return PackageSet(
+            ("nvidia-open",),
+            "table",
+            pin=pin,
+            library="nvidia-driver-cuda-libs",
+            fabric_manager=fabric,
+        )
     stream = f"{branch}-open" if flavour == "open" else f"{branch}-dkms"
-    packages = ("nvidia-open",) if flavour == "open" else ("nvidia-driver", "kmod-nvidia-latest-dkms")
-    return PackageSet(packages, "table", streams={"nvidia-driver": stream}, pin=pin, library="nvidia-driver-cuda-libs", fabric_manager=fabric)
+    packages = (
+        ("nvidia-open",) if flavour == "open" else ("nvidia-driver", "kmod-nvidia-latest-dkms")
+    )
+    return PackageSet(
+        packages,
+        "table",
+        streams={"nvidia-driver": stream},
+        pin=pin,
+        library="nvidia-driver-cuda-libs",
+        fabric_manager=fabric,
+    )
 
 
 def _check_branch(branch: str, flavour: str, tables: Tables) -> None:
     row = next((row for row in tables["driver_branches"] if row["branch"] == branch), None)
     if row is None:
-        raise NotOffered(f"expected a driver branch, found {branch}; known are {', '.join(row['branch'] for row in tables['driver_branches'])}")
+        raise NotOffered(
+            f"expected a driver branch, found {branch}; known are"
+            f" {', '.join(row['branch'] for row in tables['driver_branches'])}"
+        )
     if flavour == "open" and int(branch) < FIRST_OPEN:
-        raise NotOffered(f"expected open modules of {branch}, found that they begin with {FIRST_OPEN}")
+        raise NotOffered(
+            f"expected open modules of {branch}, found that they begin with {FIRST_OPEN}"
+        )
     if row["modules"] not in ("either", flavour):
-        raise NotOffered(f"expected {flavour} modules of {branch}, found {row['modules']} ones alone")
+        raise NotOffered(
+            f"expected {flavour} modules of {branch}, found {row['modules']} ones alone"
+        )
 
 
-def flavour_faults(architectures: Iterable[str], branch: str, flavour: str, tables: Tables) -> Iterator[str]:
-    """Reasons why GPUs of these architectures cannot use a driver of this branch and flavour, a line each."""
+def flavour_faults(
+    architectures: Iterable[str], branch: str, flavour: str, tables: Tables
+) -> Iterator[str]:
+    """Reasons why GPUs of these architectures cannot use a driver of this branch and flavour, a
+    line each."""
     known = {row["architecture"]: row for row in tables["gpu_architectures"]}
     for name in sorted(set(architectures)):
         row = known.get(name)

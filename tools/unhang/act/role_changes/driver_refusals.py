@@ -1,4 +1,5 @@
-"""Reasons not to install a driver on a node: each refusal gives expected, found, where, and the next step. A pure function of its inputs."""
+"""Reasons not to install a driver on a node: each refusal gives expected, found, where, and the
+next step. A pure function of its inputs."""
 
 from __future__ import annotations
 
@@ -12,10 +13,22 @@ from unhang_node.base.versions.compare import compare_versions, holds
 SHOWN_USERS = 8
 BUILT_ON_NODE = ("dkms", "cuda-drivers", "nvidia-open")
 _OWNERS = {
-    "runfile": ("NVIDIA's .run installer", "run nvidia-uninstall, reboot, and apply the role again"),
-    "container": ("a container runtime that mounts it into this node", "change the driver on the machine outside, and leave this one alone"),
-    "gpu_operator": ("NVIDIA's GPU Operator", "set driver.version in its ClusterPolicy, or set driver.enabled false there first"),
-    "unknown": ("something that no package owns", "find out who put the libraries there (dpkg -S, rpm -qf), and take them away"),
+    "runfile": (
+        "NVIDIA's .run installer",
+        "run nvidia-uninstall, reboot, and apply the role again",
+    ),
+    "container": (
+        "a container runtime that mounts it into this node",
+        "change the driver on the machine outside, and leave this one alone",
+    ),
+    "gpu_operator": (
+        "NVIDIA's GPU Operator",
+        "set driver.version in its ClusterPolicy, or set driver.enabled false there first",
+    ),
+    "unknown": (
+        "something that no package owns",
+        "find out who put the libraries there (dpkg -S, rpm -qf), and take them away",
+    ),
 }
 
 
@@ -31,41 +44,77 @@ def refusal(kind: str, expected: str, found: str, where: str, next_step: str) ->
     }
 
 
-def ownership(inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
+def ownership(
+    inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str
+) -> Iterator[dict[str, str]]:
     """A driver that no package owns would stay installed beside the new one."""
     method = inputs.fact("driver.install_method")
     operated = inputs.fact("node.kubernetes.gpu_operator") and method != "packages"
     owner = "gpu_operator" if operated else str(method)
     if owner in _OWNERS:
         found, next_step = _OWNERS[owner]
-        yield refusal("driver-owner", "a driver that the package manager owns, or none", f"one of {found}", inputs.host, next_step)
+        yield refusal(
+            "driver-owner",
+            "a driver that the package manager owns, or none",
+            f"one of {found}",
+            inputs.host,
+            next_step,
+        )
 
 
-def image(inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
+def image(
+    inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str
+) -> Iterator[dict[str, str]]:
     """A stateless node loses what is installed on it at its next boot."""
     if inputs.fact("node.image.kind") == "stateless":
         found = f"a stateless image ({inputs.fact('node.image.evidence') or 'its root is no disk'})"
         yield refusal(
-            "stateless-image", "a system that keeps what is installed", found, inputs.host, "put the driver into that image and boot the node from it"
+            "stateless-image",
+            "a system that keeps what is installed",
+            found,
+            inputs.host,
+            "put the driver into that image and boot the node from it",
         )
 
 
-def gpus(inputs: DriverInputs, _set: PackageSet, version: str, flavour: str) -> Iterator[dict[str, str]]:
+def gpus(
+    inputs: DriverInputs, _set: PackageSet, version: str, flavour: str
+) -> Iterator[dict[str, str]]:
     branch = branch_of(version) or ""
     for fault in flavour_faults(architectures(inputs), branch, flavour, inputs.tables):
-        yield refusal("gpu-not-served", "a driver that the node's GPUs run with", fault, inputs.host, "name another version or flavour in unhang_policy.driver")
+        yield refusal(
+            "gpu-not-served",
+            "a driver that the node's GPUs run with",
+            fault,
+            inputs.host,
+            "name another version or flavour in unhang_policy.driver",
+        )
     known = {row["name"]: row for row in inputs.tables["gpu_models"]}
     for model in sorted({gpu.get("model") or "" for gpu in inputs.fact("gpus.devices") or ()}):
         first = known.get(model, {}).get("first_driver")
         if first and holds(compare_versions(version, first, "driver"), "<"):
             next_step = "name a newer one in unhang_policy.driver"
-            yield refusal("gpu-not-served", f"driver {first} or newer for {model}", f"{version} asked for", inputs.host, next_step)
+            yield refusal(
+                "gpu-not-served",
+                f"driver {first} or newer for {model}",
+                f"{version} asked for",
+                inputs.host,
+                next_step,
+            )
         if known.get(model, {}).get("modules") == "open" and flavour != "open":
             next_step = "set unhang_policy.driver.flavour to open"
-            yield refusal("gpu-not-served", f"open modules for {model}", f"{flavour} ones asked for", inputs.host, next_step)
+            yield refusal(
+                "gpu-not-served",
+                f"open modules for {model}",
+                f"{flavour} ones asked for",
+                inputs.host,
+                next_step,
+            )
 
 
-def cuda(inputs: DriverInputs, _set: PackageSet, version: str, _flavour: str) -> Iterator[dict[str, str]]:
+def cuda(
+    inputs: DriverInputs, _set: PackageSet, version: str, _flavour: str
+) -> Iterator[dict[str, str]]:
     """Programs whose CUDA version needs a newer driver than this one."""
     if inputs.fact("cuda.forward_compat"):
         return
@@ -74,17 +123,30 @@ def cuda(inputs: DriverInputs, _set: PackageSet, version: str, _flavour: str) ->
         floor = floors.get(used.split(".")[0])
         if floor and holds(compare_versions(version, floor, "driver"), "<"):
             found = f"driver {version} asked for, and CUDA {used} in use by {by}"
-            yield refusal("cuda-not-served", f"driver {floor} or newer", found, inputs.host, "name a newer driver, or bring that environment to an older CUDA")
+            yield refusal(
+                "cuda-not-served",
+                f"driver {floor} or newer",
+                found,
+                inputs.host,
+                "name a newer driver, or bring that environment to an older CUDA",
+            )
 
 
 def cuda_in_use(inputs: DriverInputs) -> set[tuple[str, str]]:
-    """(CUDA version, who uses it): torch environments, the default toolkit, and what the policy asks for."""
-    found = {(str(row["cuda"]), f"torch in {row.get('path')}") for row in inputs.fact("torch.environments") or () if row.get("cuda")}
+    """(CUDA version, who uses it): torch environments, the default toolkit, and what the policy
+    asks for."""
+    found = {
+        (str(row["cuda"]), f"torch in {row.get('path')}")
+        for row in inputs.fact("torch.environments") or ()
+        if row.get("cuda")
+    }
     toolkit = inputs.fact("cuda.default.version")
     if toolkit:
         found.add((str(toolkit), f"the toolkit in {inputs.fact('cuda.default.path')}"))
     asked = inputs.policy.get("cuda") or {}
-    found |= {(str(asked[key]), f"unhang_policy.cuda.{key}") for key in ("version", "min") if key in asked}
+    found |= {
+        (str(asked[key]), f"unhang_policy.cuda.{key}") for key in ("version", "min") if key in asked
+    }
     if (inputs.policy.get("torch") or {}).get("cuda"):
         found.add((str(inputs.policy["torch"]["cuda"]), "unhang_policy.torch.cuda"))
     return found
@@ -94,62 +156,128 @@ def is_built_here(packages: PackageSet) -> bool:
     return any(mark in name for name in packages.packages for mark in BUILT_ON_NODE)
 
 
-def headers(inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
+def headers(
+    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
+) -> Iterator[dict[str, str]]:
     """Without kernel headers the modules cannot be built, and the node boots without GPUs."""
     release = boot_release(inputs)
     if not is_built_here(packages) or release is None:
         return
     rows = {row["release"]: row for row in inputs.fact("kernel.installed") or ()}
     if rows.get(release, {}).get("headers") is False or (rows and release not in rows):
-        name = f"kernel-devel-{release}" if inputs.fact("node.os.family") == "redhat" else f"linux-headers-{release}"
+        name = (
+            f"kernel-devel-{release}"
+            if inputs.fact("node.os.family") == "redhat"
+            else f"linux-headers-{release}"
+        )
         found = f"no /lib/modules/{release}/build"
         next_step = f"install {name}, or let the role kernel choose a kernel that has them"
-        yield refusal("no-headers", f"headers of {release}, the kernel that boots next", found, inputs.host, next_step)
+        yield refusal(
+            "no-headers",
+            f"headers of {release}, the kernel that boots next",
+            found,
+            inputs.host,
+            next_step,
+        )
 
 
-def secure_boot(inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """Under Secure Boot a kernel loads only modules signed with a key that it knows. The modules that it loaded before were signed with such a key."""
-    if not inputs.fact("node.secure_boot") or not is_built_here(packages) or inputs.options.module_key_enrolled or inputs.fact("node.module_key.enrolled"):
+def secure_boot(
+    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
+) -> Iterator[dict[str, str]]:
+    """Under Secure Boot a kernel loads only modules signed with a key that it knows. The modules
+    that it loaded before were signed with such a key."""
+    if (
+        not inputs.fact("node.secure_boot")
+        or not is_built_here(packages)
+        or inputs.options.module_key_enrolled
+        or inputs.fact("node.module_key.enrolled")
+    ):
         return
     running = inputs.fact("kernel.release")
-    built = any(row["kernel"] == running and row["state"] == "installed" and row["module"].startswith("nvidia") for row in inputs.fact("kernel.dkms") or ())
+    built = any(
+        row["kernel"] == running
+        and row["state"] == "installed"
+        and row["module"].startswith("nvidia")
+        for row in inputs.fact("kernel.dkms") or ()
+    )
     if built and inputs.fact("driver.loaded.is_loaded"):
         return
-    next_step = "enrol it (mokutil --import /var/lib/dkms/mok.pub, reboot, confirm at the console), or take ready-built, signed modules"
-    found = f"Secure Boot on, and {inputs.fact('node.module_key.path') or 'no key of DKMS'} not enrolled"
-    yield refusal("secure-boot", "a key for the modules that the firmware knows", found, inputs.host, next_step)
+    next_step = (
+        "enrol it (mokutil --import /var/lib/dkms/mok.pub, reboot, confirm at the console), or take"
+        " ready-built, signed modules"
+    )
+    found = (
+        f"Secure Boot on, and {inputs.fact('node.module_key.path') or 'no key of DKMS'} not"
+        " enrolled"
+    )
+    yield refusal(
+        "secure-boot",
+        "a key for the modules that the firmware knows",
+        found,
+        inputs.host,
+        next_step,
+    )
 
 
-def in_use(inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """Programs that hold the GPUs and are none of the services that the role stops and starts again."""
+def in_use(
+    inputs: DriverInputs, _set: PackageSet, _version: str, _flavour: str
+) -> Iterator[dict[str, str]]:
+    """Programs that hold the GPUs and are none of the services that the role stops and starts
+    again."""
     if inputs.options.allow_in_use:
         return
     found = foreign_users(inputs)
-    next_step = "let it end or drain the node; gpu_driver_allow_in_use changes the files under it and leaves the rest to a reboot"
+    next_step = (
+        "let it end or drain the node; gpu_driver_allow_in_use changes the files under it and"
+        " leaves the rest to a reboot"
+    )
     for row in found[:SHOWN_USERS]:
         yield refusal("gpus-in-use", "GPUs that nobody uses", row, inputs.host, next_step)
     if len(found) > SHOWN_USERS:
-        yield refusal("gpus-in-use", "GPUs that nobody uses", f"{len(found) - SHOWN_USERS} users more", inputs.host, next_step)
+        yield refusal(
+            "gpus-in-use",
+            "GPUs that nobody uses",
+            f"{len(found) - SHOWN_USERS} users more",
+            inputs.host,
+            next_step,
+        )
 
 
 def foreign_users(inputs: DriverInputs) -> list[str]:
-    """A text for each process and each kernel module that holds the GPUs and that no known service accounts for."""
-    names = {gpu.get("minor"): f"GPU {gpu['index']} ({gpu.get('uuid')})" for gpu in inputs.fact("gpus.devices") or ()}
+    """A text for each process and each kernel module that holds the GPUs and that no known service
+    accounts for."""
+    names = {
+        gpu.get("minor"): f"GPU {gpu['index']} ({gpu.get('uuid')})"
+        for gpu in inputs.fact("gpus.devices") or ()
+    }
     rows = []
     for user in inputs.users.get("processes") or ():
         if user.get("service") is None:
             places = ", ".join(_gpu(device, names) for device in user["devices"])
-            rows.append(f"process {user['pid']} ({user.get('command')}) of {user.get('user')} on {places}")
-    rows += [f"the kernel module {name}, which needs the driver" for name in inputs.users.get("foreign_modules") or ()]
-    if not inputs.users.get("processes"):  # else the module's users are the processes that are listed
-        rows += [f"the kernel module {row['name']}, held {row['holds']} times by no process" for row in inputs.users.get("modules_held") or ()]
+            rows.append(
+                f"process {user['pid']} ({user.get('command')}) of {user.get('user')} on {places}"
+            )
+    rows += [
+        f"the kernel module {name}, which needs the driver"
+        for name in inputs.users.get("foreign_modules") or ()
+    ]
+    # else the module's users are the processes that are listed
+    if not inputs.users.get("processes"):
+        rows += [
+            f"the kernel module {row['name']}, held {row['holds']} times by no process"
+            for row in inputs.users.get("modules_held") or ()
+        ]
     return rows
 
 
 def partitioned_gpus(inputs: DriverInputs) -> list[str]:
-    """A text for each GPU in MIG mode: a reset or a reload of the driver deletes its instances, and only a service that runs at boot creates them again."""
+    """A text for each GPU in MIG mode: a reset or a reload of the driver deletes its instances, and
+    only a service that runs at boot creates them again."""
     on = [gpu for gpu in inputs.fact("gpus.devices") or () if (gpu.get("mig") or {}).get("enabled")]
-    return [f"GPU {gpu['index']} ({gpu.get('uuid')}) is in MIG mode, and its instances would be gone" for gpu in on]
+    return [
+        f"GPU {gpu['index']} ({gpu.get('uuid')}) is in MIG mode, and its instances would be gone"
+        for gpu in on
+    ]
 
 
 def _gpu(device: str, names: Mapping[int, str]) -> str:
@@ -157,21 +285,51 @@ def _gpu(device: str, names: Mapping[int, str]) -> str:
     return names.get(int(number), device) if number.isdigit() else device
 
 
-def proof(inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
+def proof(
+    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
+) -> Iterator[dict[str, str]]:
     """A package set that no package manager has resolved yet."""
     if packages.proof == "table" and not inputs.options.accept_unproved:
         found = f"{', '.join(packages.packages)}, which is only written down"
-        yield refusal("unproved", "a package set that was tried", found, inputs.host, "try it on one node with gpu_driver_accept_unproved: true")
+        yield refusal(
+            "unproved",
+            "a package set that was tried",
+            found,
+            inputs.host,
+            "try it on one node with gpu_driver_accept_unproved: true",
+        )
 
 
-def streams(inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str) -> Iterator[dict[str, str]]:
-    """The branch is a module stream of dnf, and the repository has module streams but not this one."""
+def streams(
+    inputs: DriverInputs, packages: PackageSet, _version: str, _flavour: str
+) -> Iterator[dict[str, str]]:
+    """The branch is a module stream of dnf, and the repository has module streams but not this
+    one."""
     for module, stream in packages.streams.items():
         offered = inputs.streams.get(module, {}).get("streams")
         if offered and stream not in offered:
-            next_step = "name a branch and flavour in unhang_policy.driver that is on offer, or add the repository that has it"
-            yield refusal("no-stream", f"module stream {module}:{stream}", f"on offer: {', '.join(offered)}", inputs.host, next_step)
+            next_step = (
+                "name a branch and flavour in unhang_policy.driver that is on offer, or add the"
+                " repository that has it"
+            )
+            yield refusal(
+                "no-stream",
+                f"module stream {module}:{stream}",
+                f"on offer: {', '.join(offered)}",
+                inputs.host,
+                next_step,
+            )
 
 
 Refuser = Callable[[DriverInputs, PackageSet, str, str], Iterator[dict[str, str]]]
-ALL: tuple[Refuser, ...] = (ownership, image, gpus, cuda, headers, secure_boot, in_use, proof, streams)
+ALL: tuple[Refuser, ...] = (
+    ownership,
+    image,
+    gpus,
+    cuda,
+    headers,
+    secure_boot,
+    in_use,
+    proof,
+    streams,
+)

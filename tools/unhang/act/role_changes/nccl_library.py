@@ -1,4 +1,5 @@
-"""The package of libnccl that a node should have, from the policy's version or minimum, the installed packages and the offered ones. Values in, values out."""
+"""The package of libnccl that a node should have, from the policy's version or minimum, the
+installed packages and the offered ones. Values in, values out."""
 
 from __future__ import annotations
 
@@ -10,13 +11,15 @@ from typing import Any
 from unhang_node.base.versions.compare import compare_versions, holds
 
 LIBRARY, HEADERS = "libnccl2", "libnccl-dev"
-_PACKAGE = re.compile(r"^(?P<nccl>[0-9]+(?:\.[0-9]+)*)-[^+]*(?:\+cuda(?P<cuda>[0-9]+(?:\.[0-9]+)?))?")
+_PACKAGE = re.compile(
+    r"^(?P<nccl>[0-9]+(?:\.[0-9]+)*)-[^+]*(?:\+cuda(?P<cuda>[0-9]+(?:\.[0-9]+)?))?"
+)
 
 
 @dataclass
 class LibraryPlan:
-    """install: {package: version}, empty if there is nothing to do; needs_offers: whether the repositories must be queried; problems: reasons why nothing can
-    be done."""
+    """install: {package: version}, empty if there is nothing to do; needs_offers: whether the
+    repositories must be queried; problems: reasons why nothing can be done."""
 
     install: dict[str, str] = field(default_factory=dict)
     needs_offers: bool = False
@@ -33,17 +36,29 @@ def plan_library(
 ) -> dict[str, Any]:
     """A LibraryPlan as a dict.
 
-    policy: unhang_policy; libraries, packages: nccl.libraries and packages.installed of the facts; offers: {name: [{version}]}, None if the repositories were
-    not queried.
+    policy: unhang_policy; libraries, packages: nccl.libraries and packages.installed of the facts;
+    offers: {name: [{version}]}, None if the repositories were not queried.
     """
     plan = LibraryPlan()
     nccl = policy.get("nccl") or {}
     if not nccl.get("version") and not nccl.get("min"):
         return asdict(plan)
     for row in libraries:
-        if row.get("version") and row.get("where") != "container" and not row.get("package") and not _satisfies(row["version"], nccl):
-            plan.notes.append(f"{row['path']} is {row['version']} and of no package: bring its environment to {_wanted(nccl)}, with pip where pip installed it")
-    installed = {row["name"]: row["version"] for row in packages if row.get("name") in (LIBRARY, HEADERS) and row.get("version")}
+        if (
+            row.get("version")
+            and row.get("where") != "container"
+            and not row.get("package")
+            and not _satisfies(row["version"], nccl)
+        ):
+            plan.notes.append(
+                f"{row['path']} is {row['version']} and of no package: bring its environment to"
+                f" {_wanted(nccl)}, with pip where pip installed it"
+            )
+    installed = {
+        row["name"]: row["version"]
+        for row in packages
+        if row.get("name") in (LIBRARY, HEADERS) and row.get("version")
+    }
     if LIBRARY not in installed or _satisfies(_nccl_of(installed[LIBRARY]), nccl):
         return asdict(plan)
     plan.needs_offers = True
@@ -52,20 +67,43 @@ def plan_library(
     return asdict(plan)
 
 
-def _choose(plan: LibraryPlan, nccl: Mapping[str, Any], installed: Mapping[str, str], offers: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+def _choose(
+    plan: LibraryPlan,
+    nccl: Mapping[str, Any],
+    installed: Mapping[str, str],
+    offers: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> None:
     offered = [row["version"] for row in offers.get(LIBRARY) or ()]
-    fitting = [version for version in offered if _satisfies(_nccl_of(version), nccl) and _same_cuda(version, installed[LIBRARY])]
+    fitting = [
+        version
+        for version in offered
+        if _satisfies(_nccl_of(version), nccl) and _same_cuda(version, installed[LIBRARY])
+    ]
     if not fitting:
         found = ", ".join(offered) or "none"
-        plan.problems.append(f"expected {LIBRARY} {_wanted(nccl)}{_for_cuda(installed[LIBRARY])} in the node's repositories, found {found}; add the repository")
+        plan.problems.append(
+            f"expected {LIBRARY} {_wanted(nccl)}{_for_cuda(installed[LIBRARY])} in the node's"
+            f" repositories, found {found}; add the repository"
+        )
         return
-    # For a minimum the lowest sufficient version, which is the smallest change; of several builds the one for the same CUDA, else for the oldest.
-    chosen = min(fitting, key=lambda version: (_key(_nccl_of(version)), _cuda_of(version) != _cuda_of(installed[LIBRARY]), _key(_cuda_of(version) or "0")))
+    # For a minimum the lowest sufficient version, which is the smallest change; of several builds
+    # the one for the same CUDA, else for the oldest.
+    chosen = min(
+        fitting,
+        key=lambda version: (
+            _key(_nccl_of(version)),
+            _cuda_of(version) != _cuda_of(installed[LIBRARY]),
+            _key(_cuda_of(version) or "0"),
+        ),
+    )
     plan.install[LIBRARY] = chosen
     if HEADERS in installed:
         if chosen not in [row["version"] for row in offers.get(HEADERS) or ()]:
             plan.install.clear()
-            plan.problems.append(f"expected {HEADERS} {chosen}, which is installed here and has to go along, found it not in the node's repositories")
+            plan.problems.append(
+                f"expected {HEADERS} {chosen}, which is installed here and has to go along, found"
+                " it not in the node's repositories"
+            )
             return
         plan.install[HEADERS] = chosen
     plan.is_downgrade = bool(holds(compare_versions(chosen, installed[LIBRARY], "deb"), "<"))
@@ -93,7 +131,8 @@ def _cuda_of(version: str) -> str | None:
 
 
 def _same_cuda(version: str, installed: str) -> bool:
-    """Whether a build is for the installed one's major release of CUDA: others need another driver and toolkit."""
+    """Whether a build is for the installed one's major release of CUDA: others need another driver
+    and toolkit."""
     here, there = _cuda_of(installed), _cuda_of(version)
     return here is None or there is None or here.split(".")[0] == there.split(".")[0]
 

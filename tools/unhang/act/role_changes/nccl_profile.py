@@ -1,4 +1,5 @@
-"""The NCCL settings that a node should have, from a named profile, the node's facts and the policy."""
+"""The NCCL settings that a node should have, from a named profile, the node's facts and the
+policy."""
 
 from __future__ import annotations
 
@@ -15,11 +16,13 @@ from unhang_node.base.versions.compare import compare_versions, holds
 
 @dataclass
 class ProfilePlan:
-    """The settings to write. problems: reasons why nothing may be written, one line each. decided: names whose other lines are disabled."""
+    """The settings to write. problems: reasons why nothing may be written, one line each. decided:
+    names whose other lines are disabled."""
 
     profile: str
     conf: dict[str, str] = field(default_factory=dict)  # NCCL_*: read by NCCL from its file
-    environment: dict[str, str] = field(default_factory=dict)  # variables that NCCL's file cannot set: they must be in the process's environment
+    # variables that NCCL's file cannot set: they must be in the process's environment
+    environment: dict[str, str] = field(default_factory=dict)
     decided: list[str] = field(default_factory=list)
     until: str | None = None
     problems: list[str] = field(default_factory=list)
@@ -37,31 +40,55 @@ class Node:
 
 
 def plan_settings(
-    node: Node, policy: Mapping[str, Any], profiles: Mapping[str, Any], known: Known, desired: DesiredState, allow_debug: bool = False
+    node: Node,
+    policy: Mapping[str, Any],
+    profiles: Mapping[str, Any],
+    known: Known,
+    desired: DesiredState,
+    allow_debug: bool = False,
 ) -> dict[str, Any]:
-    """A ProfilePlan as a dict. policy: unhang_policy without faults; profiles: rows by name, as the role's vars have them."""
+    """A ProfilePlan as a dict. policy: unhang_policy without faults; profiles: rows by name, as the
+    role's vars have them."""
     nccl = policy.get("nccl") or {}
     names = [name.strip() for name in str(nccl.get("profile") or "").split("+") if name.strip()]
     plan = ProfilePlan("+".join(names))
-    versions = sorted({row["version"] for row in _section(node, "nccl").get("libraries") or () if row.get("version")})
+    versions = sorted(
+        {
+            row["version"]
+            for row in _section(node, "nccl").get("libraries") or ()
+            if row.get("version")
+        }
+    )
     if not versions:
-        plan.notes.append("no NCCL was found on the node's own paths, so settings were not checked against its release")
+        plan.notes.append(
+            "no NCCL was found on the node's own paths, so settings were not checked against its"
+            " release"
+        )
     for name in names:
         row = profiles.get(name)
         if row is None:
-            plan.problems.append(f"expected a profile, found {name!r}{nearest(name, profiles)}; there are {', '.join(sorted(profiles))}")
+            plan.problems.append(
+                f"expected a profile, found {name!r}{nearest(name, profiles)}; there are"
+                f" {', '.join(sorted(profiles))}"
+            )
             continue
         _add_profile(plan, node, policy, name, row, versions, desired)
     _leave_out_unread(plan, node, known)
     for name, given in (nccl.get("settings") or {}).items():
         _put(plan, name, str(given))
     vetted = {name for one in names for name in (profiles.get(one) or {}).get("settings", {})}
-    plugin = {name for one in names for name in (profiles.get(one) or {}).get("plugin_variables", ())}
+    plugin = {
+        name for one in names for name in (profiles.get(one) or {}).get("plugin_variables", ())
+    }
     for name, given in {**plan.conf, **plan.environment}.items():
         by_policy = name in (nccl.get("settings") or {}) and name not in vetted
-        plan.problems += setting_faults(known, name, given, versions, allow_debug=allow_debug or not by_policy, plugin=plugin)
+        plan.problems += setting_faults(
+            known, name, given, versions, allow_debug=allow_debug or not by_policy, plugin=plugin
+        )
     decided = {name for one in names for name in (profiles.get(one) or {}).get("forbid", ())}
-    plan.decided = sorted({*decided, *plan.conf, *plan.environment, *known.not_real, *known.renamed})
+    plan.decided = sorted(
+        {*decided, *plan.conf, *plan.environment, *known.not_real, *known.renamed}
+    )
     return asdict(plan)
 
 
@@ -71,12 +98,21 @@ def _section(node: Node, name: str) -> Mapping[str, Any]:
 
 
 def _leave_out_unread(plan: ProfilePlan, node: Node, known: Known) -> None:
-    """Omits torch settings that no torch release on the node reads, because a profile is for several releases."""
-    versions = sorted({row["torch"] for row in _section(node, "torch").get("environments") or () if row.get("torch")})
+    """Omits torch settings that no torch release on the node reads, because a profile is for
+    several releases."""
+    versions = sorted(
+        {
+            row["torch"]
+            for row in _section(node, "torch").get("environments") or ()
+            if row.get("torch")
+        }
+    )
     for name in [name for name in plan.environment if name in known.torch and versions]:
         if not is_read(known.torch[name], versions, "generic"):
             del plan.environment[name]
-            plan.notes.append(f"{name}: left out, for no torch of this node reads it ({', '.join(versions)})")
+            plan.notes.append(
+                f"{name}: left out, for no torch of this node reads it ({', '.join(versions)})"
+            )
 
 
 def _put(plan: ProfilePlan, name: str, value: str) -> None:
@@ -84,14 +120,23 @@ def _put(plan: ProfilePlan, name: str, value: str) -> None:
 
 
 def _add_profile(
-    plan: ProfilePlan, node: Node, policy: Mapping[str, Any], name: str, row: Mapping[str, Any], versions: Sequence[str], desired: DesiredState
+    plan: ProfilePlan,
+    node: Node,
+    policy: Mapping[str, Any],
+    name: str,
+    row: Mapping[str, Any],
+    versions: Sequence[str],
+    desired: DesiredState,
 ) -> None:
     if row.get("waived_rule"):
         _take_expiry(plan, node, policy, name, row["waived_rule"])
     for need, wanted in (row.get("needs") or {}).items():
         found = _section(node, "network").get(need)
         if found is not wanted:
-            plan.problems.append(f"profile {name}: expected {need} {str(wanted).lower()}, found {str(found).lower()} on this node; choose another profile")
+            plan.problems.append(
+                f"profile {name}: expected {need} {str(wanted).lower()}, found {str(found).lower()}"
+                " on this node; choose another profile"
+            )
     for variable, given in row.get("settings", {}).items():
         if not isinstance(given, Mapping):
             _put(plan, variable, str(given))
@@ -103,14 +148,22 @@ def _applies(given: Mapping[str, Any], network: Mapping[str, Any], versions: Seq
     if given.get("when") == "several_interfaces":
         return len(network.get("usable_interfaces") or ()) > 1
     if "before_nccl" in given:
-        return any(holds(compare_versions(version, given["before_nccl"], "nccl"), "<") for version in versions)
+        return any(
+            holds(compare_versions(version, given["before_nccl"], "nccl"), "<")
+            for version in versions
+        )
     return True
 
 
-def _compute(plan: ProfilePlan, node: Node, profile: str, variable: str, how: str, desired: DesiredState) -> None:
+def _compute(
+    plan: ProfilePlan, node: Node, profile: str, variable: str, how: str, desired: DesiredState
+) -> None:
     work_out = COMPUTED.get(how)
     if work_out is None:
-        plan.problems.append(f"profile {profile}: {variable}: expected one of {', '.join(COMPUTED)}, found computed: {how}")
+        plan.problems.append(
+            f"profile {profile}: {variable}: expected one of {', '.join(COMPUTED)}, found computed:"
+            f" {how}"
+        )
         return
     try:
         answer = work_out(_section(node, "network"), desired)
@@ -122,13 +175,26 @@ def _compute(plan: ProfilePlan, node: Node, profile: str, variable: str, how: st
         _put(plan, variable, answer.value)
 
 
-def _take_expiry(plan: ProfilePlan, node: Node, policy: Mapping[str, Any], profile: str, rule: str) -> None:
-    """Adds the expiry of a workaround, which is that of the waiver for its rule: the audit and the role use one date."""
-    days = [one.row["until"] for one in waivers_of(policy) if one.rule == rule and one.covers(node.host, node.groups)]
+def _take_expiry(
+    plan: ProfilePlan, node: Node, policy: Mapping[str, Any], profile: str, rule: str
+) -> None:
+    """Adds the expiry of a workaround, which is that of the waiver for its rule: the audit and the
+    role use one date."""
+    days = [
+        one.row["until"]
+        for one in waivers_of(policy)
+        if one.rule == rule and one.covers(node.host, node.groups)
+    ]
     if not days:
         missing = f"expected a waiver of the rule {rule} for {node.host}, found none"
-        plan.problems.append(f"profile {profile}: {missing}; add one with reason, by and until to unhang_policy.waivers")
+        plan.problems.append(
+            f"profile {profile}: {missing}; add one with reason, by and until to"
+            " unhang_policy.waivers"
+        )
         return
     plan.until = max(days)
     if plan.until < node.today:
-        plan.problems.append(f"profile {profile}: its waiver of {rule} ended on {plan.until}; name another profile, or give the waiver a new date and reason")
+        plan.problems.append(
+            f"profile {profile}: its waiver of {rule} ended on {plan.until}; name another profile,"
+            " or give the waiver a new date and reason"
+        )

@@ -1,4 +1,5 @@
-"""Settings of NCCL and of torch's NCCL backend, and the faults of one: name, value, release, use in production."""
+"""Settings of NCCL and of torch's NCCL backend, and the faults of one: name, value, release, use in
+production."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ FIELD_BYTES = 1023  # NCCL truncates names and values in its file to this length
 
 @dataclass(frozen=True)
 class Known:
-    """Rows by name, as the catalogue's tables have them. not_real: name -> what to use instead. renamed: name -> its name now."""
+    """Rows by name, as the catalogue's tables have them. not_real: name -> what to use instead.
+    renamed: name -> its name now."""
 
     nccl: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     torch: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -30,13 +32,24 @@ def read_known() -> Known:
     return Known(
         nccl=catalogue.table("nccl_variables"),
         torch=catalogue.table("torch_variables"),
-        not_real={name: row["instead"] for name, row in catalogue.table("not_real_settings").items()},
+        not_real={
+            name: row["instead"] for name, row in catalogue.table("not_real_settings").items()
+        },
         renamed={name: row["now"] for name, row in catalogue.table("renamed_settings").items()},
     )
 
 
-def setting_faults(known: Known, name: str, value: str, versions: Iterable[str], *, allow_debug: bool, plugin: Iterable[str] = ()) -> Iterator[str]:
-    """The faults of one setting, a line each. versions: of NCCL on the node. plugin: names that a network plugin reads and NCCL does not."""
+def setting_faults(
+    known: Known,
+    name: str,
+    value: str,
+    versions: Iterable[str],
+    *,
+    allow_debug: bool,
+    plugin: Iterable[str] = (),
+) -> Iterator[str]:
+    """The faults of one setting, a line each. versions: of NCCL on the node. plugin: names that a
+    network plugin reads and NCCL does not."""
     yield from _text_faults(name, value)
     if name in plugin:
         return
@@ -55,24 +68,35 @@ def setting_faults(known: Known, name: str, value: str, versions: Iterable[str],
 def _torch_faults(known: Known, name: str, value: str) -> Iterator[str]:
     row = known.torch.get(name)
     if row is None:
-        yield f"{name}: expected a variable of torch's NCCL backend, found an unknown name{nearest(name, known.torch)}"
+        yield (
+            f"{name}: expected a variable of torch's NCCL backend, found an unknown"
+            f" name{nearest(name, known.torch)}"
+        )
         return
     yield from _value_faults(row, name, value)
 
 
 def is_read(row: Mapping[str, Any], versions: Iterable[str], order: str) -> bool:
-    """Whether one of the releases reads the variable of this row. order: as compare_versions has it."""
+    """Whether one of the releases reads the variable of this row. order: as compare_versions has
+    it."""
     return any(reads(row, version, order) is None for version in versions)
 
 
-def _nccl_faults(known: Known, name: str, value: str, versions: Iterable[str], allow_debug: bool) -> Iterator[str]:
+def _nccl_faults(
+    known: Known, name: str, value: str, versions: Iterable[str], allow_debug: bool
+) -> Iterator[str]:
     row = known.nccl.get(name)
     if row is None:
-        yield f"{name}: expected a variable of NCCL, found an unknown name{nearest(name, known.nccl)}"
+        yield (
+            f"{name}: expected a variable of NCCL, found an unknown name{nearest(name, known.nccl)}"
+        )
         return
     if row["class"] != "system" and not allow_debug:
         kind = "a workaround to be removed again" if row["class"] == "debug" else "not documented"
-        yield f"{name}: not for production, {kind}; use the profile that is for it, or allow it with nccl_profile_allow_debug"
+        yield (
+            f"{name}: not for production, {kind}; use the profile that is for it, or allow it with"
+            " nccl_profile_allow_debug"
+        )
     versions = list(versions)
     yield from _value_faults(row, name, value, versions)
     for version in versions:
@@ -80,10 +104,14 @@ def _nccl_faults(known: Known, name: str, value: str, versions: Iterable[str], a
         if wanted == "newer":
             yield f"{name}: read from NCCL {row['since']} on, found {version} on this node"
         if wanted == "older":
-            yield f"{name}: last read by NCCL {row['last']}, found {version} on this node" + (f"; use {row['instead']}" if "instead" in row else "")
+            yield f"{name}: last read by NCCL {row['last']}, found {version} on this node" + (
+                f"; use {row['instead']}" if "instead" in row else ""
+            )
 
 
-def _value_faults(row: Mapping[str, Any], name: str, value: str, releases: Sequence[str] = ()) -> Iterator[str]:
+def _value_faults(
+    row: Mapping[str, Any], name: str, value: str, releases: Sequence[str] = ()
+) -> Iterator[str]:
     found = [value_fault(name, row, value, release) for release in releases or (None,)]
     if fault := next(filter(None, found), None):
         yield f"{name}: expected {fault.allowed}, found {value!r}"
@@ -93,6 +121,12 @@ def _text_faults(name: str, value: str) -> Iterator[str]:
     if any(not character.isprintable() for character in value) or value != value.strip():
         yield f"{name}: expected a value on one line without blanks around it, found {value!r}"
     if value[:1] in ("'", '"'):
-        yield f"{name}: expected a value without quotes, which would become part of it, found {value!r}"
+        yield (
+            f"{name}: expected a value without quotes, which would become part of it, found"
+            f" {value!r}"
+        )
     if len(value.encode()) > FIELD_BYTES or len(name.encode()) > FIELD_BYTES:
-        yield f"{name}: expected at most {FIELD_BYTES} bytes, found {len(value.encode())}; NCCL cuts the rest off"
+        yield (
+            f"{name}: expected at most {FIELD_BYTES} bytes, found {len(value.encode())}; NCCL cuts"
+            " the rest off"
+        )

@@ -10,12 +10,14 @@ from typing import Any
 
 
 class CannotTell(ValueError):
-    """The node's facts do not decide a value. The text has what was expected, what was found, and the key to set."""
+    """The node's facts do not decide a value. The text has what was expected, what was found, and
+    the key to set."""
 
 
 @dataclass(frozen=True)
 class DesiredState:
-    """The operator's choice if the facts allow several: an address range, exact interfaces, exact HCAs."""
+    """The operator's choice if the facts allow several: an address range, exact interfaces, exact
+    HCAs."""
 
     network: str | None = None
     interfaces: Sequence[str] = ()
@@ -31,35 +33,62 @@ class ComputedValue:
 
 
 def interface(network: Mapping[str, Any], desired: DesiredState) -> ComputedValue:
-    """ "=name[,name]": the interface in the named range, else those named, else the only usable one, else that of the default route. Raises CannotTell."""
+    """ "=name[,name]": the interface in the named range, else those named, else the only usable
+    one, else that of the default route. Raises CannotTell."""
     usable = network.get("usable_interfaces")
     rows = network.get("interfaces")
     if usable is None or rows is None:
-        raise CannotTell("expected the node's network interfaces, found that they could not be read; look at the audit's section network")
+        raise CannotTell(
+            "expected the node's network interfaces, found that they could not be read; look at the"
+            " audit's section network"
+        )
     if desired.network:
         return ComputedValue("=" + ",".join(_in_range(rows, usable, desired.network)))
     if desired.interfaces:
         missing = [name for name in desired.interfaces if name not in usable]
         if missing:
             wanted = ", ".join(desired.interfaces)
-            raise CannotTell(f"expected {wanted} to be up with an address, found {', '.join(usable) or 'none'}; correct network.interfaces")
+            raise CannotTell(
+                f"expected {wanted} to be up with an address, found {', '.join(usable) or 'none'};"
+                " correct network.interfaces"
+            )
         return ComputedValue("=" + ",".join(desired.interfaces))
     if len(usable) == 1:
         return ComputedValue("=" + usable[0])
     routed = [row["name"] for row in rows if row.get("default_route") and row["name"] in usable]
     if len(routed) == 1:
-        return ComputedValue("=" + routed[0], [f"{routed[0]} carries the default route; also up: {', '.join(name for name in usable if name != routed[0])}"])
-    raise CannotTell(f"expected one interface for NCCL, found {', '.join(usable) or 'none that is up with an address'}; name network.interfaces in the policy")
+        return ComputedValue(
+            "=" + routed[0],
+            [
+                f"{routed[0]} carries the default route; also up:"
+                f" {', '.join(name for name in usable if name != routed[0])}"
+            ],
+        )
+    raise CannotTell(
+        "expected one interface for NCCL, found"
+        f" {', '.join(usable) or 'none that is up with an address'}; name network.interfaces in the"
+        " policy"
+    )
 
 
 def _in_range(rows: Sequence[Mapping[str, Any]], usable: Sequence[str], text: str) -> list[str]:
     try:
         wanted = ipaddress.ip_network(text, strict=False)
     except ValueError as problem:
-        raise CannotTell(f"expected an address range such as 10.0.0.0/16, found {text!r}: {problem}") from None
-    found = [row["name"] for row in rows if row["name"] in usable and any(_is_in(address, wanted) for address in row.get("addresses") or ())]
+        raise CannotTell(
+            f"expected an address range such as 10.0.0.0/16, found {text!r}: {problem}"
+        ) from None
+    found = [
+        row["name"]
+        for row in rows
+        if row["name"] in usable
+        and any(_is_in(address, wanted) for address in row.get("addresses") or ())
+    ]
     if not found:
-        raise CannotTell(f"expected an interface with an address in {text}, found none among {', '.join(usable) or 'no usable interface'}")
+        raise CannotTell(
+            f"expected an interface with an address in {text}, found none among"
+            f" {', '.join(usable) or 'no usable interface'}"
+        )
     return found
 
 
@@ -72,47 +101,75 @@ def _is_in(address: str, wanted: Any) -> bool:
 
 
 def _hcas(network: Mapping[str, Any], desired: DesiredState, layer: str) -> ComputedValue:
-    """ "=mlx5_0:1,…": active ports of this link layer, infiniband or ethernet (RoCE), of the fastest rate."""
+    """ "=mlx5_0:1,…": active ports of this link layer, infiniband or ethernet (RoCE), of the
+    fastest rate."""
     ports = chosen_ports(network, layer, desired)
     fastest = max(rate for _name, _port, rate in ports)
     taken = ports if desired.hcas else [row for row in ports if row[2] == fastest]
-    slower = [f"{name}:{port} ({rate:g} Gbit/s)" for name, port, rate in ports if (name, port, rate) not in taken]
+    slower = [
+        f"{name}:{port} ({rate:g} Gbit/s)"
+        for name, port, rate in ports
+        if (name, port, rate) not in taken
+    ]
     notes = [f"slower than {fastest:g} Gbit/s and left out: {', '.join(slower)}"] if slower else []
     return ComputedValue("=" + ",".join(f"{name}:{port}" for name, port, _rate in taken), notes)
 
 
-def chosen_ports(network: Mapping[str, Any], layer: str, desired: DesiredState) -> list[tuple[str, int, float]]:
-    """[(device, port, rate in Gbit/s)] of active ports of a link layer, of the named devices when some are named. Raises CannotTell."""
+def chosen_ports(
+    network: Mapping[str, Any], layer: str, desired: DesiredState
+) -> list[tuple[str, int, float]]:
+    """[(device, port, rate in Gbit/s)] of active ports of a link layer, of the named devices when
+    some are named. Raises CannotTell."""
     if network.get("rdma") is None:
-        raise CannotTell("expected the node's RDMA devices, found that they could not be read; look at the audit's section network")
+        raise CannotTell(
+            "expected the node's RDMA devices, found that they could not be read; look at the"
+            " audit's section network"
+        )
     ports = [
         (device["name"], port["port"], float(port.get("rate_gbps") or 0))
         for device in network["rdma"]
         for port in device.get("ports") or ()
         if port.get("state") == "active" and port.get("link_layer") == layer
     ]
-    missing = [name for name in desired.hcas if name not in {device for device, _port, _rate in ports}]
+    missing = [
+        name for name in desired.hcas if name not in {device for device, _port, _rate in ports}
+    ]
     if missing:
         active = ", ".join(sorted({name for name, _port, _rate in ports})) or "none"
-        raise CannotTell(f"expected an active {layer} port on {', '.join(missing)}, found active: {active}")
+        raise CannotTell(
+            f"expected an active {layer} port on {', '.join(missing)}, found active: {active}"
+        )
     if not ports:
-        raise CannotTell(f"expected an active RDMA port of link layer {layer}, found none; choose another profile, or look at cables and switch")
+        raise CannotTell(
+            f"expected an active RDMA port of link layer {layer}, found none; choose another"
+            " profile, or look at cables and switch"
+        )
     return [row for row in ports if not desired.hcas or row[0] in desired.hcas]
 
 
 def gid_index(network: Mapping[str, Any], desired: DesiredState) -> ComputedValue:
-    """Index of the RoCE v2 GID with an IPv4 address, if all chosen ports have it at the same index. Raises CannotTell."""
+    """Index of the RoCE v2 GID with an IPv4 address, if all chosen ports have it at the same index.
+    Raises CannotTell."""
     chosen = {(name, port) for name, port, _rate in chosen_ports(network, "ethernet", desired)}
     by_port: dict[str, list[int]] = {}
     for device in network["rdma"]:
         for port in device.get("ports") or ():
             if (device["name"], port["port"]) in chosen:
                 gids = port.get("gids") or ()
-                by_port[f"{device['name']}:{port['port']}"] = [row["index"] for row in gids if row.get("type") == "roce_v2" and _is_ipv4(row.get("gid"))]
+                by_port[f"{device['name']}:{port['port']}"] = [
+                    row["index"]
+                    for row in gids
+                    if row.get("type") == "roce_v2" and _is_ipv4(row.get("gid"))
+                ]
     common = set.intersection(*(set(indices) for indices in by_port.values()))
     if not common:
-        found = "; ".join(f"{name}: {', '.join(map(str, indices)) or 'none'}" for name, indices in by_port.items())
-        raise CannotTell(f"expected a RoCE v2 GID with an IPv4 address at one index on all ports, found {found}; name HCAs that agree, or use NCCL 2.21")
+        found = "; ".join(
+            f"{name}: {', '.join(map(str, indices)) or 'none'}" for name, indices in by_port.items()
+        )
+        raise CannotTell(
+            f"expected a RoCE v2 GID with an IPv4 address at one index on all ports, found {found};"
+            " name HCAs that agree, or use NCCL 2.21"
+        )
     return ComputedValue(str(min(common)))
 
 

@@ -1,6 +1,7 @@
 """The baseline of a node: its findings and hardware before a change.
 
-The node keeps it until it is proved healthy or rolled back, so that a retry does not mistake damage by the first run for the earlier state.
+The node keeps it until it is proved healthy or rolled back, so that a retry does not mistake damage
+by the first run for the earlier state.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ NEXT = "move /var/lib/unhang/baseline.json away on the node after a look"
 
 @dataclass(frozen=True)
 class Baseline:
-    """State of one host before a run changed it: failed findings and undecided rules (key_of each), and the hardware."""
+    """State of one host before a run changed it: failed findings and undecided rules (key_of each),
+    and the hardware."""
 
     run: str
     failed: frozenset[str] = frozenset()
@@ -27,24 +29,47 @@ class Baseline:
     hardware: Mapping[str, Any] = field(default_factory=dict)
 
 
-def baseline_of(run: str, findings: Iterable[Finding], host: str, hardware: Mapping[str, Any]) -> Baseline:
+def baseline_of(
+    run: str, findings: Iterable[Finding], host: str, hardware: Mapping[str, Any]
+) -> Baseline:
     """A baseline from the findings of a run that has changed nothing yet."""
     own = findings_of(findings, host)
     return Baseline(run, with_verdict(own, "fail"), with_verdict(own, "unknown"), dict(hardware))
 
 
 def to_document(baseline: Baseline) -> dict[str, Any]:
-    return {"schema": SCHEMA, **asdict(baseline), "failed": sorted(baseline.failed), "unknown": sorted(baseline.unknown)}
+    return {
+        "schema": SCHEMA,
+        **asdict(baseline),
+        "failed": sorted(baseline.failed),
+        "unknown": sorted(baseline.unknown),
+    }
 
 
 def from_document(document: object) -> Baseline:
     """The baseline from the JSON object that a node has kept. Raises UserError."""
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA or not isinstance(document.get("hardware"), dict):
+    if (
+        not isinstance(document, dict)
+        or document.get("schema") != SCHEMA
+        or not isinstance(document.get("hardware"), dict)
+    ):
         raise UserError(f"expected the node's baseline ({SCHEMA}), found something else; {NEXT}")
     lists = [document.get("failed"), document.get("unknown")]
-    if not all(isinstance(one, list) and len(one) <= MOST_FINDINGS and all(isinstance(rule, str) for rule in one) for one in lists):
-        raise UserError(f"expected lists of findings in the node's baseline, found something else; {NEXT}")
-    return Baseline(str(document.get("run")), frozenset(document["failed"]), frozenset(document["unknown"]), document["hardware"])
+    if not all(
+        isinstance(one, list)
+        and len(one) <= MOST_FINDINGS
+        and all(isinstance(rule, str) for rule in one)
+        for one in lists
+    ):
+        raise UserError(
+            f"expected lists of findings in the node's baseline, found something else; {NEXT}"
+        )
+    return Baseline(
+        str(document.get("run")),
+        frozenset(document["failed"]),
+        frozenset(document["unknown"]),
+        document["hardware"],
+    )
 
 
 def findings_of(findings: Iterable[Finding], host: str) -> list[Finding]:
@@ -58,7 +83,8 @@ def with_verdict(findings: Iterable[Finding], verdict: str) -> frozenset[str]:
 
 
 def key_of(finding: Finding) -> str:
-    """The rule, and the device if it is about one: the same fault of a second GPU is another finding."""
+    """The rule, and the device if it is about one: the same fault of a second GPU is another
+    finding."""
     where = finding.where
     device = where.get("uuid") or where.get("pci_address")
     return f"{finding.rule} {device}" if device else finding.rule

@@ -1,4 +1,5 @@
-"""Runs the state machine for the playbook's action plugins: reads plan and journal, asks the state machine, writes the journal. Imports no Ansible."""
+"""Runs the state machine for the playbook's action plugins: reads plan and journal, asks the state
+machine, writes the journal. Imports no Ansible."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def _later(seconds: int) -> str:
 
 
 class Followed:
-    """A plan and the state of its journal, read once and then updated, for a process with many steps and the workers that it forks."""
+    """A plan and the state of its journal, read once and then updated, for a process with many
+    steps and the workers that it forks."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self.plan = plan
@@ -69,9 +71,8 @@ class Followed:
 
 @dataclass(frozen=True)
 class Conductor:
-    """One controller of one rollout. folder: of the plan's run, with the journal; read: the run folder of the current audit. ends_because: why the rollout ends
-    here, "" if it goes on.
-    """
+    """One controller of one rollout. folder: of the plan's run, with the journal; read: the run
+    folder of the current audit. ends_because: why the rollout ends here, "" if it goes on."""
 
     folder: Path
     plan: Plan
@@ -84,62 +85,121 @@ class Conductor:
         if self.followed is None:
             object.__setattr__(self, "followed", Followed(self.folder, self.plan))
 
-    def begin_wave(self, hosts: Sequence[str], groups: Mapping[str, Sequence[str]], max_failed: int | str, soak: Soak | None = None) -> dict[str, Any]:
-        """{wave, begin, postponed, stopped} of the wave with these hosts, after writing it to the journal. soak: of the nodes released before. Raises
-        UserError, OSError.
-        """
+    def begin_wave(
+        self,
+        hosts: Sequence[str],
+        groups: Mapping[str, Sequence[str]],
+        max_failed: int | str,
+        soak: Soak | None = None,
+    ) -> dict[str, Any]:
+        """{wave, begin, postponed, stopped} of the wave with these hosts, after writing it to the
+        journal. soak: of the nodes released before. Raises UserError, OSError."""
         wave, limits = self._wave_of(hosts), limits_of(self.plan, groups, max_failed)
         admitted = failure_limit.admit(self.standing(), wave, limits, self.ends_because)
-        soaking = None if admitted.stopped else soaking_before(self.standing(), self.plan, soak or Soak(), wave)
+        soaking = (
+            None
+            if admitted.stopped
+            else soaking_before(self.standing(), self.plan, soak or Soak(), wave)
+        )
         if soaking is not None and any(self._is_to_begin(host) for host in hosts):
             why = self._soaks(soaking, self.plan.waves[wave].name)
             begin = failure_limit.admit(self.standing(), wave, limits, why).begin
-            return {"wave": self.plan.waves[wave].name, "begin": list(begin), "postponed": {}, "stopped": why}
+            return {
+                "wave": self.plan.waves[wave].name,
+                "begin": list(begin),
+                "postponed": {},
+                "stopped": why,
+            }
         evidence = {"wave": self.plan.waves[wave].name, "why": admitted.stopped or ""}
-        self.put(Entry(utc_now(), "", FAILURE_LIMIT, FAILED if admitted.stopped else DONE, self.epoch, evidence))
+        self.put(
+            Entry(
+                utc_now(),
+                "",
+                FAILURE_LIMIT,
+                FAILED if admitted.stopped else DONE,
+                self.epoch,
+                evidence,
+            )
+        )
         for host, why in admitted.postponed.items():
             if host not in admitted.begin:
                 self.put(Entry(utc_now(), host, "lock", DEFERRED, 0, {"why": why}))
-        return {"wave": evidence["wave"], "begin": list(admitted.begin), "postponed": dict(admitted.postponed), "stopped": admitted.stopped}
+        return {
+            "wave": evidence["wave"],
+            "begin": list(admitted.begin),
+            "postponed": dict(admitted.postponed),
+            "stopped": admitted.stopped,
+        }
 
     def _is_to_begin(self, host: str) -> bool:
         node = self.standing().node(host)
         return not node.touched and node.state not in FINAL
 
     def _soaks(self, soaking: Soaking, wave: str) -> str:
-        """Writes to the journal, once, until when which nodes soak; wave: that waits for it, "" for the end. Returns it as text."""
+        """Writes to the journal, once, until when which nodes soak; wave: that waits for it, "" for
+        the end. Returns it as text."""
         before, hosts = self.standing().soak, shortened(fold_hosts(soaking.hosts), 200)
         if before is None or before.evidence.get("until") != soaking.until:
-            self.put(Entry(utc_now(), "", SOAK, BEGUN, self.epoch, {"until": soaking.until, "hosts": list(soaking.hosts)[:200], "wave": wave}))
+            self.put(
+                Entry(
+                    utc_now(),
+                    "",
+                    SOAK,
+                    BEGUN,
+                    self.epoch,
+                    {"until": soaking.until, "hosts": list(soaking.hosts)[:200], "wave": wave},
+                )
+            )
         return f"{hosts} {'soaks' if len(soaking.hosts) == 1 else 'soak'} until {soaking.until}"
 
     def fleet(self, known: Sequence[str]) -> list[str]:
-        """The hosts of the audit, of which the plan's floor is a share. known: hosts of the inventory, which all count if the run folder has no list."""
+        """The hosts of the audit, of which the plan's floor is a share. known: hosts of the
+        inventory, which all count if the run folder has no list."""
         run = self.folder / "run.json"
         audited = set(read_run(self.folder).document.get("hosts") or ()) if run.is_file() else set()
         return [host for host in known if not audited or host in audited]
 
     def keep_floor(self, service: Service | None, why: str = "") -> str:
-        """Writes to the journal how many nodes the floor leaves to the rollout now, and returns that as a line. Raises UserError, OSError. service: the fleet
-        as its scheduler lists it; None if it cannot be queried, for the reason `why`.
-        """
+        """Writes to the journal how many nodes the floor leaves to the rollout now, and returns
+        that as a line. Raises UserError, OSError. service: the fleet as its scheduler lists it;
+        None if it cannot be queried, for the reason `why`."""
         if service is None:
-            return self._put_floor({"why": f"nodes that others took out of service count as in service for the floor: {why}"})
-        return self._put_floor(floor_evidence(floor_left(service, self.standing().out, self.plan.limits.floor)))
+            return self._put_floor(
+                {
+                    "why": (
+                        "nodes that others took out of service count as in service for the floor:"
+                        f" {why}"
+                    )
+                }
+            )
+        return self._put_floor(
+            floor_evidence(floor_left(service, self.standing().out, self.plan.limits.floor))
+        )
 
     def keep_no_room(self, why: str) -> str:
-        """As keep_floor, if the scheduler did not answer: no further node is taken out of service until it does. Raises UserError, OSError."""
-        why = f"expected to hear from the scheduler which nodes are in service, found: {visible(why, 500)}"
+        """As keep_floor, if the scheduler did not answer: no further node is taken out of service
+        until it does. Raises UserError, OSError."""
+        why = (
+            "expected to hear from the scheduler which nodes are in service, found:"
+            f" {visible(why, 500)}"
+        )
         return self._put_floor(floor_evidence(Floor(len(self.standing().out), why)))
 
     def _put_floor(self, evidence: Mapping[str, Any]) -> str:
         self.put(Entry(utc_now(), "", FLOOR, DONE, self.epoch, evidence))
         return str(evidence["why"])
 
-    def ask(self, host: str, step: str, groups: Mapping[str, Sequence[str]], max_failed: int | str, limit_s: int = 0) -> Order | None:
-        """The order, if the host needs this step now; its beginning is then written to the journal. Raises UserError, OSError. limit_s: seconds that the step
-        may take, if known, for people who wait.
-        """
+    def ask(
+        self,
+        host: str,
+        step: str,
+        groups: Mapping[str, Sequence[str]],
+        max_failed: int | str,
+        limit_s: int = 0,
+    ) -> Order | None:
+        """The order, if the host needs this step now; its beginning is then written to the journal.
+        Raises UserError, OSError. limit_s: seconds that the step may take, if known, for people who
+        wait."""
         standing = self.standing()
         node = standing.node(host)
         target = self.target(host) if node.changed else self._target_now(host, node)
@@ -148,15 +208,36 @@ class Conductor:
                 self.put(Entry(utc_now(), host, step, FAILED, 0, {"why": why}))
             return None
         # A changed node is completed even if the failure limit is reached.
-        stopped = None if node.changed else failure_limit.why_not(standing, host, self._wave_of([host]), limits_of(self.plan, groups, max_failed))
-        order = state_machine.next_order(node, target, self.epoch, stopped if node.changed else self.ends_because or stopped, self.ends_because)
+        stopped = (
+            None
+            if node.changed
+            else failure_limit.why_not(
+                standing, host, self._wave_of([host]), limits_of(self.plan, groups, max_failed)
+            )
+        )
+        order = state_machine.next_order(
+            node,
+            target,
+            self.epoch,
+            stopped if node.changed else self.ends_because or stopped,
+            self.ends_because,
+        )
         if order is None or order.step != step:
             return None
         if why := state_machine.may_act(order):
             self.put(Entry(utc_now(), host, step, FAILED, order.token, {"why": why}))
             return None
         until = {"until": _later(limit_s)} if limit_s else {}
-        self.put(Entry(utc_now(), host, step, BEGUN, order.token, {"boot_id": order.boot_id, "why": order.why, **until}))
+        self.put(
+            Entry(
+                utc_now(),
+                host,
+                step,
+                BEGUN,
+                order.token,
+                {"boot_id": order.boot_id, "why": order.why, **until},
+            )
+        )
         return order
 
     def record(self, order: Order, result: StepResult) -> tuple[str, dict[str, Any]]:
@@ -170,7 +251,8 @@ class Conductor:
         return status, evidence
 
     def _waited(self, host: str, evidence: dict[str, Any]) -> dict[str, Any]:
-        """The evidence of a wait, with its end, and whether that is over. wait_s: seconds over several runs of the playbook, None for this one."""
+        """The evidence of a wait, with its end, and whether that is over. wait_s: seconds over
+        several runs of the playbook, None for this one."""
         wait_s, ends = evidence.pop("wait_s", None), evidence.pop("ends", None) or ()
         if wait_s is None or not evidence.get("jobs"):
             return evidence
@@ -185,22 +267,25 @@ class Conductor:
             self.put(Entry(utc_now(), host, node.begun, SILENT, node.token, {"why": why}))
 
     def rebuild(self, found: Mapping[str, Kept]) -> str:
-        """Writes to the journal what the nodes have kept of a rollout whose journal was lost, and returns it as a line. found: of the hosts that answered.
-        Raises UserError, OSError.
-        """
+        """Writes to the journal what the nodes have kept of a rollout whose journal was lost, and
+        returns it as a line. found: of the hosts that answered. Raises UserError, OSError."""
         at, known = utc_now(), dict(self.standing().nodes)
         runs = (self.plan.run.id, *([self.plan.undoes] if self.plan.undoes else []))
         for host in (host for host in self.plan.wave_of if host not in known):
             for entry in entries_of(host, found.get(host), runs, at):
                 self.put(entry)
         states = [node.state for node in self.standing().nodes.values()]
-        counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)) or "none of its nodes was changed"
+        counts = (
+            ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+            or "none of its nodes was changed"
+        )
         why = f"the journal of this rollout was lost; by what the nodes have kept: {counts}"
         self.put(Entry(at, "", REBUILT, DONE, self.epoch, {"why": why}))
         return why
 
     def soak_at_the_end(self, soak: Soak) -> str:
-        """Writes to the journal what is waited for after the last wave, if nothing stopped the rollout, and returns it as a line. Raises UserError, OSError."""
+        """Writes to the journal what is waited for after the last wave, if nothing stopped the
+        rollout, and returns it as a line. Raises UserError, OSError."""
         standing = self.standing()
         if standing.soak is None and not standing.stopped and not self.ends_because:
             soaking = soaking_before(standing, self.plan, soak, len(self.plan.waves))
@@ -208,20 +293,38 @@ class Conductor:
         return describe_soak(self.standing().soak) or "no node soaks"
 
     def end(self) -> None:
-        """Records the end of the playbook, and stores the durations of its steps for later plans. Raises UserError, OSError."""
+        """Records the end of the playbook, and stores the durations of its steps for later plans.
+        Raises UserError, OSError."""
         at = utc_now()
-        self.put(Entry(at, "", ROLLOUT, DONE, self.epoch, {"closed": self.ends_because} if self.ends_because else {}))
+        self.put(
+            Entry(
+                at,
+                "",
+                ROLLOUT,
+                DONE,
+                self.epoch,
+                {"closed": self.ends_because} if self.ends_because else {},
+            )
+        )
         if not self.plan.undoes:
             keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
 
     def ending(self, host: str) -> tuple[bool, str]:
-        """(proved, the host's state in one line). While nodes soak, the first of them alone is not: the playbook is run again, and the others wait for that."""
+        """(proved, the host's state in one line). While nodes soak, the first of them alone is not:
+        the playbook is run again, and the others wait for that."""
         node, soak = self.standing().node(host), self.standing().soak
         if soak is not None and node.state in (RELEASED, TO_COME):
             return host != next(iter(soak.evidence.get("hosts") or [host])), describe_soak(soak)
         meaning = meaning_of(node)
         why = node.why or self._target_now(host, node).refused or ""
-        return node.state in (RELEASED, DRAINED_BY_OTHERS), f"{host} {node.state}: {meaning}{f' ({why})' if why else ''}"
+        return (
+            node.state
+            in (
+                RELEASED,
+                DRAINED_BY_OTHERS,
+            ),
+            f"{host} {node.state}: {meaning}{f' ({why})' if why else ''}",
+        )
 
     def target(self, host: str) -> Target:
         """The host's entry of the plan, for the state machine. Raises UserError."""
@@ -232,13 +335,21 @@ class Conductor:
         return self.followed.standing()
 
     def _target_now(self, host: str, node: NodeState) -> Target:
-        """The host's target, with the reason if the plan is no longer valid for it; only if the node was read just now."""
+        """The host's target, with the reason if the plan is no longer valid for it; only if the
+        node was read just now."""
         entry = self._entry(host)
         if self.read is None:
             return self._target_of(entry)
         now, at = self._now(host), datetime.datetime.now(datetime.UTC)
         if self.plan.undoes:  # what others have changed since stays, and the role names it
-            return self._target_of(entry, [] if now.sections is not None else [f"{host}: expected to read the node, found no answer"])
+            return self._target_of(
+                entry,
+                (
+                    []
+                    if now.sections is not None
+                    else [f"{host}: expected to read the node, found no answer"]
+                ),
+            )
         is_same = now.sections is not None and hash_of_sections(now.sections) == entry.config_hash
         then = None if is_same else sections_of(self.folder, host)
         return target_of(entry, reasons_against(self.plan, entry, now, at, then, own_work(node)))
@@ -246,7 +357,11 @@ class Conductor:
     def _target_of(self, entry: HostPlan, refused: Sequence[str] = ()) -> Target:
         """As target_of; what an undo brings back is what ran before the rollout."""
         target = target_of(entry, refused)
-        return replace(target, running=_running_in(folder_before(self.folder), entry.host)) if self.plan.undoes else target
+        return (
+            replace(target, running=_running_in(folder_before(self.folder), entry.host))
+            if self.plan.undoes
+            else target
+        )
 
     def _entry(self, host: str) -> HostPlan:
         entry = self.plan.for_host(host)
@@ -260,21 +375,27 @@ class Conductor:
     def _wave_of(self, hosts: Sequence[str]) -> int:
         found = {self.plan.wave_of.get(host, -1) for host in hosts} - {-1}
         if len(found) != 1:
-            raise UserError(f"expected the hosts of one wave of the plan, found {', '.join(hosts)}; run it without --limit, or leave hosts out of the plan")
+            raise UserError(
+                f"expected the hosts of one wave of the plan, found {', '.join(hosts)}; run it"
+                " without --limit, or leave hosts out of the plan"
+            )
         return found.pop()
 
     def most_kinds(self, host: str) -> int:
-        """The maximum number of kinds of nodes in the host's wave: the number of canaries, because each kind has one."""
+        """The maximum number of kinds of nodes in the host's wave: the number of canaries, because
+        each kind has one."""
         canaries = sum(len(wave.hosts) for wave in self.plan.waves if wave.is_canary)
         return max(1, min(canaries, len(self.plan.waves[self._wave_of([host])].hosts)))
 
     def kind(self, host: str) -> str:
-        """The node's hardware and image at its latest reading, as in the plan's choice of canaries; a node that was not read is a kind of its own."""
+        """The node's hardware and image at its latest reading, as in the plan's choice of canaries;
+        a node that was not read is a kind of its own."""
         sections = sections_of(self.read, host)
         return kind_of_plain(sections) if sections else host
 
     def is_as_before(self, host: str) -> bool:
-        """Whether an audit after the rollback, by this controller or an earlier one, found the node as it was before the change."""
+        """Whether an audit after the rollback, by this controller or an earlier one, found the node
+        as it was before the change."""
         return bool(self.standing().node(host).as_before)
 
     def _now(self, host: str) -> NodeNow:
@@ -291,14 +412,18 @@ def own_work(node: NodeState) -> OwnWork:
 
 
 def folder_before(folder: Path) -> Path:
-    """The run folder with the nodes' state before the rollout that the plan in this folder undoes."""
+    """The run folder with the nodes' state before the rollout that the plan in this folder
+    undoes."""
     return (folder if folder.is_dir() else folder.parent).absolute().parent
 
 
 def _running_in(run: Path | None, host: str) -> dict[str, str]:
     sections = sections_of(run, host) or {}
     loaded = (sections.get("driver") or {}).get("loaded") or {}
-    return {"kernel": str((sections.get("kernel") or {}).get("release")), "driver": str(loaded.get("version"))}
+    return {
+        "kernel": str((sections.get("kernel") or {}).get("release")),
+        "driver": str(loaded.get("version")),
+    }
 
 
 def open_plan(path: Path, known_hosts: Sequence[str]) -> tuple[Path, Plan]:
@@ -319,35 +444,59 @@ def begin(
 ) -> dict[str, Any]:
     """{folder, epoch, run, floor} of a new controller. Raises UserError, OSError.
 
-    is_over: whether the process of an earlier one has certainly ended; takes_over: id of the plan's run, if the operator gave it; groups, max_failed: as for
-    begin_wave, checked before anything is written. None if they are unknown. command: of `unhang` that a person has typed, "" for a playbook alone.
+    is_over: whether the process of an earlier one has certainly ended; takes_over: id of the plan's
+    run, if the operator gave it; groups, max_failed: as for begin_wave, checked before anything is
+    written. None if they are unknown. command: of `unhang` that a person has typed, "" for a
+    playbook alone.
     """
     folder, plan = open_plan(path, known_hosts)
     if groups is not None:
         limits_of(plan, groups, max_failed)
     if plan.undoes:
-        _refuse_another_controller(folder_before(folder), read_plan(folder_before(folder)), is_over, takes_over, command)
+        _refuse_another_controller(
+            folder_before(folder), read_plan(folder_before(folder)), is_over, takes_over, command
+        )
     elif undos := sorted(path.parent.name for path in folder.glob("undo*/journal.jsonl")):
-        raise UserError(f"expected a rollout that nothing has undone, found {', '.join(undos)} in {folder}; next: audit again, and plan that run")
+        raise UserError(
+            f"expected a rollout that nothing has undone, found {', '.join(undos)} in {folder};"
+            " next: audit again, and plan that run"
+        )
     if closed := Followed(folder, plan).standing().closed:
-        raise UserError(f"expected a rollout that nobody has ended, found that it was {closed}; next: audit again, and plan that run")
+        raise UserError(
+            f"expected a rollout that nobody has ended, found that it was {closed}; next: audit"
+            " again, and plan that run"
+        )
     _refuse_another_controller(folder, plan, is_over, takes_over, command)
-    return {"folder": str(folder), "run": plan.run.id, "floor": plan.limits.floor, "epoch": journal.begin(folder, utc_now(), evidence)}
+    return {
+        "folder": str(folder),
+        "run": plan.run.id,
+        "floor": plan.limits.floor,
+        "epoch": journal.begin(folder, utc_now(), evidence),
+    }
 
 
-def _refuse_another_controller(folder: Path, plan: Plan, is_over: Any, takes_over: str, command: str) -> None:
+def _refuse_another_controller(
+    folder: Path, plan: Plan, is_over: Any, takes_over: str, command: str
+) -> None:
     standing = Followed(folder, plan).standing()
     newest = standing.begun
-    if newest is not None and not standing.ended and not is_over(newest.evidence) and takes_over != plan.run.id:
+    if (
+        newest is not None
+        and not standing.ended
+        and not is_over(newest.evidence)
+        and takes_over != plan.run.id
+    ):
         by, at = newest.evidence.get("by") or "somebody", newest.at
         raise UserError(
-            f"expected no other controller at work on the rollout in {folder}, found {by}, who began {at}; when that one is over for sure: "
-            f"{f'{command} --take-over' if command else f'-e unhang_take_over={plan.run.id}'}"
+            f"expected no other controller at work on the rollout in {folder}, found {by}, who"
+            f" began {at}; when that one is over for sure:"
+            f" {f'{command} --take-over' if command else f'-e unhang_take_over={plan.run.id}'}"
         )
 
 
 def sections_of(run: Path | None, host: str) -> dict[str, Any] | None:
-    """The facts of a host in a run folder; None if it was not read, or its document cannot be used."""
+    """The facts of a host in a run folder; None if it was not read, or its document cannot be
+    used."""
     path = None if run is None else run / "nodes" / f"{file_stem(host)}.json"
     if path is None or not path.is_file():
         return None
@@ -355,11 +504,18 @@ def sections_of(run: Path | None, host: str) -> dict[str, Any] | None:
     try:
         sections = document["facts"]["sections"] if document.get("status") == "ok" else None
         return None if sections is None or to_fragment(sections) is None else dict(sections)
-    except (InvalidNode, KeyError, TypeError):  # a document that the judge would refuse counts as no answer
+    except (
+        InvalidNode,
+        KeyError,
+        TypeError,
+    ):  # a document that the judge would refuse counts as no answer
         return None
 
 
 def _short(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """The evidence, reduced to a line of the journal: long texts are shortened, values that cannot be written are omitted."""
-    cut = {key: value[:2000] if isinstance(value, str) else value for key, value in evidence.items()}
+    """The evidence, reduced to a line of the journal: long texts are shortened, values that cannot
+    be written are omitted."""
+    cut = {
+        key: value[:2000] if isinstance(value, str) else value for key, value in evidence.items()
+    }
     return {key: value for key, value in cut.items() if len(json.dumps(value, default=str)) <= 8000}

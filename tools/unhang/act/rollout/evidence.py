@@ -9,19 +9,43 @@ NO_SCHEDULER = "none"
 MOST_BANDWIDTHS = 16  # rows in one entry, because an entry of the journal is one line
 
 
-def drain_evidence(result: Mapping[str, Any], adapter: str, step: str, beside_jobs: bool = False) -> dict[str, Any]:
-    """Evidence from the fact drain_result after this step (drain, wait, release). Without a scheduler there is nothing to drain: a node without a job on its
-    GPUs is free."""
+def drain_evidence(
+    result: Mapping[str, Any], adapter: str, step: str, beside_jobs: bool = False
+) -> dict[str, Any]:
+    """Evidence from the fact drain_result after this step (drain, wait, release). Without a
+    scheduler there is nothing to drain: a node without a job on its GPUs is free."""
     jobs = None if result.get("jobs") is None else [_job(one) for one in result["jobs"]]
     if step == "wait":
         ends = [str(one.get("ends") or "") for one in result.get("jobs") or ()]
-        return {"jobs": [] if beside_jobs else jobs, "beside": jobs if beside_jobs else [], "ends": ends}
+        return {
+            "jobs": [] if beside_jobs else jobs,
+            "beside": jobs if beside_jobs else [],
+            "ends": ends,
+        }
     if adapter == NO_SCHEDULER:
-        return {"drained": step == "drain", "owned": step == "drain", "by": "", "reason": "there is no scheduler", "jobs": jobs, "scheduler": adapter}
+        return {
+            "drained": step == "drain",
+            "owned": step == "drain",
+            "by": "",
+            "reason": "there is no scheduler",
+            "jobs": jobs,
+            "scheduler": adapter,
+        }
     drained, owned = bool(result.get("drained")), bool(result.get("owned"))
     by, reason = str(result.get("by") or ""), str(result.get("reason") or "")
-    by_others = f"drained by {by or 'somebody'}: {reason}" if step == "release" and drained and not owned else ""
-    return {"drained": drained, "owned": owned, "by": by, "reason": reason, "jobs": jobs, "drained_by_others": by_others}
+    by_others = (
+        f"drained by {by or 'somebody'}: {reason}"
+        if step == "release" and drained and not owned
+        else ""
+    )
+    return {
+        "drained": drained,
+        "owned": owned,
+        "by": by,
+        "reason": reason,
+        "jobs": jobs,
+        "drained_by_others": by_others,
+    }
 
 
 def _job(job: Mapping[str, Any]) -> str:
@@ -30,7 +54,8 @@ def _job(job: Mapping[str, Any]) -> str:
 
 
 def smoke_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[str, Any]:
-    """Evidence from a smoke test's result (unhang/smoke/1) for one of its hosts. asked: False if the operator disabled the test, which the journal records."""
+    """Evidence from a smoke test's result (unhang/smoke/1) for one of its hosts. asked: False if
+    the operator disabled the test, which the journal records."""
     if not asked:
         return {"healthy": True, "skipped": "unhang_smoke is false"}
     verdict = str(result.get("verdict") or "no result")
@@ -39,14 +64,23 @@ def smoke_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[st
         proof = {"healthy": host in hosts, "with": [one for one in hosts if one != host]}
         return proof | _bandwidth(result)
     suspects = [f"{one.get('host')}: {one.get('why')}" for one in result.get("suspects") or ()]
-    return {"healthy": False, "why": f"the smoke test of {', '.join(hosts) or host}: {verdict}; {'; '.join(suspects[:3]) or 'nobody is named'}"}
+    return {
+        "healthy": False,
+        "why": (
+            f"the smoke test of {', '.join(hosts) or host}: {verdict};"
+            f" {'; '.join(suspects[:3]) or 'nobody is named'}"
+        ),
+    }
 
 
 def before_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[str, Any]:
-    """Evidence from the smoke test before a change. It never decides about the rollout, so its measurements are used even if the test did not pass."""
+    """Evidence from the smoke test before a change. It never decides about the rollout, so its
+    measurements are used even if the test did not pass."""
     if not asked:
         return {"skipped": "it was not asked for"}
-    return {key: value for key, value in smoke_evidence(result, host, True).items() if key != "with"} | _bandwidth(result)
+    return {
+        key: value for key, value in smoke_evidence(result, host, True).items() if key != "with"
+    } | _bandwidth(result)
 
 
 def _bandwidth(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,16 +90,22 @@ def _bandwidth(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _largest_measured(collectives: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The largest message of each operation whose bandwidth was measured, if there is no expectation to judge it by. With one rank nothing is sent."""
+    """The largest message of each operation whose bandwidth was measured, if there is no
+    expectation to judge it by. With one rank nothing is sent."""
     largest: dict[str, Mapping[str, Any]] = {}
     for row in collectives:
-        if row.get("measures") == "bandwidth" and row["busbw_gb_s"] > 0 and row["size_bytes"] > largest.get(row["op"], {"size_bytes": 0})["size_bytes"]:
+        if (
+            row.get("measures") == "bandwidth"
+            and row["busbw_gb_s"] > 0
+            and row["size_bytes"] > largest.get(row["op"], {"size_bytes": 0})["size_bytes"]
+        ):
             largest[row["op"]] = row
     return list(largest.values())
 
 
 def groups_of_kinds(asked: Mapping[str, Mapping[str, Any]], step: str) -> list[list[str]]:
-    """The hosts that do this step now, one list for each kind: nodes with different GPUs or images do not train together. asked: {host: {order, kind}}."""
+    """The hosts that do this step now, one list for each kind: nodes with different GPUs or images
+    do not train together. asked: {host: {order, kind}}."""
     kinds: dict[str, list[str]] = {}
     for host, one in asked.items():
         if (one.get("order") or {}).get("step") == step:
@@ -82,5 +122,13 @@ def rest_of(group: Sequence[str], result: Mapping[str, Any]) -> list[str]:
 
 
 def first_state(states: Iterable[Mapping[str, Any]], run: str) -> str:
-    """Id of this run's oldest saved state that was not rolled back; "" if it has saved none. states: oldest first, as saved_state lists them."""
-    return next((str(one["id"]) for one in states if one.get("run") == run and one.get("status") != "rolled_back"), "")
+    """Id of this run's oldest saved state that was not rolled back; "" if it has saved none.
+    states: oldest first, as saved_state lists them."""
+    return next(
+        (
+            str(one["id"])
+            for one in states
+            if one.get("run") == run and one.get("status") != "rolled_back"
+        ),
+        "",
+    )

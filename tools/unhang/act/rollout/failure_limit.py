@@ -1,4 +1,5 @@
-"""The failure limit: whether the next wave may begin, and which of its nodes. A node without a verdict counts as failed. States in, decisions out."""
+"""The failure limit: whether the next wave may begin, and which of its nodes. A node without a
+verdict counts as failed. States in, decisions out."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ SHOWN, LONGEST_LIST = 8, 200
 
 @dataclass(frozen=True)
 class Limit:
-    """A maximum number of these hosts that are out of service at a time. name: of the rack, partition or group, for the message; why: the message itself."""
+    """A maximum number of these hosts that are out of service at a time. name: of the rack,
+    partition or group, for the message; why: the message itself."""
 
     name: str
     hosts: Set[str]
@@ -28,7 +30,8 @@ class Limit:
 
 @dataclass(frozen=True)
 class Limits:
-    """failed: how many nodes may end unproved before no further node is begun; no canary may. groups: limits of nodes out of service."""
+    """failed: how many nodes may end unproved before no further node is begun; no canary may.
+    groups: limits of nodes out of service."""
 
     failed: int = 0
     canaries: Set[str] = frozenset()
@@ -37,8 +40,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Admission:
-    """begin: the nodes of the wave that may begin, in the plan's order; postponed: {host: why}; stopped: why no further node is changed. A node that this
-    rollout has locked or changed is in `begin` in any case, so that it is completed."""
+    """begin: the nodes of the wave that may begin, in the plan's order; postponed: {host: why};
+    stopped: why no further node is changed. A node that this rollout has locked or changed is in
+    `begin` in any case, so that it is completed."""
 
     begin: tuple[str, ...]
     postponed: Mapping[str, str]
@@ -64,22 +68,29 @@ def stop_reason(standing: RolloutState, wave: int, limits: Limits) -> str | None
     if len(canaries) > CANARY_LIMIT:
         return f"not proved healthy among the canaries: {_explained(standing, canaries)}"
     if put_off := [host for host in standing.put_off(wave) if host in limits.canaries]:
-        return f"not proved healthy among the canaries, for it was put off: {listed(put_off, SHOWN)}"
+        return (
+            f"not proved healthy among the canaries, for it was put off: {listed(put_off, SHOWN)}"
+        )
     if len(failed) > limits.failed:
         return f"not proved healthy: {_explained(standing, failed)}; at most {limits.failed} may be"
     return None
 
 
 def admit(standing: RolloutState, wave: int, limits: Limits, ending: str = "") -> Admission:
-    """The nodes of the wave that may begin. Nodes that have begun continue; a node that would exceed a limit waits for another run. ending: why the rollout
-    ends here, "" if it goes on."""
-    stopped, rooms = ending or stop_reason(standing, wave, limits), (_Room(limits.groups, standing.out), _floor(standing))
+    """The nodes of the wave that may begin. Nodes that have begun continue; a node that would
+    exceed a limit waits for another run. ending: why the rollout ends here, "" if it goes on."""
+    stopped, rooms = (
+        ending or stop_reason(standing, wave, limits),
+        (_Room(limits.groups, standing.out), _floor(standing)),
+    )
     begin, postponed = [], dict[str, str]()
     for host in standing.waves[wave]:
         node = standing.node(host)
         if node.state in FINAL:
             continue
-        full = next((why for room in rooms if not room.has_in(host) and (why := room.why_full(host))), None)
+        full = next(
+            (why for room in rooms if not room.has_in(host) and (why := room.why_full(host))), None
+        )
         if full:
             postponed[host] = full
         elif not stopped:
@@ -91,7 +102,8 @@ def admit(standing: RolloutState, wave: int, limits: Limits, ending: str = "") -
 
 
 def why_not(standing: RolloutState, host: str, wave: int, limits: Limits) -> str | None:
-    """The reason why this unchanged host of the wave may not be changed, or None. A host that is already drained does not exceed a limit."""
+    """The reason why this unchanged host of the wave may not be changed, or None. A host that is
+    already drained does not exceed a limit."""
     node = standing.node(host)
     if node.drained and host not in _undrained(standing):
         return stop_reason(standing, wave, limits)
@@ -100,19 +112,33 @@ def why_not(standing: RolloutState, host: str, wave: int, limits: Limits) -> str
 
 
 def _undrained(standing: RolloutState) -> Set[str]:
-    """Hosts that are drained by the journal and in service by the scheduler, and that this controller has not drained since."""
+    """Hosts that are drained by the journal and in service by the scheduler, and that this
+    controller has not drained since."""
     listed = standing.floor.undrained if standing.floor else ()
-    return {host for host in listed if not (node := standing.node(host)).changed and "drain" not in node.done}
+    return {
+        host
+        for host in listed
+        if not (node := standing.node(host)).changed and "drain" not in node.done
+    }
 
 
 def _floor(standing: RolloutState) -> _Room:
-    """The floor as a limit on the hosts of the rollout, if the scheduler could list the nodes in service."""
+    """The floor as a limit on the hosts of the rollout, if the scheduler could list the nodes in
+    service."""
     floor = standing.floor
-    return _Room([] if floor is None else [Limit("the floor", standing.places.keys(), floor.most, floor.why)], standing.out - _undrained(standing))
+    return _Room(
+        (
+            []
+            if floor is None
+            else [Limit("the floor", standing.places.keys(), floor.most, floor.why)]
+        ),
+        standing.out - _undrained(standing),
+    )
 
 
 class _Room:
-    """The number of each limit's hosts that are out of service, including those of the wave that will begin."""
+    """The number of each limit's hosts that are out of service, including those of the wave that
+    will begin."""
 
     def __init__(self, limits: Sequence[Limit], out: Set[str]) -> None:
         self.limits, self.out, self.added = limits, out, set[str]()
@@ -124,7 +150,14 @@ class _Room:
 
     def why_full(self, host: str) -> str | None:
         """The reason why the host would exceed a limit, or None."""
-        full = next((at for at, one in enumerate(self.limits) if host in one.hosts and self.taken[at] >= one.out_of_service), None)
+        full = next(
+            (
+                at
+                for at, one in enumerate(self.limits)
+                if host in one.hosts and self.taken[at] >= one.out_of_service
+            ),
+            None,
+        )
         if full is not None and full not in self.full:
             self.full[full] = self._full_message(full)
         return None if full is None else self.full[full]
@@ -140,11 +173,20 @@ class _Room:
         if limit.why:
             return limit.why
         found = listed(sorted((self.out | self.added) & limit.hosts), SHOWN)
-        return f"expected at most {counted(limit.out_of_service, 'node')} of {limit.name} out of service, found {found}"
+        return (
+            f"expected at most {counted(limit.out_of_service, 'node')} of {limit.name} out of"
+            f" service, found {found}"
+        )
 
 
 def _explained(standing: RolloutState, hosts: Sequence[str]) -> str:
-    return listed([f"{host} (failed after its release)" if standing.node(host).fell else host for host in hosts], SHOWN)
+    return listed(
+        [
+            f"{host} (failed after its release)" if standing.node(host).fell else host
+            for host in hosts
+        ],
+        SHOWN,
+    )
 
 
 def wave_line(admitted: Mapping[str, Any]) -> str:
@@ -153,7 +195,17 @@ def wave_line(admitted: Mapping[str, Any]) -> str:
     postponed = dict[str, list[str]]()
     for host, why in sorted(admitted["postponed"].items()):
         postponed.setdefault(why, []).append(host)
-    parts = [f"{counted(len(begin), 'node')} {'to bring to an end' if stopped else 'to begin'}, {shortened(fold_hosts(begin), LONGEST_LIST)}"] if begin else []
-    parts += [f"put off: {shortened(fold_hosts(hosts), LONGEST_LIST)}, {why}" for why, hosts in postponed.items()]
+    parts = (
+        [
+            f"{counted(len(begin), 'node')} {'to bring to an end' if stopped else 'to begin'},"
+            f" {shortened(fold_hosts(begin), LONGEST_LIST)}"
+        ]
+        if begin
+        else []
+    )
+    parts += [
+        f"put off: {shortened(fold_hosts(hosts), LONGEST_LIST)}, {why}"
+        for why, hosts in postponed.items()
+    ]
     parts += [f"nothing new is begun, {stopped}"] if stopped else []
     return f"{admitted['wave']}: {'; '.join(parts) or 'nothing is left to do'}"

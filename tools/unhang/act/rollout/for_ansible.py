@@ -13,17 +13,26 @@ from unhang.act.rollout.steps import Order, StepResult
 
 
 def conductor_of(rollout: Mapping[str, Any]) -> Conductor:
-    """rollout: as rollout_begin returned it. What was read of plan and journal in this process, or in the one that forked it, is not read again.
+    """rollout: as rollout_begin returned it. What was read of plan and journal in this process, or
+    in the one that forked it, is not read again.
 
     Raises UserError, OSError.
     """
     folder, read = Path(str(rollout["folder"])), str(rollout.get("read") or "")
     followed = _followed(folder, identity_of(folder / FILE))
-    return Conductor(folder, plan_of(folder), int(rollout["epoch"]), Path(read) if read else None, followed, str(rollout.get("ending") or ""))
+    return Conductor(
+        folder,
+        plan_of(folder),
+        int(rollout["epoch"]),
+        Path(read) if read else None,
+        followed,
+        str(rollout.get("ending") or ""),
+    )
 
 
 def plan_of(path: Path) -> Plan:
-    """plan.json, or that of a run folder; read and checked once for as long as it is the same file. Raises UserError."""
+    """plan.json, or that of a run folder; read and checked once for as long as it is the same file.
+    Raises UserError."""
     file = (path / FILE if path.is_dir() else path).absolute()
     return _plan(file, identity_of(file))
 
@@ -37,7 +46,8 @@ def identity_of(file: Path) -> tuple[int, ...]:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-# Ansible forks a worker for each task of each host: what its own process has read by then, each worker has too. A run of the playbook has one plan.
+# Ansible forks a worker for each task of each host: what its own process has read by then, each
+# worker has too. A run of the playbook has one plan.
 @functools.lru_cache(maxsize=1)
 def _plan(file: Path, identity: tuple[int, ...]) -> Plan:
     return read_plan(file)
@@ -51,7 +61,12 @@ def _followed(folder: Path, identity: tuple[int, ...]) -> Followed:
 def order_of(document: Mapping[str, Any]) -> Order:
     """An order that went through Ansible's variables."""
     boot = document.get("boot_id")
-    host, step, reboots, why = str(document["host"]), str(document["step"]), int(document["reboots_left"]), str(document["why"])
+    host, step, reboots, why = (
+        str(document["host"]),
+        str(document["step"]),
+        int(document["reboots_left"]),
+        str(document["why"]),
+    )
     return Order(host, step, int(document["token"]), str(boot) if boot else None, reboots, why)
 
 
@@ -67,4 +82,10 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, bool) or value is None:
         return value
-    return int(value) if isinstance(value, int) else float(value) if isinstance(value, float) else str(value)
+    return (
+        int(value)
+        if isinstance(value, int)
+        else float(value)
+        if isinstance(value, float)
+        else str(value)
+    )

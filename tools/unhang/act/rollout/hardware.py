@@ -1,4 +1,5 @@
-"""The hardware of a node that a change must not reduce: GPUs, their memory and links, RDMA ports, host memory, NUMA nodes. Values in, values out."""
+"""The hardware of a node that a change must not reduce: GPUs, their memory and links, RDMA ports,
+host memory, NUMA nodes. Values in, values out."""
 
 from __future__ import annotations
 
@@ -7,29 +8,56 @@ from typing import Any
 
 from unhang.core.text import listed
 
-LESS_BY = 0.01  # tolerance for memory, which different versions of the kernel and the driver count differently
+# tolerance for memory, which different versions of the kernel and the driver count differently
+LESS_BY = 0.01
 SHOWN = 8
 
 
 def read_hardware(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """{gpus: {uuid: MiB}, nvlinks: {uuid: active links}, fabric, rdma_ports: [name], memory_bytes, numa_nodes}; None for values that were not read."""
-    node, links, network = (sections.get(name) or {} for name in ("node", "interconnect", "network"))
+    """{gpus: {uuid: MiB}, nvlinks: {uuid: active links}, fabric, rdma_ports: [name], memory_bytes,
+    numa_nodes}; None for values that were not read."""
+    node, links, network = (
+        sections.get(name) or {} for name in ("node", "interconnect", "network")
+    )
     devices = (sections.get("gpus") or {}).get("devices")
     by_gpu, rdma = links.get("by_gpu"), network.get("rdma")
     return {
-        "gpus": None if devices is None else {str(one["uuid"]): one.get("memory_total_mib") for one in devices if one.get("uuid") and not one.get("error")},
-        "nvlinks": None if by_gpu is None else {str(one.get("uuid")): one.get("nvlinks_active") or 0 for one in by_gpu},
+        "gpus": (
+            None
+            if devices is None
+            else {
+                str(one["uuid"]): one.get("memory_total_mib")
+                for one in devices
+                if one.get("uuid") and not one.get("error")
+            }
+        ),
+        "nvlinks": (
+            None
+            if by_gpu is None
+            else {str(one.get("uuid")): one.get("nvlinks_active") or 0 for one in by_gpu}
+        ),
         "fabric": links.get("fabric_state"),
-        "rdma_ports": None if rdma is None else [f"{one['name']}:{port['port']}" for one in rdma for port in one.get("ports") or () if _is_active(port)],
+        "rdma_ports": (
+            None
+            if rdma is None
+            else [
+                f"{one['name']}:{port['port']}"
+                for one in rdma
+                for port in one.get("ports") or ()
+                if _is_active(port)
+            ]
+        ),
         "memory_bytes": node.get("memory_total_bytes"),
         "numa_nodes": node.get("numa_nodes"),
     }
 
 
-def losses(before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
-    """Hardware that the node has lost, one line each; [] for none. before, now: results of read_hardware. A change that the policy requests is no loss. A
-    value that was read before must be read now.
-    """
+def losses(
+    before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[str, Any]
+) -> list[str]:
+    """Hardware that the node has lost, one line each; [] for none. before, now: results of
+    read_hardware. A change that the policy requests is no loss. A value that was read before must
+    be read now."""
     found = []
     for key, (title, compare) in COMPARED.items():
         if before.get(key) is None:
@@ -41,35 +69,63 @@ def losses(before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[st
     return found
 
 
-def _gpus(before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[str, Any]) -> list[str]:
+def _gpus(
+    before: Mapping[str, Any], now: Mapping[str, Any], policy: Mapping[str, Any]
+) -> list[str]:
     lines = []
     if len(now) < len(before) and (policy.get("gpu") or {}).get("count") != len(now):
-        lines.append(f"expected the {len(before)} GPUs of before, found {len(now)}: gone {listed(sorted(set(before) - set(now)), SHOWN)}")
+        lines.append(
+            f"expected the {len(before)} GPUs of before, found {len(now)}: gone"
+            f" {listed(sorted(set(before) - set(now)), SHOWN)}"
+        )
     for uuid in sorted(set(before) & set(now)):
         if _is_less(before[uuid], now[uuid]):
-            lines.append(f"expected {before[uuid]:g} MiB of memory on GPU {uuid} as before, found {now[uuid] or 0:g}")
+            lines.append(
+                f"expected {before[uuid]:g} MiB of memory on GPU {uuid} as before, found"
+                f" {now[uuid] or 0:g}"
+            )
     return lines
 
 
-def _nvlinks(before: Mapping[str, int], now: Mapping[str, int], policy: Mapping[str, Any]) -> list[str]:
+def _nvlinks(
+    before: Mapping[str, int], now: Mapping[str, int], policy: Mapping[str, Any]
+) -> list[str]:
     enough = (policy.get("nvlink") or {}).get("links_per_gpu")
-    lost = [uuid for uuid in sorted(set(before) & set(now)) if now[uuid] < before[uuid] and (enough is None or now[uuid] < enough)]
-    return [f"expected {before[uuid]} active NVLinks on GPU {uuid} as before, found {now[uuid]}" for uuid in lost]
+    lost = [
+        uuid
+        for uuid in sorted(set(before) & set(now))
+        if now[uuid] < before[uuid] and (enough is None or now[uuid] < enough)
+    ]
+    return [
+        f"expected {before[uuid]} active NVLinks on GPU {uuid} as before, found {now[uuid]}"
+        for uuid in lost
+    ]
 
 
 def _fabric(before: str, now: str, _policy: Mapping[str, Any]) -> list[str]:
-    return [f"expected the NVSwitch fabric completed as before, found {now.replace('_', ' ')}"] if before == "completed" and now != "completed" else []
+    return (
+        [f"expected the NVSwitch fabric completed as before, found {now.replace('_', ' ')}"]
+        if before == "completed" and now != "completed"
+        else []
+    )
 
 
 def _ports(before: Sequence[str], now: Sequence[str], policy: Mapping[str, Any]) -> list[str]:
     enough = (policy.get("network") or {}).get("rdma_ports")
     if len(now) >= len(before) or (enough is not None and len(now) >= enough):
         return []
-    return [f"expected the {len(before)} active RDMA ports of before, found {len(now)}: not active {listed(sorted(set(before) - set(now)), SHOWN)}"]
+    return [
+        f"expected the {len(before)} active RDMA ports of before, found {len(now)}: not active"
+        f" {listed(sorted(set(before) - set(now)), SHOWN)}"
+    ]
 
 
 def _memory(before: int, now: int, _policy: Mapping[str, Any]) -> list[str]:
-    return [f"expected {before} bytes of memory as before, found {now}"] if _is_less(before, now) else []
+    return (
+        [f"expected {before} bytes of memory as before, found {now}"]
+        if _is_less(before, now)
+        else []
+    )
 
 
 def _numa(before: int, now: int, _policy: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,8 @@
-"""The journal of a rollout, `journal.jsonl` in the run folder. Append only; each entry is on disk before its step starts; one controller at a time.
+"""The journal of a rollout, `journal.jsonl` in the run folder. Append only; each entry is on disk
+before its step starts; one controller at a time.
 
-`journal.lock` beside it is locked for each append and contains the number of the controller that may write: an earlier controller that still runs is refused.
+`journal.lock` beside it is locked for each append and contains the number of the controller that
+may write: an earlier controller that still runs is refused.
 """
 
 from __future__ import annotations
@@ -55,14 +57,19 @@ class JournalReader:
         return self._parser.taken_bytes
 
     def news(self) -> list[Entry]:
-        """New entries in their order; [] if there is no journal yet. Raises OSError, UserError; UserError also if entries that were already read have
-        changed."""
+        """New entries in their order; [] if there is no journal yet. Raises OSError, UserError;
+        UserError also if entries that were already read have changed."""
         try:
-            content = read_regular(self.path, MOST_BYTES, self._parser.taken_bytes - len(self._last))
+            content = read_regular(
+                self.path, MOST_BYTES, self._parser.taken_bytes - len(self._last)
+            )
         except FileNotFoundError:
             content = b""
         if not content.startswith(self._last):
-            raise UserError(f"expected {self.path} to grow, found that what was read of it is gone or another; nothing more is done: {NEXT}")
+            raise UserError(
+                f"expected {self.path} to grow, found that what was read of it is gone or another;"
+                f" nothing more is done: {NEXT}"
+            )
         content, before = content[len(self._last) :], self._parser.taken_bytes
         try:
             return self._parser.feed(content)
@@ -71,7 +78,8 @@ class JournalReader:
 
 
 def controllers_of_a_lost_journal(run: Path) -> int:
-    """How many controllers have written a journal that is gone or empty, by journal.lock beside it; 0 if none is lost. Raises UserError, OSError."""
+    """How many controllers have written a journal that is gone or empty, by journal.lock beside it;
+    0 if none is lost. Raises UserError, OSError."""
     try:
         if (run / JOURNAL).lstat().st_size:
             return 0
@@ -85,23 +93,29 @@ def controllers_of_a_lost_journal(run: Path) -> int:
 
 
 def begin(run: Path, at: str, evidence: Mapping[str, Any]) -> int:
-    """The number of this controller, which becomes the only one that may write. at: RFC 3339, UTC; evidence: its identity. Raises UserError, OSError."""
+    """The number of this controller, which becomes the only one that may write. at: RFC 3339, UTC;
+    evidence: its identity. Raises UserError, OSError."""
     lost = controllers_of_a_lost_journal(run)
     with _locked(run) as lock:
         epoch = max(_number(lock), last_epoch(read_journal(run).entries)) + 1
         os.pwrite(lock, f"{epoch:<20}\n".encode(), 0)
         os.fsync(lock)
-        _append(run, Entry(at, "", ROLLOUT, BEGUN, epoch, {**evidence, **({"lost": lost} if lost else {})}))
+        _append(
+            run,
+            Entry(at, "", ROLLOUT, BEGUN, epoch, {**evidence, **({"lost": lost} if lost else {})}),
+        )
     return epoch
 
 
 def append(run: Path, epoch: int, entry: Entry) -> None:
-    """Writes one entry and waits until it is on the disk. Raises Superseded, UserError, OSError, ValueError."""
+    """Writes one entry and waits until it is on the disk. Raises Superseded, UserError, OSError,
+    ValueError."""
     with _locked(run) as lock:
         newest = _number(lock)
         if newest != epoch:
             raise Superseded(
-                f"expected controller {epoch} to be the newest of the rollout in {run}, found {newest}; this one has stopped, and that one continues"
+                f"expected controller {epoch} to be the newest of the rollout in {run}, found"
+                f" {newest}; this one has stopped, and that one continues"
             )
         _append(run, entry)
 
@@ -136,7 +150,8 @@ def _append(run: Path, entry: Entry) -> None:
 
 
 def _last_line(handle: int) -> bytes:
-    """The last line, with its line end if there is one. Of a line that is longer than any entry only the last part, which is no valid JSON either."""
+    """The last line, with its line end if there is one. Of a line that is longer than any entry
+    only the last part, which is no valid JSON either."""
     size = os.fstat(handle).st_size
     for most in (SHORT_LINE_BYTES, LONGEST_LINE_BYTES + 1):
         length = min(size, most)

@@ -1,4 +1,5 @@
-"""The journal as text: one JSON object per line. An entry that a dying controller did not finish is separated from complete ones. No I/O."""
+"""The journal as text: one JSON object per line. An entry that a dying controller did not finish is
+separated from complete ones. No I/O."""
 
 from __future__ import annotations
 
@@ -20,15 +21,16 @@ NEXT = "move it away after a look, audit the nodes, and make a new plan"
 
 @dataclass(frozen=True)
 class JournalText:
-    """entries: in the order in which they were written; torn: (line number from 1, text) of each line that a controller did not complete."""
+    """entries: in the order in which they were written; torn: (line number from 1, text) of each
+    line that a controller did not complete."""
 
     entries: tuple[Entry, ...]
     torn: tuple[tuple[int, str], ...] = ()
 
 
 class JournalParser:
-    """Parses a growing journal. torn: (line number from 1, text) of each incomplete line that is followed by another; taken_bytes: number of bytes already
-    parsed."""
+    """Parses a growing journal. torn: (line number from 1, text) of each incomplete line that is
+    followed by another; taken_bytes: number of bytes already parsed."""
 
     def __init__(self) -> None:
         self.torn: list[tuple[int, str]] = []
@@ -37,7 +39,8 @@ class JournalParser:
         self._open: list[int] = []  # incomplete lines that no later entry has marked as torn yet
 
     def feed(self, content: bytes) -> list[Entry]:
-        """The entries after taken_bytes. A last line that may be incomplete is not parsed yet. Raises UserError."""
+        """The entries after taken_bytes. A last line that may be incomplete is not parsed yet.
+        Raises UserError."""
         entries: list[Entry] = []
         for piece in io.BytesIO(content):  # ends lines at \n alone
             line, ended = piece.rstrip(b"\n"), piece.endswith(b"\n")
@@ -55,24 +58,30 @@ class JournalParser:
             return []
         entry = _entry(line, number)
         if self._open and entry.step != TORN:
-            raise UserError(f"expected JSON in line {self._open[0]} of the journal, found {self.torn[-len(self._open)][1][:80]!r}; {NEXT}")
+            raise UserError(
+                f"expected JSON in line {self._open[0]} of the journal, found"
+                f" {self.torn[-len(self._open)][1][:80]!r}; {NEXT}"
+            )
         self._open.clear()
         return [] if entry.step == TORN else [entry]
 
     def broken_off(self, content: bytes) -> tuple[tuple[int, str], ...]:
-        """`torn` for a journal that ends here, with the bytes after taken_bytes, if there are any."""
+        """`torn` for a journal that ends here, with the bytes after taken_bytes, if there are
+        any."""
         return (*self.torn, *([(self._ends + 1, _shown(content))] if content else []))
 
 
 def parse_journal(content: bytes) -> JournalText:
-    """All entries. An incomplete line counts as not written if it is the last one, or if the next entry marks it. Raises UserError for any other bad line."""
+    """All entries. An incomplete line counts as not written if it is the last one, or if the next
+    entry marks it. Raises UserError for any other bad line."""
     parser = JournalParser()
     entries = parser.feed(content)
     return JournalText(tuple(entries), parser.broken_off(content[parser.taken_bytes :]))
 
 
 def render_entry(entry: Entry, last_line: bytes = b"\n") -> bytes:
-    """The bytes to append. last_line: the current last line with its line end, if any; if it is incomplete, the appended entry marks that.
+    """The bytes to append. last_line: the current last line with its line end, if any; if it is
+    incomplete, the appended entry marks that.
 
     Raises ValueError for an entry that is too long, or is no JSON."""
     line = _line(entry)
@@ -107,10 +116,18 @@ def _is_time(text: str) -> bool:
 
 
 def _line(entry: Entry) -> bytes:
-    text = json.dumps(asdict(entry) | {"evidence": dict(entry.evidence)}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(
+        asdict(entry) | {"evidence": dict(entry.evidence)},
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=(",", ":"),
+    )
     line = text.encode("utf-8", "replace") + b"\n"
     if len(line) > LONGEST_LINE_BYTES:
-        raise ValueError(f"expected an entry of the journal of at most {LONGEST_LINE_BYTES} bytes, found {len(line)} ({entry.host} {entry.step})")
+        raise ValueError(
+            f"expected an entry of the journal of at most {LONGEST_LINE_BYTES} bytes, found"
+            f" {len(line)} ({entry.host} {entry.step})"
+        )
     return line
 
 
@@ -118,8 +135,15 @@ def _entry(line: bytes, number: int) -> Entry:
     try:
         document: Any = parse_strictly(line)
     except NotStrict as problem:
-        raise UserError(f"expected JSON in line {number} of the journal, found what is none: {problem}; {NEXT}") from None
-    right = set(document) == set(SHAPE) and all(type(document[key]) is kind for key, kind in SHAPE.items())
+        raise UserError(
+            f"expected JSON in line {number} of the journal, found what is none: {problem}; {NEXT}"
+        ) from None
+    right = set(document) == set(SHAPE) and all(
+        type(document[key]) is kind for key, kind in SHAPE.items()
+    )
     if not right or document["status"] not in STATUSES or not _is_time(document["at"]):
-        raise UserError(f"expected {', '.join(SHAPE)} in line {number} of the journal, found something else; {NEXT}")
+        raise UserError(
+            f"expected {', '.join(SHAPE)} in line {number} of the journal, found something else;"
+            f" {NEXT}"
+        )
     return Entry(**document)

@@ -1,4 +1,5 @@
-"""Finds ranges in --limit that Slurm and Ansible read differently: gpu[001-003] is three hosts in Slurm, members 1 to 3 of a group in Ansible."""
+"""Finds ranges in --limit that Slurm and Ansible read differently: gpu[001-003] is three hosts in
+Slurm, members 1 to 3 of a group in Ansible."""
 
 from __future__ import annotations
 
@@ -15,17 +16,20 @@ _BRACKET_RANGE = re.compile(r"\[[^\]:]*\d-\d[^\]]*\]")
 SHOWN = 8
 
 
-def ambiguous_ranges(limit: str, groups: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> list[str]:
-    """One line for each such range, with the hosts of both readings; [] without any. groups: {name: hosts in the inventory's order}."""
+def ambiguous_ranges(
+    limit: str, groups: Mapping[str, Sequence[str]], hosts: Sequence[str]
+) -> list[str]:
+    """One line for each such range, with the hosts of both readings; [] without any. groups: {name:
+    hosts in the inventory's order}."""
     found = []
     for term in _terms(limit):
         pattern = term.lstrip("!&")
         if pattern.startswith("~") or not _BRACKET_RANGE.search(pattern):
             continue
         found.append(
-            f"--limit {term}: expected hosts that can be read in one way only, found a range. "
-            f"Ansible takes {_shown(_as_ansible(pattern, groups, hosts))}; Slurm means {_shown(_as_slurm(pattern))}. "
-            f"List the hosts, or write a slice as {_slice(pattern)}"
+            f"--limit {term}: expected hosts that can be read in one way only, found a range."
+            f" Ansible takes {_shown(_as_ansible(pattern, groups, hosts))}; Slurm means"
+            f" {_shown(_as_slurm(pattern))}. List the hosts, or write a slice as {_slice(pattern)}"
         )
     return found
 
@@ -49,7 +53,9 @@ def _terms_of_file(path: Path) -> Iterator[str]:
             yield from _terms(line.strip())
 
 
-def _as_ansible(pattern: str, groups: Mapping[str, Sequence[str]], hosts: Sequence[str]) -> list[str]:
+def _as_ansible(
+    pattern: str, groups: Mapping[str, Sequence[str]], hosts: Sequence[str]
+) -> list[str]:
     parts = _RANGE.match(pattern)
     if parts is None:
         return []

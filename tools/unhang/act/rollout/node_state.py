@@ -39,16 +39,18 @@ AFTER_RELEASE = "proved and released, and it has failed since: a person has to l
 
 @dataclass(frozen=True)
 class NodeState:
-    """One node. epoch: of the last controller that handled it; token: of the node's lock in that epoch; boot_id: the latest known. begun: the step that has
-    not ended; done: steps done in this epoch. changed: apply was begun once, so the node must be proved or rolled back. first: the latest apply began on an
-    unchanged node. boots: (step, boot id before it) of each reboot that this rollout ordered, trial boots under `apply`. leaves: boot id that the next
-    reboot replaces. boots_again: what was restored after the boot of a rollback
-    needs one more. undoing: boots in which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so the running system may
-    differ from the installed one. proofs: {step: boot in which it passed}. failure: why the node is not proved; stuck: why a changed node cannot be
-    completed. needs_root: the connecting user may not lock it. waits_since: since when its
-    jobs are waited for. released_at: when it was released; asked_after: end of the soak after which it was asked again last; fell: a fault
-    was found then. state: one of steps.MEANINGS; why: its reason.
-    """
+    """One node. epoch: of the last controller that handled it; token: of the node's lock in that
+    epoch; boot_id: the latest known. begun: the step that has not ended; done: steps done in this
+    epoch. changed: apply was begun once, so the node must be proved or rolled back. first: the
+    latest apply began on an unchanged node. boots: (step, boot id before it) of each reboot that
+    this rollout ordered, trial boots under `apply`. leaves: boot id that the next reboot replaces.
+    boots_again: what was restored after the boot of a rollback needs one more. undoing: boots in
+    which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so
+    the running system may differ from the installed one. proofs: {step: boot in which it passed}.
+    failure: why the node is not proved; stuck: why a changed node cannot be completed. needs_root:
+    the connecting user may not lock it. waits_since: since when its jobs are waited for.
+    released_at: when it was released; asked_after: end of the soak after which it was asked again
+    last; fell: a fault was found then. state: one of steps.MEANINGS; why: its reason."""
 
     host: str
     epoch: int = 0
@@ -86,7 +88,11 @@ class NodeState:
     @property
     def proved(self) -> bool:
         """Changed, and every proof passed in the current boot."""
-        return self.changed and self.failure is None and all(self.proofs.get(step) == self.boot_id is not None for step in PROOFS)
+        return (
+            self.changed
+            and self.failure is None
+            and all(self.proofs.get(step) == self.boot_id is not None for step in PROOFS)
+        )
 
     @property
     def touched(self) -> bool:
@@ -100,8 +106,13 @@ class NodeState:
 
     @property
     def lost(self) -> bool:
-        """Changed, and neither proved nor rolled back: no other node is changed until a person has checked this one."""
-        return (self.state == LOST and not self.fell) or (self.changed and not self.proved and self.state in (TAKEN_OVER, NO_ANSWER, UNRELEASED, UNDER_WAY))
+        """Changed, and neither proved nor rolled back: no other node is changed until a person has
+        checked this one."""
+        return (self.state == LOST and not self.fell) or (
+            self.changed
+            and not self.proved
+            and self.state in (TAKEN_OVER, NO_ANSWER, UNRELEASED, UNDER_WAY)
+        )
 
 
 def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
@@ -123,13 +134,20 @@ def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
         return _waiting(node, entry)
     node = _seen_in(node, entry)
     if entry.status == DONE:
-        node = DONE_BY.get(entry.step, lambda node, _: node)(replace(node, done=node.done | {entry.step}), entry.evidence)
-        return replace(node, released_at=entry.at) if entry.step == "release" and node.state == RELEASED else node
+        node = DONE_BY.get(entry.step, lambda node, _: node)(
+            replace(node, done=node.done | {entry.step}), entry.evidence
+        )
+        return (
+            replace(node, released_at=entry.at)
+            if entry.step == "release" and node.state == RELEASED
+            else node
+        )
     return FAILED_BY.get(entry.step, _failed)(node, entry)
 
 
 def _asked_again(node: NodeState, entry: Entry) -> NodeState:
-    """A released node after its soak: well as it was proved, or with a fault, for which it no longer counts as proved."""
+    """A released node after its soak: well as it was proved, or with a fault, for which it no
+    longer counts as proved."""
     node = replace(node, asked_after=str(entry.evidence.get("until") or node.asked_after))
     if entry.status == DONE:
         return replace(node, state=RELEASED, fell=False, why="") if node.fell else node
@@ -137,7 +155,8 @@ def _asked_again(node: NodeState, entry: Entry) -> NodeState:
 
 
 def _waiting(node: NodeState, entry: Entry) -> NodeState:
-    """A drained node whose jobs have not ended. One that this rollout has changed already must not have a job."""
+    """A drained node whose jobs have not ended. One that this rollout has changed already must not
+    have a job."""
     if node.changed:
         return _not_drained(node, entry)
     return replace(_rest(node, WAITING, entry), waits_since=node.waits_since or entry.at)
@@ -145,7 +164,13 @@ def _waiting(node: NodeState, entry: Entry) -> NodeState:
 
 def _taken_up(node: NodeState, epoch: int) -> NodeState:
     """The state for the next controller. A node without changes starts again; changes stay."""
-    node = replace(node, epoch=epoch, done=frozenset(), stuck=None, state=node.state if node.state in FINAL else UNDER_WAY)
+    node = replace(
+        node,
+        epoch=epoch,
+        done=frozenset(),
+        stuck=None,
+        state=node.state if node.state in FINAL else UNDER_WAY,
+    )
     return node if node.changed else replace(node, failure=None, releasing=False)
 
 
@@ -164,9 +189,15 @@ def _begun(node: NodeState, entry: Entry) -> NodeState:
         return _count(node, entry.step, boot)
     if entry.step not in ("release", "keep"):
         return node
-    # An unchanged node is released because of the failure limit or its own failure, a changed one kept because its rollout was ended: that is the reason.
+    # An unchanged node is released because of the failure limit or its own failure, a changed one
+    # kept because its rollout was ended: that is the reason.
     why = str(entry.evidence.get("why") or "")
-    return replace(node, releasing=True, failure=node.failure if node.changed else node.failure or why or None, why=why if node.changed else "")
+    return replace(
+        node,
+        releasing=True,
+        failure=node.failure if node.changed else node.failure or why or None,
+        why=why if node.changed else "",
+    )
 
 
 def _seen_in(node: NodeState, entry: Entry) -> NodeState:
@@ -174,8 +205,14 @@ def _seen_in(node: NodeState, entry: Entry) -> NodeState:
     boot = entry.evidence.get("boot_id")
     if not isinstance(boot, str) or boot == node.boot_id:
         return node
-    # If the role of a trial boot failed, the following rollback, or the next controller, records the boot.
-    within_apply = entry.step == "apply" or (entry.step in ("lock", "roll_back") and node.changed and not node.applied and not node.rolled_back)
+    # If the role of a trial boot failed, the following rollback, or the next controller, records
+    # the boot.
+    within_apply = entry.step == "apply" or (
+        entry.step in ("lock", "roll_back")
+        and node.changed
+        and not node.applied
+        and not node.rolled_back
+    )
     if within_apply and node.boot_id is not None:
         node = _count(node, "apply", node.boot_id)
     return replace(node, boot_id=boot)
@@ -194,10 +231,17 @@ def _locked(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 
 
 def _drained(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
-    """Does not start a node that somebody else has drained; a changed node is out of service anyway."""
+    """Does not start a node that somebody else has drained; a changed node is out of service
+    anyway."""
     if evidence["owned"] or node.changed:
         return node
-    return replace(node, failure=f"expected a node that nobody else has drained, found {evidence.get('by') or 'somebody'}: {evidence.get('reason') or '?'}")
+    return replace(
+        node,
+        failure=(
+            "expected a node that nobody else has drained, found"
+            f" {evidence.get('by') or 'somebody'}: {evidence.get('reason') or '?'}"
+        ),
+    )
 
 
 def _applied(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
@@ -205,28 +249,59 @@ def _applied(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 
 
 def _rolled_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
-    """The state after a rollback. A rollback without a recorded end may have restored everything: the repeated rollback then finds nothing to do and reports
-    no needed reboot."""
+    """The state after a rollback. A rollback without a recorded end may have restored everything:
+    the repeated rollback then finds nothing to do and reports no needed reboot."""
     unsure = node.boot_id in node.undoing[:-1]
-    return replace(node, rolled_back=True, booted_back=not evidence["needs_reboot"], unsure=unsure, leaves=node.boot_id)
+    return replace(
+        node,
+        rolled_back=True,
+        booted_back=not evidence["needs_reboot"],
+        unsure=unsure,
+        leaves=node.boot_id,
+    )
 
 
 def _booted_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     again = evidence.get("needs_reboot") is True
-    return replace(node, booted_back=not again, boots_again=node.boots_again or again, unsure=False, leaves=node.boot_id)
+    return replace(
+        node,
+        booted_back=not again,
+        boots_again=node.boots_again or again,
+        unsure=False,
+        leaves=node.boot_id,
+    )
 
 
 def _left_as_found(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     state = KEPT if node.as_before and not node.stuck else LOST
-    return replace(node, locked=False, state=state, why=node.why or "; ".join(filter(None, (node.failure, node.stuck))))
+    return replace(
+        node,
+        locked=False,
+        state=state,
+        why=node.why or "; ".join(filter(None, (node.failure, node.stuck))),
+    )
 
 
 def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     others = str(evidence["drained_by_others"]) if evidence.get("drained_by_others") else ""
     if node.changed:
-        return replace(node, locked=False, drained=False, drained_by_others=bool(others), state=DRAINED_BY_OTHERS if others else RELEASED, why=others)
+        return replace(
+            node,
+            locked=False,
+            drained=False,
+            drained_by_others=bool(others),
+            state=DRAINED_BY_OTHERS if others else RELEASED,
+            why=others,
+        )
     why = "; ".join(filter(None, (node.failure, others)))
-    node = replace(node, locked=False, drained=False, drained_by_others=bool(others), releasing=False, waits_since="")
+    node = replace(
+        node,
+        locked=False,
+        drained=False,
+        drained_by_others=bool(others),
+        releasing=False,
+        waits_since="",
+    )
     return replace(node, state=WITHDRAWN, why=why)
 
 
@@ -238,7 +313,9 @@ DONE_BY: Mapping[str, Any] = {
     "lock": _locked,
     "drain": _drained,
     "apply": _applied,
-    "reboot": lambda node, evidence: replace(node, rebooted=not evidence.get("needs_reboot"), leaves=node.boot_id),
+    "reboot": lambda node, evidence: replace(
+        node, rebooted=not evidence.get("needs_reboot"), leaves=node.boot_id
+    ),
     **{step: _proof(step) for step in PROOFS},
     "roll_back": _rolled_back,
     "reboot_back": _booted_back,
@@ -253,8 +330,9 @@ def _failed(node: NodeState, entry: Entry) -> NodeState:
 
 
 def _not_locked(node: NodeState, entry: Entry) -> NodeState:
-    """If another run has locked the node, and this rollout had drained or changed it, it belongs to that run now. Without another holder the step may have
-    failed after it had locked the node, or an earlier controller's lock may still be there."""
+    """If another run has locked the node, and this rollout had drained or changed it, it belongs to
+    that run now. Without another holder the step may have failed after it had locked the node, or
+    an earlier controller's lock may still be there."""
     others = bool(entry.evidence.get("holder"))
     node = replace(node, needs_root=entry.evidence.get("needs_root") is True)
     if not (node.changed or node.drained):
@@ -267,7 +345,8 @@ def _not_drained(node: NodeState, entry: Entry) -> NodeState:
 
 
 def _not_applied(node: NodeState, entry: Entry) -> NodeState:
-    """The step checks that no job runs before it changes anything: a node that only fails that check is still unchanged."""
+    """The step checks that no job runs before it changes anything: a node that only fails that
+    check is still unchanged."""
     if not _is_in_use(entry):
         return _failed(node, entry)
     return replace(_failed(node, entry), changed=False) if node.first else _not_drained(node, entry)
@@ -277,11 +356,15 @@ def _not_booted(node: NodeState, entry: Entry) -> NodeState:
     """As _not_applied; a reboot that was not ordered does not count."""
     if not _is_in_use(entry):
         return _failed(node, entry)
-    return _not_drained(replace(node, boots=tuple(one for one in node.boots if one != (entry.step, node.leaves))), entry)
+    return _not_drained(
+        replace(node, boots=tuple(one for one in node.boots if one != (entry.step, node.leaves))),
+        entry,
+    )
 
 
 def _is_in_use(entry: Entry) -> bool:
-    """Whether the step ended because a job runs on the node, the drain was ended, or neither is known."""
+    """Whether the step ended because a job runs on the node, the drain was ended, or neither is
+    known."""
     return entry.evidence.get("free") is False
 
 
@@ -290,8 +373,13 @@ def _not_brought_back(node: NodeState, entry: Entry) -> NodeState:
 
 
 def _not_kept(node: NodeState, entry: Entry) -> NodeState:
-    """No final state, so that the next controller tries again: a scheduler that was away must not leave the lock on the node for ever."""
-    return replace(node, state=UNRELEASED, why="; ".join(filter(None, (node.failure, node.stuck, _reason(entry)))))
+    """No final state, so that the next controller tries again: a scheduler that was away must not
+    leave the lock on the node for ever."""
+    return replace(
+        node,
+        state=UNRELEASED,
+        why="; ".join(filter(None, (node.failure, node.stuck, _reason(entry)))),
+    )
 
 
 FAILED_BY: Mapping[str, Any] = {
@@ -318,7 +406,9 @@ def _reason(entry: Entry) -> str:
 
 def is_proved(node: NodeState) -> bool:
     """Proved healthy, whether or not it could be released yet."""
-    return node.state in (RELEASED, DRAINED_BY_OTHERS) or (node.state in (UNRELEASED, UNDER_WAY) and node.proved)
+    return node.state in (RELEASED, DRAINED_BY_OTHERS) or (
+        node.state in (UNRELEASED, UNDER_WAY) and node.proved
+    )
 
 
 def meaning_of(node: NodeState) -> str:

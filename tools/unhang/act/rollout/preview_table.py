@@ -1,4 +1,5 @@
-"""A preview as text for people: nodes with the same outcome together, refusals first. Values in, text out."""
+"""A preview as text for people: nodes with the same outcome together, refusals first. Values in,
+text out."""
 
 from __future__ import annotations
 
@@ -18,42 +19,82 @@ from unhang.act.rollout.preview import (
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.text import counted, visible, wrapped
 
-MOST_GROUPS, MOST_CHANGES, MOST_REPORTS = 30, 4, 1  # groups of hosts, changes and reports in the table; the wide table has all
+# groups of hosts, changes and reports in the table; the wide table has all
+MOST_GROUPS, MOST_CHANGES, MOST_REPORTS = 30, 4, 1
 LONGEST_WHY, LONGEST_REPORT, LONGEST_LIST = 240, 160, 200
-ROLE, OUTCOME, NARROWEST = 17, 14, 12  # columns; the text beside role and outcome has at least the last
+# columns; the text beside role and outcome has at least the last
+ROLE, OUTCOME, NARROWEST = 17, 14, 12
 LABELS = {REFUSES: "not possible"}
 Row = Mapping[str, Any]
 
 
 def render_preview(preview: Row, width: int = 80, *, wide: bool = False) -> str:
-    """The whole preview. width: columns; wide: with the lines of difference of every node, and without any shortening."""
+    """The whole preview. width: columns; wide: with the lines of difference of every node, and
+    without any shortening."""
     groups: dict[tuple[tuple[str, str, str], ...], list[Row]] = {}
     for row in preview["hosts"]:
         groups.setdefault(tuple(_lines(row, wide)), []).append(row)
-    ordered = sorted(groups.items(), key=lambda one: (not refuses(one[1][0]), not changes(one[1][0])))
+    ordered = sorted(
+        groups.items(), key=lambda one: (not refuses(one[1][0]), not changes(one[1][0]))
+    )
     shown = ordered if wide else ordered[:MOST_GROUPS]
-    lines = [*wrapped(f"preview of the plan of run {visible(preview['run'])}: nothing was written on any node", width), ""]
+    lines = [
+        *wrapped(
+            f"preview of the plan of run {visible(preview['run'])}: nothing was written on any"
+            " node",
+            width,
+        ),
+        "",
+    ]
     for described, rows in shown:
         lines += [*_group(described, rows, width), ""]
     if omitted := [row for _, rows in ordered[len(shown) :] for row in rows]:
-        lines += [f"and {counted(len(omitted), 'more node')}, each with another outcome: {_counts(omitted)}", ""]
-    lines += textwrap.wrap(f"{counted(len(preview['hosts']), 'node')}: {_counts(preview['hosts'])}; {_reboots(preview['hosts'])}", width)
+        lines += [
+            (
+                f"and {counted(len(omitted), 'more node')}, each with another outcome:"
+                f" {_counts(omitted)}"
+            ),
+            "",
+        ]
+    lines += textwrap.wrap(
+        f"{counted(len(preview['hosts']), 'node')}: {_counts(preview['hosts'])};"
+        f" {_reboots(preview['hosts'])}",
+        width,
+    )
     if without_root := [row["host"] for row in preview["hosts"] if row["needs_root"]]:
         hosts = shortened(fold_hosts(without_root), LONGEST_LIST)
         advice = "add --ansible=--become, or set ansible_become: true in the inventory"
-        lines += ["", *wrapped(f"{hosts}: --apply needs root there, and the connecting user may not lock the node; {advice}", width, 2)]
+        lines += [
+            "",
+            *wrapped(
+                f"{hosts}: --apply needs root there, and the connecting user may not lock the node;"
+                f" {advice}",
+                width,
+                2,
+            ),
+        ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def _group(described: Sequence[tuple[str, str, str]], rows: Sequence[Row], width: int) -> Iterator[str]:
+def _group(
+    described: Sequence[tuple[str, str, str]], rows: Sequence[Row], width: int
+) -> Iterator[str]:
     hosts = shortened(fold_hosts(row["host"] for row in rows), LONGEST_LIST)
     yield from wrapped(hosts + (f" ({len(rows):,} nodes)" if len(rows) > 1 else ""), width, 2)
     before = ""
     for role, outcome, text in described:
-        start = f"  {'' if role == before else role:<{ROLE}}{LABELS.get(outcome, outcome):<{OUTCOME}}"
+        start = (
+            f"  {'' if role == before else role:<{ROLE}}{LABELS.get(outcome, outcome):<{OUTCOME}}"
+        )
         before = role
         indent = " " * len(start)
-        yield from textwrap.wrap(text, max(width, len(start) + NARROWEST), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False) or [start]
+        yield from textwrap.wrap(
+            text,
+            max(width, len(start) + NARROWEST),
+            initial_indent=start,
+            subsequent_indent=indent,
+            break_on_hyphens=False,
+        ) or [start]
 
 
 def _lines(row: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
@@ -71,12 +112,20 @@ def _lines(row: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
     if forward and not row["why"]:
         yield "reboot", f"{len(forward)} at most", _visible("; ".join(forward), cut)
     if row["jobs"]:
-        yield "jobs", "", f"{counted(row['jobs'], 'process', 'processes')} on its GPUs when it was read"
+        yield (
+            "jobs",
+            "",
+            f"{counted(row['jobs'], 'process', 'processes')} on its GPUs when it was read",
+        )
 
 
 def _role(one: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
     why = _visible(one["why"], None if wide else LONGEST_WHY)
-    texts = {REFUSES: why, UNFORESEEN: why, NO_CHANGE: f"nothing to do for {', '.join(one['because'])}"}
+    texts = {
+        REFUSES: why,
+        UNFORESEEN: why,
+        NO_CHANGE: f"nothing to do for {', '.join(one['because'])}",
+    }
     outcome, role = one["outcome"], one["role"]
     if outcome in texts or not one["changes"]:
         yield role, outcome, texts.get(outcome, "")
@@ -98,7 +147,9 @@ def _change(change: Row, wide: bool) -> Iterator[str]:
     if not change["diffs"]:
         yield visible(change["task"], 200)
     for diff in change["diffs"]:
-        numbers = " ".join(f"{sign}{diff[key]}" for sign, key in (("+", "added"), ("-", "removed")) if diff[key])
+        numbers = " ".join(
+            f"{sign}{diff[key]}" for sign, key in (("+", "added"), ("-", "removed")) if diff[key]
+        )
         yield f"{visible(diff['name'] or change['task'], 200)} ({numbers} lines)"
         yield from (f"  {visible(line, 400)}" for line in (diff["lines"] if wide else ()))
 
@@ -111,10 +162,16 @@ def _counts(rows: Sequence[Row]) -> str:
     """Counts each node once: as refused, else as changed, else as unchanged."""
     refused = [row for row in rows if refuses(row)]
     changed = [row for row in rows if changes(row) and not refuses(row)]
-    parts = [(len(refused), "cannot be changed as planned"), (len(changed), "would change"), (len(rows) - len(refused) - len(changed), "need no change")]
+    parts = [
+        (len(refused), "cannot be changed as planned"),
+        (len(changed), "would change"),
+        (len(rows) - len(refused) - len(changed), "need no change"),
+    ]
     return ", ".join(f"{number:,} {label}" for number, label in parts if number) or "none"
 
 
 def _reboots(rows: Sequence[Row]) -> str:
-    forward = sum(one["step"] != "rollback" for row in rows if not row["why"] for one in row["reboots"])
+    forward = sum(
+        one["step"] != "rollback" for row in rows if not row["why"] for one in row["reboots"]
+    )
     return f"{counted(forward, 'reboot')} at most"

@@ -1,4 +1,5 @@
-"""The display of a running rollout, from its journal: a line for each step that ended, and a screen with the state of all nodes. No clock, no I/O."""
+"""The display of a running rollout, from its journal: a line for each step that ended, and a screen
+with the state of all nodes. No clock, no I/O."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ MOST_JOBS, LONGEST_JOB = 5, 40
 class Progress:
     """The journal's entries so far.
 
-    began: (host, step) -> (time of its beginning, deadline); jobs: host -> ids of the jobs on it when it was drained; wave: its index in the plan.
+    began: (host, step) -> (time of its beginning, deadline); jobs: host -> ids of the jobs on it
+    when it was drained; wave: its index in the plan.
     """
 
     plan: Plan
@@ -64,43 +66,97 @@ class Progress:
                 steps.setdefault(node.begun, []).append(node)
             else:
                 states.setdefault(node.state, []).append(host)
-        lines = [self._waves(), *([describe_soak(self.standing.soak)] if self.standing.soak is not None else [])]
-        lines += [f"  {step:<15}{_hosts([node.host for node in nodes])}  {self._since(step, nodes, at)}" for step, nodes in steps.items()]
-        return lines + [f"  {state:<15}{_hosts(states[state])}  {counted(len(states[state]), 'node')}" for state in ORDER if state in states]
+        lines = [
+            self._waves(),
+            *([describe_soak(self.standing.soak)] if self.standing.soak is not None else []),
+        ]
+        lines += [
+            f"  {step:<15}{_hosts([node.host for node in nodes])}  {self._since(step, nodes, at)}"
+            for step, nodes in steps.items()
+        ]
+        return lines + [
+            f"  {state:<15}{_hosts(states[state])}  {counted(len(states[state]), 'node')}"
+            for state in ORDER
+            if state in states
+        ]
 
     def _of_node(self, entry: Entry) -> str:
         key = (entry.host, entry.step)
         if entry.step == SOAK:
-            return f"{entry.host}: failed after its release: {visible(str(entry.evidence.get('why')), LONGEST_WHY)}" if entry.status == FAILED else ""
+            return (
+                f"{entry.host}: failed after its release:"
+                f" {visible(str(entry.evidence.get('why')), LONGEST_WHY)}"
+                if entry.status == FAILED
+                else ""
+            )
         if entry.status == BEGUN:
             until = str(entry.evidence.get("until") or "")
             self.began[key] = (entry.at, until)
-            jobs = f" for {_jobs(self.jobs.get(entry.host, ()))}" if entry.step == WAIT and self.jobs.get(entry.host) else ""
-            return f"{entry.host}: {entry.step}{jobs} {until_words(entry.step, until)}" if until else ""
+            jobs = (
+                f" for {_jobs(self.jobs.get(entry.host, ()))}"
+                if entry.step == WAIT and self.jobs.get(entry.host)
+                else ""
+            )
+            return (
+                f"{entry.host}: {entry.step}{jobs} {until_words(entry.step, until)}"
+                if until
+                else ""
+            )
         if entry.step == "drain":
-            self.jobs[entry.host] = [visible(str(job), LONGEST_JOB) for job in entry.evidence.get("jobs") or ()]
-        if entry.step == "drain" and entry.status == DONE and entry.evidence.get("scheduler") == NO_SCHEDULER:
+            self.jobs[entry.host] = [
+                visible(str(job), LONGEST_JOB) for job in entry.evidence.get("jobs") or ()
+            ]
+        if (
+            entry.step == "drain"
+            and entry.status == DONE
+            and entry.evidence.get("scheduler") == NO_SCHEDULER
+        ):
             self.began.pop(key, None)
             return f"{entry.host}: no scheduler has it, so nothing was drained"
         took = f", {elapsed(self.began.pop(key)[0], entry.at)}" if key in self.began else ""
-        why = f": {visible(as_typed_here(str(entry.evidence['why'])), LONGEST_WHY)}" if entry.evidence.get("why") else ""
+        why = (
+            f": {visible(as_typed_here(str(entry.evidence['why'])), LONGEST_WHY)}"
+            if entry.evidence.get("why")
+            else ""
+        )
         node = self.standing.node(entry.host)
-        return f"{entry.host}: {entry.step} {entry.status}{took}{why}" + (f"; {node.state}" if is_resting(node) else "")
+        return f"{entry.host}: {entry.step} {entry.status}{took}{why}" + (
+            f"; {node.state}" if is_resting(node) else ""
+        )
 
     def _of_rollout(self, entry: Entry) -> str:
         if entry.step == SOAK:
-            return describe_soak(entry) if entry.status == BEGUN else f"asked again: {visible(str(entry.evidence.get('why')), LONGEST_WHY)}"
+            return (
+                describe_soak(entry)
+                if entry.status == BEGUN
+                else f"asked again: {visible(str(entry.evidence.get('why')), LONGEST_WHY)}"
+            )
         if entry.step == REBUILT:
             return visible(str(entry.evidence.get("why")), LONGEST_WHY)
         if entry.step == FLOOR:  # each node that has to wait is listed with the reason
-            return "" if self.standing.floor else visible(str(entry.evidence.get("why")), LONGEST_WHY)
+            return (
+                "" if self.standing.floor else visible(str(entry.evidence.get("why")), LONGEST_WHY)
+            )
         if entry.step == FAILURE_LIMIT:
             name = str(entry.evidence.get("wave") or "")
-            self.wave = next((place for place, wave in enumerate(self.plan.waves) if wave.name == name), self.wave)
-            return self._waves() if entry.status == DONE else f"{name}: nothing new is begun: {visible(str(entry.evidence.get('why')), LONGEST_WHY)}"
+            self.wave = next(
+                (place for place, wave in enumerate(self.plan.waves) if wave.name == name),
+                self.wave,
+            )
+            return (
+                self._waves()
+                if entry.status == DONE
+                else (
+                    f"{name}: nothing new is begun:"
+                    f" {visible(str(entry.evidence.get('why')), LONGEST_WHY)}"
+                )
+            )
         if entry.step == ROLLOUT and entry.status == BEGUN:
             nodes = sum(len(wave.hosts) for wave in self.plan.waves)
-            return f"{counted(nodes, 'node')} in {counted(len(self.plan.waves), 'wave')}: {'begins' if entry.token == 1 else 'goes on'}"
+            return (
+                f"{counted(nodes, 'node')} in {counted(len(self.plan.waves), 'wave')}:"
+                f" {'begins' if entry.token == 1 else 'goes on'}"
+            )
         return ""
 
     def _waves(self) -> str:
@@ -108,24 +164,41 @@ class Progress:
         if self.wave is None:
             return f"{counted(len(self.plan.waves), 'wave')} to come"
         wave, remaining = self.plan.waves[self.wave], len(self.plan.waves) - self.wave - 1
-        return f"{wave.name}: {counted(len(wave.hosts), 'node')}; {counted(self.wave, 'wave')} done, {remaining} to come"
+        return (
+            f"{wave.name}: {counted(len(wave.hosts), 'node')}; {counted(self.wave, 'wave')} done,"
+            f" {remaining} to come"
+        )
 
     def _since(self, step: str, nodes: Iterable[NodeState], at: str) -> str:
         times = [self.began[node.host, step] for node in nodes if (node.host, step) in self.began]
         if not times:
             return ""
         until = max(until for _, until in times)
-        jobs = [job for node in nodes for job in self.jobs.get(node.host, ())] if step == WAIT else []
+        jobs = (
+            [job for node in nodes for job in self.jobs.get(node.host, ())] if step == WAIT else []
+        )
         waits = [until_words(step, until)] * bool(until) + [_jobs(jobs)] * bool(jobs)
         return ", ".join([f"for {elapsed(min(since for since, _ in times), at)}", *waits])
 
 
 def elapsed(since: str, at: str) -> str:
-    """Between two times of a journal: 12 s, 4 min 10 s, 2 h 5 min. 0 s if the clock was set back."""
-    seconds = max(0, round((datetime.datetime.fromisoformat(at) - datetime.datetime.fromisoformat(since)).total_seconds()))
+    """Between two times of a journal: 12 s, 4 min 10 s, 2 h 5 min. 0 s if the clock was set
+    back."""
+    seconds = max(
+        0,
+        round(
+            (
+                datetime.datetime.fromisoformat(at) - datetime.datetime.fromisoformat(since)
+            ).total_seconds()
+        ),
+    )
     if seconds < 60:
         return f"{seconds} s"
-    return f"{seconds // 60} min {seconds % 60} s" if seconds < 3600 else f"{seconds // 3600} h {seconds % 3600 // 60} min"
+    return (
+        f"{seconds // 60} min {seconds % 60} s"
+        if seconds < 3600
+        else f"{seconds // 3600} h {seconds % 3600 // 60} min"
+    )
 
 
 def _jobs(jobs: Sequence[str]) -> str:

@@ -1,4 +1,5 @@
-"""Whether a node is proved healthy after roles have changed it: by the judge's findings before and after, never by a role's own report."""
+"""Whether a node is proved healthy after roles have changed it: by the judge's findings before and
+after, never by a role's own report."""
 
 from __future__ import annotations
 
@@ -14,11 +15,12 @@ SERIOUS = ("critical", "error")
 
 @dataclass(frozen=True)
 class Asked:
-    """The request of a proof. severities: of findings with which a node is not healthy; roles: the roles that were run. policy_rules: rules that read the
-    policy. rolled_back: the node was rolled back, so it need not match its policy. found_by_this_run: the baseline was made after the changes that were
-    rolled back, so that findings which a role could cause may be older than these changes. for_a_person: rules that the plan leaves to a person on this host,
-    because no role changes what they found.
-    """
+    """The request of a proof. severities: of findings with which a node is not healthy; roles: the
+    roles that were run. policy_rules: rules that read the policy. rolled_back: the node was rolled
+    back, so it need not match its policy. found_by_this_run: the baseline was made after the
+    changes that were rolled back, so that findings which a role could cause may be older than these
+    changes. for_a_person: rules that the plan leaves to a person on this host, because no role
+    changes what they found."""
 
     severities: Collection[str] = SERIOUS
     roles: Collection[str] = ()
@@ -28,22 +30,37 @@ class Asked:
     for_a_person: Collection[str] = ()
 
 
-def prove(baseline: Baseline, after: Iterable[Finding], host: str, asked: Asked | None = None, lost: Iterable[str] = ()) -> dict[str, Any]:
-    """{healthy, reasons, gone, left, person} of one host; reasons is empty for a healthy one. after: findings of findings.json; lost: of hardware.losses.
+def prove(
+    baseline: Baseline,
+    after: Iterable[Finding],
+    host: str,
+    asked: Asked | None = None,
+    lost: Iterable[str] = (),
+) -> dict[str, Any]:
+    """{healthy, reasons, gone, left, person} of one host; reasons is empty for a healthy one.
+    after: findings of findings.json; lost: of hardware.losses.
 
-    A node is healthy if it was read, has lost no hardware, and has no serious finding that is new or that a role causes. An earlier fault that only a person
-    can repair (a broken link) is only reported, because the change did not cause it. Facts that were known before must be known afterwards. Findings of
-    groups do not count: while nodes are changed one after the other, they differ.
+    A node is healthy if it was read, has lost no hardware, and has no serious finding that is new
+    or that a role causes. An earlier fault that only a person can repair (a broken link) is only
+    reported, because the change did not cause it. Facts that were known before must be known
+    afterwards. Findings of groups do not count: while nodes are changed one after the other, they
+    differ.
     """
     asked, now = asked or Asked(), findings_of(after, host)
-    failed_before, failed_now, unknown_now = rules_of(baseline.failed), rules_of(with_verdict(now, "fail")), rules_of(with_verdict(now, "unknown"))
+    failed_before, failed_now, unknown_now = (
+        rules_of(baseline.failed),
+        rules_of(with_verdict(now, "fail")),
+        rules_of(with_verdict(now, "unknown")),
+    )
     reasons, person = [f"lost: {line}" for line in lost], []
     for one in [one for one in now if one.severity in asked.severities]:
         if one.verdict == "fail" and _counts(one, baseline, asked):
             reasons.append(_line("left" if key_of(one) in baseline.failed else "new", one))
         elif one.verdict == "fail":
             person.append(_line("for a person", one))
-        elif one.verdict == "unknown" and (key_of(one) not in baseline.unknown or _is_of_played_role(one, asked)):
+        elif one.verdict == "unknown" and (
+            key_of(one) not in baseline.unknown or _is_of_played_role(one, asked)
+        ):
             reasons.append(_unknown_line(one, baseline))
     return {
         "healthy": not reasons,
@@ -63,8 +80,13 @@ def _counts(one: Finding, baseline: Baseline, asked: Asked) -> bool:
 
 
 def _is_of_played_role(one: Finding, asked: Asked) -> bool:
-    """Whether a rule is about a role that was run: an applied policy must be seen on the node; "unknown, as before" is no proof."""
-    return not asked.rolled_back and one.rule in asked.policy_rules and (one.remedy or {}).get("role") in asked.roles
+    """Whether a rule is about a role that was run: an applied policy must be seen on the node;
+    "unknown, as before" is no proof."""
+    return (
+        not asked.rolled_back
+        and one.rule in asked.policy_rules
+        and (one.remedy or {}).get("role") in asked.roles
+    )
 
 
 def _unknown_line(one: Finding, baseline: Baseline) -> str:
@@ -76,12 +98,20 @@ def _unknown_line(one: Finding, baseline: Baseline) -> str:
 def _line(kind: str, one: Finding) -> str:
     remedy = one.remedy or {}
     wanted = ", ".join(f"{key} {value}" for key, value in _flat(remedy.get("policy") or {}))
-    how = f"role {remedy['role']}{f' with {wanted} in the policy' if wanted else ''}" if remedy.get("role") else remedy.get("person") or "a person has to look"
+    how = (
+        f"role {remedy['role']}{f' with {wanted} in the policy' if wanted else ''}"
+        if remedy.get("role")
+        else remedy.get("person") or "a person has to look"
+    )
     return f"{kind}: {one.rule} ({one.severity}), expected {one.expected}, found {one.found}; {how}"
 
 
 def _flat(policy: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = []
     for key, value in policy.items():
-        rows += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}:", value)]
+        rows += (
+            _flat(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else [(f"{prefix}{key}:", value)]
+        )
     return rows

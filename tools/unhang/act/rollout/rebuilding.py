@@ -1,4 +1,5 @@
-"""Rebuilds a journal that was lost from what the nodes themselves have kept: saved states, baseline, lock. Values in, entries of the journal out."""
+"""Rebuilds a journal that was lost from what the nodes themselves have kept: saved states,
+baseline, lock. Values in, entries of the journal out."""
 
 from __future__ import annotations
 
@@ -13,9 +14,8 @@ WHY = "the journal of this rollout was lost, and this is what the node has kept"
 
 @dataclass(frozen=True)
 class Kept:
-    """What one node has kept. states: as the module saved_state lists them; has_baseline: it was changed and neither released nor kept since; lock: id of the
-    run that holds it, "" for none.
-    """
+    """What one node has kept. states: as the module saved_state lists them; has_baseline: it was
+    changed and neither released nor kept since; lock: id of the run that holds it, "" for none."""
 
     boot_id: str
     states: Sequence[Mapping[str, Any]] = ()
@@ -24,11 +24,14 @@ class Kept:
 
 
 def entries_of(host: str, kept: Kept | None, runs: Sequence[str], at: str) -> list[Entry]:
-    """The entries that stand for what the lost ones said about a node; [] for a node that the rollout has not changed. kept: None if it did not answer: it then
-    counts as changed until it does. runs: ids under which this rollout has saved states; at: RFC 3339, UTC.
-    """
+    """The entries that stand for what the lost ones said about a node; [] for a node that the
+    rollout has not changed. kept: None if it did not answer: it then counts as changed until it
+    does. runs: ids under which this rollout has saved states; at: RFC 3339, UTC."""
     if kept is None:
-        return [Entry(at, host, "apply", BEGUN, 0, {"rebuilt": True}), Entry(at, host, "apply", SILENT, 0, {"why": f"{WHY}: it does not answer"})]
+        return [
+            Entry(at, host, "apply", BEGUN, 0, {"rebuilt": True}),
+            Entry(at, host, "apply", SILENT, 0, {"why": f"{WHY}: it does not answer"}),
+        ]
     own = [one for one in kept.states if one.get("run") in runs]
     if not own:
         return []
@@ -38,17 +41,26 @@ def entries_of(host: str, kept: Kept | None, runs: Sequence[str], at: str) -> li
     changed = [Entry(at, host, "apply", BEGUN, 0, {"rebuilt": True})]
     if not state:
         return [*changed, *_rolled_back(host, evidence, at, is_at_work)]
-    if is_at_work:  # how far it came is not known: the roles are applied once more, and the node is proved
+    # how far it came is not known: the roles are applied once more, and the node is proved
+    if is_at_work:
         return [*changed, Entry(at, host, "save", DONE, 0, evidence)]
     done = {**evidence, "needs_reboot": False}
-    return [*changed, Entry(at, host, "apply", DONE, 0, done), Entry(at, host, "release", DONE, 0, {**evidence, "drained": False, "owned": False})]
+    return [
+        *changed,
+        Entry(at, host, "apply", DONE, 0, done),
+        Entry(at, host, "release", DONE, 0, {**evidence, "drained": False, "owned": False}),
+    ]
 
 
 def _rolled_back(host: str, evidence: Mapping[str, Any], at: str, is_at_work: bool) -> list[Entry]:
-    """Of a node on which all was rolled back: it is audited again, and kept; one without a baseline was kept already."""
+    """Of a node on which all was rolled back: it is audited again, and kept; one without a baseline
+    was kept already."""
     entries = [
         Entry(at, host, "apply", FAILED, 0, {**evidence, "why": f"{WHY}: it was rolled back"}),
         Entry(at, host, "roll_back", DONE, 0, {**evidence, "needs_reboot": False}),
     ]
-    ended = [Entry(at, host, "audit_back", DONE, 0, {**evidence, "healthy": True}), Entry(at, host, "keep", DONE, 0, {**evidence})]
+    ended = [
+        Entry(at, host, "audit_back", DONE, 0, {**evidence, "healthy": True}),
+        Entry(at, host, "keep", DONE, 0, {**evidence}),
+    ]
     return entries if is_at_work else entries + ended

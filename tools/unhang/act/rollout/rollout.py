@@ -1,6 +1,5 @@
-"""Answers for the playbooks that change nodes: whether a policy may be applied, the hardware is still complete, and the node is proved healthy. The verdicts
-come from the audit's judge.
-"""
+"""Answers for the playbooks that change nodes: whether a policy may be applied, the hardware is
+still complete, and the node is proved healthy. The verdicts come from the audit's judge."""
 
 from __future__ import annotations
 
@@ -26,67 +25,128 @@ Judge = Callable[[Path, list[Path], str | None, str], object]
 """Writes findings.json of a run folder: folder, folders of rules, policy, day."""
 
 
-def begin(run: Path, rules: list[Path], today: str, judge: Judge, before: Path | None = None) -> dict[str, Any]:
-    """Judges a run before anything is changed: {"nodes": {host: {status, message, refusals, baseline}}}. before: run folder with the nodes' state before a
-    rollout that is undone, which is then the baseline; no policy is refused, for none is applied.
+def begin(
+    run: Path, rules: list[Path], today: str, judge: Judge, before: Path | None = None
+) -> dict[str, Any]:
+    """Judges a run before anything is changed: {"nodes": {host: {status, message, refusals,
+    baseline}}}. before: run folder with the nodes' state before a rollout that is undone, which is
+    then the baseline; no policy is refused, for none is applied.
 
-    baseline: the host's file in the run folder with its state before the change. Raises UserError, OSError."""
+    baseline: the host's file in the run folder with its state before the change. Raises UserError,
+    OSError."""
     run_input = read_run_input(run)
     judge(run, rules, None, today)
     write_atomically(run / BEFORE, (run / FINDINGS).read_text(encoding="utf-8"))
     findings, catalogue = read_findings_record(run).findings, load_catalogue(rules)
     if before is None:
-        return {"nodes": {node.host: _begin_node(run_input, node, findings, catalogue, today) for node in read_nodes(run_input)}}
+        return {
+            "nodes": {
+                node.host: _begin_node(run_input, node, findings, catalogue, today)
+                for node in read_nodes(run_input)
+            }
+        }
     earlier, findings = read_run_input(before), read_findings_record(before).findings
-    kept = {node.host: _keep_baseline(earlier, _document(earlier, node), node.host, findings, run_input.folder) for node in read_nodes(earlier)}
+    kept = {
+        node.host: _keep_baseline(
+            earlier, _document(earlier, node), node.host, findings, run_input.folder
+        )
+        for node in read_nodes(earlier)
+    }
     nodes = [node for node in read_nodes(run_input) if node.host in kept]
-    return {"nodes": {node.host: {"status": node.status, "message": node.message or "", "refusals": [], "baseline": kept[node.host]} for node in nodes}}
+    return {
+        "nodes": {
+            node.host: {
+                "status": node.status,
+                "message": node.message or "",
+                "refusals": [],
+                "baseline": kept[node.host],
+            }
+            for node in nodes
+        }
+    }
 
 
-def _begin_node(run: RunInput, node: NodeDocument, findings: list[Finding], catalogue: Catalogue, today: str) -> dict[str, Any]:
+def _begin_node(
+    run: RunInput, node: NodeDocument, findings: list[Finding], catalogue: Catalogue, today: str
+) -> dict[str, Any]:
     document = _document(run, node)
     refused = refusals_of(document, catalogue, today) if document else []
-    refusals = [f"{one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}" for one in refused]
+    refusals = [
+        f"{one['title']} ({one['rule']}): expected {one['expected']}, found {one['found']}"
+        for one in refused
+    ]
     path = _keep_baseline(run, document, node.host, findings, run.folder)
-    return {"status": node.status, "message": node.message or "", "refusals": refusals, "baseline": path}
+    return {
+        "status": node.status,
+        "message": node.message or "",
+        "refusals": refusals,
+        "baseline": path,
+    }
 
 
-def _keep_baseline(run: RunInput, document: dict[str, Any] | None, host: str, findings: list[Finding], target: Path) -> str:
-    """The path of the host's baseline by this run's findings and facts, written into the folder `target`."""
-    baseline = baseline_of(str(run.document["id"]), findings, host, read_hardware(_sections(document)))
+def _keep_baseline(
+    run: RunInput, document: dict[str, Any] | None, host: str, findings: list[Finding], target: Path
+) -> str:
+    """The path of the host's baseline by this run's findings and facts, written into the folder
+    `target`."""
+    baseline = baseline_of(
+        str(run.document["id"]), findings, host, read_hardware(_sections(document))
+    )
     path = target / f"baseline-{file_stem(host)}.json"
     write_atomically(path, json.dumps(to_document(baseline), indent=1) + "\n")
     return str(path.absolute())
 
 
 def lost_since(run: Path, host: str, baseline: Baseline) -> dict[str, Any]:
-    """{"lost": [line]} of a host that was read again: hardware of its baseline that it does not have (yet). Raises UserError, OSError, ValueError."""
+    """{"lost": [line]} of a host that was read again: hardware of its baseline that it does not
+    have (yet). Raises UserError, OSError, ValueError."""
     run_input = read_run_input(run)
     node = _node(run_input, host)
     return {"lost": _losses(run_input, node, baseline)}
 
 
-def prove_node(run: Path, host: str, rules: list[Path], today: str, about: dict[str, Any], asked: Asked, baseline: Baseline, judge: Judge) -> dict[str, Any]:
-    """Judges the run again with the node's new facts, and records whether it is healthy. Raises UserError, OSError, ValueError. about: further keys of the
-    proof's document. baseline: the node's state before the change.
-    """
+def prove_node(
+    run: Path,
+    host: str,
+    rules: list[Path],
+    today: str,
+    about: dict[str, Any],
+    asked: Asked,
+    baseline: Baseline,
+    judge: Judge,
+) -> dict[str, Any]:
+    """Judges the run again with the node's new facts, and records whether it is healthy. Raises
+    UserError, OSError, ValueError. about: further keys of the proof's document. baseline: the
+    node's state before the change."""
     judge(run, rules, None, today)
     after = read_findings_record(run).findings
     run_input = read_run_input(run)
     node = _node(run_input, host)
-    policy_rules = frozenset(rule.id for rule in load_catalogue(rules).rules if any(path[0] == "policy" for path in rule.decision_reads))
+    policy_rules = frozenset(
+        rule.id
+        for rule in load_catalogue(rules).rules
+        if any(path[0] == "policy" for path in rule.decision_reads)
+    )
     lost = _losses(run_input, node, baseline) if node.status == "ok" else []
     proof = prove(baseline, after, host, replace(asked, policy_rules=policy_rules), lost)
     if node.status != "ok":
-        proof = {**proof, "healthy": False, "reasons": [f"it was not read: {node.status}, {node.message}", *proof["reasons"]]}
+        proof = {
+            **proof,
+            "healthy": False,
+            "reasons": [f"it was not read: {node.status}, {node.message}", *proof["reasons"]],
+        }
     document = {"schema": "unhang/remediation/1", "host": host, **about, **proof}
-    write_atomically(run / f"remediation-{file_stem(host)}.json", json.dumps(document, indent=1) + "\n")
+    write_atomically(
+        run / f"remediation-{file_stem(host)}.json", json.dumps(document, indent=1) + "\n"
+    )
     return proof
 
 
 def _losses(run: RunInput, node: NodeDocument, baseline: Baseline) -> list[str]:
     document = _document(run, node)
-    return losses(baseline.hardware, read_hardware(_sections(document)), (document or {}).get("policy") or {})
+    return losses(
+        baseline.hardware, read_hardware(_sections(document)), (document or {}).get("policy") or {}
+    )
 
 
 def _node(run: RunInput, host: str) -> NodeDocument:
@@ -97,7 +157,11 @@ def _node(run: RunInput, host: str) -> NodeDocument:
 
 
 def _document(run: RunInput, node: NodeDocument) -> dict[str, Any] | None:
-    return dict(json.loads(run.files[node.host].read_text(encoding="utf-8"))) if node.status == "ok" else None
+    return (
+        dict(json.loads(run.files[node.host].read_text(encoding="utf-8")))
+        if node.status == "ok"
+        else None
+    )
 
 
 def _sections(document: dict[str, Any] | None) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""The state of all nodes of a rollout and the counts of the failure limit, updated entry by entry: the cost of a step does not grow with the fleet."""
+"""The state of all nodes of a rollout and the counts of the failure limit, updated entry by entry:
+the cost of a step does not grow with the fleet."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from unhang.act.rollout.steps import (
 
 @dataclass(frozen=True)
 class WaveCount:
-    """Hosts of a wave. unproved: all hosts that are neither proved nor put off; ended: hosts without a further step by this controller. put_off: unchanged,
-    and to be taken up again: postponed, refused, withdrawn, waiting for jobs.
-    """
+    """Hosts of a wave. unproved: all hosts that are neither proved nor put off; ended: hosts
+    without a further step by this controller. put_off: unchanged, and to be taken up again:
+    postponed, refused, withdrawn, waiting for jobs."""
 
     unproved: set[str]
     lost: set[str] = field(default_factory=set)
@@ -34,15 +35,20 @@ class WaveCount:
 
 
 class RolloutState:
-    """epoch: of the newest controller, which began with `begun`; ended: it has ended; stopped: why the failure limit stopped it; out: hosts out of service.
+    """epoch: of the newest controller, which began with `begun`; ended: it has ended; stopped: why
+    the failure limit stopped it; out: hosts out of service.
 
-    closed: why nobody may go on with the rollout, None while somebody may. floor: the floor at the last answer of the scheduler; None if the plan has none, or
-    the scheduler could not be queried. soak: the newest one after which nobody has been asked yet. is_lost: an earlier journal was lost, and no
-    node has been asked yet what it has kept; rebuilt: the entry after that. nodes: states by host, of hosts that the journal names. The object changes with
-    every entry: it belongs to one reader of one journal.
+    closed: why nobody may go on with the rollout, None while somebody may. floor: the floor at the
+    last answer of the scheduler; None if the plan has none, or the scheduler could not be queried.
+    soak: the newest one after which nobody has been asked yet. is_lost: an earlier journal was
+    lost, and no node has been asked yet what it has kept; rebuilt: the entry after that. nodes:
+    states by host, of hosts that the journal names. The object changes with every entry: it belongs
+    to one reader of one journal.
     """
 
-    def __init__(self, waves: Sequence[Sequence[str]] = (), nodes: Iterable[NodeState] = (), epoch: int = 0) -> None:
+    def __init__(
+        self, waves: Sequence[Sequence[str]] = (), nodes: Iterable[NodeState] = (), epoch: int = 0
+    ) -> None:
         self.epoch, self.ended = epoch, False
         self.closed: str | None = None
         self.begun: Entry | None = None
@@ -52,7 +58,11 @@ class RolloutState:
         self.is_lost = False
         self.rebuilt: Entry | None = None
         self.waves = waves
-        self.places = {host: (number, place) for number, hosts in enumerate(waves) for place, host in enumerate(hosts)}
+        self.places = {
+            host: (number, place)
+            for number, hosts in enumerate(waves)
+            for place, host in enumerate(hosts)
+        }
         self.counts = [WaveCount(set(hosts)) for hosts in waves]
         self.nodes: dict[str, NodeState] = {}
         self.out: set[str] = set()
@@ -81,11 +91,13 @@ class RolloutState:
         return self
 
     def unproved(self, wave: int) -> list[str]:
-        """Hosts of earlier waves that are not proved, and hosts of this wave (from 0) that have ended unproved, in the plan's order."""
+        """Hosts of earlier waves that are not proved, and hosts of this wave (from 0) that have
+        ended unproved, in the plan's order."""
         return self._in_order(host for count in self._up_to(wave, "unproved") for host in count)
 
     def lost(self, wave: int) -> list[str]:
-        """Hosts of earlier waves that are changed and neither proved nor rolled back, and hosts of this wave that ended so, in the plan's order."""
+        """Hosts of earlier waves that are changed and neither proved nor rolled back, and hosts of
+        this wave that ended so, in the plan's order."""
         return self._in_order(host for count in self._up_to(wave, "lost") for host in count)
 
     def put_off(self, wave: int) -> list[str]:
@@ -109,7 +121,11 @@ class RolloutState:
             count = self.counts[self.places[host][0]]
             _put(count.unproved, host, not is_proved(node) and state not in PUT_OFF)
             _put(count.lost, host, node.lost)
-            _put(count.ended, host, is_resting(node) and (state in FINAL or node.changed or node.epoch == self.epoch))
+            _put(
+                count.ended,
+                host,
+                is_resting(node) and (state in FINAL or node.changed or node.epoch == self.epoch),
+            )
             _put(count.put_off, host, state in PUT_OFF)
 
     def _up_to(self, wave: int, kind: str) -> Iterator[set[str]]:

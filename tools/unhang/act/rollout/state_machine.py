@@ -1,6 +1,6 @@
-"""Makes all decisions of a rollout: the next step of a node, and the meaning of its answer. States and answers in, orders and entries out. The playbook's
-action plugins call it, and so does the simulation in the tests; neither decides anything by itself.
-"""
+"""Makes all decisions of a rollout: the next step of a node, and the meaning of its answer. States
+and answers in, orders and entries out. The playbook's action plugins call it, and so does the
+simulation in the tests; neither decides anything by itself."""
 
 from __future__ import annotations
 
@@ -29,17 +29,21 @@ from unhang.core.text import brief
 MOST_BOOTS_BACK = 1
 
 
-def next_order(node: NodeState, target: Target, epoch: int, stopped: str | None = None, ending: str = "") -> Order | None:
-    """The next order of the controller of this epoch for the node, None if there is none. stopped: why the failure limit allows no further change. ending: why
-    the rollout ends here, "" if it goes on: a changed node that is not proved is then kept drained as it is.
-    """
+def next_order(
+    node: NodeState, target: Target, epoch: int, stopped: str | None = None, ending: str = ""
+) -> Order | None:
+    """The next order of the controller of this epoch for the node, None if there is none. stopped:
+    why the failure limit allows no further change. ending: why the rollout ends here, "" if it goes
+    on: a changed node that is not proved is then kept drained as it is."""
     if node.state in FINAL or (node.epoch == epoch and is_resting(node)):
         return None
     if ending and node.changed and not node.proved:
         node = replace(node, stuck=node.stuck or ending)
     if node.epoch != epoch or "lock" not in node.done:
         return _lock(node, target, stopped)
-    step, why = _changed(node, target) if node.changed else _unchanged(node, stopped or target.refused)
+    step, why = (
+        _changed(node, target) if node.changed else _unchanged(node, stopped or target.refused)
+    )
     boot = node.leaves if step in REBOOTS else node.boot_id
     if step == "release" and not node.changed:
         boot = None  # nothing was proved, so the order is valid in any boot
@@ -47,7 +51,8 @@ def next_order(node: NodeState, target: Target, epoch: int, stopped: str | None 
 
 
 def refusal(node: NodeState, target: Target) -> str | None:
-    """The reason why a node is not started: its plan is no longer valid. A node that this rollout has changed is completed anyway."""
+    """The reason why a node is not started: its plan is no longer valid. A node that this rollout
+    has changed is completed anyway."""
     return None if node.touched else target.refused
 
 
@@ -58,11 +63,15 @@ def _lock(node: NodeState, target: Target, stopped: str | None) -> Order | None:
 
 
 def _unchanged(node: NodeState, stopped: str | None) -> tuple[str, str]:
-    """The next step of an unchanged node: if there is a reason to stop, it is released, because there is nothing to roll back."""
+    """The next step of an unchanged node: if there is a reason to stop, it is released, because
+    there is nothing to roll back."""
     why = node.failure or stopped
     if why or node.releasing:
         return "release", why or ""
-    return next(((step, "") for step in ("drain", "wait", "save", BEFORE) if step not in node.done), ("apply", ""))
+    return next(
+        ((step, "") for step in ("drain", "wait", "save", BEFORE) if step not in node.done),
+        ("apply", ""),
+    )
 
 
 def _changed(node: NodeState, target: Target) -> tuple[str, str]:
@@ -94,35 +103,67 @@ def _step_back(node: NodeState, target: Target) -> str:
 
 
 def _reboots_left(node: NodeState, target: Target, step: str) -> int:
-    """The number of reboots that the step may still order. A reboot that was ordered in the current boot does not count twice."""
+    """The number of reboots that the step may still order. A reboot that was ordered in the current
+    boot does not count twice."""
     if step == "reboot_back":
-        return MOST_BOOTS_BACK + node.boots_again - sum(1 for kind, left in node.boots if kind == "reboot_back" and left != node.leaves)
+        return (
+            MOST_BOOTS_BACK
+            + node.boots_again
+            - sum(1 for kind, left in node.boots if kind == "reboot_back" and left != node.leaves)
+        )
     is_repeated = step == "reboot" and ("reboot", node.leaves) in node.boots
-    return target.reboots - sum(1 for kind, _ in node.boots if kind != "reboot_back") + is_repeated if step in ("apply", "reboot") else 0
+    return (
+        target.reboots - sum(1 for kind, _ in node.boots if kind != "reboot_back") + is_repeated
+        if step in ("apply", "reboot")
+        else 0
+    )
 
 
 def may_act(order: Order) -> str | None:
-    """The reason why an order cannot be carried out (the plan allows no further reboot), or None."""
+    """The reason why an order cannot be carried out (the plan allows no further reboot), or
+    None."""
     if order.step in REBOOTS and order.reboots_left < 1:
-        return "expected a reboot that the plan allows, found none left: the node has been booted as often as planned"
+        return (
+            "expected a reboot that the plan allows, found none left: the node has been booted as"
+            " often as planned"
+        )
     return None
 
 
 def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[str, Any]]:
-    """(status, evidence) of the entry that ends a step. A node's own report counts only with its evidence: ok without evidence has failed.
+    """(status, evidence) of the entry that ends a step. A node's own report counts only with its
+    evidence: ok without evidence has failed.
 
-    A failed measurement before the change is evidence too, and the step is done: the rollout may be there to repair that hang.
+    A failed measurement before the change is evidence too, and the step is done: the rollout may be
+    there to repair that hang.
     """
     evidence = dict(result.evidence)
     if result.status in (SILENT, FENCED):
         return result.status, evidence
-    if order.step == WAIT and result.status == "ok" and evidence.get("jobs") and evidence.get("over") is False:
-        return WAITS, evidence | {"why": f"job {_jobs_of(evidence)} until {evidence.get('until') or 'it ends'} at the latest"}
+    if (
+        order.step == WAIT
+        and result.status == "ok"
+        and evidence.get("jobs")
+        and evidence.get("over") is False
+    ):
+        return WAITS, evidence | {
+            "why": (
+                f"job {_jobs_of(evidence)} until {evidence.get('until') or 'it ends'} at the latest"
+            )
+        }
     why = None if result.status == "ok" else str(evidence.get("why") or "no reason given")
-    why = why or _missing(order, evidence) or CHECKS.get(order.step, lambda *_: None)(order, evidence, target)
+    why = (
+        why
+        or _missing(order, evidence)
+        or CHECKS.get(order.step, lambda *_: None)(order, evidence, target)
+    )
     if why:
         return DONE if order.step == BEFORE else FAILED, evidence | {"why": why}
-    return DONE, evidence | ({"stale": stale} if order.step == "lock" and (stale := _booted_since(order, evidence)) else {})
+    return DONE, evidence | (
+        {"stale": stale}
+        if order.step == "lock" and (stale := _booted_since(order, evidence))
+        else {}
+    )
 
 
 NEEDED: Mapping[str, Mapping[str, type]] = {
@@ -142,7 +183,8 @@ def _missing(order: Order, evidence: Mapping[str, Any]) -> str | None:
     for name, kind in NEEDED.get(order.step, {}).items():
         if type(evidence.get(name)) is not kind:
             return (
-                f"expected {name} in the answer to {order.step}, found {brief(found) if isinstance(found := evidence.get(name), (dict, list)) else repr(found)}"
+                f"expected {name} in the answer to {order.step}, found"
+                f" {brief(found) if isinstance(found := evidence.get(name), (dict, list)) else repr(found)}"  # noqa: E501
             )
     return None
 
@@ -150,11 +192,21 @@ def _missing(order: Order, evidence: Mapping[str, Any]) -> str | None:
 def _booted_since(order: Order, evidence: Mapping[str, Any]) -> str | None:
     if order.boot_id in (None, evidence["boot_id"]):
         return None
-    return f"expected the boot {order.boot_id} in which the plan was made, found {evidence['boot_id']}: audit the node and make a new plan"
+    return (
+        f"expected the boot {order.boot_id} in which the plan was made, found"
+        f" {evidence['boot_id']}: audit the node and make a new plan"
+    )
 
 
 def _drained(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
-    return None if evidence["drained"] else f"expected the node drained, found it in service: {evidence.get('reason') or 'no reason given'}"
+    return (
+        None
+        if evidence["drained"]
+        else (
+            "expected the node drained, found it in service:"
+            f" {evidence.get('reason') or 'no reason given'}"
+        )
+    )
 
 
 def _no_jobs(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
@@ -167,22 +219,40 @@ def _jobs_of(evidence: Mapping[str, Any]) -> str:
 
 def _booted(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
     if evidence["boot_id"] == order.boot_id:
-        return f"expected another boot than {order.boot_id}, found the same: the node did not reboot"
+        return (
+            f"expected another boot than {order.boot_id}, found the same: the node did not reboot"
+        )
     if order.step == "reboot_back" or evidence.get("needs_reboot"):
         return None
-    wrong = [f"{name} {wanted}, found {evidence['running'].get(name)}" for name, wanted in target.running.items() if evidence["running"].get(name) != wanted]
+    wrong = [
+        f"{name} {wanted}, found {evidence['running'].get(name)}"
+        for name, wanted in target.running.items()
+        if evidence["running"].get(name) != wanted
+    ]
     return f"expected after the reboot {'; '.join(wrong)}" if wrong else None
 
 
 def _healthy(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
     if evidence["boot_id"] != order.boot_id:
-        return f"expected the boot {order.boot_id} all along, found {evidence['boot_id']}: the node booted while it was proved"
-    return None if evidence["healthy"] else str(evidence.get("why") or "expected a node that is proved healthy, found one that is not")
+        return (
+            f"expected the boot {order.boot_id} all along, found {evidence['boot_id']}: the node"
+            " booted while it was proved"
+        )
+    return (
+        None
+        if evidence["healthy"]
+        else str(
+            evidence.get("why") or "expected a node that is proved healthy, found one that is not"
+        )
+    )
 
 
 def _released(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
     if order.boot_id not in (None, evidence.get("boot_id")):
-        return f"expected the boot {order.boot_id} in which the node was proved, found {evidence.get('boot_id')}"
+        return (
+            f"expected the boot {order.boot_id} in which the node was proved, found"
+            f" {evidence.get('boot_id')}"
+        )
     if evidence["drained"] and evidence["owned"]:
         return "expected the node in service, found it still drained by this rollout"
     if evidence["drained"] and not evidence.get("drained_by_others"):

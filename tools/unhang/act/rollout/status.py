@@ -1,4 +1,5 @@
-"""The status of a rollout, from the plan and the journal alone: the state of each node, what comes next, and the outcome. Values in, values out."""
+"""The status of a rollout, from the plan and the journal alone: the state of each node, what comes
+next, and the outcome. Values in, values out."""
 
 from __future__ import annotations
 
@@ -84,12 +85,21 @@ LOST_JOURNAL = "the journal of this rollout was lost"
 UNKNOWN = {
     "state": NO_ANSWER,
     "meaning": f"not known, for {LOST_JOURNAL}: it may have been changed",
-    "next": "the same command with --apply asks the node what it has kept, and goes on from there; with --end it does so and ends the rollout",
+    "next": (
+        "the same command with --apply asks the node what it has kept, and goes on from there; with"
+        " --end it does so and ends the rollout"
+    ),
 }
 NEXT_OF = {
     WAITING: "its jobs end, then the same command goes on with it; --end releases it as it is",
-    KEPT: "a person looks why and repairs it; then audit and plan: the new rollout takes over its drain, proves it and releases it",
-    LOST: "unhang remediate --undo RUN brings it back, or a person repairs it; then audit and plan: the new rollout takes over its drain",
+    KEPT: (
+        "a person looks why and repairs it; then audit and plan: the new rollout takes over its"
+        " drain, proves it and releases it"
+    ),
+    LOST: (
+        "unhang remediate --undo RUN brings it back, or a person repairs it; then audit and plan:"
+        " the new rollout takes over its drain"
+    ),
     TAKEN_OVER: "see the run that has it: /var/lib/unhang/lock.json on the node",
     UNRELEASED: "started again, the same command tries to give it back",
 }
@@ -103,28 +113,56 @@ def status_of(
     lost: int = 0,
     is_own: bool = True,
 ) -> dict[str, Any]:
-    """The document unhang/rollout-status/1: the state of each host of the waves, in their order, and the rollout's outcome; its evidence, once it has ended.
+    """The document unhang/rollout-status/1: the state of each host of the waves, in their order,
+    and the rollout's outcome; its evidence, once it has ended.
 
-    is_over: whether the process of a controller, by the evidence of its beginning, has ended; None if that is not known.
-    lost: how many controllers have written a journal that is gone; nothing is then known about any node.
-    undo: the command that undoes the rollout; "" for none. It gets the options with which the newest controller reached the nodes.
-    is_own: whether the run is known as this user's own; no command is made of what another one says.
+    is_over: whether the process of a controller, by the evidence of its beginning, has ended; None
+    if that is not known.
+    lost: how many controllers have written a journal that is gone; nothing is then known about any
+    node.
+    undo: the command that undoes the rollout; "" for none. It gets the options with which the
+    newest controller reached the nodes.
+    is_own: whether the run is known as this user's own; no command is made of what another one
+    says.
     """
     replayed = replay(journal.entries)
     runs = _runs(journal, is_over)
     by_host: dict[str, list[Entry]] = {}
     for one in journal.entries:
         by_host.setdefault(one.host, []).append(one)
-    begun = next((one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT and one.status == BEGUN), None)
-    options = shlex.join(f"--ansible={word}" for word in (begun.evidence.get("options") if begun is not None else None) or ())
+    begun = next(
+        (
+            one
+            for one in reversed(journal.entries)
+            if not one.host and one.step == ROLLOUT and one.status == BEGUN
+        ),
+        None,
+    )
+    options = shlex.join(
+        f"--ansible={word}"
+        for word in (begun.evidence.get("options") if begun is not None else None) or ()
+    )
     undo = f"{undo} {options}".strip() if undo and is_own else ""
     is_lost = bool(lost) or replayed.is_lost
-    planned = plan.by_host if is_own else {host: replace(one, scheduler=None) for host, one in plan.by_host.items()}
-    rows = [_row(wave.name, planned[host], replayed, by_host.get(host, []), undo, runs) for wave in plan.waves for host in wave.hosts]
+    planned = (
+        plan.by_host
+        if is_own
+        else {host: replace(one, scheduler=None) for host, one in plan.by_host.items()}
+    )
+    rows = [
+        _row(wave.name, planned[host], replayed, by_host.get(host, []), undo, runs)
+        for wave in plan.waves
+        for host in wave.hosts
+    ]
     rows = [{**row, **UNKNOWN} if is_lost and row["state"] == TO_COME else row for row in rows]
     controller = None
     if begun is not None:
-        controller = {"number": begun.token, "by": str(begun.evidence.get("by") or ""), "began": begun.at, **_alive(is_over(begun.evidence))}
+        controller = {
+            "number": begun.token,
+            "by": str(begun.evidence.get("by") or ""),
+            "began": begun.at,
+            **_alive(is_over(begun.evidence)),
+        }
     counts: dict[str, int] = {}
     for row in rows:
         counts[row["state"]] = counts.get(row["state"], 0) + 1
@@ -134,12 +172,19 @@ def status_of(
         "controller": controller,
         "ended": replayed.ended,
         "stopped": replayed.stopped,
-        "torn": [*_lost(is_lost, replayed), *(f"line {number}: {text}" for number, text in journal.torn)],
+        "torn": [
+            *_lost(is_lost, replayed),
+            *(f"line {number}: {text}" for number, text in journal.torn),
+        ],
         "counts": counts,
         "waves": [{"name": wave.name, "hosts": list(wave.hosts)} for wave in plan.waves],
         "fleet": fleet_of(rows),
         "undo": undo if any(row["undo"] for row in rows) else "",
-        "person": [{"host": entry.host, "rule": one.rule, "what": one.what} for entry in plan.hosts for one in entry.person],
+        "person": [
+            {"host": entry.host, "rule": one.rule, "what": one.what}
+            for entry in plan.hosts
+            for one in entry.person
+        ],
         "hosts": rows,
     }
 
@@ -156,29 +201,42 @@ def _alive(is_over: bool | None) -> dict[str, bool]:
 
 
 def undo_command(program: str, run: str, inventories: Sequence[str] = ()) -> str:
-    """The command that undoes the rollout of a run. program: unhang, as typed; inventories: values of `-i`, if others than the run's."""
+    """The command that undoes the rollout of a run. program: unhang, as typed; inventories: values
+    of `-i`, if others than the run's."""
     given = [word for inventory in inventories for word in ("-i", inventory)]
     return f"{program} {shlex.join(['remediate', '--undo', run, *given])}"
 
 
 def exit_code(status: Mapping[str, Any]) -> int:
     """0 if every node is proved and released (or drained by others) and none soaks, else 1."""
-    return 0 if all(row["state"] in PROVED_HEALTHY and row["step"] != SOAK for row in status["hosts"]) else 1
+    return (
+        0
+        if all(row["state"] in PROVED_HEALTHY and row["step"] != SOAK for row in status["hosts"])
+        else 1
+    )
 
 
 def _runs(journal: JournalText, is_over: Callable[[Mapping[str, Any]], bool | None]) -> bool:
     """Whether a controller is at work for certain."""
-    last = next((one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT), None)
+    last = next(
+        (one for one in reversed(journal.entries) if not one.host and one.step == ROLLOUT), None
+    )
     return last is not None and last.status == BEGUN and is_over(last.evidence) is False
 
 
-def _row(wave: str, entry: HostPlan, replayed: RolloutState, own: Sequence[Entry], undo: str, runs: bool) -> dict[str, Any]:
+def _row(
+    wave: str, entry: HostPlan, replayed: RolloutState, own: Sequence[Entry], undo: str, runs: bool
+) -> dict[str, Any]:
     node = replayed.node(entry.host)
     audited = (
-        {} if node.rolled_back else {key: _last(own, "audit", key) for key in ("running", "gone", "left")}
+        {}
+        if node.rolled_back
+        else {key: _last(own, "audit", key) for key in ("running", "gone", "left")}
     )  # a rollback undoes the changes after the audit
     gone, left = audited.get("gone") or [], audited.get("left") or []
-    planned = {rule for one in entry.remedies for rule in one.because} | {one.rule for one in entry.person}
+    planned = {rule for one in entry.remedies for rule in one.because} | {
+        one.rule for one in entry.person
+    }
     state = _last(own, "apply", "saved_state") or ""
     soaks = _soaks_until(node, replayed)
     return {
@@ -186,7 +244,15 @@ def _row(wave: str, entry: HostPlan, replayed: RolloutState, own: Sequence[Entry
         "wave": wave,
         "state": node.state,
         "meaning": meaning_of(node),
-        "why": "; ".join(filter(None, (as_typed_here(node.why or node.failure or "") or _jobs_waited_for(node, own), _to_look_at(node, own)))),
+        "why": "; ".join(
+            filter(
+                None,
+                (
+                    as_typed_here(node.why or node.failure or "") or _jobs_waited_for(node, own),
+                    _to_look_at(node, own),
+                ),
+            )
+        ),
         "step": SOAK if soaks else node.begun,
         "since": own[-1].at if own else None,
         "until": soaks or (_until(own) if node.begun else ""),
@@ -202,24 +268,43 @@ def _row(wave: str, entry: HostPlan, replayed: RolloutState, own: Sequence[Entry
         "left": left,
         "smoke_before": smoke_before(own),
         "bandwidth_alone": [] if node.rolled_back else _last(own, "smoke_alone", "bandwidth") or [],
-        "bandwidth": _last(own, "smoke_together", "bandwidth") or _last(own, "smoke_alone", "bandwidth") or [],
+        "bandwidth": (
+            _last(own, "smoke_together", "bandwidth")
+            or _last(own, "smoke_alone", "bandwidth")
+            or []
+        ),
         "saved_state": state,
-        "undo": f"{undo} --host {shlex.quote(entry.host)}" if undo and state and not node.rolled_back else "",
+        "undo": (
+            f"{undo} --host {shlex.quote(entry.host)}"
+            if undo and state and not node.rolled_back
+            else ""
+        ),
     }
 
 
 def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The totals of the rows: {nodes, proved_healthy, boots, findings: {found, gone}, before: {passed, failed, not_measured}, and of the bandwidth of the nodes
+    """The totals of the rows: {nodes, proved_healthy, boots, findings: {found, gone}, before:
+    {passed, failed, not_measured}, and of the bandwidth of the nodes
 
-    bandwidth_before, bandwidth_alone, bandwidth: [{op, size_bytes, nodes, lowest_gb_s, highest_gb_s}]}.
+    bandwidth_before, bandwidth_alone, bandwidth: [{op, size_bytes, nodes, lowest_gb_s,
+    highest_gb_s}]}.
     """
-    verdicts, rates = [row["smoke_before"]["verdict"] for row in rows], [rates_of(row) for row in rows]
+    verdicts, rates = (
+        [row["smoke_before"]["verdict"] for row in rows],
+        [rates_of(row) for row in rows],
+    )
     return {
         "nodes": len(rows),
         "proved_healthy": sum(row["state"] in PROVED_HEALTHY for row in rows),
         "boots": sum(len(row["boots"]) for row in rows),
-        "findings": {"found": sum(len(row["found"]) for row in rows), "gone": sum(len(row["gone"]) for row in rows)},
-        "before": {name.replace(" ", "_"): verdicts.count(name) for name in (MEASURED, FAILED_BEFORE, UNMEASURED)},
+        "findings": {
+            "found": sum(len(row["found"]) for row in rows),
+            "gone": sum(len(row["gone"]) for row in rows),
+        },
+        "before": {
+            name.replace(" ", "_"): verdicts.count(name)
+            for name in (MEASURED, FAILED_BEFORE, UNMEASURED)
+        },
         "bandwidth_before": span_of(one["before"] for one in rates),
         "bandwidth_alone": span_of(one["alone"] for one in rates),
         "bandwidth": span_of(one["last"] for one in rates),
@@ -228,9 +313,21 @@ def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def smoke_before(own: Sequence[Entry]) -> dict[str, Any]:
     """{verdict, why, bandwidth} of the node's latest measurement before the change."""
-    last = next((one.evidence for one in reversed(own) if one.step == BEFORE and one.status == DONE), {})
-    verdict = MEASURED if last.get("healthy") is True else FAILED_BEFORE if last.get("why") else UNMEASURED
-    return {"verdict": verdict, "why": str(last.get("why") or last.get("skipped") or ""), "bandwidth": list(last.get("bandwidth") or ())}
+    last = next(
+        (one.evidence for one in reversed(own) if one.step == BEFORE and one.status == DONE), {}
+    )
+    verdict = (
+        MEASURED
+        if last.get("healthy") is True
+        else FAILED_BEFORE
+        if last.get("why")
+        else UNMEASURED
+    )
+    return {
+        "verdict": verdict,
+        "why": str(last.get("why") or last.get("skipped") or ""),
+        "bandwidth": list(last.get("bandwidth") or ()),
+    }
 
 
 def _jobs_waited_for(node: NodeState, own: Sequence[Entry]) -> str:
@@ -251,11 +348,18 @@ def as_typed_here(text: str) -> str:
 
 
 def what_next(node: NodeState, entry: HostPlan, runs: bool = False) -> str:
-    """What comes next on the node, in one line. runs: a controller is at work on it; else the same command has to be given again."""
+    """What comes next on the node, in one line. runs: a controller is at work on it; else the same
+    command has to be given again."""
     if node.state == UNRELEASED and not node.proved and not node.failure and node.changed:
-        return "it stays drained, for it has booted since its proof; started again, the same command proves it again, then gives it back"
+        return (
+            "it stays drained, for it has booted since its proof; started again, the same command"
+            " proves it again, then gives it back"
+        )
     if node.fell:
-        return "a person looks at it now; when it is well, in the boot in which it was proved, the same command asks it again and goes on; else audit and plan"
+        return (
+            "a person looks at it now; when it is well, in the boot in which it was proved, the"
+            " same command asks it again and goes on; else audit and plan"
+        )
     if node.state in (KEPT, LOST):
         return NEXT_OF[node.state] + _put_back(entry)
     if node.state in NEXT_OF:
@@ -267,8 +371,13 @@ def what_next(node: NodeState, entry: HostPlan, runs: bool = False) -> str:
     if runs and node.state == UNDER_WAY:
         return "nothing to type: the rollout is at work on it"
     if node.state == REFUSED and node.needs_root:
-        return "the same command, with root on the node: --ansible=--become, or ansible_become: true in the inventory"
-    taken = replace(node, epoch=1, state=TO_COME, begun=None, done=frozenset(("lock", "drain", "wait")))
+        return (
+            "the same command, with root on the node: --ansible=--become, or ansible_become: true"
+            " in the inventory"
+        )
+    taken = replace(
+        node, epoch=1, state=TO_COME, begun=None, done=frozenset(("lock", "drain", "wait"))
+    )
     order = next_order(taken, target_of(entry), 1)
     if order is None:
         return ""
@@ -279,7 +388,8 @@ def what_next(node: NodeState, entry: HostPlan, runs: bool = False) -> str:
 
 
 def _put_back(entry: HostPlan) -> str:
-    """What a person types for a repaired node on which nothing is left to be rolled out; "" without a scheduler."""
+    """What a person types for a repaired node on which nothing is left to be rolled out; "" without
+    a scheduler."""
     host = shlex.quote(entry.host)
     typed = {
         "slurm": f"scontrol update NodeName={host} State=RESUME",
@@ -297,14 +407,27 @@ def _soaks_until(node: NodeState, replayed: RolloutState) -> str:
 
 def _until(own: Sequence[Entry]) -> str:
     """The deadline of the step that was begun last."""
-    return str(next((one.evidence.get("until") or "" for one in reversed(own) if one.status == BEGUN), ""))
+    return str(
+        next((one.evidence.get("until") or "" for one in reversed(own) if one.status == BEGUN), "")
+    )
 
 
 def step_now(row: Mapping[str, Any]) -> str:
     """The current step of a node as text; "" for none."""
     until = until_words(row["step"], row["until"]) if row["step"] else ""
-    return f"{NOW.get(row['step'], row['step'])} since {row['since']}{', ' if until else ''}{until}" if row["step"] else ""
+    return (
+        f"{NOW.get(row['step'], row['step'])} since {row['since']}{', ' if until else ''}{until}"
+        if row["step"]
+        else ""
+    )
 
 
 def _last(entries: Sequence[Entry], step: str, key: str) -> Any:
-    return next((one.evidence[key] for one in reversed(entries) if one.step == step and one.status == DONE and key in one.evidence), None)
+    return next(
+        (
+            one.evidence[key]
+            for one in reversed(entries)
+            if one.step == step and one.status == DONE and key in one.evidence
+        ),
+        None,
+    )

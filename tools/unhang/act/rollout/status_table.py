@@ -1,4 +1,5 @@
-"""Status and outcome of a rollout as text: one line for each state, equal nodes folded; then the outcome of each node. Values in, text out."""
+"""Status and outcome of a rollout as text: one line for each state, equal nodes folded; then the
+outcome of each node. Values in, text out."""
 
 from __future__ import annotations
 
@@ -31,14 +32,23 @@ def render_status(status: Mapping[str, Any], width: int | None = None) -> str:
         lines += describe_fleet(status)
     lines = [part for line in lines for part in _fitted(line, width)]
     if command := status["undo"]:
-        lines += ["", "to undo it (previews; --apply undoes it, --host NODES on these nodes alone):"]
-        lines += [f"  {part}" for part in (command_lines(command, width - 2) if width else [command])]
+        lines += [
+            "",
+            "to undo it (previews; --apply undoes it, --host NODES on these nodes alone):",
+        ]
+        lines += [
+            f"  {part}" for part in (command_lines(command, width - 2) if width else [command])
+        ]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def _fitted(line: str, width: int | None) -> list[str]:
     """The line in parts; those of a labelled line are below its value."""
-    return [line] if width is None or len(line) <= width else wrapped(line, width, VALUE if line.startswith("  ") else 2)
+    return (
+        [line]
+        if width is None or len(line) <= width
+        else wrapped(line, width, VALUE if line.startswith("  ") else 2)
+    )
 
 
 def describe_head(status: Mapping[str, Any]) -> Iterator[str]:
@@ -46,7 +56,10 @@ def describe_head(status: Mapping[str, Any]) -> Iterator[str]:
     controller = status["controller"]
     lost = [line for line in status["torn"] if line.startswith(LOST_JOURNAL)]
     if controller is None and lost:
-        yield f"rollout of run {status['run']}: it has begun, and what it did is known to its nodes alone"
+        yield (
+            f"rollout of run {status['run']}: it has begun, and what it did is known to its nodes"
+            " alone"
+        )
     elif controller is None:
         yield f"rollout of run {status['run']}: not begun"
     if controller is None:
@@ -59,7 +72,9 @@ def describe_head(status: Mapping[str, Any]) -> Iterator[str]:
     for line in lost:
         yield f"lost       {visible(line)}"
     for line in (line for line in status["torn"] if line not in lost):
-        yield f"torn       {visible(line)}: a controller died while it wrote this; it did not happen"
+        yield (
+            f"torn       {visible(line)}: a controller died while it wrote this; it did not happen"
+        )
 
 
 def _how(status: Mapping[str, Any]) -> str:
@@ -69,16 +84,30 @@ def _how(status: Mapping[str, Any]) -> str:
         waves = list(dict.fromkeys(row["wave"] for row in hosts if row["state"] == "to come"))
         then = f"and {waves[0]} begins" if waves else "and it is over"
         until = soaking[0]["until"]
-        return f"{_hosts(soaking)} soaks until {until} (back in service), then is asked again, {then}; if no command waits for that, give it again"
+        return (
+            f"{_hosts(soaking)} soaks until {until} (back in service), then is asked again, {then};"
+            " if no command waits for that, give it again"
+        )
     if status["ended"]:
         waiting = [row for row in hosts if row["state"] == "waiting"]
-        return f"{_hosts(waiting)} waits for jobs; the same command goes on" if waiting else "over for now; each node's next step is below"
+        return (
+            f"{_hosts(waiting)} waits for jobs; the same command goes on"
+            if waiting
+            else "over for now; each node's next step is below"
+        )
     at_work = [row for row in hosts if row["step"]]
     where = f", on {_hosts(at_work)}" if at_work else ""
     alive = status["controller"].get("alive")
     if alive is None:
-        return f"begun on another machine, so it is not seen here whether the command still runs there{where}; if not, give it again"
-    return f"running{where}" if alive else f"interrupted{where}: the command was ended or killed; give it again, and it goes on"
+        return (
+            "begun on another machine, so it is not seen here whether the command still runs"
+            f" there{where}; if not, give it again"
+        )
+    return (
+        f"running{where}"
+        if alive
+        else f"interrupted{where}: the command was ended or killed; give it again, and it goes on"
+    )
 
 
 def _hosts(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -86,18 +115,34 @@ def _hosts(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
-    yield f"{state.upper()}: {counted(len(rows), 'node')}, {'; '.join(dict.fromkeys(row['meaning'] for row in rows))}"
+    yield (
+        f"{state.upper()}: {counted(len(rows), 'node')},"
+        f" {'; '.join(dict.fromkeys(row['meaning'] for row in rows))}"
+    )
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         what = step_now(row)
-        versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
+        versions = (
+            "; ".join(
+                f"{role} {before} -> {row['wanted'].get(role, 'as it was')}"
+                for role, before in row["before"].items()
+            )
+            if row["gone"]
+            else ""
+        )
         gone = f"gone: {', '.join(row['gone'])}" if row["gone"] else ""
         key = (visible(row["why"]), what, versions, gone, _boots(row["boots"]), row["next"])
         before = visible(describe_before(row)) if row["smoke_before"]["why"] else ""
         alike.setdefault((*key, before), []).append(row)
     for (why, what, versions, gone, boots, after, before), same in alike.items():
         yield f"  where    {shortened(fold_hosts(row['host'] for row in same), LONGEST_LIST)}"
-        pairs = [("why", why), ("now", what), ("versions", versions), ("found", gone), ("before", before)]
+        pairs = [
+            ("why", why),
+            ("now", what),
+            ("versions", versions),
+            ("found", gone),
+            ("before", before),
+        ]
         pairs += [("measured", line) for line in describe_bandwidth(same, largest_only=True)]
         pairs += [("rebooted", boots), ("next", after)]
         yield from (f"  {name:<9}{value}" for name, value in pairs if value)
@@ -114,13 +159,22 @@ def describe_fleet(status: Mapping[str, Any]) -> Iterator[str]:
     fleet = status["fleet"]
     found, gone = fleet["findings"]["found"], fleet["findings"]["gone"]
     proved = f"{fleet['proved_healthy']} of {counted(fleet['nodes'], 'node')} proved healthy"
-    yield f"fleet: {proved}, {gone} of {counted(found, 'finding')} gone, {counted(fleet['boots'], 'boot')}"
+    yield (
+        f"fleet: {proved}, {gone} of {counted(found, 'finding')} gone,"
+        f" {counted(fleet['boots'], 'boot')}"
+    )
     before = fleet["before"]
-    yield f"  smoke test before the change: {before['passed']} passed, {before['failed']} failed, {before['not_measured']} not measured"
+    yield (
+        f"  smoke test before the change: {before['passed']} passed, {before['failed']} failed,"
+        f" {before['not_measured']} not measured"
+    )
     yield from (f"  {line}" for line in describe_bandwidth(status["hosts"]))
     if status["person"]:
         hosts = {one["host"] for one in status["person"]}
-        yield f"left to a person: {counted(len(status['person']), 'finding')} on {counted(len(hosts), 'node')}; see the plan"
+        yield (
+            f"left to a person: {counted(len(status['person']), 'finding')} on"
+            f" {counted(len(hosts), 'node')}; see the plan"
+        )
 
 
 def describe_waves(status: Mapping[str, Any]) -> list[str]:
@@ -128,5 +182,8 @@ def describe_waves(status: Mapping[str, Any]) -> list[str]:
     states: dict[str, list[str]] = {}
     for row in status["hosts"]:
         states.setdefault(row["wave"], []).append(row["state"])
-    counts = {name: ", ".join(f"{found.count(state)} {state}" for state in ORDER if state in found) for name, found in states.items()}
+    counts = {
+        name: ", ".join(f"{found.count(state)} {state}" for state in ORDER if state in found)
+        for name, found in states.items()
+    }
     return [f"{wave['name']}: {counts.get(wave['name'], '')}" for wave in status["waves"]]

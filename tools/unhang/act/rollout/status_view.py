@@ -23,7 +23,8 @@ from unhang.core.run.own_runs import is_own
 
 
 def rollout_view(folder: Path) -> dict[str, Any] | None:
-    """{fault, fleet: lines, waves: lines, rows} for the page's template; None if no rollout has begun. fault: why it is not shown, else ""."""
+    """{fault, fleet: lines, waves: lines, rows} for the page's template; None if no rollout has
+    begun. fault: why it is not shown, else ""."""
     if not (folder / JOURNAL).is_file():
         return None
     try:
@@ -31,28 +32,51 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
         undo = "" if plan.undoes else undo_command(program_as_typed(), plan.run.id)
         status = status_of(plan, read_journal(folder), undo, is_own=is_own(folder))
     except UserError as problem:
-        return {"fault": str(problem).partition(": ")[2] or str(problem), "fleet": [], "waves": [], "rows": []}
+        return {
+            "fault": str(problem).partition(": ")[2] or str(problem),
+            "fleet": [],
+            "waves": [],
+            "rows": [],
+        }
     fleet = [*describe_head(status), *describe_fleet(status)]
-    return {"fault": "", "fleet": fleet, "waves": describe_waves(status), "rows": describe_rows(status["hosts"])}
+    return {
+        "fault": "",
+        "fleet": fleet,
+        "waves": describe_waves(status),
+        "rows": describe_rows(status["hosts"]),
+    }
 
 
 def describe_rows(hosts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Rows of the table, equal nodes folded, the worst state first.
 
-    {state, meaning, why, now, versions, gone, left, boots, before, alone, bandwidth, next, hosts, undo}. now: the current step; before: result of the smoke
-    test before the change; alone, bandwidth: results of the tests after it; undo: the command for one node.
+    {state, meaning, why, now, versions, gone, left, boots, before, alone, bandwidth, next, hosts,
+    undo}. now: the current step; before: result of the smoke test before the change; alone,
+    bandwidth: results of the tests after it; undo: the command for one node.
     """
     folded: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in sorted(hosts, key=lambda one: ORDER.index(one["state"])):
         folded.setdefault(tuple(_shown(row).values()), []).append(row)
     return [
-        {**_shown(alike[0]), "hosts": shortened(fold_hosts(one["host"] for one in alike), LONGEST_LIST), "undo": alike[0]["undo"]} for alike in folded.values()
+        {
+            **_shown(alike[0]),
+            "hosts": shortened(fold_hosts(one["host"] for one in alike), LONGEST_LIST),
+            "undo": alike[0]["undo"],
+        }
+        for alike in folded.values()
     ]
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, str]:
     """The row of one node, without its name."""
-    versions = "; ".join(f"{role} {before} -> {row['wanted'].get(role, 'as it was')}" for role, before in row["before"].items()) if row["gone"] else ""
+    versions = (
+        "; ".join(
+            f"{role} {before} -> {row['wanted'].get(role, 'as it was')}"
+            for role, before in row["before"].items()
+        )
+        if row["gone"]
+        else ""
+    )
     return {
         **{name: row[name] for name in ("state", "meaning", "why", "next")},
         "now": step_now(row),
@@ -60,11 +84,16 @@ def _shown(row: Mapping[str, Any]) -> dict[str, str]:
         "gone": ", ".join(row["gone"]),
         "left": ", ".join(row["left"]),
         "boots": ", ".join(boot.partition(",")[0] for boot in row["boots"]),
-        "before": "; ".join(filter(None, (row["smoke_before"]["why"], _rates(row["smoke_before"]["bandwidth"])))),
+        "before": "; ".join(
+            filter(None, (row["smoke_before"]["why"], _rates(row["smoke_before"]["bandwidth"])))
+        ),
         "alone": _rates(row["bandwidth_alone"]),
         "bandwidth": _rates(row["bandwidth"]),
     }
 
 
 def _rates(measured: Sequence[Mapping[str, Any]]) -> str:
-    return "; ".join(f"{one['op']} {one['busbw_gb_s']:.1f} GB/s at {one['size_bytes']:,} bytes" for one in measured)
+    return "; ".join(
+        f"{one['op']} {one['busbw_gb_s']:.1f} GB/s at {one['size_bytes']:,} bytes"
+        for one in measured
+    )

@@ -1,4 +1,5 @@
-"""Types of a rollout: its steps, orders to a node, reports of a node, entries of the journal. Values only."""
+"""Types of a rollout: its steps, orders to a node, reports of a node, entries of the journal.
+Values only."""
 
 from __future__ import annotations
 
@@ -6,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# In the order of the playbook, which runs each once: a node's next step always comes after the ones that it has done.
+# In the order of the playbook, which runs each once: a node's next step always comes after the ones
+# that it has done.
 STEPS = (
-    "lock", "drain", "wait", "save", "smoke_before", "apply", "reboot", "audit", "smoke_alone", "smoke_together",
+    "lock", "drain", "wait", "save", "smoke_before", "apply", "reboot", "audit", "smoke_alone",
+    "smoke_together",
     "roll_back", "reboot_back", "audit_back", "keep", "release",
 )  # fmt: skip
 PROOFS = ("audit", "smoke_alone", "smoke_together")
@@ -19,16 +22,45 @@ TOGETHER = "smoke_together"  # one test for all nodes of a wave that are ready
 REBOOTS = ("reboot", "reboot_back")
 UNDO_ROLE = "undo"  # of a plan that undoes a rollout
 # Kinds of journal entries that are not about a single node.
-ROLLOUT, FAILURE_LIMIT, FLOOR, TORN, REBUILT = "rollout", "failure_limit", "floor", "torn", "rebuilt"
-BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS = "begun", "done", "failed", "silent", "fenced", "deferred", "waits"
+ROLLOUT, FAILURE_LIMIT, FLOOR, TORN, REBUILT = (
+    "rollout",
+    "failure_limit",
+    "floor",
+    "torn",
+    "rebuilt",
+)
+BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS = (
+    "begun",
+    "done",
+    "failed",
+    "silent",
+    "fenced",
+    "deferred",
+    "waits",
+)
 STATUSES = (BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS)
 
-# States of a node. This rollout never changes a final state; it continues nodes in other states when the same command is run again.
-RELEASED, DRAINED_BY_OTHERS, KEPT, LOST, TAKEN_OVER = "released", "drained by others", "kept", "lost", "taken over"
+# States of a node. This rollout never changes a final state; it continues nodes in other states
+# when the same command is run again.
+RELEASED, DRAINED_BY_OTHERS, KEPT, LOST, TAKEN_OVER = (
+    "released",
+    "drained by others",
+    "kept",
+    "lost",
+    "taken over",
+)
 FINAL = (RELEASED, DRAINED_BY_OTHERS, KEPT, LOST, TAKEN_OVER)
-REFUSED, WITHDRAWN, NO_ANSWER, UNRELEASED, POSTPONED, WAITING = "refused", "withdrawn", "no answer", "not released", "deferred", "waiting"
+REFUSED, WITHDRAWN, NO_ANSWER, UNRELEASED, POSTPONED, WAITING = (
+    "refused",
+    "withdrawn",
+    "no answer",
+    "not released",
+    "deferred",
+    "waiting",
+)
 RESTING = (REFUSED, WITHDRAWN, NO_ANSWER, UNRELEASED, POSTPONED, WAITING)
-PUT_OFF = (REFUSED, WITHDRAWN, POSTPONED, WAITING)  # nothing was changed and nothing failed: taken up again, by this command and by the next one
+# nothing was changed and nothing failed: taken up again, by this command and by the next one
+PUT_OFF = (REFUSED, WITHDRAWN, POSTPONED, WAITING)
 TO_COME, UNDER_WAY = "to come", "under way"
 MEANINGS = {
     RELEASED: "proved healthy and released",
@@ -49,10 +81,10 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Target:
-    """A host of the plan. boot_id: when the plan was made, None if it was not read; reboots: the maximum in the plan, including trial boots. boots_back:
-    whether the plan has a reboot for the rollback. running: {"kernel": release, "driver": version} that must run after a reboot; refused: why the plan is no
-    longer valid for this host.
-    """
+    """A host of the plan. boot_id: when the plan was made, None if it was not read; reboots: the
+    maximum in the plan, including trial boots. boots_back: whether the plan has a reboot for the
+    rollback. running: {"kernel": release, "driver": version} that must run after a reboot; refused:
+    why the plan is no longer valid for this host."""
 
     host: str
     boot_id: str | None = None
@@ -64,9 +96,9 @@ class Target:
 
 @dataclass(frozen=True)
 class Order:
-    """The next step of a host. token: of the node's lock; every step that changes the node passes it. boot_id: the boot in which the step is valid, None for
-    any; a reboot is done only in this boot. reboots_left: number of reboots that the step may make.
-    """
+    """The next step of a host. token: of the node's lock; every step that changes the node passes
+    it. boot_id: the boot in which the step is valid, None for any; a reboot is done only in this
+    boot. reboots_left: number of reboots that the step may make."""
 
     host: str
     step: str
@@ -78,7 +110,8 @@ class Order:
 
 @dataclass(frozen=True)
 class StepResult:
-    """The result of an order. status: ok, failed, silent (unreachable, hung) or fenced (the node has a higher token); evidence: observed values."""
+    """The result of an order. status: ok, failed, silent (unreachable, hung) or fenced (the node
+    has a higher token); evidence: observed values."""
 
     status: str
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -86,7 +119,8 @@ class StepResult:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the journal. at: RFC 3339, UTC; host: "" for an entry about the rollout; token: of the node's lock, or the controller's number."""
+    """One line of the journal. at: RFC 3339, UTC; host: "" for an entry about the rollout; token:
+    of the node's lock, or the controller's number."""
 
     at: str
     host: str

@@ -1,4 +1,5 @@
-"""The input of a rollout from its plan: waves, limits, and each host in the state machine's form. Values in, values out."""
+"""The input of a rollout from its plan: waves, limits, and each host in the state machine's form.
+Values in, values out."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from unhang.act.rollout.steps import Target
 from unhang.core.errors import UserError
 
 EVERYWHERE = "the fleet"
-EXACT = {"kernel": ("kernel", "version"), "gpu_driver": ("driver", "version")}  # role -> key of the policy that names the version that must run
+# role -> key of the policy that names the version that must run
+EXACT = {"kernel": ("kernel", "version"), "gpu_driver": ("driver", "version")}
 
 
 def waves_of(plan: Plan) -> list[tuple[str, ...]]:
@@ -18,16 +20,23 @@ def waves_of(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def limits_of(plan: Plan, groups: Mapping[str, Sequence[str]], max_failed: int | str) -> Limits:
-    """groups: of the inventory, {name: hosts}; max_failed: a number or a share of the hosts in the waves. Raises UserError.
+    """groups: of the inventory, {name: hosts}; max_failed: a number or a share of the hosts in the
+    waves. Raises UserError.
 
     A group that the inventory no longer has is refused, because it would limit nothing.
     """
     missing = [one.group for one in plan.limits.groups if not groups.get(one.group)]
     if missing:
         found = f"found none of {', '.join(missing)}"
-        raise UserError(f"expected the groups of the plan's limits in the inventory, {found}; take the inventory that the plan was made for, or plan again")
+        raise UserError(
+            f"expected the groups of the plan's limits in the inventory, {found}; take the"
+            " inventory that the plan was made for, or plan again"
+        )
     canaries = frozenset(host for wave in plan.waves if wave.is_canary for host in wave.hosts)
-    limited = [Limit(one.group, frozenset(groups[one.group]), one.max_unavailable) for one in plan.limits.groups]
+    limited = [
+        Limit(one.group, frozenset(groups[one.group]), one.max_unavailable)
+        for one in plan.limits.groups
+    ]
     everywhere = Limit(EVERYWHERE, plan.wave_of.keys(), plan.limits.max_unavailable)
     return Limits(allowed_failures(max_failed, len(plan.wave_of)), canaries, (everywhere, *limited))
 
@@ -41,4 +50,11 @@ def target_of(entry: HostPlan, refused: Sequence[str] = ()) -> Target:
         if wanted:
             running[section] = str(wanted)
     forward = [one for one in entry.reboots if one.step != "rollback"]
-    return Target(entry.host, entry.boot_id, len(forward), running, "; ".join(refused) or None, boots_back=len(forward) < len(entry.reboots))
+    return Target(
+        entry.host,
+        entry.boot_id,
+        len(forward),
+        running,
+        "; ".join(refused) or None,
+        boots_back=len(forward) < len(entry.reboots),
+    )

@@ -1,4 +1,5 @@
-"""The plan that undoes a rollout: which hosts it can be undone on, and the same waves and limits over them. Values in, values out."""
+"""The plan that undoes a rollout: which hosts it can be undone on, and the same waves and limits
+over them. Values in, values out."""
 
 from __future__ import annotations
 
@@ -18,22 +19,53 @@ WHY_BOOT = "a restored driver, kernel or boot entry counts from the next boot on
 WHY_SECOND = "packages that wait for the restored kernel count from one more boot on"
 
 
-def hosts_to_undo(plan: Plan, standing: RolloutState, undone: Collection[str], asked: Collection[str] | None = None) -> list[str]:
-    """Hosts that the rollout has changed and that nothing has brought back since, in the order of the waves. undone: hosts of earlier undos; asked: hosts
-    that a person named. Raises UserError if there is none, or if a named one cannot be undone, or if the rollout still holds unchanged nodes: it does not go
-    on once it is undone, so nobody would release these.
-    """
-    why_not = {host: why for wave in plan.waves for host in wave.hosts if (why := _why_not(standing.node(host), host in undone))}
+def hosts_to_undo(
+    plan: Plan,
+    standing: RolloutState,
+    undone: Collection[str],
+    asked: Collection[str] | None = None,
+) -> list[str]:
+    """Hosts that the rollout has changed and that nothing has brought back since, in the order of
+    the waves. undone: hosts of earlier undos; asked: hosts that a person named. Raises UserError if
+    there is none, or if a named one cannot be undone, or if the rollout still holds unchanged
+    nodes: it does not go on once it is undone, so nobody would release these."""
+    why_not = {
+        host: why
+        for wave in plan.waves
+        for host in wave.hosts
+        if (why := _why_not(standing.node(host), host in undone))
+    }
     planned = [host for wave in plan.waves for host in wave.hosts]
-    held = [host for host in planned if standing.node(host).touched and not standing.node(host).changed and standing.node(host).state not in FINAL]
+    held = [
+        host
+        for host in planned
+        if standing.node(host).touched
+        and not standing.node(host).changed
+        and standing.node(host).state not in FINAL
+    ]
     if held and not standing.closed:
-        found = f"{shortened(fold_hosts(held), LONGEST_LIST)} still locked or drained by it, and unchanged"
-        raise UserError(f"expected a rollout that has ended, found {found}; nothing is undone; first: unhang remediate --end {shlex.quote(plan.run.id)}")
+        found = (
+            f"{shortened(fold_hosts(held), LONGEST_LIST)} still locked or drained by it, and"
+            " unchanged"
+        )
+        raise UserError(
+            f"expected a rollout that has ended, found {found}; nothing is undone; first: unhang"
+            f" remediate --end {shlex.quote(plan.run.id)}"
+        )
     wanted = [host for host in planned if host not in why_not and (asked is None or host in asked)]
-    refused = {host: why_not.get(host, "is not in the plan") for host in sorted(asked or ()) if host not in wanted}
+    refused = {
+        host: why_not.get(host, "is not in the plan")
+        for host in sorted(asked or ())
+        if host not in wanted
+    }
     if refused or not wanted:
-        found = "; ".join(f"{host} {why}" for host, why in list(refused.items())[:8]) or _folded_reasons(why_not)
-        raise UserError(f"expected nodes that the rollout of run {plan.run.id} has changed, found: {found or 'none'}; nothing is undone there")
+        found = "; ".join(
+            f"{host} {why}" for host, why in list(refused.items())[:8]
+        ) or _folded_reasons(why_not)
+        raise UserError(
+            f"expected nodes that the rollout of run {plan.run.id} has changed, found:"
+            f" {found or 'none'}; nothing is undone there"
+        )
     return wanted
 
 
@@ -51,11 +83,14 @@ def _folded_reasons(why_not: dict[str, str]) -> str:
     by_reason: dict[str, list[str]] = {}
     for host, why in why_not.items():
         by_reason.setdefault(why, []).append(host)
-    return "; ".join(f"{shortened(fold_hosts(hosts), LONGEST_LIST)} {why}" for why, hosts in by_reason.items())
+    return "; ".join(
+        f"{shortened(fold_hosts(hosts), LONGEST_LIST)} {why}" for why, hosts in by_reason.items()
+    )
 
 
 def undo_plan(plan: Plan, hosts: Sequence[str], number: int, now: str) -> Plan:
-    """The plan that undoes the rollout of a plan on these hosts: its waves and limits. number: 1 for the first undo of that rollout; now: RFC 3339, UTC."""
+    """The plan that undoes the rollout of a plan on these hosts: its waves and limits. number: 1
+    for the first undo of that rollout; now: RFC 3339, UTC."""
     kept = [(wave, tuple(host for host in wave.hosts if host in hosts)) for wave in plan.waves]
     waves = [Wave(wave.name, left) for wave, left in kept if left]
     return replace(
@@ -75,11 +110,26 @@ def _entry(entry: HostPlan) -> HostPlan:
     now = "; ".join(f"{one.role} {one.after}" for one in changed) or None
     before = "; ".join(f"{one.role} {one.before}" for one in changed) or None
     because = tuple(sorted({rule for one in entry.remedies for rule in one.because}))
-    reboots = (Reboot("apply", WHY_BOOT), Reboot("apply", WHY_SECOND), Reboot("rollback", "the node is not proved to be as it was"))
+    reboots = (
+        Reboot("apply", WHY_BOOT),
+        Reboot("apply", WHY_SECOND),
+        Reboot("rollback", "the node is not proved to be as it was"),
+    )
     remedy = Remedy(UNDO_ROLE, entry.policy, because, now, before)
-    return replace(entry, remedies=(remedy,), reboots=reboots, boot_id=None, config_hash=None, jobs=None, minutes=None, minutes_at_least=0.0, refused=())
+    return replace(
+        entry,
+        remedies=(remedy,),
+        reboots=reboots,
+        boot_id=None,
+        config_hash=None,
+        jobs=None,
+        minutes=None,
+        minutes_at_least=0.0,
+        refused=(),
+    )
 
 
 def folder_name(number: int) -> str:
-    """The folder of an undo, in the run folder of the rollout that it undoes; also the end of its id."""
+    """The folder of an undo, in the run folder of the rollout that it undoes; also the end of its
+    id."""
     return "undo" if number == 1 else f"undo-{number}"

@@ -23,27 +23,42 @@ from unhang.core.errors import UserError
 # Defaults of roles/drain, roles/smoke_test and playbooks/tasks/rollout; a test compares them.
 DRAIN_WAIT_S, REBOOT_S, SMOKE_BEFORE_S, SMOKE_S = 3600, 1800, 180, 600
 UNLIMITED_S = 86400  # the wait for a job without an end of its own, if nobody has said how long
-GRACE_S = 600  # Slurm ends a job that is over its time limit within OverTimeLimit and KillWait, and then runs its epilog
+# Slurm ends a job that is over its time limit within OverTimeLimit and KillWait, and then runs its
+# epilog
+GRACE_S = 600
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 READ_AGAIN_S = 120  # playbooks/tasks/rollout/reboot.yml reads the node's driver containers
 
 
 def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
-    """Seconds that the step may take, from the play's variables; 0 if nothing limits it, or a variable is a template. kinds: number of kinds of nodes in the
-    batch; the smoke test runs for one kind after the other.
-    """
+    """Seconds that the step may take, from the play's variables; 0 if nothing limits it, or a
+    variable is a template. kinds: number of kinds of nodes in the batch; the smoke test runs for
+    one kind after the other."""
     if step == WAIT:
         if "unhang_wait_s" in variables:
-            return _seconds(variables, "unhang_wait_s", 0)  # 0: until the jobs' own ends, which are in the answer
-        return 0 if _is_on(variables, "drain_beside_jobs", False) else _seconds(variables, "drain_wait_timeout_s", DRAIN_WAIT_S)
-    if step in REBOOTS:  # ansible.builtin.reboot waits for the boot for this time, and the same time again for the node to answer
+            # 0: until the jobs' own ends, which are in the answer
+            return _seconds(variables, "unhang_wait_s", 0)
+        return (
+            0
+            if _is_on(variables, "drain_beside_jobs", False)
+            else _seconds(variables, "drain_wait_timeout_s", DRAIN_WAIT_S)
+        )
+    # ansible.builtin.reboot waits for the boot for this time, and the same time again for the node
+    # to answer
+    if step in REBOOTS:
         limit = _seconds(variables, "unhang_reboot_timeout_s", REBOOT_S)
         return 2 * limit + READ_AGAIN_S if limit else 0
     if step == BEFORE:
         asked = _is_on(variables, "unhang_smoke_before", _is_on(variables, "unhang_smoke", True))
         return _seconds(variables, "unhang_smoke_before_s", SMOKE_BEFORE_S) if asked else 0
-    if step in PROOFS[1:] and _is_on(variables, "unhang_smoke", True) and not variables.get("smoke_test_burn_in"):
-        return _seconds(variables, "smoke_test_deadline_s", SMOKE_S) * (kinds if step == TOGETHER else 1)
+    if (
+        step in PROOFS[1:]
+        and _is_on(variables, "unhang_smoke", True)
+        and not variables.get("smoke_test_burn_in")
+    ):
+        return _seconds(variables, "smoke_test_deadline_s", SMOKE_S) * (
+            kinds if step == TOGETHER else 1
+        )
     return 0
 
 
@@ -56,16 +71,19 @@ def parse_time(given: str, option: str) -> int:
 
 
 def is_worth_another_look(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Whether nodes are to be taken up again at once. before, after: {host: state} around a run of the playbook. A node that waits for its jobs always is; one
-    that was put off for another reason is tried again as long as others get on."""
+    """Whether nodes are to be taken up again at once. before, after: {host: state} around a run of
+    the playbook. A node that waits for its jobs always is; one that was put off for another reason
+    is tried again as long as others get on."""
     gets_on = any(after[host] in FINAL and before.get(host) not in FINAL for host in after)
     return any(state == WAITING or (state in PUT_OFF and gets_on) for state in after.values())
 
 
 def waits_until(since: str, ends: Sequence[str], wait_s: int) -> str:
-    """When the wait for a node's jobs is over, RFC 3339, UTC. since: when it began; ends: the jobs' own ends by the scheduler's local clock, "" for none.
+    """When the wait for a node's jobs is over, RFC 3339, UTC. since: when it began; ends: the jobs'
+    own ends by the scheduler's local clock, "" for none.
 
-    wait_s: as a person has said; 0: until the last job's time limit, and a day for a job without one.
+    wait_s: as a person has said; 0: until the last job's time limit, and a day for a job without
+    one.
     """
     start = datetime.datetime.fromisoformat(since)
     known = [end for text in ends if (end := _local_time(text)) is not None]
@@ -93,7 +111,9 @@ def until_words(step: str, until: str) -> str:
         return f"back by {until}, or it has failed"
     if step == SOAK:
         return f"until {until}, then asked again"
-    return f"until {until}, longer if it fails" if step in PROOFS else f"until {until} at the latest"
+    return (
+        f"until {until}, longer if it fails" if step in PROOFS else f"until {until} at the latest"
+    )
 
 
 def _seconds(variables: Mapping[str, Any], name: str, default: int) -> int:

@@ -1,4 +1,5 @@
-"""The lines about documents of nodes that came: what contradicted itself, what belongs to nobody, what could not be read."""
+"""The lines about documents of nodes that came: what contradicted itself, what belongs to nobody,
+what could not be read."""
 
 from __future__ import annotations
 
@@ -21,6 +22,9 @@ def say_arrived(arrived: Arrived) -> None:
         sys.stderr.write(f"unhang: {len(lines) - SHOWN_LINES} more such lines are not shown\n")
     if arrived.twice:
         hosts = shortened(fold_hosts(arrived.twice), 120)
-        sys.stderr.write(f"unhang: {counted(len(arrived.twice), 'node')} came more than once, one document of each counts: {hosts}\n")
+        sys.stderr.write(
+            f"unhang: {counted(len(arrived.twice), 'node')} came more than once, one document of"
+            f" each counts: {hosts}\n"
+        )
     if arrived.claimed:
         sys.stderr.write(f"unhang: {claims_dropped(arrived.claimed)}\n")

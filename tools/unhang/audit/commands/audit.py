@@ -1,4 +1,5 @@
-"""`unhang audit`: reads the nodes of an inventory, by playbooks/audit.yml or another way, and judges the run."""
+"""`unhang audit`: reads the nodes of an inventory, by playbooks/audit.yml or another way, and
+judges the run."""
 
 from __future__ import annotations
 
@@ -32,21 +33,58 @@ EXAMPLES = """\
   unhang audit -i inventory/mycluster --policy next.yml -- --become   by another policy, with root on the nodes
   kubectl logs -l app=unhang --tail=-1 | unhang audit --via files -   documents that came by other ways: standard input, a folder, a tar
   unhang audit --via slurm --slurm-job 1234                           the nodes of your job, by srun
-  unhang audit --continue latest                                      only the nodes that the last audit could not read"""
+  unhang audit --continue latest                                      only the nodes that the last audit could not read"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="inventory file or folder, or host1,host2, (default: this machine)")
-    parser.add_argument("-l", "--limit", metavar="HOSTS", help="only these: node sets (gpu[001-016]), groups, Ansible patterns")
+    parser.add_argument(
+        "-i",
+        "--inventory",
+        action="append",
+        metavar="PATH",
+        help="inventory file or folder, or host1,host2, (default: this machine)",
+    )
+    parser.add_argument(
+        "-l",
+        "--limit",
+        metavar="HOSTS",
+        help="only these: node sets (gpu[001-016]), groups, Ansible patterns",
+    )
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to read at a time")
-    parser.add_argument("--via", choices=WAYS, default=WAYS[0], metavar="WAY", help=f"how the nodes are read: {', '.join(WAYS)} (default: {WAYS[0]})")
-    deadline = f"cut the nodes that have not answered after this time, name them and judge the others (default: {DEADLINE_S:g})"
-    parser.add_argument("--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help=deadline)
+    parser.add_argument(
+        "--via",
+        choices=WAYS,
+        default=WAYS[0],
+        metavar="WAY",
+        help=f"how the nodes are read: {', '.join(WAYS)} (default: {WAYS[0]})",
+    )
+    deadline = (
+        "cut the nodes that have not answered after this time, name them and judge the others"
+        f" (default: {DEADLINE_S:g})"
+    )
+    parser.add_argument(
+        "--deadline", type=float, default=DEADLINE_S, metavar="SECONDS", help=deadline
+    )
     add_slurm_options(parser)
-    parser.add_argument("--continue", dest="go_on", metavar="RUN", help="read only the nodes that this run could not read, into the same run")
-    parser.add_argument("--out", metavar="DIR", help="parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the current folder)")
+    parser.add_argument(
+        "--continue",
+        dest="go_on",
+        metavar="RUN",
+        help="read only the nodes that this run could not read, into the same run",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help=(
+            "parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the"
+            " current folder)"
+        ),
+    )
     add_judging_options(parser, "the inventory's unhang_policy", is_new=True)
-    help_text = "arguments for ansible-playbook, for example -- -e unhang_node_timeout_s=60 --become; with --via files: a folder, a tar, files, -"
+    help_text = (
+        "arguments for ansible-playbook, for example -- -e unhang_node_timeout_s=60 --become; with"
+        " --via files: a folder, a tar, files, -"
+    )
     parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT|FILE", help=help_text)
     add_examples(parser, EXAMPLES)
 
@@ -62,18 +100,30 @@ def run(arguments: argparse.Namespace) -> int:
             raise
         raise UserError("stopped by hand, before a node was asked; nothing was read") from None
     if run_folder.read_run(folder).document.get("finished") is None:
-        return 2  # the callback unhang_run has printed the reason, and how to judge the nodes that were read
+        # the callback unhang_run has printed the reason, and how to judge the nodes that were read
+        return 2
     code = judge_new_run(folder, arguments)
     return code if is_whole else 2
 
 
 def judge_new_run(folder: Path, arguments: argparse.Namespace) -> int:
-    """Judges a run that was just read, stores it in the history and shows it: the exit code of `unhang judge`."""
-    keep = functools.cache(lambda: keep_run(folder, arguments.db))  # stored once: before the page is written, which shows the changes, or after judging fails
+    """Judges a run that was just read, stores it in the history and shows it: the exit code of
+    `unhang judge`."""
+    # stored once: before the page is written, which shows the changes, or after judging fails
+    keep = functools.cache(lambda: keep_run(folder, arguments.db))
     try:
-        return judge.run(argparse.Namespace(**vars(_judge_arguments(as_typed(folder), arguments)), once_judged=keep, db=arguments.db))
+        return judge.run(
+            argparse.Namespace(
+                **vars(_judge_arguments(as_typed(folder), arguments)),
+                once_judged=keep,
+                db=arguments.db,
+            )
+        )
     except KeyboardInterrupt:
-        raise UserError(f"stopped by hand; every node was asked; judge what was seen with: {project.program_as_typed()} judge {as_typed(folder)}") from None
+        raise UserError(
+            "stopped by hand; every node was asked; judge what was seen with:"
+            f" {project.program_as_typed()} judge {as_typed(folder)}"
+        ) from None
     finally:  # the run is stored even if it cannot be judged
         if line := keep():
             sys.stderr.write(f"unhang: {line}\n")
@@ -82,23 +132,39 @@ def judge_new_run(folder: Path, arguments: argparse.Namespace) -> int:
 
 
 def _check_arguments(arguments: argparse.Namespace) -> None:
-    """Raises UserError for hosts in the place of Ansible's options, and for an impossible number of forks."""
+    """Raises UserError for hosts in the place of Ansible's options, and for an impossible number of
+    forks."""
     if arguments.via != "files" and arguments.ansible and not arguments.ansible[0].startswith("-"):
         found = arguments.ansible[0]
-        raise UserError(f"expected options of ansible-playbook behind --, found {found!r}; hosts are named with --limit, inventories with --inventory")
+        raise UserError(
+            f"expected options of ansible-playbook behind --, found {found!r}; hosts are named with"
+            " --limit, inventories with --inventory"
+        )
     if arguments.forks is not None and arguments.forks < 1:
         raise UserError(f"--forks: expected a number of nodes from 1 on, found {arguments.forks}")
     if not 0 < arguments.deadline < LONGEST_DEADLINE_S:
-        raise UserError(f"--deadline: expected seconds from more than 0 to a year, found {arguments.deadline:g}")
+        raise UserError(
+            f"--deadline: expected seconds from more than 0 to a year, found {arguments.deadline:g}"
+        )
     check_slurm_options(arguments)
     if arguments.via != "files" and arguments.inventory and shutil.which("ssh") is None:
-        sys.stderr.write("unhang: expected ssh in PATH, found none; nodes that are reached by ssh will not be read (openssh-client has it)\n")
+        sys.stderr.write(
+            "unhang: expected ssh in PATH, found none; nodes that are reached by ssh will not be"
+            " read (openssh-client has it)\n"
+        )
 
 
 def _judge_arguments(run: str, arguments: argparse.Namespace) -> argparse.Namespace:
-    """The options of `unhang judge` for this run: the options that both commands have. The findings are the run's own, with any policy."""
+    """The options of `unhang judge` for this run: the options that both commands have. The findings
+    are the run's own, with any policy."""
     parser = argparse.ArgumentParser(prog="unhang judge")
     judge.add_arguments(parser)
     given = parser.parse_args([run])
-    shared = {name: value for name, value in vars(arguments).items() if name in vars(given) and name != "out" and value is not None}
-    return argparse.Namespace(**{**vars(given), **shared, "is_record": True, "handed_over": handed_over(arguments)})
+    shared = {
+        name: value
+        for name, value in vars(arguments).items()
+        if name in vars(given) and name != "out" and value is not None
+    }
+    return argparse.Namespace(
+        **{**vars(given), **shared, "is_record": True, "handed_over": handed_over(arguments)}
+    )

@@ -47,23 +47,38 @@ NO_DOCUMENT = "no document of this node came"
 
 
 def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str]) -> tuple[Path, bool]:
-    """The run folder, and whether all that came could be read. more: for Ansible's environment. Raises UserError if there is no run."""
+    """The run folder, and whether all that came could be read. more: for Ansible's environment.
+    Raises UserError if there is no run."""
     home = project.find_project()
     if arguments.via == "files":
         return _read_files(arguments, home, more)
     if arguments.via == "slurm":
-        from unhang.audit.commands.audit_by_slurm import read_by_srun  # it calls this module for the nodes that Slurm cannot read
+        # it calls this module for the nodes that Slurm cannot read
+        from unhang.audit.commands.audit_by_slurm import read_by_srun
 
         return read_by_srun(arguments, home, more), True
-    if arguments.via == "ansible" or (arguments.via == "auto" and not arguments.inventory and not arguments.go_on):  # this machine
+    # this machine
+    if arguments.via == "ansible" or (
+        arguments.via == "auto" and not arguments.inventory and not arguments.go_on
+    ):
         return _read_by_ansible(arguments, home, more), True
-    return (_read_few_by_ansible(arguments, home, more) if arguments.via == "auto" else None) or _read_by_ssh(arguments, home, more), True
+    return (
+        _read_few_by_ansible(arguments, home, more) if arguments.via == "auto" else None
+    ) or _read_by_ssh(arguments, home, more), True
 
 
-def _read_few_by_ansible(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> Path | None:
-    """Ansible counts the hosts when it starts, and reads them if they are few: a small audit pays nothing for the choice. None if they are many."""
+def _read_few_by_ansible(
+    arguments: argparse.Namespace, home: Path, more: Mapping[str, str]
+) -> Path | None:
+    """Ansible counts the hosts when it starts, and reads them if they are few: a small audit pays
+    nothing for the choice. None if they are many."""
     try:
-        folder = _read_by_ansible(arguments, home, {**more, FEW_ENV: str(MANY), "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"}, "audit_few.yml")
+        folder = _read_by_ansible(
+            arguments,
+            home,
+            {**more, FEW_ENV: str(MANY), "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"},
+            "audit_few.yml",
+        )
     except _ManyHosts:
         return None
     hosts = counted(len(run_folder.read_run(folder).hosts), "host")
@@ -77,7 +92,8 @@ class _ManyHosts(Exception):
 
 def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> Path:
     """By ClusterShell; `auto` goes on with Ansible where ssh alone does not reach all hosts."""
-    from unhang.audit.ways.clush import FANOUT, Asked, read_by_ssh  # ClusterShell's tasks take 0.1 s to import
+    # ClusterShell's tasks take 0.1 s to import
+    from unhang.audit.ways.clush import FANOUT, Asked, read_by_ssh
     from unhang.audit.ways.gateways import routes_of, topology_file
 
     folder = folder_of(arguments)
@@ -86,7 +102,10 @@ def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
     refused = refusals(hosts, given, arguments.ansible)
     if refused and arguments.via == "clush":
         give_up(arguments, folder, hosts)
-        raise UserError(f"--via clush: expected hosts that ssh reaches alone, found {'; '.join(refused[:3])}; use --via ansible")
+        raise UserError(
+            f"--via clush: expected hosts that ssh reaches alone, found {'; '.join(refused[:3])};"
+            " use --via ansible"
+        )
     if refused:
         sys.stderr.write(f"unhang: read by --via ansible: {refused[0]}\n")
         arguments.go_on = str(folder)
@@ -96,9 +115,14 @@ def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
     try:
         routes = routes_of(place, [host.name for host in hosts]) if place else {}
         through = f", {len(routes)} of them through gateways of {place}" if routes else ""
-        sys.stderr.write(f"unhang: read by --via clush: {why}; {counted(len(hosts), 'host')}, {fanout} at a time{through}\n")
+        sys.stderr.write(
+            f"unhang: read by --via clush: {why}; {counted(len(hosts), 'host')}, {fanout} at a"
+            f" time{through}\n"
+        )
         sys.stderr.flush()
-        cut = read_by_ssh(folder, Asked(hosts, given, routes, fanout, arguments.deadline), read_collector(home))
+        cut = read_by_ssh(
+            folder, Asked(hosts, given, routes, fanout, arguments.deadline), read_collector(home)
+        )
     except KeyboardInterrupt:
         raise UserError(stopped(folder)) from None
     except UserError:  # a value of the inventory that is none
@@ -110,7 +134,8 @@ def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
 
 
 def options_of(arguments: argparse.Namespace, folder: Path) -> list[str]:
-    """Of ansible-playbook: those that this command's run was made with; of a run that it goes on with and that was not made here, those that were typed."""
+    """Of ansible-playbook: those that this command's run was made with; of a run that it goes on
+    with and that was not made here, those that were typed."""
     if not arguments.go_on:
         return [str(one) for one in run_folder.read_run(folder).document.get("options") or []]
     return own_options(folder) if is_own(folder) else list(arguments.ansible)
@@ -124,41 +149,67 @@ def give_up(arguments: argparse.Namespace, folder: Path, hosts: Sequence[Invento
         drop_run(folder)
 
 
-def _read_by_ansible(arguments: argparse.Namespace, home: Path, more: Mapping[str, str], playbook: str = "audit.yml") -> Path:
+def _read_by_ansible(
+    arguments: argparse.Namespace, home: Path, more: Mapping[str, str], playbook: str = "audit.yml"
+) -> Path:
     project.link_pynvml(home)
     folder, more = folder_of(arguments), {**more, **_going_on(arguments)}
     if sys.stderr.isatty():  # Ansible needs seconds before the first node is counted
-        sys.stderr.write("unhang: Ansible reads the inventory and starts; the nodes that answer are counted here\n")
-    with _command(arguments, home, playbook, arguments.ansible) as command, play_stopped_at(arguments.deadline) as is_over:
-        played = ask_the_rest(play_into(command, home, folder, more=more), command, home, folder, more)
+        sys.stderr.write(
+            "unhang: Ansible reads the inventory and starts; the nodes that answer are counted"
+            " here\n"
+        )
+    with (
+        _command(arguments, home, playbook, arguments.ansible) as command,
+        play_stopped_at(arguments.deadline) as is_over,
+    ):
+        played = ask_the_rest(
+            play_into(command, home, folder, more=more), command, home, folder, more
+        )
     if not arguments.go_on:
         mark_as_own(folder)
     if not played.stopped and FOUND_MANY in played.output:
         raise _ManyHosts
-    played = Played("".join(f"{line}\n" for line in played.output.splitlines() if not COUNTING.match(line)), played.code, played.stopped)
+    played = Played(
+        "".join(f"{line}\n" for line in played.output.splitlines() if not COUNTING.match(line)),
+        played.code,
+        played.stopped,
+    )
     if is_over() and (folder / "run.json").is_file():
-        sys.stderr.write("".join(f"{line}\n" for line in played.output.splitlines() if GO_ON not in line))
+        sys.stderr.write(
+            "".join(f"{line}\n" for line in played.output.splitlines() if GO_ON not in line)
+        )
         report_cut(folder, close_at_deadline(folder, arguments.deadline), arguments.deadline)
         return folder
     if is_over():
-        raise UserError(f"the deadline of the run, {arguments.deadline:g} s, passed before a node was asked")
+        raise UserError(
+            f"the deadline of the run, {arguments.deadline:g} s, passed before a node was asked"
+        )
     _check_played(played, folder, arguments)
     return folder
 
 
-def _read_files(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> tuple[Path, bool]:
+def _read_files(
+    arguments: argparse.Namespace, home: Path, more: Mapping[str, str]
+) -> tuple[Path, bool]:
     if not arguments.ansible:
-        raise UserError("--via files: expected a folder, a tar, files or - for standard input, found none")
+        raise UserError(
+            "--via files: expected a folder, a tar, files or - for standard input, found none"
+        )
     for source in arguments.ansible:
         check_source(source)
     folder, now = folder_of(arguments), run_folder.utc_now()
     together = limits()
-    arrivals = ((now, arrival) for source in arguments.ansible for arrival in arrivals_of(source, together))
+    arrivals = (
+        (now, arrival) for source in arguments.ansible for arrival in arrivals_of(source, together)
+    )
     if arguments.inventory or arguments.go_on:
         hosts = opened(arguments, home, folder, [], more)
         try:
             with _stopped_by_signals():
-                arrived = write_arrivals(folder, {host.name: host.meant for host in hosts}, arrivals)
+                arrived = write_arrivals(
+                    folder, {host.name: host.meant for host in hosts}, arrivals
+                )
         except KeyboardInterrupt:
             raise UserError(stopped(folder)) from None
         close_run(folder, hosts, NO_DOCUMENT)
@@ -169,18 +220,29 @@ def _read_files(arguments: argparse.Namespace, home: Path, more: Mapping[str, st
     return folder, not arrived.faults
 
 
-def write_run(folder: Path, arrivals: Iterable[tuple[str, Arrival]], head: Mapping[str, object]) -> Arrived:
-    """A run whose hosts are those that come; where it is stopped before all have come, or none comes, nothing is left of it. Raises UserError."""
+def write_run(
+    folder: Path, arrivals: Iterable[tuple[str, Arrival]], head: Mapping[str, object]
+) -> Arrived:
+    """A run whose hosts are those that come; where it is stopped before all have come, or none
+    comes, nothing is left of it. Raises UserError."""
     run_folder.make_folder(folder)
     try:
         with _stopped_by_signals():
             arrived = write_arrivals(folder, None, arrivals)
             if not arrived.hosts:
                 raise UserError((arrived.faults or ["expected documents of nodes, found none"])[0])
-            document = {"schema": "unhang/run/1", "id": folder.name, "finished": run_folder.utc_now(), "hosts": list(arrived.hosts), **head}
+            document = {
+                "schema": "unhang/run/1",
+                "id": folder.name,
+                "finished": run_folder.utc_now(),
+                "hosts": list(arrived.hosts),
+                **head,
+            }
             run_folder.write_document(folder / "run.json", document)
     except KeyboardInterrupt:
-        raise UserError("stopped by hand; no run was made, and what was to be read is as it was") from None
+        raise UserError(
+            "stopped by hand; no run was made, and what was to be read is as it was"
+        ) from None
     finally:
         if not (folder / "run.json").is_file():
             shutil.rmtree(folder, ignore_errors=True)
@@ -191,7 +253,11 @@ def write_run(folder: Path, arrivals: Iterable[tuple[str, Arrival]], head: Mappi
 @contextmanager
 def _stopped_by_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP stop as Ctrl-C does, unless they are ignored, as under nohup."""
-    taken = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]
+    taken = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
     before = {number: signal.signal(number, signal.default_int_handler) for number in taken}
     try:
         yield
@@ -200,8 +266,15 @@ def _stopped_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def opened(arguments: argparse.Namespace, home: Path, folder: Path, more_arguments: Sequence[str], more: Mapping[str, str]) -> list[InventoryHost]:
-    """The hosts of the inventory that are to be read, in a run that was opened for them. Raises UserError if there is no run."""
+def opened(
+    arguments: argparse.Namespace,
+    home: Path,
+    folder: Path,
+    more_arguments: Sequence[str],
+    more: Mapping[str, str],
+) -> list[InventoryHost]:
+    """The hosts of the inventory that are to be read, in a run that was opened for them. Raises
+    UserError if there is no run."""
     with _command(arguments, home, PLAYBOOK, more_arguments) as command:
         played, hosts = open_run(command, home, folder, {**more, **_going_on(arguments)})
     if not arguments.go_on:
@@ -216,12 +289,18 @@ def stopped(folder: Path) -> str:
     """What to say when a person stopped the reading; nothing that had arrived is lost."""
     run_files.close_for_another(folder)
     unhang, run = project.program_as_typed(), as_typed(folder)
-    return f"stopped by hand; read the other nodes with: {unhang} audit --continue {run}; judge those that were read with: {unhang} judge {run}"
+    return (
+        f"stopped by hand; read the other nodes with: {unhang} audit --continue {run}; judge those"
+        f" that were read with: {unhang} judge {run}"
+    )
 
 
 @contextmanager
-def _command(arguments: argparse.Namespace, home: Path, playbook: str, more: Sequence[str]) -> Iterator[list[str]]:
-    """ansible-playbook's command line. A run that is gone on with has its own inventory and options, unless others are given."""
+def _command(
+    arguments: argparse.Namespace, home: Path, playbook: str, more: Sequence[str]
+) -> Iterator[list[str]]:
+    """ansible-playbook's command line. A run that is gone on with has its own inventory and
+    options, unless others are given."""
     inventories, limit, options = arguments.inventory, arguments.limit, list(more)
     with ExitStack() as stack:
         command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
@@ -229,16 +308,25 @@ def _command(arguments: argparse.Namespace, home: Path, playbook: str, more: Seq
             run = run_folder.read_run(folder_of(arguments))
             inventories = inventories or own_inventories(run.folder)
             if not inventories:
-                found = f"found one of documents alone at {as_typed(run.folder)}; give --inventory, or --via slurm for nodes of Slurm"
+                found = (
+                    f"found one of documents alone at {as_typed(run.folder)}; give --inventory, or"
+                    " --via slurm for nodes of Slurm"
+                )
                 raise UserError(f"--continue: expected a run of an inventory, {found}")
             options = [*own_options(run.folder), *options]
-            listing = stack.enter_context(tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8"))
-            listing.write(f"~^(?:{'|'.join(map(re.escape, vars(arguments).get('only') or unread_hosts(run)))})$\n")
+            listing = stack.enter_context(
+                tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8")
+            )
+            listing.write(
+                f"~^(?:{'|'.join(map(re.escape, vars(arguments).get('only') or unread_hosts(run)))})$\n"  # noqa: E501
+            )
             listing.flush()
             words = ["--limit", "@" + listing.name]
         else:
             words = stack.enter_context(limit_arguments(limit))
-        command += [word for inventory in inventories_of(inventories, home) for word in ("-i", inventory)] + words
+        command += [
+            word for inventory in inventories_of(inventories, home) for word in ("-i", inventory)
+        ] + words
         command += ["--forks", str(arguments.forks)] if arguments.forks else []
         yield command + options
 
@@ -251,7 +339,10 @@ def unread_hosts(run: run_folder.Run) -> list[str]:
         statuses[node.get("host")] = node.get("status")
     unread = [host for host in run.hosts if statuses.get(host) not in READ]
     if not unread:
-        raise UserError(f"--continue: expected nodes that were not read in {as_typed(run.folder)}, found none; every node has its answer")
+        raise UserError(
+            f"--continue: expected nodes that were not read in {as_typed(run.folder)}, found none;"
+            " every node has its answer"
+        )
     return unread
 
 
@@ -270,14 +361,23 @@ def _going_on(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _check_played(played: Played, folder: Path, arguments: argparse.Namespace) -> None:
-    """Prints what Ansible printed. Raises UserError if there is no run, or if it was ended early."""
+    """Prints what Ansible printed. Raises UserError if there is no run, or if it was ended
+    early."""
     if played.stopped or played.code < 0:
         is_open, reason = (folder / "run.json").is_file(), ended_early(played, folder)
-        was_read = is_open and any(run_folder.read_node(path).get("status") in READ for path in run_folder.node_files(folder))
+        was_read = is_open and any(
+            run_folder.read_node(path).get("status") in READ
+            for path in run_folder.node_files(folder)
+        )
         for line in played.output.splitlines() if is_open else ():
-            if not played.stopped or (line.startswith("unhang: ") and (was_read or GO_ON not in line)):  # of what was stopped Ansible shows how it ended
+            # of what was stopped Ansible shows how it ended
+            if not played.stopped or (
+                line.startswith("unhang: ") and (was_read or GO_ON not in line)
+            ):
                 sys.stderr.write(f"{line}\n")
-        raise UserError(reason if was_read else f"{reason.partition(f'; {GO_ON}')[0]}; nothing was read")
+        raise UserError(
+            reason if was_read else f"{reason.partition(f'; {GO_ON}')[0]}; nothing was read"
+        )
     if not (folder / "run.json").is_file():
         raise UserError(why_no_run(played.output, arguments.inventory, arguments.limit))
     sys.stderr.write(played.output)

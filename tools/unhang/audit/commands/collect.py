@@ -1,4 +1,5 @@
-"""`unhang collect`: prints the facts of this machine as one JSON document, with the collector of the Ansible module and of unhang-collect.pyz."""
+"""`unhang collect`: prints the facts of this machine as one JSON document, with the collector of
+the Ansible module and of unhang-collect.pyz."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`unhang demo`: audits the recorded fleet, without GPU, ssh or compiler. A wheel carries the fleet as an archive."""
+"""`unhang demo`: audits the recorded fleet, without GPU, ssh or compiler. A wheel carries the fleet
+as an archive."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from unhang.core.errors import UserError
 
 EXAMPLES = """\
   unhang demo                      the first screen of 23 recorded nodes; nothing of this machine is read
-  unhang demo --limit gpu007 -v    every finding of one of them; the options are those of unhang audit"""
+  unhang demo --limit gpu007 -v    every finding of one of them; the options are those of unhang audit"""  # noqa: E501
 ARCHIVE = "demo.tar.gz"  # tools/setup/packed_project.py writes it
 
 
@@ -28,7 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """As of `unhang audit`. Raises UserError."""
     if arguments.inventory:
-        raise UserError("expected no --inventory: the demo is a recorded fleet; unhang audit reads yours")
+        raise UserError(
+            "expected no --inventory: the demo is a recorded fleet; unhang audit reads yours"
+        )
     if arguments.via == "auto":
         arguments.via = "ansible"  # there is nothing to choose, and no line about it
     arguments.inventory = [str(recorded_fleet(project.find_project()))]
@@ -36,19 +39,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def recorded_fleet(home: Path) -> Path:
-    """The inventory of the recorded fleet: of a checkout, else unpacked once from the wheel's archive. Raises UserError."""
+    """The inventory of the recorded fleet: of a checkout, else unpacked once from the wheel's
+    archive. Raises UserError."""
     inventory = home / "inventory" / "demo"
     if inventory.is_dir():
         return inventory
     archive = home / ARCHIVE
     if not archive.is_file():
-        raise UserError(f"expected the recorded fleet at {archive}, found none; {project.repair_advice()}")
+        raise UserError(
+            f"expected the recorded fleet at {archive}, found none; {project.repair_advice()}"
+        )
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:12]
     target = project.own_folder(project.links_folder(home).parent) / f"demo-{digest}"
     if not target.is_dir():
         unpacked = Path(tempfile.mkdtemp(prefix=".demo-", dir=target.parent))
         with tarfile.open(archive) as packed:
-            # Its links lead nowhere on purpose: they are a node's own. Python before 3.11.4 has no filters.
+            # Its links lead nowhere on purpose: they are a node's own. Python before 3.11.4 has no
+            # filters.
             packed.extraction_filter = getattr(tarfile, "tar_filter", None)
             packed.extractall(unpacked)  # noqa: S202 -- an archive of the wheel
         try:

@@ -1,4 +1,5 @@
-"""`unhang diff A B`: what changed from one run to another, or what differs between two sides of other kinds."""
+"""`unhang diff A B`: what changed from one run to another, or what differs between two sides of
+other kinds."""
 
 from __future__ import annotations
 
@@ -38,16 +39,46 @@ EXAMPLES = """\
   unhang diff latest:training 20261118:training   of a group in two runs
   unhang diff RUN RUN --fact driver            of all nodes of two runs: the driver, by number of nodes
   unhang diff gpu001 job.env --launch slurm    the node's settings and what `env` printed in a job
-  unhang diff node.json job.json               unhang collect on the node, and in the job's container"""
+  unhang diff node.json job.json               unhang collect on the node, and in the job's container"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    sides = "the earlier and the later run (default: the last two; one run is compared with the last), or two of: group, nodes, RUN:GROUP, "
-    parser.add_argument("sides", metavar="A", nargs="*", help=f"{sides}file of unhang collect, file of what env printed")
-    parser.add_argument("--since", metavar="TIME", help="the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)")
-    parser.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*'")
-    parser.add_argument("--rule", action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
-    parser.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only findings of these: {', '.join(SEVERITIES)}")
+    sides = (
+        "the earlier and the later run (default: the last two; one run is compared with the last),"
+        " or two of: group, nodes, RUN:GROUP, "
+    )
+    parser.add_argument(
+        "sides",
+        metavar="A",
+        nargs="*",
+        help=f"{sides}file of unhang collect, file of what env printed",
+    )
+    parser.add_argument(
+        "--since",
+        metavar="TIME",
+        help="the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)",
+    )
+    parser.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="HOSTS",
+        help="only these nodes: gpu001, gpu[001-016], 'gpu*'",
+    )
+    parser.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'",
+    )
+    parser.add_argument(
+        "--severity",
+        action="append",
+        default=[],
+        metavar="SEVERITY",
+        help=f"only findings of these: {', '.join(SEVERITIES)}",
+    )
     add_side_arguments(parser)
     add_fail_on(parser)
     add_hooks(parser)
@@ -55,7 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs: 0 if no finding at or above --fail-on is new, else 1. Other sides: 0 if nothing differs, else 1. Raises UserError."""
+    """Runs: 0 if no finding at or above --fail-on is new, else 1. Other sides: 0 if nothing
+    differs, else 1. Raises UserError."""
     if are_sides(arguments):
         return show_sides(arguments)
     check_hooks(arguments)
@@ -63,17 +95,30 @@ def run(arguments: argparse.Namespace) -> int:
         before, now = _runs(connection, arguments)
         changes = narrowed(changes_between(connection, before.seq, now.seq), arguments)
     shown: Changes = masked_fields(changes)
-    show_rows(arguments, lambda width: render_changes(before, now, shown, project.program_as_typed(), width), rows_of(changes), COLUMNS, "hosts")
+    show_rows(
+        arguments,
+        lambda width: render_changes(before, now, shown, project.program_as_typed(), width),
+        rows_of(changes),
+        COLUMNS,
+        "hosts",
+    )
     tell(before, now, changes.findings, arguments)
     counted = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
-    return int(any(one.change in (NEW, CHANGED) and one.severity in counted for one in changes.findings))
+    return int(
+        any(one.change in (NEW, CHANGED) and one.severity in counted for one in changes.findings)
+    )
 
 
 def _runs(connection: sqlite3.Connection, arguments: argparse.Namespace) -> tuple[RunRow, RunRow]:
     given: list[str] = arguments.sides
     if len(given) > (1 if arguments.since else 2):
-        raise UserError(f"expected {'one run beside --since' if arguments.since else 'two runs'}, found {len(given)}: {' '.join(given)[:200]}")
-    now = run_named(connection, given[-1] if len(given) == 2 or (given and arguments.since) else "latest")
+        raise UserError(
+            f"expected {'one run beside --since' if arguments.since else 'two runs'}, found"
+            f" {len(given)}: {' '.join(given)[:200]}"
+        )
+    now = run_named(
+        connection, given[-1] if len(given) == 2 or (given and arguments.since) else "latest"
+    )
     if arguments.since:
         before = run_before(connection, arguments.since, datetime.datetime.now(datetime.UTC))
     elif given:
@@ -81,40 +126,85 @@ def _runs(connection: sqlite3.Connection, arguments: argparse.Namespace) -> tupl
     else:
         rows = run_rows(connection, 2)
         if len(rows) < 2:
-            raise UserError("expected two runs in the history, found one: there is nothing yet to compare it with")
+            raise UserError(
+                "expected two runs in the history, found one: there is nothing yet to compare it"
+                " with"
+            )
         before = rows[0]
     if before.seq == now.seq:
-        raise UserError(f"expected two runs of the history, found {before.id} alone: there is nothing yet to compare it with")
+        raise UserError(
+            f"expected two runs of the history, found {before.id} alone: there is nothing yet to"
+            " compare it with"
+        )
     return (before, now) if before.seq < now.seq else (now, before)
 
 
 def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
-    """The changes that --host, --rule and --severity select. Facts have no rule and no severity, so the last two exclude them."""
+    """The changes that --host, --rule and --severity select. Facts have no rule and no severity, so
+    the last two exclude them."""
     hosts = [one for given in arguments.host for one in expand_limit(given)]
     rules = [part.strip() for given in arguments.rule for part in given.split(",")]
     severities = [part.strip() for given in arguments.severity for part in given.split(",")]
     if unknown := [one for one in severities if one not in SEVERITIES]:
-        raise UserError(f"--severity: expected one of {', '.join(SEVERITIES)}, found {unknown[0]!r}")
+        raise UserError(
+            f"--severity: expected one of {', '.join(SEVERITIES)}, found {unknown[0]!r}"
+        )
 
     def among_hosts(names: Sequence[str]) -> tuple[str, ...]:
         exact = frozenset(hosts)
-        return tuple(name for name in names if not hosts or name in exact or asked_name(name) in exact or any(fnmatch.fnmatchcase(name, one) for one in hosts))
+        return tuple(
+            name
+            for name in names
+            if not hosts
+            or name in exact
+            or asked_name(name) in exact
+            or any(fnmatch.fnmatchcase(name, one) for one in hosts)
+        )
 
     findings = (
         dataclasses.replace(one, hosts=among_hosts(one.hosts)) for one in changes.findings
-        if (not rules or any(fnmatch.fnmatchcase(one.rule, rule) for rule in rules)) and (not severities or one.severity in severities)
+        if (not rules or any(fnmatch.fnmatchcase(one.rule,
+        rule) for rule in rules)) and (not severities or one.severity in severities)
     )  # fmt: skip
-    facts = () if rules or severities else (dataclasses.replace(one, hosts=among_hosts(one.hosts)) for one in changes.facts)
-    asked = {name: among_hosts(getattr(changes, name)) for name in ("first_seen", "not_asked", "asked_again")}
-    return Changes(tuple(one for one in findings if one.hosts), tuple(one for one in facts if one.hosts), **asked)
+    facts = (
+        ()
+        if rules or severities
+        else (dataclasses.replace(one, hosts=among_hosts(one.hosts)) for one in changes.facts)
+    )
+    asked = {
+        name: among_hosts(getattr(changes, name))
+        for name in ("first_seen", "not_asked", "asked_again")
+    }
+    return Changes(
+        tuple(one for one in findings if one.hosts),
+        tuple(one for one in facts if one.hosts),
+        **asked,
+    )
 
 
 def rows_of(changes: Changes) -> list[Row]:
     empty = dict.fromkeys(COLUMNS)
     rows: list[Row] = [
-        {**empty, "change": one.change, "severity": one.severity, "rule": one.rule, "title": one.title, "place": dict(one.place), "now": one.found,
+        {**empty, "change": one.change, "severity": one.severity, "rule": one.rule,
+        "title": one.title, "place": dict(one.place), "now": one.found,
          "hosts": list(one.hosts)} for one in changes.findings
     ]  # fmt: skip
-    rows += [{**empty, "change": "fact", "fact": one.fact, "before": one.before, "now": one.now, "hosts": list(one.hosts)} for one in changes.facts]
-    asked = {"first seen": changes.first_seen, "asked again": changes.asked_again, "not asked": changes.not_asked}
-    return rows + [{**empty, "change": word, "hosts": list(hosts)} for word, hosts in asked.items() if hosts]
+    rows += [
+        {
+            **empty,
+            "change": "fact",
+            "fact": one.fact,
+            "before": one.before,
+            "now": one.now,
+            "hosts": list(one.hosts),
+        }
+        for one in changes.facts
+    ]
+    asked = {
+        "first seen": changes.first_seen,
+        "asked again": changes.asked_again,
+        "not asked": changes.not_asked,
+    }
+    return rows + [
+        {**empty, "change": word, "hosts": list(hosts)} for word, hosts in asked.items() if hosts
+    ]

@@ -1,4 +1,5 @@
-"""`unhang diff A B` for two sides that are no runs: where the configuration of two groups, nodes, machines or environments differs."""
+"""`unhang diff A B` for two sides that are no runs: where the configuration of two groups, nodes,
+machines or environments differs."""
 
 from __future__ import annotations
 
@@ -18,13 +19,24 @@ from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 
 LAUNCHES = ("login", "ssh", "systemd", "slurm", "container")
-OF_RUNS = ("since", "host", "rule", "severity", "webhook", "hook")  # options that only a comparison of two runs has
+# options that only a comparison of two runs has
+OF_RUNS = ("since", "host", "rule", "severity", "webhook", "hook")
 
 
 def add_side_arguments(parser: argparse.ArgumentParser) -> None:
-    sides = parser.add_argument_group("two groups, nodes, files or environments instead of two runs")
-    sides.add_argument("--run", metavar="RUN", help="the run that contains the groups and nodes (default: latest)")
-    sides.add_argument("--fact", action="append", default=[], metavar="FACT", help="only these: driver, 'nccl.settings*'; repeatable")
+    sides = parser.add_argument_group(
+        "two groups, nodes, files or environments instead of two runs"
+    )
+    sides.add_argument(
+        "--run", metavar="RUN", help="the run that contains the groups and nodes (default: latest)"
+    )
+    sides.add_argument(
+        "--fact",
+        action="append",
+        default=[],
+        metavar="FACT",
+        help="only these: driver, 'nccl.settings*'; repeatable",
+    )
     launch = f"how the job of the environment file starts: {', '.join(LAUNCHES)} (default: slurm)"
     sides.add_argument("--launch", choices=LAUNCHES, metavar="HOW", help=launch)
 
@@ -38,7 +50,11 @@ def are_sides(arguments: argparse.Namespace) -> bool:
 
 def _is_run(named: str) -> bool:
     path = Path(named)
-    return not path.is_file() and ":" not in named and (named == "latest" or named[:8].isdigit() or (path / "run.json").is_file())
+    return (
+        not path.is_file()
+        and ":" not in named
+        and (named == "latest" or named[:8].isdigit() or (path / "run.json").is_file())
+    )
 
 
 def show_sides(arguments: argparse.Namespace) -> int:
@@ -46,7 +62,10 @@ def show_sides(arguments: argparse.Namespace) -> int:
     if len(arguments.sides) != 2:
         raise UserError(f"expected two groups, nodes, files or runs, found {len(arguments.sides)}")
     if wrong := [name for name in OF_RUNS if getattr(arguments, name)]:
-        raise UserError(f"--{wrong[0]}: expected two runs of the history beside it, found {' and '.join(arguments.sides)[:200]}")
+        raise UserError(
+            f"--{wrong[0]}: expected two runs of the history beside it, found"
+            f" {' and '.join(arguments.sides)[:200]}"
+        )
     run = arguments.run or "latest"
     first, second = (read_side(one, run) for one in arguments.sides)
     facts = [one.strip() for given in arguments.fact for one in given.split(",") if one.strip()]

@@ -14,12 +14,13 @@ DEFAULT = "warning"  # a finding of info is shown, but does not make a script fa
 def add_fail_on(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on", choices=SEVERITIES[::-1], default=DEFAULT, metavar="SEVERITY",
-        help=f"exit with 1 at this severity or above: {', '.join(SEVERITIES)} (default: {DEFAULT}); a node that was not read counts as an error",
+        help=f"exit with 1 at this severity or above: {', '.join(SEVERITIES)} (default: {DEFAULT}); a node that was not read counts as an error",  # noqa: E501
     )  # fmt: skip
 
 
 def exit_code(findings: Mapping[str, Any], fail_on: str) -> int:
-    """2 if no node was read; 1 if a finding is at or above the severity or a node was not read (which counts as an error); else 0.
+    """2 if no node was read; 1 if a finding is at or above the severity or a node was not read
+    (which counts as an error); else 0.
 
     findings: the object of findings.json, or its head.
     """
@@ -27,4 +28,7 @@ def exit_code(findings: Mapping[str, Any], fail_on: str) -> int:
     if unread and unread == findings["host_count"]:
         return 2
     counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
-    return int((unread and "error" in counted) or any(findings["totals_by_severity"].get(severity) for severity in counted))
+    return int(
+        (unread and "error" in counted)
+        or any(findings["totals_by_severity"].get(severity) for severity in counted)
+    )

@@ -1,4 +1,5 @@
-"""The options that narrow the output: --host, --group, --rule, --severity, the same in every command that shows a judged run."""
+"""The options that narrow the output: --host, --group, --rule, --severity, the same in every
+command that shows a judged run."""
 
 from __future__ import annotations
 
@@ -32,47 +33,107 @@ MOST_LISTED = 12  # number of names in a message that lists the known ones
 MAX_LIST_BYTES = 32 << 20
 
 
-def add_filters(parser: argparse.ArgumentParser, title: str = "filters for the output and the exit code") -> None:
-    """Adds the options. Each may be repeated, and accepts several values with commas. title: of their part of the help."""
+def add_filters(
+    parser: argparse.ArgumentParser, title: str = "filters for the output and the exit code"
+) -> None:
+    """Adds the options. Each may be repeated, and accepts several values with commas. title: of
+    their part of the help."""
     group = parser.add_argument_group(title)
-    group.add_argument("--host", action="append", default=[], metavar="HOSTS", help="only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line")
-    group.add_argument("--group", action="append", default=[], metavar="GROUP", help="only nodes of this inventory group")
-    group.add_argument("--rule", action="append", default=[], metavar="RULE", help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'")
-    group.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(SEVERITIES)}")
-    group.add_argument("--owner", action="append", default=[], metavar="OWNER", help=f"only what these people act on: {', '.join(OWNERS)}")
+    group.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="HOSTS",
+        help="only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line",
+    )
+    group.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="GROUP",
+        help="only nodes of this inventory group",
+    )
+    group.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'",
+    )
+    group.add_argument(
+        "--severity",
+        action="append",
+        default=[],
+        metavar="SEVERITY",
+        help=f"only these: {', '.join(SEVERITIES)}",
+    )
+    group.add_argument(
+        "--owner",
+        action="append",
+        default=[],
+        metavar="OWNER",
+        help=f"only what these people act on: {', '.join(OWNERS)}",
+    )
 
 
 def check_filters(arguments: argparse.Namespace, rules: Sequence[Path] = ()) -> None:
-    """Checks of the filters that need no run. rules: folders of further rules. Raises UserError. Hosts and groups are checked later, because they are known
-    only with the run.
-    """
+    """Checks of the filters that need no run. rules: folders of further rules. Raises UserError.
+    Hosts and groups are checked later, because they are known only with the run."""
     for one in arguments.host:
         named_hosts(one)
-    _check("--severity", [part for one in arguments.severity for part in _split("severity", one)], SEVERITIES, "a severity")
-    _check("--owner", [part for one in arguments.owner for part in _split("owner", one)], OWNERS, "an owner")
+    _check(
+        "--severity",
+        [part for one in arguments.severity for part in _split("severity", one)],
+        SEVERITIES,
+        "a severity",
+    )
+    _check(
+        "--owner",
+        [part for one in arguments.owner for part in _split("owner", one)],
+        OWNERS,
+        "an owner",
+    )
     if asked := [part for one in arguments.rule for part in _split("rule", one)]:
-        _check("--rule", asked, [rule.id for rule in load_catalogue(rules).rules], "a rule of the catalogue")
+        _check(
+            "--rule",
+            asked,
+            [rule.id for rule in load_catalogue(rules).rules],
+            "a rule of the catalogue",
+        )
 
 
-def filtered(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Mapping[str, Any]:
-    """The findings that the options select. Raises UserError for an unknown host, group, rule or severity."""
+def filtered(
+    folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace
+) -> Mapping[str, Any]:
+    """The findings that the options select. Raises UserError for an unknown host, group, rule or
+    severity."""
     asked = asked_filter(folder, findings, arguments)
     if asked is None:
         return findings
     kept = narrowed(findings, asked)
     setting = planned_setting(folder, findings)
-    return {**kept, "causes": [{**cause, "command": command(cause, setting)} for cause in kept["causes"]]}
+    return {
+        **kept,
+        "causes": [{**cause, "command": command(cause, setting)} for cause in kept["causes"]],
+    }
 
 
 def planned_setting(folder: Path, findings: Mapping[str, Any]) -> Setting:
     """The surroundings for the commands of a run's causes, as in findings.json."""
     planned = "" if (findings.get("judged_by") or {}).get("policy") else str(findings["run"]["id"])
-    return Setting(run=planned, reachable=read_run(folder).get("inventory") is not None, is_own=is_own(folder))
+    return Setting(
+        run=planned, reachable=read_run(folder).get("inventory") is not None, is_own=is_own(folder)
+    )
 
 
-def asked_filter(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> Filter | None:
+def asked_filter(
+    folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace
+) -> Filter | None:
     """The filter of the options, None without any. Raises UserError as filtered does."""
-    given = {name: [part for one in getattr(arguments, name) for part in _split(name, one)] for name in OPTIONS}
+    given = {
+        name: [part for one in getattr(arguments, name) for part in _split(name, one)]
+        for name in OPTIONS
+    }
     if not any(given.values()):
         return None
     known = [host for hosts in findings["node_verdicts"].values() for host in hosts]
@@ -80,15 +141,22 @@ def asked_filter(folder: Path, findings: Mapping[str, Any], arguments: argparse.
     if given["group"]:
         of_groups = _of_groups(folder, known, given["group"])
         hosts = of_groups if hosts is None else hosts & of_groups
-    _check("--rule", given["rule"], findings["totals_by_rule"], "a rule that was judged in this run")
+    _check(
+        "--rule", given["rule"], findings["totals_by_rule"], "a rule that was judged in this run"
+    )
     _check("--severity", given["severity"], SEVERITIES, "a severity")
     _check("--owner", given["owner"], OWNERS, "an owner")
-    typed = " ".join(f"--{name} {shlex.quote(value)}" for name in OPTIONS for value in getattr(arguments, name))
-    return Filter(hosts, tuple(given["rule"]), tuple(given["severity"]), tuple(given["owner"]), typed)
+    typed = " ".join(
+        f"--{name} {shlex.quote(value)}" for name in OPTIONS for value in getattr(arguments, name)
+    )
+    return Filter(
+        hosts, tuple(given["rule"]), tuple(given["severity"]), tuple(given["owner"]), typed
+    )
 
 
 def named_hosts(given: str) -> Sequence[str]:
-    """Hosts and wildcards of one --host: a node set, or @FILE with one host a line. Raises UserError."""
+    """Hosts and wildcards of one --host: a node set, or @FILE with one host a line. Raises
+    UserError."""
     if not given.startswith("@"):
         return expand_limit(given)
     path = Path(given[1:])
@@ -102,21 +170,36 @@ def named_hosts(given: str) -> Sequence[str]:
 
 
 def _split(name: str, given: str) -> Sequence[str]:
-    return named_hosts(given) if name == "host" else [part.strip() for part in given.split(",") if part.strip()]
+    return (
+        named_hosts(given)
+        if name == "host"
+        else [part.strip() for part in given.split(",") if part.strip()]
+    )
 
 
 def _hosts(given: Sequence[str], known: Sequence[str]) -> frozenset[str]:
     _check("--host", given, known, "a node of this run")
     exact = frozenset(given).intersection(known)
     patterns = [one for one in given if set("*?") & set(one)]
-    return exact | {host for host in known if any(fnmatch.fnmatchcase(host, one) for one in patterns)}
+    return exact | {
+        host for host in known if any(fnmatch.fnmatchcase(host, one) for one in patterns)
+    }
 
 
 def _of_groups(folder: Path, known: Sequence[str], wanted: Sequence[str]) -> frozenset[str]:
     """Nodes of the inventory groups, from the heads of the node files."""
     groups = {host: _groups_of(path) for host, path in node_paths(folder, known).items()}
-    _check("--group", wanted, {group for those in groups.values() for group in those}, "an inventory group of this run")
-    return frozenset(host for host, those in groups.items() if any(fnmatch.fnmatchcase(group, one) for group in those for one in wanted))
+    _check(
+        "--group",
+        wanted,
+        {group for those in groups.values() for group in those},
+        "an inventory group of this run",
+    )
+    return frozenset(
+        host
+        for host, those in groups.items()
+        if any(fnmatch.fnmatchcase(group, one) for group in those for one in wanted)
+    )
 
 
 class _Head(msgspec.Struct):
@@ -141,9 +224,14 @@ def _check(option: str, given: Iterable[str], known: Iterable[str], what: str) -
 
 
 def _there_are(option: str, names: Sequence[str]) -> str:
-    """A text that lists the known values: nodes folded, at most MOST_LISTED other values, and for many rules the command that lists them."""
+    """A text that lists the known values: nodes folded, at most MOST_LISTED other values, and for
+    many rules the command that lists them."""
     if option == "--host":
         return f"there are {visible(fold_hosts(names), 300)}" if names else "there is none"
     if len(names) > MOST_LISTED:
-        return "`unhang catalogue` lists the rules" if option == "--rule" else f"there are {', '.join(names[:MOST_LISTED])} and {len(names) - MOST_LISTED} more"
+        return (
+            "`unhang catalogue` lists the rules"
+            if option == "--rule"
+            else f"there are {', '.join(names[:MOST_LISTED])} and {len(names) - MOST_LISTED} more"
+        )
     return f"there are {', '.join(names)}" if names else "there is none"

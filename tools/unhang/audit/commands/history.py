@@ -1,4 +1,5 @@
-"""`unhang history HOST|RULE`: when a finding or a fact began, and what else changed then; without a name: findings that come and go."""
+"""`unhang history HOST|RULE`: when a finding or a fact began, and what else changed then; without a
+name: findings that come and go."""
 
 from __future__ import annotations
 
@@ -45,17 +46,31 @@ EXAMPLES = """\
   unhang history                          findings that come and go, waivers about to end, busbw below a node's own past
   unhang history gpu007                   what happened to a node, and since when it has its findings
   unhang history nvlink-some-inactive     when it began, on which nodes, after which change of driver or kernel
-  unhang history gpu007 -o json"""
-View = tuple[Callable[[int], Sequence[str]], list[Row], tuple[str, ...], str]  # table, rows, columns and name, as show_rows takes them
+  unhang history gpu007 -o json"""  # noqa: E501
+# table, rows, columns and name, as show_rows takes them
+View = tuple[Callable[[int], Sequence[str]], list[Row], tuple[str, ...], str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="HOST|RULE", nargs="?", help="a node or a rule; without it: an overview of findings to watch")
     parser.add_argument(
-        "--runs", type=number_of("runs"), default=RUNS, metavar="N", help="number of runs to search for findings that come and go (default: %(default)s)"
+        "name",
+        metavar="HOST|RULE",
+        nargs="?",
+        help="a node or a rule; without it: an overview of findings to watch",
     )
     parser.add_argument(
-        "--days", type=number_of("days"), default=WAIVER_DAYS, metavar="N", help="report waivers that end within this many days (default: %(default)s)"
+        "--runs",
+        type=number_of("runs"),
+        default=RUNS,
+        metavar="N",
+        help="number of runs to search for findings that come and go (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--days",
+        type=number_of("days"),
+        default=WAIVER_DAYS,
+        metavar="N",
+        help="report waivers that end within this many days (default: %(default)s)",
     )
     add_history_options(parser, "nodes; runs, of a node", EXAMPLES)
 
@@ -77,24 +92,38 @@ def _view_of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> V
         if len(alike) > 1:
             others = ", ".join(visible(one, 120) for one in alike[1:20])
             sys.stderr.write(
-                f"unhang: {len(alike)} machines are called {visible(name, 80)}; this is {visible(alike[0], 120)}, met last; the others: {others}\n"
+                f"unhang: {len(alike)} machines are called {visible(name, 80)}; this is"
+                f" {visible(alike[0], 120)}, met last; the others: {others}\n"
             )
         return _of_host(connection, alike[0])
     if name in rules:
         return _of_rule(connection, name)
     near = difflib.get_close_matches(name, [*hosts, *rules], 1)
-    advice = f"did you mean {near[0]}?" if near else "a rule is known once it found something; unhang explain NAME says what one is about"
+    advice = (
+        f"did you mean {near[0]}?"
+        if near
+        else "a rule is known once it found something; unhang explain NAME says what one is about"
+    )
     raise UserError(f"expected a node or rule of the history, found none named {name!r}; {advice}")
 
 
 def _of_rule(connection: sqlite3.Connection, name: str) -> View:
     found = beginnings(connection, name)
     (title,) = connection.execute("SELECT title FROM rules WHERE name = ?", (name,)).fetchone()
-    return (lambda width: render_beginnings(name, title, masked_fields(found), width), [asdict(one) for one in found], _columns(Beginning), "hosts")
+    return (
+        lambda width: render_beginnings(name, title, masked_fields(found), width),
+        [asdict(one) for one in found],
+        _columns(Beginning),
+        "hosts",
+    )
 
 
 def _of_host(connection: sqlite3.Connection, name: str) -> View:
-    held, happened, pasts = holding(connection, name), events(connection, name), own_pasts(connection, name)
+    held, happened, pasts = (
+        holding(connection, name),
+        events(connection, name),
+        own_pasts(connection, name),
+    )
     rows = _rows(event=happened, holds=held, busbw=pasts)
     return (
         lambda width: render_host(name, masked_fields(held), masked_fields(happened), pasts, width),
@@ -106,11 +135,27 @@ def _of_host(connection: sqlite3.Connection, name: str) -> View:
 
 def _watched(connection: sqlite3.Connection, arguments: argparse.Namespace) -> View:
     today = datetime.datetime.now(datetime.UTC).date()
-    coming, waivers, pasts = flapping(connection, arguments.runs), ending_waivers(connection, today, arguments.days), own_pasts(connection)
+    coming, waivers, pasts = (
+        flapping(connection, arguments.runs),
+        ending_waivers(connection, today, arguments.days),
+        own_pasts(connection),
+    )
     rows = _rows(flapping=coming, waiver=waivers, busbw=[one for one in pasts if one.slower])
     named: list[Row] = [{**row, "hosts": row.get("hosts") or [row["host"]]} for row in rows]
     columns = ("kind", *_columns(Flapping, EndingWaiver, OwnPast))
-    return (lambda width: render_watched(masked_fields(coming), masked_fields(waivers), pasts, arguments.runs, arguments.days, width), named, columns, "hosts")
+    return (
+        lambda width: render_watched(
+            masked_fields(coming),
+            masked_fields(waivers),
+            pasts,
+            arguments.runs,
+            arguments.days,
+            width,
+        ),
+        named,
+        columns,
+        "hosts",
+    )
 
 
 def _rows(**kinds: Sequence[Any]) -> list[Row]:

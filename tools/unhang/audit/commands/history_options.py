@@ -1,4 +1,5 @@
-"""Shared by `unhang runs`, `diff` and `history`: options, the path of the history, examples for the help."""
+"""Shared by `unhang runs`, `diff` and `history`: options, the path of the history, examples for the
+help."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ from unhang.core.errors import UserError
 
 def add_history_options(parser: argparse.ArgumentParser, names: str, examples: str) -> None:
     """names: what --format name prints, one per line; examples: for the end of the help."""
-    parser.add_argument("--db", metavar="FILE", help=f"the history's file (default: ${SETTING}, or $XDG_STATE_HOME/unhang/history.db)")
+    parser.add_argument(
+        "--db",
+        metavar="FILE",
+        help=f"the history's file (default: ${SETTING}, or $XDG_STATE_HOME/unhang/history.db)",
+    )
     add_format_option(parser, FORMATS, {"name": f"{names}, one a line"})
     add_quiet(parser)
     add_examples(parser, examples)

@@ -30,20 +30,37 @@ EXAMPLES = """\
   unhang judge latest --policy next.yml --rules my-rules  by another policy and your own rules, beside the run's findings
   unhang judge node1.json node2.json                      files of unhang collect, without Ansible
   unhang collect | unhang judge -                         this machine
-  for n in gpu1 gpu2; do ssh $n python3 - < unhang-collect.pyz; done | unhang judge -   several, one document after another"""
+  for n in gpu1 gpu2; do ssh $n python3 - < unhang-collect.pyz; done | unhang judge -   several, one document after another"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    help_text = f"run folder or its id (default: {run_folder.latest_run()}); or documents of unhang collect: files, a folder of them, - for standard input"
+    help_text = (
+        f"run folder or its id (default: {run_folder.latest_run()}); or documents of unhang"
+        " collect: files, a folder of them, - for standard input"
+    )
     parser.add_argument("run", metavar="RUN|FILE", nargs="*", help=help_text.replace("%", "%%"))
-    parser.add_argument("--out", metavar="FILE", help="write the findings to this file and the HTML report beside it; the run's own files stay unchanged")
-    add_judging_options(parser, "the run's own; the findings are written beside the run's", is_new=False)
-    parser.add_argument("--now", metavar="DATE", help="the day to check waivers against, for example 2026-12-31 (default: today)")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help=(
+            "write the findings to this file and the HTML report beside it; the run's own files"
+            " stay unchanged"
+        ),
+    )
+    add_judging_options(
+        parser, "the run's own; the findings are written beside the run's", is_new=False
+    )
+    parser.add_argument(
+        "--now",
+        metavar="DATE",
+        help="the day to check waivers against, for example 2026-12-31 (default: today)",
+    )
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing found, 1 findings at or above --fail-on or nodes that were not read, 2 an incomplete result. Raises UserError if there is no result."""
+    """0 nothing found, 1 findings at or above --fail-on or nodes that were not read, 2 an
+    incomplete result. Raises UserError if there is no result."""
     arguments.run = _run(arguments.run)
     folder = run_folder.find_run(arguments.run)
     check_page(arguments)
@@ -53,22 +70,37 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         if getattr(arguments, "is_record", False):
             raise  # the audit prints the next step
-        raise UserError(f"stopped by hand; judge it again with: {program_as_typed()} judge {as_typed(folder)}") from None
+        raise UserError(
+            f"stopped by hand; judge it again with: {program_as_typed()} judge {as_typed(folder)}"
+        ) from None
 
 
 def _check_folders(rules: list[str]) -> None:
-    """Raises UserError for a folder of rules that does not exist or is empty: the run's findings would be replaced as if they had been judged by its rules."""
+    """Raises UserError for a folder of rules that does not exist or is empty: the run's findings
+    would be replaced as if they had been judged by its rules."""
     for one in rules:
         if not Path(one).is_dir():
-            raise UserError(f"--rules: expected a folder of rules at {one}, found {'a file' if Path(one).exists() else 'none'}; nothing was judged")
+            raise UserError(
+                f"--rules: expected a folder of rules at {one}, found"
+                f" {'a file' if Path(one).exists() else 'none'}; nothing was judged"
+            )
         if not any(Path(one).rglob("*.y*ml")):
-            raise UserError(f"--rules: expected .yml files of rules in {one}, found none; nothing was judged")
+            raise UserError(
+                f"--rules: expected .yml files of rules in {one}, found none; nothing was judged"
+            )
 
 
 def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     today = given_day(arguments.now)
     out = _findings_file(folder, arguments)
-    head = judge_folder(folder, [Path(one) for one in arguments.rules], arguments.policy, today, out=out, repairs=handed_over(arguments).repairs)
+    head = judge_folder(
+        folder,
+        [Path(one) for one in arguments.rules],
+        arguments.policy,
+        today,
+        out=out,
+        repairs=handed_over(arguments).repairs,
+    )
     if out is not None:
         arguments.run = as_typed(out)
     getattr(arguments, "once_judged", lambda: None)()
@@ -99,23 +131,41 @@ def _run(given: list[str]) -> str:
 
 
 def _findings_file(folder: Path, arguments: argparse.Namespace) -> Path | None:
-    """Path of findings that are not the run's own: findings under another policy are written beside the run's own, never over them."""
+    """Path of findings that are not the run's own: findings under another policy are written beside
+    the run's own, never over them."""
     if arguments.out:
         return checked_output(arguments.out).absolute()
     if arguments.policy and getattr(arguments, "is_record", False):
         return None  # the audit itself used this policy, so these findings are the run's own
-    return folder / f"findings-by-{run_folder.file_stem(Path(arguments.policy).stem)}.json" if arguments.policy else None
+    return (
+        folder / f"findings-by-{run_folder.file_stem(Path(arguments.policy).stem)}.json"
+        if arguments.policy
+        else None
+    )
 
 
 def _problems(head: dict[str, Any]) -> Iterator[str]:
-    """Reasons why the result is incomplete: rules that could not be used, or no node that was read."""
+    """Reasons why the result is incomplete: rules that could not be used, or no node that was
+    read."""
     refused = head["catalogue"]["refused"]
     yield from refused[:SHOWN_FAULTS]
     if refused:
-        more = f" ({len(refused) - SHOWN_FAULTS:,} not shown)" if len(refused) > SHOWN_FAULTS else ""
-        unused = "the rule or file that has it was" if len(refused) == 1 else "the rules and files that have them were"
-        yield f"{counted(len(refused), 'fault')} in rules{more}: {unused} not used, the findings of the others stand; next: unhang rule check DIR"
+        more = (
+            f" ({len(refused) - SHOWN_FAULTS:,} not shown)" if len(refused) > SHOWN_FAULTS else ""
+        )
+        unused = (
+            "the rule or file that has it was"
+            if len(refused) == 1
+            else "the rules and files that have them were"
+        )
+        yield (
+            f"{counted(len(refused), 'fault')} in rules{more}: {unused} not used, the findings of"
+            " the others stand; next: unhang rule check DIR"
+        )
     for rule in head["catalogue"]["stopped"]:
-        yield f"rule {rule} was stopped and left out: it used up the time or memory that judging may take"
+        yield (
+            f"rule {rule} was stopped and left out: it used up the time or memory that judging may"
+            " take"
+        )
     if head["host_count"] and len(head["node_verdicts"]["unread"]) == head["host_count"]:
         yield "no node was read"

@@ -14,12 +14,23 @@ from unhang.core.commands.hooks import add_hooks, check_hooks
 
 
 def add_judging_options(parser: argparse.ArgumentParser, policy: str, *, is_new: bool) -> None:
-    """Rules and policy, and how the findings are shown and counted. policy: what --policy replaces; is_new: the run is kept in the history, and reported."""
-    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
+    """Rules and policy, and how the findings are shown and counted. policy: what --policy replaces;
+    is_new: the run is kept in the history, and reported."""
+    parser.add_argument(
+        "--rules",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder with additional rules; repeatable",
+    )
     parser.add_argument("--policy", metavar="FILE", help=f"use this policy instead of {policy}")
     if is_new:
         where = f"${SETTING}, or $XDG_STATE_HOME/unhang/history.db"
-        parser.add_argument("--db", metavar="FILE", help=f"the history's file (default: {where}; {SETTING}={OFF}: none)")
+        parser.add_argument(
+            "--db",
+            metavar="FILE",
+            help=f"the history's file (default: {where}; {SETTING}={OFF}: none)",
+        )
     add_format(parser)
     add_filters(parser)
     add_fail_on(parser)

@@ -1,4 +1,5 @@
-"""`unhang merge RUN...`: makes one run of several, of several controllers, sites or ways, and judges it."""
+"""`unhang merge RUN...`: makes one run of several, of several controllers, sites or ways, and
+judges it."""
 
 from __future__ import annotations
 
@@ -22,18 +23,28 @@ from unhang.core.run.run_input import read_run_input
 
 EXAMPLES = """\
   unhang merge 20261124T0100Z 20261124T0105Z          two runs of this controller
-  unhang merge /srv/site-a/runs/latest /srv/site-b/runs/latest -o name --severity critical   the last runs of two sites"""
+  unhang merge /srv/site-a/runs/latest /srv/site-b/runs/latest -o name --severity critical   the last runs of two sites"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders or their ids; of a node that several have, the newest document counts")
-    parser.add_argument("--out", metavar="DIR", help="parent of the new run folder (default: where the other runs are)")
+    parser.add_argument(
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        help="run folders or their ids; of a node that several have, the newest document counts",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="parent of the new run folder (default: where the other runs are)",
+    )
     add_judging_options(parser, "the runs' own", is_new=True)
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """As for an audit: 0 nothing found, 1 findings, 2 the command failed, or a document could not be read."""
+    """As for an audit: 0 nothing found, 1 findings, 2 the command failed, or a document could not
+    be read."""
     check_judging_options(arguments)
     given = {folder.resolve(): folder for folder in map(run_folder.find_run, arguments.runs)}
     if len(given) < 2:
@@ -62,7 +73,15 @@ def _head(runs: list[run_folder.Run]) -> dict[str, object]:
     listed = [name for one in own for name in own_inventories(one.folder)]
     if others := [one for one in runs if one not in own and one.document.get("inventory")]:
         names = ", ".join(as_typed(one.folder) for one in others)
-        sys.stderr.write(f"unhang: not made here with unhang audit, so that the new run has no inventory of it: {names}\n")
+        sys.stderr.write(
+            "unhang: not made here with unhang audit, so that the new run has no inventory of it:"
+            f" {names}\n"
+        )
     sources = {name for one in runs for name in one.document.get("policy_sources") or []}
     started = min(str(one.document.get("started") or "") for one in runs)
-    return {"started": started, "inventory": list(dict.fromkeys(listed)) or None, "limit": None, "policy_sources": sorted(sources)}
+    return {
+        "started": started,
+        "inventory": list(dict.fromkeys(listed)) or None,
+        "limit": None,
+        "policy_sources": sorted(sources),
+    }

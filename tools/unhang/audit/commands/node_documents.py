@@ -1,4 +1,5 @@
-"""`unhang judge` without a run: makes a run folder from node documents, which are files, folders of files, or standard input."""
+"""`unhang judge` without a run: makes a run folder from node documents, which are files, folders of
+files, or standard input."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ MOST_BYTES, LONGEST_S = 4 << 30, 1800  # of all documents
 
 
 def is_document(named: str) -> bool:
-    """True for standard input, a file or the name of one that is not there, and a folder of files that is no run folder."""
+    """True for standard input, a file or the name of one that is not there, and a folder of files
+    that is no run folder."""
     path = Path(named)
     return (
         named == STDIN
@@ -31,10 +33,12 @@ def is_document(named: str) -> bool:
 
 
 def run_of_documents(named: Sequence[str]) -> Path:
-    """A run folder with the nodes of these documents, each once. Raises UserError for a file that is no node document, before anything is written."""
+    """A run folder with the nodes of these documents, each once. Raises UserError for a file that
+    is no node document, before anything is written."""
     together = Together(MOST_PIPED_BYTES if STDIN in named else MOST_BYTES, LONGEST_S)
     arrivals = []
-    for arrival in _arrivals(named, together):  # the first fault ends it, because a file that is no document may have no end
+    # the first fault ends it, because a file that is no document may have no end
+    for arrival in _arrivals(named, together):
         if arrival.node is None:
             raise UserError(f"{arrival.place}{_fault(arrival, together)}")
         arrivals.append(arrival)
@@ -42,14 +46,23 @@ def run_of_documents(named: Sequence[str]) -> Path:
     arrived = write_arrivals(folder, None, (("", arrival) for arrival in arrivals))
     say_arrived(arrived)
     now = run_folder.utc_now()
-    head = {"schema": "unhang/run/1", "id": folder.name, "started": now, "finished": now, "inventory": None, "limit": None, "hosts": list(arrived.hosts)}
+    head = {
+        "schema": "unhang/run/1",
+        "id": folder.name,
+        "started": now,
+        "finished": now,
+        "inventory": None,
+        "limit": None,
+        "hosts": list(arrived.hosts),
+    }
     run_folder.write_document(folder / "run.json", head)
     mark_as_own(folder)
     return folder
 
 
 def _new_folder() -> Path:
-    """A new run folder among the other runs, or in the folder for temporary files if that cannot be written."""
+    """A new run folder among the other runs, or in the folder for temporary files if that cannot be
+    written."""
     folder = run_folder.runs_folder() / run_folder.new_run_id()
     try:
         run_folder.make_folder(folder)
@@ -60,7 +73,8 @@ def _new_folder() -> Path:
 
 
 def _arrivals(named: Sequence[str], together: Together) -> Iterator[Arrival]:
-    """The documents of files, of the *.json in folders, and of standard input. Raises UserError for a name at which nothing can be read."""
+    """The documents of files, of the *.json in folders, and of standard input. Raises UserError for
+    a name at which nothing can be read."""
     for one in named:
         check_source(one)
         for source in sorted(map(str, Path(one).glob("*.json"))) if Path(one).is_dir() else [one]:
@@ -71,4 +85,8 @@ def _fault(arrival: Arrival, together: Together) -> str:
     """A document that a limit cut is no damaged one."""
     if over := together.reached():
         return f" {over}; read many documents with: unhang audit --via files"
-    return f": {arrival.fault}" if arrival.fault.startswith("expected") else f": expected a document of unhang collect, found: {arrival.fault}"
+    return (
+        f": {arrival.fault}"
+        if arrival.fault.startswith("expected")
+        else f": expected a document of unhang collect, found: {arrival.fault}"
+    )

@@ -35,23 +35,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=run_folder.latest_run(),
         help="run folder or its id, or a file of findings (default: %(default)s)",
     )
-    add_format(parser, {"ticket": "one node's hardware faults for its vendor; --out FILE.html: as a page"})
+    add_format(
+        parser, {"ticket": "one node's hardware faults for its vendor; --out FILE.html: as a page"}
+    )
     add_filters(parser)
-    parser.add_argument("--out", metavar="FILE", help="write to this file; - is standard output; html: default RUN/report.html")
-    parser.add_argument("--smoke", action="append", default=[], metavar="FILE", help="html: add this smoke test result; repeatable")
-    parser.add_argument("--key", metavar="FILE", help="ticket: sign it with this private key, into FILE.sig beside --out")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write to this file; - is standard output; html: default RUN/report.html",
+    )
+    parser.add_argument(
+        "--smoke",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="html: add this smoke test result; repeatable",
+    )
+    parser.add_argument(
+        "--key",
+        metavar="FILE",
+        help="ticket: sign it with this private key, into FILE.sig beside --out",
+    )
     verify = "check FILE.sig: 0 if a key of --allowed-signers signed this ticket, else 1"
     parser.add_argument("--verify-ticket", metavar="FILE", help=verify)
-    parser.add_argument("--allowed-signers", metavar="FILE", help="who may sign tickets: a file as ssh-keygen takes it, one line NAME KEY for each")
+    parser.add_argument(
+        "--allowed-signers",
+        metavar="FILE",
+        help="who may sign tickets: a file as ssh-keygen takes it, one line NAME KEY for each",
+    )
     add_fail_on(parser)
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit code: 0 nothing found, 1 findings, 2 if the run is incomplete (as of judge). Raises UserError if it cannot be read."""
+    """Exit code: 0 nothing found, 1 findings, 2 if the run is incomplete (as of judge). Raises
+    UserError if it cannot be read."""
     if arguments.verify_ticket or arguments.allowed_signers:
         if not (arguments.verify_ticket and arguments.allowed_signers):
-            raise UserError("expected --verify-ticket FILE and --allowed-signers FILE together: without the second, any key would do")
+            raise UserError(
+                "expected --verify-ticket FILE and --allowed-signers FILE together: without the"
+                " second, any key would do"
+            )
         return verify_ticket(Path(arguments.verify_ticket), Path(arguments.allowed_signers))
     if arguments.out not in (None, "-"):
         checked_output(arguments.out)

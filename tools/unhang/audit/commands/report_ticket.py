@@ -1,4 +1,5 @@
-"""`unhang report RUN --host gpu007 -o ticket`: one node for its vendor, in Markdown or as a page, signed where a key is given; `--verify-ticket`."""
+"""`unhang report RUN --host gpu007 -o ticket`: one node for its vendor, in Markdown or as a page,
+signed where a key is given; `--verify-ticket`."""
 
 from __future__ import annotations
 
@@ -31,13 +32,16 @@ from unhang.core.text import visible
 NAMESPACE = "unhang-ticket"  # ssh-keygen -Y verify -n unhang-ticket
 MOST_TICKET_BYTES = 16 << 20
 _NOT_SIGNED = {
-    ANOTHER_KEY: "the signature is valid, and was made with a key that {signers} does not allow for tickets",
+    ANOTHER_KEY: (
+        "the signature is valid, and was made with a key that {signers} does not allow for tickets"
+    ),
     TAMPERED: "the signature is not one of this text: one of the two was changed",
 }
 
 
 def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> int:
-    """1, as of every report with findings. Raises UserError, also for a node without a fault that a vendor could repair."""
+    """1, as of every report with findings. Raises UserError, also for a node without a fault that a
+    vendor could repair."""
     out = arguments.out or "-"
     if arguments.key and out == "-":
         raise UserError("--key: expected --out FILE, beside which the signature is written")
@@ -45,10 +49,24 @@ def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.
     path = node_paths(folder, [host]).get(host)
     sections = sections_of(path) if path else {}
     tests = read_smoke_tests(folder, [Path(one) for one in arguments.smoke]).results
-    if not (ticket_findings(findings, host) or any(suspect.host == host for test in tests for suspect in test.suspects)):
+    if not (
+        ticket_findings(findings, host)
+        or any(suspect.host == host for test in tests for suspect in test.suspects)
+    ):
         raise UserError(_nothing_for_a_vendor(folder, findings, host))
-    blocks = list(ticket_blocks(findings, host, sections, tests, list(_tried(folder, host)), lost_gpus(folder, host, sections)))
-    deliver(render_html_ticket(blocks) if out.endswith(".html") else render_markdown_ticket(blocks), out)
+    blocks = list(
+        ticket_blocks(
+            findings,
+            host,
+            sections,
+            tests,
+            list(_tried(folder, host)),
+            lost_gpus(folder, host, sections),
+        )
+    )
+    deliver(
+        render_html_ticket(blocks) if out.endswith(".html") else render_markdown_ticket(blocks), out
+    )
     if arguments.key:
         text = Path(out).read_text(encoding="utf-8")
         run_folder.write_atomically(Path(f"{out}.sig"), sign(text, Path(arguments.key), NAMESPACE))
@@ -56,7 +74,8 @@ def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.
 
 
 def verify_ticket(ticket: Path, signers: Path) -> int:
-    """0 if a signer in the file `signers` signed the ticket, else 1; prints which. Raises UserError if a file cannot be read."""
+    """0 if a signer in the file `signers` signed the ticket, else 1; prints which. Raises UserError
+    if a file cannot be read."""
     signature = ticket.with_name(f"{ticket.name}.sig")
     try:
         text = _read(ticket, MOST_TICKET_BYTES, "a ticket").decode("utf-8")
@@ -65,7 +84,11 @@ def verify_ticket(ticket: Path, signers: Path) -> int:
     _read(signature, MOST_KEY_BYTES, "the ticket's signature")
     _read(signers, MOST_TICKET_BYTES, f'lines like: NAME namespaces="{NAMESPACE}" ssh-ed25519 KEY')
     state, name = signer(text, signature, signers, NAMESPACE)
-    found = f"signed by {visible(name, 200)}" if state == GOOD else f"{state}: {_NOT_SIGNED[state].format(signers=signers)}"
+    found = (
+        f"signed by {visible(name, 200)}"
+        if state == GOOD
+        else f"{state}: {_NOT_SIGNED[state].format(signers=signers)}"
+    )
     print(f"{ticket}: {found}")
     return 0 if state == GOOD else 1
 
@@ -74,22 +97,47 @@ def _read(path: Path, most_bytes: int, what: str) -> bytes:
     try:
         return read_bounded(path, most_bytes)
     except OSError as problem:
-        raise UserError(f"{path}: expected {what}, found none that can be read: {problem.strerror}") from None
+        raise UserError(
+            f"{path}: expected {what}, found none that can be read: {problem.strerror}"
+        ) from None
     except NotStrict as problem:
         raise UserError(f"{path}: {problem}") from None
 
 
 def _nothing_for_a_vendor(folder: Path, findings: Mapping[str, Any], host: str) -> str:
-    expected, program, named = f"expected a fault of {visible(host, 200)} that its vendor repairs", program_as_typed(), option("--host", visible(host, 200))
+    expected, program, named = (
+        f"expected a fault of {visible(host, 200)} that its vendor repairs",
+        program_as_typed(),
+        option("--host", visible(host, 200)),
+    )
     if host in findings["node_verdicts"]["unread"]:
-        return f"{expected}, found that the node was not read; why, and what to do: {program} report {as_typed(folder)} {named}"
-    return f"{expected}, found none; what was found on it: {program} report {as_typed(folder)} {named} -v"
+        return (
+            f"{expected}, found that the node was not read; why, and what to do: {program} report"
+            f" {as_typed(folder)} {named}"
+        )
+    return (
+        f"{expected}, found none; what was found on it: {program} report {as_typed(folder)}"
+        f" {named} -v"
+    )
 
 
-def _one_node(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace) -> list[str]:
-    given = [host for hosts in filtered(folder, findings, arguments)["node_verdicts"].values() for host in hosts] if arguments.host else []
+def _one_node(
+    folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace
+) -> list[str]:
+    given = (
+        [
+            host
+            for hosts in filtered(folder, findings, arguments)["node_verdicts"].values()
+            for host in hosts
+        ]
+        if arguments.host
+        else []
+    )
     if len(given) != 1:
-        raise UserError(f"--format ticket: expected one node with --host, found {len(given)}; write one ticket for each node")
+        raise UserError(
+            f"--format ticket: expected one node with --host, found {len(given)}; write one ticket"
+            " for each node"
+        )
     return given
 
 
@@ -102,7 +150,14 @@ def _tried(folder: Path, host: str) -> Iterator[str]:
         return
     if not isinstance(done, dict) or not isinstance(done.get("healthy"), bool):
         return
-    roles, reasons = ([str(one) for one in found if one] if isinstance(found := done.get(name), list) else [] for name in ("roles", "reasons"))
+    roles, reasons = (
+        [str(one) for one in found if one] if isinstance(found := done.get(name), list) else []
+        for name in ("roles", "reasons")
+    )
     played = f"roles {', '.join(roles)}; " if roles else ""
-    outcome = "the node is healthy afterwards" if done["healthy"] else f"the node is not healthy afterwards: {'; '.join(reasons)}"
+    outcome = (
+        "the node is healthy afterwards"
+        if done["healthy"]
+        else f"the node is not healthy afterwards: {'; '.join(reasons)}"
+    )
     yield f"repair by unhang: {visible(without_secrets(f'{played}{outcome}'), 600)}"

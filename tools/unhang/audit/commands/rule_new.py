@@ -1,4 +1,5 @@
-"""`unhang rule new ID --when CONDITION`: prints a row that is complete except for its texts and sources."""
+"""`unhang rule new ID --when CONDITION`: prints a row that is complete except for its texts and
+sources."""
 
 from __future__ import annotations
 
@@ -27,44 +28,89 @@ from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 MOST_BYTES = 8 << 20
 EXAMPLES = """\
   unhang rule new numa-on --when 'limits.numa_balancing and gpus.count >= 2'
-  unhang rule new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90' --healthy node.json   beside a node that is healthy"""
+  unhang rule new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90' --healthy node.json   beside a node that is healthy"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", help="the rule's id: small letters, digits and hyphens; name the fault, not the fix")
-    parser.add_argument("--when", metavar="EXPRESSION", required=True, help="true means a finding, for example 'limits.numa_balancing and gpus.count > 1'")
-    parser.add_argument("--applies", metavar="EXPRESSION", help="the nodes that the rule applies to")
-    parser.add_argument("--for-each", metavar="LIST", help="a list in the facts; the rule judges each element as item, for example gpus.devices")
-    healthy = "facts of a healthy node (unhang collect, or nodes/HOST.json of a run); each example changes one of them"
+    parser.add_argument(
+        "id",
+        metavar="ID",
+        help="the rule's id: small letters, digits and hyphens; name the fault, not the fix",
+    )
+    parser.add_argument(
+        "--when",
+        metavar="EXPRESSION",
+        required=True,
+        help="true means a finding, for example 'limits.numa_balancing and gpus.count > 1'",
+    )
+    parser.add_argument(
+        "--applies", metavar="EXPRESSION", help="the nodes that the rule applies to"
+    )
+    parser.add_argument(
+        "--for-each",
+        metavar="LIST",
+        help="a list in the facts; the rule judges each element as item, for example gpus.devices",
+    )
+    healthy = (
+        "facts of a healthy node (unhang collect, or nodes/HOST.json of a run); each example"
+        " changes one of them"
+    )
     parser.add_argument("--healthy", metavar="FILE", help=healthy)
-    parser.add_argument("--severity", choices=SEVERITIES, default="warning", metavar="SEVERITY", help=f"{', '.join(SEVERITIES)} (default: warning)")
-    parser.add_argument("--rules", action="append", default=[], metavar="DIR", help="a folder with additional rules; repeatable")
+    parser.add_argument(
+        "--severity",
+        choices=SEVERITIES,
+        default="warning",
+        metavar="SEVERITY",
+        help=f"{', '.join(SEVERITIES)} (default: warning)",
+    )
+    parser.add_argument(
+        "--rules",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder with additional rules; repeatable",
+    )
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0, or 1 if no examples were found. Raises UserError for an invalid condition or file."""
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", arguments.id):
-        raise UserError(f"ID: expected small letters, digits and single hyphens such as numa-balancing-on, found {arguments.id!r}")
+        raise UserError(
+            "ID: expected small letters, digits and single hyphens such as numa-balancing-on,"
+            f" found {arguments.id!r}"
+        )
     healthy = sections_of(Path(arguments.healthy)) if arguments.healthy else None
     given = {"for_each": arguments.for_each, "applies": arguments.applies, "when": arguments.when}
-    row = {"id": arguments.id, "severity": arguments.severity, "scope": "node", **{key: value for key, value in given.items() if value is not None}}
+    row = {
+        "id": arguments.id,
+        "severity": arguments.severity,
+        "scope": "node",
+        **{key: value for key, value in given.items() if value is not None},
+    }
     tables, taken = _tables_and_ids(given.values(), [Path(one) for one in arguments.rules])
     if arguments.id in taken:
-        raise UserError(f"ID: the id {arguments.id} is taken; unhang explain {arguments.id} prints it")
+        raise UserError(
+            f"ID: the id {arguments.id} is taken; unhang explain {arguments.id} prints it"
+        )
     found = run_limited(lambda mark: _drafted(row, tables, healthy), Limits())
     if isinstance(found, str):
         raise UserError(found)
     if not isinstance(found, tuple):
-        raise UserError("the search for examples was stopped at its limit; write them by hand, as docs/judging.md has it")
+        raise UserError(
+            "the search for examples was stopped at its limit; write them by hand, as"
+            " docs/judging.md has it"
+        )
     lines, complete = found
     print("\n".join(lines))
     return int(not complete)
 
 
-def _tables_and_ids(expressions: Iterable[str | None], folders: list[Path]) -> tuple[Mapping[str, Any], set[str]]:
-    """(tables, ids of rules). Reading and compiling the whole catalogue takes seconds, so for a condition without a table only the ids of the project's own
-    rules are read."""
+def _tables_and_ids(
+    expressions: Iterable[str | None], folders: list[Path]
+) -> tuple[Mapping[str, Any], set[str]]:
+    """(tables, ids of rules). Reading and compiling the whole catalogue takes seconds, so for a
+    condition without a table only the ids of the project's own rules are read."""
     if folders or any("tables" in (expression or "") for expression in expressions):
         catalogue = load_catalogue(folders)
         return catalogue.tables, {rule.id for rule in catalogue.rules}
@@ -76,16 +122,24 @@ def sections_of(path: Path) -> dict[str, Any]:
     try:
         content = parse_strictly(read_bounded(path, MOST_BYTES))
     except (OSError, NotStrict) as problem:
-        raise UserError(f"--healthy {path}: {getattr(problem, 'strerror', None) or problem}") from None
+        raise UserError(
+            f"--healthy {path}: {getattr(problem, 'strerror', None) or problem}"
+        ) from None
     facts = content.get("facts", content) if isinstance(content, dict) else None
     sections = facts.get("sections") if isinstance(facts, dict) else None
     if not isinstance(sections, dict):
-        raise UserError(f"--healthy {path}: expected the facts of a node, found none; `unhang collect` prints those of this machine")
+        raise UserError(
+            f"--healthy {path}: expected the facts of a node, found none; `unhang collect` prints"
+            " those of this machine"
+        )
     return sections
 
 
-def _drafted(row: dict[str, Any], tables: Any, healthy: dict[str, Any] | None) -> tuple[list[str], bool] | str:
-    """(lines, whether there are both examples), or the fault of the condition, with the facts that its author may have meant."""
+def _drafted(
+    row: dict[str, Any], tables: Any, healthy: dict[str, Any] | None
+) -> tuple[list[str], bool] | str:
+    """(lines, whether there are both examples), or the fault of the condition, with the facts that
+    its author may have meant."""
     trial = {**row, "title": "?", "expected": "?", "found": "?", "remedy": {"person": "?"}}
     try:
         quoted = _quoted(compile_rule(trial, tables))
@@ -100,7 +154,9 @@ def _drafted(row: dict[str, Any], tables: Any, healthy: dict[str, Any] | None) -
 def _item_path(row: Mapping[str, Any], tables: Mapping[str, Any]) -> tuple[str, ...]:
     """The path of an item of for_each; () without one, or if it is at fault itself."""
     try:
-        listed = compile_expression(row["for_each"], node_names(tables)) if "for_each" in row else None
+        listed = (
+            compile_expression(row["for_each"], node_names(tables)) if "for_each" in row else None
+        )
     except ExpressionError:
         return ()
     return (listed.kind.items().path or ()) if listed is not None else ()
@@ -110,7 +166,12 @@ def _quoted(rule: Rule) -> str:
     """The text of `found`, which quotes the facts of the condition."""
     item = rule.for_each.kind.items().path if rule.for_each is not None else None
     parts = []
-    for path in sorted({one[:-1] if one[-1] == "*" else one for one in (rule.when.reads if rule.when is not None else ())}):
+    for path in sorted(
+        {
+            one[:-1] if one[-1] == "*" else one
+            for one in (rule.when.reads if rule.when is not None else ())
+        }
+    ):
         inside = item is not None and path[: len(item)] == item and len(path) > len(item)
         names = ("item", *path[len(item or ()) :]) if inside else path
         shape = shape_at(path)
@@ -124,16 +185,42 @@ def _quoted(rule: Rule) -> str:
 
 
 def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
-    """The row as YAML; fields that only a person can write are empty, and `unhang rule check` names them."""
-    lines = ["# facts that decide:", *(f"#   {written(place.path)}: {_kind(place.shape)}" for place in draft.places), "rules:"]
-    fields: dict[str, Any] = {"id": row["id"], "title": "", **{key: row[key] for key in ("severity", "scope", "applies", "for_each", "when") if key in row}}
-    fields |= {"expected": "", "found": quoted, "remedy": {"person": ""}, "sources": [{"url": "", "says": ""}], "confidence": "reported"}
-    lines += [f"  {'- ' if key == 'id' else '  '}{key}: {_flow(value)}" for key, value in fields.items()]
+    """The row as YAML; fields that only a person can write are empty, and `unhang rule check` names
+    them."""
+    lines = [
+        "# facts that decide:",
+        *(f"#   {written(place.path)}: {_kind(place.shape)}" for place in draft.places),
+        "rules:",
+    ]
+    fields: dict[str, Any] = {
+        "id": row["id"],
+        "title": "",
+        **{
+            key: row[key]
+            for key in ("severity", "scope", "applies", "for_each", "when")
+            if key in row
+        },
+    }
+    fields |= {
+        "expected": "",
+        "found": quoted,
+        "remedy": {"person": ""},
+        "sources": [{"url": "", "says": ""}],
+        "confidence": "reported",
+    }
+    lines += [
+        f"  {'- ' if key == 'id' else '  '}{key}: {_flow(value)}" for key, value in fields.items()
+    ]
     lines.append("    examples:")
     for key, examples in (("match", draft.matches), ("near_miss", draft.near_misses)):
-        lines.append(f"      {key}:" if examples else f"      {key}: []  # none was found: write one")
+        lines.append(
+            f"      {key}:" if examples else f"      {key}: []  # none was found: write one"
+        )
         lines += [f"        - {_flow(one)}" for one in examples]
-    return lines + [f"        # {written(path)}: no value of it alone makes a near miss" for path in draft.without_near_miss]
+    return lines + [
+        f"        # {written(path)}: no value of it alone makes a near miss"
+        for path in draft.without_near_miss
+    ]
 
 
 def _kind(shape: Shape) -> str:
@@ -143,4 +230,10 @@ def _kind(shape: Shape) -> str:
 
 
 def _flow(value: Any) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=1_000_000, sort_keys=False, allow_unicode=True).removesuffix("\n...\n").strip()
+    return (
+        yaml.safe_dump(
+            value, default_flow_style=True, width=1_000_000, sort_keys=False, allow_unicode=True
+        )
+        .removesuffix("\n...\n")
+        .strip()
+    )

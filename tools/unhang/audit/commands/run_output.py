@@ -1,4 +1,5 @@
-"""Shows a judged run for `unhang audit`, `judge` and `report`: the formats, and the paths that the printed commands contain."""
+"""Shows a judged run for `unhang audit`, `judge` and `report`: the formats, and the paths that the
+printed commands contain."""
 
 from __future__ import annotations
 
@@ -33,41 +34,94 @@ from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.terminal import PIPED_WIDTH, terminal_shape
 from unhang.core.text import counted, visible
 
-FORMATS = ("table", "wide", "name", "csv", "json", "jsonl", "markdown", "html", "junit", "sarif", "prometheus")
-LISTS = "limits"  # folder in a run folder: the nodes of a cause, one a line, if they are too many for a command line
+FORMATS = (
+    "table",
+    "wide",
+    "name",
+    "csv",
+    "json",
+    "jsonl",
+    "markdown",
+    "html",
+    "junit",
+    "sarif",
+    "prometheus",
+)
+# folder in a run folder: the nodes of a cause, one a line, if they are too many for a command line
+LISTS = "limits"
 
 
 def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None = None) -> None:
     """Adds the options for showing a run. more: further formats and what each is."""
-    add_format_option(parser, (*FORMATS, *(more or ())), {**(more or {}), "wide": "every finding", "name": "nodes, one per line", "html": "HTML report"})
-    parser.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="prometheus: a label for every series: cluster=production")
+    add_format_option(
+        parser,
+        (*FORMATS, *(more or ())),
+        {
+            **(more or {}),
+            "wide": "every finding",
+            "name": "nodes, one per line",
+            "html": "HTML report",
+        },
+    )
     parser.add_argument(
-        "--per-node", type=number_of("nodes"), default=0, metavar="MOST", help="prometheus: a series for each of at most this many nodes, the worst first"
+        "--label",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="prometheus: a label for every series: cluster=production",
+    )
+    parser.add_argument(
+        "--per-node",
+        type=number_of("nodes"),
+        default=0,
+        metavar="MOST",
+        help="prometheus: a series for each of at most this many nodes, the worst first",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
     add_quiet(parser)
     help_text = "auto (default: on a terminal, unless NO_COLOR is set), always, never"
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", metavar="WHEN", help=help_text)
+    parser.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        metavar="WHEN",
+        help=help_text,
+    )
 
 
 def check_page(arguments: argparse.Namespace) -> None:
     """Raises UserError for --format html with filters: a page shows a whole run."""
     given = [f"--{name} {value}" for name in OPTIONS for value in getattr(arguments, name)]
     if arguments.format == "html" and given:
-        raise UserError(f"--format html shows a whole run, found {' '.join(given)}; leave that out, or choose another format")
+        raise UserError(
+            f"--format html shows a whole run, found {' '.join(given)}; leave that out, or choose"
+            " another format"
+        )
 
 
-def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, out: str | None = None, page: Path | None = None) -> None:
-    """Writes a judged run in the requested format to standard output, or atomically to the file `out`. page: default path of html, in the run folder. --quiet
-    prints nothing, but a named file is written.
-    """
+def show(
+    folder: Path,
+    findings: Mapping[str, Any],
+    arguments: argparse.Namespace,
+    out: str | None = None,
+    page: Path | None = None,
+) -> None:
+    """Writes a judged run in the requested format to standard output, or atomically to the file
+    `out`. page: default path of html, in the run folder. --quiet prints nothing, but a named file
+    is written."""
     if arguments.quiet and out in (None, "-"):
         return
     given = Path(arguments.run)
     check_page(arguments)
     if arguments.format == "html":
-        out = out or str(page or (given if given.is_dir() else given.parent if given.is_file() else folder) / "report.html")
-        deliver(page_of(folder, findings, arguments, beside=given if given.is_file() else None), out)
+        out = out or str(
+            page
+            or (given if given.is_dir() else given.parent if given.is_file() else folder)
+            / "report.html"
+        )
+        deliver(
+            page_of(folder, findings, arguments, beside=given if given.is_file() else None), out
+        )
         if out != "-" and not arguments.quiet:
             print(out)
         return
@@ -80,34 +134,49 @@ def show(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespac
     elif arguments.format == "junit":
         text = render_junit(findings, arguments.fail_on)
     else:
-        text = {"json": render_json, **RENDERERS}[arguments.format](_with_commands(folder, findings, arguments.run))
+        text = {"json": render_json, **RENDERERS}[arguments.format](
+            _with_commands(folder, findings, arguments.run)
+        )
     deliver(text, out or "-")
 
 
 def _with_commands(folder: Path, findings: Mapping[str, Any], run: str) -> dict[str, Any]:
     """The findings with commands that work in the current folder, and that contain every host."""
     here = setting_here(folder, findings, run)
-    return {**findings, "causes": [{**cause, "command": command(cause, here)} for cause in findings["causes"]]}
+    return {
+        **findings,
+        "causes": [{**cause, "command": command(cause, here)} for cause in findings["causes"]],
+    }
 
 
 def run_of_file(file: Path) -> Path:
-    """The run folder of a file of findings: the folder that the file is in, else the run that was judged, by its id. Raises UserError."""
+    """The run folder of a file of findings: the folder that the file is in, else the run that was
+    judged, by its id. Raises UserError."""
     if (file.parent / "run.json").is_file():
         return file.parent
     return run_folder.find_run(read_findings(file.parent, file)["run"]["id"])
 
 
 def _as_shown(folder: Path, run: str) -> str:
-    """The run for the commands that show it again; "" for a file of findings whose run `unhang report` does not find."""
+    """The run for the commands that show it again; "" for a file of findings whose run `unhang
+    report` does not find."""
     file = Path(run)
     try:
-        return _lasting(folder, run) if not file.is_file() or run_of_file(file).samefile(folder) else ""
+        return (
+            _lasting(folder, run)
+            if not file.is_file() or run_of_file(file).samefile(folder)
+            else ""
+        )
     except (OSError, UserError):
         return ""
 
 
-def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, to_terminal: bool) -> str:
-    width, colour, plain = terminal_shape(sys.stdout, os.environ) if to_terminal else (PIPED_WIDTH, False, False)
+def _for_people(
+    folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, to_terminal: bool
+) -> str:
+    width, colour, plain = (
+        terminal_shape(sys.stdout, os.environ) if to_terminal else (PIPED_WIDTH, False, False)
+    )
     colour = {"always": True, "never": False}.get(arguments.color, colour)
     program = project.program_as_typed()
     here = setting_here(folder, findings, arguments.run)
@@ -115,9 +184,27 @@ def _for_people(folder: Path, findings: Mapping[str, Any], arguments: argparse.N
     ways, shown = read_by_of(folder), _as_shown(folder, arguments.run)
     if arguments.verbose or arguments.format == "wide":
         full = not (to_terminal and sys.stdout.isatty())
-        return render_table(findings, width, colour, plain=plain, full=full, run=shown, program=program, setting_of=setting_of, read_by=_read_by(ways, 10**9))
+        return render_table(
+            findings,
+            width,
+            colour,
+            plain=plain,
+            full=full,
+            run=shown,
+            program=program,
+            setting_of=setting_of,
+            read_by=_read_by(ways, 10**9),
+        )
     return render_screen(
-        findings, width, colour, plain=plain, run=shown, program=program, setting_of=setting_of, planned=bool(here.run), read_by=_read_by(ways, width)
+        findings,
+        width,
+        colour,
+        plain=plain,
+        run=shown,
+        program=program,
+        setting_of=setting_of,
+        planned=bool(here.run),
+        read_by=_read_by(ways, width),
     )
 
 
@@ -126,41 +213,61 @@ def _read_by(ways: Sequence[ReadBy], longest: int) -> str:
 
 
 def _metrics(findings: Mapping[str, Any], arguments: argparse.Namespace) -> str:
-    from unhang.audit.report.prometheus import nodes_without_series, render_prometheus  # the import takes 0.1 s, and no other format needs it
+    # the import takes 0.1 s, and no other format needs it
+    from unhang.audit.report.prometheus import nodes_without_series, render_prometheus
 
     if skipped := nodes_without_series(findings, arguments.per_node):
-        sys.stderr.write(f"unhang: {counted(skipped, 'node has', 'nodes have')} no series: --per-node {arguments.per_node}\n")
+        sys.stderr.write(
+            f"unhang: {counted(skipped, 'node has', 'nodes have')} no series: --per-node"
+            f" {arguments.per_node}\n"
+        )
     return render_prometheus(findings, arguments.per_node, parse_labels(arguments.label))
 
 
 def setting_here(folder: Path, findings: Mapping[str, Any], run: str) -> Setting:
-    """The surroundings for the commands of the causes: this run and the current folder. run: as it was typed."""
+    """The surroundings for the commands of the causes: this run and the current folder. run: as it
+    was typed."""
     document = read_run(folder)
     given, own = document.get("inventory"), is_own(folder)
-    inventories = tuple(_short(str(one)) for one in (given if isinstance(given, list) else [given] if given else []) if not _is_default(str(one)))
+    inventories = tuple(
+        _short(str(one))
+        for one in (given if isinstance(given, list) else [given] if given else [])
+        if not _is_default(str(one))
+    )
     judged_by = findings.get("judged_by") or {}
     rules = tuple(_short(str(Path(one).absolute())) for one in judged_by.get("rules") or ())
     named = _lasting(folder, run)
     planned = "" if judged_by.get("policy") or Path(run).is_file() else named
     options = tuple(own_options(folder))
-    fixed = Setting(project.program_as_typed(), planned, reachable=given is not None, options=options, is_own=own)
+    fixed = Setting(
+        project.program_as_typed(),
+        planned,
+        reachable=given is not None,
+        options=options,
+        is_own=own,
+    )
     return replace(fixed, inventories=inventories, rules=rules) if own else fixed
 
 
 def _lasting(folder: Path, run: str) -> str:
-    """The run as a person types it, but by its whole id: `latest`, or the beginning of an id, may be another run when a command is pasted."""
+    """The run as a person types it, but by its whole id: `latest`, or the beginning of an id, may
+    be another run when a command is pasted."""
     own = folder.resolve()
     ways = (run, as_typed(own), str(own))  # in the run folder itself, the second is `.`
     return run if Path(run).is_file() else next(one for one in ways if Path(one).name == own.name)
 
 
-def page_of(folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, beside: Path | None) -> str:
-    """The page of a run, with commands as a person types them here. beside: a file of findings that are not the run's own, to which no plan belongs."""
+def page_of(
+    folder: Path, findings: Mapping[str, Any], arguments: argparse.Namespace, beside: Path | None
+) -> str:
+    """The page of a run, with commands as a person types them here. beside: a file of findings that
+    are not the run's own, to which no plan belongs."""
     given, run = handed_over(arguments), arguments.run
     setting_of = _with_lists(folder, run, setting_here(folder, findings, run))
     plan, rollout = (None, None) if beside else (given.plan(folder), given.rollout(folder))
     return given.page(
-        folder, getattr(arguments, "db", None), run_name=_lasting(folder, run), program=project.program_as_typed(), beside=beside,
+        folder, getattr(arguments, "db", None), run_name=_lasting(folder, run),
+        program=project.program_as_typed(), beside=beside,
         command_of=lambda cause: command(cause, setting_of(cause)), plan=plan, rollout=rollout,
         smoke_files=[Path(one) for one in getattr(arguments, "smoke", [])],
     )  # fmt: skip
@@ -172,10 +279,16 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
     def setting_of(cause: Mapping[str, Any]) -> Setting:
         if not fixed.is_own or not needs_list(cause):
             return fixed
-        path = (Path(run) if Path(run).is_dir() and not Path(run).is_symlink() else folder) / LISTS / f"{cause['id']}-{_digest(cause['nodes'])}.txt"
+        path = (
+            (Path(run) if Path(run).is_dir() and not Path(run).is_symlink() else folder)
+            / LISTS
+            / f"{cause['id']}-{_digest(cause['nodes'])}.txt"
+        )
         try:
             path.parent.mkdir(exist_ok=True)
-            run_folder.write_atomically(path, "".join(f"{visible(host, 1024)}\n" for host in cause["nodes"]))
+            run_folder.write_atomically(
+                path, "".join(f"{visible(host, 1024)}\n" for host in cause["nodes"])
+            )
         except OSError:
             return fixed  # the run folder cannot be written, so the command contains every host
         return replace(fixed, list_file=_short(str(path)))
@@ -184,12 +297,14 @@ def _with_lists(folder: Path, run: str, fixed: Setting) -> Callable[[Mapping[str
 
 
 def _is_default(inventory: str) -> bool:
-    """Whether it is the inventory of this machine in an installed wheel, a long path, which is the default."""
+    """Whether it is the inventory of this machine in an installed wheel, a long path, which is the
+    default."""
     return inventory == str(project.INSTALLED / "inventory" / "local")
 
 
 def _digest(hosts: Sequence[str]) -> str:
-    """A digest for the file's name, so that no list of hosts is overwritten while somebody uses it."""
+    """A digest for the file's name, so that no list of hosts is overwritten while somebody uses
+    it."""
     return hashlib.sha256(" ".join(hosts).encode("utf-8", "replace")).hexdigest()[:8]
 
 

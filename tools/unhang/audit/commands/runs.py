@@ -1,4 +1,5 @@
-"""`unhang runs`: lists the runs of the history, adds a run that is missing there, and removes old run folders."""
+"""`unhang runs`: lists the runs of the history, adds a run that is missing there, and removes old
+run folders."""
 
 from __future__ import annotations
 
@@ -28,17 +29,38 @@ EXAMPLES = """\
   unhang runs                                     the last 20 runs
   unhang runs -n 0 -o csv                         all of them, for a spreadsheet
   unhang runs --add runs/20261120T043323Z-…       takes a run in that ended early, or that is older than the history
-  unhang runs --prune --keep 60 --older-than 90d  which run folders would go; --apply removes them"""
+  unhang runs --prune --keep 60 --older-than 90d  which run folders would go; --apply removes them"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "-n", "--newest", type=number_of("runs"), default=SHOWN, metavar="N", help="number of newest runs to list, 0 for all (default: %(default)s)"
+        "-n",
+        "--newest",
+        type=number_of("runs"),
+        default=SHOWN,
+        metavar="N",
+        help="number of newest runs to list, 0 for all (default: %(default)s)",
     )
-    parser.add_argument("--add", action="append", default=[], metavar="RUN", help="store this run folder in the history; runs are ordered by storage time")
-    parser.add_argument("--prune", action="store_true", help="list run folders that are old enough to remove; their findings stay in the history")
-    parser.add_argument("--keep", type=number_of("run folders"), metavar="N", help="with --prune: keep the newest N")
-    parser.add_argument("--older-than", metavar="TIME", help="with --prune: keep runs younger than this: 12h, 90d, 8w, or since a day: 2026-11-20")
+    parser.add_argument(
+        "--add",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="store this run folder in the history; runs are ordered by storage time",
+    )
+    parser.add_argument(
+        "--prune",
+        action="store_true",
+        help="list run folders that are old enough to remove; their findings stay in the history",
+    )
+    parser.add_argument(
+        "--keep", type=number_of("run folders"), metavar="N", help="with --prune: keep the newest N"
+    )
+    parser.add_argument(
+        "--older-than",
+        metavar="TIME",
+        help="with --prune: keep runs younger than this: 12h, 90d, 8w, or since a day: 2026-11-20",
+    )
     parser.add_argument("--apply", action="store_true", help="with --prune: remove them")
     add_history_options(parser, "ids of runs", EXAMPLES)
 
@@ -47,8 +69,18 @@ def run(arguments: argparse.Namespace) -> int:
     """0; 2 when a run folder could not be removed. Raises UserError."""
     if arguments.prune:
         return _prune(arguments)
-    if given := [name for name, value in (("--keep", arguments.keep), ("--older-than", arguments.older_than), ("--apply", arguments.apply)) if value]:
-        raise UserError(f"expected --prune beside {given[0]}, found it alone; see unhang runs --help")
+    if given := [
+        name
+        for name, value in (
+            ("--keep", arguments.keep),
+            ("--older-than", arguments.older_than),
+            ("--apply", arguments.apply),
+        )
+        if value
+    ]:
+        raise UserError(
+            f"expected --prune beside {given[0]}, found it alone; see unhang runs --help"
+        )
     file = history_file(arguments)
     for named in arguments.add:
         folder = run_folder.find_run(named)
@@ -57,7 +89,14 @@ def run(arguments: argparse.Namespace) -> int:
     with reading(file) as connection:
         rows = run_rows(connection, arguments.newest or None)
     columns = tuple(field.name for field in fields(RunRow))
-    show_rows(arguments, lambda width: render_runs(masked_fields(rows), str(file), width), [asdict(row) for row in rows], columns, "id", lines_stay=True)
+    show_rows(
+        arguments,
+        lambda width: render_runs(masked_fields(rows), str(file), width),
+        [asdict(row) for row in rows],
+        columns,
+        "id",
+        lines_stay=True,
+    )
     return 0
 
 
@@ -65,7 +104,11 @@ def _prune(arguments: argparse.Namespace) -> int:
     if arguments.keep is None and arguments.older_than is None:
         raise UserError("--prune: expected --keep N, --older-than TIME or both, found neither")
     now = datetime.datetime.now(datetime.UTC)
-    before = moment_of(arguments.older_than, now, "--older-than").strftime("%Y-%m-%dT%H:%M:%SZ") if arguments.older_than else None
+    before = (
+        moment_of(arguments.older_than, now, "--older-than").strftime("%Y-%m-%dT%H:%M:%SZ")
+        if arguments.older_than
+        else None
+    )
     found = runs_on_disk(run_folder.runs_folder(project.checkout_of(project.find_project())))
     going = to_prune(found, arguments.keep, before)
     lost = [one for one in going if arguments.apply and not _removed(one.folder)]
@@ -88,6 +131,8 @@ def _removed(folder: Path) -> bool:
     try:
         shutil.rmtree(folder)
     except OSError as problem:
-        sys.stderr.write(f"unhang: {visible(str(folder), 4000)} could not be removed: {problem.strerror}\n")
+        sys.stderr.write(
+            f"unhang: {visible(str(folder), 4000)} could not be removed: {problem.strerror}\n"
+        )
         return False
     return True

@@ -1,4 +1,5 @@
-"""Two sides in, the facts that differ out. A fact that one side could not read is no difference; it is only counted."""
+"""Two sides in, the facts that differ out. A fact that one side could not read is no difference; it
+is only counted."""
 
 from __future__ import annotations
 
@@ -15,10 +16,12 @@ from unhang.core.run.run_input import natural
 from unhang.core.schemas.configuration import was_unread
 from unhang.core.schemas.shapes import nearest
 
-# Drivers, kernels and libraries explain most differences between two jobs, so they come first; other facts follow by name.
+# Drivers, kernels and libraries explain most differences between two jobs, so they come first;
+# other facts follow by name.
 ORDER = ("driver", "kernel", "fabric_manager", "nccl", "cuda", "torch", "gpus", "network", "limits")
 _ROW = re.compile(r".*\]")
-_CHOSEN_ENDINGS = (".version", ".value", ".state", ".srcversion", ".loaded")  # the most informative field of a row that only one side has
+# the most informative field of a row that only one side has
+_CHOSEN_ENDINGS = (".version", ".value", ".state", ".srcversion", ".loaded")
 Values = Mapping[str, tuple[str, ...]]  # value -> nodes that have it
 
 
@@ -33,7 +36,8 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """compared: requested facts that both sides could read, equal or not; unread: those that a side could not read."""
+    """compared: requested facts that both sides could read, equal or not; unread: those that a side
+    could not read."""
 
     a: Side
     b: Side
@@ -46,8 +50,8 @@ NONE, UNREAD = "none", "not read"
 
 
 def compare(a: Side, b: Side, launch: str = "slurm", asked: Sequence[str] = ()) -> Comparison:
-    """launch: how the job was started (a path of nccl.effective), where one side is the environment of a job; asked: the facts to compare, with wildcards,
-    all by default. Raises UserError."""
+    """launch: how the job was started (a path of nccl.effective), where one side is the environment
+    of a job; asked: the facts to compare, with wildcards, all by default. Raises UserError."""
     if a.environment is not None or b.environment is not None:
         rows = _environments(a, b, launch)
     else:
@@ -56,30 +60,51 @@ def compare(a: Side, b: Side, launch: str = "slurm", asked: Sequence[str] = ()) 
     rows = [row for row in rows if not asked or any(_selects(one, row.fact) for one in asked)]
     shown = [row for row in rows if UNREAD not in (*row.a, *row.b)]
     differing = _folded([row for row in shown if set(row.a) != set(row.b)])
-    return Comparison(a, b, tuple(sorted(differing, key=_sort_key)), len(shown), len(rows) - len(shown))
+    return Comparison(
+        a, b, tuple(sorted(differing, key=_sort_key)), len(shown), len(rows) - len(shown)
+    )
 
 
 def _selects(asked: str, fact: str) -> bool:
     """`driver` means all that is below it."""
-    return fnmatch.fnmatchcase(fact, asked) or fact == asked or fact.startswith((f"{asked}.", f"{asked}["))
+    return (
+        fnmatch.fnmatchcase(fact, asked)
+        or fact == asked
+        or fact.startswith((f"{asked}.", f"{asked}["))
+    )
 
 
 def _refuse_unknown(asked: Iterable[str], there: Iterable[str]) -> None:
     """there: facts of the nodes; one of the schema that no node has is known too."""
     known = compared_facts()
     for one in asked:
-        of_schema = (_selects(one, fact) or fnmatch.fnmatchcase(one, fact.replace("[*]", "[[]*]")) for fact in known)
+        of_schema = (
+            _selects(one, fact) or fnmatch.fnmatchcase(one, fact.replace("[*]", "[[]*]"))
+            for fact in known
+        )
         if not any(_selects(one, fact) for fact in there) and not any(of_schema):
-            raise UserError(f"--fact: expected a fact that is compared, found {one!r}{nearest(one, known)}; `unhang explain SECTION` lists those of a section")
+            raise UserError(
+                f"--fact: expected a fact that is compared, found {one!r}{nearest(one, known)};"
+                " `unhang explain SECTION` lists those of a section"
+            )
 
 
 def _of_section(section: str, a: Side, b: Side) -> list[Difference]:
-    flat = {text: (flattened(section, read), read) for side in (a, b) for text in side.contents.get(section, ()) for read in [json.loads(text)]}
+    flat = {
+        text: (flattened(section, read), read)
+        for side in (a, b)
+        for text in side.contents.get(section, ())
+        for read in [json.loads(text)]
+    }
     paths = {path for values, _ in flat.values() for path in values}
-    return [Difference(path, *(_values(section, path, side, flat) for side in (a, b))) for path in paths]
+    return [
+        Difference(path, *(_values(section, path, side, flat) for side in (a, b))) for path in paths
+    ]
 
 
-def _values(section: str, path: str, side: Side, flat: Mapping[bytes, tuple[dict[str, str], dict]]) -> Values:
+def _values(
+    section: str, path: str, side: Side, flat: Mapping[bytes, tuple[dict[str, str], dict]]
+) -> Values:
     found: dict[str, list[str]] = {}
     seen = 0
     for text, hosts in side.contents.get(section, {}).items():
@@ -99,7 +124,10 @@ def _environments(a: Side, b: Side, launch: str) -> list[Difference]:
     own = [_variables(side, launch) for side in (a, b)]
     names = sorted({name for side in own for name in side})
     missing = [{NONE: side.hosts} for side in (a, b)]
-    return [Difference(name, own[0].get(name, missing[0]), own[1].get(name, missing[1])) for name in names]
+    return [
+        Difference(name, own[0].get(name, missing[0]), own[1].get(name, missing[1]))
+        for name in names
+    ]
 
 
 def _variables(side: Side, launch: str) -> dict[str, Values]:
@@ -109,29 +137,53 @@ def _variables(side: Side, launch: str) -> dict[str, Values]:
     for text, hosts in side.contents.get("nccl", {}).items():
         effective = json.loads(text).get("effective")
         if effective is None or launch not in effective:
-            raise UserError(f"{side.name}: expected the settings of jobs that come by {launch}, found them not read")
+            raise UserError(
+                f"{side.name}: expected the settings of jobs that come by {launch}, found them not"
+                " read"
+            )
         for name, value in (effective[launch] or {}).items():
-            found.setdefault(name, {}).setdefault(UNREAD if value is None else value, []).extend(hosts)
+            found.setdefault(name, {}).setdefault(UNREAD if value is None else value, []).extend(
+                hosts
+            )
     for values in found.values():
         without = set(side.hosts).difference(*values.values())
         if without:
             values.setdefault(NONE, []).extend(without)
-    return {name: {value: tuple(sorted(hosts, key=natural)) for value, hosts in values.items()} for name, values in found.items()}
+    return {
+        name: {value: tuple(sorted(hosts, key=natural)) for value, hosts in values.items()}
+        for name, values in found.items()
+    }
 
 
 def _folded(rows: Iterable[Difference]) -> list[Difference]:
-    """A row of a list that only one side has is one difference, shown by its most informative field."""
+    """A row of a list that only one side has is one difference, shown by its most informative
+    field."""
     groups: dict[str, list[Difference]] = {}
     for row in rows:
         found = _ROW.match(row.fact)
         groups.setdefault(found.group() if found else row.fact, []).append(row)
     folded: list[Difference] = []
     for place, members in groups.items():
-        head = next((row for row in members if row.fact == place and NONE in (*row.a, *row.b) and place.endswith("]")), None)
+        head = next(
+            (
+                row
+                for row in members
+                if row.fact == place and NONE in (*row.a, *row.b) and place.endswith("]")
+            ),
+            None,
+        )
         if head is None:
             folded += members
             continue
-        chosen = next((row for ending in _CHOSEN_ENDINGS for row in members if row.fact == f"{place}{ending}"), head)
+        chosen = next(
+            (
+                row
+                for ending in _CHOSEN_ENDINGS
+                for row in members
+                if row.fact == f"{place}{ending}"
+            ),
+            head,
+        )
         folded.append(Difference(place, chosen.a, chosen.b))
     return folded
 

@@ -1,4 +1,5 @@
-"""Flattens a section of a node's configuration to {path: value} for comparison. Rows of a list are matched by their names."""
+"""Flattens a section of a node's configuration to {path: value} for comparison. Rows of a list are
+matched by their names."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ ROW_NAMES = (
     "scope",
     "package",
     "path",
-)  # fields that identify a row; without one, all rows of a list are compared together: gpus.devices[*]
-# Facts that differ between any two nodes and tell nothing about their configuration: addresses, places on a bus, line numbers.
+)  # fields that identify a row; without one, all rows of a list are compared together: gpus.devices[*]  # noqa: E501
+# Facts that differ between any two nodes and tell nothing about their configuration: addresses,
+# places on a bus, line numbers.
 OF_ONE_NODE = frozenset(
     (
         "addresses",
@@ -36,7 +38,8 @@ OF_ONE_NODE = frozenset(
 
 
 def flattened(name: str, section: Mapping[str, Any]) -> dict[str, str]:
-    """{path: value as text} of a section (plain, as schemas.configuration.text_of_section gives it). Without nulls and the node's own names."""
+    """{path: value as text} of a section (plain, as schemas.configuration.text_of_section gives
+    it). Without nulls and the node's own names."""
     found: dict[str, set[str]] = {}
     for path, value in _leaves(section, fact_shapes().get(name), name):
         found.setdefault(path, set()).add(value)
@@ -44,7 +47,8 @@ def flattened(name: str, section: Mapping[str, Any]) -> dict[str, str]:
 
 
 def compared_facts() -> list[str]:
-    """Each section and each path below it that is compared, with [*] for the names of rows and * for keys that are data."""
+    """Each section and each path below it that is compared, with [*] for the names of rows and *
+    for keys that are data."""
     return [path for name, shape in fact_shapes().items() for path in _paths(shape, name)]
 
 
@@ -65,7 +69,11 @@ def _leaves(value: Any, shape: Shape | None, path: str) -> Iterator[tuple[str, s
     if isinstance(value, Mapping):
         for key, below in value.items():
             if key not in OF_ONE_NODE:
-                yield from _leaves(below, shape.fields.get(key, shape.item) if shape is not None else None, f"{path}.{key}")
+                yield from _leaves(
+                    below,
+                    shape.fields.get(key, shape.item) if shape is not None else None,
+                    f"{path}.{key}",
+                )
     elif isinstance(value, list):
         yield from _of_list(value, shape.item if shape is not None else None, path)
     else:
@@ -73,7 +81,14 @@ def _leaves(value: Any, shape: Shape | None, path: str) -> Iterator[tuple[str, s
 
 
 def _of_list(rows: Sequence[Any], shape: Shape | None, path: str) -> Iterator[tuple[str, str]]:
-    key = next((one for one in ROW_NAMES if shape is not None and one in shape.fields and not shape.fields[one].identity), None)
+    key = next(
+        (
+            one
+            for one in ROW_NAMES
+            if shape is not None and one in shape.fields and not shape.fields[one].identity
+        ),
+        None,
+    )
     for row in rows:
         if not isinstance(row, Mapping):
             yield f"{path}[{row}]", "there"
@@ -82,4 +97,6 @@ def _of_list(rows: Sequence[Any], shape: Shape | None, path: str) -> Iterator[tu
         elif row.get(key) is not None:
             place = f"{path}[{row[key]}]"
             yield place, "there"
-            yield from _leaves({name: below for name, below in row.items() if name != key}, shape, place)
+            yield from _leaves(
+                {name: below for name, below in row.items() if name != key}, shape, place
+            )

@@ -19,7 +19,13 @@ COLUMNS = ("fact", "a", "b")
 
 def without_secrets_in(found: Comparison) -> Comparison:
     """The comparison with its values masked; those of a side that look alike then are one."""
-    return replace(found, differences=tuple(replace(one, a=_masked(one.fact, one.a), b=_masked(one.fact, one.b)) for one in found.differences))
+    return replace(
+        found,
+        differences=tuple(
+            replace(one, a=_masked(one.fact, one.a), b=_masked(one.fact, one.b))
+            for one in found.differences
+        ),
+    )
 
 
 def _masked(fact: str, values: Values) -> Values:
@@ -31,36 +37,59 @@ def _masked(fact: str, values: Values) -> Values:
 
 
 def render_comparison(shown: Comparison, width: int) -> list[str]:
-    """The two sides, each fact that differs with the values of both, and what could not be compared."""
+    """The two sides, each fact that differs with the values of both, and what could not be
+    compared."""
     lines = [*wrapped(_side("A", shown.a), width, 3), *wrapped(_side("B", shown.b), width, 3), ""]
     for one in shown.differences:
         lines += wrapped(visible(one.fact, 300), width, 2)
-        lines += [line for label, values, side in (("A", one.a, shown.a), ("B", one.b, shown.b)) for line in _values(label, values, side, width)]
+        lines += [
+            line
+            for label, values, side in (("A", one.a, shown.a), ("B", one.b, shown.b))
+            for line in _values(label, values, side, width)
+        ]
     lines += [""] if shown.differences else []
-    lines.append(f"{counted(shown.compared, 'fact')} compared: {len(shown.differences) or 'none'} differ{'s' if len(shown.differences) == 1 else ''}")
+    lines.append(
+        f"{counted(shown.compared, 'fact')} compared: {len(shown.differences) or 'none'}"
+        f" differ{'s' if len(shown.differences) == 1 else ''}"
+    )
     if shown.unread:
-        lines += wrapped(f"{counted(shown.unread, 'fact')} not compared: a side could not read them", width)
+        lines += wrapped(
+            f"{counted(shown.unread, 'fact')} not compared: a side could not read them", width
+        )
     return lines
 
 
 def _side(label: str, side: Side) -> str:
     if side.environment is not None:
-        return f"{label}  {visible(side.name, 300)}: {counted(len(side.environment), 'variable')} that concern communication"
+        return (
+            f"{label}  {visible(side.name, 300)}: {counted(len(side.environment), 'variable')} that"
+            " concern communication"
+        )
     unread = f", and {counted(len(side.unread), 'node')} not read" if side.unread else ""
     return f"{label}  {visible(side.name, 300)}: {counted(len(side.hosts), 'node')}{unread}"
 
 
 def _values(label: str, values: Values, side: Side, width: int) -> list[str]:
     ordered = sorted(values.items(), key=lambda row: (-len(row[1]), row[0]))
-    texts = [f"{visible(value, LONGEST_VALUE)}{_on_nodes(hosts, side, len(ordered))}" for value, hosts in ordered[:MOST_VALUES]]
-    texts += [f"and {counted(len(ordered) - MOST_VALUES, 'more value')}"] if len(ordered) > MOST_VALUES else []
-    return [f"  {label if not place else ' '}  {line}" for place, line in enumerate(wrapped("; ".join(texts), max(width - 5, 30)))]
+    texts = [
+        f"{visible(value, LONGEST_VALUE)}{_on_nodes(hosts, side, len(ordered))}"
+        for value, hosts in ordered[:MOST_VALUES]
+    ]
+    texts += (
+        [f"and {counted(len(ordered) - MOST_VALUES, 'more value')}"]
+        if len(ordered) > MOST_VALUES
+        else []
+    )
+    return [
+        f"  {label if not place else ' '}  {line}"
+        for place, line in enumerate(wrapped("; ".join(texts), max(width - 5, 30)))
+    ]
 
 
 def _on_nodes(hosts: tuple[str, ...], side: Side, values: int) -> str:
     if values == 1 or not hosts:
         return ""
-    return f" ({shortened(fold_hosts(hosts), LONGEST_NODES)}{f', {len(hosts):,} nodes' if len(hosts) > 1 else ''})"
+    return f" ({shortened(fold_hosts(hosts), LONGEST_NODES)}{f', {len(hosts):,} nodes' if len(hosts) > 1 else ''})"  # noqa: E501
 
 
 def rows_of(shown: Comparison) -> list[dict[str, Any]]:

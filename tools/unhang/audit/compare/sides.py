@@ -1,4 +1,5 @@
-"""Reads one side of a comparison: nodes of a run, one machine's facts, or the environment of a job."""
+"""Reads one side of a comparison: nodes of a run, one machine's facts, or the environment of a
+job."""
 
 from __future__ import annotations
 
@@ -23,12 +24,14 @@ from unhang.core.text import visible
 from unhang_node.base.parse.allowed_names import allowed_assignments
 from unhang_node.base.parse.process_files import parse_environ
 
-Contents = dict[str, dict[bytes, list[str]]]  # section -> its text -> the nodes that have exactly that
+# section -> its text -> the nodes that have exactly that
+Contents = dict[str, dict[bytes, list[str]]]
 
 
 @dataclass(frozen=True)
 class Side:
-    """name: for people. hosts: that were read; contents of them; unread: hosts of this side that were not. environment: of a job, instead of nodes."""
+    """name: for people. hosts: that were read; contents of them; unread: hosts of this side that
+    were not. environment: of a job, instead of nodes."""
 
     name: str
     hosts: tuple[str, ...] = ()
@@ -41,11 +44,13 @@ class Side:
 class _Node:
     host: str
     groups: frozenset[str]
-    texts: tuple[tuple[str, bytes], ...] | None  # (section, its text); None for a node that was not read
+    # (section, its text); None for a node that was not read
+    texts: tuple[tuple[str, bytes], ...] | None
 
 
 def read_side(named: str, run: str) -> Side:
-    """A file (facts of one machine, or what `env` printed), RUN, RUN:PART, or a part of `run`: an inventory group, or nodes. Raises UserError."""
+    """A file (facts of one machine, or what `env` printed), RUN, RUN:PART, or a part of `run`: an
+    inventory group, or nodes. Raises UserError."""
     path = Path(named)
     if path.is_file():
         return _of_file(path)
@@ -67,7 +72,9 @@ def _of_file(path: Path) -> Side:
     try:
         document: Any = msgspec.json.decode(data, type=_document_type())
     except (ValueError, RecursionError) as problem:
-        raise UserError(f"{path}: expected a document of unhang collect, found: {visible(str(problem), 300)}") from None
+        raise UserError(
+            f"{path}: expected a document of unhang collect, found: {visible(str(problem), 300)}"
+        ) from None
     sections = document.sections if document.facts is None else document.facts.sections
     if sections is None:
         raise UserError(f"{path}: expected a document of unhang collect with sections, found none")
@@ -75,12 +82,18 @@ def _of_file(path: Path) -> Side:
 
 
 def _environment(path: Path, data: bytes) -> dict[str, str]:
-    """Variables of a job's communication, by the collector's own list of names; nothing else of an environment is kept."""
+    """Variables of a job's communication, by the collector's own list of names; nothing else of an
+    environment is kept."""
     lines = data if b"\0" in data else data.replace(b"\n", b"\0")
     assignments = parse_environ(lines)
     if not assignments:
-        raise UserError(f"{path}: expected what `env` prints (NAME=VALUE) or a document of unhang collect, found neither")
-    return {row.name: row.value for row in allowed_assignments(assignments) if row.value is not None}
+        raise UserError(
+            f"{path}: expected what `env` prints (NAME=VALUE) or a document of unhang collect,"
+            " found neither"
+        )
+    return {
+        row.name: row.value for row in allowed_assignments(assignments) if row.value is not None
+    }
 
 
 def _of_run(named: str, part: str | None, shown: str) -> Side:
@@ -99,7 +112,8 @@ def _nodes(folder: Path) -> list[_Node]:
 
 
 def _part(nodes: list[_Node], part: str) -> list[_Node]:
-    """Nodes of a group, else those that a node set or pattern names. Raises UserError when there are none."""
+    """Nodes of a group, else those that a node set or pattern names. Raises UserError when there
+    are none."""
     if among := [node for node in nodes if part in node.groups]:
         return among
     patterns = expand_limit(part)
@@ -108,9 +122,15 @@ def _part(nodes: list[_Node], part: str) -> list[_Node]:
     if missing:
         groups = sorted({group for node in nodes for group in node.groups})
         near = difflib.get_close_matches(missing[0], [*names, *groups], 1)
-        there = f"its groups are {', '.join(groups[:12]) or 'none'}, its nodes {fold_hosts(names)}; --run names another run"
+        there = (
+            f"its groups are {', '.join(groups[:12]) or 'none'}, its nodes {fold_hosts(names)};"
+            " --run names another run"
+        )
         hint = f"did you mean {near[0]}? " if near else ""
-        raise UserError(f"expected a file, a run, or a group or node of the run, found {visible(missing[0], 200)!r}; {hint}{visible(there, 600)}")
+        raise UserError(
+            "expected a file, a run, or a group or node of the run, found"
+            f" {visible(missing[0], 200)!r}; {hint}{visible(there, 600)}"
+        )
     return [node for node in nodes if any(fnmatch.fnmatchcase(node.host, one) for one in patterns)]
 
 
@@ -123,8 +143,13 @@ def _side(name: str, nodes: Iterable[_Node]) -> Side:
         for section, text in node.texts or ():
             contents.setdefault(section, {}).setdefault(text, []).append(node.host)
     if not read:
-        raise UserError(f"{visible(name, 200)}: expected nodes that were read, found none ({visible(fold_hosts(unread), 300)})")
-    return Side(name, tuple(sorted(read, key=natural)), tuple(sorted(unread, key=natural)), contents)
+        raise UserError(
+            f"{visible(name, 200)}: expected nodes that were read, found none"
+            f" ({visible(fold_hosts(unread), 300)})"
+        )
+    return Side(
+        name, tuple(sorted(read, key=natural)), tuple(sorted(unread, key=natural)), contents
+    )
 
 
 def _texts(sections: Any, kept: dict[bytes, bytes]) -> tuple[tuple[str, bytes], ...]:
@@ -137,7 +162,11 @@ def _texts(sections: Any, kept: dict[bytes, bytes]) -> tuple[tuple[str, bytes], 
 def _read(host: str, path: Path | None, kept: dict[bytes, bytes]) -> _Node:
     """A node's document in a run; the judge reports files that cannot be read."""
     try:
-        document: Any = msgspec.json.decode(read_bounded(path, MAX_NODE_BYTES), type=_document_type()) if path else None
+        document: Any = (
+            msgspec.json.decode(read_bounded(path, MAX_NODE_BYTES), type=_document_type())
+            if path
+            else None
+        )
     except (OSError, NotStrict, ValueError, RecursionError):
         document = None
     if document is None or document.facts is None or document.facts.sections is None:
@@ -150,5 +179,10 @@ def _document_type() -> type:
     """A node's file of a run, or the facts of one machine."""
     sections = probed_sections_type() | None
     facts = msgspec.defstruct("Facts", [("sections", sections, None)])
-    fields = [("host", str, ""), ("groups", list[str], msgspec.field(default_factory=list)), ("facts", facts | None, None), ("sections", sections, None)]
+    fields = [
+        ("host", str, ""),
+        ("groups", list[str], msgspec.field(default_factory=list)),
+        ("facts", facts | None, None),
+        ("sections", sections, None),
+    ]
     return msgspec.defstruct("Document", fields)

@@ -17,25 +17,38 @@ from unhang.core.run.run_input import natural
 
 NEW, CHANGED, WAIVED, RESOLVED, NOT_JUDGED = "new", "changed", "waived", "resolved", "not judged"
 WORDS = (NEW, CHANGED, WAIVED, RESOLVED, NOT_JUDGED)
-# Order of sections: a change of the driver or the kernel explains most new findings; then libraries; then the rest.
+# Order of sections: a change of the driver or the kernel explains most new findings; then
+# libraries; then the rest.
 SECTIONS = ("driver", "kernel", "fabric_manager", "cuda", "nccl", "torch", "packages")
-_COLUMNS = "hosts.name, rules.name, title, severity, verdict, place, waiver, found, f.from_run, f.ended"
-_JOINED = "FROM findings f JOIN problems p ON p.id = f.problem JOIN rules ON rules.id = p.rule JOIN hosts ON hosts.id = f.host"
-_OF_HOST = "(:host IS NULL OR f.host = (SELECT id FROM hosts WHERE name = :host))"
-_HELD = """EXISTS (SELECT 1 FROM findings g WHERE g.host = f.host AND g.problem = f.problem AND g.from_run <= :{0} AND (g.to_run IS NULL OR g.to_run > :{0}))"""
-_BEGUN = (
-    f"SELECT {_COLUMNS} {_JOINED} WHERE f.from_run > :a AND f.from_run <= :b AND (f.to_run IS NULL OR f.to_run > :b) AND NOT {_HELD.format('a')} AND {_OF_HOST}"
+_COLUMNS = (
+    "hosts.name, rules.name, title, severity, verdict, place, waiver, found, f.from_run, f.ended"
 )
-_ENDED = f"SELECT {_COLUMNS} {_JOINED} WHERE f.to_run > :a AND f.to_run <= :b AND f.from_run <= :a AND NOT {_HELD.format('b')} AND {_OF_HOST}"
-_CONTENT_AT = "(SELECT content FROM facts g WHERE g.host = c.host AND g.section = c.section AND g.from_run <= :{0} ORDER BY g.from_run DESC LIMIT 1)"
+_JOINED = (
+    "FROM findings f JOIN problems p ON p.id = f.problem JOIN rules ON rules.id = p.rule JOIN hosts"
+    " ON hosts.id = f.host"
+)
+_OF_HOST = "(:host IS NULL OR f.host = (SELECT id FROM hosts WHERE name = :host))"
+_HELD = """EXISTS (SELECT 1 FROM findings g WHERE g.host = f.host AND g.problem = f.problem AND g.from_run <= :{0} AND (g.to_run IS NULL OR g.to_run > :{0}))"""  # noqa: E501
+_BEGUN = (
+    f"SELECT {_COLUMNS} {_JOINED} WHERE f.from_run > :a AND f.from_run <= :b AND (f.to_run IS NULL"
+    f" OR f.to_run > :b) AND NOT {_HELD.format('a')} AND {_OF_HOST}"
+)
+_ENDED = (
+    f"SELECT {_COLUMNS} {_JOINED} WHERE f.to_run > :a AND f.to_run <= :b AND f.from_run <= :a AND"
+    f" NOT {_HELD.format('b')} AND {_OF_HOST}"
+)
+_CONTENT_AT = (
+    "(SELECT content FROM facts g WHERE g.host = c.host AND g.section = c.section AND g.from_run <="
+    " :{0} ORDER BY g.from_run DESC LIMIT 1)"
+)
 _FACTS = f"""
 SELECT c.section, hosts.name, {_CONTENT_AT.format("a")}, {_CONTENT_AT.format("b")}
 FROM (SELECT DISTINCT host, section FROM facts f WHERE from_run > :a AND from_run <= :b AND {_OF_HOST}) c JOIN hosts ON hosts.id = c.host
-"""  # noqa: S608 -- constants of this module
+"""  # noqa: E501, S608
 _FIRST_SEEN = """
 SELECT DISTINCT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
 WHERE v.run > :a AND v.run <= :b AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run <= :a)
-"""
+"""  # noqa: E501
 _NOT_ASKED = """
 SELECT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
 WHERE v.run = :a AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run = :b)
@@ -50,7 +63,8 @@ WHERE v.run = :b
 
 @dataclass(frozen=True)
 class FoundChange:
-    """change: one of WORDS. place: of the device, {} for the node itself; found: the text of the first of the hosts, verbatim."""
+    """change: one of WORDS. place: of the device, {} for the node itself; found: the text of the
+    first of the hosts, verbatim."""
 
     change: str
     severity: str
@@ -73,8 +87,9 @@ class FactChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """first_seen: nodes that no earlier run asked; not_asked: nodes that the earlier run asked and the later one did not; asked_again: nodes
-    that the later run asked, the earlier one did not, and one before both did. What runs between the two asked counts for first_seen alone."""
+    """first_seen: nodes that no earlier run asked; not_asked: nodes that the earlier run asked and
+    the later one did not; asked_again: nodes that the later run asked, the earlier one did not, and
+    one before both did. What runs between the two asked counts for first_seen alone."""
 
     findings: tuple[FoundChange, ...]
     facts: tuple[FactChange, ...]
@@ -84,21 +99,37 @@ class Changes:
 
 
 def changes_between(connection: sqlite3.Connection, before: int, now: int) -> Changes:
-    """Differences between run `before` and run `now`, both given by number. A node that was not read since is unchanged."""
+    """Differences between run `before` and run `now`, both given by number. A node that was not
+    read since is unchanged."""
     span = {"a": before, "b": now}
     first_seen = _names(connection.execute(_FIRST_SEEN, span))
-    not_asked, asked_again = _names(connection.execute(_NOT_ASKED, span)), _names(connection.execute(_ASKED_AGAIN, span))
-    return Changes(finding_changes(connection, before, now), fact_changes(connection, before, now), first_seen, not_asked, asked_again)
+    not_asked, asked_again = (
+        _names(connection.execute(_NOT_ASKED, span)),
+        _names(connection.execute(_ASKED_AGAIN, span)),
+    )
+    return Changes(
+        finding_changes(connection, before, now),
+        fact_changes(connection, before, now),
+        first_seen,
+        not_asked,
+        asked_again,
+    )
 
 
 def _names(rows: Iterable[tuple[str]]) -> tuple[str, ...]:
     return tuple(sorted((name for (name,) in rows), key=natural))
 
 
-def finding_changes(connection: sqlite3.Connection, before: int, now: int, host: str | None = None) -> tuple[FoundChange, ...]:
-    """Findings that began, ended or changed between the two runs, of all hosts or of one; most severe first."""
+def finding_changes(
+    connection: sqlite3.Connection, before: int, now: int, host: str | None = None
+) -> tuple[FoundChange, ...]:
+    """Findings that began, ended or changed between the two runs, of all hosts or of one; most
+    severe first."""
     span = {"a": before, "b": now, "host": host}
-    begun, ended = connection.execute(_BEGUN, span).fetchall(), connection.execute(_ENDED, span).fetchall()
+    begun, ended = (
+        connection.execute(_BEGUN, span).fetchall(),
+        connection.execute(_ENDED, span).fetchall(),
+    )
     places = {_identity(row) for row in begun}
     otherwise = places & {_identity(row) for row in ended}
     same = {_alike(row) for row in ended}  # a file of the earlier run has the place in another form
@@ -108,12 +139,33 @@ def finding_changes(connection: sqlite3.Connection, before: int, now: int, host:
         groups.setdefault((word, row[3], row[1], row[2], row[5]), []).append((row[0], row[7]))
     for row in ended:
         if _identity(row) not in places:
-            groups.setdefault((RESOLVED if row[9] == GONE else NOT_JUDGED, row[3], row[1], row[2], row[5]), []).append((row[0], row[7]))
+            groups.setdefault(
+                (RESOLVED if row[9] == GONE else NOT_JUDGED, row[3], row[1], row[2], row[5]), []
+            ).append((row[0], row[7]))
     found = [
-        FoundChange(word, severity, rule, title, parsed(place), members[0][1], tuple(sorted((host for host, _ in members), key=natural)))
+        FoundChange(
+            word,
+            severity,
+            rule,
+            title,
+            parsed(place),
+            members[0][1],
+            tuple(sorted((host for host, _ in members), key=natural)),
+        )
         for (word, severity, rule, title, place), members in groups.items()
     ]
-    return tuple(sorted(found, key=lambda one: (WORDS.index(one.change), _severity(one.severity), -len(one.hosts), one.rule, str(one.place))))
+    return tuple(
+        sorted(
+            found,
+            key=lambda one: (
+                WORDS.index(one.change),
+                _severity(one.severity),
+                -len(one.hosts),
+                one.rule,
+                str(one.place),
+            ),
+        )
+    )
 
 
 def _identity(row: Sequence[Any]) -> tuple[str, str, str]:
@@ -131,7 +183,8 @@ def _severity(name: str) -> int:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Decodes an object of JSON that the history wrote; a text that was cut, and anything else, stays text."""
+    """Decodes an object of JSON that the history wrote; a text that was cut, and anything else,
+    stays text."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -139,22 +192,36 @@ def parsed(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"": text}
 
 
-def fact_changes(connection: sqlite3.Connection, before: int, now: int, host: str | None = None) -> tuple[FactChange, ...]:
-    """Configuration facts that differ; drivers and kernels first, then by number of nodes. A fact that was read for the first time is no change."""
+def fact_changes(
+    connection: sqlite3.Connection, before: int, now: int, host: str | None = None
+) -> tuple[FactChange, ...]:
+    """Configuration facts that differ; drivers and kernels first, then by number of nodes. A fact
+    that was read for the first time is no change."""
     pairs: dict[tuple[str, int, int], list[str]] = {}
-    for section, name, old, new in connection.execute(_FACTS, {"a": before, "b": now, "host": host}):
+    for section, name, old, new in connection.execute(
+        _FACTS, {"a": before, "b": now, "host": host}
+    ):
         if old is not None and old != new:
             pairs.setdefault((section, old, new), []).append(name)
     bodies: dict[int, Any] = {}
     hosts: dict[tuple[str, str, str], list[str]] = {}
     values: dict[tuple[str, str, str], tuple[Any, Any]] = {}
     for (section, old, new), members in pairs.items():
-        for fact, was, present in changes_of_section(section, _body(connection, bodies, old), _body(connection, bodies, new)):
+        for fact, was, present in changes_of_section(
+            section, _body(connection, bodies, old), _body(connection, bodies, new)
+        ):
             key = (fact, json.dumps(was, sort_keys=True), json.dumps(present, sort_keys=True))
             values[key] = (was, present)
             hosts.setdefault(key, []).extend(members)
-    found = [FactChange(key[0], *values[key], tuple(sorted(members, key=natural))) for key, members in hosts.items()]
-    return tuple(sorted(found, key=lambda one: (_section(one.fact), -len(one.hosts), one.fact, one.hosts[:1])))
+    found = [
+        FactChange(key[0], *values[key], tuple(sorted(members, key=natural)))
+        for key, members in hosts.items()
+    ]
+    return tuple(
+        sorted(
+            found, key=lambda one: (_section(one.fact), -len(one.hosts), one.fact, one.hosts[:1])
+        )
+    )
 
 
 def _section(fact: str) -> int:
@@ -163,8 +230,11 @@ def _section(fact: str) -> int:
 
 
 def _body(connection: sqlite3.Connection, bodies: dict[int, Any], content: int) -> Any:
-    """The content as plain values. A content that this program did not write is read as empty, so every fact of it is a change."""
+    """The content as plain values. A content that this program did not write is read as empty, so
+    every fact of it is a change."""
     if content not in bodies:
-        (packed,) = connection.execute("SELECT body FROM contents WHERE id = ?", (content,)).fetchone()
+        (packed,) = connection.execute(
+            "SELECT body FROM contents WHERE id = ?", (content,)
+        ).fetchone()
         bodies[content] = unpack_section(packed)
     return bodies[content]

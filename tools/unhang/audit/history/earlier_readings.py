@@ -1,4 +1,5 @@
-"""What earlier runs read of a node and this run could not: a GPU that fell off the bus tells neither its serial number nor its UUID."""
+"""What earlier runs read of a node and this run could not: a GPU that fell off the bus tells
+neither its serial number nor its UUID."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ SELECT runs.id, runs.started, contents.body,
         WHERE n.host = f.host AND n.section = 'node' AND n.from_run <= f.from_run ORDER BY n.from_run DESC LIMIT 1)
 FROM facts f JOIN contents ON contents.id = f.content JOIN hosts ON hosts.id = f.host JOIN runs ON runs.seq = f.from_run
 WHERE hosts.name = ? AND f.section = 'gpus' AND runs.started < ? ORDER BY f.from_run DESC LIMIT ?
-"""
+"""  # noqa: E501
 
 
 class Reading(NamedTuple):
@@ -35,19 +36,27 @@ class Reading(NamedTuple):
 
 
 def sections_of(path: Path) -> Mapping[str, Any]:
-    """The facts of a node file as plain values; {} of a node without any, or whose file the judge would refuse."""
+    """The facts of a node file as plain values; {} of a node without any, or whose file the judge
+    would refuse."""
     try:
         content = read_bounded(path, MAX_NODE_BYTES)
-        return (decode_plain(content)["facts"] or {}).get("sections", {}) if decode_node(content).sections is not None else {}
+        return (
+            (decode_plain(content)["facts"] or {}).get("sections", {})
+            if decode_node(content).sections is not None
+            else {}
+        )
     except (OSError, ValueError):
         return {}
 
 
-def lost_gpus(folder: Path, host: str, sections: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], str]]:
-    """(GPU, source) for each PCI address where an earlier run read a GPU and none answers now, as the newest of these runs read it.
+def lost_gpus(
+    folder: Path, host: str, sections: Mapping[str, Any]
+) -> list[tuple[Mapping[str, Any], str]]:
+    """(GPU, source) for each PCI address where an earlier run read a GPU and none answers now, as
+    the newest of these runs read it.
 
-    folder: of the run; sections: what it read of the node. Run folders beside it and in the usual place are looked through first, then the history, which
-    keeps facts of runs that were removed.
+    folder: of the run; sections: what it read of the node. Run folders beside it and in the usual
+    place are looked through first, then the history, which keeps facts of runs that were removed.
     """
     started = str(read_run(folder).document.get("started") or "")
     answering = {gpu["pci_address"]: gpu["uuid"] for gpu in _gpus(sections)}
@@ -64,14 +73,20 @@ def lost_gpus(folder: Path, host: str, sections: Mapping[str, Any]) -> list[tupl
 
 def _in_folders(folder: Path, host: str, started: str) -> Iterator[Reading]:
     """The newest first, as their ids are sorted by time."""
-    found = {run.resolve(): run.name for parent in (folder.resolve().parent, runs_folder()) for run in list_runs(parent)}
+    found = {
+        run.resolve(): run.name
+        for parent in (folder.resolve().parent, runs_folder())
+        for run in list_runs(parent)
+    }
     for run in sorted(found, key=lambda one: one.name, reverse=True)[:MOST_RUNS]:
         try:
             when = str(read_run(run).document.get("started") or "")
         except UserError:
             continue
         if when < started:
-            yield Reading(f"run {run.name} of {when}", sections_of(run / "nodes" / f"{file_stem(host)}.json"))
+            yield Reading(
+                f"run {run.name} of {when}", sections_of(run / "nodes" / f"{file_stem(host)}.json")
+            )
 
 
 def _in_history(host: str, started: str, sections: Mapping[str, Any]) -> Iterator[Reading]:
@@ -83,13 +98,17 @@ def _in_history(host: str, started: str, sections: Mapping[str, Any]) -> Iterato
             return
         with reading(file, WAIT_S) as connection:
             for run, when, gpus, machine in connection.execute(_STORED, (name, started, MOST_RUNS)):
-                yield Reading(f"run {run} of {when}, in the history", _checked({"gpus": gpus, "node": machine}))
+                yield Reading(
+                    f"run {run} of {when}, in the history",
+                    _checked({"gpus": gpus, "node": machine}),
+                )
     except (UserError, sqlite3.Error):
         return  # commands that read the history report its faults
 
 
 def _checked(bodies: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Sections as the history keeps them; {} where they are no facts of a node: a history may be of somebody else."""
+    """Sections as the history keeps them; {} where they are no facts of a node: a history may be of
+    somebody else."""
     found = {name: unpack_section(body) for name, body in bodies.items() if isinstance(body, bytes)}
     try:
         to_fragment(found)
@@ -100,7 +119,11 @@ def _checked(bodies: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _gpus(sections: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The GPUs that answered."""
-    return [gpu for gpu in (sections.get("gpus") or {}).get("devices") or () if gpu.get("uuid") and gpu.get("pci_address")]
+    return [
+        gpu
+        for gpu in (sections.get("gpus") or {}).get("devices") or ()
+        if gpu.get("uuid") and gpu.get("pci_address")
+    ]
 
 
 def _same_machine(sections: Mapping[str, Any], others: Mapping[str, Any]) -> bool:

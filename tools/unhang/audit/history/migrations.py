@@ -1,12 +1,15 @@
-"""The schemas of the history, one step from each to the next. PRAGMA user_version holds the number of the last step.
+"""The schemas of the history, one step from each to the next. PRAGMA user_version holds the number
+of the last step.
 
-A released step never changes: every change is a further step. A span begins with `from_run` and ends before `to_run`, the run that found another value; null
-while it lasts. A host that a run did not read keeps its spans.
+A released step never changes: every change is a further step. A span begins with `from_run` and
+ends before `to_run`, the run that found another value; null while it lasts. A host that a run did
+not read keeps its spans.
 """
 
 from __future__ import annotations
 
-# Runs, their hosts, and each section of a node's configuration as spans over contents, which are stored once.
+# Runs, their hosts, and each section of a node's configuration as spans over contents, which are
+# stored once.
 _FACTS = """
 CREATE TABLE runs (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, folder TEXT NOT NULL, started TEXT, finished TEXT, inventory TEXT, host_limit TEXT,
                    stored TEXT NOT NULL);
@@ -19,8 +22,9 @@ CREATE TABLE facts (id INTEGER PRIMARY KEY, host INTEGER NOT NULL REFERENCES hos
 CREATE UNIQUE INDEX facts_that_hold ON facts (host, section) WHERE to_run IS NULL;
 CREATE INDEX facts_by_host ON facts (host, section, from_run);
 CREATE INDEX facts_by_run ON facts (from_run);
-"""
-# Findings: a problem is a rule at a place on a node with its severity and waiver; a finding is the span in which a node had it.
+"""  # noqa: E501
+# Findings: a problem is a rule at a place on a node with its severity and waiver; a finding is the
+# span in which a node had it.
 _FINDINGS = """
 ALTER TABLE runs ADD COLUMN judged TEXT;
 ALTER TABLE runs ADD COLUMN policy TEXT;
@@ -39,10 +43,10 @@ CREATE INDEX findings_by_host ON findings (host, problem, from_run);
 CREATE INDEX findings_by_problem ON findings (problem, from_run);
 CREATE INDEX findings_by_run ON findings (from_run);
 CREATE INDEX findings_by_end ON findings (to_run);
-"""
+"""  # noqa: E501
 # The bandwidth of a node alone in the smoke test.
 _BANDWIDTH = """
 CREATE TABLE bandwidth (host INTEGER NOT NULL REFERENCES hosts, op TEXT NOT NULL, size_bytes INTEGER NOT NULL, world_size INTEGER NOT NULL,
                         run INTEGER NOT NULL REFERENCES runs, busbw_gb_s REAL NOT NULL, PRIMARY KEY (host, op, size_bytes, world_size, run)) WITHOUT ROWID;
-"""
+"""  # noqa: E501
 STEPS = (_FACTS, _FINDINGS, _BANDWIDTH)

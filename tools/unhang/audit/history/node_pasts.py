@@ -1,4 +1,5 @@
-"""The events of each node of a run in the last runs, as lines for the run's page. Limited, for a history of any size."""
+"""The events of each node of a run in the last runs, as lines for the run's page. Limited, for a
+history of any size."""
 
 from __future__ import annotations
 
@@ -20,18 +21,27 @@ from unhang.core.text import brief, visible
 
 MOST_RUNS = 20  # the run itself and those before it
 MOST_LINES, MOST_IN_ALL = 8, 40_000  # of a node; of the page
-_MET = "SELECT hosts.name FROM visits JOIN hosts ON hosts.id = host JOIN runs ON runs.seq = run WHERE runs.id = ?"
+_MET = (
+    "SELECT hosts.name FROM visits JOIN hosts ON hosts.id = host JOIN runs ON runs.seq = run WHERE"
+    " runs.id = ?"
+)
 WAIT_S = 1.0  # wait for another writer; a page can do without the history
 
 
 def node_pasts(folder: Path, given: str | None = None) -> dict[str, tuple[str, ...]]:
-    """Host -> lines, the newest first; {} where there is no history, or where it does not have this run. given: as --db names the history."""
+    """Host -> lines, the newest first; {} where there is no history, or where it does not have this
+    run. given: as --db names the history."""
     try:
         file = database_file(given)
         if file is None or not file.is_file():
             return {}
         with reading(file, WAIT_S) as connection:
-            return {asked_name(host): lines for host, lines in _pasts(connection, str(read_run(folder).document.get("id"))).items()}
+            return {
+                asked_name(host): lines
+                for host, lines in _pasts(
+                    connection, str(read_run(folder).document.get("id"))
+                ).items()
+            }
     except UserError:
         return {}  # commands that read the history report its faults
 
@@ -39,12 +49,16 @@ def node_pasts(folder: Path, given: str | None = None) -> dict[str, tuple[str, .
 def _pasts(connection: sqlite3.Connection, run: str) -> dict[str, tuple[str, ...]]:
     met = {name for (name,) in connection.execute(_MET, (run,))}
     rows = connection.execute(
-        "SELECT seq, started FROM runs WHERE seq <= (SELECT seq FROM runs WHERE id = ?) ORDER BY seq DESC LIMIT ?", (run, MOST_RUNS)
+        "SELECT seq, started FROM runs WHERE seq <= (SELECT seq FROM runs WHERE id = ?) ORDER BY"
+        " seq DESC LIMIT ?",
+        (run, MOST_RUNS),
     ).fetchall()
     lines: dict[str, list[str]] = {}
     remaining = MOST_IN_ALL
     for (now, started), (before, _) in itertools.pairwise(rows):
-        for host, line in _lines(connection, before, now, visible(started, 40).replace("T", " ")[:16]):
+        for host, line in _lines(
+            connection, before, now, visible(started, 40).replace("T", " ")[:16]
+        ):
             past = lines.setdefault(host, []) if host in met else []
             if host in met and remaining and len(past) < MOST_LINES:
                 past.append(line)
@@ -60,7 +74,9 @@ def _text(text: str, limit: int) -> str:
     return visible(without_secrets(text), limit)
 
 
-def _lines(connection: sqlite3.Connection, before: int, now: int, when: str) -> Iterator[tuple[str, str]]:
+def _lines(
+    connection: sqlite3.Connection, before: int, now: int, when: str
+) -> Iterator[tuple[str, str]]:
     """What was found at the first look at a node is no event of it."""
     changes = changes_between(connection, before, now)
     first = frozenset(changes.first_seen)
@@ -69,5 +85,8 @@ def _lines(connection: sqlite3.Connection, before: int, now: int, when: str) -> 
         yield from ((host, line) for host in fact.hosts if host not in first)
     for found in changes.findings:
         place = item_label(found.place)
-        line = f"{when} {found.change}: {visible(found.severity, 20)}: {_text(found.title, 120)}{': ' + _text(place, 60) if place else ''}"
+        line = (
+            f"{when} {found.change}: {visible(found.severity, 20)}:"
+            f" {_text(found.title, 120)}{': ' + _text(place, 60) if place else ''}"
+        )
         yield from ((host, line) for host in found.hosts if host and host not in first)

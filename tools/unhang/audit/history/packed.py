@@ -15,9 +15,12 @@ def pack_section(text: bytes) -> bytes:
 
 
 def unpack_section(body: bytes) -> dict[str, Any]:
-    """The section. What this program did not write, and what is larger than any document of a node, is read as empty."""
+    """The section. What this program did not write, and what is larger than any document of a node,
+    is read as empty."""
     try:
-        found = parse_strictly(zlib.decompressobj().decompress(body, MAX_NODE_BYTES), half_characters=True)
+        found = parse_strictly(
+            zlib.decompressobj().decompress(body, MAX_NODE_BYTES), half_characters=True
+        )
     except (zlib.error, NotStrict):
         return {}
     return found if isinstance(found, dict) else {}

@@ -9,12 +9,14 @@ from pathlib import Path
 from unhang.core.errors import UserError
 from unhang.core.run.run_folder import list_runs, read_run
 
-JOURNAL, JOURNAL_LOCK = "journal.jsonl", "journal.lock"  # files of a rollout: the record of its changes, from which it can be continued
+# files of a rollout: the record of its changes, from which it can be continued
+JOURNAL, JOURNAL_LOCK = "journal.jsonl", "journal.lock"
 
 
 @dataclass(frozen=True)
 class RunOnDisk:
-    """started: from run.json. kept: why the folder is kept at any age; None if it may be removed."""
+    """started: from run.json. kept: why the folder is kept at any age; None if it may be
+    removed."""
 
     folder: Path
     started: str
@@ -43,9 +45,14 @@ def _on_disk(folder: Path, latest: Path) -> RunOnDisk:
 
 
 def to_prune(found: Sequence[RunOnDisk], keep: int | None, before: str | None) -> list[RunOnDisk]:
-    """Those that are not among the newest `keep` and began before that time (UTC, as run.json has it); where one is None, the other decides alone."""
+    """Those that are not among the newest `keep` and began before that time (UTC, as run.json has
+    it); where one is None, the other decides alone."""
     if keep is None and before is None:
         return []
     ordered = sorted(found, key=lambda one: (one.started, one.folder.name))
     older = ordered[: max(0, len(ordered) - keep)] if keep is not None else ordered
-    return [one for one in older if one.kept is None and one.started and (before is None or one.started < before)]
+    return [
+        one
+        for one in older
+        if one.kept is None and one.started and (before is None or one.started < before)
+    ]

@@ -1,4 +1,5 @@
-"""Stores a run: reads everything first, then writes in one transaction what differs from the history."""
+"""Stores a run: reads everything first, then writes in one transaction what differs from the
+history."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ COUNTED = ("critical", "error", "warning", "unread", "healthy")
 
 @dataclass(frozen=True)
 class StoredRun:
-    """A run in the form to store. bodies: packed text of contents that the history did not have when it was read; renamed: host -> its name in the history."""
+    """A run in the form to store. bodies: packed text of contents that the history did not have
+    when it was read; renamed: host -> its name in the history."""
 
     run: RunInput
     nodes: Mapping[str, StoredNode]
@@ -42,8 +44,8 @@ class StoredRun:
 
 
 def keep_run(folder: Path, given: str | None = None) -> str | None:
-    """Stores a run that has just ended; a line for the operator if it is not stored, else None. Never raises, because a fault of the history must not make
-    the run fail."""
+    """Stores a run that has just ended; a line for the operator if it is not stored, else None.
+    Never raises, because a fault of the history must not make the run fail."""
     try:
         file = database_file(given)
         if file is None:
@@ -52,7 +54,10 @@ def keep_run(folder: Path, given: str | None = None) -> str | None:
     except UserError as problem:
         return f"this run is not kept in the history: {visible(str(problem), 600)}"
     except Exception as problem:  # in any case the run has been read and judged
-        return f"this run is not kept in the history: a fault of unhang itself: {visible(f'{type(problem).__name__}: {problem}', 300)}"
+        return (
+            "this run is not kept in the history: a fault of unhang itself:"
+            f" {visible(f'{type(problem).__name__}: {problem}', 300)}"
+        )
     return None
 
 
@@ -85,15 +90,24 @@ def _renamed(seen: StoredRun) -> StoredRun:
         unknown = frozenset((name(host), rule) for host, rule in verdicts.unknown)
         verdicts = replace(verdicts, found=found, unknown=unknown)
     nodes = {name(host): node for host, node in seen.nodes.items()}
-    return replace(seen, nodes=nodes, verdicts=verdicts, bandwidth=[row._replace(host=name(row.host)) for row in seen.bandwidth])
+    return replace(
+        seen,
+        nodes=nodes,
+        verdicts=verdicts,
+        bandwidth=[row._replace(host=name(row.host)) for row in seen.bandwidth],
+    )
 
 
 def _known_digests(file: Path, wait_s: float) -> set[bytes]:
-    """Digests of contents in the history, which need not be packed again. Contents are never removed."""
+    """Digests of contents in the history, which need not be packed again. Contents are never
+    removed."""
     if not file.exists():
         return set()
     with reading(file, wait_s) as connection:
-        rows = connection.execute("SELECT digest FROM contents WHERE id IN (SELECT content FROM facts WHERE to_run IS NULL)")
+        rows = connection.execute(
+            "SELECT digest FROM contents WHERE id IN (SELECT content FROM facts WHERE to_run IS"
+            " NULL)"
+        )
         return {digest for (digest,) in rows}
 
 
@@ -104,12 +118,21 @@ def _store(connection: sqlite3.Connection, seen: StoredRun) -> bool:
     run = _add_run(connection, seen)
     found = seen.verdicts.found if seen.verdicts else {}
     adopt(connection, seen.renamed)
-    hosts = _host_ids(connection, {*seen.nodes, *(host for host, *_ in seen.bandwidth), *(host for host, _ in found)})
-    connection.executemany("INSERT INTO visits VALUES (?, ?, ?)", ((hosts[host], run, node.status) for host, node in seen.nodes.items()))
+    hosts = _host_ids(
+        connection,
+        {*seen.nodes, *(host for host, *_ in seen.bandwidth), *(host for host, _ in found)},
+    )
+    connection.executemany(
+        "INSERT INTO visits VALUES (?, ?, ?)",
+        ((hosts[host], run, node.status) for host, node in seen.nodes.items()),
+    )
     store_facts(connection, run, hosts, seen.nodes, seen.bodies)
     if seen.verdicts is not None:
         store_findings(connection, run, hosts, seen.nodes, seen.verdicts)
-    rows = ((hosts[host], op, size, ranks, run, busbw) for host, op, size, ranks, busbw in seen.bandwidth)
+    rows = (
+        (hosts[host], op, size, ranks, run, busbw)
+        for host, op, size, ranks, busbw in seen.bandwidth
+    )
     connection.executemany("INSERT OR REPLACE INTO bandwidth VALUES (?, ?, ?, ?, ?, ?)", rows)
     return True
 
@@ -119,15 +142,33 @@ def _add_run(connection: sqlite3.Connection, seen: StoredRun) -> int:
     document, verdicts = seen.run.document, seen.verdicts
     inventory = msgspec.json.encode(document.get("inventory")).decode()[:4000]
     limit = document.get("limit")
-    head = (document["id"], str(seen.run.folder), document["started"], document.get("finished"), inventory, limit, _now())
-    judged = (verdicts.day, verdicts.policy, *(verdicts.counts.get(name, 0) for name in COUNTED)) if verdicts else (None,) * (2 + len(COUNTED))
-    columns = f"id, folder, started, finished, inventory, host_limit, stored, judged, policy, {', '.join(COUNTED)}"
+    head = (
+        document["id"],
+        str(seen.run.folder),
+        document["started"],
+        document.get("finished"),
+        inventory,
+        limit,
+        _now(),
+    )
+    judged = (
+        (verdicts.day, verdicts.policy, *(verdicts.counts.get(name, 0) for name in COUNTED))
+        if verdicts
+        else (None,) * (2 + len(COUNTED))
+    )
+    columns = (
+        "id, folder, started, finished, inventory, host_limit, stored, judged, policy,"
+        f" {', '.join(COUNTED)}"
+    )
     marks = ", ".join("?" * (len(head) + len(judged)))
-    return int(connection.execute(f"INSERT INTO runs ({columns}) VALUES ({marks})", (*head, *judged)).lastrowid or 0)  # noqa: S608 -- our own column names
+    statement = f"INSERT INTO runs ({columns}) VALUES ({marks})"  # noqa: S608
+    return int(connection.execute(statement, (*head, *judged)).lastrowid or 0)
 
 
 def _host_ids(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, int]:
-    connection.executemany("INSERT OR IGNORE INTO hosts (name) VALUES (?)", ((name,) for name in sorted(names)))
+    connection.executemany(
+        "INSERT OR IGNORE INTO hosts (name) VALUES (?)", ((name,) for name in sorted(names))
+    )
     return dict(connection.execute("SELECT name, id FROM hosts"))
 
 

@@ -1,4 +1,5 @@
-"""Findings that come and go, waivers that end soon, and bandwidth of a node compared with its own past."""
+"""Findings that come and go, waivers that end soon, and bandwidth of a node compared with its own
+past."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ _FLAPPING = """
 SELECT rules.name, title, severity, place, hosts.name, count(*), max(f.to_run IS NULL)
 FROM findings f JOIN problems p ON p.id = f.problem JOIN rules ON rules.id = p.rule JOIN hosts ON hosts.id = f.host
 WHERE verdict = 'fail' AND f.from_run > (SELECT max(seq) FROM runs) - ? GROUP BY p.id, f.host HAVING count(*) >= ? ORDER BY 6 DESC, 1
-"""
+"""  # noqa: E501
 _WAIVED = """
 SELECT rules.name, title, severity, waiver, hosts.name
 FROM findings f JOIN problems p ON p.id = f.problem JOIN rules ON rules.id = p.rule JOIN hosts ON hosts.id = f.host
 WHERE verdict = 'waived' AND f.to_run IS NULL
-"""
+"""  # noqa: E501
 _BANDWIDTH = """
 SELECT hosts.name, op, size_bytes, world_size, busbw_gb_s, runs.id
 FROM bandwidth b JOIN hosts ON hosts.id = b.host JOIN runs ON runs.seq = b.run WHERE ?1 IS NULL OR hosts.name = ?1 ORDER BY 1, 2, 3, 4, b.run
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class EndingWaiver:
 
 @dataclass(frozen=True)
 class OwnPast:
-    """The last result of a node alone, and the median of its earlier results. ratio: of the two; None with fewer than two earlier results."""
+    """The last result of a node alone, and the median of its earlier results. ratio: of the two;
+    None with fewer than two earlier results."""
 
     host: str
     op: str
@@ -81,15 +83,27 @@ class OwnPast:
 def flapping(connection: sqlite3.Connection, runs: int = RUNS) -> list[Flapping]:
     """Findings that went away and came back at least twice within the last runs."""
     groups: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
-    for rule, title, severity, place, host, times, holds in connection.execute(_FLAPPING, (runs, FLAPPING)):
+    for rule, title, severity, place, host, times, holds in connection.execute(
+        _FLAPPING, (runs, FLAPPING)
+    ):
         groups.setdefault((rule, title, severity, place, times), []).append((host, holds))
     return [
-        Flapping(rule, title, severity, parsed(place), times, any(holds for _, holds in rows), _ordered(host for host, _ in rows))
+        Flapping(
+            rule,
+            title,
+            severity,
+            parsed(place),
+            times,
+            any(holds for _, holds in rows),
+            _ordered(host for host, _ in rows),
+        )
         for (rule, title, severity, place, times), rows in groups.items()
     ]
 
 
-def ending_waivers(connection: sqlite3.Connection, today: datetime.date, days: int = WAIVER_DAYS) -> list[EndingWaiver]:
+def ending_waivers(
+    connection: sqlite3.Connection, today: datetime.date, days: int = WAIVER_DAYS
+) -> list[EndingWaiver]:
     """Waivers of findings that end within so many days, the first to end first."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for *key, host in connection.execute(_WAIVED):
@@ -103,13 +117,23 @@ def ending_waivers(connection: sqlite3.Connection, today: datetime.date, days: i
             continue  # a waiver without an end
         if remaining_days <= days:
             found.append(
-                EndingWaiver(rule, title, severity, str(waiver["until"]), remaining_days, str(waiver.get("by")), str(waiver.get("reason")), _ordered(hosts))
+                EndingWaiver(
+                    rule,
+                    title,
+                    severity,
+                    str(waiver["until"]),
+                    remaining_days,
+                    str(waiver.get("by")),
+                    str(waiver.get("reason")),
+                    _ordered(hosts),
+                )
             )
     return sorted(found, key=lambda one: (one.days, one.rule))
 
 
 def own_pasts(connection: sqlite3.Connection, host: str | None = None) -> list[OwnPast]:
-    """The last result of each node, operation, size and number of ranks, against the median of the earlier ones; the slowest first."""
+    """The last result of each node, operation, size and number of ranks, against the median of the
+    earlier ones; the slowest first."""
     series: dict[tuple[str, str, int, int], list[tuple[float, str]]] = {}
     for *key, busbw, run in connection.execute(_BANDWIDTH, (host,)):
         series.setdefault((key[0], key[1], key[2], key[3]), []).append((busbw, run))
@@ -118,8 +142,28 @@ def own_pasts(connection: sqlite3.Connection, host: str | None = None) -> list[O
         earlier = [busbw for busbw, _ in results[:-1]]
         median = statistics.median(earlier) if len(earlier) >= 2 else None
         last, run = results[-1]
-        found.append(OwnPast(name, op, size, ranks, run, last, median, len(earlier), round(last / median, 3) if median else None))
-    return sorted(found, key=lambda one: (one.ratio if one.ratio is not None else 2.0, natural(one.host), one.op, one.size_bytes))
+        found.append(
+            OwnPast(
+                name,
+                op,
+                size,
+                ranks,
+                run,
+                last,
+                median,
+                len(earlier),
+                round(last / median, 3) if median else None,
+            )
+        )
+    return sorted(
+        found,
+        key=lambda one: (
+            one.ratio if one.ratio is not None else 2.0,
+            natural(one.host),
+            one.op,
+            one.size_bytes,
+        ),
+    )
 
 
 def _ordered(hosts: Any) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""Values of a run folder in the form in which the history stores them. Nothing here writes or reads a database."""
+"""Values of a run folder in the form in which the history stores them. Nothing here writes or reads
+a database."""
 
 from __future__ import annotations
 
@@ -37,13 +38,17 @@ LONGEST_PLACE = 1000
 MOST_BANDWIDTH_ROWS = 200
 NOTHING = b"{}"  # marks a section that no longer exists
 INVALID, MISSING = "invalid", "missing"
-_IN_A_LIST = re.compile(r"[a-z_][a-z0-9_.]*\[[0-9]{1,9}\].*", re.DOTALL)  # faults.events[3], a fact and not a file
-Digests = dict[str, bytes | None]  # section -> digest; None: it was read, and there is none. A section that could not be read has no key
+# faults.events[3], a fact and not a file
+_IN_A_LIST = re.compile(r"[a-z_][a-z0-9_.]*\[[0-9]{1,9}\].*", re.DOTALL)
+# section -> digest; None: it was read, and there is none. A section that could not be read has no
+# key
+Digests = dict[str, bytes | None]
 
 
 @dataclass(frozen=True)
 class StoredNode:
-    """status: as in unhang/node/1, or missing; name: under which it is kept, where that is not the inventory's."""
+    """status: as in unhang/node/1, or missing; name: under which it is kept, where that is not the
+    inventory's."""
 
     status: str
     digests: Digests = field(default_factory=dict)
@@ -69,7 +74,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The judge's result for a run. found: (host, problem) -> what was found there; unknown: (host, rule) without a verdict."""
+    """The judge's result for a run. found: (host, problem) -> what was found there; unknown: (host,
+    rule) without a verdict."""
 
     day: str
     policy: str
@@ -85,11 +91,16 @@ class Verdicts:
 @cache
 def _node_decoder() -> msgspec.json.Decoder:
     facts = msgspec.defstruct("Facts", [("sections", probed_sections_type() | None, None)])
-    return msgspec.json.Decoder(msgspec.defstruct("Node", [("host", str), ("status", str), ("facts", facts | None, None)]))
+    return msgspec.json.Decoder(
+        msgspec.defstruct("Node", [("host", str), ("status", str), ("facts", facts | None, None)])
+    )
 
 
-def read_nodes(run: RunInput, unread: Container[str], known: Container[bytes], bodies: dict[bytes, bytes]) -> Iterator[tuple[str, StoredNode]]:
-    """(host, what was seen of it), of every host that was meant. unread: hosts that the judge could not use.
+def read_nodes(
+    run: RunInput, unread: Container[str], known: Container[bytes], bodies: dict[bytes, bytes]
+) -> Iterator[tuple[str, StoredNode]]:
+    """(host, what was seen of it), of every host that was meant. unread: hosts that the judge could
+    not use.
 
     The body of a digest that is not known is put into `bodies`, packed.
     """
@@ -100,13 +111,17 @@ def read_nodes(run: RunInput, unread: Container[str], known: Container[bytes], b
             yield host, StoredNode(MISSING)
 
 
-def _read_node(host: str, path: Path, refused: bool, known: Container[bytes], bodies: dict[bytes, bytes]) -> StoredNode:
+def _read_node(
+    host: str, path: Path, refused: bool, known: Container[bytes], bodies: dict[bytes, bytes]
+) -> StoredNode:
     try:
         document = _node_decoder().decode(read_bounded(path, MAX_NODE_BYTES))
         status = document.status
         if document.host != host or (refused and status in READ):
             return StoredNode(INVALID)
-        sections = document.facts.sections if document.facts is not None and status in READ else None
+        sections = (
+            document.facts.sections if document.facts is not None and status in READ else None
+        )
         digests = {} if sections is None else _digests(sections, known, bodies)
     except (OSError, NotStrict, ValueError, RecursionError):
         return StoredNode(INVALID)  # the judge has reported a file that cannot be read
@@ -132,13 +147,17 @@ def _digests(sections: Any, known: Container[bytes], bodies: dict[bytes, bytes])
 
 
 def read_verdicts(run: RunInput) -> Verdicts | None:
-    """The verdicts of the run's findings.json; None if it was not judged. Raises UserError for an invalid file."""
+    """The verdicts of the run's findings.json; None if it was not judged. Raises UserError for an
+    invalid file."""
     path = run.folder / FINDINGS
     if not path.is_file():
         return None
     found = read_findings_record(run.folder)
     if found.run.id != run.document["id"]:
-        raise UserError(f"expected the findings of run {run.document['id']} in {path}, found those of {found.run.id[:80]!r}; next: unhang judge {run.folder}")
+        raise UserError(
+            f"expected the findings of run {run.document['id']} in {path}, found those of"
+            f" {found.run.id[:80]!r}; next: unhang judge {run.folder}"
+        )
     return _verdicts(found)
 
 
@@ -148,25 +167,42 @@ def _verdicts(given: Findings) -> Verdicts:
     healthy = frozenset(given.node_verdicts.get("healthy", ()))
     for one in given.findings:
         hosts = one.about() or [""]
-        if one.verdict == "fail" and one.severity != SEVERITIES[-1]:  # of a comparison not the healthy hosts, which only the fault of another one sets apart
+        # of a comparison not the healthy hosts, which only the fault of another one sets apart
+        if one.verdict == "fail" and one.severity != SEVERITIES[-1]:
             hosts = [host for host in hosts if host not in healthy]
         if one.verdict == "unknown":
             unknown.update((host, one.rule) for host in hosts)
             continue
-        problem = Problem(one.rule, one.severity, one.verdict, one.scope, _canonical(lasting_place(one.where)), _canonical(one.waiver or {}))
-        found.update(((host, problem), cut_without_secrets(one.found, LONGEST_FOUND)) for host in hosts)
+        problem = Problem(
+            one.rule,
+            one.severity,
+            one.verdict,
+            one.scope,
+            _canonical(lasting_place(one.where)),
+            _canonical(one.waiver or {}),
+        )
+        found.update(
+            ((host, problem), cut_without_secrets(one.found, LONGEST_FOUND)) for host in hosts
+        )
     return Verdicts(
-        given.run.judged, given.judged_by.policy or "", {name: len(hosts) for name, hosts in given.node_verdicts.items()},
-        frozenset(given.node_verdicts.get("unread", ())), {one.rule: one.title for one in given.findings}, found, frozenset(unknown),
+        given.run.judged, given.judged_by.policy or "",
+        {name: len(hosts) for name, hosts in given.node_verdicts.items()},
+        frozenset(given.node_verdicts.get("unread", ())),
+        {one.rule: one.title for one in given.findings}, found, frozenset(unknown),
         frozenset(given.totals_by_rule), frozenset(given.catalogue.stopped),
     )  # fmt: skip
 
 
 def lasting_place(where: Any) -> Any:
-    """The lasting name of a thing over all runs, without its index in a list or its line in a file or log, which change with its neighbours."""
+    """The lasting name of a thing over all runs, without its index in a list or its line in a file
+    or log, which change with its neighbours."""
     if not isinstance(where, dict):
         return where or {}
-    named = {name: value for name, value in where.items() if name != "line" and not (name == "path" and _IN_A_LIST.fullmatch(str(value)))}
+    named = {
+        name: value
+        for name, value in where.items()
+        if name != "line" and not (name == "path" and _IN_A_LIST.fullmatch(str(value)))
+    }
     return named or where
 
 
@@ -195,5 +231,8 @@ def read_bandwidth(folder: Path) -> list[BandwidthRow]:
     for host, summary in smoke.alone.items():
         ranks = min((summary.world_size or 0) if summary else 0, 2**31)
         measured = (summary.bandwidth if summary else [])[:MOST_BANDWIDTH_ROWS]
-        rows += [BandwidthRow(host, row.op[:80], min(row.size_bytes, 2**62), ranks, row.busbw_gb_s) for row in measured]
+        rows += [
+            BandwidthRow(host, row.op[:80], min(row.size_bytes, 2**62), ranks, row.busbw_gb_s)
+            for row in measured
+        ]
     return rows

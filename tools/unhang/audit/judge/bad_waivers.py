@@ -1,4 +1,5 @@
-"""Findings about a waiver itself, such as one that has expired: one for each waiver, whatever number of nodes has the policy that contains it."""
+"""Findings about a waiver itself, such as one that has expired: one for each waiver, whatever
+number of nodes has the policy that contains it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _PLACE = re.compile(r"policy\.waivers\[([0-9]+)\]")
 
 @dataclass
 class BadWaiver:
-    """A waiver that a rule found fault with. judged, texts: of the first node; hosts: the nodes that it is for."""
+    """A waiver that a rule found fault with. judged, texts: of the first node; hosts: the nodes
+    that it is for."""
 
     rule: Rule
     judged: Judged
@@ -28,9 +30,12 @@ class BadWaiver:
     hosts: list[str] = field(default_factory=list)
 
     def entry(self, rules: Collection[str]) -> Entry:
-        """The finding. It names the hosts that the waiver names; without any, or if the waiver's rule is unknown, it is about the policy, so it names none."""
+        """The finding. It names the hosts that the waiver names; without any, or if the waiver's
+        rule is unknown, it is about the policy, so it names none."""
         named = self.waiver.row.get("hosts") and self.waiver.rule in rules
-        judged = GroupJudged("fail", "", tuple(self.hosts) if named else (), evidence=self.judged.evidence)
+        judged = GroupJudged(
+            "fail", "", tuple(self.hosts) if named else (), evidence=self.judged.evidence
+        )
         return Entry(replace(self.rule, scope="group"), "fail", None, judged, self.texts, {})
 
 

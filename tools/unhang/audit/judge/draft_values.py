@@ -1,4 +1,5 @@
-"""Values of a fact on which a rule fires or not: those in its condition, their neighbours, and those that the schema allows."""
+"""Values of a fact on which a rule fires or not: those in its condition, their neighbours, and
+those that the schema allows."""
 
 from __future__ import annotations
 
@@ -19,7 +20,10 @@ MOST_KEYS = 150  # rows of a table; a condition over a table of models must try 
 
 NAMES = {"selectattr": 2, "rejectattr": 2, "select": 1, "reject": 1, "sort": 1}
 """How many of a filter's first arguments are names."""
-UNNAMED = {"vbios": ("96.00.89.00.01", "96.00.a5.00.1a"), "kernel": ("6.8.0-45-generic", "6.8.0-60-generic")}
+UNNAMED = {
+    "vbios": ("96.00.89.00.01", "96.00.a5.00.1a"),
+    "kernel": ("6.8.0-45-generic", "6.8.0-60-generic"),
+}
 """Versions to try where the condition names none."""
 
 
@@ -35,7 +39,8 @@ ABSENT = _Absent()
 
 @dataclass(frozen=True)
 class Place:
-    """A fact or a key of the policy that decides a rule. path: in the notation of rules, with * for the items of a list."""
+    """A fact or a key of the policy that decides a rule. path: in the notation of rules, with * for
+    the items of a list."""
 
     path: tuple[str, ...]
     shape: Shape
@@ -53,7 +58,11 @@ def places_of(rule: Rule, tables: Mapping[str, Mapping[str, Any]]) -> list[Place
         shape = shape_at(path)
         if shape is not None:
             may_lack = path[0] == "policy" or asked
-            values = [*keys.get(path, []), *_values(shape, constants), *([ABSENT] if may_lack else [])]
+            values = [
+                *keys.get(path, []),
+                *_values(shape, constants),
+                *([ABSENT] if may_lack else []),
+            ]
             found.append(Place(path, shape, tuple(values)))
     return found
 
@@ -69,17 +78,24 @@ def shape_at(path: tuple[str, ...]) -> Shape | None:
 
 
 def _constants(sources: list[str]) -> Iterator[Any]:
-    """Constants to which the condition compares; without keys, and the field and the test of selectattr('state', 'equalto', …)."""
+    """Constants to which the condition compares; without keys, and the field and the test of
+    selectattr('state', 'equalto', …)."""
     for source in sources:
         tree = parsed(source)
-        names = {id(name) for one in tree.find_all(nodes.Filter) for name in one.args[: NAMES.get(one.name, 0)]}
+        names = {
+            id(name)
+            for one in tree.find_all(nodes.Filter)
+            for name in one.args[: NAMES.get(one.name, 0)]
+        }
         names |= {id(one.arg) for one in tree.find_all(nodes.Getitem)}
         yield from (node.value for node in tree.find_all(nodes.Const) if id(node) not in names)
         if isinstance(tree, nodes.Const):
             yield tree.value
 
 
-def _table_keys(rule: Rule, sources: list[str], tables: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, ...], list[Any]]:
+def _table_keys(
+    rule: Rule, sources: list[str], tables: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[str, ...], list[Any]]:
     """Path of a fact -> the keys of the table that it is looked up in."""
     item = rule.for_each.kind.items().path if rule.for_each is not None else None
     found: dict[tuple[str, ...], list[Any]] = {}
@@ -95,7 +111,9 @@ def _values(shape: Shape, constants: list[Any]) -> list[Any]:
     if shape.kind == "flag":
         return [True, False]
     if shape.values:
-        return list(dict.fromkeys([one for one in constants if one in shape.values] + list(shape.values)))[:MOST_VALUES]
+        return list(
+            dict.fromkeys([one for one in constants if one in shape.values] + list(shape.values))
+        )[:MOST_VALUES]
     if shape.kind == "number":
         return _numbers(constants)
     if shape.kind == "list":
@@ -106,19 +124,30 @@ def _values(shape: Shape, constants: list[Any]) -> list[Any]:
 
 
 def _numbers(constants: list[Any]) -> list[Any]:
-    named = [one for one in constants if isinstance(one, (int, float)) and not isinstance(one, bool)]
-    return list(dict.fromkeys([*named, *(one + step for one in named for step in (1, -1)), 8, 100, 0, 1]))[:MOST_VALUES]
+    named = [
+        one for one in constants if isinstance(one, (int, float)) and not isinstance(one, bool)
+    ]
+    return list(
+        dict.fromkeys([*named, *(one + step for one in named for step in (1, -1)), 8, 100, 0, 1])
+    )[:MOST_VALUES]
 
 
 def _lists(item: Shape | None, constants: list[Any]) -> list[Any]:
     if item is None or not item.is_scalar:
         return [[], [{}], [{}, {}]]
     named = [one for one in constants if isinstance(one, str)]
-    return [*([one] for one in named[:MOST_VALUES]), [], *([named] if len(named) > 1 else []), ["another"]]
+    return [
+        *([one] for one in named[:MOST_VALUES]),
+        [],
+        *([named] if len(named) > 1 else []),
+        ["another"],
+    ]
 
 
 def _texts(constants: list[Any]) -> list[Any]:
-    return list(dict.fromkeys([*(one for one in constants if isinstance(one, str)), "another", "one more"]))[: MOST_VALUES + 2]
+    return list(
+        dict.fromkeys([*(one for one in constants if isinstance(one, str)), "another", "one more"])
+    )[: MOST_VALUES + 2]
 
 
 def _versions(constants: list[Any], order: str) -> list[Any]:

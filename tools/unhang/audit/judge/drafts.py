@@ -1,4 +1,5 @@
-"""Drafts a rule from its condition: the facts that it reads, examples on which it fires, and for each fact a near miss that differs in it alone."""
+"""Drafts a rule from its condition: the facts that it reads, examples on which it fires, and for
+each fact a near miss that differs in it alone."""
 
 from __future__ import annotations
 
@@ -36,10 +37,13 @@ class Draft:
     without_near_miss: tuple[tuple[str, ...], ...]
 
 
-def draft_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], healthy: Mapping[str, Any] | None = None) -> Draft:
-    """The draft of a node rule. row: a complete row, whose examples are ignored. healthy: sections of a node on which it must not fire. Raises RuleError if
-    the condition is not accepted.
-    """
+def draft_rule(
+    row: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, Any]],
+    healthy: Mapping[str, Any] | None = None,
+) -> Draft:
+    """The draft of a node rule. row: a complete row, whose examples are ignored. healthy: sections
+    of a node on which it must not fire. Raises RuleError if the condition is not accepted."""
     rule = compile_rule(row, tables)
     view = catalogue_view(tables)
     places = places_of(rule, tables)
@@ -51,13 +55,17 @@ def draft_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]], 
         _add(examples, rule, fragment, view)
         if not examples.open:
             break
-    matches, near_misses = (tuple(_with_names(one, named) for one in found) for found in (examples.matches, examples.near_misses))
+    matches, near_misses = (
+        tuple(_with_names(one, named) for one in found)
+        for found in (examples.matches, examples.near_misses)
+    )
     return Draft(rule, tuple(places), matches, near_misses, tuple(examples.open))
 
 
 @dataclass
 class Examples:
-    """What a search has found so far. open: the facts, by their path, that have no near miss yet."""
+    """What a search has found so far. open: the facts, by their path, that have no near miss
+    yet."""
 
     open: dict[tuple[str, ...], Place]
     matches: list[Fragment] = field(default_factory=list)
@@ -65,11 +73,20 @@ class Examples:
 
 
 def _add(examples: Examples, rule: Rule, match: Fragment, view: CatalogueView) -> None:
-    """Adds a near miss for each fact that had none, and the match if it is the first one or has such a near miss."""
-    near = {path: miss for path, place in examples.open.items() if (miss := _near_miss(rule, [place], match, view)) is not None}
+    """Adds a near miss for each fact that had none, and the match if it is the first one or has
+    such a near miss."""
+    near = {
+        path: miss
+        for path, place in examples.open.items()
+        if (miss := _near_miss(rule, [place], match, view)) is not None
+    }
     if near or not examples.matches:
         examples.matches.append(match)
-    examples.near_misses += [miss for place, miss in enumerate(near.values()) if miss not in (*examples.near_misses, *list(near.values())[:place])]
+    examples.near_misses += [
+        miss
+        for place, miss in enumerate(near.values())
+        if miss not in (*examples.near_misses, *list(near.values())[:place])
+    ]
     for path in near:
         del examples.open[path]
 
@@ -83,18 +100,27 @@ def verdict(rule: Rule, fragment: Fragment, view: CatalogueView) -> str:
 
 
 def _named(rule: Rule) -> tuple[tuple[str, ...], ...]:
-    """Paths of the facts that name the rule's object, such as a GPU's index, because the rule's texts quote them."""
+    """Paths of the facts that name the rule's object, such as a GPU's index, because the rule's
+    texts quote them."""
     path = rule.for_each.kind.items().path if rule.for_each is not None else None
-    quoted = [one for one in rule.text_reads if path is not None and one[: len(path)] == path and one not in rule.decision_reads]
+    quoted = [
+        one
+        for one in rule.text_reads
+        if path is not None and one[: len(path)] == path and one not in rule.decision_reads
+    ]
     return tuple(sorted(one for one in quoted if "**" not in one))
 
 
 def _matches(rule: Rule, places: list[Place], view: CatalogueView) -> Iterator[Fragment]:
     """Fragments on which the rule fires, of values that the condition and the schema name."""
     alone = (_built(places, values) for values in _combinations(places))
-    several = (fragment for values in _combinations(places) for fragment in _lists_varied(places, values))
+    several = (
+        fragment for values in _combinations(places) for fragment in _lists_varied(places, values)
+    )
     tried = itertools.chain(alone, itertools.islice(several, MOST_TRIED))
-    yield from itertools.islice((one for one in tried if verdict(rule, one, view) == "fail"), MOST_MATCHES)
+    yield from itertools.islice(
+        (one for one in tried if verdict(rule, one, view) == "fail"), MOST_MATCHES
+    )
 
 
 def _combinations(places: list[Place]) -> Iterator[tuple[Any, ...]]:
@@ -111,7 +137,8 @@ def _combinations(places: list[Place]) -> Iterator[tuple[Any, ...]]:
 
 
 def _lists_varied(places: list[Place], values: tuple[Any, ...]) -> Iterator[Fragment]:
-    """Variants of the lists: no item, two equal items, and two items of which the second differs in one fact."""
+    """Variants of the lists: no item, two equal items, and two items of which the second differs in
+    one fact."""
     fragment = _built(places, values)
     for path in {place.path[: place.path.index("*")] for place in places if "*" in place.path}:
         items = _at(fragment, path)
@@ -126,8 +153,11 @@ def _lists_varied(places: list[Place], values: tuple[Any, ...]) -> Iterator[Frag
                     yield _replaced(fragment, path, [*items, _laid_over(items[0], second[0])])
 
 
-def _near_miss(rule: Rule, places: list[Place], match: Fragment, view: CatalogueView) -> Fragment | None:
-    """The match with one fact changed so that the rule passes; if there is none, so that it does not apply."""
+def _near_miss(
+    rule: Rule, places: list[Place], match: Fragment, view: CatalogueView
+) -> Fragment | None:
+    """The match with one fact changed so that the rule passes; if there is none, so that it does
+    not apply."""
     skipped = None
     for changed in _changes(places, match):
         found = verdict(rule, changed, view)
@@ -145,15 +175,24 @@ def _changes(places: list[Place], fragment: Fragment) -> Iterator[Fragment]:
                 yield changed
 
 
-def _from_healthy(rule: Rule, examples: Examples, named: tuple[tuple[str, ...], ...], healthy: Mapping[str, Any], view: CatalogueView) -> None:
-    """Adds the healthy node, reduced to the facts that the rule reads, as a near miss, and as a match the same with one fact changed; then near misses that
-    differ from the match in the other facts. Nothing if no single fact makes the rule fire."""
+def _from_healthy(
+    rule: Rule,
+    examples: Examples,
+    named: tuple[tuple[str, ...], ...],
+    healthy: Mapping[str, Any],
+    view: CatalogueView,
+) -> None:
+    """Adds the healthy node, reduced to the facts that the rule reads, as a near miss, and as a
+    match the same with one fact changed; then near misses that differ from the match in the other
+    facts. Nothing if no single fact makes the rule fire."""
     whole = _cut(healthy, [*examples.open, *named])
     for base in (_shortened(whole), whole):
         if verdict(rule, base, view) not in ("pass", "skip"):
             continue
         for place in _with_values_of(base, list(examples.open.values())):
-            if match := next((one for one in _changes([place], base) if verdict(rule, one, view) == "fail"), None):
+            if match := next(
+                (one for one in _changes([place], base) if verdict(rule, one, view) == "fail"), None
+            ):
                 examples.near_misses.append(base)
                 del examples.open[place.path]
                 _add(examples, rule, match, view)
@@ -161,22 +200,40 @@ def _from_healthy(rule: Rule, examples: Examples, named: tuple[tuple[str, ...], 
 
 
 def _with_values_of(node: Fragment, places: list[Place]) -> list[Place]:
-    """The places, samples first; numbers also get the node's own values, because a used amount may equal the total."""
+    """The places, samples first; numbers also get the node's own values, because a used amount may
+    equal the total."""
     numbers = tuple(
-        dict.fromkeys(one for place in places for one in (_first(node, place.path),) if isinstance(one, (int, float)) and not isinstance(one, bool))
+        dict.fromkeys(
+            one
+            for place in places
+            for one in (_first(node, place.path),)
+            if isinstance(one, (int, float)) and not isinstance(one, bool)
+        )
     )
-    more = [replace(place, values=(*place.values, *numbers)) if place.shape.kind == "number" and not place.shape.values else place for place in places]
+    more = [
+        replace(place, values=(*place.values, *numbers))
+        if place.shape.kind == "number" and not place.shape.values
+        else place
+        for place in places
+    ]
     return sorted(more, key=lambda place: not place.shape.sample)
 
 
 def _first(holder: Any, path: tuple[str, ...]) -> Any:
     for part in path:
-        holder = (holder[0] if holder else None) if part == "*" and isinstance(holder, list) else holder.get(part) if isinstance(holder, dict) else None
+        holder = (
+            (holder[0] if holder else None)
+            if part == "*" and isinstance(holder, list)
+            else holder.get(part)
+            if isinstance(holder, dict)
+            else None
+        )
     return holder
 
 
 def _cut(sections: Mapping[str, Any], paths: list[tuple[str, ...]]) -> Fragment:
-    """Only the values at the paths, without nulls: a fact that is missing in an example has no value."""
+    """Only the values at the paths, without nulls: a fact that is missing in an example has no
+    value."""
     kept: Fragment = {}
     for path in paths:
         _copy_path(sections, kept, [part for part in path if part != "**"])
@@ -202,7 +259,11 @@ def _shortened(value: Any) -> Any:
     """The value with every list reduced to its first item."""
     if isinstance(value, dict):
         return {key: _shortened(one) for key, one in value.items()}
-    return [_shortened(one) for one in value[:1]] if isinstance(value, list) and value and isinstance(value[0], dict) else copy.deepcopy(value)
+    return (
+        [_shortened(one) for one in value[:1]]
+        if isinstance(value, list) and value and isinstance(value[0], dict)
+        else copy.deepcopy(value)
+    )
 
 
 def _built(places: list[Place], values: tuple[Any, ...]) -> Fragment:
@@ -226,13 +287,20 @@ def _put(holder: Any, path: list[str], value: Any) -> None:
 
 
 def _set_everywhere(holder: Any, path: tuple[str, ...], value: Any) -> bool:
-    """Sets the value at a path in the first item of each list on the way. False if there is no such path."""
+    """Sets the value at a path in the first item of each list on the way. False if there is no such
+    path."""
     box: Any = holder
     parts = [part for part in path if part != "**"]
     if parts[-1] == "*":
         parts = parts[:-1]
     for part in parts[:-1]:
-        box = (box[0] if box else None) if part == "*" else box.get(part) if isinstance(box, dict) else None
+        box = (
+            (box[0] if box else None)
+            if part == "*"
+            else box.get(part)
+            if isinstance(box, dict)
+            else None
+        )
         if box is None:
             return False
     if not isinstance(box, dict):
@@ -244,7 +312,8 @@ def _set_everywhere(holder: Any, path: tuple[str, ...], value: Any) -> bool:
 
 
 def _with_names(fragment: Fragment, named: tuple[tuple[str, ...], ...]) -> Fragment:
-    """The fragment with a name for each object in it: numbers count from 0, texts are made from the field's name."""
+    """The fragment with a name for each object in it: numbers count from 0, texts are made from the
+    field's name."""
     named_all = copy.deepcopy(fragment)
     for path in named:
         if path.count("*") != 1 or path[-1] == "*":
@@ -252,7 +321,12 @@ def _with_names(fragment: Fragment, named: tuple[tuple[str, ...], ...]) -> Fragm
         place = path.index("*")
         for number, item in enumerate(_at(named_all, path[:place]) or []):
             if len(path) == place + 2 and isinstance(item, dict):
-                item.setdefault(path[-1], number if path[-1] in ("index", "minor", "gpu", "link", "port", "line") else f"{path[-1]}-{number}")
+                item.setdefault(
+                    path[-1],
+                    number
+                    if path[-1] in ("index", "minor", "gpu", "link", "port", "line")
+                    else f"{path[-1]}-{number}",
+                )
     return named_all
 
 
@@ -270,5 +344,8 @@ def _replaced(fragment: Fragment, path: tuple[str, ...], value: Any) -> Fragment
 
 def _laid_over(first: Any, second: Any) -> Any:
     if isinstance(first, dict) and isinstance(second, dict):
-        return {**copy.deepcopy(first), **{key: _laid_over(first.get(key), value) for key, value in second.items()}}
+        return {
+            **copy.deepcopy(first),
+            **{key: _laid_over(first.get(key), value) for key, value in second.items()},
+        }
     return copy.deepcopy(second)

@@ -1,7 +1,10 @@
-"""What the parts of a node were in its earlier runs: GPUs, RDMA cards, active ports and NVSwitches, as node.earlier for the rules.
+"""What the parts of a node were in its earlier runs: GPUs, RDMA cards, active ports and NVSwitches,
+as node.earlier for the rules.
 
-A judged run keeps in parts.json what each node was compared with and what the next run compares with, so the same run judged again finds the same. A part
-that is gone stays expected for REMEMBERED_DAYS after a run last saw it, or until as many are there again. A node is known by its host and its machine id.
+A judged run keeps in parts.json what each node was compared with and what the next run compares
+with, so the same run judged again finds the same. A part that is gone stays expected for
+REMEMBERED_DAYS after a run last saw it, or until as many are there again. A node is known by its
+host and its machine id.
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 class _File(msgspec.Struct, frozen=True):
-    """hosts: a _Kept each, as text until it is needed: those of ten thousand nodes take a third of the memory so."""
+    """hosts: a _Kept each, as text until it is needed: those of ten thousand nodes take a third of
+    the memory so."""
 
     schema: Literal["unhang/parts/1"]
     run: _Text
@@ -68,7 +72,11 @@ class EarlierParts:
     """The parts of the nodes of one run, while it is judged."""
 
     def __init__(self, run: RunInput):
-        self._run, self._id, self._started = run.folder, str(run.document["id"]), str(run.document.get("started") or "")
+        self._run, self._id, self._started = (
+            run.folder,
+            str(run.document["id"]),
+            str(run.document.get("started") or ""),
+        )
         kept = _read(run.folder)
         self._own = kept.hosts if kept is not None and kept.run == self._id else None
         self._earlier = _newest(run, self._started) if self._own is None else {}
@@ -86,7 +94,11 @@ class EarlierParts:
         self._hosts[host] = msgspec.Raw(msgspec.json.encode(kept))
         if node is not None:
             compared = kept.compared
-            node.earlier = to_fragment({"node": {"earlier": _as_fact(compared, now)}}).node.earlier if compared is not None and now is not None else None
+            node.earlier = (
+                to_fragment({"node": {"earlier": _as_fact(compared, now)}}).node.earlier
+                if compared is not None and now is not None
+                else None
+            )
 
     def _before(self, host: str) -> Machine | None:
         if self._own is not None:
@@ -114,7 +126,8 @@ def _kept_of(row: msgspec.Raw | None) -> _Kept | None:
 
 
 def _newest(run: RunInput, started: str) -> dict[str, msgspec.Raw]:
-    """host -> what the newest run beside this one that began before it and knew the host has kept of it."""
+    """host -> what the newest run beside this one that began before it and knew the host has kept
+    of it."""
     found: dict[str, msgspec.Raw] = {}
     wanted = set(run.document["hosts"]) | set(run.files)
     for kept in _earlier_files(run.folder, started):
@@ -139,11 +152,19 @@ def _earlier_files(folder: Path, started: str) -> Iterator[_File]:
 
 
 def _beside(folder: Path) -> Iterator[Path]:
-    """Folders beside this one; none that somebody else made or may have changed: /tmp is a folder of runs for who writes --out /tmp/run."""
+    """Folders beside this one; none that somebody else made or may have changed: /tmp is a folder
+    of runs for who writes --out /tmp/run."""
     with suppress(OSError):
-        for one in sorted((one for one in folder.parent.iterdir() if one.name != folder.name), reverse=True):
+        for one in sorted(
+            (one for one in folder.parent.iterdir() if one.name != folder.name), reverse=True
+        ):
             with suppress(OSError):
-                if not one.is_symlink() and one.is_dir() and one.lstat().st_uid in (0, os.geteuid()) and not others_may_write(one):
+                if (
+                    not one.is_symlink()
+                    and one.is_dir()
+                    and one.lstat().st_uid in (0, os.geteuid())
+                    and not others_may_write(one)
+                ):
                     yield one
 
 
@@ -151,13 +172,19 @@ def _remembered(known: Machine | None, started: str) -> Machine | None:
     """Without the parts that no run has seen for long."""
     if known is None:
         return None
-    old = [kind for kind in _KINDS if (parts := getattr(known, kind)) is not None and _is_old(parts.at, started)]
+    old = [
+        kind
+        for kind in _KINDS
+        if (parts := getattr(known, kind)) is not None and _is_old(parts.at, started)
+    ]
     return msgspec.structs.replace(known, **dict.fromkeys(old)) if old else known
 
 
 def _is_old(at: str, now: str) -> bool:
     try:
-        return datetime.fromisoformat(now) - datetime.fromisoformat(at) > timedelta(days=REMEMBERED_DAYS)
+        return datetime.fromisoformat(now) - datetime.fromisoformat(at) > timedelta(
+            days=REMEMBERED_DAYS
+        )
     except (ValueError, TypeError):
         return True
 
@@ -168,17 +195,35 @@ _KINDS = ("gpus", "nics", "ports", "nvswitches")
 def _parts_of(sections: Any, run: str, at: str) -> Machine | None:
     """None for a node without a machine id, and in a container, which sees what it was given."""
     node, gpus, network = sections.node, sections.gpus, sections.network
-    if not node.machine_id or (node.virtualization is not None and node.virtualization.is_container):
+    if not node.machine_id or (
+        node.virtualization is not None and node.virtualization.is_container
+    ):
         return None
 
     def parts(count: int | None, names: list[str]) -> Parts | None:
-        return Parts(count, [name[:256] for name in names[:MOST_NAMES]], run, at) if count is not None and count >= 0 else None
+        return (
+            Parts(count, [name[:256] for name in names[:MOST_NAMES]], run, at)
+            if count is not None and count >= 0
+            else None
+        )
 
     uuids = [one.uuid for one in (gpus.devices or ()) if one.uuid] if gpus is not None else []
-    # a virtual function and a software device have no PCIe link of their own, and come and go with the pods that use them
-    cards = [one for one in network.rdma if one.pcie is not None and one.name] if network is not None and network.rdma is not None else None
-    active = [card.name if port.port == 1 else f"{card.name}/{port.port}" for card in cards or () for port in card.ports or () if port.state == "active"]
-    switches = sections.fabric_manager.nvswitch_count if sections.fabric_manager is not None else None
+    # a virtual function and a software device have no PCIe link of their own, and come and go with
+    # the pods that use them
+    cards = (
+        [one for one in network.rdma if one.pcie is not None and one.name]
+        if network is not None and network.rdma is not None
+        else None
+    )
+    active = [
+        card.name if port.port == 1 else f"{card.name}/{port.port}"
+        for card in cards or ()
+        for port in card.ports or ()
+        if port.state == "active"
+    ]
+    switches = (
+        sections.fabric_manager.nvswitch_count if sections.fabric_manager is not None else None
+    )
     return Machine(
         node.machine_id[:256],
         parts(gpus.pci_count if gpus is not None else None, uuids),
@@ -190,13 +235,19 @@ def _parts_of(sections: Any, run: str, at: str) -> Machine | None:
 
 def _joined(before: Machine, now: Machine) -> Machine:
     """What the next run compares with: what is there now, and what is missing."""
-    return Machine(now.machine_id, **{kind: _joined_parts(getattr(before, kind), getattr(now, kind)) for kind in _KINDS})
+    return Machine(
+        now.machine_id,
+        **{kind: _joined_parts(getattr(before, kind), getattr(now, kind)) for kind in _KINDS},
+    )
 
 
 def _joined_parts(before: Parts | None, now: Parts | None) -> Parts | None:
     if before is None or now is None or now.count >= before.count:
         return now or before
-    return msgspec.structs.replace(before, names=[*now.names, *(name for name in before.names if name not in now.names)][:MOST_NAMES])
+    return msgspec.structs.replace(
+        before,
+        names=[*now.names, *(name for name in before.names if name not in now.names)][:MOST_NAMES],
+    )
 
 
 def _as_fact(before: Machine, now: Machine) -> Mapping[str, Any]:
@@ -206,5 +257,13 @@ def _as_fact(before: Machine, now: Machine) -> Mapping[str, Any]:
 def _difference(before: Parts | None, now: Parts | None) -> dict[str, Any] | None:
     if before is None or now is None:
         return None
-    missing = [name for name in before.names if name not in now.names] if now.count < before.count else []
-    return {"count": before.count, "now": now.count, "missing": missing, "run": before.run, "at": before.at}
+    missing = (
+        [name for name in before.names if name not in now.names] if now.count < before.count else []
+    )
+    return {
+        "count": before.count,
+        "now": now.count,
+        "missing": missing,
+        "run": before.run,
+        "at": before.at,
+    }

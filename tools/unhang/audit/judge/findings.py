@@ -1,4 +1,5 @@
-"""Writes findings.json atomically: totals, and one entry for each verdict that a person must see, most severe first."""
+"""Writes findings.json atomically: totals, and one entry for each verdict that a person must see,
+most severe first."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _SEVERITY = {severity: place for place, severity in enumerate(SEVERITIES)}
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One finding before it is written. host None: group or fleet scope, then `judged` names the hosts."""
+    """One finding before it is written. host None: group or fleet scope, then `judged` names the
+    hosts."""
 
     rule: Rule
     verdict: str
@@ -40,7 +42,9 @@ class Entry:
     @property
     def severity(self) -> str:
         """Its rule's, or that of the row of a table that it is about."""
-        return (self.judged.severity if isinstance(self.judged, Judged) else None) or self.rule.severity
+        return (
+            self.judged.severity if isinstance(self.judged, Judged) else None
+        ) or self.rule.severity
 
 
 def finding(entry: Entry) -> dict[str, Any]:
@@ -50,7 +54,12 @@ def finding(entry: Entry) -> dict[str, Any]:
 
 def _before_host(entry: Entry) -> dict[str, Any]:
     rule = entry.rule
-    head = {"rule": rule.id, "title": rule.row["title"], "severity": entry.severity, "owner": rule.row.get("owner", DEFAULT_OWNER)}
+    head = {
+        "rule": rule.id,
+        "title": rule.row["title"],
+        "severity": entry.severity,
+        "owner": rule.row.get("owner", DEFAULT_OWNER),
+    }
     return {**head, "scope": rule.scope, "verdict": entry.verdict}
 
 
@@ -66,7 +75,10 @@ def _after_where(entry: Entry) -> dict[str, Any]:
         "expected": entry.texts.get("expected", ""),
         "found": entry.texts.get("found", ""),
         "evidence": [{"path": path, "value": value} for path, value in judged.evidence],
-        "missing": [{"path": path, "status": status, "reason": reason} for path, status, reason in judged.missing],
+        "missing": [
+            {"path": path, "status": status, "reason": reason}
+            for path, status, reason in judged.missing
+        ],
         "remedy": remedy,
         "workaround": workaround,
         "confidence": row["confidence"],
@@ -91,24 +103,39 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
         order = hosts.get(host)
         if order is None:
             order = hosts[host] = natural(host)
-        return _SEVERITY[one.severity], _LISTED.index(one.verdict), one.rule.id, order, str(one.where.get("path", ""))
+        return (
+            _SEVERITY[one.severity],
+            _LISTED.index(one.verdict),
+            one.rule.id,
+            order,
+            str(one.where.get("path", "")),
+        )
 
     return sorted(entries, key=key)
 
 
-def write_findings(path: Path, head: dict[str, Any], entries: list[Entry], is_named: bool = False) -> None:
-    """A findings document, streamed: memory does not grow with the file. Raises OSError with the file's name; the old file is then unchanged.
+def write_findings(
+    path: Path, head: dict[str, Any], entries: list[Entry], is_named: bool = False
+) -> None:
+    """A findings document, streamed: memory does not grow with the file. Raises OSError with the
+    file's name; the old file is then unchanged.
 
-    is_named: the user named the file, so it has the mode that his umask gives; in a run folder it is private from its creation, as every document there.
+    is_named: the user named the file, so it has the mode that his umask gives; in a run folder it
+    is private from its creation, as every document there.
     """
     temporary = path.parent / f".findings-{secrets.token_hex(6)}.tmp"
     try:
-        with temporary.open("xb") if is_named else os.fdopen(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as target:
+        with (
+            temporary.open("xb")
+            if is_named
+            else os.fdopen(open_private(temporary, os.O_WRONLY | os.O_EXCL), "wb") as target
+        ):
             for piece in _pieces(head, entries):
                 target.write(piece)
         temporary.replace(path)
     except OSError as problem:
-        raise OSError(problem.errno, problem.strerror, str(path)) from None  # the error of a full disk contains no file name
+        # the error of a full disk contains no file name
+        raise OSError(problem.errno, problem.strerror, str(path)) from None
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -116,15 +143,29 @@ def write_findings(path: Path, head: dict[str, Any], entries: list[Entry], is_na
 
 def _pieces(head: dict[str, Any], entries: list[Entry]) -> Iterator[bytes]:
     encoder = msgspec.json.Encoder()
-    written: dict[Any, tuple[bytes, bytes]] = {}  # the text before and after host and place, which equal nodes share
+    # the text before and after host and place, which equal nodes share
+    written: dict[Any, tuple[bytes, bytes]] = {}
     yield encoder.encode(head)[:-1] + b',"findings":['
     for number, entry in enumerate(entries):
-        key = (entry.rule.id, entry.verdict, id(entry.judged), id(entry.texts), id(entry.waiver))  # of objects that the entries keep
+        # of objects that the entries keep
+        key = (entry.rule.id, entry.verdict, id(entry.judged), id(entry.texts), id(entry.waiver))
         around = written.get(key)
         if around is None:
             if len(written) >= MOST_WRITTEN:
                 written.clear()
-            around = written[key] = (encoder.encode(_before_host(entry))[:-1] + b',"host":', b"," + encoder.encode(_after_where(entry))[1:])
+            around = written[key] = (
+                encoder.encode(_before_host(entry))[:-1] + b',"host":',
+                b"," + encoder.encode(_after_where(entry))[1:],
+            )
         begin, end = around
-        yield b"".join((b",\n" if number else b"\n", begin, encoder.encode(entry.host), b',"where":', encoder.encode(entry.where), end))
+        yield b"".join(
+            (
+                b",\n" if number else b"\n",
+                begin,
+                encoder.encode(entry.host),
+                b',"where":',
+                encoder.encode(entry.where),
+                end,
+            )
+        )
     yield b"\n]}\n"

@@ -20,9 +20,9 @@ class Board(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedNode:
-    """read: whether its facts were read; scheduler: slurm, kubernetes or ""; policy: {} if it cannot be used; policy_key: equal for equal policies. boards:
-    of its GPUs that have a serial number.
-    """
+    """read: whether its facts were read; scheduler: slurm, kubernetes or ""; policy: {} if it
+    cannot be used; policy_key: equal for equal policies. boards: of its GPUs that have a serial
+    number."""
 
     read: bool
     scheduler: str
@@ -31,7 +31,8 @@ class JudgedNode:
     boards: tuple[Board, ...] = ()
 
 
-Conclude = Callable[[list[Entry], dict[str, JudgedNode]], dict[str, Any]]  # (entries of findings.json, host -> node) -> more keys of its head
+# (entries of findings.json, host -> node) -> more keys of its head
+Conclude = Callable[[list[Entry], dict[str, JudgedNode]], dict[str, Any]]
 
 
 def scheduler_of(sections: Any) -> str:
@@ -39,11 +40,17 @@ def scheduler_of(sections: Any) -> str:
     node = sections.node if sections is not None else None
     if node is not None and node.slurm is not None and node.slurm.slurmd:
         return "slurm"
-    return "kubernetes" if node is not None and node.kubernetes is not None and node.kubernetes.kubelet else ""
+    return (
+        "kubernetes"
+        if node is not None and node.kubernetes is not None and node.kubernetes.kubelet
+        else ""
+    )
 
 
 def boards_of(sections: Any) -> tuple[Board, ...]:
     """The boards of a node's GPUs that have a serial number; consumer cards have none."""
     gpus = sections.gpus if sections is not None else None
     devices = (gpus.devices if gpus is not None else None) or ()
-    return tuple(Board(one.index, one.uuid, one.pci_address, one.serial) for one in devices if one.serial)
+    return tuple(
+        Board(one.index, one.uuid, one.pci_address, one.serial) for one in devices if one.serial
+    )

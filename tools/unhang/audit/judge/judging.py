@@ -82,7 +82,8 @@ class _Fleet:
 
 @dataclass(frozen=True)
 class _Judging:
-    """A run that is being judged. is_limited: it may lack nodes of the inventory. The fields with a default grow from node to node."""
+    """A run that is being judged. is_limited: it may lack nodes of the inventory. The fields with a
+    default grow from node to node."""
 
     engine: Engine
     policies: RunPolicies
@@ -106,26 +107,49 @@ class _JudgedDocument:
 
 def thresholds_of(rules: Sequence[Rule]) -> tuple[str, ...]:
     """The names under policy.thresholds that any rule reads."""
-    paths = {path for rule in rules for path in (*rule.decision_reads, *rule.text_reads) if path[:2] == ("policy", "thresholds")}
+    paths = {
+        path
+        for rule in rules
+        for path in (*rule.decision_reads, *rule.text_reads)
+        if path[:2] == ("policy", "thresholds")
+    }
     return tuple(sorted({path[2] for path in paths if len(path) > 2}))
 
 
 def judge_run(
-    run: RunInput, catalogue: Catalogue, today: str, policy: PolicyFile | None = None, mark: Callable[[str], None] = lambda rule: None,
-    without: Iterable[str] = (), conclude: Conclude = lambda entries, nodes: {}, out: Path | None = None,
+    run: RunInput, catalogue: Catalogue, today: str, policy: PolicyFile | None = None,
+    mark: Callable[[str], None] = lambda rule: None,
+    without: Iterable[str] = (), conclude: Conclude = lambda entries, nodes: {},
+    out: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Judges a run and writes its findings.json, or the file `out`. Returns the document without its findings.
+    """Judges a run and writes its findings.json, or the file `out`. Returns the document without
+    its findings.
 
     without: ids of rules that had to be stopped.
     """
     stopped = {rule.id: rule for rule in catalogue.rules if rule.id in set(without)}
     rules = [rule for rule in catalogue.rules if rule.id not in stopped]
-    view = CatalogueView(catalogue.tables, tables_shape(catalogue.tables), tuple(rule.id for rule in catalogue.rules), today)
+    view = CatalogueView(
+        catalogue.tables,
+        tables_shape(catalogue.tables),
+        tuple(rule.id for rule in catalogue.rules),
+        today,
+    )
     budget = NodeBudget(getattr(mark, "forgive", lambda seconds: None))
 
-    policies = RunPolicies(policy, thresholds_of(catalogue.rules), tuple(run.document.get("policy_sources") or ()))
-    state = _Judging(Engine(rules, view, _charged(mark, budget)), policies, today, budget, bool(run.document.get("limit")))
-    gc.disable()  # garbage collection is off: no object here is cyclic, and a million small objects make each collection slow
+    policies = RunPolicies(
+        policy, thresholds_of(catalogue.rules), tuple(run.document.get("policy_sources") or ())
+    )
+    state = _Judging(
+        Engine(rules, view, _charged(mark, budget)),
+        policies,
+        today,
+        budget,
+        bool(run.document.get("limit")),
+    )
+    # garbage collection is off: no object here is cyclic, and a million small objects make each
+    # collection slow
+    gc.disable()
     try:
         parts = EarlierParts(run)
         for document in read_nodes(run):
@@ -165,16 +189,33 @@ def _judged(state: _Judging, document: NodeDocument) -> _JudgedDocument:
     state.budget.begin()
     try:
         policy = state.policies.of(document)
-        return _JudgedDocument(document, policy, state.engine.judge(view_of(document, policy.policy, policy.fault)))
+        return _JudgedDocument(
+            document, policy, state.engine.judge(view_of(document, policy.policy, policy.fault))
+        )
     except (MemoryError, UserError):
         raise
     except NodeTooCostly as problem:
-        return _judged(state, NodeDocument(document.host, document.groups, {}, "invalid", f"judging it was stopped: {problem}", None))
+        return _judged(
+            state,
+            NodeDocument(
+                document.host,
+                document.groups,
+                {},
+                "invalid",
+                f"judging it was stopped: {problem}",
+                None,
+            ),
+        )
     except Exception as problem:
         if document.sections is None and not document.policy:
             raise  # the exception cannot come from the node's document any more
-        reason = f"judging it failed: {type(problem).__name__}: {one_text(problem)}; this is a fault of unhang, please report it with this node's file"
-        return _judged(state, NodeDocument(document.host, document.groups, {}, "invalid", reason, None))
+        reason = (
+            f"judging it failed: {type(problem).__name__}: {one_text(problem)}; this is a fault of"
+            " unhang, please report it with this node's file"
+        )
+        return _judged(
+            state, NodeDocument(document.host, document.groups, {}, "invalid", reason, None)
+        )
 
 
 def _judge_node(state: _Judging, document: NodeDocument) -> None:
@@ -196,7 +237,13 @@ def _count_verdicts(tally: _Tally, judged: _JudgedDocument) -> None:
 def _add_to_fleet(fleet: _Fleet, judged: _JudgedDocument) -> None:
     document, used = judged.document, judged.policy
     sections = document.sections
-    fleet.hosts[document.host] = JudgedNode(not judged.verdicts.unread, scheduler_of(sections), used.policy, used.number, boards_of(sections))
+    fleet.hosts[document.host] = JudgedNode(
+        not judged.verdicts.unread,
+        scheduler_of(sections),
+        used.policy,
+        used.number,
+        boards_of(sections),
+    )
     fleet.groups.update(document.groups)
     if judged.verdicts.unread:
         return
@@ -214,21 +261,37 @@ def _add_to_fleet(fleet: _Fleet, judged: _JudgedDocument) -> None:
 
 
 def _add_entries(state: _Judging, node: _JudgedDocument) -> None:
-    """The findings of a node; one about a waiver is kept until all nodes with this waiver are known."""
+    """The findings of a node; one about a waiver is kept until all nodes with this waiver are
+    known."""
     for number, judged, texts, where in node.verdicts.listed:
         rule = state.engine.rules[number]
         verdict, waiver = judged.verdict, None
         if verdict == "fail":
-            waiver = _waiver(state, node.policy.waivers.get(rule.id, []), node.document.host, node.document.groups)
+            waiver = _waiver(
+                state,
+                node.policy.waivers.get(rule.id, []),
+                node.document.host,
+                node.document.groups,
+            )
         if waiver is not None:
             verdict = "waived"
             _move_count(state.tally, rule, judged.items, "waived")
-        if verdict == "fail" and (bad := waiver_at(rule, judged.item, node.policy.policy)) is not None:
+        if (
+            verdict == "fail"
+            and (bad := waiver_at(rule, judged.item, node.policy.policy)) is not None
+        ):
             _move_count(state.tally, rule, judged.items, "skip")
-            row = state.bad_waivers.setdefault((rule.id, msgspec.json.encode(bad.row).decode()), BadWaiver(rule, judged, texts, bad))
-            row.hosts += [node.document.host] if bad.covers(node.document.host, node.document.groups) else []
+            row = state.bad_waivers.setdefault(
+                (rule.id, msgspec.json.encode(bad.row).decode()),
+                BadWaiver(rule, judged, texts, bad),
+            )
+            row.hosts += (
+                [node.document.host] if bad.covers(node.document.host, node.document.groups) else []
+            )
         else:
-            state.entries.append(Entry(rule, verdict, node.document.host, judged, texts, where, waiver))
+            state.entries.append(
+                Entry(rule, verdict, node.document.host, judged, texts, where, waiver)
+            )
 
 
 def _move_count(tally: _Tally, rule: Rule, items: int, verdict: str) -> None:
@@ -237,9 +300,18 @@ def _move_count(tally: _Tally, rule: Rule, items: int, verdict: str) -> None:
     tally.count(rule, verdict, items)
 
 
-def _waiver(state: _Judging, waivers: list[Waiver], host: str, groups: tuple[str, ...]) -> dict[str, Any] | None:
+def _waiver(
+    state: _Judging, waivers: list[Waiver], host: str, groups: tuple[str, ...]
+) -> dict[str, Any] | None:
     """The waiver that is valid today for this host, or None."""
-    return next((dict(one.row) for one in waivers if one.row["until"] >= state.today and one.covers(host, groups)), None)
+    return next(
+        (
+            dict(one.row)
+            for one in waivers
+            if one.row["until"] >= state.today and one.covers(host, groups)
+        ),
+        None,
+    )
 
 
 def _count_nodes(state: _Judging) -> None:
@@ -262,15 +334,25 @@ def _judge_peers(state: _Judging, view: CatalogueView) -> None:
             if rule.scope == "group":
                 judged = judge_group(rule, ballot, peers.policy, view, same_as)
                 _add_lacking(state, rule, ballot)
-            elif same_as and same_as not in state.fleet.groups and ballot.values and not state.is_limited:
+            elif (
+                same_as
+                and same_as not in state.fleet.groups
+                and ballot.values
+                and not state.is_limited
+            ):
                 missing = (
                     f"nodes of {same_as}",
                     "absent",
-                    f"no node of the run is in this group, which the policy names in same_as{nearest(same_as, sorted(state.fleet.groups))}",
+                    (
+                        "no node of the run is in this group, which the policy names in"
+                        f" same_as{nearest(same_as, sorted(state.fleet.groups))}"
+                    ),
                 )
                 judged = GroupJudged("unknown", name, missing=(missing,))
             elif same_as:
-                judged = judge_fleet(rule, ballot, there.get(number, Ballot(same_as)), peers.policy, view, same_as)
+                judged = judge_fleet(
+                    rule, ballot, there.get(number, Ballot(same_as)), peers.policy, view, same_as
+                )
             else:
                 judged = GroupJudged("skip", name)
             _add_group(state, rule, judged, peers)
@@ -278,7 +360,12 @@ def _judge_peers(state: _Judging, view: CatalogueView) -> None:
 
 def _ballots_of_group(state: _Judging, inventory_group: str) -> dict[int, Ballot]:
     """The values of all hosts of one inventory group, in any peer group."""
-    wanted = {host for groups, hosts in state.fleet.in_groups.items() if inventory_group in groups for host in hosts}
+    wanted = {
+        host
+        for groups, hosts in state.fleet.in_groups.items()
+        if inventory_group in groups
+        for host in hosts
+    }
     found: dict[int, Ballot] = {}
     for cell in state.fleet.cells.values():
         for number, ballot in cell.ballots.items():
@@ -291,7 +378,10 @@ def _add_lacking(state: _Judging, rule: Rule, ballot: Ballot) -> None:
     for host, judged in ballot.lacking:
         state.tally.count(rule, "unknown")
         path, status, reason = judged.missing[0]
-        texts = {"expected": "a value to compare with the node's peers", "found": f"{path} not known ({status}): {reason}"}
+        texts = {
+            "expected": "a value to compare with the node's peers",
+            "found": f"{path} not known ({status}): {reason}",
+        }
         known = GroupJudged("unknown", ballot.group, (host,), missing=judged.missing)
         state.entries.append(Entry(rule, "unknown", None, known, texts, {}))
 
@@ -299,13 +389,20 @@ def _add_lacking(state: _Judging, rule: Rule, ballot: Ballot) -> None:
 def _add_group(state: _Judging, rule: Rule, judged: GroupJudged, peers: Peers) -> None:
     verdict, waiver = judged.verdict, None
     if verdict == "fail" and any(rule.id in cell.waivers for cell in peers.cells):
-        held = [_waiver(state, cell.waivers.get(rule.id, []), host, cell.groups) for host, cell in zip(judged.hosts, peers.cells_of(judged.hosts), strict=True)]
+        held = [
+            _waiver(state, cell.waivers.get(rule.id, []), host, cell.groups)
+            for host, cell in zip(judged.hosts, peers.cells_of(judged.hosts), strict=True)
+        ]
         if held and all(held):
             verdict, waiver = "waived", held[0]
     state.tally.count(rule, verdict)
     if verdict in ("fail", "unknown", "waived"):
         judged = labelled(rule, judged)
-        lacking = f"{judged.missing[0][0]} not known ({judged.missing[0][1]}): {judged.missing[0][2]}" if judged.missing else ""
+        lacking = (
+            f"{judged.missing[0][0]} not known ({judged.missing[0][1]}): {judged.missing[0][2]}"
+            if judged.missing
+            else ""
+        )
         texts = judged.texts or {"expected": "values that can be compared", "found": lacking}
         state.entries.append(Entry(rule, verdict, None, judged, texts, {}, waiver))
 
@@ -327,21 +424,44 @@ def _add_stopped(state: _Judging, stopped: Iterable[Rule]) -> None:
         state.entries.append(Entry(rule, "unknown", None, judged, texts, {}))
 
 
-def _head(run: RunInput, state: _Judging, catalogue: Catalogue, stopped: list[str]) -> dict[str, Any]:
+def _head(
+    run: RunInput, state: _Judging, catalogue: Catalogue, stopped: list[str]
+) -> dict[str, Any]:
     by_rule = state.tally.totals
     totals = {verdict: sum(row[verdict] for row in by_rule.values()) for verdict in VERDICTS}
     severities = Counter[str]()
     for entry in state.entries:
         if entry.verdict == "fail":
-            severities[entry.severity] += entry.judged.items if isinstance(entry.judged, Judged) else 1
+            severities[entry.severity] += (
+                entry.judged.items if isinstance(entry.judged, Judged) else 1
+            )
     document = run.document
     return {
         "schema": "unhang/findings/1",
-        "run": {"id": document["id"], "started": document.get("started"), "finished": document.get("finished"), "judged": state.today},
+        "run": {
+            "id": document["id"],
+            "started": document.get("started"),
+            "finished": document.get("finished"),
+            "judged": state.today,
+        },
         "host_count": sum(state.tally.statuses.values()),
-        "nodes": {status: state.tally.statuses[status] for status in COUNTED if status in state.tally.statuses},
-        "catalogue": {"rules": len(catalogue.rules), "evaluations": state.engine.evaluations, "stopped": stopped, "refused": list(catalogue.faults)},
+        "nodes": {
+            status: state.tally.statuses[status]
+            for status in COUNTED
+            if status in state.tally.statuses
+        },
+        "catalogue": {
+            "rules": len(catalogue.rules),
+            "evaluations": state.engine.evaluations,
+            "stopped": stopped,
+            "refused": list(catalogue.faults),
+        },
         "totals": totals,
-        "totals_by_severity": {severity: severities[severity] for severity in SEVERITIES if severities[severity]},
-        "totals_by_rule": {rule.id: by_rule[rule.id] for rule in catalogue.rules if rule.id in by_rule},  # independent of the order of look-ups
+        "totals_by_severity": {
+            severity: severities[severity] for severity in SEVERITIES if severities[severity]
+        },
+        # independent of the order of look-ups
+        "totals_by_rule": {
+            rule.id: by_rule[rule.id] for rule in catalogue.rules if rule.id in by_rule
+        },
     }

@@ -1,6 +1,6 @@
-"""Values of a comparison for people. A rule that compares several facts joins them into one text, such as `False True`; here each part has its name again:
-`peermem.loaded=no`. An empty value is `none`. Parts that are equal on all nodes are left out. Values in, values out.
-"""
+"""Values of a comparison for people. A rule that compares several facts joins them into one text,
+such as `False True`; here each part has its name again: `peermem.loaded=no`. An empty value is
+`none`. Parts that are equal on all nodes are left out. Values in, values out."""
 
 from __future__ import annotations
 
@@ -19,38 +19,55 @@ Pairs = list[tuple[str, str]]
 
 
 def labelled(rule: Rule, judged: GroupJudged) -> GroupJudged:
-    """The verdict with labels in its texts and beside the compared values; unchanged if a value does not say where its parts end."""
+    """The verdict with labels in its texts and beside the compared values; unchanged if a value
+    does not say where its parts end."""
     if judged.comparison is None or judged.texts is None or rule.compare is None:
         return judged
     rows, majority = judged.comparison["counts"], judged.comparison["majority"]
     values = [row["value"] for row in rows]
-    shown = shown_values(rule.compare.tree(), values) or ([WORDS[""] if one == "" else str(one) for one in values] if "" in values else [])
+    shown = shown_values(rule.compare.tree(), values) or (
+        [WORDS[""] if one == "" else str(one) for one in values] if "" in values else []
+    )
     if not shown:
         return judged
     texts, counts = dict(judged.texts), " / ".join(str(row["count"]) for row in rows)
     _, marker, rest = texts.get("found", "").partition(f" on {counts} nodes")
     if marker:
-        texts["found"] = " // ".join(one if len(one) <= LONGEST else one[: LONGEST - 1] + "…" for one in shown) + marker + rest
+        texts["found"] = (
+            " // ".join(one if len(one) <= LONGEST else one[: LONGEST - 1] + "…" for one in shown)
+            + marker
+            + rest
+        )
     if texts.get("expected", "").endswith(f"most have {majority}"):
         texts["expected"] = texts["expected"].removesuffix(str(majority)) + shown[0]
-    comparison = {**judged.comparison, "counts": [{**row, "shown": text} for row, text in zip(rows, shown, strict=True)]}
+    comparison = {
+        **judged.comparison,
+        "counts": [{**row, "shown": text} for row, text in zip(rows, shown, strict=True)],
+    }
     return replace(judged, texts=texts, comparison=comparison)
 
 
 def shown_values(compare: nodes.Node, values: Sequence[object]) -> list[str]:
-    """Each value with labels; [] if that cannot be told of all of them. compare: the syntax tree of the rule's expression."""
+    """Each value with labels; [] if that cannot be told of all of them. compare: the syntax tree of
+    the rule's expression."""
     parts = list(_parts(compare)) if isinstance(compare, nodes.Concat) else []
     labels = [_label(part) for part in parts if not isinstance(part, nodes.Const)]
     separators = [str(part.value) for part in parts if isinstance(part, nodes.Const)]
     if len(labels) < 2 or not all(labels) or any(re.search(r"\w", one) for one in separators):
-        return []  # a single value says what it is, and so does one whose parts have words around them
-    pattern = "".join(re.escape(str(part.value)) if isinstance(part, nodes.Const) else "\0" for part in parts)
+        # a single value says what it is, and so does one whose parts have words around them
+        return []
+    pattern = "".join(
+        re.escape(str(part.value)) if isinstance(part, nodes.Const) else "\0" for part in parts
+    )
     split = [_split(pattern, labels, value) for value in values]
     known = [one for one in split if one is not None]
     if len(known) < len(values):
         return []
     common = set.intersection(*(set(one) for one in known)) if len(known) > 1 else set()
-    return ["; ".join(f"{name}={value}" for name, value in one if (name, value) not in common) or "none" for one in known]
+    return [
+        "; ".join(f"{name}={value}" for name, value in one if (name, value) not in common) or "none"
+        for one in known
+    ]
 
 
 def _parts(node: nodes.Node) -> Iterator[nodes.Node]:
@@ -59,10 +76,19 @@ def _parts(node: nodes.Node) -> Iterator[nodes.Node]:
 
 
 def _label(node: nodes.Node | None) -> str:
-    """The fact's path without its section, with the field of a list's items; "" for what is no plain fact."""
+    """The fact's path without its section, with the field of a list's items; "" for what is no
+    plain fact."""
     fields: list[str] = []
     while isinstance(node, nodes.Filter):
-        fields += [str(one.value.value) for one in node.kwargs if one.key == "attribute" and isinstance(one.value, nodes.Const)] if node.name == "map" else []
+        fields += (
+            [
+                str(one.value.value)
+                for one in node.kwargs
+                if one.key == "attribute" and isinstance(one.value, nodes.Const)
+            ]
+            if node.name == "map"
+            else []
+        )
         node = node.node
     while isinstance(node, nodes.Getattr):
         fields.append(node.attr)
@@ -76,15 +102,23 @@ def _split(pattern: str, labels: Sequence[str], value: object) -> Pairs | None:
         return None
     if _is_settings(pattern, labels):
         return _settings(value)
-    found = [re.fullmatch(pattern.replace("\0", group), value, re.DOTALL) for group in ("(.*?)", "(.*)")]
+    found = [
+        re.fullmatch(pattern.replace("\0", group), value, re.DOTALL) for group in ("(.*?)", "(.*)")
+    ]
     if not found[0] or not found[1] or found[0].groups() != found[1].groups():
         return None
-    return [(label, WORDS.get(part, part)) for label, part in zip(labels, found[0].groups(), strict=True)]
+    return [
+        (label, WORDS.get(part, part))
+        for label, part in zip(labels, found[0].groups(), strict=True)
+    ]
 
 
 def _is_settings(pattern: str, labels: Sequence[str]) -> bool:
     """Whether a rule compares the names and the values of one list, as `NAME NAME=VALUE VALUE`."""
-    return pattern == "\0=\0" and [label.rpartition(".")[2] for label in labels] == ["name", "value"]
+    return pattern == "\0=\0" and [label.rpartition(".")[2] for label in labels] == [
+        "name",
+        "value",
+    ]
 
 
 def _settings(value: str) -> Pairs | None:

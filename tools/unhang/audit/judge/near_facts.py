@@ -1,4 +1,5 @@
-"""Which facts an author may have meant by a path that does not exist: their exact paths. Values in, values out."""
+"""Which facts an author may have meant by a path that does not exist: their exact paths. Values in,
+values out."""
 
 from __future__ import annotations
 
@@ -27,13 +28,22 @@ def near_facts(expression: str, item: Path = ()) -> list[str]:
     known = list(_facts())
     paths = {(*item, *path[1:]) if path[0] == "item" else path for path in _paths(tree)}
     missing = sorted(path for path in paths if not _exists(path))
-    near = [one for path in missing for one in sorted(_near(path, known), key=lambda one: _distance(path, one))[:MOST]]
+    near = [
+        one
+        for path in missing
+        for one in sorted(_near(path, known), key=lambda one: _distance(path, one))[:MOST]
+    ]
     return list(dict.fromkeys(map(written, near)))
 
 
 def written(path: Path) -> str:
-    """The path as a rule writes it: limits.sysctls['vm.swappiness']; [*] for the items of a list."""
-    steps = ("[*]" if part == "*" else f".{part}" if part.isidentifier() else f"['{part}']" for part in path[1:] if part != "**")
+    """The path as a rule writes it: limits.sysctls['vm.swappiness']; [*] for the items of a
+    list."""
+    steps = (
+        "[*]" if part == "*" else f".{part}" if part.isidentifier() else f"['{part}']"
+        for part in path[1:]
+        if part != "**"
+    )
     return path[0] + "".join(steps)
 
 
@@ -92,7 +102,8 @@ def _exists(path: Path) -> bool:
 
 
 def _near(asked: Path, known: list[Path]) -> Iterator[Path]:
-    """Facts whose path has each word of the asked path's last part, one of them in its own last part."""
+    """Facts whose path has each word of the asked path's last part, one of them in its own last
+    part."""
     last = _words(asked[-1:])
     for path in known:
         if last and last <= _words(path) and _words(path[-1:]) & last:
@@ -106,4 +117,6 @@ def _distance(asked: Path, path: Path) -> tuple[int, int, Path]:
 
 def _words(path: Path) -> set[str]:
     """The words of a path, without the s of a plural."""
-    return {word.removesuffix("s") for part in path for word in re.findall(r"[a-z0-9]+", part.lower())}
+    return {
+        word.removesuffix("s") for part in path for word in re.findall(r"[a-z0-9]+", part.lower())
+    }

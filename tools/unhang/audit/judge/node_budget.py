@@ -1,4 +1,5 @@
-"""The processor time that judging a node may take. It is charged to the node, so that no rule is stopped because of one node's document."""
+"""The processor time that judging a node may take. It is charged to the node, so that no rule is
+stopped because of one node's document."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-NODE_CPU_S, CROWDED_NODE_CPU_S = 15.0, 1.0  # of one node; after nodes have used CROWD_CPU_S beyond their share, the smaller one
+# of one node; after nodes have used CROWD_CPU_S beyond their share, the smaller one
+NODE_CPU_S, CROWDED_NODE_CPU_S = 15.0, 1.0
 CROWD_CPU_S = 30.0
 
 
@@ -16,7 +18,8 @@ class NodeTooCostly(Exception):
 
 @dataclass
 class NodeBudget:
-    """The time of the node that is judged now. forgive(s): time that counts for no rule; began_s: 0 while no node is judged."""
+    """The time of the node that is judged now. forgive(s): time that counts for no rule; began_s: 0
+    while no node is judged."""
 
     forgive: Callable[[float], None]
     began_s: float = 0.0
@@ -38,4 +41,6 @@ class NodeBudget:
         """Raises NodeTooCostly if the node has used its processor time."""
         most = NODE_CPU_S if self.crowd_s > 0 else CROWDED_NODE_CPU_S
         if self.began_s and time.process_time() - self.began_s > most:
-            raise NodeTooCostly(f"it takes more than {most:g} s of processor time; see how long its lists are")
+            raise NodeTooCostly(
+                f"it takes more than {most:g} s of processor time; see how long its lists are"
+            )

@@ -1,7 +1,10 @@
-"""Which nodes are compared with each other: those of the same inventory groups, and sets of such nodes that a rack, switch or partition keeps apart.
+"""Which nodes are compared with each other: those of the same inventory groups, and sets of such
+nodes that a rack, switch or partition keeps apart.
 
-Nodes of exactly the same groups are one cell, and so are those whose policy names the same `peers`. Cells are joined if they share a group, have the same
-hardware and the same policy. Hardware and policy are those of most nodes of a cell, so that one node's fault or waiver takes nobody from his peers.
+Nodes of exactly the same groups are one cell, and so are those whose policy names the same `peers`.
+Cells are joined if they share a group, have the same hardware and the same policy. Hardware and
+policy are those of most nodes of a cell, so that one node's fault or waiver takes nobody from his
+peers.
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ from unhang.audit.rules.groups import EVERYBODY, Ballot, add_ballot
 
 @dataclass
 class Cell:
-    """Nodes that are compared in any case. policy, waivers and groups: of its first node; ballots: by rule."""
+    """Nodes that are compared in any case. policy, waivers and groups: of its first node; ballots:
+    by rule."""
 
     policy: dict[str, Any]
     waivers: Mapping[str, Any]
@@ -49,9 +53,9 @@ class Peers:
 
 
 def hardware_of(sections: Any) -> Hashable | None:
-    """What makes nodes comparable: models and number of GPUs, the machine, its kind of RDMA, MIG and the scheduler; None for a node without GPUs. The number is
-    the next power of two, because a node that has lost a GPU stays with its peers.
-    """
+    """What makes nodes comparable: models and number of GPUs, the machine, its kind of RDMA, MIG
+    and the scheduler; None for a node without GPUs. The number is the next power of two, because a
+    node that has lost a GPU stays with its peers."""
     gpus = sections.gpus if sections is not None else None
     models = {one.model for one in (gpus.devices if gpus is not None else None) or () if one.model}
     if gpus is None or not gpus.count or not (models or gpus.model):
@@ -59,35 +63,58 @@ def hardware_of(sections: Any) -> Hashable | None:
     dmi = sections.node.dmi if sections.node is not None else None
     machine = (dmi.vendor, dmi.product) if dmi is not None else ()
     cards = (sections.network.rdma if sections.network is not None else None) or ()
-    links = sorted({port.link_layer for card in cards for port in card.ports or () if port.link_layer})
+    links = sorted(
+        {port.link_layer for card in cards for port in card.ports or () if port.link_layer}
+    )
     is_cut = any(one.mig is not None and one.mig.enabled for one in gpus.devices or ())
-    return (*sorted(models or {gpus.model}), 1 << (gpus.count - 1).bit_length(), *machine, *links, is_cut, scheduler_of(sections))
+    return (
+        *sorted(models or {gpus.model}),
+        1 << (gpus.count - 1).bit_length(),
+        *machine,
+        *links,
+        is_cut,
+        scheduler_of(sections),
+    )
 
 
 def policy_key(*policies: Mapping[str, Any]) -> bytes:
     """Equal for policies that want the same of a node; a waiver wants nothing."""
-    return msgspec.json.encode([{key: value for key, value in one.items() if key != "waivers"} for one in policies], order="sorted")
+    return msgspec.json.encode(
+        [{key: value for key, value in one.items() if key != "waivers"} for one in policies],
+        order="sorted",
+    )
 
 
 def joined(cells: Mapping[str, Cell]) -> list[tuple[str, Peers]]:
-    """The peer groups with their names, in the order of the cells. A joined one is named for the groups that all of its nodes share."""
+    """The peer groups with their names, in the order of the cells. A joined one is named for the
+    groups that all of its nodes share."""
     kinds: dict[Hashable, dict[str, Cell]] = {}
     for name, cell in cells.items():
         kinds.setdefault(_kind(name, cell), {})[name] = cell
     found: dict[str, list[Cell]] = {}
     for together in (one for kind in kinds.values() for one in _by_largest_group(kind)):
-        shared = "+".join(sorted(set.intersection(*(set(cell.groups) for cell in together.values())) - EVERYBODY))
+        shared = "+".join(
+            sorted(set.intersection(*(set(cell.groups) for cell in together.values())) - EVERYBODY)
+        )
         first = next(iter(together))
         is_new = len(together) > 1 and shared not in found and shared not in cells
         found[shared if is_new else first] = list(together.values())
     order = {id(cell): place for place, cell in enumerate(cells.values())}
-    return [(name, _peers(name, together)) for name, together in sorted(found.items(), key=lambda one: order[id(one[1][0])])]
+    return [
+        (name, _peers(name, together))
+        for name, together in sorted(found.items(), key=lambda one: order[id(one[1][0])])
+    ]
 
 
 def _kind(name: str, cell: Cell) -> Hashable:
-    """Cells of one kind may be joined. Cells of a policy's `peers` and of nodes without GPUs are the only ones of their kind."""
+    """Cells of one kind may be joined. Cells of a policy's `peers` and of nodes without GPUs are
+    the only ones of their kind."""
     hardware = cell.hardware.most_common(1)[0][0]
-    return name if "peers" in cell.policy or hardware is None else (hardware, cell.policies.most_common(1)[0][0])
+    return (
+        name
+        if "peers" in cell.policy or hardware is None
+        else (hardware, cell.policies.most_common(1)[0][0])
+    )
 
 
 def _by_largest_group(cells: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
@@ -97,7 +124,8 @@ def _by_largest_group(cells: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
         for group in set(cell.groups) - EVERYBODY:
             members.setdefault(group, {})[name] = None
             sizes[group] += len(cell.hosts)
-    queue = [(-size, group) for group, size in sizes.items()]  # groups shrink, so an entry may be outdated
+    # groups shrink, so an entry may be outdated
+    queue = [(-size, group) for group, size in sizes.items()]
     heapq.heapify(queue)
     while queue:
         size, largest = heapq.heappop(queue)

@@ -30,7 +30,8 @@ class UsedPolicy:
 
 @dataclass(frozen=True)
 class RunPolicies:
-    """override: the policy that replaces the run's own; thresholds: names that rules read; files: the inventory's, that define a policy."""
+    """override: the policy that replaces the run's own; thresholds: names that rules read; files:
+    the inventory's, that define a policy."""
 
     override: PolicyFile | None
     thresholds: tuple[str, ...]
@@ -39,7 +40,9 @@ class RunPolicies:
 
     def of(self, document: NodeDocument) -> UsedPolicy:
         """The policy of one node."""
-        policy = document.policy if self.override is None else self.override.for_groups(document.groups)
+        policy = (
+            document.policy if self.override is None else self.override.for_groups(document.groups)
+        )
         key = msgspec.json.encode(policy)
         if key not in self.known:
             faults = policy_faults(policy, self.thresholds)
@@ -52,8 +55,11 @@ class RunPolicies:
         return self.known[key]
 
     def _file(self, document: NodeDocument) -> str:
-        """The end of the path of the file that gives this node its policy; "" if that is not known."""
+        """The end of the path of the file that gives this node its policy; "" if that is not
+        known."""
         names = {document.host, *document.groups}
         paths = [Path(one) for one in self.files if self.override is None]
-        own = [path for path in paths if path.stem in names or path.parent.name in names] or (paths if len(paths) == 1 else [])
+        own = [path for path in paths if path.stem in names or path.parent.name in names] or (
+            paths if len(paths) == 1 else []
+        )
         return "/".join(own[0].parts[-2:]) if len(own) == 1 else ""

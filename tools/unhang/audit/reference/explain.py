@@ -1,4 +1,5 @@
-"""What the catalogue knows about one thing: a rule, an Xid, a variable, a version, a GPU model. Values in, values out."""
+"""What the catalogue knows about one thing: a rule, an Xid, a variable, a version, a GPU model.
+Values in, values out."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from unhang.core.schemas.shapes import policy_shape
 
 @dataclass(frozen=True)
 class Topic:
-    """One thing that the asked word names. lines: (label, text) in reading order; expressions: a rule's own, and its texts with their places."""
+    """One thing that the asked word names. lines: (label, text) in reading order; expressions: a
+    rule's own, and its texts with their places."""
 
     kind: str
     id: str
@@ -35,20 +37,27 @@ Finder = Callable[[Catalogue, str], Iterator[Topic]]
 
 CONDITION = ("applies", "for_each", "compare", "when")
 LONGEST_PLACE = 60  # a longer {{ expression }} in a text is shown as {{ … }}
-_LOOKS_AT = {"node": "each node by itself", "group": "the nodes of a group, against each other", "fleet": "all groups, against each other"}
+_LOOKS_AT = {
+    "node": "each node by itself",
+    "group": "the nodes of a group, against each other",
+    "fleet": "all groups, against each other",
+}
 
 
 def explain(catalogue: Catalogue, asked: str) -> list[Topic]:
-    """All topics of a word, best first; [] without any. 'xid 79', 'Xid79' and '79' are the same question. NAME=VALUE is read as NAME if nothing is known
-    about that value.
-    """
+    """All topics of a word, best first; [] without any. 'xid 79', 'Xid79' and '79' are the same
+    question. NAME=VALUE is read as NAME if nothing is known about that value."""
     word = asked.strip()
     kind, rest = _split(word)
     found = list(_of_kind(catalogue, kind, rest)) if kind is not None else []
     if found or (kind is not None and rest[0].isdigit()):
         return found
     for finder in _FINDERS:
-        found += [topic for topic in finder(catalogue, word) if topic.id not in {one.id for one in found if one.kind == topic.kind}]
+        found += [
+            topic
+            for topic in finder(catalogue, word)
+            if topic.id not in {one.id for one in found if one.kind == topic.kind}
+        ]
     name, equals, _value = word.partition("=")
     return found if found or not equals else explain(catalogue, name)
 
@@ -66,7 +75,10 @@ def names_among(words: Sequence[str]) -> list[str]:
 
 def _split(word: str) -> tuple[str | None, str]:
     """('xid', '79') of 'xid 79', 'Xid79' and 'xid:79'; (None, word) without such a prefix."""
-    found = re.fullmatch(r"(?i)(xid|sxid|driver|nccl|torch|pytorch|cuda|cudnn|gpu)[\s:=v]*([0-9][\w.+-]*|(?<=[\s:=]).+)", word)
+    found = re.fullmatch(
+        r"(?i)(xid|sxid|driver|nccl|torch|pytorch|cuda|cudnn|gpu)[\s:=v]*([0-9][\w.+-]*|(?<=[\s:=]).+)",
+        word,
+    )
     return (found.group(1).lower(), found.group(2).strip()) if found else (None, word)
 
 
@@ -115,38 +127,80 @@ def _rule_topic(rule: Rule) -> Topic:
         ("remedy", _remedy(row["remedy"])),
     ]
     if "workaround" in row:
-        lines += [("workaround", row["workaround"]["what"]), ("its cost", row["workaround"]["cost"])]
-    lines += [(what, "; ".join(row[name])) for what, name in (("symptoms", "symptoms"), ("see also", "also")) if name in row]
+        lines += [
+            ("workaround", row["workaround"]["what"]),
+            ("its cost", row["workaround"]["cost"]),
+        ]
+    lines += [
+        (what, "; ".join(row[name]))
+        for what, name in (("symptoms", "symptoms"), ("see also", "also"))
+        if name in row
+    ]
     reads = sorted(".".join(path).replace(".*", "[*]") for path in rule.decision_reads)
-    expressions = [(name, str(row[name]).strip()) for name in (*CONDITION, "expected", "found") if name in row]
+    expressions = [
+        (name, str(row[name]).strip()) for name in (*CONDITION, "expected", "found") if name in row
+    ]
     expressions += [("person", row["remedy"]["person"])] if "person" in row["remedy"] else []
-    return Topic("rule", rule.id, row["title"], tuple(lines), row["confidence"], tuple(row["sources"]), (*expressions, ("reads", ", ".join(reads))))
+    return Topic(
+        "rule",
+        rule.id,
+        row["title"],
+        tuple(lines),
+        row["confidence"],
+        tuple(row["sources"]),
+        (*expressions, ("reads", ", ".join(reads))),
+    )
 
 
 def _severity(rule: Rule) -> str:
     if rule.severity_of is not None:
-        return f"{' or '.join(map(str, rule.severity_of.kind.shape.values))}, as the row of the table has it ({rule.severity_of.source})"
-    return f"{rule.severity}: {COSTS[rule.row['costs']][1]}" if "costs" in rule.row else rule.severity
+        return (
+            f"{' or '.join(map(str, rule.severity_of.kind.shape.values))}, as the row of the table"
+            f" has it ({rule.severity_of.source})"
+        )
+    return (
+        f"{rule.severity}: {COSTS[rule.row['costs']][1]}" if "costs" in rule.row else rule.severity
+    )
 
 
 def _places_cut(text: str) -> str:
     """A text without the inside of its long places."""
-    return re.sub(r"\{\{.*?\}\}", lambda place: place[0] if len(place[0]) <= LONGEST_PLACE else "{{ … }}", " ".join(text.split()))
+    return re.sub(
+        r"\{\{.*?\}\}",
+        lambda place: place[0] if len(place[0]) <= LONGEST_PLACE else "{{ … }}",
+        " ".join(text.split()),
+    )
 
 
 def _remedy(remedy: Mapping[str, Any]) -> str:
     """`role gpu_driver with driver.min: 580.65.06; …`"""
     wanted = ", ".join(f"{name}: {value}" for name, value in flat(remedy.get("policy") or {}))
-    role = f"role {remedy['role']}" + (f" with {wanted}" if wanted else "") if remedy.get("role") else ""
+    role = (
+        f"role {remedy['role']}" + (f" with {wanted}" if wanted else "")
+        if remedy.get("role")
+        else ""
+    )
     return "; ".join(filter(None, (role, _places_cut(remedy.get("person", "")))))
 
 
 def _entry_topic(row: Mapping[str, Any]) -> Topic:
-    lines = [("known to", row["known_to"]), ("why no rule", row["why"]), ("symptoms", "; ".join(row["symptoms"])), ("remedy", row["remedy"])]
+    lines = [
+        ("known to", row["known_to"]),
+        ("why no rule", row["why"]),
+        ("symptoms", "; ".join(row["symptoms"])),
+        ("remedy", row["remedy"]),
+    ]
     if "workaround" in row:
-        lines += [("workaround", row["workaround"]["what"]), ("its cost", row["workaround"]["cost"])]
-    lines += [(name, "; ".join(row[name])) for name in ("settings", "models", "says") if name in row]
-    return Topic("entry", row["id"], row["title"], tuple(lines), row["confidence"], tuple(row["sources"]))
+        lines += [
+            ("workaround", row["workaround"]["what"]),
+            ("its cost", row["workaround"]["cost"]),
+        ]
+    lines += [
+        (name, "; ".join(row[name])) for name in ("settings", "models", "says") if name in row
+    ]
+    return Topic(
+        "entry", row["id"], row["title"], tuple(lines), row["confidence"], tuple(row["sources"])
+    )
 
 
 def _roles(catalogue: Catalogue, word: str) -> Iterator[Topic]:
@@ -154,7 +208,11 @@ def _roles(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     rows = [rule.row for rule in catalogue.rules if rule.row["remedy"].get("role") == word]
     if rows:
         keys = sorted({name for row in rows for name, _ in _proposed(row)})
-        lines = (("policy keys", _first(keys) or "none"), ("repairs", _first([row["id"] for row in rows])), ("how", f"docs/roles.md, roles/{word}/README.md"))
+        lines = (
+            ("policy keys", _first(keys) or "none"),
+            ("repairs", _first([row["id"] for row in rows])),
+            ("how", f"docs/roles.md, roles/{word}/README.md"),
+        )
         yield Topic("role", word, f"The role {word}", lines, "documented", ())
 
 
@@ -166,13 +224,26 @@ def _policy_keys(catalogue: Catalogue, word: str) -> Iterator[Topic]:
         if key not in shape.fields:
             return
         shape = shape.fields[key]
-    reading = [rule.row for rule in catalogue.rules if any(read[: len(path) + 1] == ("policy", *path) for read in rule.decision_reads)]
-    proposing = [rule.row for rule in catalogue.rules if any(key == name or key.startswith(f"{name}.") for key, _ in _proposed(rule.row))]
-    roles = sorted({str(row["remedy"]["role"]) for row in (*reading, *proposing) if row["remedy"].get("role")})
+    reading = [
+        rule.row
+        for rule in catalogue.rules
+        if any(read[: len(path) + 1] == ("policy", *path) for read in rule.decision_reads)
+    ]
+    proposing = [
+        rule.row
+        for rule in catalogue.rules
+        if any(key == name or key.startswith(f"{name}.") for key, _ in _proposed(rule.row))
+    ]
+    roles = sorted(
+        {str(row["remedy"]["role"]) for row in (*reading, *proposing) if row["remedy"].get("role")}
+    )
     lines = (
-        ("value", f"keys {', '.join(shape.fields)}" if shape.fields else shape.kind), ("judged by", _first([row["id"] for row in reading]) or "no rule"),
-        ("applied by", ", ".join(f"role {one}" for one in roles) or "no role that a rule asks for; docs/roles.md lists what each role reads"),
-        ("proposed by", _first([row["id"] for row in proposing]) or "no rule"), ("how", "docs/judging.md, docs/roles.md"),
+        ("value", f"keys {', '.join(shape.fields)}" if shape.fields else shape.kind),
+        ("judged by", _first([row["id"] for row in reading]) or "no rule"),
+        ("applied by",
+        ", ".join(f"role {one}" for one in roles) or "no role that a rule asks for; docs/roles.md lists what each role reads"),  # noqa: E501
+        ("proposed by", _first([row["id"] for row in proposing]) or "no rule"),
+        ("how", "docs/judging.md, docs/roles.md"),
     )  # fmt: skip
     yield Topic("policy", name, "A key of unhang_policy", lines, "documented", ())
 
@@ -188,15 +259,32 @@ def _first(names: Sequence[str], most: int = 8) -> str:
 # ---- rows of tables
 
 
-def row_topic(catalogue: Catalogue, name: str, key: str, more: tuple[tuple[str, str], ...] = ()) -> Topic:
+def row_topic(
+    catalogue: Catalogue, name: str, key: str, more: tuple[tuple[str, str], ...] = ()
+) -> Topic:
     """A row of a table as a topic: every field by its name, with the table's description."""
     table = catalogue.tables[name]
     row, about = table[key], getattr(table, "row", {})
-    lines = [(field.replace("_", " "), _shown(value)) for field, value in row.items() if field not in ("sources", "source", "confidence", about.get("key"))]
-    sources = row.get("sources") or ([{"url": row["source"], "says": ""}] if row.get("source") else None) or about.get("sources", ())
+    lines = [
+        (field.replace("_", " "), _shown(value))
+        for field, value in row.items()
+        if field not in ("sources", "source", "confidence", about.get("key"))
+    ]
+    sources = (
+        row.get("sources")
+        or ([{"url": row["source"], "says": ""}] if row.get("source") else None)
+        or about.get("sources", ())
+    )
     day = row.get("as_of") or about.get("as_of")
     dated = (("as of", day),) if day and "as_of" not in row else ()
-    return Topic(name, f"{name}/{key}", about.get("title", name), (*lines, *more, *dated), row.get("confidence") or about.get("confidence", ""), tuple(sources))
+    return Topic(
+        name,
+        f"{name}/{key}",
+        about.get("title", name),
+        (*lines, *more, *dated),
+        row.get("confidence") or about.get("confidence", ""),
+        tuple(sources),
+    )
 
 
 def _shown(value: Any) -> str:
@@ -215,10 +303,14 @@ def _keyed(catalogue: Catalogue, word: str, name: str) -> Iterator[Topic]:
     if word in table:
         yield row_topic(catalogue, name, word)
         return
-    yield from (row_topic(catalogue, name, key) for key in table if key.startswith((word + ".", word + "-")))
+    yield from (
+        row_topic(catalogue, name, key) for key in table if key.startswith((word + ".", word + "-"))
+    )
 
 
-def _codes(catalogue: Catalogue, word: str, names: tuple[str, ...] = ("xids", "sxids")) -> Iterator[Topic]:
+def _codes(
+    catalogue: Catalogue, word: str, names: tuple[str, ...] = ("xids", "sxids")
+) -> Iterator[Topic]:
     for name in names:
         if word not in catalogue.tables.get(name, {}):
             continue
@@ -233,7 +325,9 @@ def _about_xid(catalogue: Catalogue, code: str) -> Iterator[tuple[str, str]]:
     for level in catalogue.tables.get("xid_levels", {}).values():
         if int(code) in level["codes"]:
             yield "gravity", f"{level['level']}: {level['says']}"
-    bucket = catalogue.tables.get("xid_actions", {}).get(catalogue.tables["xids"][code].get("immediate", ""))
+    bucket = catalogue.tables.get("xid_actions", {}).get(
+        catalogue.tables["xids"][code].get("immediate", "")
+    )
     if bucket:
         yield f"{bucket['bucket']} means", bucket["says"]
     for row in catalogue.tables.get("xid_opinions", {}).values():
@@ -242,7 +336,8 @@ def _about_xid(catalogue: Catalogue, code: str) -> Iterator[tuple[str, str]]:
 
 
 def _variables(catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    """A setting, in every table or row that names it: as key, in a field, or among an entry's settings."""
+    """A setting, in every table or row that names it: as key, in a field, or among an entry's
+    settings."""
     name = word.upper()
     if not re.fullmatch(r"[A-Z][A-Z0-9_]+", name):
         return
@@ -250,12 +345,19 @@ def _variables(catalogue: Catalogue, word: str) -> Iterator[Topic]:
         if not any(part in table for part in ("settings", "variables", "contradictions")):
             continue
         for key, row in rows.items():
-            if name == key or any(value == name for field, value in row.items() if field in ("first", "second", "variable", "now", "instead")):
+            if name == key or any(
+                value == name
+                for field, value in row.items()
+                if field in ("first", "second", "variable", "now", "instead")
+            ):
                 yield row_topic(catalogue, table, key)
     yield from (_entry_topic(row) for row in catalogue.entries if name in row.get("settings", ()))
     pattern = re.compile(rf"\b{name}\b")
     for rule in catalogue.rules:
-        if any(pattern.search(str(rule.row.get(field, ""))) for field in ("applies", "for_each", "when", "compare")):
+        if any(
+            pattern.search(str(rule.row.get(field, "")))
+            for field in ("applies", "for_each", "when", "compare")
+        ):
             yield _rule_topic(rule)
 
 
@@ -263,16 +365,27 @@ def _variables(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 
 def _drivers(catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    """A branch, or a release with its branch and the rules that fire because of its number alone."""
+    """A branch, or a release with its branch and the rules that fire because of its number
+    alone."""
     if not re.fullmatch(r"[0-9]{3}(\.[0-9]+){0,2}", word):
         return
     branch = word.split(".")[0]
-    firing = ("rules that can fire on it", rules_that_fire(catalogue, ("driver", "loaded", "version"), word) or "none")
+    firing = (
+        "rules that can fire on it",
+        rules_that_fire(catalogue, ("driver", "loaded", "version"), word) or "none",
+    )
     if word in catalogue.tables.get("driver_versions", {}):
         yield row_topic(catalogue, "driver_versions", word, (firing,))
     elif "." in word and branch in catalogue.tables.get("driver_branches", {}):
         note = "no list of releases shows it; that does not prove that it never came out"
-        yield Topic("driver_versions", f"driver_versions/{word}", "A driver release", (("note", note), firing), "inferred", ())
+        yield Topic(
+            "driver_versions",
+            f"driver_versions/{word}",
+            "A driver release",
+            (("note", note), firing),
+            "inferred",
+            (),
+        )
     if branch in catalogue.tables.get("driver_branches", {}):
         yield row_topic(catalogue, "driver_branches", branch, () if "." in word else (firing,))
 
@@ -280,24 +393,53 @@ def _drivers(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 def _nccl(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     if not re.fullmatch(r"2\.[0-9]+(\.[0-9]+)?(\.post[0-9]+)?", word):
         return
-    wheels = [key for key, row in catalogue.tables.get("nccl_wheels", {}).items() if row["nccl"] == word]
-    brought = [key for key, row in catalogue.tables.get("torch_wheels", {}).items() if row.get("nccl") == word]
+    wheels = [
+        key for key, row in catalogue.tables.get("nccl_wheels", {}).items() if row["nccl"] == word
+    ]
+    brought = [
+        key
+        for key, row in catalogue.tables.get("torch_wheels", {}).items()
+        if row.get("nccl") == word
+    ]
     if not wheels and not brought and word.count(".") < 2:
         return
     lines = [
-        ("wheels", ", ".join(f"{key} (compiled with CUDA {catalogue.tables['nccl_wheels'][key]['cuda']})" for key in wheels) or "none known"),
+        (
+            "wheels",
+            ", ".join(
+                f"{key} (compiled with CUDA {catalogue.tables['nccl_wheels'][key]['cuda']})"
+                for key in wheels
+            )
+            or "none known",
+        ),
         ("brought by torch", ", ".join(brought) or "none known"),
-        ("rules that can fire on it", rules_that_fire(catalogue, ("nccl", "libraries", "*", "version"), word) or "none"),
+        (
+            "rules that can fire on it",
+            rules_that_fire(catalogue, ("nccl", "libraries", "*", "version"), word) or "none",
+        ),
     ]
-    since = sorted(key for key, row in catalogue.tables.get("nccl_variables", {}).items() if str(row.get("since", "")) == word)
+    since = sorted(
+        key
+        for key, row in catalogue.tables.get("nccl_variables", {}).items()
+        if str(row.get("since", "")) == word
+    )
     lines += [("variables since it", ", ".join(since))] if since else []
     sources = getattr(catalogue.tables.get("nccl_wheels"), "row", {}).get("sources", ())
-    yield Topic("nccl", f"nccl/{word}", f"NCCL {word}", tuple(lines), "documented" if wheels or brought else "inferred", tuple(sources))
+    yield Topic(
+        "nccl",
+        f"nccl/{word}",
+        f"NCCL {word}",
+        tuple(lines),
+        "documented" if wheels or brought else "inferred",
+        tuple(sources),
+    )
 
 
 def _versions(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     yield from _drivers(catalogue, word)
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)+", word) and word in catalogue.tables.get("torch_wheels", {}):
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)+", word) and word in catalogue.tables.get(
+        "torch_wheels", {}
+    ):
         yield from _keyed(catalogue, word, "torch_wheels")
     if any(row["nccl"] == word for row in catalogue.tables.get("nccl_wheels", {}).values()):
         yield from _nccl(catalogue, word)
@@ -306,15 +448,26 @@ def _versions(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 
 def _gpus(catalogue: Catalogue, word: str) -> Iterator[Topic]:
-    """Models whose name contains the word, and the architecture with that name or of the model with exactly that name."""
+    """Models whose name contains the word, and the architecture with that name or of the model with
+    exactly that name."""
     wanted = word.lower()
     models = catalogue.tables.get("gpu_models", {})
     keys = [key for key, row in models.items() if wanted in (key.lower(), row["model"].lower())]
-    parts = [key for key in models if re.search(rf"(?<![a-z0-9]){re.escape(wanted)}(?![a-z0-9])", key.lower().replace("-", " "))]
+    parts = [
+        key
+        for key in models
+        if re.search(
+            rf"(?<![a-z0-9]){re.escape(wanted)}(?![a-z0-9])", key.lower().replace("-", " ")
+        )
+    ]
     close = re.sub(r"[^a-z0-9]", "", wanted)
     if not parts and re.fullmatch(r"(?=.*[a-z])(?=.*[0-9]).{4,}", close):  # RTX3090, H100SXM5
-        parts = [key for key, row in models.items() if close in re.sub(r"[^a-z0-9]", "", f"{key} {row['model']}".lower())]
-    yield from (row_topic(catalogue, "gpu_models", key) for key in (keys or parts))
+        parts = [
+            key
+            for key, row in models.items()
+            if close in re.sub(r"[^a-z0-9]", "", f"{key} {row['model']}".lower())
+        ]
+    yield from (row_topic(catalogue, "gpu_models", key) for key in keys or parts)
     if wanted in catalogue.tables.get("gpu_architectures", {}):
         yield row_topic(catalogue, "gpu_architectures", wanted)
 
@@ -339,7 +492,26 @@ def _facts(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 def _causes(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     """A cause by its id, or by a title that diagnose shows: its own, or that of a line."""
     for row in [*cause_rows(_joined(word).lower().replace("-", "_")), *causes_titled(word)]:
-        yield Topic("cause", row["id"], row["title"], tuple(cause_lines(row)), row["confidence"], tuple(row["sources"]))
+        yield Topic(
+            "cause",
+            row["id"],
+            row["title"],
+            tuple(cause_lines(row)),
+            row["confidence"],
+            tuple(row["sources"]),
+        )
 
 
-_FINDERS: tuple[Finder, ...] = (_rules, _entries, _causes, _roles, _policy_keys, _gpus, _facts, _codes, _variables, _versions, _any_row)
+_FINDERS: tuple[Finder, ...] = (
+    _rules,
+    _entries,
+    _causes,
+    _roles,
+    _policy_keys,
+    _gpus,
+    _facts,
+    _codes,
+    _variables,
+    _versions,
+    _any_row,
+)

@@ -1,4 +1,5 @@
-"""Topics of `unhang explain` that are neither rules nor rows of tables: facts of a node, sections of facts, and causes of hangs."""
+"""Topics of `unhang explain` that are neither rules nor rows of tables: facts of a node, sections
+of facts, and causes of hangs."""
 
 from __future__ import annotations
 
@@ -16,16 +17,29 @@ from unhang.core.text import counted
 
 
 def fact_lines(loaded: Catalogue, word: str) -> tuple[str, str, list[tuple[str, str]]] | None:
-    """(path, title, lines) of a fact, as gpus.devices.ecc.enabled, or of a section, as gpus; None for any other word."""
+    """(path, title, lines) of a fact, as gpus.devices.ecc.enabled, or of a section, as gpus; None
+    for any other word."""
     path = word.replace("[*]", "")
     if path.partition(".")[0] not in fact_shapes() or not re.fullmatch(r"[a-z0-9_.]+", path):
         return None
-    known = {name: ids for name, ids in rules_by_fact(loaded).items() if f"{name.replace('[*]', '')}.".startswith(f"{path}.")}
+    known = {
+        name: ids
+        for name, ids in rules_by_fact(loaded).items()
+        if f"{name.replace('[*]', '')}.".startswith(f"{path}.")
+    }
     if [path] == [name.replace("[*]", "") for name in known]:
         [(name, ids)] = known.items()
-        return name, "A fact that the audit reads on a node", [("used by", ", ".join(ids) or "no rule; reports, diagnosis and roles may use it")]
+        return (
+            name,
+            "A fact that the audit reads on a node",
+            [("used by", ", ".join(ids) or "no rule; reports, diagnosis and roles may use it")],
+        )
     rows = [(name, counted(len(ids), "rule") if ids else "no rule") for name, ids in known.items()]
-    return (path, f"{counted(len(rows), 'fact')} that the audit reads on a node", rows) if rows else None
+    return (
+        (path, f"{counted(len(rows), 'fact')} that the audit reads on a node", rows)
+        if rows
+        else None
+    )
 
 
 def cause_rows(word: str) -> Iterator[Mapping[str, Any]]:
@@ -35,14 +49,26 @@ def cause_rows(word: str) -> Iterator[Mapping[str, Any]]:
 
 
 def causes_titled(title: str) -> Iterator[Mapping[str, Any]]:
-    """The causes with this title, or with a line that diagnose gives this title; upper and lower case are alike."""
+    """The causes with this title, or with a line that diagnose gives this title; upper and lower
+    case are alike."""
     wanted = title.lower()
     files = catalogue.checked_files("signatures", "signature-1")
-    rows = [one for _path, content in files for row in content["signatures"] for one in row.get("words", ())]
+    rows = [
+        one
+        for _path, content in files
+        for row in content["signatures"]
+        for one in row.get("words", ())
+    ]
     rows += catalogue.table("words_of_rules").values()
-    meant = {str(row["cause"]) for row in rows if "cause" in row and str(row.get("title", "")).lower() == wanted}
+    meant = {
+        str(row["cause"])
+        for row in rows
+        if "cause" in row and str(row.get("title", "")).lower() == wanted
+    }
     for _path, content in catalogue.checked_files("causes", "cause-1"):
-        yield from (row for row in content["causes"] if row["id"] in meant or row["title"].lower() == wanted)
+        yield from (
+            row for row in content["causes"] if row["id"] in meant or row["title"].lower() == wanted
+        )
 
 
 def cause_lines(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -52,9 +78,17 @@ def cause_lines(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from (("decided by", one) for one in row["collect"])
     remedy = row["remedy"]
     if role := remedy.get("role"):
-        wanted = ", ".join(f"{name}: {value}" for name, value in flat(remedy.get("variables") or {}))
+        wanted = ", ".join(
+            f"{name}: {value}" for name, value in flat(remedy.get("variables") or {})
+        )
         yield "remedy", f"role {role}" + (f" with {wanted} in unhang_policy" if wanted else "")
-        yield "do", f"unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles={role}, then again with -e unhang_apply=true"
+        yield (
+            "do",
+            (
+                f"unhang playbook remediate -i INVENTORY --limit HOST -e unhang_roles={role}, then"
+                " again with -e unhang_apply=true"
+            ),
+        )
         yield "undo", "unhang playbook rollback -i INVENTORY --limit HOST -e unhang_apply=true"
     if person := remedy.get("person"):
         yield "a person", person

@@ -21,27 +21,38 @@ and [judging](judging.md) says how a row is written and how your own are added.
 
 Confidence is that of the sources: *documented* by a vendor, said by *maintainers*, *reported* by users, or *inferred*.
 
-"""
+"""  # noqa: E501
 FACTS_HEAD = f"""# Facts and the rules that use them
 
 Every fact that the collector can give, from `tools/unhang/core/schemas/node-facts-1.yaml`, and the rules whose verdict or words depend on it. This page is
 written from the schema and the catalogue {HOW}
 A fact that no rule uses is not collected in vain: the report, `unhang diagnose`, the comparison of runs and the roles read facts too.
 
-"""
+"""  # noqa: E501
 
 
 def render_rules(catalogue: Catalogue) -> str:
-    """rules.md: a list of all rules, each with its expectation, remedy and sources; then the tables."""
+    """rules.md: a list of all rules, each with its expectation, remedy and sources; then the
+    tables."""
     groups: dict[str, list[Rule]] = {}
     for rule in catalogue.rules:
         groups.setdefault(_subject(rule), []).append(rule)
-    counted = ", ".join(f"[{name}](#{_anchor(name)}) {len(rules)}" for name, rules in sorted(groups.items()))
-    parts = [RULES_HEAD, f"{len(catalogue.rules)} rules: {counted}. {len(catalogue.tables)} [tables](#tables) with {len(catalogue.table_rows)} rows.\n"]
+    counted = ", ".join(
+        f"[{name}](#{_anchor(name)}) {len(rules)}" for name, rules in sorted(groups.items())
+    )
+    parts = [
+        RULES_HEAD,
+        (
+            f"{len(catalogue.rules)} rules: {counted}. {len(catalogue.tables)} [tables](#tables)"
+            f" with {len(catalogue.table_rows)} rows.\n"
+        ),
+    ]
     for name, rules in sorted(groups.items()):
         parts.append(f"\n## {name}\n")
         parts += [_rule(rule) for rule in sorted(rules, key=lambda one: one.id)]
-    parts.append("\n## tables\n\n| table | rows | as of | what it holds |\n| --- | --- | --- | --- |\n")
+    parts.append(
+        "\n## tables\n\n| table | rows | as of | what it holds |\n| --- | --- | --- | --- |\n"
+    )
     parts += [_table(name, table) for name, table in sorted(catalogue.tables.items())]
     return "".join(parts)
 
@@ -52,7 +63,11 @@ def _subject(rule: Rule) -> str:
         return "groups of nodes"
     read = [rule.for_each, rule.when, rule.applies]
     for one in read:
-        for section in sorted({path[0] for path in one.reads if path[0] in fact_shapes()}) if one is not None else ():
+        for section in (
+            sorted({path[0] for path in one.reads if path[0] in fact_shapes()})
+            if one is not None
+            else ()
+        ):
             return section
     return "policy and run"
 
@@ -71,7 +86,10 @@ def _rule(rule: Rule) -> str:
     head = f"\n### {rule.id}\n\n{_text(row['title'])}. *{rule.severity}, {row['confidence']}*\n"
     lines = [head, f"- expected: {_text(row['expected'])}", f"- remedy: {mends}"]
     if "workaround" in row:
-        lines.append(f"- workaround: {_text(row['workaround']['what'])}; it costs: {_text(row['workaround']['cost'])}")
+        lines.append(
+            f"- workaround: {_text(row['workaround']['what'])}; it costs:"
+            f" {_text(row['workaround']['cost'])}"
+        )
     if "symptoms" in row:
         lines.append(f"- symptoms: {_text('; '.join(row['symptoms']))}")
     return "\n".join([*lines, f"- sources: {sources}"]) + "\n"
@@ -91,8 +109,14 @@ def _table(name: str, table: Mapping[str, Any]) -> str:
 
 
 def fact_paths() -> list[str]:
-    """Every fact, as gpus.devices[*].pcie.width_now; a map is one fact. Without the sections' probes."""
-    return [path for name, shape in fact_shapes().items() for path in _leaves(shape, name) if ".probe." not in path]
+    """Every fact, as gpus.devices[*].pcie.width_now; a map is one fact. Without the sections'
+    probes."""
+    return [
+        path
+        for name, shape in fact_shapes().items()
+        for path in _leaves(shape, name)
+        if ".probe." not in path
+    ]
 
 
 def _leaves(shape: Shape, path: str) -> Iterator[str]:
@@ -109,7 +133,9 @@ def rules_by_fact(catalogue: Catalogue) -> dict[str, list[str]]:
     """Path of a fact -> ids of the rules that use it; [] for facts that no rule uses."""
     found: dict[str, list[str]] = {path: [] for path in fact_paths()}
     for rule in catalogue.rules:
-        for path in {one for read in rule.decision_reads | rule.text_reads for one in _named(read, found)}:
+        for path in {
+            one for read in rule.decision_reads | rule.text_reads for one in _named(read, found)
+        }:
             found[path].append(rule.id)
     return {path: sorted(ids) for path, ids in found.items()}
 
@@ -130,7 +156,13 @@ def render_facts(catalogue: Catalogue) -> str:
     """facts.md: every fact with the rules that use it."""
     found = rules_by_fact(catalogue)
     unused = [path for path, ids in found.items() if not ids]
-    parts = [FACTS_HEAD, f"{len(found)} facts, {len(found) - len(unused)} of them used by rules.\n\n## Used by no rule\n\n"]
+    parts = [
+        FACTS_HEAD,
+        (
+            f"{len(found)} facts, {len(found) - len(unused)} of them used by rules.\n\n## Used by"
+            " no rule\n\n"
+        ),
+    ]
     parts += [f"- `{path}`\n" for path in unused]
     section = ""
     for path, ids in found.items():
@@ -142,7 +174,11 @@ def render_facts(catalogue: Catalogue) -> str:
     return "".join(parts)
 
 
-PAGES: dict[str, Callable[[Catalogue], str]] = {"rules.md": render_rules, "facts.md": render_facts, "causes.md": render_causes}
+PAGES: dict[str, Callable[[Catalogue], str]] = {
+    "rules.md": render_rules,
+    "facts.md": render_facts,
+    "causes.md": render_causes,
+}
 
 
 def main(folder: Path) -> None:

@@ -1,4 +1,5 @@
-"""The one action that fixes most of a run: a role for all causes that it repairs, or a person's work on one cause. Values in, values out."""
+"""The one action that fixes most of a run: a role for all causes that it repairs, or a person's
+work on one cause. Values in, values out."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ LEAST = "info"  # a cause of this severity needs no action
 
 @dataclass(frozen=True)
 class BestAction:
-    """role: None if a person does it; rules: of the causes that it repairs; findings: their number, with those above info that the causes explain."""
+    """role: None if a person does it; rules: of the causes that it repairs; findings: their number,
+    with those above info that the causes explain."""
 
     role: str | None
     rules: tuple[str, ...]
@@ -22,21 +24,33 @@ class BestAction:
     findings: int
 
 
-def best_action(causes: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]) -> BestAction | None:
-    """causes and findings: of findings-1. None if there are fewer than two causes to choose from. A cause in conflict has no action yet."""
+def best_action(
+    causes: Sequence[Mapping[str, Any]], findings: Sequence[Mapping[str, Any]]
+) -> BestAction | None:
+    """causes and findings: of findings-1. None if there are fewer than two causes to choose from. A
+    cause in conflict has no action yet."""
     above = frozenset(place for place, one in enumerate(findings) if one["severity"] != LEAST)
     by_action: dict[str, list[Mapping[str, Any]]] = {}
     for cause in causes:
-        acts = cause["severity"] != LEAST and cause["rule"] not in phrases.OF_POLICY and not cause["unread"]
+        acts = (
+            cause["severity"] != LEAST
+            and cause["rule"] not in phrases.OF_POLICY
+            and not cause["unread"]
+        )
         if acts and cause["nodes"] and not cause["remedy"]["conflicts"]:
             by_action.setdefault(cause["remedy"]["role"] or f"\0{cause['id']}", []).append(cause)
     if sum(map(len, by_action.values())) < 2:
         return None
-    return max((_action(members, above) for members in by_action.values()), key=lambda one: (one.findings, len(one.nodes), bool(one.role)))
+    return max(
+        (_action(members, above) for members in by_action.values()),
+        key=lambda one: (one.findings, len(one.nodes), bool(one.role)),
+    )
 
 
 def _action(causes: Sequence[Mapping[str, Any]], above: Collection[int]) -> BestAction:
     nodes = {node for cause in causes for node in cause["nodes"]}
     findings = {place for cause in causes for place in cause["findings"] if place in above}
     rules = dict.fromkeys(cause["rule"] for cause in causes)
-    return BestAction(causes[0]["remedy"]["role"], tuple(rules), tuple(sorted(nodes, key=natural)), len(findings))
+    return BestAction(
+        causes[0]["remedy"]["role"], tuple(rules), tuple(sorted(nodes, key=natural)), len(findings)
+    )

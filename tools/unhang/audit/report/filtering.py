@@ -1,4 +1,5 @@
-"""Narrows a findings document to hosts, rules and severities, counts included. Document in, document out, for every renderer."""
+"""Narrows a findings document to hosts, rules and severities, counts included. Document in,
+document out, for every renderer."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from unhang.core.run.findings import hosts_of
 
 @dataclass(frozen=True)
 class Filter:
-    """hosts: None for all; rules: ids, with wildcards; severities: of findings; owners: who acts; all empty for all. typed: as the user wrote it."""
+    """hosts: None for all; rules: ids, with wildcards; severities: of findings; owners: who acts;
+    all empty for all. typed: as the user wrote it."""
 
     hosts: frozenset[str] | None = None
     rules: tuple[str, ...] = ()
@@ -29,22 +31,41 @@ class Filter:
             return False
         if self.owners and finding.get("owner", DEFAULT_OWNER) not in self.owners:
             return False
-        if self.rules and not any(fnmatch.fnmatchcase(str(finding["rule"]), one) for one in self.rules):
+        if self.rules and not any(
+            fnmatch.fnmatchcase(str(finding["rule"]), one) for one in self.rules
+        ):
             return False
         hosts = hosts_of(finding)
-        return self.hosts is None or bool(self.hosts.intersection(hosts)) or (not hosts and finding["rule"] in OF_POLICY)  # each node has the policy
+        # each node has the policy
+        return (
+            self.hosts is None
+            or bool(self.hosts.intersection(hosts))
+            or (not hosts and finding["rule"] in OF_POLICY)
+        )
 
 
 def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:
-    """The document with the findings that the filter keeps, and the causes, each as it was judged. host_count and nodes are of the requested hosts,
-    node_verdicts of those on which a kept finding is. The totals omit checks that passed or did not apply, because they are not known by host."""
+    """The document with the findings that the filter keeps, and the causes, each as it was judged.
+    host_count and nodes are of the requested hosts, node_verdicts of those on which a kept finding
+    is. The totals omit checks that passed or did not apply, because they are not known by host."""
     places = [place for place, finding in enumerate(findings["findings"]) if by.takes(finding)]
     kept = [_on(findings["findings"][place], by.hosts) for place in places]
     moved = {old: new for new, old in enumerate(places)}
-    causes = [one for cause in findings["causes"] if (one := _cause(cause, moved, findings["findings"], by))]
-    asked = {verdict: _among(hosts, by.hosts) for verdict, hosts in findings["node_verdicts"].items()}
+    causes = [
+        one
+        for cause in findings["causes"]
+        if (one := _cause(cause, moved, findings["findings"], by))
+    ]
+    asked = {
+        verdict: _among(hosts, by.hosts) for verdict, hosts in findings["node_verdicts"].items()
+    }
     hosts, unread = sum(map(len, asked.values())), asked["unread"]
-    verdicts = {verdict: _among(among, _failing(kept, unread) if by.severities or by.owners or by.rules else None) for verdict, among in asked.items()}
+    verdicts = {
+        verdict: _among(
+            among, _failing(kept, unread) if by.severities or by.owners or by.rules else None
+        )
+        for verdict, among in asked.items()
+    }
     return {
         **findings,
         "filter": by.typed,
@@ -61,12 +82,18 @@ def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:
 
 
 def _on(finding: Mapping[str, Any], wanted: Collection[str] | None) -> Mapping[str, Any]:
-    """A comparison of nodes with the requested ones as its hosts; what it compared stays in its text."""
-    return finding if wanted is None or not finding.get("hosts") else {**finding, "hosts": _among(finding["hosts"], wanted)}
+    """A comparison of nodes with the requested ones as its hosts; what it compared stays in its
+    text."""
+    return (
+        finding
+        if wanted is None or not finding.get("hosts")
+        else {**finding, "hosts": _among(finding["hosts"], wanted)}
+    )
 
 
 def _failing(kept: Sequence[Mapping[str, Any]], unread: Sequence[str]) -> frozenset[str]:
-    """Hosts with a failure. A node that was not read stays, because it may have what is asked for."""
+    """Hosts with a failure. A node that was not read stays, because it may have what is asked
+    for."""
     return frozenset(unread).union(*(hosts_of(one) for one in kept if one["verdict"] == "fail"))
 
 
@@ -78,23 +105,47 @@ def _by_rule(kept: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, A
 
 
 def _totals(kept: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    return {verdict: sum(one["verdict"] == verdict for one in kept) for verdict in ("fail", "unknown", "waived")}
+    return {
+        verdict: sum(one["verdict"] == verdict for one in kept)
+        for verdict in ("fail", "unknown", "waived")
+    }
 
 
-def _counted(findings: Sequence[Mapping[str, Any]], field: str, values: Sequence[str]) -> dict[str, int]:
-    counts = {value: sum(one[field] == value and one["verdict"] == "fail" for one in findings) for value in values}
+def _counted(
+    findings: Sequence[Mapping[str, Any]], field: str, values: Sequence[str]
+) -> dict[str, int]:
+    counts = {
+        value: sum(one[field] == value and one["verdict"] == "fail" for one in findings)
+        for value in values
+    }
     return {value: count for value, count in counts.items() if count}
 
 
-def _cause(cause: Mapping[str, Any], places: Mapping[int, int], findings: Sequence[Mapping[str, Any]], by: Filter) -> dict[str, Any] | None:
-    """A cause with its remaining findings and nodes; None if there are none, or it is of another severity: what it explains stays among the findings."""
+def _cause(
+    cause: Mapping[str, Any],
+    places: Mapping[int, int],
+    findings: Sequence[Mapping[str, Any]],
+    by: Filter,
+) -> dict[str, Any] | None:
+    """A cause with its remaining findings and nodes; None if there are none, or it is of another
+    severity: what it explains stays among the findings."""
     kept = [place for place in cause["findings"] if place in places]
     nodes = _among(cause["nodes"], by.hosts)
-    if not kept or (cause["nodes"] and not nodes) or (by.severities and cause["severity"] not in by.severities):
+    if (
+        not kept
+        or (cause["nodes"] and not nodes)
+        or (by.severities and cause["severity"] not in by.severities)
+    ):
         return None
     explains = sorted({findings[place]["rule"] for place in kept} - {cause["rule"]})
     devices = [row for row in cause["devices"] if by.hosts is None or row["host"] in by.hosts]
-    return {**cause, "nodes": nodes, "findings": [places[place] for place in kept], "explains": explains, "devices": devices}
+    return {
+        **cause,
+        "nodes": nodes,
+        "findings": [places[place] for place in kept],
+        "explains": explains,
+        "devices": devices,
+    }
 
 
 def _among(hosts: Sequence[str], wanted: Collection[str] | None) -> list[str]:

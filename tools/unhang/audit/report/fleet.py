@@ -1,6 +1,8 @@
-"""The map of a fleet: one cell per node, all of one size, a panel per set of inventory groups and rack.
+"""The map of a fleet: one cell per node, all of one size, a panel per set of inventory groups and
+rack.
 
-A cell's shape has the same meaning as its colour. The cells of a small fleet carry the host names, those of a large one only shapes.
+A cell's shape has the same meaning as its colour. The cells of a small fleet carry the host names,
+those of a large one only shapes.
 """
 
 from __future__ import annotations
@@ -20,13 +22,24 @@ from unhang.core.text import counted, visible
 
 PANEL_WIDTH = 336
 COLUMNS, STEP_X, STEP_Y = 3, PANEL_WIDTH / 3, 30
-MOST_NAMED = 60  # number of nodes; the map of a larger fleet has no names and uses the full width of the page
+# number of nodes; the map of a larger fleet has no names and uses the full width of the page
+MOST_NAMED = 60
 _UNGROUPED = ("all", "ungrouped")
-# In the order of harm: a node that does not answer comes before one with a lesser finding. A remark (info) is no harm: its node is healthy.
+# In the order of harm: a node that does not answer comes before one with a lesser finding. A remark
+# (info) is no harm: its node is healthy.
 KINDS = ("critical", "down", "error", "warning", "unknown", "ok")
-KIND_WORDS = {"critical": "critical", "down": "unread", "error": "error", "warning": "warning", "unknown": "healthy, not all known", "ok": "healthy"}
+KIND_WORDS = {
+    "critical": "critical",
+    "down": "unread",
+    "error": "error",
+    "warning": "warning",
+    "unknown": "healthy, not all known",
+    "ok": "healthy",
+}
 HEALTHY = ("unknown", "ok")  # what the verdicts of nodes call healthy
-_RACK = re.compile(r"(?i)(?:rack|row|pod|cell|block|leaf|switch|su|zone|room)s?[-_.]?[0-9]{1,9}[a-z]?\Z")
+_RACK = re.compile(
+    r"(?i)(?:rack|row|pod|cell|block|leaf|switch|su|zone|room)s?[-_.]?[0-9]{1,9}[a-z]?\Z"
+)
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,8 @@ def standings(
     unknown_by_host: Mapping[str, int],
     verdicts: Mapping[str, str],
 ) -> dict[str, Standing]:
-    """Host -> its state. hosts_of_folds: the nodes to which each fold counts; verdicts: host -> its verdict, as the first screen counts it."""
+    """Host -> its state. hosts_of_folds: the nodes to which each fold counts; verdicts: host -> its
+    verdict, as the first screen counts it."""
     ranks = [_rank(str(fold.example["severity"])) for fold in folds]
     numbers: dict[str, list[int]] = {node.host: [] for node in nodes}
     for number, hosts in enumerate(hosts_of_folds, start=1):
@@ -81,7 +95,9 @@ def standings(
         worst = min(found, key=lambda number: ranks[number - 1], default=0)
         verdict = verdicts.get(host, "")
         kind = verdict if verdict in SEVERITIES else "unknown" if unknown and not worst else "ok"
-        standing_of[host] = Standing("down" if status.get(host, "ok") != "ok" else kind, tuple(found), unknown, worst)
+        standing_of[host] = Standing(
+            "down" if status.get(host, "ok") != "ok" else kind, tuple(found), unknown, worst
+        )
     return standing_of
 
 
@@ -89,21 +105,45 @@ def _rank(kind: str) -> int:
     return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
-def panels(nodes: Sequence[NodeSummary], folds: Sequence[Fold], standing_of: Mapping[str, Standing], anchors: Mapping[str, str]) -> list[Panel]:
-    """Nodes by the inventory groups that distinguish them, and by rack. Groups with the worst findings first, racks of a group in their own order."""
-    everywhere = set.intersection(*[set(node.groups) for node in nodes]) if len(nodes) > 1 else set()
+def panels(
+    nodes: Sequence[NodeSummary],
+    folds: Sequence[Fold],
+    standing_of: Mapping[str, Standing],
+    anchors: Mapping[str, str],
+) -> list[Panel]:
+    """Nodes by the inventory groups that distinguish them, and by rack. Groups with the worst
+    findings first, racks of a group in their own order."""
+    everywhere = (
+        set.intersection(*[set(node.groups) for node in nodes]) if len(nodes) > 1 else set()
+    )
     members: dict[tuple[tuple[str, ...], tuple[str, ...]], list[NodeSummary]] = {}
     for node in nodes:
-        own = [group for group in sorted(node.groups) if group not in everywhere and group not in _UNGROUPED]
+        own = [
+            group
+            for group in sorted(node.groups)
+            if group not in everywhere and group not in _UNGROUPED
+        ]
         racks = tuple(group for group in own if _RACK.match(group))
-        members.setdefault((tuple(group for group in own if group not in racks), racks), []).append(node)
-    shared = ", ".join(visible(group, 40) for group in sorted(everywhere - set(_UNGROUPED))) or "all nodes"
+        members.setdefault((tuple(group for group in own if group not in racks), racks), []).append(
+            node
+        )
+    shared = (
+        ", ".join(visible(group, 40) for group in sorted(everywhere - set(_UNGROUPED)))
+        or "all nodes"
+    )
     harm: dict[tuple[str, ...], int] = {}
     for (groups, _), found in members.items():
-        harm[groups] = min(harm.get(groups, len(KINDS)), *(_rank(standing_of[node.host].kind) for node in found))
-    ordered = sorted(members, key=lambda key: (harm[key[0]], key[0], [natural(rack) for rack in key[1]]))
+        harm[groups] = min(
+            harm.get(groups, len(KINDS)), *(_rank(standing_of[node.host].kind) for node in found)
+        )
+    ordered = sorted(
+        members, key=lambda key: (harm[key[0]], key[0], [natural(rack) for rack in key[1]])
+    )
     named = len(nodes) <= MOST_NAMED
-    return [_panel(_title(key, shared), members[key], folds, standing_of, anchors, named) for key in ordered]
+    return [
+        _panel(_title(key, shared), members[key], folds, standing_of, anchors, named)
+        for key in ordered
+    ]
 
 
 def _title(key: tuple[tuple[str, ...], tuple[str, ...]], shared: str) -> str:
@@ -111,30 +151,54 @@ def _title(key: tuple[tuple[str, ...], tuple[str, ...]], shared: str) -> str:
     return ", ".join(visible(group, 40) for group in (*groups[:4], *racks[:2])) or shared
 
 
-def _panel(name: str, nodes: list[NodeSummary], folds: Sequence[Fold], standing_of: Mapping[str, Standing], anchors: Mapping[str, str], named: bool) -> Panel:
+def _panel(
+    name: str,
+    nodes: list[NodeSummary],
+    folds: Sequence[Fold],
+    standing_of: Mapping[str, Standing],
+    anchors: Mapping[str, str],
+    named: bool,
+) -> Panel:
     ordered = sorted(nodes, key=lambda node: natural(node.host))
     cells = []
     for place, node in enumerate(ordered):
         stands = standing_of[node.host]
         x, y = (place % COLUMNS) * STEP_X, (place // COLUMNS) * STEP_Y
         tip = _tip(node, stands, folds)
-        cells.append(Cell(node.host, stands.kind, round(x, 1), round(y, 1), _label(node.host) if named else "", tip, anchors[node.host]))
+        cells.append(
+            Cell(
+                node.host,
+                stands.kind,
+                round(x, 1),
+                round(y, 1),
+                _label(node.host) if named else "",
+                tip,
+                anchors[node.host],
+            )
+        )
     counts = stated(Counter(cell.kind for cell in cells))
     parts = [f"{count:,} {word}" for word, count in counts.items()]
-    summary, brief = ", ".join(parts), ", ".join(parts[:-1] if "healthy" in counts else parts) or "healthy"
+    summary, brief = (
+        ", ".join(parts),
+        ", ".join(parts[:-1] if "healthy" in counts else parts) or "healthy",
+    )
     whole, height = f"{counted(len(nodes), 'node')}: {summary}", -(-len(nodes) // COLUMNS) * STEP_Y
-    return Panel(name, tuple(node.host for node in ordered), whole, brief, named, height, tuple(cells))
+    return Panel(
+        name, tuple(node.host for node in ordered), whole, brief, named, height, tuple(cells)
+    )
 
 
 def stated(kinds: Mapping[str, int]) -> dict[str, int]:
-    """Verdict of nodes, as the terminal and findings.json have it, -> how many; in the order of harm, none that no node has. kinds: kind -> how many."""
+    """Verdict of nodes, as the terminal and findings.json have it, -> how many; in the order of
+    harm, none that no node has. kinds: kind -> how many."""
     counts = {KIND_WORDS[kind]: kinds.get(kind, 0) for kind in KINDS if kind not in HEALTHY}
     counts["healthy"] = sum(kinds.get(kind, 0) for kind in HEALTHY)
     return {word: count for word, count in counts.items() if count}
 
 
 def _label(host: str) -> str:
-    """The host's name without its domain; of a long name the end is kept, because it has the number."""
+    """The host's name without its domain; of a long name the end is kept, because it has the
+    number."""
     name = visible(host.split(".")[0] if not host.replace(".", "").isdigit() else host, 64)
     return name if len(name) <= 12 else "…" + name[-11:]
 
@@ -144,7 +208,13 @@ def _tip(node: NodeSummary, stands: Standing, folds: Sequence[Fold]) -> str:
     if node.status != "ok":
         return f"{name}: {STATUS_WORDS.get(node.status, 'not read')}"
     if not stands.folds:
-        return f"{name}: {counted(stands.unknown, 'judgement')} unknown" if stands.unknown else f"{name}: nothing found"
+        return (
+            f"{name}: {counted(stands.unknown, 'judgement')} unknown"
+            if stands.unknown
+            else f"{name}: nothing found"
+        )
     worst = visible(folds[stands.worst - 1].example.get("title"), 80)
     state = "healthy, a remark" if stands.kind == "ok" else stands.kind
-    return f"{name}: {state}: {worst}" + (f", and {len(stands.folds) - 1} more" if len(stands.folds) > 1 else "")
+    return f"{name}: {state}: {worst}" + (
+        f", and {len(stands.folds) - 1} more" if len(stands.folds) > 1 else ""
+    )

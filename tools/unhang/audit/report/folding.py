@@ -1,4 +1,5 @@
-"""Folds equal findings into one: over hosts (`gpu[001-008]`) and over the items of a rule (GPU 0-7).
+"""Folds equal findings into one: over hosts (`gpu[001-008]`) and over the items of a rule (GPU
+0-7).
 
 Values in, values out. One pass over the findings; nothing here compares findings pair by pair.
 """
@@ -21,7 +22,8 @@ _LONGEST_NUMBER = 9  # digits; ClusterShell refuses more than 100, and no real n
 _INDEX = re.compile(r"\[\d+\]")
 _FAR = re.compile(r"lies on (?P<kind>\S+) at (?P<mount>[^,]+), which nobody named")
 MOST_PATHS = 6  # facts that are named, of all that were not read for one reason
-_FACT = re.compile(r"[a-z_][a-z0-9_]*(?:\.[A-Za-z0-9_-]+|\[[0-9]+\])+")  # a path such as faults.events[0] tells nothing to readers who do not know the document
+# a path such as faults.events[0] tells nothing to readers who do not know the document
+_FACT = re.compile(r"[a-z_][a-z0-9_]*(?:\.[A-Za-z0-9_-]+|\[[0-9]+\])+")
 _TABLE_ROW = re.compile(r"tables\.[a-z0-9_]+[.\[](?P<row>.+?)\]?")
 
 
@@ -65,18 +67,32 @@ class Unread:
 
 
 def fold_items(labels: Iterable[str]) -> str:
-    """`GPU 0-7`, `mlx5_0, mlx5_1`, `GPU 0 link 3, GPU 1 link 3`; many labels end in the number of further ones."""
+    """`GPU 0-7`, `mlx5_0, mlx5_1`, `GPU 0 link 3, GPU 1 link 3`; many labels end in the number of
+    further ones."""
     numbers: dict[str, list[int]] = {}
     others: list[str] = []
     for label in sorted(set(labels)):
         head, _, tail = label.rpartition(" ")
-        if head and len(tail) <= _LONGEST_NUMBER and tail.isascii() and tail.isdigit() and str(int(tail)) == tail:
+        if (
+            head
+            and len(tail) <= _LONGEST_NUMBER
+            and tail.isascii()
+            and tail.isdigit()
+            and str(int(tail)) == tail
+        ):
             numbers.setdefault(head, []).append(int(tail))
         elif label:
             others.append(visible(label, 120))
-    folded = [f"{visible(head, 120)} {RangeSet.fromlist([str(n) for n in found])}" for head, found in numbers.items()]
+    folded = [
+        f"{visible(head, 120)} {RangeSet.fromlist([str(n) for n in found])}"
+        for head, found in numbers.items()
+    ]
     described = folded + others
-    return ", ".join(described) if len(described) <= 8 else ", ".join(described[:8]) + f" and {len(described) - 8} more"
+    return (
+        ", ".join(described)
+        if len(described) <= 8
+        else ", ".join(described[:8]) + f" and {len(described) - 8} more"
+    )
 
 
 def item_label(item: Mapping[str, Any] | None) -> str:
@@ -85,10 +101,18 @@ def item_label(item: Mapping[str, Any] | None) -> str:
         return ""
     number = item.get("index", item.get("gpu"))
     if isinstance(number, int):
-        return f"GPU {number} link {item['link']}" if isinstance(item.get("link"), int) else f"GPU {number}"
+        return (
+            f"GPU {number} link {item['link']}"
+            if isinstance(item.get("link"), int)
+            else f"GPU {number}"
+        )
     if isinstance(item.get("a"), int) and isinstance(item.get("b"), int):
         return f"GPU {item['a']} to GPU {item['b']}"
-    given = {key: value for key, value in item.items() if not (key == "path" and _FACT.fullmatch(str(value)))}
+    given = {
+        key: value
+        for key, value in item.items()
+        if not (key == "path" and _FACT.fullmatch(str(value)))
+    }
     for key in ("name", "path", "interface", "environment"):
         if given.get(key) is not None:
             return str(given[key])
@@ -97,12 +121,15 @@ def item_label(item: Mapping[str, Any] | None) -> str:
     for key in ("uuid", "value"):
         if given.get(key) is not None:
             return str(given[key])
-    shown = ", ".join(f"{key} {value}" for key, value in given.items() if isinstance(value, (str, int)))
+    shown = ", ".join(
+        f"{key} {value}" for key, value in given.items() if isinstance(value, (str, int))
+    )
     return shown or _fact_label(str(item.get("path", "")))
 
 
 def _fact_label(path: str) -> str:
-    """For a row of a table its id, which `unhang explain` accepts; for a fact without another name its path."""
+    """For a row of a table its id, which `unhang explain` accepts; for a fact without another name
+    its path."""
     row = _TABLE_ROW.fullmatch(path)
     return row["row"] if row else path
 
@@ -116,10 +143,21 @@ def _key(finding: Mapping[str, Any], memo: dict[Any, str]) -> tuple[Any, ...]:
         if asked not in memo:
             memo[asked] = without_identities(text, host, item if isinstance(item, dict) else None)
         bare.append(memo[asked])
-    wide = (finding.get("group"), hosts_of(finding)) if finding.get("scope", "node") != "node" else ()
+    wide = (
+        (finding.get("group"), hosts_of(finding)) if finding.get("scope", "node") != "node" else ()
+    )
     remedy = finding.get("remedy")
-    by_role = isinstance(remedy, Mapping) and bool(remedy.get("role"))  # on some nodes a role repairs it, on others a person
-    return (finding.get("verdict"), finding.get("severity"), finding.get("rule"), finding.get("title"), by_role, *bare, wide)
+    # on some nodes a role repairs it, on others a person
+    by_role = isinstance(remedy, Mapping) and bool(remedy.get("role"))
+    return (
+        finding.get("verdict"),
+        finding.get("severity"),
+        finding.get("rule"),
+        finding.get("title"),
+        by_role,
+        *bare,
+        wide,
+    )
 
 
 def fold_findings(findings: Iterable[Mapping[str, Any]]) -> list[Fold]:
@@ -130,7 +168,14 @@ def fold_findings(findings: Iterable[Mapping[str, Any]]) -> list[Fold]:
         groups.setdefault(_key(finding, memo), []).append(finding)
     folds = [_fold(members) for members in groups.values()]
     counts = {id(fold): len(fold.hosts) for fold in folds}
-    return sorted(folds, key=lambda fold: (_RANK.get(str(fold.example.get("severity")), len(_RANK)), -counts[id(fold)], str(fold.example.get("rule"))))
+    return sorted(
+        folds,
+        key=lambda fold: (
+            _RANK.get(str(fold.example.get("severity")), len(_RANK)),
+            -counts[id(fold)],
+            str(fold.example.get("rule")),
+        ),
+    )
 
 
 def _fold(members: list[Mapping[str, Any]]) -> Fold:
@@ -145,14 +190,17 @@ def _fold(members: list[Mapping[str, Any]]) -> Fold:
     hosts_by_items: dict[frozenset[str], list[str]] = {}
     for host, items in items_by_host.items():
         hosts_by_items.setdefault(frozenset(items), []).append(host)
-    places = [Place(tuple(sorted(hosts)), tuple(sorted(items))) for items, hosts in hosts_by_items.items()]
+    places = [
+        Place(tuple(sorted(hosts)), tuple(sorted(items))) for items, hosts in hosts_by_items.items()
+    ]
     places.sort(key=lambda place: (-len(place.hosts), place.hosts))
     by_host = Counter(host for finding in members for host in hosts_of(finding))
     return Fold(members[0], tuple(places), len(members), tuple(found)[1:], by_host)
 
 
 def fold_unread(findings: Iterable[Mapping[str, Any]]) -> list[Unread]:
-    """Unknown findings by the reason why their facts were not read, those with most rules first: a folder on NFS is one line for all its files."""
+    """Unknown findings by the reason why their facts were not read, those with most rules first: a
+    folder on NFS is one line for all its files."""
     paths: dict[str, set[str]] = {}
     rules: dict[str, set[str]] = {}
     hosts: dict[str, set[str]] = {}
@@ -162,14 +210,30 @@ def fold_unread(findings: Iterable[Mapping[str, Any]]) -> list[Unread]:
             paths.setdefault(cause, set()).add(_INDEX.sub("[*]", path))
             rules.setdefault(cause, set()).add(str(finding.get("rule")))
             hosts.setdefault(cause, set()).update(hosts_of(finding))
-    folded = [Unread(tuple(sorted(paths[cause])), cause, tuple(sorted(rules[cause])), tuple(sorted(hosts[cause]))) for cause in paths]
+    folded = [
+        Unread(
+            tuple(sorted(paths[cause])),
+            cause,
+            tuple(sorted(rules[cause])),
+            tuple(sorted(hosts[cause])),
+        )
+        for cause in paths
+    ]
     return sorted(folded, key=lambda unread: (-len(unread.rules), -len(unread.hosts), unread.paths))
 
 
 def _far_folder(reason: str) -> str:
-    """The reason, with the folder in place of a file on a network file system, because all its files were not read for the same reason."""
+    """The reason, with the folder in place of a file on a network file system, because all its
+    files were not read for the same reason."""
     found = _FAR.search(reason)
-    return reason if found is None else f"{reason.partition(':')[0]}: {found['mount']} lies on {found['kind']}, which nobody named: not touched"
+    return (
+        reason
+        if found is None
+        else (
+            f"{reason.partition(':')[0]}: {found['mount']} lies on {found['kind']}, which nobody"
+            " named: not touched"
+        )
+    )
 
 
 def unread_of(finding: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -15,18 +15,34 @@ WIDEST = len("NOT PROVED")
 
 
 def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool) -> str:
-    """Nodes with equal outcome and reasons folded, those that fail first. run, program: as a person types them; plain: ASCII only."""
+    """Nodes with equal outcome and reasons folded, those that fail first. run, program: as a person
+    types them; plain: ASCII only."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for row in document["nodes"]:
-        differences = [_difference(one) for one in row["differences"] if one["severity"] not in document["severities"]]
+        differences = [
+            _difference(one)
+            for one in row["differences"]
+            if one["severity"] not in document["severities"]
+        ]
         groups.setdefault((row["outcome"], (*row["reasons"], *differences)), []).append(row["host"])
     lines = []
-    for (outcome, reasons), hosts in sorted(groups.items(), key=lambda group: (ORDER.index(group[0][0]), group[1])):
-        lines += [f" {outcome.upper():<{WIDEST}}  {fold_hosts(hosts)}", *(f" {'':<{WIDEST}}  {visible(reason, 600)}" for reason in reasons)]
-    totals = ", ".join(f"{document['totals'][outcome]} {outcome}" for outcome in ("pass", "fail", "not proved"))
+    for (outcome, reasons), hosts in sorted(
+        groups.items(), key=lambda group: (ORDER.index(group[0][0]), group[1])
+    ):
+        lines += [
+            f" {outcome.upper():<{WIDEST}}  {fold_hosts(hosts)}",
+            *(f" {'':<{WIDEST}}  {visible(reason, 600)}" for reason in reasons),
+        ]
+    totals = ", ".join(
+        f"{document['totals'][outcome]} {outcome}" for outcome in ("pass", "fail", "not proved")
+    )
     lines += ["", f"gate       {totals}"]
     lines += _burn_in_lines(document)
-    lines += ["quick      the audit alone: no smoke test was made, and nobody is admitted"] if document["quick"] else []
+    lines += (
+        ["quick      the audit alone: no smoke test was made, and nobody is admitted"]
+        if document["quick"]
+        else []
+    )
     lines += [f"reference  {visible(document['reference'])}"] if document["reference"] else []
     lines += ["", f"next: {program} report {run}"]
     text = "\n".join(lines) + "\n"
@@ -36,20 +52,41 @@ def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool
 def _burn_in_lines(document: Mapping[str, Any]) -> list[str]:
     """How much burn-ins compared in all, and what DCGM said."""
     burned = [row["burn_in"] for row in document["smoke"]["alone"].values() if row.get("burn_in")]
-    results = sum(one["results"] for row in burned for rank in row["ranks"] for one in rank["types"].values())
+    results = sum(
+        one["results"] for row in burned for rank in row["ranks"] for one in rank["types"].values()
+    )
     dcgm = [one["verdict"] for row in burned for one in row["dcgm"]]
-    made = "; dcgmi diag " + ", ".join(f"{dcgm.count(verdict)} {verdict}" for verdict in dict.fromkeys(dcgm)) if dcgm else ""
-    return [f"burn-in    {counted(len(burned), 'node')}, {counted(int(results), 'result')} compared{made}"] if burned else []
+    made = (
+        "; dcgmi diag "
+        + ", ".join(f"{dcgm.count(verdict)} {verdict}" for verdict in dict.fromkeys(dcgm))
+        if dcgm
+        else ""
+    )
+    return (
+        [
+            f"burn-in    {counted(len(burned), 'node')}, {counted(int(results), 'result')}"
+            f" compared{made}"
+        ]
+        if burned
+        else []
+    )
 
 
 def _difference(row: Mapping[str, Any]) -> str:
     """A difference that fails no node, with both values."""
-    found, expected = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in (row["found"], row["expected"]))
-    return f"differs, {row['severity']}: {row['rule']}: found {visible(found, 200)}, {row['by']} {visible(expected, 200)}"
+    found, expected = (
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for value in (row["found"], row["expected"])
+    )
+    return (
+        f"differs, {row['severity']}: {row['rule']}: found {visible(found, 200)}, {row['by']}"
+        f" {visible(expected, 200)}"
+    )
 
 
 def render_gate_junit(document: Mapping[str, Any]) -> str:
-    """One test case per node; a node that is not proved is an error, since a skipped one would read as good."""
+    """One test case per node; a node that is not proved is an error, since a skipped one would read
+    as good."""
     return render_suite("unhang preprovision", map(_case, document["nodes"]))
 
 
@@ -57,4 +94,8 @@ def _case(row: Mapping[str, Any]) -> Case:
     if row["outcome"] == "pass":
         return Case("unhang.preprovision", row["host"])
     reasons = row["reasons"] or [row["outcome"]]
-    return Case("unhang.preprovision", row["host"], Outcome("failure" if row["outcome"] == "fail" else "error", reasons[0], reasons))
+    return Case(
+        "unhang.preprovision",
+        row["host"],
+        Outcome("failure" if row["outcome"] == "fail" else "error", reasons[0], reasons),
+    )

@@ -1,4 +1,5 @@
-"""What a person does about the findings that a role leaves to one, as the plan has it. A findings document in, a findings document out."""
+"""What a person does about the findings that a role leaves to one, as the plan has it. A findings
+document in, a findings document out."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import Any
 
 
 def with_manual_work(findings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document, with the manual work as the remedy of each finding of `by_hand`: its own, else that of its cause."""
+    """The document, with the manual work as the remedy of each finding of `by_hand`: its own, else
+    that of its cause."""
     left, rows = frozenset(findings.get("by_hand") or ()), findings["findings"]
     if not left:
         return findings
@@ -17,9 +19,16 @@ def with_manual_work(findings: Mapping[str, Any]) -> Mapping[str, Any]:
         for place in cause["findings"]
         if cause["remedy"]["person"] and rows[place]["rule"] == cause["rule"]
     }
-    shown = [{**one, "remedy": _manual(one["remedy"], by_cause.get(place))} if place in left else one for place, one in enumerate(rows)]
+    shown = [
+        {**one, "remedy": _manual(one["remedy"], by_cause.get(place))} if place in left else one
+        for place, one in enumerate(rows)
+    ]
     return {**findings, "findings": shown}
 
 
 def _manual(remedy: Mapping[str, Any], of_cause: str | None) -> dict[str, Any]:
-    return {"person": remedy.get("person") or of_cause or f"role {remedy['role']} does not repair it here; unhang plan says why"}
+    return {
+        "person": remedy.get("person")
+        or of_cause
+        or f"role {remedy['role']} does not repair it here; unhang plan says why"
+    }

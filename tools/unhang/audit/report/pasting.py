@@ -20,8 +20,17 @@ def commands_by_rule(findings: Mapping[str, Any]) -> dict[str, list[Mapping[str,
     return found
 
 
-def commands_of(fold: Fold, by_rule: Mapping[str, Sequence[Mapping[str, Any]]], setting_of: Callable[[Mapping[str, Any]], Setting]) -> list[str]:
-    """The commands of the causes of a fold's findings, each once. by_rule: result of commands_by_rule."""
+def commands_of(
+    fold: Fold,
+    by_rule: Mapping[str, Sequence[Mapping[str, Any]]],
+    setting_of: Callable[[Mapping[str, Any]], Setting],
+) -> list[str]:
+    """The commands of the causes of a fold's findings, each once. by_rule: result of
+    commands_by_rule."""
     hosts = set(fold.hosts)
-    causes = [one for one in by_rule.get(str(fold.example["rule"]), ()) if not one["nodes"] or hosts.intersection(one["nodes"])]
+    causes = [
+        one
+        for one in by_rule.get(str(fold.example["rule"]), ())
+        if not one["nodes"] or hosts.intersection(one["nodes"])
+    ]
     return list(dict.fromkeys(command(one, setting_of(one)) for one in causes[:MOST_COMMANDS]))

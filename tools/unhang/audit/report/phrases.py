@@ -1,4 +1,5 @@
-"""The texts of reports: a finding or a run in, short lines for people out. Used by the table and the page."""
+"""The texts of reports: a finding or a run in, short lines for people out. Used by the table and
+the page."""
 
 from __future__ import annotations
 
@@ -14,7 +15,13 @@ from unhang.core.run.findings import SEVERITIES
 from unhang.core.text import counted, visible
 
 VERDICTS = ("fail", "unknown", "waived", "pass", "skip")
-VERDICT_WORDS = {"fail": "found", "unknown": "unknown", "waived": "waived", "pass": "passed", "skip": "not applicable"}
+VERDICT_WORDS = {
+    "fail": "found",
+    "unknown": "unknown",
+    "waived": "waived",
+    "pass": "passed",
+    "skip": "not applicable",
+}
 CONFIDENCE_WORDS = {
     "maintainers": "stated by its maintainers, not in the vendor's documentation",
     "reported": "reported by users, not confirmed by the vendor",
@@ -41,7 +48,8 @@ STATUS_WORDS = {
 
 
 POLICIES_FROM = {"documents": "the policies in the nodes' documents", "none": "no policy"}
-OF_POLICY = ("waiver-expired", "waiver-of-unknown-rule")  # rules of the policy's waivers: to correct one repairs no node
+# rules of the policy's waivers: to correct one repairs no node
+OF_POLICY = ("waiver-expired", "waiver-of-unknown-rule")
 NO_NODES = "No nodes: the inventory or the limit names none"
 
 
@@ -51,7 +59,8 @@ class Tally:
 
     nodes: int
     by_status: dict[str, int]  # status -> number of nodes; only statuses that occur
-    by_severity: dict[str, int]  # severity above info -> number of causes; only severities that occur
+    # severity above info -> number of causes; only severities that occur
+    by_severity: dict[str, int]
     remarks: int  # number of causes of severity info, which are no fault
     verdicts: dict[str, int]  # verdict -> number of judgements
     rules: int  # number of rules that were judged
@@ -60,9 +69,12 @@ class Tally:
 
 
 def tally(findings: Mapping[str, Any]) -> Tally:
-    """Counts of a run: `findings` is the object of findings.json. Causes and nodes are counted, as on the first screen, not findings."""
+    """Counts of a run: `findings` is the object of findings.json. Causes and nodes are counted, as
+    on the first screen, not findings."""
     counts = findings.get("nodes") or {}
-    ordered = [status for status in STATUS_WORDS if status in counts] + sorted(status for status in counts if status not in STATUS_WORDS)
+    ordered = [status for status in STATUS_WORDS if status in counts] + sorted(
+        status for status in counts if status not in STATUS_WORDS
+    )
     causes = findings.get("causes") or []
     by_severity = Counter(str(cause["severity"]) for cause in causes)
     by_verdict = findings.get("node_verdicts") or {}
@@ -70,11 +82,19 @@ def tally(findings: Mapping[str, Any]) -> Tally:
     return Tally(
         nodes=int(findings.get("host_count") or 0),
         by_status={status: int(counts[status]) for status in ordered if counts[status]},
-        by_severity={severity: by_severity[severity] for severity in SEVERITIES if by_severity[severity] and severity != "info"},
+        by_severity={
+            severity: by_severity[severity]
+            for severity in SEVERITIES
+            if by_severity[severity] and severity != "info"
+        },
         remarks=by_severity["info"],
-        verdicts={verdict: int(totals.get(verdict) or 0) for verdict in VERDICTS if verdict in totals},
+        verdicts={
+            verdict: int(totals.get(verdict) or 0) for verdict in VERDICTS if verdict in totals
+        },
         rules=int((findings.get("catalogue") or {}).get("rules") or 0),
-        blamed=len({host for cause in causes if cause["severity"] != "info" for host in cause["nodes"]}),
+        blamed=len(
+            {host for cause in causes if cause["severity"] != "info" for host in cause["nodes"]}
+        ),
         unhealthy=int(findings.get("host_count") or 0) - len(by_verdict.get("healthy", ())),
     )
 
@@ -91,10 +111,22 @@ def headline(totals: Tally) -> str:
         also = f" and {more:,} lesser" if more else ""
         return f"{things}{also} on {totals.blamed:,} of {nodes}"
     remarks = f", {counted(totals.remarks, 'remark')}" if totals.remarks else ""
-    unknown = f"; {counted(totals.verdicts['unknown'], 'judgement')} could not be made" if totals.verdicts["unknown"] else ""
+    unknown = (
+        f"; {counted(totals.verdicts['unknown'], 'judgement')} could not be made"
+        if totals.verdicts["unknown"]
+        else ""
+    )
     if totals.unhealthy:  # a filter left their causes out
-        usual = "Only remarks that hold for most healthy nodes" if totals.verdicts.get("fail") else "Nothing found"
-        return f"{counted(totals.remarks, 'remark')} on {nodes}" if totals.remarks else f"{usual} on {nodes}"
+        usual = (
+            "Only remarks that hold for most healthy nodes"
+            if totals.verdicts.get("fail")
+            else "Nothing found"
+        )
+        return (
+            f"{counted(totals.remarks, 'remark')} on {nodes}"
+            if totals.remarks
+            else f"{usual} on {nodes}"
+        )
     return f"{nodes} healthy{remarks}{unknown}"
 
 
@@ -104,40 +136,61 @@ def without_nodes(rule: str) -> str:
 
 
 def node_verdicts(findings: Mapping[str, Any]) -> str:
-    """`23 nodes: 3 critical, 7 error, 2 unread, 11 healthy`, each node once; `2 of 23 nodes: …` of those that a filter left; empty without nodes."""
+    """`23 nodes: 3 critical, 7 error, 2 unread, 11 healthy`, each node once; `2 of 23 nodes: …` of
+    those that a filter left; empty without nodes."""
     verdicts: Mapping[str, Sequence[str]] = findings.get("node_verdicts") or {}
-    counts = ", ".join(f"{len(hosts):,} {visible(verdict, 40)}" for verdict, hosts in verdicts.items() if hosts)
+    counts = ", ".join(
+        f"{len(hosts):,} {visible(verdict, 40)}" for verdict, hosts in verdicts.items() if hosts
+    )
     shown, nodes = sum(map(len, verdicts.values())), int(findings.get("host_count") or 0)
     if not counts:
         return f"nothing found on {counted(nodes, 'node')}" if nodes else ""
-    return f"{f'{shown:,} of ' if shown < nodes else ''}{counted(max(shown, nodes), 'node')}: {counts}"
+    return (
+        f"{f'{shown:,} of ' if shown < nodes else ''}{counted(max(shown, nodes), 'node')}: {counts}"
+    )
 
 
 def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
-    """Why the result is incomplete: faults of rules that were refused for them (a rule may have several), and rules that were stopped."""
+    """Why the result is incomplete: faults of rules that were refused for them (a rule may have
+    several), and rules that were stopped."""
     catalogue = findings.get("catalogue") or {}
     lines = [f"rule not used: {visible(text, 300)}" for text in catalogue.get("refused") or []]
-    lines += [f"rule {visible(rule, 120)} was stopped: it used up its time or memory" for rule in catalogue.get("stopped") or []]
-    return lines if len(lines) <= most else [*lines[:most], f"and {counted(len(lines) - most, 'more reason')}"]
+    lines += [
+        f"rule {visible(rule, 120)} was stopped: it used up its time or memory"
+        for rule in catalogue.get("stopped") or []
+    ]
+    return (
+        lines
+        if len(lines) <= most
+        else [*lines[:most], f"and {counted(len(lines) - most, 'more reason')}"]
+    )
 
 
 def node_counts(totals: Tally) -> str:
     """`14 read, 1 unreachable`."""
-    return ", ".join(f"{count:,} {STATUS_WORDS.get(status, visible(status, 40))}" for status, count in totals.by_status.items())
+    return ", ".join(
+        f"{count:,} {STATUS_WORDS.get(status, visible(status, 40))}"
+        for status, count in totals.by_status.items()
+    )
 
 
 def verdict_counts(totals: Tally) -> str:
     """`6 found, 3 unknown, 1 waived, 812 passed, 40 not applicable`."""
-    return ", ".join(f"{count:,} {VERDICT_WORDS[verdict]}" for verdict, count in totals.verdicts.items())
+    return ", ".join(
+        f"{count:,} {VERDICT_WORDS[verdict]}" for verdict, count in totals.verdicts.items()
+    )
 
 
 def hosts(names: Sequence[str], longest: int = 10**9) -> str:
     """`gpu[001-008] (8 nodes)`."""
-    return shortened(fold_hosts(names), longest) + (f" ({len(names):,} nodes)" if len(names) > 1 else "")
+    return shortened(fold_hosts(names), longest) + (
+        f" ({len(names):,} nodes)" if len(names) > 1 else ""
+    )
 
 
 def places(fold: Fold, most: int = 6, longest: int = 10**9) -> list[str]:
-    """Where: `gpu[001-008] (8 nodes): GPU 0-7`, one line for each set of hosts that share the same items; one line in all when the sets are many."""
+    """Where: `gpu[001-008] (8 nodes): GPU 0-7`, one line for each set of hosts that share the same
+    items; one line in all when the sets are many."""
     if len(fold.places) > most:
         items = fold_items(item for place in fold.places for item in place.items)
         return [f"{hosts(fold.hosts, longest)}: {items}, not all of them on each node"]
@@ -167,7 +220,12 @@ def action(finding: Mapping[str, Any]) -> str:
         return visible(remedy)
     if isinstance(remedy, Mapping):
         wanted = settings(remedy.get("policy") or {})
-        role = f"apply role {visible(remedy['role'], 80)}" + (f" with {', '.join(wanted)}" if wanted else "") if remedy.get("role") else ""
+        role = (
+            f"apply role {visible(remedy['role'], 80)}"
+            + (f" with {', '.join(wanted)}" if wanted else "")
+            if remedy.get("role")
+            else ""
+        )
         person = visible(remedy["person"]) if remedy.get("person") else ""
         if role or person:
             return "; ".join(part for part in (role, person) if part)
@@ -175,41 +233,64 @@ def action(finding: Mapping[str, Any]) -> str:
 
 
 def cause_action(cause: Mapping[str, Any]) -> str:
-    """The action for a cause, in one line; if nodes need different actions, the one of most nodes."""
+    """The action for a cause, in one line; if nodes need different actions, the one of most
+    nodes."""
     remedy = cause["remedy"]
     wanted = settings(remedy["policy"])
     role = f"role {visible(remedy['role'], 80)}" if remedy["role"] else ""
     if role and wanted:
         role += f" with {', '.join(wanted)}"
     persons = remedy["person"]
-    person = visible(persons[0]) + (f" (and {len(persons) - 1} more alike)" if len(persons) > 1 else "") if persons else ""
-    return "; ".join(part for part in (role, person) if part) or "no remedy is known; look at the evidence"
+    person = (
+        visible(persons[0]) + (f" (and {len(persons) - 1} more alike)" if len(persons) > 1 else "")
+        if persons
+        else ""
+    )
+    return (
+        "; ".join(part for part in (role, person) if part)
+        or "no remedy is known; look at the evidence"
+    )
 
 
 def conflict(given: Mapping[str, Any]) -> str:
-    """`driver.min: 580.65.06 (RULE) against driver.version: 535.154.05 (unhang_policy); what decides`."""
-    sides = " against ".join(f"{visible(side['wants'], 120)} ({visible(side['because'], 120)})" for side in given["sides"][:3])
+    """`driver.min: 580.65.06 (RULE) against driver.version: 535.154.05 (unhang_policy); what
+    decides`."""
+    sides = " against ".join(
+        f"{visible(side['wants'], 120)} ({visible(side['because'], 120)})"
+        for side in given["sides"][:3]
+    )
     return f"{sides}; {visible(given['decides'], 300)}"
 
 
 def devices(cause: Mapping[str, Any], most: int = 2) -> str:
-    """The devices for a ticket: `gpu007 GPU 5 serial 1650522003820 PCI 0000:00:0b.0 GPU-…`; empty if the findings name no device."""
+    """The devices for a ticket: `gpu007 GPU 5 serial 1650522003820 PCI 0000:00:0b.0 GPU-…`; empty
+    if the findings name no device."""
     values = []
     for row in cause["devices"][:most]:
-        parts = [f"GPU {row['gpu']}" if row["gpu"] is not None else "", f"serial {visible(row['serial'], 40)}" if row.get("serial") else ""]
-        parts += [f"PCI {visible(row['pci_address'], 40)}" if row["pci_address"] else "", visible(row["uuid"], 60) if row["uuid"] else ""]
+        parts = [
+            f"GPU {row['gpu']}" if row["gpu"] is not None else "",
+            f"serial {visible(row['serial'], 40)}" if row.get("serial") else "",
+        ]
+        parts += [
+            f"PCI {visible(row['pci_address'], 40)}" if row["pci_address"] else "",
+            visible(row["uuid"], 60) if row["uuid"] else "",
+        ]
         values.append(f"{visible(row['host'], 80)} {' '.join(part for part in parts if part)}")
     more = len(cause["devices"]) - most
     return "; ".join(values) + (f"; and {more} more" if more > 0 else "")
 
 
 def comparison(finding: Mapping[str, Any], most: int = 6) -> list[str]:
-    """The values of the nodes in a group, most frequent first: `535.154.05 on gpu[001-007] (7 nodes)`."""
+    """The values of the nodes in a group, most frequent first: `535.154.05 on gpu[001-007] (7
+    nodes)`."""
     given = finding.get("comparison") or {}
     rows = given.get("counts") or []
     lines = []
     for row in rows[:most]:
-        lines.append(f"{visible(row.get('shown', row.get('value')), 200)} on {hosts([str(host) for host in row.get('hosts') or []])}")
+        lines.append(
+            f"{visible(row.get('shown', row.get('value')), 200)} on"
+            f" {hosts([str(host) for host in row.get('hosts') or []])}"
+        )
     return lines + ([f"and {counted(len(rows) - most, 'more value')}"] if len(rows) > most else [])
 
 
@@ -223,25 +304,48 @@ def workaround(finding: Mapping[str, Any]) -> str:
 
 
 def evidence(finding: Mapping[str, Any], most: int = 40) -> list[tuple[str, str]]:
-    """(fact, value as it was read), without rows of the catalogue's tables, which are not facts of a node."""
-    rows = [row for row in finding.get("evidence") or [] if isinstance(row, Mapping) and not str(row.get("path") or "").startswith("tables.")]
-    return [(fact_name(visible(row.get("path") or "?", 160)), visible(row.get("value"), 400)) for row in rows[:most]]
+    """(fact, value as it was read), without rows of the catalogue's tables, which are not facts of
+    a node."""
+    rows = [
+        row
+        for row in finding.get("evidence") or []
+        if isinstance(row, Mapping) and not str(row.get("path") or "").startswith("tables.")
+    ]
+    return [
+        (fact_name(visible(row.get("path") or "?", 160)), visible(row.get("value"), 400))
+        for row in rows[:most]
+    ]
 
 
 def fact_name(path: str) -> str:
-    """A fact as the manual has it: `network.rdma.ports.state`, `gpus.devices.error of GPU 5`, `number of gpus.devices.processes of GPU 0`."""
+    """A fact as the manual has it: `network.rdma.ports.state`, `gpus.devices.error of GPU 5`,
+    `number of gpus.devices.processes of GPU 0`."""
     gpu = _OF_GPU.search(path)
     bare, _, filtered = _PLACE.sub("", path).partition(" | ")
-    name = f"number of {bare}" if filtered == "length" else f"{bare} ({filtered})" if filtered else bare
+    name = (
+        f"number of {bare}"
+        if filtered == "length"
+        else f"{bare} ({filtered})"
+        if filtered
+        else bare
+    )
     return f"{name} of GPU {gpu[1]}" if gpu else name
 
 
 def situations(finding: Mapping[str, Any]) -> list[str]:
     """`can look like: every rank on GPU 0`; [] if the finding belongs to no named situation."""
     given = finding.get("situations")
-    marks = sorted({number for number in given if isinstance(number, int) and number in SITUATIONS}) if isinstance(given, list) else []
+    marks = (
+        sorted({number for number in given if isinstance(number, int) and number in SITUATIONS})
+        if isinstance(given, list)
+        else []
+    )
     more = f"; and {counted(len(marks) - 2, 'other hang')}" if len(marks) > 2 else ""
-    return [f"can look like: {'; '.join(SITUATIONS[number] for number in marks[:2])}{more}"] if marks else []
+    return (
+        [f"can look like: {'; '.join(SITUATIONS[number] for number in marks[:2])}{more}"]
+        if marks
+        else []
+    )
 
 
 def confidence(finding: Mapping[str, Any]) -> str:
@@ -263,9 +367,22 @@ def waiver(finding: Mapping[str, Any]) -> str:
 def judged_by(findings: Mapping[str, Any]) -> str:
     """The run, its time, and the rules and policy by which it was judged."""
     run, by = findings.get("run") or {}, findings.get("judged_by") or {}
-    when = visible(run.get("finished") or run.get("started") or "", 40).replace("T", " ").removesuffix("Z")
+    when = (
+        visible(run.get("finished") or run.get("started") or "", 40)
+        .replace("T", " ")
+        .removesuffix("Z")
+    )
     rules = f"{int((findings.get('catalogue') or {}).get('rules') or 0):,} rules"
-    own = f" (with {', '.join(visible(one, 120) for one in by['rules'])})" if by.get("rules") else ""
-    policy = f"policy {visible(by['policy'], 200)}" if by.get("policy") else POLICIES_FROM.get(str(by.get("policies_from")), "the inventory's policy")
+    own = (
+        f" (with {', '.join(visible(one, 120) for one in by['rules'])})" if by.get("rules") else ""
+    )
+    policy = (
+        f"policy {visible(by['policy'], 200)}"
+        if by.get("policy")
+        else POLICIES_FROM.get(str(by.get("policies_from")), "the inventory's policy")
+    )
     read = f" of {when} UTC" if when else ""
-    return f"run {visible(run.get('id') or '?', 120)}{read}, judged {visible(run.get('judged') or '?', 40)} by {rules}{own} and {policy}"
+    return (
+        f"run {visible(run.get('id') or '?', 120)}{read}, judged"
+        f" {visible(run.get('judged') or '?', 40)} by {rules}{own} and {policy}"
+    )

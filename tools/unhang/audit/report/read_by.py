@@ -1,4 +1,5 @@
-"""How the nodes of a run were read, where not all of them were read alike: a file beside run.json, and its lines in the report."""
+"""How the nodes of a run were read, where not all of them were read alike: a file beside run.json,
+and its lines in the report."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ MOST_WAYS, LONGEST_HOW = 1000, 300
 
 @dataclass(frozen=True)
 class ReadBy:
-    """how: the way, and why it was taken where another was asked for; hosts: that were read so, or not read at all."""
+    """how: the way, and why it was taken where another was asked for; hosts: that were read so, or
+    not read at all."""
 
     how: str
     hosts: tuple[str, ...]
@@ -27,7 +29,10 @@ class ReadBy:
 def write_read_by(run: Path, rows: Sequence[ReadBy]) -> None:
     """Adds these rows to what the file says of other hosts. Raises OSError."""
     new = {host for row in rows for host in row.hosts}
-    before = [ReadBy(row.how, tuple(host for host in row.hosts if host not in new)) for row in read_by_of(run)]
+    before = [
+        ReadBy(row.how, tuple(host for host in row.hosts if host not in new))
+        for row in read_by_of(run)
+    ]
     ways: dict[str, list[str]] = {}
     for row in (*before, *rows):
         ways.setdefault(row.how, []).extend(row.hosts)
@@ -36,22 +41,35 @@ def write_read_by(run: Path, rows: Sequence[ReadBy]) -> None:
 
 
 def read_by_of(run: Path) -> list[ReadBy]:
-    """[] for a run without the file, or with one that cannot be read: a report is useful without it."""
+    """[] for a run without the file, or with one that cannot be read: a report is useful without
+    it."""
     try:
         document = read_object(run / FILE, "how nodes were read")
     except UserError:
         return []
     ways = document.get("ways")
     rows = ways if document.get("schema") == SCHEMA and isinstance(ways, list) else []
-    return [ReadBy(row["how"][:LONGEST_HOW], tuple(row["hosts"])) for row in rows[:MOST_WAYS] if _is_row(row)]
+    return [
+        ReadBy(row["how"][:LONGEST_HOW], tuple(row["hosts"]))
+        for row in rows[:MOST_WAYS]
+        if _is_row(row)
+    ]
 
 
 def _is_row(row: Any) -> bool:
-    if not isinstance(row, dict) or not isinstance(row.get("how"), str) or not isinstance(row.get("hosts"), list):
+    if (
+        not isinstance(row, dict)
+        or not isinstance(row.get("how"), str)
+        or not isinstance(row.get("hosts"), list)
+    ):
         return False
     return all(isinstance(host, str) for host in row["hosts"])
 
 
 def read_by_line(rows: Iterable[ReadBy], longest: int) -> str:
-    """`gpu[001-008] by srun in job 12; gpu009 by ssh: Slurm has it down`; "" for none. longest: characters of the hosts of one way."""
-    return "; ".join(f"{shortened(fold_hosts(row.hosts), longest)} {visible(row.how, LONGEST_HOW)}" for row in rows)
+    """`gpu[001-008] by srun in job 12; gpu009 by ssh: Slurm has it down`; "" for none. longest:
+    characters of the hosts of one way."""
+    return "; ".join(
+        f"{shortened(fold_hosts(row.hosts), longest)} {visible(row.how, LONGEST_HOW)}"
+        for row in rows
+    )

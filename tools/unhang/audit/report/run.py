@@ -1,6 +1,8 @@
-"""Reads the parts of a run folder that a report needs besides its findings: run.json, and one summary for each node file.
+"""Reads the parts of a run folder that a report needs besides its findings: run.json, and one
+summary for each node file.
 
-Node files are read one after another and only their summaries are kept, so that a run of ten thousand nodes fits in memory.
+Node files are read one after another and only their summaries are kept, so that a run of ten
+thousand nodes fits in memory.
 """
 
 from __future__ import annotations
@@ -47,22 +49,52 @@ def read_run(run_dir: Path) -> dict[str, Any]:
 
 
 def read_nodes(run_dir: Path) -> Iterator[NodeSummary]:
-    """The summary of every node file, by name; a file that the judge does not accept is a node without facts."""
+    """The summary of every node file, by name; a file that the judge does not accept is a node
+    without facts."""
     meant = read_run(run_dir).get("hosts")
     hosts = [host for host in meant if isinstance(host, str)] if isinstance(meant, list) else []
     for host, path in node_paths(run_dir, hosts).items():
         try:
             yield summarise_node(decode_plain(read_bounded(path, MAX_NODE_BYTES)))
         except (OSError, ValueError) as error:
-            yield NodeSummary(host, (), "invalid", f"{path.name}: {visible(str(error), 200)}", "", "", "", "", (), None)
+            yield NodeSummary(
+                host,
+                (),
+                "invalid",
+                f"{path.name}: {visible(str(error), 200)}",
+                "",
+                "",
+                "",
+                "",
+                (),
+                None,
+            )
 
 
 def never_asked(run: Mapping[str, Any], nodes: Sequence[NodeSummary]) -> list[NodeSummary]:
     """Hosts of run.json without a node file: the audit was stopped before it reached them."""
     meant = run.get("hosts")
     known = {node.host for node in nodes}
-    hosts = [host for host in meant if isinstance(host, str) and host not in known] if isinstance(meant, list) else []
-    return [NodeSummary(host, (), "missing", "the audit ended before it asked this node", "", "", "", "", (), None) for host in hosts]
+    hosts = (
+        [host for host in meant if isinstance(host, str) and host not in known]
+        if isinstance(meant, list)
+        else []
+    )
+    return [
+        NodeSummary(
+            host,
+            (),
+            "missing",
+            "the audit ended before it asked this node",
+            "",
+            "",
+            "",
+            "",
+            (),
+            None,
+        )
+        for host in hosts
+    ]
 
 
 def summarise_node(document: Mapping[str, Any]) -> NodeSummary:
@@ -111,8 +143,14 @@ def _gpus(section: Mapping[str, Any]) -> str:
 
 def _nccl(section: Mapping[str, Any]) -> str:
     libraries = section.get("libraries")
-    found = [row.get("version") for row in libraries if isinstance(row, dict)] if isinstance(libraries, list) else []
-    return ", ".join(sorted({without_secrets(version) for version in found if isinstance(version, str)}))
+    found = (
+        [row.get("version") for row in libraries if isinstance(row, dict)]
+        if isinstance(libraries, list)
+        else []
+    )
+    return ", ".join(
+        sorted({without_secrets(version) for version in found if isinstance(version, str)})
+    )
 
 
 def _unread(sections: Mapping[str, Any]) -> Iterator[str]:

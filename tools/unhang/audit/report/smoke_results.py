@@ -1,4 +1,5 @@
-"""The smoke tests that the page shows: those of the rollout in the run folder, the gate's, and files that the user names."""
+"""The smoke tests that the page shows: those of the rollout in the run folder, the gate's, and
+files that the user names."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ class SmokeResult(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class SmokeTests:
-    """faults: a line for each result that could not be read; unread: number of older results that were not read."""
+    """faults: a line for each result that could not be read; unread: number of older results that
+    were not read."""
 
     results: tuple[SmokeResult, ...]
     faults: tuple[str, ...] = ()
@@ -83,7 +85,8 @@ class SmokeTests:
 
 
 def read_smoke_tests(run_dir: Path, named: Sequence[Path] = ()) -> SmokeTests:
-    """All results, the newest first. A file that is no result becomes a fault and does not affect the others."""
+    """All results, the newest first. A file that is no result becomes a fault and does not affect
+    the others."""
     found = sorted(run_dir.glob("smoke/*/*/result.json"), reverse=True)
     results: list[SmokeResult] = []
     faults: list[str] = []
@@ -91,17 +94,38 @@ def read_smoke_tests(run_dir: Path, named: Sequence[Path] = ()) -> SmokeTests:
         try:
             results.append(msgspec.json.decode(read_bounded(path, LARGEST_BYTES), type=SmokeResult))
         except (OSError, NotStrict, ValueError, RecursionError) as problem:
-            faults.append(f"{visible(str(path), 200)}: expected a result of the smoke test, found: {visible(str(problem), 160)}")
-    results += _of_the_gate(run_dir, {tuple(member.host for member in one.hosts) for one in results}, faults)
+            faults.append(
+                f"{visible(str(path), 200)}: expected a result of the smoke test, found:"
+                f" {visible(str(problem), 160)}"
+            )
+    results += _of_the_gate(
+        run_dir, {tuple(member.host for member in one.hosts) for one in results}, faults
+    )
     return SmokeTests(tuple(results), tuple(faults), max(0, len(found) - MOST_READ))
 
 
-def _of_the_gate(run_dir: Path, known: set[tuple[str, ...]], faults: list[str]) -> list[SmokeResult]:
+def _of_the_gate(
+    run_dir: Path, known: set[tuple[str, ...]], faults: list[str]
+) -> list[SmokeResult]:
     """The gate's summaries of tests whose own results are missing."""
     try:
         smoke = read_gate_smoke(run_dir) or GateSmoke()
     except ValueError as problem:
-        faults.append(f"{GATE}: expected the outcome of the gate, found: {visible(str(problem), 160)}")
+        faults.append(
+            f"{GATE}: expected the outcome of the gate, found: {visible(str(problem), 160)}"
+        )
         return []
-    given = [one for one in (smoke.together, *smoke.alone.values()) if one is not None and tuple(one.hosts) not in known]
-    return [SmokeResult(one.verdict or "error", one.world_size, [Member(host) for host in one.hosts], bandwidth=one.bandwidth) for one in given]
+    given = [
+        one
+        for one in (smoke.together, *smoke.alone.values())
+        if one is not None and tuple(one.hosts) not in known
+    ]
+    return [
+        SmokeResult(
+            one.verdict or "error",
+            one.world_size,
+            [Member(host) for host in one.hosts],
+            bandwidth=one.bandwidth,
+        )
+        for one in given
+    ]

@@ -1,4 +1,5 @@
-"""Smoke tests laid out for the page: phases as a timeline, the rates between the GPUs of a node and the bandwidth of many tests as heat maps.
+"""Smoke tests laid out for the page: phases as a timeline, the rates between the GPUs of a node and
+the bandwidth of many tests as heat maps.
 
 Results in, coordinates and texts out; the template only prints them.
 """
@@ -15,9 +16,12 @@ from unhang.core.run.record import Bandwidth
 from unhang.core.text import counted, visible
 
 MOST_DRAWN, MOST_ROWS, MOST_MAPS, MOST_GPUS = 12, 60, 8, 32
-LEVELS = (0.5, 0.8, 0.9, 0.97)  # shares of the fastest pair, or of the median test; a cell's level is the number of shares that it reaches
+# shares of the fastest pair, or of the median test; a cell's level is the number of shares that it
+# reaches
+LEVELS = (0.5, 0.8, 0.9, 0.97)
 LOW = 2  # levels below this one get a mark in addition to their colour
-LABEL, BARS, AFTER, STEP = 104, 380, 245, 22  # sizes in a timeline: names, bars, durations, height of a phase
+# sizes in a timeline: names, bars, durations, height of a phase
+LABEL, BARS, AFTER, STEP = 104, 380, 245, 22
 CELL_X, CELL_Y, EDGE = 46, 26, 44
 _FAILED = ("fail", "error", "stall", "died", "cut")
 
@@ -103,24 +107,51 @@ class SmokeView:
 
 
 def smoke_view(given: SmokeTests) -> SmokeView | None:
-    """The page's data; None if there is nothing to show. Failed tests come first, then the largest ones."""
+    """The page's data; None if there is nothing to show. Failed tests come first, then the largest
+    ones."""
     if not given.results and not given.faults:
         return None
     ordered = sorted(given.results, key=lambda one: (one.verdict == "pass", -len(one.hosts)))
     drawn = [one for one in ordered if one.phases or one.suspects or one.p2p]
     unread = [f"{counted(given.unread, 'older result')} not read"] if given.unread else []
-    tests = tuple(_test(one, is_open=not place or one.verdict != "pass") for place, one in enumerate(drawn[:MOST_DRAWN]))
-    return SmokeView(tests, len(drawn[MOST_DRAWN:]), tuple(_tables(given.results)), (*given.faults[:5], *unread))
+    tests = tuple(
+        _test(one, is_open=not place or one.verdict != "pass")
+        for place, one in enumerate(drawn[:MOST_DRAWN])
+    )
+    return SmokeView(
+        tests, len(drawn[MOST_DRAWN:]), tuple(_tables(given.results)), (*given.faults[:5], *unread)
+    )
 
 
 def _test(one: SmokeResult, is_open: bool) -> Test:
-    group = f"{one.group.gpus} × {visible(one.group.gpu, 60)}" if one.group and one.group.gpu else ""
+    group = (
+        f"{one.group.gpus} × {visible(one.group.gpu, 60)}" if one.group and one.group.gpu else ""
+    )
     when = visible(one.started, 40).replace("T", " ")[:16]
-    parts = (one.verdict, counted(one.world_size or 0, "rank"), group, when, f"{one.duration_s:.0f} s" if one.duration_s else "")
+    parts = (
+        one.verdict,
+        counted(one.world_size or 0, "rank"),
+        group,
+        when,
+        f"{one.duration_s:.0f} s" if one.duration_s else "",
+    )
     kind = {"pass": "ok", "fail": "critical"}.get(one.verdict, "unknown")
-    suspects = [f"{visible(suspect.host or 'nobody in particular', 120)}{_rank(suspect.rank)}: {visible(suspect.why, 300)}" for suspect in one.suspects[:6]]
+    suspects = [
+        f"{visible(suspect.host or 'nobody in particular', 120)}{_rank(suspect.rank)}:"
+        f" {visible(suspect.why, 300)}"
+        for suspect in one.suspects[:6]
+    ]
     hosts = tuple(member.host for member in one.hosts)
-    return Test(hosts, one.verdict, kind, is_open, ", ".join(part for part in parts if part), tuple(suspects), timeline(one), tuple(heat_maps(one.p2p)))
+    return Test(
+        hosts,
+        one.verdict,
+        kind,
+        is_open,
+        ", ".join(part for part in parts if part),
+        tuple(suspects),
+        timeline(one),
+        tuple(heat_maps(one.p2p)),
+    )
 
 
 def _rank(rank: int | None) -> str:
@@ -136,14 +167,31 @@ def timeline(one: SmokeResult) -> Timeline | None:
     for place, phase in enumerate(one.phases[:40]):
         lasted = max(0.0, phase.duration_s)
         kind = "bad" if phase.status in _FAILED else "skip" if phase.status == "skip" else "ok"
-        steps = sorted(((name, seconds) for name, seconds in phase.steps.items() if name), key=lambda step: -step[1])
-        longest = f", {_short(steps[0][0])} {_seconds(steps[0][1])}" if steps and lasted >= 1 else ""
+        steps = sorted(
+            ((name, seconds) for name, seconds in phase.steps.items() if name),
+            key=lambda step: -step[1],
+        )
+        longest = (
+            f", {_short(steps[0][0])} {_seconds(steps[0][1])}" if steps and lasted >= 1 else ""
+        )
         summary = phase.status if kind == "skip" else _seconds(lasted) + longest
-        tip = f"{visible(phase.name, 60)}: {phase.status}, {_seconds(lasted)} from {_seconds(begun)} on" + "".join(
-            f"; {visible(name, 60)} {_seconds(seconds)}" for name, seconds in steps[:4]
+        tip = (
+            f"{visible(phase.name, 60)}: {phase.status}, {_seconds(lasted)} from"
+            f" {_seconds(begun)} on"
+            + "".join(f"; {visible(name, 60)} {_seconds(seconds)}" for name, seconds in steps[:4])
         )
         label = f"✕ {visible(phase.status, 20)}, {summary}" if kind == "bad" else summary
-        bars.append(Bar(_short(phase.name, 16), LABEL + begun / total * BARS, place * STEP + 2, max(2.0, lasted / total * BARS), kind, label, tip))
+        bars.append(
+            Bar(
+                _short(phase.name, 16),
+                LABEL + begun / total * BARS,
+                place * STEP + 2,
+                max(2.0, lasted / total * BARS),
+                kind,
+                label,
+                tip,
+            )
+        )
         begun += lasted
     return Timeline(LABEL + BARS + AFTER, len(bars) * STEP + 4, LABEL + BARS + 12, tuple(bars))
 
@@ -158,7 +206,8 @@ def _seconds(seconds: float) -> str:
 
 
 def heat_maps(copies: Sequence[Copy]) -> Iterable[HeatMap]:
-    """One map for each host that copied between its GPUs; a level is a share of the fastest pair."""
+    """One map for each host that copied between its GPUs; a level is a share of the fastest
+    pair."""
     by_host: dict[str, list[Copy]] = {}
     for row in copies:
         if 0 <= row.source < MOST_GPUS and 0 <= row.target < MOST_GPUS:
@@ -171,26 +220,48 @@ def _heat_map(host: str, rows: Sequence[Copy]) -> HeatMap:
     gpus = sorted({gpu for row in rows for gpu in (row.source, row.target)})
     place = {gpu: number for number, gpu in enumerate(gpus)}
     fastest = max((row.gb_s for row in rows), default=0.0)
-    cells = tuple(_pair(row, EDGE + place[row.target] * CELL_X, 22 + place[row.source] * CELL_Y, fastest) for row in rows)
+    cells = tuple(
+        _pair(row, EDGE + place[row.target] * CELL_X, 22 + place[row.source] * CELL_Y, fastest)
+        for row in rows
+    )
     slow = sum(cell.marked for cell in cells)
     summary = (
-        f"{fastest:.0f} GB/s at most; {counted(slow, 'way')} below {LEVELS[LOW - 1]:.0%} of it or wrong" if slow else f"{fastest:.0f} GB/s at most, all near it"
+        f"{fastest:.0f} GB/s at most; {counted(slow, 'way')} below {LEVELS[LOW - 1]:.0%} of it or"
+        " wrong"
+        if slow
+        else f"{fastest:.0f} GB/s at most, all near it"
     )
     across = tuple((EDGE + place[gpu] * CELL_X + CELL_X / 2, str(gpu)) for gpu in gpus)
     down = tuple((22 + place[gpu] * CELL_Y + CELL_Y / 2, str(gpu)) for gpu in gpus)
-    return HeatMap(host, EDGE + len(gpus) * CELL_X, 24 + len(gpus) * CELL_Y, across, down, cells, summary)
+    return HeatMap(
+        host, EDGE + len(gpus) * CELL_X, 24 + len(gpus) * CELL_Y, across, down, cells, summary
+    )
 
 
 def _pair(row: Copy, x: float, y: float, fastest: float) -> Cell:
     level = 0 if row.wrong else level_of(row.gb_s, fastest)
-    way = "" if row.peer_access is None else ", peer access" if row.peer_access else ", through host memory"
+    way = (
+        ""
+        if row.peer_access is None
+        else ", peer access"
+        if row.peer_access
+        else ", through host memory"
+    )
     wrong = f", {counted(row.wrong, 'value')} wrong" if row.wrong else ""
     label = "✕" if row.wrong else f"{row.gb_s:.0f}"
-    return Cell(x, y, label, f"GPU {row.source} to GPU {row.target}: {row.gb_s:.1f} GB/s{way}{wrong}", level, level < LOW)
+    return Cell(
+        x,
+        y,
+        label,
+        f"GPU {row.source} to GPU {row.target}: {row.gb_s:.1f} GB/s{way}{wrong}",
+        level,
+        level < LOW,
+    )
 
 
 def level_of(value: float, full: float) -> int:
-    """The number of LEVELS that a value reaches; the highest if there is nothing to compare it with."""
+    """The number of LEVELS that a value reaches; the highest if there is nothing to compare it
+    with."""
     return sum(value >= part * full for part in LEVELS) if full > 0 else len(LEVELS)
 
 
@@ -204,14 +275,28 @@ def _tables(results: Iterable[SmokeResult]) -> Iterable[RateTable]:
 
 
 def _table(ranks: int, members: Sequence[SmokeResult]) -> RateTable:
-    """A table, in which a level is a share of the column's median; a bandwidth that was judged too low has the lowest level."""
+    """A table, in which a level is a share of the column's median; a bandwidth that was judged too
+    low has the lowest level."""
     columns = sorted({(row.op, row.size_bytes) for one in members for row in one.rates})[:16]
-    median = {column: statistics.median(row.busbw_gb_s for one in members for row in one.rates if (row.op, row.size_bytes) == column) for column in columns}
+    median = {
+        column: statistics.median(
+            row.busbw_gb_s
+            for one in members
+            for row in one.rates
+            if (row.op, row.size_bytes) == column
+        )
+        for column in columns
+    }
     rows = []
     for one in members:
         found = {(row.op, row.size_bytes): row for row in one.rates}
         cells = tuple(_rate(found.get(column), median[column]) for column in columns)
-        rows.append((min(cell.level for cell in cells), RateRow(tuple(member.host for member in one.hosts), cells)))
+        rows.append(
+            (
+                min(cell.level for cell in cells),
+                RateRow(tuple(member.host for member in one.hosts), cells),
+            )
+        )
     rows.sort(key=lambda row: (row[0], row[1].hosts))
     heads = tuple(f"{visible(op, 40)} {_size(size)}" for op, size in columns)
     return RateTable(ranks, heads, tuple(row for _, row in rows[:MOST_ROWS]), len(rows[MOST_ROWS:]))
@@ -222,7 +307,14 @@ def _rate(row: Bandwidth | None, median: float) -> Cell:
         return Cell(0, 0, "not measured", "", len(LEVELS), False)
     level = 0 if row.verdict == "fail" else level_of(row.busbw_gb_s, median)
     least = f", at least {row.low_gb_s:.1f} expected" if row.low_gb_s is not None else ""
-    return Cell(0, 0, f"{row.busbw_gb_s:.1f}", f"{row.busbw_gb_s:.1f} GB/s{least}; the median of these tests is {median:.1f}", level, level < LOW)
+    return Cell(
+        0,
+        0,
+        f"{row.busbw_gb_s:.1f}",
+        f"{row.busbw_gb_s:.1f} GB/s{least}; the median of these tests is {median:.1f}",
+        level,
+        level < LOW,
+    )
 
 
 def _size(size: int) -> str:

@@ -1,6 +1,8 @@
-"""A run as a table for the terminal: findings, most severe first, each with where and what to do; totals and the next command last.
+"""A run as a table for the terminal: findings, most severe first, each with where and what to do;
+totals and the next command last.
 
-Text in, text out: the caller says how wide the terminal is and whether it shows colour and more than ASCII.
+Text in, text out: the caller says how wide the terminal is and whether it shows colour and more
+than ASCII.
 """
 
 from __future__ import annotations
@@ -58,13 +60,22 @@ def render_table(
     for finding in findings.get("findings") or []:
         by_verdict.setdefault(str(finding.get("verdict")), []).append(finding)
     failed, waived = fold_findings(by_verdict["fail"]), fold_findings(by_verdict["waived"])
-    parts: list[RenderableType] = [*(Text(line, style="dim") for line in (phrases.judged_by(findings), read_by) if line), Text("")]
+    parts: list[RenderableType] = [
+        *(Text(line, style="dim") for line in (phrases.judged_by(findings), read_by) if line),
+        Text(""),
+    ]
     by_rule = commands_by_rule(findings)
     longest = 10**9 if full else 3 * width
     for fold in failed:
-        parts += [_finding(fold, width, longest), *_pasted(commands_of(fold, by_rule, setting_of), width), Text("")]
+        parts += [
+            _finding(fold, width, longest),
+            *_pasted(commands_of(fold, by_rule, setting_of), width),
+            Text(""),
+        ]
     parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
-    parts += _in_short(failed) + [Text(line, style="bold red") for line in phrases.left_out(findings)]
+    parts += _in_short(failed) + [
+        Text(line, style="bold red") for line in phrases.left_out(findings)
+    ]
     parts += _totals(findings, f"{program} report {run}" if run else "")
     return printed(parts, width, color, plain)
 
@@ -84,20 +95,33 @@ def _grid(rows: list[tuple[str, str, str]]) -> Table:
 def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     finding = fold.example
     severity = str(finding.get("severity") or "info")
-    title = Text.assemble((f" {severity.upper()} ", STYLES.get(severity, "bold")), " ", (visible(finding.get("title") or "?"), "bold"))
+    title = Text.assemble(
+        (f" {severity.upper()} ", STYLES.get(severity, "bold")),
+        " ",
+        (visible(finding.get("title") or "?"), "bold"),
+    )
     marks = phrases.situations(finding)
     places = phrases.places(fold, longest=longest)
     what = [("where", broken(line, width - 16), "bold") for line in places]
-    what += [("expected", visible(finding.get("expected") or "-"), ""), ("found", _found_text(fold), "")]
+    what += [
+        ("expected", visible(finding.get("expected") or "-"), ""),
+        ("found", _found_text(fold), ""),
+    ]
     what += [("nodes", line, "") for line in phrases.comparison(finding)]
-    why = [("why", f"{path} = {value}", "") for path, value in phrases.evidence(finding, most=3) if path != "…" and len(value) <= 120]
+    why = [
+        ("why", f"{path} = {value}", "")
+        for path, value in phrases.evidence(finding, most=3)
+        if path != "…" and len(value) <= 120
+    ]
     why += [("do", phrases.action(finding), "green")]
     helps, sure = phrases.workaround(finding), phrases.confidence(finding)
     why += [("until then", helps, "")] if helps else []
     why += [
         (
             "rule",
-            visible(finding.get("rule") or "?", 120) + (f" ({sure})" if sure else "") + f", for: {visible(finding.get('owner', DEFAULT_OWNER), 40)}",
+            visible(finding.get("rule") or "?", 120)
+            + (f" ({sure})" if sure else "")
+            + f", for: {visible(finding.get('owner', DEFAULT_OWNER), 40)}",
             "dim",
         )
     ]
@@ -116,9 +140,17 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
 
 
 def _pasted(commands: Sequence[str], width: int) -> list[RenderableType]:
-    """The commands under a finding; their lines are not wrapped, because a broken word would be another word."""
-    lines = [("run" if not place else "", line) for one in commands for place, line in enumerate(command_lines(visible(one, 4_000_000), width - 12))]
-    return [Text.assemble((f"  {label:<10}", "dim"), line, no_wrap=True, overflow="ignore") for label, line in lines]
+    """The commands under a finding; their lines are not wrapped, because a broken word would be
+    another word."""
+    lines = [
+        ("run" if not place else "", line)
+        for one in commands
+        for place, line in enumerate(command_lines(visible(one, 4_000_000), width - 12))
+    ]
+    return [
+        Text.assemble((f"  {label:<10}", "dim"), line, no_wrap=True, overflow="ignore")
+        for label, line in lines
+    ]
 
 
 def _found_text(fold: Fold) -> str:
@@ -129,11 +161,21 @@ def _found_text(fold: Fold) -> str:
 def _unknown(unread: list[Unread], longest: int) -> list[RenderableType]:
     if not unread:
         return []
-    title = f"{counted(sum(len(gap.paths) for gap in unread), 'fact')} could not be read, so these rules cannot say"
-    rows: list[RenderableType] = [Text.assemble((" UNKNOWN ", STYLES["unknown"]), " ", (title, "bold"))]
+    title = (
+        f"{counted(sum(len(gap.paths) for gap in unread), 'fact')} could not be read, so these"
+        " rules cannot say"
+    )
+    rows: list[RenderableType] = [
+        Text.assemble((" UNKNOWN ", STYLES["unknown"]), " ", (title, "bold"))
+    ]
     for gap in unread:
-        rules = ", ".join(visible(rule, 120) for rule in gap.rules[:4]) + (f" and {len(gap.rules) - 4} more" if len(gap.rules) > 4 else "")
-        lines = [("fact" if len(gap.paths) == 1 else "facts", visible(gap.path, 400), "bold"), ("because", visible(gap.reason, 300), "")]
+        rules = ", ".join(visible(rule, 120) for rule in gap.rules[:4]) + (
+            f" and {len(gap.rules) - 4} more" if len(gap.rules) > 4 else ""
+        )
+        lines = [
+            ("fact" if len(gap.paths) == 1 else "facts", visible(gap.path, 400), "bold"),
+            ("because", visible(gap.reason, 300), ""),
+        ]
         lines += [("where", phrases.hosts(gap.hosts, longest), ""), ("rules", rules, "dim")]
         rows += [Padding(_grid(lines), (0, 0, 0, 2)), Text("")]
     return rows
@@ -142,16 +184,24 @@ def _unknown(unread: list[Unread], longest: int) -> list[RenderableType]:
 def _waived(folds: list[Fold], longest: int) -> list[RenderableType]:
     if not folds:
         return []
-    rows: list[RenderableType] = [Text.assemble((" WAIVED ", STYLES["waived"]), " ", ("found, and accepted for now", "bold"))]
+    rows: list[RenderableType] = [
+        Text.assemble((" WAIVED ", STYLES["waived"]), " ", ("found, and accepted for now", "bold"))
+    ]
     for fold in folds:
-        lines = [("what", visible(fold.example.get("title") or "?"), "")] + [("where", line, "") for line in phrases.places(fold, longest=longest)]
-        lines += [("reason", phrases.waiver(fold.example), ""), ("rule", visible(fold.example.get("rule") or "?", 120), "dim")]
+        lines = [("what", visible(fold.example.get("title") or "?"), "")] + [
+            ("where", line, "") for line in phrases.places(fold, longest=longest)
+        ]
+        lines += [
+            ("reason", phrases.waiver(fold.example), ""),
+            ("rule", visible(fold.example.get("rule") or "?", 120), "dim"),
+        ]
         rows += [Padding(_grid(lines), (0, 0, 0, 2)), Text("")]
     return rows
 
 
 def _in_short(folds: list[Fold]) -> list[RenderableType]:
-    """The severe findings once more, a line each, because a person sees the end of a long output first."""
+    """The severe findings once more, a line each, because a person sees the end of a long output
+    first."""
     grave = [fold for fold in folds if fold.example.get("severity") in ("critical", "error")]
     if len(folds) <= SHORT_ENOUGH or not grave:
         return []
@@ -163,7 +213,11 @@ def _in_short(folds: list[Fold]) -> list[RenderableType]:
         severity = str(fold.example["severity"])
         style = "bold red" if severity == "critical" else STYLES[severity]
         where = shortened(fold_hosts(fold.hosts), 40) or phrases.places(fold)[0]
-        grid.add_row(Text(severity, style=style), Text(where, style="bold"), Text(visible(fold.example.get("title") or "?")))
+        grid.add_row(
+            Text(severity, style=style),
+            Text(where, style="bold"),
+            Text(visible(fold.example.get("title") or "?")),
+        )
     more = [Text(f"and {len(grave) - MOST_IN_SHORT} more")] if len(grave) > MOST_IN_SHORT else []
     return [Text("In short", style="bold"), grid, *more, Text("")]
 
@@ -171,11 +225,28 @@ def _in_short(folds: list[Fold]) -> list[RenderableType]:
 def _totals(findings: Mapping[str, Any], report: str) -> list[RenderableType]:
     totals = phrases.tally(findings)
     worst = next(iter(totals.by_severity), "")
-    lines = [Text(phrases.headline(totals), style=STYLES.get(worst, "bold") if worst != "critical" else "bold red")]
+    lines = [
+        Text(
+            phrases.headline(totals),
+            style=STYLES.get(worst, "bold") if worst != "critical" else "bold red",
+        )
+    ]
     if totals.by_status:
         lines.append(Text(f"nodes      {phrases.node_counts(totals)}"))
     lines.append(Text(f"verdicts   {phrases.verdict_counts(totals)}"))
     by_severity = findings.get("totals_by_severity") or {}
     if by_severity:
-        lines.append(Text("findings   " + ", ".join(f"{by_severity[severity]:,} {severity}" for severity in SEVERITIES if by_severity.get(severity))))
-    return [*lines, *([Text(""), Text(f"next: {report} --format html", style="bold")] if report else [])]
+        lines.append(
+            Text(
+                "findings   "
+                + ", ".join(
+                    f"{by_severity[severity]:,} {severity}"
+                    for severity in SEVERITIES
+                    if by_severity.get(severity)
+                )
+            )
+        )
+    return [
+        *lines,
+        *([Text(""), Text(f"next: {report} --format html", style="bold")] if report else []),
+    ]

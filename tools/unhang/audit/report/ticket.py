@@ -1,6 +1,6 @@
-"""One node for the vendor's desk: what it is, what failed, by which limit, with the lines that show it, and what was tried. Nothing of other nodes, and nothing
-that others than the vendor act on. Values in, Markdown or HTML out.
-"""
+"""One node for the vendor's desk: what it is, what failed, by which limit, with the lines that show
+it, and what was tried. Nothing of other nodes, and nothing that others than the vendor act on.
+Values in, Markdown or HTML out."""
 
 from __future__ import annotations
 
@@ -19,20 +19,28 @@ OWNER = "vendor"
 MOST_EVIDENCE = 20
 LONGEST = 2000  # characters of a value
 GPU_COLUMNS = {
-    "GPU": "index", "model": "model", "UUID": "uuid", "serial": "serial", "board": "board_part_number", "slot (PCI address)": "pci_address", "VBIOS": "vbios",
+    "GPU": "index", "model": "model", "UUID": "uuid", "serial": "serial",
+    "board": "board_part_number", "slot (PCI address)": "pci_address", "VBIOS": "vbios",
     "InfoROM": "inforom",
 }  # fmt: skip
-ADAPTER_COLUMNS = {"adapter": "name", "board": "board", "slot (PCI address)": "pci_address", "firmware": "firmware"}
+ADAPTER_COLUMNS = {
+    "adapter": "name",
+    "board": "board",
+    "slot (PCI address)": "pci_address",
+    "firmware": "firmware",
+}
 LOST = "GPUs that do not answer now, as an earlier run read them:"
 SERIAL = "unhang does not read it; on the node, as root: dmidecode -s system-serial-number"
 SLOTS = (  # no fact of a node has the number that is printed on the chassis
-    "The slot's number on the chassis is not read; the PCI address is what is known of it. On the node, dmidecode -t slot names the slot of an address, and "
-    "nvidia-smi -q the module id of an SXM GPU."
+    "The slot's number on the chassis is not read; the PCI address is what is known of it. On the"
+    " node, dmidecode -t slot names the slot of an address, and nvidia-smi -q the module id of an"
+    " SXM GPU."
 )
 
 
 class Block(NamedTuple):
-    """A part of the ticket. level: of a heading, 0 for none; rows: of a table, the first is its head; lines: verbatim."""
+    """A part of the ticket. level: of a heading, 0 for none; rows: of a table, the first is its
+    head; lines: verbatim."""
 
     text: str = ""
     level: int = 0
@@ -42,7 +50,11 @@ class Block(NamedTuple):
 
 def ticket_findings(findings: Mapping[str, Any], host: str) -> list[Mapping[str, Any]]:
     """The failures of this node alone that the vendor acts on, the worst first."""
-    failed = (one for one in findings["findings"] if one["verdict"] == "fail" and one.get("scope") == "node" and one.get("owner") == OWNER)
+    failed = (
+        one
+        for one in findings["findings"]
+        if one["verdict"] == "fail" and one.get("scope") == "node" and one.get("owner") == OWNER
+    )
     return [one for one in failed if hosts_of(one) == (host,)]
 
 
@@ -54,41 +66,72 @@ def ticket_blocks(
     tried: Sequence[str],
     lost: Sequence[tuple[Any, str]] = (),
 ) -> Iterator[Block]:
-    """sections: facts of the node; tests: smoke tests in which it took part; tried: what was done to it, a line each; lost: (GPU that does not answer now,
-    the earlier run that read it)."""
+    """sections: facts of the node; tests: smoke tests in which it took part; tried: what was done
+    to it, a line each; lost: (GPU that does not answer now, the earlier run that read it)."""
     run = findings["run"]
     yield Block(f"Hardware fault of {visible(host, 200)}", 1)
-    yield Block(f"Read on {visible(run.get('started') or '?', 40)} (run {visible(run['id'], 80)}); judged by {findings['catalogue']['rules']} cited rules.")
+    yield Block(
+        f"Read on {visible(run.get('started') or '?', 40)} (run {visible(run['id'], 80)}); judged"
+        f" by {findings['catalogue']['rules']} cited rules."
+    )
     yield Block("The machine", 2)
     yield Block(rows=[("what", "value"), *_machine(sections)])
-    for columns, devices in ((GPU_COLUMNS, _at(sections, "gpus", "devices")), (ADAPTER_COLUMNS, _at(sections, "network", "rdma"))):
+    for columns, devices in (
+        (GPU_COLUMNS, _at(sections, "gpus", "devices")),
+        (ADAPTER_COLUMNS, _at(sections, "network", "rdma")),
+    ):
         if devices:
-            yield Block(rows=[tuple(columns), *([_text(row.get(key)) for key in columns.values()] for row in devices)])
+            yield Block(
+                rows=[
+                    tuple(columns),
+                    *([_text(row.get(key)) for key in columns.values()] for row in devices),
+                ]
+            )
     if lost:
         yield Block(LOST)
-        yield Block(rows=[(*GPU_COLUMNS, "read by"), *([*(_text(gpu.get(key)) for key in GPU_COLUMNS.values()), _text(run)] for gpu, run in lost)])
+        yield Block(
+            rows=[
+                (*GPU_COLUMNS, "read by"),
+                *(
+                    [*(_text(gpu.get(key)) for key in GPU_COLUMNS.values()), _text(run)]
+                    for gpu, run in lost
+                ),
+            ]
+        )
     if _at(sections, "gpus", "devices") or _at(sections, "network", "rdma"):
         yield Block(SLOTS)
     failed = ticket_findings(findings, host)
     yield Block("What failed", 2)
     for one in failed:
         place = item_label(one.get("where"))
-        yield Block(f"{visible(one['title'], 300)}{f': {visible(place, 120)}' if place else ''} ({one['severity']})", 3)
+        yield Block(
+            f"{visible(one['title'], 300)}{f': {visible(place, 120)}' if place else ''}"
+            f" ({one['severity']})",
+            3,
+        )
         texts = [(name, _text(one[name])) for name in ("rule", "expected", "found")]
         yield Block(rows=[("test", "value"), *texts, ("do", phrases.action(one))])
-        evidence = [f"{path} = {value}" for path, value in phrases.evidence(one, most=MOST_EVIDENCE)]
+        evidence = [
+            f"{path} = {value}" for path, value in phrases.evidence(one, most=MOST_EVIDENCE)
+        ]
         yield Block(lines=evidence)
     if not failed:
         yield Block(f"Nothing that a vendor acts on was found on {visible(host, 200)}.")
     yield Block("What was tried", 2)
     shown = [*_tests(tests, host), *tried]
-    yield Block(rows=[("what", "result"), *(line.partition(": ")[::2] for line in shown)]) if shown else Block("Nothing by unhang.")
+    yield (
+        Block(rows=[("what", "result"), *(line.partition(": ")[::2] for line in shown)])
+        if shown
+        else Block("Nothing by unhang.")
+    )
 
 
 def _machine(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     named = {
-        "vendor": ("node", "dmi", "vendor"), "product": ("node", "dmi", "product"), "board": ("node", "dmi", "board"), "BIOS": ("node", "dmi", "bios_version"),
-        "driver": ("driver", "loaded", "version"), "fabric manager": ("fabric_manager", "version"), "kernel": ("kernel", "release"),
+        "vendor": ("node", "dmi", "vendor"), "product": ("node", "dmi", "product"),
+        "board": ("node", "dmi", "board"), "BIOS": ("node", "dmi", "bios_version"),
+        "driver": ("driver", "loaded", "version"), "fabric manager": ("fabric_manager", "version"),
+        "kernel": ("kernel", "release"),
     }  # fmt: skip
     for name, path in named.items():
         value = _at(sections, *path)
@@ -102,7 +145,10 @@ def _tests(tests: Sequence[SmokeResult], host: str) -> Iterator[str]:
     for test in (one for one in tests if host in [member.host for member in one.hosts]):
         why = "; ".join(f"{one.phase}, {one.why}" for one in test.suspects if one.host == host)
         size = "the node alone" if len(test.hosts) == 1 else f"{len(test.hosts)} nodes together"
-        yield f"smoke test of {size}: {test.verdict}{f', {visible(without_secrets(why), 600)}' if why else ''}"
+        yield (
+            f"smoke test of {size}:"
+            f" {test.verdict}{f', {visible(without_secrets(why), 600)}' if why else ''}"
+        )
 
 
 def _at(sections: Mapping[str, Any], *path: str) -> Any:
@@ -122,9 +168,13 @@ def render_markdown_ticket(blocks: Sequence[Block]) -> str:
     for block in blocks:
         if block.rows:
             head, *rows = [[_escaped(cell) for cell in row] for row in block.rows]
-            parts.append("\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)))
+            parts.append(
+                "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+            )
         elif block.lines:
-            parts.append("\n".join(f"    {visible(without_secrets(line), LONGEST)}" for line in block.lines))
+            parts.append(
+                "\n".join(f"    {visible(without_secrets(line), LONGEST)}" for line in block.lines)
+            )
         elif block.text:
             parts.append(f"{'#' * block.level} {_escaped(block.text)}".strip())
     return "\n\n".join(parts) + "\n"
@@ -133,7 +183,16 @@ def render_markdown_ticket(blocks: Sequence[Block]) -> str:
 def _escaped(text: str) -> str:
     """Without what a terminal, Markdown, or HTML in it, would read as more."""
     text = visible(without_secrets(text), LONGEST)
-    for sign, plain in (("\\", "\\\\"), ("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "'"), ("[", "\\["), ("*", "\\*"), ("_", "\\_")):
+    for sign, plain in (
+        ("\\", "\\\\"),
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        ("|", "\\|"),
+        ("`", "'"),
+        ("[", "\\["),
+        ("*", "\\*"),
+        ("_", "\\_"),
+    ):
         text = text.replace(sign, plain)
     return text
 
@@ -143,20 +202,27 @@ def render_html_ticket(blocks: Sequence[Block]) -> str:
     title = next((block.text for block in blocks if block.level == 1), "")
     body = "\n".join(_html(block) for block in blocks)
     style = (
-        ":root{color-scheme:light dark}body{font:16px/1.5 sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}pre{overflow:auto}"
-        "table{border-collapse:collapse;display:block;overflow-x:auto}td,th{border:1px solid #888;padding:.2rem .6rem;text-align:left}"
+        ":root{color-scheme:light dark}body{font:16px/1.5 sans-serif;margin:2rem"
+        " auto;max-width:70rem;padding:0"
+        " 1rem}pre{overflow:auto}table{border-collapse:collapse;display:block;overflow-x:auto}td,th{border:1px"  # noqa: E501
+        " solid #888;padding:.2rem .6rem;text-align:left}"
     )
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f'<meta name="viewport" content="width=device-width"><title>{_shown(title)}</title><style>{style}</style></head><body>\n{body}\n</body></html>\n'
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta'
+        f' http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport"'
+        f' content="width=device-width"><title>{_shown(title)}</title><style>{style}</style></head><body>\n{body}\n</body></html>\n'  # noqa: E501
     )
 
 
 def _html(block: Block) -> str:
     if block.rows:
         head, *rows = block.rows
-        lines = ["".join(f"<th>{_shown(cell)}</th>" for cell in head), *("".join(f"<td>{_shown(cell)}</td>" for cell in row) for row in rows)]
+        lines = [
+            "".join(f"<th>{_shown(cell)}</th>" for cell in head),
+            *("".join(f"<td>{_shown(cell)}</td>" for cell in row) for row in rows),
+        ]
         return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
     if block.lines:
         return "<pre>" + "\n".join(map(_shown, block.lines)) + "</pre>"

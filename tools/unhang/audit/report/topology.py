@@ -1,6 +1,8 @@
-"""How the GPUs of one node are connected, from its facts: existing GPUs, links that are up, pairs that cannot reach each other.
+"""How the GPUs of one node are connected, from its facts: existing GPUs, links that are up, pairs
+that cannot reach each other.
 
-Facts in, value out. Identities (UUIDs, PCI addresses) stay out of a topology, so that nodes with the same connections compare equal and are drawn once.
+Facts in, value out. Identities (UUIDs, PCI addresses) stay out of a topology, so that nodes with
+the same connections compare equal and are drawn once.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import visible
 
 MOST_GPUS = 32  # more GPUs than any machine has; further ones are not drawn
-ABSURD = 10**9  # larger than any count, index or width in a topology; a larger value is treated as not read
+# larger than any count, index or width in a topology; a larger value is treated as not read
+ABSURD = 10**9
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,11 @@ class Gpu:
 
     @property
     def links_down(self) -> int:
-        return self.links - self.links_active if self.links is not None and self.links_active is not None else 0
+        return (
+            self.links - self.links_active
+            if self.links is not None and self.links_active is not None
+            else 0
+        )
 
 
 @dataclass(frozen=True)
@@ -78,20 +85,38 @@ def troubles(topology: Topology, most: int = 12) -> list[str]:
             lines.append(f"GPU {gpu.index}: {gpu.links_active} of {gpu.links} NVLinks active")
         if gpu.pcie_narrow:
             lines.append(f"GPU {gpu.index}: PCIe {gpu.pcie}")
-    lines += [f"GPU {pair.a} cannot reach GPU {pair.b}: {visible(pair.status, 80)}" for pair in topology.pairs if pair.broken]
-    lines += [f"port {visible(port.name, 40)} is {visible(port.state, 40)}" for port in topology.ports if port.down]
+    lines += [
+        f"GPU {pair.a} cannot reach GPU {pair.b}: {visible(pair.status, 80)}"
+        for pair in topology.pairs
+        if pair.broken
+    ]
+    lines += [
+        f"port {visible(port.name, 40)} is {visible(port.state, 40)}"
+        for port in topology.ports
+        if port.down
+    ]
     return lines if len(lines) <= most else [*lines[:most], f"and {len(lines) - most} more"]
 
 
 def topology_of(sections: Mapping[str, Any]) -> Topology | None:
-    """The topology that a node's sections describe; None when it has fewer than two GPUs. Fields of a wrong type count as not read."""
-    devices = [row for row in _rows(sections, "gpus", "devices") if _whole(row.get("index")) is not None][:MOST_GPUS]
+    """The topology that a node's sections describe; None when it has fewer than two GPUs. Fields of
+    a wrong type count as not read."""
+    devices = [
+        row for row in _rows(sections, "gpus", "devices") if _whole(row.get("index")) is not None
+    ][:MOST_GPUS]
     if len(devices) < 2:
         return None
-    links = {row["gpu"]: row for row in _rows(sections, "interconnect", "by_gpu") if _whole(row.get("gpu")) is not None}
+    links = {
+        row["gpu"]: row
+        for row in _rows(sections, "interconnect", "by_gpu")
+        if _whole(row.get("gpu")) is not None
+    }
     known = {row["index"] for row in devices}
     switches = _whole(_section(sections, "fabric_manager").get("nvswitch_count"))
-    gpus = tuple(_gpu(row, links.get(row["index"], {}), bool(switches)) for row in sorted(devices, key=lambda row: row["index"]))
+    gpus = tuple(
+        _gpu(row, links.get(row["index"], {}), bool(switches))
+        for row in sorted(devices, key=lambda row: row["index"])
+    )
     pairs = tuple(sorted(_pairs(sections, known), key=lambda pair: (pair.a, pair.b)))
     return Topology(
         model=_text(sections["gpus"].get("model")),
@@ -106,7 +131,9 @@ def topology_of(sections: Mapping[str, Any]) -> Topology | None:
 def _gpu(row: Mapping[str, Any], links: Mapping[str, Any], switched: bool) -> Gpu:
     pcie = row.get("pcie")
     pcie = pcie if isinstance(pcie, dict) else {}
-    generation, width, widest = (_whole(pcie.get(key)) for key in ("generation_max", "width_now", "width_max"))
+    generation, width, widest = (
+        _whole(pcie.get(key)) for key in ("generation_max", "width_now", "width_max")
+    )
     narrow = width is not None and widest is not None and width < widest
     shown = f"gen{generation} " if generation is not None else ""
     remote, active = _text(links.get("remote")), _whole(links.get("nvlinks_active"))
@@ -127,10 +154,22 @@ def _pairs(sections: Mapping[str, Any], known: set[int]) -> Iterator[Pair]:
     seen: set[tuple[int, int]] = set()
     for row in _rows(sections, "interconnect", "pairs"):
         a, b = _whole(row.get("a")), _whole(row.get("b"))
-        if a is None or b is None or a == b or not {a, b} <= known or (min(a, b), max(a, b)) in seen:
+        if (
+            a is None
+            or b is None
+            or a == b
+            or not {a, b} <= known
+            or (min(a, b), max(a, b)) in seen
+        ):
             continue
         seen.add((min(a, b), max(a, b)))
-        yield Pair(min(a, b), max(a, b), _text(row.get("topology")), _whole(row.get("nvlinks")), _text(row.get("read")))
+        yield Pair(
+            min(a, b),
+            max(a, b),
+            _text(row.get("topology")),
+            _whole(row.get("nvlinks")),
+            _text(row.get("read")),
+        )
 
 
 def _ports(sections: Mapping[str, Any]) -> Iterator[Port]:
@@ -145,7 +184,9 @@ def _ports(sections: Mapping[str, Any]) -> Iterator[Port]:
                     name=name if len(ports) == 1 else f"{name}:{port.get('port')}",
                     numa_node=_whole(device.get("numa_node")),
                     state=_text(port.get("state")),
-                    rate_gbps=float(rate) if isinstance(rate, (int, float)) and not isinstance(rate, bool) else None,
+                    rate_gbps=float(rate)
+                    if isinstance(rate, (int, float)) and not isinstance(rate, bool)
+                    else None,
                     layer=_text(port.get("link_layer")),
                 )
 
@@ -165,4 +206,8 @@ def _text(value: object) -> str:
 
 
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < ABSURD else None
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < ABSURD
+        else None
+    )

@@ -1,4 +1,5 @@
-"""Versions on each node, and their distribution over the fleet: sections of a node in, rows for the page out."""
+"""Versions on each node, and their distribution over the fleet: sections of a node in, rows for the
+page out."""
 
 from __future__ import annotations
 
@@ -13,12 +14,24 @@ from unhang.core.text import visible
 LONGEST = 80  # characters of one version
 MOST_VALUES = 8  # different versions of one thing on one node
 # In the order of interest to people; other things follow by name.
-ORDER = ("driver", "fabric manager", "kernel", "NCCL", "CUDA toolkit", "torch", "GSP firmware", "VBIOS", "NIC firmware", "BIOS")
+ORDER = (
+    "driver",
+    "fabric manager",
+    "kernel",
+    "NCCL",
+    "CUDA toolkit",
+    "torch",
+    "GSP firmware",
+    "VBIOS",
+    "NIC firmware",
+    "BIOS",
+)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """One version of a thing. hosts: with this version; usual: whether more nodes have it than any other version."""
+    """One version of a thing. hosts: with this version; usual: whether more nodes have it than any
+    other version."""
 
     version: str
     hosts: tuple[str, ...]
@@ -27,7 +40,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class Drift:
-    """A thing and its versions, the most frequent first. nodes: on which any version of it was read."""
+    """A thing and its versions, the most frequent first. nodes: on which any version of it was
+    read."""
 
     name: str
     nodes: int
@@ -39,17 +53,21 @@ class Drift:
 
 
 def versions_of(sections: Mapping[str, Any]) -> dict[str, str]:
-    """Thing -> version on one node, without things that were not read or do not exist. Several versions are joined by commas."""
+    """Thing -> version on one node, without things that were not read or do not exist. Several
+    versions are joined by commas."""
     found = {}
     for name, values in _read(sections):
         texts = sorted({value for value in values if isinstance(value, str) and value})
         if texts:
-            found[name] = ", ".join(visible(without_secrets(text), LONGEST) for text in texts[:MOST_VALUES])
+            found[name] = ", ".join(
+                visible(without_secrets(text), LONGEST) for text in texts[:MOST_VALUES]
+            )
     return found
 
 
 def drift(versions: Mapping[str, Mapping[str, str]]) -> list[Drift]:
-    """The hosts of each version of each thing, from host -> thing -> version; things that differ come first, then the order of ORDER."""
+    """The hosts of each version of each thing, from host -> thing -> version; things that differ
+    come first, then the order of ORDER."""
     hosts: dict[str, dict[str, list[str]]] = {}
     for host, own in versions.items():
         for name, version in own.items():
@@ -62,7 +80,10 @@ def _drift(name: str, hosts: Mapping[str, Sequence[str]]) -> Drift:
     ordered = sorted(hosts.items(), key=lambda row: (-len(row[1]), row[0]))
     most = len(ordered[0][1])
     alone = sum(len(found) == most for found in hosts.values()) == 1
-    rows = [Spread(version, tuple(sorted(found, key=natural)), alone and len(found) == most) for version, found in ordered]
+    rows = [
+        Spread(version, tuple(sorted(found, key=natural)), alone and len(found) == most)
+        for version, found in ordered
+    ]
     return Drift(name, sum(len(found) for found in hosts.values()), tuple(rows))
 
 
@@ -72,7 +93,8 @@ def _rank(name: str) -> int:
 
 
 def _read(sections: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """(thing, its value). Firmware is compared by model, because different cards have different firmware."""
+    """(thing, its value). Firmware is compared by model, because different cards have different
+    firmware."""
     yield "driver", [_inside(sections, "driver", "loaded", "version")]
     yield "fabric manager", [_inside(sections, "fabric_manager", "version")]
     yield "kernel", [_inside(sections, "kernel", "release")]
@@ -85,11 +107,15 @@ def _read(sections: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     yield from _by_model("NIC firmware", _rows(sections, "network", "rdma"), "board", "firmware")
 
 
-def _by_model(name: str, rows: Sequence[Mapping[str, Any]], model: str, version: str) -> Iterator[tuple[str, list[Any]]]:
+def _by_model(
+    name: str, rows: Sequence[Mapping[str, Any]], model: str, version: str
+) -> Iterator[tuple[str, list[Any]]]:
     models: dict[str, list[Any]] = {}
     for row in rows:
         named = row.get(model)
-        models.setdefault(visible(without_secrets(named), LONGEST) if isinstance(named, str) and named else "", []).append(row.get(version))
+        models.setdefault(
+            visible(without_secrets(named), LONGEST) if isinstance(named, str) and named else "", []
+        ).append(row.get(version))
     for named, found in list(models.items())[:MOST_VALUES]:
         yield f"{name}, {named}" if named else name, found
 

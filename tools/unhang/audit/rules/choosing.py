@@ -1,4 +1,5 @@
-"""selectattr, rejectattr, select and reject: the items of a list that a test chooses, with the facts that were read."""
+"""selectattr, rejectattr, select and reject: the items of a list that a test chooses, with the
+facts that were read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rules whose remedies propose contradicting keys of the policy for one node. Values in, values out."""
+"""Rules whose remedies propose contradicting keys of the policy for one node. Values in, values
+out."""
 
 from __future__ import annotations
 
@@ -16,9 +17,15 @@ Key = tuple[str, ...]
 
 
 def clashing_rules(rule: Rule, others: tuple[Rule, ...], view: CatalogueView) -> Iterator[str]:
-    """Ids of the rules whose advice contradicts this one's and that fire on a node with both faults."""
+    """Ids of the rules whose advice contradicts this one's and that fire on a node with both
+    faults."""
     for other in others if rule.scope == "node" and _advice(rule) else ():
-        if other.id != rule.id and other.scope == "node" and contradicts(_advice(rule), _advice(other)) and _can_both_fire(rule, other, view):
+        if (
+            other.id != rule.id
+            and other.scope == "node"
+            and contradicts(_advice(rule), _advice(other))
+            and _can_both_fire(rule, other, view)
+        ):
             yield other.id
 
 
@@ -27,10 +34,20 @@ def _advice(rule: Rule) -> Mapping[str, Any]:
 
 
 def contradicts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Key]:
-    """Keys of the policy for which two proposals cannot both be followed. Two least versions can: the higher one is followed."""
+    """Keys of the policy for which two proposals cannot both be followed. Two least versions can:
+    the higher one is followed."""
     first, second = dict(_values(one)), dict(_values(other))
-    same = [key for key in first.keys() & second.keys() if key[-1] != "min" and first[key] != second[key]]
-    return same + [key for mine, theirs in ((first, second), (second, first)) for key in mine if key[-1] == "version" and _below(mine, theirs, key)]
+    same = [
+        key
+        for key in first.keys() & second.keys()
+        if key[-1] != "min" and first[key] != second[key]
+    ]
+    return same + [
+        key
+        for mine, theirs in ((first, second), (second, first))
+        for key in mine
+        if key[-1] == "version" and _below(mine, theirs, key)
+    ]
 
 
 def _values(policy: Mapping[str, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:
@@ -49,10 +66,14 @@ def _below(mine: Mapping[Key, Any], theirs: Mapping[Key, Any], key: Key) -> bool
 
 def _can_both_fire(one: Rule, other: Rule, view: CatalogueView) -> bool:
     """Whether a match of each rule, joined into one node, causes both findings."""
-    for first, second in itertools.product(one.row["examples"]["match"], other.row["examples"]["match"]):
+    for first, second in itertools.product(
+        one.row["examples"]["match"], other.row["examples"]["match"]
+    ):
         node = _joined(first, second)
         try:
-            if node is not None and all(verdict_of(rule, node, view) == "fail" for rule in (one, other)):
+            if node is not None and all(
+                verdict_of(rule, node, view) == "fail" for rule in (one, other)
+            ):
                 return True
         except InvalidNode:
             continue
@@ -60,7 +81,8 @@ def _can_both_fire(one: Rule, other: Rule, view: CatalogueView) -> bool:
 
 
 def _joined(one: Any, other: Any) -> Any:
-    """Two examples as one node, None where they give one fact different values. Lists are joined."""
+    """Two examples as one node, None where they give one fact different values. Lists are
+    joined."""
     if isinstance(one, dict) and isinstance(other, dict):
         found = {**one, **other}
         for key in one.keys() & other.keys():

@@ -30,7 +30,12 @@ def item_at(run: Run, position: Run) -> Run:
         items = world.items(holder)
         if isinstance(place, int) and -len(items) <= place < len(items):
             return items[place]
-        return Unknown("absent", getattr(holder, "path", ""), "absent", f"the list has {len(items)} items, no item {place}")
+        return Unknown(
+            "absent",
+            getattr(holder, "path", ""),
+            "absent",
+            f"the list has {len(items)} items, no item {place}",
+        )
 
     return item
 
@@ -41,7 +46,8 @@ def entry_at(run: Run, key: Run) -> Run:
 
 
 def _outcome(run: Run, world: World) -> bool | tuple[Unknown, ...]:
-    """The value, or the facts that it lacks. Never the exception itself: its traceback refers to the frame that would store it, and so to the node's facts."""
+    """The value, or the facts that it lacks. Never the exception itself: its traceback refers to
+    the frame that would store it, and so to the node's facts."""
     try:
         return truth(run(world))
     except Undecided as problem:
@@ -59,7 +65,8 @@ def either(left: Run, right: Run) -> Run:
 
 
 def _joined(world: World, left: Run, right: Run, deciding: bool) -> bool:
-    """and (deciding False) and or (deciding True). An unknown left side does not matter if the right side decides alone."""
+    """and (deciding False) and or (deciding True). An unknown left side does not matter if the
+    right side decides alone."""
     world.step()
     first = _outcome(left, world)
     if first is deciding:

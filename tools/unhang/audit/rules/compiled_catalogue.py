@@ -1,4 +1,5 @@
-"""The catalogue as the judge uses it: rules compiled, tables by key, each fault with its file and line."""
+"""The catalogue as the judge uses it: rules compiled, tables by key, each fault with its file and
+line."""
 
 from __future__ import annotations
 
@@ -23,9 +24,8 @@ MAX_RULES = 5000
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Compiled rules and tables. faults: one line each, with file and place; rows with a fault are omitted. entries: known problems that no rule can decide,
-    as rows of the schema's `entry`.
-    """
+    """Compiled rules and tables. faults: one line each, with file and place; rows with a fault are
+    omitted. entries: known problems that no rule can decide, as rows of the schema's `entry`."""
 
     rules: tuple[Rule, ...] = ()
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class Catalogue:
 
 
 def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Catalogue:
-    """Reads every *.yml and *.yaml of the folders, the project's own first. The project's own are cached in the process as long as no file changes. Reads
-    files, raises nothing: faults are in the result.
-    """
+    """Reads every *.yml and *.yaml of the folders, the project's own first. The project's own are
+    cached in the process as long as no file changes. Reads files, raises nothing: faults are in the
+    result."""
     own, folders = tuple(own_folders()) if built_in else (), tuple(folders)
     if not own:
         faults: list[str] = []
@@ -47,7 +47,9 @@ def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Ca
 
 
 @lru_cache(maxsize=1)
-def _read_own(folders: tuple[Path, ...], stamps: tuple[Any, ...]) -> tuple[tuple[CatalogueFile, ...], tuple[str, ...]]:
+def _read_own(
+    folders: tuple[Path, ...], stamps: tuple[Any, ...]
+) -> tuple[tuple[CatalogueFile, ...], tuple[str, ...]]:
     """(files, faults). stamps: part of the cache's key."""
     faults: list[str] = []
     return tuple(read_folders(folders, faults)), tuple(faults)
@@ -67,12 +69,19 @@ def _names(files: Iterable[CatalogueFile]) -> dict[str, Kind]:
     return node_names(collect_tables(files, [])[0])
 
 
-def _load_with_own(own: tuple[Path, ...], stamps: tuple[Any, ...], folders: tuple[Path, ...]) -> Catalogue:
-    """The project's own rules and a user's folders; the own rules are compiled again only if a user's table may change their meaning."""
+def _load_with_own(
+    own: tuple[Path, ...], stamps: tuple[Any, ...], folders: tuple[Path, ...]
+) -> Catalogue:
+    """The project's own rules and a user's folders; the own rules are compiled again only if a
+    user's table may change their meaning."""
     files, own_faults = _read_own(own, stamps)
     faults = list(own_faults)
     more = list(read_folders(folders, faults))
-    compiled = {} if any(file.tables for file in more) else {rule.id: rule for rule in _load_own(own, stamps).rules}
+    compiled = (
+        {}
+        if any(file.tables for file in more)
+        else {rule.id: rule for rule in _load_own(own, stamps).rules}
+    )
     return _compile([*files, *more], faults, compiled)
 
 
@@ -89,8 +98,11 @@ def _state(path: Path) -> tuple[int, ...]:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _compile(files: list[CatalogueFile], faults: list[str], compiled: Mapping[str, Rule] | None = None) -> Catalogue:
-    """Compiles the rows of files. compiled: compiled rules of the first files, by id; an id belongs to the first row that has it."""
+def _compile(
+    files: list[CatalogueFile], faults: list[str], compiled: Mapping[str, Rule] | None = None
+) -> Catalogue:
+    """Compiles the rows of files. compiled: compiled rules of the first files, by id; an id belongs
+    to the first row that has it."""
     tables, table_rows = collect_tables(files, faults)
     rules: list[Rule] = []
     entries = []
@@ -109,17 +121,29 @@ def _compile(files: list[CatalogueFile], faults: list[str], compiled: Mapping[st
     return Catalogue(tuple(rules), tables, tuple(table_rows), tuple(faults), tuple(entries))
 
 
-def _rule(file: CatalogueFile, place: int, row: dict[str, Any], tables: Mapping[str, Any], names: Mapping[str, Kind]) -> Rule | list[str]:
+def _rule(
+    file: CatalogueFile,
+    place: int,
+    row: dict[str, Any],
+    tables: Mapping[str, Any],
+    names: Mapping[str, Kind],
+) -> Rule | list[str]:
     try:
         rule = compile_rule(row, tables, names)
     except RuleError as problem:
-        return [f"{file.at('rules', place, *problem.field.split('.'))}: rule {row['id']}: {problem.field}: {problem}"]
+        return [
+            f"{file.at('rules', place, *problem.field.split('.'))}: rule {row['id']}:"
+            f" {problem.field}: {problem}"
+        ]
     faults = []
     proposal = row["remedy"].get("policy")
     if proposal is not None:
         for one in check_schema(proposal, read_schema("policy-1")):
             inside = ".".join(str(part) for part in one.path)
-            faults.append(f"{file.at('rules', place, 'remedy', 'policy', *one.path)}: rule {rule.id}: remedy.policy.{inside}: {one.message}")
+            faults.append(
+                f"{file.at('rules', place, 'remedy', 'policy', *one.path)}: rule {rule.id}:"
+                f" remedy.policy.{inside}: {one.message}"
+            )
     faults += _examples(file, place, rule)
     return faults or rule
 
@@ -134,12 +158,17 @@ def _examples(file: CatalogueFile, place: int, rule: Rule) -> Iterator[str]:
                 fault = _fragment_fault(fragment, rule.scope)
                 if fault and fault not in shown:
                     shown.add(fault)
-                    yield f"{file.at('rules', place, 'examples', key, number)}: rule {rule.id}: examples.{key}[{number}]: {fault}"
+                    yield (
+                        f"{file.at('rules', place, 'examples', key, number)}: rule {rule.id}:"
+                        f" examples.{key}[{number}]: {fault}"
+                    )
 
 
 def _fragment_fault(fragment: Any, scope: str) -> str | None:
     if not isinstance(fragment, dict):
-        return "expected a map of sections" + ("" if scope == "node" else ", or a list of such maps")
+        return "expected a map of sections" + (
+            "" if scope == "node" else ", or a list of such maps"
+        )
     try:
         example_node(fragment)
     except InvalidNode as problem:

@@ -20,7 +20,9 @@ def quoted(rule: Rule) -> frozenset[Path]:
     if items is None:
         return rule.text_reads
     above = (*items[:-2], "name")
-    return rule.text_reads.union(((*items, name) for name in rule.where_fields), [above] if _is_fact(above) else [])
+    return rule.text_reads.union(
+        ((*items, name) for name in rule.where_fields), [above] if _is_fact(above) else []
+    )
 
 
 def _is_fact(path: Path) -> bool:
@@ -31,10 +33,14 @@ def _is_fact(path: Path) -> bool:
 
 
 def described(rule: Rule, judged: Judged, world: World, items: Mapping[str, Any]) -> Description:
-    """The texts of a finding on the node of this world, and its place. items: of the rule's list, by path."""
+    """The texts of a finding on the node of this world, and its place. items: of the rule's list,
+    by path."""
     where = where_of(rule, judged, getattr(items.get(judged.item or ""), "value", None))
-    device = None if "value" in where else _name_above(rule, judged.item, world)  # several devices may have the same value
-    return finding_texts(rule, world, judged, items), where | ({"name": device} if device is not None else {})
+    # several devices may have the same value
+    device = None if "value" in where else _name_above(rule, judged.item, world)
+    return finding_texts(rule, world, judged, items), where | (
+        {"name": device} if device is not None else {}
+    )
 
 
 def items_of(rule: Rule, world: World) -> dict[str, Any]:
@@ -42,31 +48,56 @@ def items_of(rule: Rule, world: World) -> dict[str, Any]:
     assert rule.for_each is not None
     world.begin()
     try:
-        return {one.path: one for one in world.items(rule.for_each.evaluate(world)) if hasattr(one, "path")}
+        return {
+            one.path: one
+            for one in world.items(rule.for_each.evaluate(world))
+            if hasattr(one, "path")
+        }
     except (Undecided, RuleStopped):
         return {}
 
 
 def where_of(rule: Rule, judged: Judged, value: Any) -> dict[str, Any]:
-    """The item of a finding: its path and the fields that name it, or the text itself. value: of the item."""
+    """The item of a finding: its path and the fields that name it, or the text itself. value: of
+    the item."""
     if judged.items > 1:
         return {"items": judged.items}
     if judged.item is None:
         return {}
     if isinstance(value, str):
         return {"path": judged.item, "value": value}
-    named = {name: value.get(name) if isinstance(value, dict) else getattr(value, name, None) for name in rule.where_fields}
-    return {"path": judged.item, **{name: one for name, one in named.items() if one is not None and not isinstance(one, (list, dict))}}
+    named = {
+        name: value.get(name) if isinstance(value, dict) else getattr(value, name, None)
+        for name in rule.where_fields
+    }
+    return {
+        "path": judged.item,
+        **{
+            name: one
+            for name, one in named.items()
+            if one is not None and not isinstance(one, (list, dict))
+        },
+    }
 
 
 def _name_above(rule: Rule, path: str | None, world: World) -> str | None:
-    """The name of the object that holds this item, if the item has none: a port has only a number, and people know it by its device."""
-    if path is None or "name" in rule.where_fields or rule.for_each is None or rule.for_each.kind.items().path is None:
+    """The name of the object that holds this item, if the item has none: a port has only a number,
+    and people know it by its device."""
+    if (
+        path is None
+        or "name" in rule.where_fields
+        or rule.for_each is None
+        or rule.for_each.kind.items().path is None
+    ):
         return None
     holder: Any = None
     for place, part in enumerate(path.split(".")[:-1]):
         name, _, index = part.partition("[")
-        holder = getattr(world.roots.get(name), "value", None) if not place else getattr(holder, name, None)
+        holder = (
+            getattr(world.roots.get(name), "value", None)
+            if not place
+            else getattr(holder, name, None)
+        )
         holder = holder[int(index[:-1])] if index and isinstance(holder, list) else holder
     found = getattr(holder, "name", None)
     return found if isinstance(found, str) else None
@@ -74,4 +105,10 @@ def _name_above(rule: Rule, path: str | None, world: World) -> str | None:
 
 def context_of(node: NodeView, name: str) -> Any:
     """What a rule reads of a node besides its facts and its policy."""
-    return {"host": node.host, "groups": node.groups, "run_status": node.run_status, "message": node.message, "policy_error": node.policy_error}.get(name)
+    return {
+        "host": node.host,
+        "groups": node.groups,
+        "run_status": node.run_status,
+        "message": node.message,
+        "policy_error": node.policy_error,
+    }.get(name)

@@ -1,4 +1,5 @@
-"""Judges many nodes: rules that read the same facts are judged once for each distinct set of the values of these facts, not once for each node."""
+"""Judges many nodes: rules that read the same facts are judged once for each distinct set of the
+values of these facts, not once for each node."""
 
 from __future__ import annotations
 
@@ -19,13 +20,15 @@ from unhang.core.run.documents import NodeDocument
 from unhang.core.schemas.shapes import fact_shapes
 
 Made = TypeVar("Made")
-MOST_KNOWN = 256  # answers of one group of rules; facts that differ on every node must not fill the memory
+# answers of one group of rules; facts that differ on every node must not fill the memory
+MOST_KNOWN = 256
 
 
 @dataclass(frozen=True)
 class Answers:
-    """The verdicts of a group of rules. counts: (rule, verdict, how many items); listed: (rule, verdict that a person must see, its descriptions by the values
-    that they quote); compared: values of rules over several nodes."""
+    """The verdicts of a group of rules. counts: (rule, verdict, how many items); listed: (rule,
+    verdict that a person must see, its descriptions by the values that they quote); compared:
+    values of rules over several nodes."""
 
     counts: tuple[tuple[int, str, int], ...]
     listed: tuple[tuple[int, Judged, dict[Any, Description]], ...]
@@ -61,9 +64,15 @@ class _Group:
 
 
 class Engine:
-    """Judges node after node; remembers verdicts, never documents. mark(rule id): called before a rule is judged, so that one that never ends can be named."""
+    """Judges node after node; remembers verdicts, never documents. mark(rule id): called before a
+    rule is judged, so that one that never ends can be named."""
 
-    def __init__(self, rules: Sequence[Rule], catalogue: CatalogueView, mark: Callable[[str], None] = lambda rule: None):
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        catalogue: CatalogueView,
+        mark: Callable[[str], None] = lambda rule: None,
+    ):
         self.rules, self.catalogue, self.mark = list(rules), catalogue, mark
         self.evaluations = 0
         numbers: dict[frozenset[Path], list[int]] = {}
@@ -74,13 +83,24 @@ class Engine:
         sections = sorted({path[0] for path in paths if path[0] in fact_shapes()})
         facts = [path for path in paths if path[0] in fact_shapes()]
         self._others = [path for path in paths if path[0] not in fact_shapes()]
-        self._readers: list[Read] = [*map(reader_of_account, sections), *(reader_of([path]) for path in facts)]
-        place: dict[Any, int] = {name: at for at, name in enumerate([*sections, *facts, *self._others])}
-        self._groups = [_Group(tuple(rules), any(path[0] in fact_shapes() for path in reads), _key(reads, place)) for reads, rules in numbers.items()]
+        self._readers: list[Read] = [
+            *map(reader_of_account, sections),
+            *(reader_of([path]) for path in facts),
+        ]
+        place: dict[Any, int] = {
+            name: at for at, name in enumerate([*sections, *facts, *self._others])
+        }
+        self._groups = [
+            _Group(
+                tuple(rules), any(path[0] in fact_shapes() for path in reads), _key(reads, place)
+            )
+            for reads, rules in numbers.items()
+        ]
         self._quoted_of = [_key(reads, place) for reads in quotes]
 
     def judge(self, node: NodeView) -> NodeVerdicts:
-        """All verdicts on one node; on a node that was not read, of the rules that read no facts."""
+        """All verdicts on one node; on a node that was not read, of the rules that read no
+        facts."""
         worlds: list[World] = []
 
         def world() -> World:
@@ -88,19 +108,47 @@ class Engine:
                 worlds.append(node_world(node, self.catalogue))
             return worlds[0]
 
-        values = [b""] * len(self._readers) if node.sections is None else [read(node.sections) for read in self._readers]
-        values += [value_at(node.policy, path[1:]) if path[0] == "policy" else value_at(context_of(node, path[0]), ()) for path in self._others]
-        groups = [group for group in self._groups if node.sections is not None or not group.reads_facts]
-        answers = [_entry_of(group.known, group.key_of(values), partial(self._judged, group.rules, world)) for group in groups]
+        values = (
+            [b""] * len(self._readers)
+            if node.sections is None
+            else [read(node.sections) for read in self._readers]
+        )
+        values += [
+            value_at(node.policy, path[1:])
+            if path[0] == "policy"
+            else value_at(context_of(node, path[0]), ())
+            for path in self._others
+        ]
+        groups = [
+            group for group in self._groups if node.sections is not None or not group.reads_facts
+        ]
+        answers = [
+            _entry_of(group.known, group.key_of(values), partial(self._judged, group.rules, world))
+            for group in groups
+        ]
         items: dict[str, dict[str, Any]] = {}
         listed = [
-            Listed(number, judged, *_entry_of(known, self._quoted_of[number](values), partial(self._described, number, judged, world, items)))
+            Listed(
+                number,
+                judged,
+                *_entry_of(
+                    known,
+                    self._quoted_of[number](values),
+                    partial(self._described, number, judged, world, items),
+                ),
+            )
             for one in answers
             for number, judged, known in one.listed
         ]
         return NodeVerdicts(answers, listed, node.sections is None)
 
-    def _described(self, number: int, judged: Judged, world: Callable[[], World], items: dict[str, dict[str, Any]]) -> Description:
+    def _described(
+        self,
+        number: int,
+        judged: Judged,
+        world: Callable[[], World],
+        items: dict[str, dict[str, Any]],
+    ) -> Description:
         """items: rule -> the items of its list on this node, evaluated for its first finding."""
         rule = self.rules[number]
         if judged.item is not None and rule.id not in items:
@@ -119,15 +167,23 @@ class Engine:
                 compared.append((number, compare_node(rule, world())))
                 continue
             for judged in judge_rule(rule, world()):
-                tally[number, judged.verdict] = tally.get((number, judged.verdict), 0) + judged.items
+                tally[number, judged.verdict] = (
+                    tally.get((number, judged.verdict), 0) + judged.items
+                )
                 if judged.verdict in ("fail", "unknown"):
                     listed.append((number, judged, {}))
-        return Answers(tuple((*of, count) for of, count in tally.items()), tuple(listed), tuple(compared))
+        return Answers(
+            tuple((*of, count) for of, count in tally.items()), tuple(listed), tuple(compared)
+        )
 
 
 def _key(reads: frozenset[Path], place: Mapping[Any, int]) -> Callable[[Sequence[bytes]], Any]:
-    """A function that takes the values at these paths, and the accounts of their sections, from all values of a node."""
-    places = sorted({place[path] for path in reads} | {place[path[0]] for path in reads if path[0] in fact_shapes()})
+    """A function that takes the values at these paths, and the accounts of their sections, from all
+    values of a node."""
+    places = sorted(
+        {place[path] for path in reads}
+        | {place[path[0]] for path in reads if path[0] in fact_shapes()}
+    )
     return itemgetter(*places) if places else lambda values: ()
 
 
@@ -143,4 +199,12 @@ def _entry_of(known: dict[Any, Made], key: Any, make: Callable[[], Made]) -> Mad
 
 def view_of(document: NodeDocument, policy: dict[str, Any], policy_error: str) -> NodeView:
     """The view that rules have of a node document."""
-    return NodeView(document.host, document.groups, policy, document.status, document.message or "", policy_error, document.sections)
+    return NodeView(
+        document.host,
+        document.groups,
+        policy,
+        document.status,
+        document.message or "",
+        policy_error,
+        document.sections,
+    )

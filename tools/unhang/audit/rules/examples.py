@@ -1,4 +1,5 @@
-"""Runs a rule on its own examples: matches must fail, near misses must pass, and no rule may pass silently when a deciding fact is removed."""
+"""Runs a rule on its own examples: matches must fail, near misses must pass, and no rule may pass
+silently when a deciding fact is removed."""
 
 from __future__ import annotations
 
@@ -29,18 +30,26 @@ class Shortfall:
 
 
 def example_node(fragment: Mapping[str, Any], host: str = "example") -> NodeView:
-    """A fragment {section: fields, policy: …, run_status: …} as a node. Raises InvalidNode with the place of a wrong type."""
+    """A fragment {section: fields, policy: …, run_status: …} as a node. Raises InvalidNode with the
+    place of a wrong type."""
     unknown = [key for key in fragment if key not in CONTEXT_KEYS and key not in fact_shapes()]
-    sections = {key: {"probe": {"status": "ok"}, **value} if isinstance(value, dict) else value for key, value in fragment.items() if key not in CONTEXT_KEYS}
+    sections = {
+        key: {"probe": {"status": "ok"}, **value} if isinstance(value, dict) else value
+        for key, value in fragment.items()
+        if key not in CONTEXT_KEYS
+    }
     status = fragment.get("run_status", "ok")
     facts = to_fragment(sections) if status == "ok" or sections or unknown else None
     return NodeView(
-        fragment.get("host", host), tuple(fragment.get("groups", ("gpu",))), fragment.get("policy", {}), status, fragment.get("message", ""),
+        fragment.get("host", host), tuple(fragment.get("groups", ("gpu",))),
+        fragment.get("policy", {}), status, fragment.get("message", ""),
         fragment.get("policy_error", ""), facts,
     )  # fmt: skip
 
 
-def catalogue_view(tables: Mapping[str, Any] | None = None, rule_ids: tuple[str, ...] = (), today: str = TODAY) -> CatalogueView:
+def catalogue_view(
+    tables: Mapping[str, Any] | None = None, rule_ids: tuple[str, ...] = (), today: str = TODAY
+) -> CatalogueView:
     """The view that rules have of the catalogue."""
     return CatalogueView(tables or {}, tables_shape(tables or {}), rule_ids, today)
 
@@ -60,8 +69,11 @@ def judge_example(rule: Rule, example: Any, view: CatalogueView) -> str:
     return judge_fragments(rule, example, view)
 
 
-def check_examples(rule: Rule, tables: Mapping[str, Any] | None = None, rule_ids: tuple[str, ...] = ()) -> Iterator[Shortfall]:
-    """Every example with another verdict than expected, also with its facts removed. Raises InvalidNode."""
+def check_examples(
+    rule: Rule, tables: Mapping[str, Any] | None = None, rule_ids: tuple[str, ...] = ()
+) -> Iterator[Shortfall]:
+    """Every example with another verdict than expected, also with its facts removed. Raises
+    InvalidNode."""
     view = catalogue_view(tables, rule_ids)
     for key, wanted in (("match", ("fail",)), ("near_miss", ("pass", "skip"))):
         for place, example in enumerate(rule.row["examples"][key]):
@@ -72,22 +84,31 @@ def check_examples(rule: Rule, tables: Mapping[str, Any] | None = None, rule_ids
                 yield from _check_losses(rule, example, f"{key}[{place}]", view)
 
 
-def _check_losses(rule: Rule, example: Mapping[str, Any], name: str, view: CatalogueView) -> Iterator[Shortfall]:
+def _check_losses(
+    rule: Rule, example: Mapping[str, Any], name: str, view: CatalogueView
+) -> Iterator[Shortfall]:
     for how, loss, damaged in losses(rule, example):
         try:
             found = verdict_of(rule, damaged, view)
         except InvalidNode:
             continue  # maps, such as a module's parameters, contain no nulls
-        allowed = ("unknown", "fail", "skip") if how == "removed from a map" else ("unknown", "fail")
+        allowed = (
+            ("unknown", "fail", "skip") if how == "removed from a map" else ("unknown", "fail")
+        )
         if found not in allowed:
             yield Shortfall(rule.id, f"{name} with {loss} {how}", " or ".join(allowed), found)
 
 
 def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(null | removed | removed from a map | timeout, the lost path, the example without it) for each fact path that decides the rule."""
+    """(null | removed | removed from a map | timeout, the lost path, the example without it) for
+    each fact path that decides the rule."""
     sections = set()
     for path in sorted(rule.decision_reads):
-        if path[0] not in fact_shapes() or path[0] not in example or path[1:3] == ("probe", "status"):
+        if (
+            path[0] not in fact_shapes()
+            or path[0] not in example
+            or path[1:3] == ("probe", "status")
+        ):
             continue
         sections.add(path[0])
         if _may_be_asked(rule, path):
@@ -96,7 +117,11 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
             damaged = _copy(example)
             if _damage(damaged, [part for part in path if part != "**"], how == "removed"):
                 _say_unread(damaged, path)
-                yield ("removed from a map" if how == "removed" and _ends_in_map(path) else how), ".".join(path), damaged
+                yield (
+                    ("removed from a map" if how == "removed" and _ends_in_map(path) else how),
+                    ".".join(path),
+                    damaged,
+                )
     for section in sorted(sections):
         if any(_may_be_asked(rule, path) for path in rule.decision_reads if path[0] == section):
             continue
@@ -106,12 +131,19 @@ def losses(rule: Rule, example: Mapping[str, Any]) -> Iterator[tuple[str, str, d
 
 
 def _say_unread(example: dict[str, Any], path: tuple[str, ...]) -> None:
-    """Records in the section itself that the fact could not be read: a null without this may mean that there is no such thing."""
+    """Records in the section itself that the fact could not be read: a null without this may mean
+    that there is no such thing."""
     section = example[path[0]]
     field = ".".join(part for part in path[1:] if part != "**").replace(".*", "[*]")
     field = field.removesuffix("[*]")
     probe = {"status": "ok", **section.get("probe", {})}
-    section["probe"] = {**probe, "unread": [*probe.get("unread", ()), {"field": field, "status": "error", "reason": "taken away"}]}
+    section["probe"] = {
+        **probe,
+        "unread": [
+            *probe.get("unread", ()),
+            {"field": field, "status": "error", "reason": "taken away"},
+        ],
+    }
 
 
 def _ends_in_map(path: tuple[str, ...]) -> bool:
@@ -125,9 +157,16 @@ def _ends_in_map(path: tuple[str, ...]) -> bool:
 
 
 def _may_be_asked(rule: Rule, path: tuple[str, ...]) -> bool:
-    """True when the rule tests 'is known' or 'is unknown': then a lost fact may change the verdict."""
+    """True when the rule tests 'is known' or 'is unknown': then a lost fact may change the
+    verdict."""
     sources = [one.source for one in (rule.applies, rule.when, rule.for_each) if one is not None]
-    return any(" is known" in text or " is not known" in text or " is unknown" in text or "known" in text.split("|") for text in sources)
+    return any(
+        " is known" in text
+        or " is not known" in text
+        or " is unknown" in text
+        or "known" in text.split("|")
+        for text in sources
+    )
 
 
 def _copy(value: Any) -> Any:
@@ -137,10 +176,15 @@ def _copy(value: Any) -> Any:
 
 
 def _damage(holder: Any, path: list[str], remove: bool) -> bool:
-    """Sets the value at the path to null, or removes it; in every item of a list. False if there was none."""
+    """Sets the value at the path to null, or removes it; in every item of a list. False if there
+    was none."""
     head, rest = path[0], path[1:]
     if head == "*":
-        return any(_damage(one, rest, remove) for one in holder if rest) if isinstance(holder, list) else False
+        return (
+            any(_damage(one, rest, remove) for one in holder if rest)
+            if isinstance(holder, list)
+            else False
+        )
     if not isinstance(holder, dict) or holder.get(head) is None:
         return False
     if rest and rest != ["*"]:

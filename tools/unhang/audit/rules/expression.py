@@ -1,6 +1,8 @@
-"""Expressions and templates of rules: Jinja's syntax, compiled by an allow-list, evaluated over facts.
+"""Expressions and templates of rules: Jinja's syntax, compiled by an allow-list, evaluated over
+facts.
 
-Jinja only parses: there are no calls, loops, macros or attributes of Python objects, and each step is counted.
+Jinja only parses: there are no calls, loops, macros or attributes of Python objects, and each step
+is counted.
 """
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ from unhang.audit.rules.values import RuleStopped, Undecided, Unknown, World, pr
 
 LONGEST_SOURCE = 4000
 DEEPEST = 60
-_ENVIRONMENT = jinja2.Environment(autoescape=False)  # noqa: S701 - parses only; nothing is rendered by it
+# parses only; nothing is rendered by it
+_ENVIRONMENT = jinja2.Environment(autoescape=False)  # noqa: S701
 
 
 class Expression:
-    """An expression or template. reads: the fact paths that can decide it; uses: the names it begins with; kind: of its value. compiled: returns kind and
-    function, and is called when one of them is needed; tree: returns its syntax tree.
-    """
+    """An expression or template. reads: the fact paths that can decide it; uses: the names it
+    begins with; kind: of its value. compiled: returns kind and function, and is called when one of
+    them is needed; tree: returns its syntax tree."""
 
     def __init__(
-        self, source: str, reads: frozenset[Path], uses: frozenset[str], compiled: Callable[[], tuple[Kind, Run]], tree: Callable[[], nodes.Node]
+        self, source: str, reads: frozenset[Path], uses: frozenset[str],
+        compiled: Callable[[], tuple[Kind, Run]], tree: Callable[[], nodes.Node]
     ):  # fmt: skip
         self.source, self.reads, self.uses = source, reads, uses
         self.tree = tree
@@ -44,7 +48,8 @@ class Expression:
         return self._compiled()
 
     def evaluate(self, world: World) -> Any:
-        """The value: plain, a Fact, an Unknown or a list of them. Raises only Undecided and RuleStopped."""
+        """The value: plain, a Fact, an Unknown or a list of them. Raises only Undecided and
+        RuleStopped."""
         run = self._made[1]
         try:
             return run(world)
@@ -53,7 +58,14 @@ class Expression:
         except RecursionError:
             raise RuleStopped("it nests too deeply") from None
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as problem:
-            raise Undecided(Unknown("unread", "", "error", f"{self.source[:80]!r} cannot be evaluated: {printable(str(problem))[:200]}")) from None
+            raise Undecided(
+                Unknown(
+                    "unread",
+                    "",
+                    "error",
+                    f"{self.source[:80]!r} cannot be evaluated: {printable(str(problem))[:200]}",
+                )
+            ) from None
 
 
 def compile_expression(source: str | bool, names: Mapping[str, Kind]) -> Expression:
@@ -70,7 +82,9 @@ def parsed(text: str) -> nodes.Expr:
         parser = Parser(_ENVIRONMENT, text, state="variable")
         tree = parser.parse_expression()
         if not parser.stream.eos:
-            raise ExpressionError(f"unexpected {parser.stream.current.value!r} after the expression")
+            raise ExpressionError(
+                f"unexpected {parser.stream.current.value!r} after the expression"
+            )
     except jinja2.TemplateSyntaxError as problem:
         raise ExpressionError(f"syntax: {problem.message}") from None
     except RecursionError:
@@ -97,7 +111,9 @@ def parsed_template(source: str) -> nodes.Template:
 
 def _check_size(source: str) -> None:
     if len(source) > LONGEST_SOURCE:
-        raise ExpressionError(f"is {len(source)} characters long, at most {LONGEST_SOURCE} are allowed")
+        raise ExpressionError(
+            f"is {len(source)} characters long, at most {LONGEST_SOURCE} are allowed"
+        )
 
 
 def _depth(tree: nodes.Node) -> int:
@@ -108,19 +124,36 @@ def _depth(tree: nodes.Node) -> int:
     return deepest
 
 
-def _compiled(source: str, names: Mapping[str, Kind], work: Callable[[Compiler], tuple[Kind, Run]], tree: nodes.Node) -> Expression:
+def _compiled(
+    source: str,
+    names: Mapping[str, Kind],
+    work: Callable[[Compiler], tuple[Kind, Run]],
+    tree: nodes.Node,
+) -> Expression:
     if _depth(tree) > DEEPEST:
         raise ExpressionError("nests too deeply")
     compiler = Compiler(names)
     made = work(compiler)
-    return Expression(source, pruned(compiler.reads), frozenset(compiler.uses), lambda: made, lambda: tree)
+    return Expression(
+        source, pruned(compiler.reads), frozenset(compiler.uses), lambda: made, lambda: tree
+    )
 
 
 def pruned(reads: Iterable[Path]) -> frozenset[Path]:
-    """Read paths without those that only lead to another: gpus.devices goes when gpus.devices.*.uuid is read."""
+    """Read paths without those that only lead to another: gpus.devices goes when
+    gpus.devices.*.uuid is read."""
     cut = {path[: path.index(WHOLE) + 1] if WHOLE in path else path for path in reads}
     leading = {path[:end] for path in cut for end in range(1, len(path))}
     return frozenset(cut - leading)
 
 
-__all__ = ["Expression", "ExpressionError", "Kind", "Path", "compile_expression", "compile_template", "list_of", "pruned"]
+__all__ = [
+    "Expression",
+    "ExpressionError",
+    "Kind",
+    "Path",
+    "compile_expression",
+    "compile_template",
+    "list_of",
+    "pruned",
+]

@@ -1,4 +1,5 @@
-"""Filters of expressions: checks their arguments while compiling, and makes the closures that run them."""
+"""Filters of expressions: checks their arguments while compiling, and makes the closures that run
+them."""
 
 from __future__ import annotations
 
@@ -17,12 +18,51 @@ from unhang_node.base.versions.compare import check_version
 
 _KEEP = {"list", "unique", "sort", "known", "intersect", "difference"}
 _TO_NUMBER = {"length", "int", "float", "abs", "round", "sum", "version_part"}
-_ON_LISTS = {"unique", "sort", "first", "last", "min", "max", "sum", "flatten", "known", "intersect", "difference", "union", "join", "list"}
+_ON_LISTS = {
+    "unique",
+    "sort",
+    "first",
+    "last",
+    "min",
+    "max",
+    "sum",
+    "flatten",
+    "known",
+    "intersect",
+    "difference",
+    "union",
+    "join",
+    "list",
+}
 _ON_VALUES = {"unique", "sort", "min", "max", "sum", "intersect", "difference", "union", "join"}
-_MOST = {"join": 1, "round": 1, "truncate": 1, "split": 1, "version_part": 1, "intersect": 1, "difference": 1, "union": 1, "expand_names": 1, "trim": 1}
+_MOST = {
+    "join": 1,
+    "round": 1,
+    "truncate": 1,
+    "split": 1,
+    "version_part": 1,
+    "intersect": 1,
+    "difference": 1,
+    "union": 1,
+    "expand_names": 1,
+    "trim": 1,
+}
 _NEEDED = {"intersect", "difference", "union", "expand_names"}
 _ALIASES = {"count": "length", "min_": "min"}
-_SPECIAL = ("selectattr", "rejectattr", "select", "reject", "map", "default", "d", "items", "keys", "values", "bursts", "rows_of")
+_SPECIAL = (
+    "selectattr",
+    "rejectattr",
+    "select",
+    "reject",
+    "map",
+    "default",
+    "d",
+    "items",
+    "keys",
+    "values",
+    "bursts",
+    "rows_of",
+)
 
 
 def filtered(compiler: SyntaxCompiler, node: nodes.Filter) -> tuple[Kind, Run]:
@@ -55,12 +95,19 @@ def filtered(compiler: SyntaxCompiler, node: nodes.Filter) -> tuple[Kind, Run]:
     return out, answer
 
 
-def bound_filter(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list[Kind]) -> tuple[Kind, Any]:
+def bound_filter(
+    compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list[Kind]
+) -> tuple[Kind, Any]:
     """(kind of the result, function). Raises ExpressionError."""
     if name not in FILTERS:
-        raise ExpressionError(f"no filter {name!r}{NO_REGEX if name.startswith('regex') else nearest(name, [*FILTERS, *_SPECIAL])}")
+        raise ExpressionError(
+            "no filter"
+            f" {name!r}{NO_REGEX if name.startswith('regex') else nearest(name, [*FILTERS, *_SPECIAL])}"  # noqa: E501
+        )
     if len(arguments) > _MOST.get(name, 0) or (name in _NEEDED and not arguments):
-        raise ExpressionError(f"filter {name!r} takes {_MOST.get(name, 0)} argument(s), not {len(arguments)}")
+        raise ExpressionError(
+            f"filter {name!r} takes {_MOST.get(name, 0)} argument(s), not {len(arguments)}"
+        )
     shape = kind.shape.kind
     if name in _ON_LISTS and shape != "list":
         raise ExpressionError(f"filter {name!r} needs a list, not {name_of(kind)}")
@@ -73,7 +120,9 @@ def bound_filter(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: lis
     for one in arguments:
         compiler.need_value(one, name)
     if name == "expand_names" and arguments[0].shape.kind != "list":
-        raise ExpressionError(f"filter 'expand_names' needs a list of names, not {name_of(arguments[0])}")
+        raise ExpressionError(
+            f"filter 'expand_names' needs a list of names, not {name_of(arguments[0])}"
+        )
     compiler.whole(kind)
     return _result(compiler, name, kind, arguments), FILTERS[name]
 
@@ -88,7 +137,9 @@ def _result(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list[Kin
         return kind.items()
     if name == "flatten":
         if kind.items().shape.kind != "list":
-            raise ExpressionError(f"filter 'flatten' needs a list of lists, not of {kind.items().shape.kind}")
+            raise ExpressionError(
+                f"filter 'flatten' needs a list of lists, not of {kind.items().shape.kind}"
+            )
         return list_of(kind.items().items())
     if name in ("split", "expand_names"):
         return list_of(Kind(TEXT))
@@ -101,7 +152,14 @@ def _need_list(name: str, kind: Kind) -> Kind:
     return kind.items()
 
 
-def _selected(compiler: SyntaxCompiler, name: str, kind: Kind, run: Run, arguments: list[tuple[Kind, Run]], keywords: dict) -> tuple[Kind, Run]:
+def _selected(
+    compiler: SyntaxCompiler,
+    name: str,
+    kind: Kind,
+    run: Run,
+    arguments: list[tuple[Kind, Run]],
+    keywords: dict,
+) -> tuple[Kind, Run]:
     """selectattr('a.b', test, …), rejectattr, select(test, …), reject."""
     item = inside = _need_list(name, kind)
     names: tuple[str, ...] = ()
@@ -116,45 +174,82 @@ def _selected(compiler: SyntaxCompiler, name: str, kind: Kind, run: Run, argumen
         check = bound_test(compiler, called, inside, arguments, keywords)
     else:
         if inside.shape.kind not in ("flag", "any"):
-            raise ExpressionError(f"{name} without a test needs a yes/no field, not {name_of(inside)}")
+            raise ExpressionError(
+                f"{name} without a test needs a yes/no field, not {name_of(inside)}"
+            )
         check = lambda world, value: truth(value)  # noqa: E731
     wanted = name.startswith("select")
 
     def answer(world: World) -> list[Any]:
-        return choose(world, world.items(run(world)), lambda one: check(world, follow(world, one, names)) == wanted)
+        return choose(
+            world,
+            world.items(run(world)),
+            lambda one: check(world, follow(world, one, names)) == wanted,
+        )
 
     return list_of(item), answer
 
 
-def _mapped(compiler: SyntaxCompiler, kind: Kind, run: Run, arguments: list[tuple[Kind, Run]], keywords: dict) -> tuple[Kind, Run]:
+def _mapped(
+    compiler: SyntaxCompiler,
+    kind: Kind,
+    run: Run,
+    arguments: list[tuple[Kind, Run]],
+    keywords: dict,
+) -> tuple[Kind, Run]:
     """map(attribute='a.b') or map('filter', …)."""
     item = _need_list("map", kind)
     if set(keywords) == {"attribute"} and isinstance(keywords["attribute"], str) and not arguments:
         inside, names = compiler.follow(item, keywords["attribute"])
-        return list_of(inside), lambda world: [follow(world, one, names) for one in world.items(run(world))]
+        return list_of(inside), lambda world: [
+            follow(world, one, names) for one in world.items(run(world))
+        ]
     if keywords or not arguments or not isinstance(arguments[0][0].literal, str):
         raise ExpressionError("map is written map(attribute='field') or map('filter')")
     if arguments[0][0].literal in ("items", "keys", "values") and len(arguments) == 1:
         out, entries = _entries_of(compiler, arguments[0][0].literal, item)
         return list_of(out), lambda world: [entries(world, one) for one in world.items(run(world))]
-    out, function = bound_filter(compiler, arguments[0][0].literal, item, [one for one, _ in arguments[1:]])
+    out, function = bound_filter(
+        compiler, arguments[0][0].literal, item, [one for one, _ in arguments[1:]]
+    )
     runs = [one for _, one in arguments[1:]]
-    return list_of(out), lambda world: [function(world, one, *(each(world) for each in runs)) for one in world.items(run(world))]
+    return list_of(out), lambda world: [
+        function(world, one, *(each(world) for each in runs)) for one in world.items(run(world))
+    ]
 
 
-def _default(compiler: SyntaxCompiler, kind: Kind, run: Run, arguments: list[tuple[Kind, Run]], keywords: dict) -> tuple[Kind, Run]:
-    """policy.key | default(5): only for keys that the policy does not set. A fact that was not read has no default."""
+def _default(
+    compiler: SyntaxCompiler,
+    kind: Kind,
+    run: Run,
+    arguments: list[tuple[Kind, Run]],
+    keywords: dict,
+) -> tuple[Kind, Run]:
+    """policy.key | default(5): only for keys that the policy does not set. A fact that was not read
+    has no default."""
     if len(arguments) != 1 or keywords:
         raise ExpressionError("default takes one argument")
     if kind.path is None or kind.path[0] != "policy":
-        raise ExpressionError("default is for policy keys alone: a fact that was not read must stay unknown")
+        raise ExpressionError(
+            "default is for policy keys alone: a fact that was not read must stay unknown"
+        )
     other_kind, other = arguments[0]
-    if "any" not in (kind.shape.kind, other_kind.shape.kind) and kind.shape.kind != other_kind.shape.kind:
-        raise ExpressionError(f"the default of {'.'.join(kind.path)} must be {name_of(kind)}, not {name_of(other_kind)}")
+    if (
+        "any" not in (kind.shape.kind, other_kind.shape.kind)
+        and kind.shape.kind != other_kind.shape.kind
+    ):
+        raise ExpressionError(
+            f"the default of {'.'.join(kind.path)} must be {name_of(kind)}, not"
+            f" {name_of(other_kind)}"
+        )
     if kind.shape.kind == "object":
         raise ExpressionError("default needs a value, not an object")
     compiler.need_value(kind, "default")
-    if kind.shape.version and other_kind.literal is not None and (problem := check_version(other_kind.literal, kind.shape.version)):
+    if (
+        kind.shape.version
+        and other_kind.literal is not None
+        and (problem := check_version(other_kind.literal, kind.shape.version))
+    ):
         raise ExpressionError(f"bad version literal: {problem}")
 
     def answer(world: World) -> Any:
@@ -190,4 +285,7 @@ def _values(world: World, holder: Any) -> list[Any]:
 
 
 def _pairs(world: World, holder: Any, entry: Shape) -> list[Any]:
-    return [Fact({"key": key, "value": value}, entry, f"{holder.path}.{key}") for key, value in plain(holder).items()]
+    return [
+        Fact({"key": key, "value": value}, entry, f"{holder.path}.{key}")
+        for key, value in plain(holder).items()
+    ]

@@ -1,4 +1,5 @@
-"""Comparisons and tests of expressions: checks their arguments while compiling, and makes the closures that run them."""
+"""Comparisons and tests of expressions: checks their arguments while compiling, and makes the
+closures that run them."""
 
 from __future__ import annotations
 
@@ -12,9 +13,21 @@ from unhang.audit.rules.values import Unknown, World
 from unhang.core.schemas.shapes import ANY, FLAG, nearest
 from unhang_node.base.versions.compare import OPERATORS, ORDERS, check_version
 
-_SYMBOLS = {"eq": "==", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">=", "in": "in", "notin": "in"}
+_SYMBOLS = {
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "lteq": "<=",
+    "gt": ">",
+    "gteq": ">=",
+    "in": "in",
+    "notin": "in",
+}
 _KNOWN = {"known", "unknown"}
-NO_REGEX = ": rules have no regular expressions, which could run for ever; write is like('*text*'), startswith, endswith or 'text' in …"
+NO_REGEX = (
+    ": rules have no regular expressions, which could run for ever; write is like('*text*'),"
+    " startswith, endswith or 'text' in …"
+)
 
 
 def comparison(compiler: SyntaxCompiler, node: nodes.Compare) -> tuple[Kind, Run]:
@@ -29,7 +42,10 @@ def comparison(compiler: SyntaxCompiler, node: nodes.Compare) -> tuple[Kind, Run
 
     def run(world: World) -> bool:
         world.step()
-        return all(check(world, one(world), other(world)) != negated for check, one, other, negated in links)
+        return all(
+            check(world, one(world), other(world)) != negated
+            for check, one, other, negated in links
+        )
 
     return Kind(FLAG), run
 
@@ -43,9 +59,15 @@ def _check_comparison(compiler: SyntaxCompiler, symbol: str, left: Kind, right: 
     compiler.need_value(right, symbol)
     kinds = {left.shape.kind, right.shape.kind} - {"any"}
     if len(kinds) > 1:
-        raise ExpressionError(f"{name_of(left)} and {name_of(right)} are never {symbol} each other: they are of different kinds")
+        raise ExpressionError(
+            f"{name_of(left)} and {name_of(right)} are never {symbol} each other: they are of"
+            " different kinds"
+        )
     if symbol in ("<", "<=", ">", ">=") and (left.shape.version or right.shape.version):
-        raise ExpressionError(f"versions have an order of their own: write 'is version(…, {symbol!r})' instead of {symbol}")
+        raise ExpressionError(
+            f"versions have an order of their own: write 'is version(…, {symbol!r})' instead of"
+            f" {symbol}"
+        )
     for one, other in ((left, right), (right, left)):
         _check_value(one, other.literal)
 
@@ -54,7 +76,10 @@ def _check_value(kind: Kind, literal: Any) -> None:
     """Refuses a literal that is not a value of the enumeration, such as a misspelt one."""
     if kind.shape.values and isinstance(literal, str) and literal not in kind.shape.values:
         allowed = ", ".join(str(value) for value in kind.shape.values)
-        raise ExpressionError(f"{'.'.join(kind.path or ())} is never {literal!r}{nearest(literal, kind.shape.values)}; it is one of {allowed}")
+        raise ExpressionError(
+            f"{'.'.join(kind.path or ())} is never"
+            f" {literal!r}{nearest(literal, kind.shape.values)}; it is one of {allowed}"
+        )
 
 
 def _check_membership(compiler: SyntaxCompiler, member: Kind, holder: Kind) -> None:
@@ -104,7 +129,13 @@ def keywords_of(node: nodes.Test | nodes.Filter) -> dict[str, Any]:
     return found
 
 
-def bound_test(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list[tuple[Kind, Run]], keywords: dict[str, Any]) -> Any:
+def bound_test(
+    compiler: SyntaxCompiler,
+    name: str,
+    kind: Kind,
+    arguments: list[tuple[Kind, Run]],
+    keywords: dict[str, Any],
+) -> Any:
     """A test with its arguments, checked: (world, value) -> bool. Raises ExpressionError."""
     name = TEST_NAMES.get(name, name)
     if name in _KNOWN:
@@ -113,13 +144,19 @@ def bound_test(compiler: SyntaxCompiler, name: str, kind: Kind, arguments: list[
     if name == "version":
         return _version(kind, arguments, keywords)
     if name not in TESTS:
-        hint = ": ask 'is known'" if name in ("defined", "undefined", "none") else nearest(name, [*TESTS, *TEST_NAMES, *_KNOWN, "version"])
+        hint = (
+            ": ask 'is known'"
+            if name in ("defined", "undefined", "none")
+            else nearest(name, [*TESTS, *TEST_NAMES, *_KNOWN, "version"])
+        )
         hint = NO_REGEX if name in ("match", "search", "regex") else hint
         raise ExpressionError(f"no test {name!r}{hint}")
     if keywords:
         raise ExpressionError(f"test {name!r} takes no {next(iter(keywords))}=")
     if len(arguments) != ARITY.get(name, 1):
-        raise ExpressionError(f"test {name!r} takes {ARITY.get(name, 1)} argument(s), not {len(arguments)}")
+        raise ExpressionError(
+            f"test {name!r} takes {ARITY.get(name, 1)} argument(s), not {len(arguments)}"
+        )
     _check_test(compiler, name, kind, [one for one, _ in arguments])
     function = TESTS[name]
     runs = [run for _, run in arguments]
@@ -154,16 +191,27 @@ def _version(kind: Kind, arguments: list[tuple[Kind, Run]], keywords: dict[str, 
         raise ExpressionError("test 'version' is written version('1.2.3', '>=')")
     operator = arguments[1][0].literal if len(arguments) == 2 else keywords.get("operator", "==")
     if operator not in OPERATORS:
-        raise ExpressionError(f"test 'version': {operator!r} is no operator; allowed are {', '.join(sorted(OPERATORS))}")
+        raise ExpressionError(
+            f"test 'version': {operator!r} is no operator; allowed are"
+            f" {', '.join(sorted(OPERATORS))}"
+        )
     other_kind, other = arguments[0]
     orders = {one.shape.version for one in (kind, other_kind) if one.shape.version}
     order = keywords.get("version_type") or (orders.pop() if len(orders) == 1 else None)
     if len(orders) > 1:
-        raise ExpressionError(f"versions of two types ({', '.join(sorted(str(one) for one in orders))}) have no common order: give version_type=")
+        raise ExpressionError(
+            f"versions of two types ({', '.join(sorted(str(one) for one in orders))}) have no"
+            " common order: give version_type="
+        )
     if order is None:
-        raise ExpressionError(f"this fact has no version type: give version_type=, one of {', '.join(ORDERS)}")
+        raise ExpressionError(
+            f"this fact has no version type: give version_type=, one of {', '.join(ORDERS)}"
+        )
     if order not in ORDERS:
-        raise ExpressionError(f"version_type={order!r} is unknown{nearest(order, ORDERS)}; allowed are {', '.join(ORDERS)}")
+        raise ExpressionError(
+            f"version_type={order!r} is unknown{nearest(order, ORDERS)}; allowed are"
+            f" {', '.join(ORDERS)}"
+        )
     for one in (kind, other_kind):
         if one.shape.kind not in ("text", "any") and one.literal is None:
             raise ExpressionError(f"test 'version' needs texts, not {name_of(one)}")

@@ -8,7 +8,13 @@ from typing import Any
 
 from unhang.audit.rules.clashing_advice import clashing_rules
 from unhang.audit.rules.compiled_catalogue import Catalogue
-from unhang.audit.rules.examples import TODAY, catalogue_view, example_node, judge_example, verdict_of
+from unhang.audit.rules.examples import (
+    TODAY,
+    catalogue_view,
+    example_node,
+    judge_example,
+    verdict_of,
+)
 from unhang.audit.rules.groups import Ballot, GroupJudged, add_votes, compare_node, judge_group
 from unhang.audit.rules.node_rules import CatalogueView, finding_texts, judge_rule, node_world
 from unhang.audit.rules.rules import Rule
@@ -18,7 +24,8 @@ ON_EVERY_EXAMPLE = {"run_status", "message", "host", "groups", "policy_error"}
 """Keys of an example that no path of a rule shows."""
 _HEIGHTS = {"node": 0, "group": 1, "fleet": 2}
 _GAP = re.compile(r"could not be written|not known \(|\{\{|(?<!\S)None(?!\S)|^\s*[,;]")
-_TWICE = re.compile(r"(?<![\w.-])([A-Za-z]{2,}) \1(?![\w.-])")  # 8 GiB GiB: the filter of a quoted value writes the unit, and the sentence again
+# 8 GiB GiB: the filter of a quoted value writes the unit, and the sentence again
+_TWICE = re.compile(r"(?<![\w.-])([A-Za-z]{2,}) \1(?![\w.-])")
 
 
 def view_of(catalogue: Catalogue) -> CatalogueView:
@@ -32,29 +39,51 @@ def faults_among_rules(rule: Rule, catalogue: Catalogue) -> Iterator[str]:
     yield from _text_faults(rule, view)
     if rule.scope == "node" and verdict_of(rule, {}, view) == "fail":
         yield "when: expected no finding on a node of which nothing is known, found one"
-    if rule.scope == "node" and rule.reads_facts and (found := verdict_of(rule, {"run_status": "ok"}, view)) not in ("unknown", "skip"):
+    if (
+        rule.scope == "node"
+        and rule.reads_facts
+        and (found := verdict_of(rule, {"run_status": "ok"}, view)) not in ("unknown", "skip")
+    ):
         yield f"when: expected no decision on a node of which nothing was read, found {found}"
     rows = {one.id: one.row for one in catalogue.rules}
     for other in sorted(explained_by(rows, rule.id)):
-        if _HEIGHTS[rows[other]["scope"]] < _HEIGHTS[rule.scope] or (rule.scope != "node" and rows[other]["scope"] != rule.scope):
-            yield f"explains: expected rules of scope {rule.scope}, found {other} of scope {rows[other]['scope']}"
+        if _HEIGHTS[rows[other]["scope"]] < _HEIGHTS[rule.scope] or (
+            rule.scope != "node" and rows[other]["scope"] != rule.scope
+        ):
+            yield (
+                f"explains: expected rules of scope {rule.scope}, found {other} of scope"
+                f" {rows[other]['scope']}"
+            )
     for other in clashing_rules(rule, catalogue.rules, view):
-        yield f"remedy.policy: expected what {other} can go along with, because both fire on one node, found a contradiction"
+        yield (
+            f"remedy.policy: expected what {other} can go along with, because both fire on one"
+            " node, found a contradiction"
+        )
     if _advises_ended_branch(rule, catalogue):
-        yield "remedy.policy.driver.version: expected a branch that has fixes, found one that has ended"
+        yield (
+            "remedy.policy.driver.version: expected a branch that has fixes, found one that has"
+            " ended"
+        )
     yield from _vote_faults(rule, view)
 
 
 def fires_too(rule: Rule, catalogue: Catalogue) -> set[str]:
-    """Ids of the other rules of its kind that fire on its examples and that `also` does not name."""
+    """Ids of the other rules of its kind that fire on its examples and that `also` does not
+    name."""
     view = view_of(catalogue)
-    others = [one for one in catalogue.rules if one.scope == rule.scope and one.id not in (rule.id, *rule.row.get("also", ()))]
+    others = [
+        one
+        for one in catalogue.rules
+        if one.scope == rule.scope and one.id not in (rule.id, *rule.row.get("also", ()))
+    ]
     examples = rule.row["examples"]["match"] + rule.row["examples"]["near_miss"]
     firing = _firing_on_node if rule.scope == "node" else _firing_on_nodes
     return {name for example in examples for name in firing(example, others, view)}
 
 
-def _firing_on_node(example: Mapping[str, Any], rules: list[Rule], view: CatalogueView) -> Iterator[str]:
+def _firing_on_node(
+    example: Mapping[str, Any], rules: list[Rule], view: CatalogueView
+) -> Iterator[str]:
     """A rule that reads nothing of the example is not judged: it finds nothing on an empty node."""
     world = node_world(example_node(example), view)
     for rule in rules:
@@ -72,10 +101,15 @@ def _text_faults(rule: Rule, view: CatalogueView) -> Iterator[str]:
     for place, example in enumerate(rule.row["examples"]["match"] if rule.scope == "node" else ()):
         for field, text in _texts(rule, example, view):
             if _GAP.search(text) or _TWICE.search(text):
-                yield f"{field}: expected each value that it quotes in match[{place}], and no word twice, found {text!r}"
+                yield (
+                    f"{field}: expected each value that it quotes in match[{place}], and no word"
+                    f" twice, found {text!r}"
+                )
 
 
-def _texts(rule: Rule, example: Mapping[str, Any], view: CatalogueView) -> Iterator[tuple[str, str]]:
+def _texts(
+    rule: Rule, example: Mapping[str, Any], view: CatalogueView
+) -> Iterator[tuple[str, str]]:
     world = node_world(example_node(example), view)
     listed = world.items(rule.for_each.evaluate(world)) if rule.for_each is not None else ()
     items = {item.path: item for item in listed if hasattr(item, "path")}
@@ -91,23 +125,37 @@ def _advises_ended_branch(rule: Rule, catalogue: Catalogue) -> bool:
 
 
 def _vote_faults(rule: Rule, view: CatalogueView) -> Iterator[str]:
-    """Half and half blames nobody, a majority names the node that differs, and both say what they found."""
+    """Half and half blames nobody, a majority names the node that differs, and both say what they
+    found."""
     if rule.scope != "group" or len(nodes := rule.row["examples"]["match"][0]) < 2:
         return
     half = _first_finding(rule, ([nodes[0], nodes[-1]], nodes[:2]), view)
-    most = _first_finding(rule, ([nodes[0], nodes[0], nodes[-1]], [nodes[0], nodes[0], nodes[1]]), view)
-    blamed = (half.comparison or {}).get("majority") is not None or "other than most" in (half.texts or {}).get("found", "")
+    most = _first_finding(
+        rule, ([nodes[0], nodes[0], nodes[-1]], [nodes[0], nodes[0], nodes[1]]), view
+    )
+    blamed = (half.comparison or {}).get("majority") is not None or "other than most" in (
+        half.texts or {}
+    ).get("found", "")
     if half.verdict != "fail" or blamed:
-        yield "examples.match[0]: expected a finding without a majority on two nodes that differ, found another answer"
+        yield (
+            "examples.match[0]: expected a finding without a majority on two nodes that differ,"
+            " found another answer"
+        )
     if most.hosts != ("node3",):
-        yield f"examples.match[0]: expected that of three nodes the one that differs is named, found {', '.join(most.hosts) or 'none'}"
-    for text in ((one.texts or {}).get(field, "") for one in (half, most) for field in ("expected", "found")):
+        yield (
+            "examples.match[0]: expected that of three nodes the one that differs is named, found"
+            f" {', '.join(most.hosts) or 'none'}"
+        )
+    for text in (
+        (one.texts or {}).get(field, "") for one in (half, most) for field in ("expected", "found")
+    ):
         if "not known" in text:
             yield f"found: expected each value that it quotes, found {text!r}"
 
 
 def _first_finding(rule: Rule, votes: tuple[list[Any], ...], view: CatalogueView) -> GroupJudged:
-    """What is judged of the first of these lists of nodes on which the rule fires, else of the last one."""
+    """What is judged of the first of these lists of nodes on which the rule fires, else of the last
+    one."""
     for examples in votes:
         ballot = Ballot("gpu")
         for place, fragment in enumerate(examples):

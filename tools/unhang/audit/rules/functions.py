@@ -1,4 +1,5 @@
-"""The filters and tests that expressions may use. The cost of each is bounded by its input; none can access Python attributes."""
+"""The filters and tests that expressions may use. The cost of each is bounded by its input; none
+can access Python attributes."""
 
 from __future__ import annotations
 
@@ -49,7 +50,11 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Function:
         try:
             return compare(left, right)
         except TypeError:
-            raise decided(world, path_of(value), f"{type(left).__name__} and {type(right).__name__} have no order") from None
+            raise decided(
+                world,
+                path_of(value),
+                f"{type(left).__name__} and {type(right).__name__} have no order",
+            ) from None
 
     return test
 
@@ -81,7 +86,14 @@ def _text_test(compare: Callable[[str, str], bool]) -> Function:
 def _whole(world: World, value: Any) -> bool:
     """A text that is a whole number, as strtoll reads it: decimal, or hexadecimal after 0x."""
     digits = str(plain(value)).strip().removeprefix("-").removeprefix("+")
-    return len(digits) <= 20 and (digits.isdecimal() or (digits[:2].lower() == "0x" and digits[2:] != "" and all(one in _HEX for one in digits[2:])))
+    return len(digits) <= 20 and (
+        digits.isdecimal()
+        or (
+            digits[:2].lower() == "0x"
+            and digits[2:] != ""
+            and all(one in _HEX for one in digits[2:])
+        )
+    )
 
 
 _HEX = frozenset("0123456789abcdefABCDEF")
@@ -99,20 +111,31 @@ TESTS: dict[str, Function] = {
     "startswith": _text_test(str.startswith),
     "endswith": _text_test(str.endswith),
     "like": _text_test(lambda text, pattern: fnmatch.fnmatchcase(text[:4096], pattern)),
-    "covers": lambda world, value, name: any(fnmatch.fnmatchcase(str(plain(name)), one) for one in str(plain(value))[:4096].split()[:64]),
+    "covers": lambda world, value, name: any(
+        fnmatch.fnmatchcase(str(plain(name)), one) for one in str(plain(value))[:4096].split()[:64]
+    ),
     "true": lambda world, value: plain(value) is True,
     "false": lambda world, value: plain(value) is False,
     "whole": _whole,
     "all": _every,
     "any": _some,
-    "subset": lambda world, value, other: all(one in plain(other) for one in plain(world.items(value))),
-    "superset": lambda world, value, other: all(one in plain(value) for one in plain(world.items(other))),
-    "meets": lambda world, value, other: not (wanted := plain(world.items(value))) or any(one in wanted for one in plain(world.items(other))),
+    "subset": lambda world, value, other: all(
+        one in plain(other) for one in plain(world.items(value))
+    ),
+    "superset": lambda world, value, other: all(
+        one in plain(value) for one in plain(world.items(other))
+    ),
+    "meets": lambda world, value, other: (
+        not (wanted := plain(world.items(value)))
+        or any(one in wanted for one in plain(world.items(other)))
+    ),
 }
 TEST_NAMES = {
-    "eq": "==", "equalto": "==", "sameas": "==", "ne": "!=", "lt": "<", "lessthan": "<", "le": "<=", "gt": ">", "greaterthan": ">", "ge": ">=",
+    "eq": "==", "equalto": "==", "sameas": "==", "ne": "!=", "lt": "<", "lessthan": "<", "le": "<=",
+    "gt": ">", "greaterthan": ">", "ge": ">=",
 }  # fmt: skip
-ARITY = dict.fromkeys(("true", "false", "all", "any", "whole"), 0)  # every other test takes one argument
+# every other test takes one argument
+ARITY = dict.fromkeys(("true", "false", "all", "any", "whole"), 0)
 
 
 # ---- filters on lists: (world, value, *arguments) -> value
@@ -164,7 +187,13 @@ def _sum(world: World, values: Any) -> Any:
 
 
 def _length(world: World, value: Any) -> int:
-    inside = value.value if isinstance(value, Fact) else plain(value) if isinstance(value, Unknown) else value
+    inside = (
+        value.value
+        if isinstance(value, Fact)
+        else plain(value)
+        if isinstance(value, Unknown)
+        else value
+    )
     if isinstance(value, Fact) and not isinstance(inside, str):
         world.note(f"{value.path} | length", len(inside))
     return len(inside)
@@ -205,7 +234,9 @@ def _number(convert: Callable[[Any], Any]) -> Function:
         try:
             return convert(inside[:64] if isinstance(inside, str) else inside)
         except (ValueError, TypeError, OverflowError):
-            raise decided(world, path_of(value), f"{shown(inside)[:60]!r} is not a number") from None
+            raise decided(
+                world, path_of(value), f"{shown(inside)[:60]!r} is not a number"
+            ) from None
 
     return filter_
 
@@ -215,22 +246,31 @@ def _version_part(world: World, value: Any, place: Any = 0) -> int:
     wanted = int(plain(place))
     if 0 <= wanted < len(fields) and fields[wanted].isdecimal():
         return int(fields[wanted][:9])
-    raise decided(world, path_of(value), f"{shown(plain(value))[:60]!r} has no number in field {wanted}")
+    raise decided(
+        world, path_of(value), f"{shown(plain(value))[:60]!r} has no number in field {wanted}"
+    )
 
 
 def _expand_names(world: World, value: Any, names: Any) -> list[str]:
-    """The names that NCCL takes for a list such as "ib,eth0:1", "=eth0" or "^docker,lo": prefixes, exact after =, all others after ^ (src/misc/socket.cc)."""
+    """The names that NCCL takes for a list such as "ib,eth0:1", "=eth0" or "^docker,lo": prefixes,
+    exact after =, all others after ^ (src/misc/socket.cc)."""
     wanted, known = str(plain(value))[:4096], [str(one) for one in plain(world.items(names))]
     others = wanted.startswith("^")
     wanted = wanted.removeprefix("^")
     exact = wanted.startswith("=")
     tokens = [token.split(":")[0] for token in wanted.removeprefix("=").split(",") if token]
     world.step(len(known) * len(tokens))
-    return [name for name in known if any(name == token if exact else name.startswith(token) for token in tokens) != others]
+    return [
+        name
+        for name in known
+        if any(name == token if exact else name.startswith(token) for token in tokens) != others
+    ]
 
 
 def _text(change: Callable[..., str]) -> Function:
-    return lambda world, value, *arguments: bounded(change(str(plain(value)), *(plain(one) for one in arguments)))
+    return lambda world, value, *arguments: bounded(
+        change(str(plain(value)), *(plain(one) for one in arguments))
+    )
 
 
 FILTERS: dict[str, Function] = {
@@ -252,7 +292,9 @@ FILTERS: dict[str, Function] = {
     "int": _number(int),
     "float": _number(float),
     "abs": _number(abs),
-    "round": lambda world, value, digits=0: round(plain(value), int(plain(digits))) if plain(digits) else round(plain(value)),
+    "round": lambda world, value, digits=0: (
+        round(plain(value), int(plain(digits))) if plain(digits) else round(plain(value))
+    ),
     "gib": lambda world, value: f"{plain(value) / (1 << 30):.4g} GiB",
     "lower": _text(str.lower),
     "upper": _text(str.upper),
@@ -260,8 +302,12 @@ FILTERS: dict[str, Function] = {
     "string": _text(str),
     "basename": _text(posixpath.basename),
     "dirname": _text(posixpath.dirname),
-    "truncate": _text(lambda text, length=80: text if len(text) <= int(length) else text[: int(length)] + "…"),
-    "split": lambda world, value, separator=None: str(plain(value)).split(plain(separator) if separator is not None else None)[:4096],
+    "truncate": _text(
+        lambda text, length=80: text if len(text) <= int(length) else text[: int(length)] + "…"
+    ),
+    "split": lambda world, value, separator=None: str(plain(value)).split(
+        plain(separator) if separator is not None else None
+    )[:4096],
     "version_part": _version_part,
     "expand_names": _expand_names,
 }

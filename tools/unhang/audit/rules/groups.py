@@ -1,4 +1,5 @@
-"""Rules over several nodes: peers that should agree (group), and groups that should equal another (fleet)."""
+"""Rules over several nodes: peers that should agree (group), and groups that should equal another
+(fleet)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ EVERYBODY = {"all", "ungrouped"}
 
 @dataclass
 class Ballot:
-    """The values of one rule over one peer group. values: key -> (value, hosts); lacking: host -> why it has no value."""
+    """The values of one rule over one peer group. values: key -> (value, hosts); lacking: host ->
+    why it has no value."""
 
     group: str
     values: dict[Any, tuple[Any, list[str]]] = field(default_factory=dict)
@@ -76,18 +78,32 @@ def compare_node(rule: Rule, world: World) -> Compared:
         if rule.applies is not None and not plain(rule.applies.evaluate(world)):
             return Compared(judged=Judged("skip"))
         value = plain(rule.compare.evaluate(world))
-        partly = not_all_read(rule, world)  # a list that was read in part is not compared: it would differ from its peers' only because of the missing rest
+        # a list that was read in part is not compared: it would differ from its peers' only because
+        # of the missing rest
+        partly = not_all_read(rule, world)
         return Compared(judged=partly) if partly else Compared(frozen(value), value)
     except Undecided as problem:
         if problem.is_skip:
             return Compared(judged=Judged("skip"))
-        return Compared(judged=Judged("unknown", missing=tuple((one.path or path, one.status, one.reason) for one in problem.causes)))
+        return Compared(
+            judged=Judged(
+                "unknown",
+                missing=tuple((one.path or path, one.status, one.reason) for one in problem.causes),
+            )
+        )
     except RuleStopped as problem:
-        return Compared(judged=Judged("unknown", missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),), stopped=True))
+        return Compared(
+            judged=Judged(
+                "unknown",
+                missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),),
+                stopped=True,
+            )
+        )
 
 
 def frozen(value: Any) -> Any:
-    """A key that is equal exactly when the values are; the order of a list counts, 1 and true differ."""
+    """A key that is equal exactly when the values are; the order of a list counts, 1 and true
+    differ."""
     if isinstance(value, list):
         return tuple(frozen(one) for one in value)
     if isinstance(value, dict):
@@ -96,32 +112,57 @@ def frozen(value: Any) -> Any:
 
 
 def peers_of(groups: Iterable[str], policy: Mapping[str, Any]) -> str:
-    """The name of a node's peer group: policy.peers, else its inventory groups without all and ungrouped."""
+    """The name of a node's peer group: policy.peers, else its inventory groups without all and
+    ungrouped."""
     named = policy.get("peers")
     if isinstance(named, str):
         return named
     return "+".join(sorted(group for group in groups if group not in EVERYBODY)) or "all"
 
 
-def judge_group(rule: Rule, ballot: Ballot, policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None = None) -> GroupJudged:
+def judge_group(
+    rule: Rule,
+    ballot: Ballot,
+    policy: Mapping[str, Any],
+    catalogue: CatalogueView,
+    same_as: str | None = None,
+) -> GroupJudged:
     """Group scope: whether the nodes of one peer group agree. Skip with fewer than two values."""
     ranked = ballot.ranked()
     if sum(len(hosts) for _, hosts in ranked) < 2:
         return GroupJudged("skip", ballot.group)
     majority = ballot.majority()
-    outliers = [(host, value) for value, hosts in ranked if majority is None or value is not majority[0] for host in hosts]
+    outliers = [
+        (host, value)
+        for value, hosts in ranked
+        if majority is None or value is not majority[0]
+        for host in hosts
+    ]
     return _decide(rule, ballot.group, ranked, majority, outliers, policy, catalogue, same_as)
 
 
-def judge_fleet(rule: Rule, here: Ballot, there: Ballot, policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str) -> GroupJudged:
-    """Fleet scope: whether the majority of one group equals that of the group that its policy names in same_as."""
+def judge_fleet(
+    rule: Rule,
+    here: Ballot,
+    there: Ballot,
+    policy: Mapping[str, Any],
+    catalogue: CatalogueView,
+    same_as: str,
+) -> GroupJudged:
+    """Fleet scope: whether the majority of one group equals that of the group that its policy names
+    in same_as."""
     mine, theirs = here.majority(), there.majority()
     if mine is None or theirs is None:
         lacking = here if mine is None else there
         if not lacking.values:
             return GroupJudged("skip", here.group)
         reason = f"the nodes of {lacking.group} do not agree among themselves"
-        return GroupJudged("unknown", here.group, tuple(mine[1] if mine else ()), missing=((rule.compare.source if rule.compare else "", "error", reason),))
+        return GroupJudged(
+            "unknown",
+            here.group,
+            tuple(mine[1] if mine else ()),
+            missing=((rule.compare.source if rule.compare else "", "error", reason),),
+        )
     if frozen(mine[0]) == frozen(theirs[0]):
         ranked, outliers = [(mine[0], [*mine[1], *theirs[1]])], []
     else:
@@ -130,7 +171,8 @@ def judge_fleet(rule: Rule, here: Ballot, there: Ballot, policy: Mapping[str, An
 
 
 def _decide(
-    rule: Rule, group: str, ranked: Sequence[tuple[Any, list[str]]], majority: tuple[Any, list[str]] | None, outliers: list[tuple[str, Any]],
+    rule: Rule, group: str, ranked: Sequence[tuple[Any, list[str]]],
+    majority: tuple[Any, list[str]] | None, outliers: list[tuple[str, Any]],
     policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None,
 ) -> GroupJudged:  # fmt: skip
     assert rule.when is not None and rule.compare is not None
@@ -139,7 +181,10 @@ def _decide(
     world = _group_world(rule, group, ranked, majority, outliers, policy, catalogue, same_as)
     comparison = {
         "majority": None if majority is None else cut(majority[0]),
-        "counts": [{"value": cut(value), "count": len(hosts), "hosts": hosts} for value, hosts in ranked[:50]],
+        "counts": [
+            {"value": cut(value), "count": len(hosts), "hosts": hosts}
+            for value, hosts in ranked[:50]
+        ],
     }
     hosts = tuple(host for host, _ in outliers)
     try:
@@ -149,34 +194,73 @@ def _decide(
         missing = tuple((one.path, one.status, one.reason) for one in problem.causes)
         return GroupJudged(verdict, group, hosts, comparison, missing=missing)
     except RuleStopped as problem:
-        return GroupJudged("unknown", group, hosts, missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),), stopped=True)
+        return GroupJudged(
+            "unknown",
+            group,
+            hosts,
+            missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),),
+            stopped=True,
+        )
     if verdict == "pass":
         return GroupJudged("pass", group)
     path = ", ".join(sorted(".".join(one) for one in rule.compare.reads)) or rule.compare.source
-    evidence = evidence_of([(f"{path} ({len(on)} of {sum(len(each) for _, each in ranked)})", value) for value, on in ranked])
-    return GroupJudged("fail", group, hosts, comparison, evidence, texts={name: rendered(rule, name, world) for name in rule.texts})
+    evidence = evidence_of(
+        [
+            (f"{path} ({len(on)} of {sum(len(each) for _, each in ranked)})", value)
+            for value, on in ranked
+        ]
+    )
+    return GroupJudged(
+        "fail",
+        group,
+        hosts,
+        comparison,
+        evidence,
+        texts={name: rendered(rule, name, world) for name in rule.texts},
+    )
 
 
 def _group_world(
-    rule: Rule, group: str, ranked: Sequence[tuple[Any, list[str]]], majority: tuple[Any, list[str]] | None, outliers: list[tuple[str, Any]],
+    rule: Rule, group: str, ranked: Sequence[tuple[Any, list[str]]],
+    majority: tuple[Any, list[str]] | None, outliers: list[tuple[str, Any]],
     policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None,
 ) -> World:  # fmt: skip
     kinds = group_names(rule.compare)
-    no_majority = Unknown("absent", "majority", "absent", "no value has more than half of the nodes")
+    no_majority = Unknown(
+        "absent", "majority", "absent", "no value has more than half of the nodes"
+    )
     nodes = [{"host": host, "value": value} for value, hosts in ranked for host in hosts]
     roots: dict[str, Any] = {
         "distinct": len(ranked),
         "majority": no_majority if majority is None else majority[0],
-        "outliers": Fact([{"host": host, "value": value} for host, value in outliers], kinds["outliers"].shape, "outliers"),
+        "outliers": Fact(
+            [{"host": host, "value": value} for host, value in outliers],
+            kinds["outliers"].shape,
+            "outliers",
+        ),
         "nodes": Fact(nodes, kinds["nodes"].shape, "nodes"),
-        "counts": Fact([{"value": value, "count": len(hosts), "hosts": hosts} for value, hosts in ranked], kinds["counts"].shape, "counts"),
+        "counts": Fact(
+            [{"value": value, "count": len(hosts), "hosts": hosts} for value, hosts in ranked],
+            kinds["counts"].shape,
+            "counts",
+        ),
         "group": group,
-        "same_as": same_as if same_as is not None else Unknown("unset", "same_as", "absent", "the policy does not set it"),
+        "same_as": same_as
+        if same_as is not None
+        else Unknown("unset", "same_as", "absent", "the policy does not set it"),
         "policy": Fact(policy, policy_shape(), "policy"),
         "tables": Fact(catalogue.tables, catalogue.tables_shape, "tables"),
         "today": catalogue.today,
     }
-    return World(roots, lambda path: Unknown("unset" if path.startswith("policy.") else "absent", path, "absent", "there is no such value"))
+    return World(
+        roots,
+        lambda path: Unknown(
+            "unset" if path.startswith("policy.") else "absent",
+            path,
+            "absent",
+            "there is no such value",
+        ),
+    )
 
 
 def add_votes(ballot: Ballot, hosts: Sequence[str], compared: Compared) -> None:
@@ -210,14 +294,26 @@ def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: Ca
     ballots: dict[str, Ballot] = {}
     for node in nodes:
         name = peers_of(node.groups, node.policy)
-        add_votes(ballots.setdefault(name, Ballot(name)), [node.host], compare_node(rule, node_world(node, view)))
+        add_votes(
+            ballots.setdefault(name, Ballot(name)),
+            [node.host],
+            compare_node(rule, node_world(node, view)),
+        )
     found = [_verdict_of(rule, node, nodes, ballots, view) for node in nodes]
     if any(ballot.lacking for ballot in ballots.values()):
         found.append("unknown")
-    return next((verdict for verdict in ("fail", "unknown", "pass", "skip") if verdict in found), "skip")
+    return next(
+        (verdict for verdict in ("fail", "unknown", "pass", "skip") if verdict in found), "skip"
+    )
 
 
-def _verdict_of(rule: Rule, node: NodeView, nodes: Sequence[NodeView], ballots: Mapping[str, Ballot], view: CatalogueView) -> str:
+def _verdict_of(
+    rule: Rule,
+    node: NodeView,
+    nodes: Sequence[NodeView],
+    ballots: Mapping[str, Ballot],
+    view: CatalogueView,
+) -> str:
     here = ballots[peers_of(node.groups, node.policy)]
     if rule.scope == "group":
         return judge_group(rule, here, node.policy, view).verdict

@@ -1,4 +1,5 @@
-"""What the project's own catalogue asks of a rule, and a site's rules need not have: public sources, a next step in words, a place."""
+"""What the project's own catalogue asks of a rule, and a site's rules need not have: public
+sources, a next step in words, a place."""
 
 from __future__ import annotations
 
@@ -12,12 +13,19 @@ from unhang.audit.rules.rules import Rule
 from unhang.core.schemas.shapes import fact_shapes
 
 HOSTS = frozenset((
-    "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org", "bugs.launchpad.net", "www.debian.org",
-    "manpages.debian.org", "www.slackbuilds.org", "www.gnu.org", "gcc.gnu.org", "man7.org", "docs.docker.com", "kubernetes.io", "slurm.schedmd.com",
-    "www.freedesktop.org", "chrony-project.org", "download.nvidia.com", "help.ubuntu.com", "docs.redhat.com", "wiki.archlinux.org", "docs.aws.amazon.com",
+    "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org",
+    "bugs.launchpad.net", "www.debian.org",
+    "manpages.debian.org", "www.slackbuilds.org", "www.gnu.org", "gcc.gnu.org", "man7.org",
+    "docs.docker.com", "kubernetes.io", "slurm.schedmd.com",
+    "www.freedesktop.org", "chrony-project.org", "download.nvidia.com", "help.ubuntu.com",
+    "docs.redhat.com", "wiki.archlinux.org", "docs.aws.amazon.com",
 ))  # fmt: skip
 """Hosts that sources may point to: those of the projects and vendors themselves."""
-SEVERAL_SECTIONS = {"cuda": {"cuda", "torch", "limits"}, "software_releases": set(fact_shapes()), "clouds": set(fact_shapes())}
+SEVERAL_SECTIONS = {
+    "cuda": {"cuda", "torch", "limits"},
+    "software_releases": set(fact_shapes()),
+    "clouds": set(fact_shapes()),
+}
 """Files whose rules read other sections than the one that the file is named for."""
 COMPARISONS = ("groups", "policy")
 SHORTEST = 16  # letters of a sentence that tells a person something
@@ -29,7 +37,10 @@ def house_faults(rule: Rule) -> Iterator[str]:
     for place, source in enumerate(rule.row["sources"]):
         yield from (f"sources.{place}.{fault}" for fault in _source_faults(source))
     if "role" not in rule.row["remedy"] and len(rule.row["remedy"]["person"]) < SHORTEST:
-        yield f"remedy.person: expected what a person must look at, found {rule.row['remedy']['person']!r}"
+        yield (
+            "remedy.person: expected what a person must look at, found"
+            f" {rule.row['remedy']['person']!r}"
+        )
     if fault := proof_fault(rule):
         yield fault
 
@@ -40,7 +51,10 @@ def _source_faults(source: Mapping[str, Any]) -> Iterator[str]:
         return
     address = urlsplit(source["url"])
     if address.scheme != "https" or address.hostname not in HOSTS:
-        yield f"url: expected https:// and one of {', '.join(sorted(HOSTS))}, or a page in docs/, found {source['url']}"
+        yield (
+            f"url: expected https:// and one of {', '.join(sorted(HOSTS))}, or a page in docs/,"
+            f" found {source['url']}"
+        )
     if len(source["says"]) < SHORTEST:
         yield f"says: expected what it says, in a sentence, found {source['says']!r}"
 
@@ -49,13 +63,26 @@ def place_faults(file: Path, folder: Path, rules: Sequence[Rule]) -> Iterator[st
     """Faults of where rules lie. folder: the catalogue's rules; rules: those of this file."""
     subject = file.relative_to(folder).parts[0].removesuffix(".yml")
     if subject not in (*SEVERAL_SECTIONS, *COMPARISONS, *fact_shapes()):
-        yield f"expected a folder or file named as a section of the facts, groups or policy, found {subject}"
+        yield (
+            "expected a folder or file named as a section of the facts, groups or policy, found"
+            f" {subject}"
+        )
     if (lines := len(file.read_text(encoding="utf-8").splitlines())) > MOST_LINES:
         yield f"expected at most {MOST_LINES} lines, found {lines}"
     sections = SEVERAL_SECTIONS.get(file.stem) or {subject}
     for rule in rules:
         if (rule.scope != "node") != (subject == "groups"):
-            yield f"{rule.id}: expected comparisons of nodes, and no other rule, in groups/, found scope {rule.scope} here"
+            yield (
+                f"{rule.id}: expected comparisons of nodes, and no other rule, in groups/, found"
+                f" scope {rule.scope} here"
+            )
         own_name = rule.id.startswith(subject.split("_")[0])
-        if subject not in COMPARISONS and not own_name and not sections & {read[0] for read in rule.decision_reads}:
-            yield f"{rule.id}: expected a rule that reads {' or '.join(sorted(sections))}, found none of it"
+        if (
+            subject not in COMPARISONS
+            and not own_name
+            and not sections & {read[0] for read in rule.decision_reads}
+        ):
+            yield (
+                f"{rule.id}: expected a rule that reads {' or '.join(sorted(sections))}, found none"
+                " of it"
+            )

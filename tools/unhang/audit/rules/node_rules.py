@@ -21,7 +21,8 @@ _TEXTS = Shape("list", item=Shape("text"))
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """One verdict. item: path of the for_each item, None without for_each; items: number of items with the same verdict and reason."""
+    """One verdict. item: path of the for_each item, None without for_each; items: number of items
+    with the same verdict and reason."""
 
     verdict: str  # fail pass unknown skip
     item: str | None = None
@@ -71,7 +72,11 @@ def node_world(node: NodeView, catalogue: CatalogueView) -> World:
     for name, shape in fact_shapes().items():
         section = getattr(node.sections, name, None)
         if section is None:
-            reason = f"the node was not read ({node.run_status})" if node.sections is None else f"the answer has no section {name}"
+            reason = (
+                f"the node was not read ({node.run_status})"
+                if node.sections is None
+                else f"the answer has no section {name}"
+            )
             roots[name] = Unknown("unread", name, "error", reason)
         else:
             roots[name] = Fact(section, shape, name)
@@ -91,11 +96,18 @@ def why_null(sections: Any, path: str) -> Unknown:
     fields = _fields_above(section, inside) if rows else ()
     for row in rows:
         if row.field in fields:
-            return Unknown("absent" if row.status == "absent" else "unread", path, row.status or "error", row.reason or "")
+            return Unknown(
+                "absent" if row.status == "absent" else "unread",
+                path,
+                row.status or "error",
+                row.reason or "",
+            )
     if probe is not None and probe.status == "absent":
         return Unknown("absent", path, "absent", probe.error or f"the node has no {name}")
     if probe is not None and probe.status not in ("ok", None):
-        return Unknown("unread", path, probe.status, probe.error or f"section {name}: {probe.status}")
+        return Unknown(
+            "unread", path, probe.status, probe.error or f"section {name}: {probe.status}"
+        )
     meaning = _meaning_of_null(path)
     if meaning is not None:
         return Unknown("absent", path, "absent", meaning)
@@ -103,7 +115,8 @@ def why_null(sections: Any, path: str) -> Unknown:
 
 
 def _meaning_of_null(path: str) -> str | None:
-    """The schema's meaning of a null at this path or above it: for cuda.build_tools.nvcc.version, "nvcc is not installed"."""
+    """The schema's meaning of a null at this path or above it: for cuda.build_tools.nvcc.version,
+    "nvcc is not installed"."""
     meanings = null_meanings()
     place = _INSIDE.sub("[*]", path)
     while place:
@@ -114,14 +127,17 @@ def _meaning_of_null(path: str) -> str | None:
 
 
 def _fields_above(section: Any, inside: str) -> set[str]:
-    """The spellings in which a row may name a path or one above it: devices[3].row_remap.pending, devices[*].row_remap.pending, devices[*].row_remap,
-    devices."""
+    """The spellings in which a row may name a path or one above it: devices[3].row_remap.pending,
+    devices[*].row_remap.pending, devices[*].row_remap, devices."""
     names = {inside, _INDEX.sub("[*]", inside), _by_path(section, inside)}
-    return names | {name[:place] for name in names for place, letter in enumerate(name) if letter in ".["}
+    return names | {
+        name[:place] for name in names for place, letter in enumerate(name) if letter in ".["
+    }
 
 
 def _by_path(section: Any, inside: str) -> str:
-    """environments[/opt/train].cudnn for environments[0].cudnn: the collector names items with a path by that path."""
+    """environments[/opt/train].cudnn for environments[0].cudnn: the collector names items with a
+    path by that path."""
     found, holder = "", section
     for part in inside.split("."):
         name, _, index = part.partition("[")
@@ -129,7 +145,9 @@ def _by_path(section: Any, inside: str) -> str:
         found += ("." if found else "") + name
         if index:
             place = int(index[:-1]) if index[:-1].isdecimal() else -1
-            holder = holder[place] if isinstance(holder, list) and 0 <= place < len(holder) else None
+            holder = (
+                holder[place] if isinstance(holder, list) and 0 <= place < len(holder) else None
+            )
             found += f"[{getattr(holder, 'path', None) or index[:-1]}]"
     return found
 
@@ -140,14 +158,24 @@ def judge_rule(rule: Rule, world: World) -> list[Judged]:
     try:
         return _judge(rule, world)
     except RuleStopped as problem:
-        return [Judged("unknown", missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),), stopped=True)]
+        return [
+            Judged(
+                "unknown",
+                missing=((f"rule {rule.id}", "error", f"the rule was stopped: {problem}"),),
+                stopped=True,
+            )
+        ]
 
 
 def _judge(rule: Rule, world: World) -> list[Judged]:
     if rule.for_each is None:
         found = _decide(rule, world, None)
         return [(not_all_read(rule, world) or found) if found.verdict == "pass" else found]
-    if rule.applies is not None and "item" not in rule.applies.uses and (early := _applies(rule, world, None)) is not None:
+    if (
+        rule.applies is not None
+        and "item" not in rule.applies.uses
+        and (early := _applies(rule, world, None)) is not None
+    ):
         return [early]
     try:
         items = world.items(rule.for_each.evaluate(world))
@@ -156,39 +184,69 @@ def _judge(rule: Rule, world: World) -> list[Judged]:
     rest = not_all_read(rule, world)
     if not items:
         return [rest or Judged("skip")]
-    return _folded([_decide(rule, world.with_item(item), _path(item)) for item in items]) + ([rest] if rest else [])
+    return _folded([_decide(rule, world.with_item(item), _path(item)) for item in items]) + (
+        [rest] if rest else []
+    )
 
 
 def not_all_read(rule: Rule, world: World) -> Judged | None:
-    """The verdict unknown, if a list that the rule iterates over was read only in part, because the rest may contain the fault. Verdicts on the read part
-    stay."""
+    """The verdict unknown, if a list that the rule iterates over was read only in part, because the
+    rest may contain the fault. Verdicts on the read part stay."""
     missing: dict[tuple[str, str, str], None] = {}
     for path in sorted(rule.decision_reads):
         section = getattr(world.roots.get(path[0]), "value", None)
         for row in getattr(getattr(section, "probe", None), "unread", None) or ():
             name = (row.field or "").split(".")
-            if row.status != "absent" and tuple(name) == path[1 : 1 + len(name)] and path[1 + len(name) : 2 + len(name)] == ("*",):
+            if (
+                row.status != "absent"
+                and tuple(name) == path[1 : 1 + len(name)]
+                and path[1 + len(name) : 2 + len(name)] == ("*",)
+            ):
                 missing[f"{path[0]}.{row.field}", row.status or "error", row.reason or ""] = None
     return Judged("unknown", missing=tuple(missing)[:MOST_EVIDENCE]) if missing else None
 
 
 def _folded(found: list[Judged]) -> list[Judged]:
-    """Items that lack the same fact for the same reason become one verdict that names them all, and so do items that pass or are skipped. Faults beyond
-    MOST_FINDINGS do too, so that no node can get an endless list of findings from one rule.
-    """
+    """Items that lack the same fact for the same reason become one verdict that names them all, and
+    so do items that pass or are skipped. Faults beyond MOST_FINDINGS do too, so that no node can
+    get an endless list of findings from one rule."""
     kept: list[Judged] = []
     alike: dict[Any, list[Judged]] = {}
     for one in found:
         if one.verdict == "fail":
             kept.append(one)
         else:
-            alike.setdefault((one.verdict, tuple((_INDEX.sub("[*]", path), *rest) for path, *rest in one.missing)), []).append(one)
+            alike.setdefault(
+                (
+                    one.verdict,
+                    tuple((_INDEX.sub("[*]", path), *rest) for path, *rest in one.missing),
+                ),
+                [],
+            ).append(one)
     if len(kept) > MOST_FINDINGS:
         rest = kept[MOST_FINDINGS - 1 :]
-        severity = min((one.severity for one in rest if one.severity), key=SEVERITIES.index, default=None)
-        kept[MOST_FINDINGS - 1 :] = [Judged("fail", rest[0].item, rest[0].evidence, (), any(one.stopped for one in rest), len(rest), severity)]
+        severity = min(
+            (one.severity for one in rest if one.severity), key=SEVERITIES.index, default=None
+        )
+        kept[MOST_FINDINGS - 1 :] = [
+            Judged(
+                "fail",
+                rest[0].item,
+                rest[0].evidence,
+                (),
+                any(one.stopped for one in rest),
+                len(rest),
+                severity,
+            )
+        ]
     for (verdict, missing), same in alike.items():
-        kept.append(same[0] if len(same) == 1 else Judged(verdict, same[0].item, (), missing, any(one.stopped for one in same), len(same)))
+        kept.append(
+            same[0]
+            if len(same) == 1
+            else Judged(
+                verdict, same[0].item, (), missing, any(one.stopped for one in same), len(same)
+            )
+        )
     return kept
 
 
@@ -214,11 +272,19 @@ def _decide(rule: Rule, world: World, item: str | None) -> Judged:
     try:
         value = plain(rule.when.evaluate(world))
         if not isinstance(value, bool):
-            raise Undecided(Unknown("unread", "", "error", f"{rule.when.source[:80]!r} is neither true nor false"))
+            raise Undecided(
+                Unknown(
+                    "unread", "", "error", f"{rule.when.source[:80]!r} is neither true nor false"
+                )
+            )
         reads, world.reads = world.reads, None
     except Undecided as problem:
         return _undecided(problem, item)
-    return Judged("fail", item, evidence_of(reads), severity=_severity(rule, world)) if value else Judged("pass", item)
+    return (
+        Judged("fail", item, evidence_of(reads), severity=_severity(rule, world))
+        if value
+        else Judged("pass", item)
+    )
 
 
 def _severity(rule: Rule, world: World) -> str | None:
@@ -237,7 +303,8 @@ def _undecided(problem: Undecided, item: str | None) -> Judged:
 
 
 def evidence_of(reads: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    """The facts that were read, each path once, limited in number and length. If there are too many, the node's own facts come before values of tables."""
+    """The facts that were read, each path once, limited in number and length. If there are too
+    many, the node's own facts come before values of tables."""
     found = {path: cut(value) for path, value in reads}
     rows = tuple(found.items())
     if len(rows) > MOST_EVIDENCE:
@@ -247,7 +314,8 @@ def evidence_of(reads: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
 
 
 def _cut_text(text: str) -> str:
-    # Imported here, because its patterns take 0.1 s to compile, half as long as a quick check, which has few texts of this length.
+    # Imported here, because its patterns take 0.1 s to compile, half as long as a quick check,
+    # which has few texts of this length.
     from unhang.core.secrets_in_text import cut_without_secrets
 
     return cut_without_secrets(text, LONGEST_EVIDENCE)
@@ -258,17 +326,25 @@ def cut(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= LONGEST_EVIDENCE else _cut_text(value)
     if isinstance(value, list):
-        return [cut(one) for one in value[:MOST_EVIDENCE]] + (["…"] if len(value) > MOST_EVIDENCE else [])
+        return [cut(one) for one in value[:MOST_EVIDENCE]] + (
+            ["…"] if len(value) > MOST_EVIDENCE else []
+        )
     if isinstance(value, dict):
         return {key: cut(one) for key, one in list(value.items())[:MOST_EVIDENCE]}
     return value
 
 
-def finding_texts(rule: Rule, world: World, judged: Judged, items: Mapping[str, Any]) -> dict[str, str]:
+def finding_texts(
+    rule: Rule, world: World, judged: Judged, items: Mapping[str, Any]
+) -> dict[str, str]:
     """expected, found and the other texts of one verdict. items: path -> item, of this node."""
     if rule.for_each is not None:
-        path, status, reason = judged.missing[0] if judged.missing else ("", "absent", "there is no item")
-        world = world.with_item(items.get(judged.item or "", Unknown("unread", path, status, reason)))
+        path, status, reason = (
+            judged.missing[0] if judged.missing else ("", "absent", "there is no item")
+        )
+        world = world.with_item(
+            items.get(judged.item or "", Unknown("unread", path, status, reason))
+        )
     found = {name: rendered(rule, name, world) for name in rule.texts}
     if judged.verdict == "unknown":
         path, status, reason = judged.missing[0]
@@ -282,4 +358,7 @@ def rendered(rule: Rule, name: str, world: World) -> str:
     try:
         return str(rule.texts[name].evaluate(world))
     except (Undecided, RuleStopped) as problem:
-        return f"({name} could not be written: {problem.causes[0].reason if isinstance(problem, Undecided) else problem})"
+        return (
+            f"({name} could not be written:"
+            f" {problem.causes[0].reason if isinstance(problem, Undecided) else problem})"
+        )

@@ -1,4 +1,5 @@
-"""The facts that rules read, taken from a node's typed sections as JSON: equal for two nodes only if these facts are, also in how a number is written."""
+"""The facts that rules read, taken from a node's typed sections as JSON: equal for two nodes only
+if these facts are, also in how a number is written."""
 
 from __future__ import annotations
 
@@ -18,14 +19,19 @@ _NAMED = re.compile(r"\[(?!\*\]|[0-9]+\])")  # a row of probe.unread that names 
 
 
 def reader_of(paths: Collection[Path]) -> Read:
-    """A function of typed sections that returns the facts at these paths. A fact below a null is written as that null, a map as a whole."""
-    rows = [(name, _type_of(fact_shapes()[name], below, name) | None, None) for name, below in _tree_of(paths).items()]
+    """A function of typed sections that returns the facts at these paths. A fact below a null is
+    written as that null, a map as a whole."""
+    rows = [
+        (name, _type_of(fact_shapes()[name], below, name) | None, None)
+        for name, below in _tree_of(paths).items()
+    ]
     structure: Any = msgspec.defstruct("ReadFacts", rows, omit_defaults=True, gc=False)
     return lambda sections: _encode(msgspec.convert(sections, structure, from_attributes=True))
 
 
 def reader_of_account(name: str) -> Read:
-    """A function of typed sections that returns why facts of a section are missing. A reason may name an item by its path: then the whole section counts."""
+    """A function of typed sections that returns why facts of a section are missing. A reason may
+    name an item by its path: then the whole section counts."""
 
     def read(sections: Any) -> bytes:
         section = getattr(sections, name)
@@ -40,7 +46,8 @@ def reader_of_account(name: str) -> Read:
 
 
 def value_at(holder: Any, path: Path) -> bytes:
-    """A value of plain data, such as a policy, as JSON; a list or a map that is read in part, as a whole."""
+    """A value of plain data, such as a policy, as JSON; a list or a map that is read in part, as a
+    whole."""
     for depth, name in enumerate(path):
         if not isinstance(holder, dict) or name == WHOLE:
             break
@@ -65,6 +72,9 @@ def _type_of(shape: Shape, tree: Tree, name: str) -> Any:
     if shape.kind == "list" and shape.item is not None and shape.item.kind == "object":
         return list[_type_of(shape.item, tree.get("*", {}), f"{name}_item") | None]  # type: ignore[misc]
     if shape.kind == "object":
-        fields = [(key, _type_of(shape.fields[key], below, f"{name}_{key}") | None, None) for key, below in tree.items()]
+        fields = [
+            (key, _type_of(shape.fields[key], below, f"{name}_{key}") | None, None)
+            for key, below in tree.items()
+        ]
         return msgspec.defstruct(f"{name}_read", fields, gc=False)
     return Any

@@ -1,4 +1,5 @@
-"""Merges the remedies of one node: a policy that satisfies all of them, or the conflict with the reason of each side. Values in, values out."""
+"""Merges the remedies of one node: a policy that satisfies all of them, or the conflict with the
+reason of each side. Values in, values out."""
 
 from __future__ import annotations
 
@@ -15,26 +16,33 @@ _BOUNDS = ("min", "version", "max")
 
 
 class PolicyRequest(NamedTuple):
-    """Keys of the policy that one rule, or the inventory, wants. because: a rule's id, or INVENTORY."""
+    """Keys of the policy that one rule, or the inventory, wants. because: a rule's id, or
+    INVENTORY."""
 
     because: str
     policy: Mapping[str, Any]
 
 
 class Merged(NamedTuple):
-    """policy: satisfies every request that is in no conflict. conflicts: [{key, sides: [{wants, because}], decides}]."""
+    """policy: satisfies every request that is in no conflict. conflicts: [{key, sides: [{wants,
+    because}], decides}]."""
 
     policy: dict[str, Any]
     conflicts: list[dict[str, Any]]
 
 
 def merge_requests(requests: Sequence[PolicyRequest]) -> Merged:
-    """The rules' requests as one policy; the inventory's own policy limits it and is not part of it. The more severe rule comes first."""
+    """The rules' requests as one policy; the inventory's own policy limits it and is not part of
+    it. The more severe rule comes first."""
     keys: dict[tuple[str, ...], list[tuple[Any, str]]] = {}
     for request in requests:
         for path, value in _flat(request.policy):
             keys.setdefault(path, []).append((value, request.because))
-    asked = {path: wanted for path, wanted in keys.items() if any(because != INVENTORY for _, because in wanted)}
+    asked = {
+        path: wanted
+        for path, wanted in keys.items()
+        if any(because != INVENTORY for _, because in wanted)
+    }
     conflicts: list[dict[str, Any]] = []
     agreed: dict[tuple[str, ...], tuple[Any, str]] = {}
     for path, wanted in keys.items():
@@ -42,8 +50,12 @@ def merge_requests(requests: Sequence[PolicyRequest]) -> Merged:
         if best is not None:
             agreed[path] = best
         elif path in asked:
-            conflicts.append(_conflict(path[0], [(path, value, because) for value, because in wanted]))
-    apart = list(_bounds(agreed, {path[0] for path in asked} - {str(one["key"]) for one in conflicts}))
+            conflicts.append(
+                _conflict(path[0], [(path, value, because) for value, because in wanted])
+            )
+    apart = list(
+        _bounds(agreed, {path[0] for path in asked} - {str(one["key"]) for one in conflicts})
+    )
     undecided = {(str(one["key"]), bound) for one in apart for bound in _BOUNDS}
     conflicts += apart
     policy: dict[str, Any] = {}
@@ -53,7 +65,9 @@ def merge_requests(requests: Sequence[PolicyRequest]) -> Merged:
     return Merged(policy, conflicts)
 
 
-def _flat(policy: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _flat(
+    policy: Mapping[str, Any], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in policy.items():
         if isinstance(value, Mapping):
             yield from _flat(value, (*above, key))
@@ -84,8 +98,11 @@ def _agreed(path: tuple[str, ...], wanted: Sequence[tuple[Any, str]]) -> tuple[A
     return best
 
 
-def _bounds(agreed: Mapping[tuple[str, ...], tuple[Any, str]], parts: set[str]) -> Iterator[dict[str, Any]]:
-    """Conflicts between an exact version, a lower bound and an upper bound of one part of the policy."""
+def _bounds(
+    agreed: Mapping[tuple[str, ...], tuple[Any, str]], parts: set[str]
+) -> Iterator[dict[str, Any]]:
+    """Conflicts between an exact version, a lower bound and an upper bound of one part of the
+    policy."""
     for part in sorted(parts):
         for low, high in (("min", "version"), ("version", "max"), ("min", "max")):
             left, right = agreed.get((part, low)), agreed.get((part, high))
@@ -106,12 +123,19 @@ def _order(path: tuple[str, ...]) -> str:
 
 
 def _conflict(part: str, sides: Sequence[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any]:
-    described = [{"wants": f"{'.'.join(path)}: {_text(value)}", "because": because} for path, value, because in sides]
+    described = [
+        {"wants": f"{'.'.join(path)}: {_text(value)}", "because": because}
+        for path, value, because in sides
+    ]
     rules = [because for _, _, because in sides if because != INVENTORY]
     decides = (
-        f"{INVENTORY} decides what a role installs: change {part} there, or waive {' and '.join(rules)}"
+        f"{INVENTORY} decides what a role installs: change {part} there, or waive"
+        f" {' and '.join(rules)}"
         if len(rules) < len(sides)
-        else f"no {part} satisfies both: {rules[0]} is the graver; waive {rules[-1]} once you have decided"
+        else (
+            f"no {part} satisfies both: {rules[0]} is the graver; waive {rules[-1]} once you have"
+            " decided"
+        )
     )
     return {"key": part, "sides": described, "decides": decides}
 

@@ -1,4 +1,5 @@
-"""Whether the role that a remedy names is there and reads what the remedy proposes; reads the files of the roles."""
+"""Whether the role that a remedy names is there and reads what the remedy proposes; reads the files
+of the roles."""
 
 from __future__ import annotations
 
@@ -11,7 +12,12 @@ from typing import Any
 from unhang.core.project import find_project
 from unhang.core.schemas.shapes import nearest
 
-PLANS = {"nccl_profile": ("nccl_profile.py", "nccl_library.py"), "gpu_driver": ("driver_*.py",), "fabric_manager": ("driver_*.py",), "kernel": ("kernel_*.py",)}
+PLANS = {
+    "nccl_profile": ("nccl_profile.py", "nccl_library.py"),
+    "gpu_driver": ("driver_*.py",),
+    "fabric_manager": ("driver_*.py",),
+    "kernel": ("kernel_*.py",),
+}
 """Where a role's plan is made, besides its own files: modules of tools/unhang/act/plan."""
 _PLANS = Path(__file__).resolve().parents[2] / "act" / "plan"
 
@@ -28,19 +34,28 @@ def role_faults(remedy: Mapping[str, Any]) -> Iterator[str]:
     for section, fields in (remedy.get("policy") or {}).items():
         for key in fields:
             if not all(re.search(rf"\b{word}\b", _text_of(role)) for word in (section, key)):
-                yield f"remedy.policy: expected a key that the role {role} reads, found {section}.{key}"
+                yield (
+                    f"remedy.policy: expected a key that the role {role} reads, found"
+                    f" {section}.{key}"
+                )
 
 
 @cache
 def role_names() -> tuple[str, ...]:
     """The roles of the checkout, or of the wheel."""
-    return tuple(sorted(path.parents[1].name for path in (find_project() / "roles").glob("*/tasks/main.yml")))
+    return tuple(
+        sorted(path.parents[1].name for path in (find_project() / "roles").glob("*/tasks/main.yml"))
+    )
 
 
 @cache
 def _text_of(role: str) -> str:
     """All that decides what a role does."""
     folder = find_project() / "roles" / role
-    own = [path for name in ("tasks", "vars", "defaults", "templates") for path in sorted((folder / name).rglob("*.yml"))]
+    own = [
+        path
+        for name in ("tasks", "vars", "defaults", "templates")
+        for path in sorted((folder / name).rglob("*.yml"))
+    ]
     plans = [path for pattern in PLANS.get(role, ()) for path in sorted(_PLANS.glob(pattern))]
     return "\n".join(path.read_text(encoding="utf-8") for path in (*own, *plans))

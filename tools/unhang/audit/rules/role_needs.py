@@ -1,11 +1,13 @@
-"""Whether a role can repair a finding on a node: the policy must name the target, and the role must be able to change it. Values in, values out."""
+"""Whether a role can repair a finding on a node: the policy must name the target, and the role must
+be able to change it. Values in, values out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Keys of the policy without which a role changes nothing; one of them is enough. A role that is not listed needs none.
+# Keys of the policy without which a role changes nothing; one of them is enough. A role that is not
+# listed needs none.
 NEEDS: dict[str, tuple[str, ...]] = {
     "kernel": ("kernel.version", "kernel.min"),
     "gpu_driver": ("driver.version", "driver.min", "driver.max"),
@@ -18,10 +20,13 @@ POLICY_RULES_OF_NCCL = ("policy-nccl-version", "policy-nccl-min")
 
 
 def reaches(rule: str, remedy: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """False for an NCCL that is not from a package: the role nccl_profile exchanges the package, and does not change Python environments."""
+    """False for an NCCL that is not from a package: the role nccl_profile exchanges the package,
+    and does not change Python environments."""
     nccl = (remedy.get("policy") or {}).get("nccl") or {}
     about_library = bool({"min", "version"} & nccl.keys()) or rule in POLICY_RULES_OF_NCCL
-    return not (remedy.get("role") == "nccl_profile" and about_library) or str(where.get("package") or "").startswith(NCCL_PACKAGE)
+    return not (remedy.get("role") == "nccl_profile" and about_library) or str(
+        where.get("package") or ""
+    ).startswith(NCCL_PACKAGE)
 
 
 def is_configured(role: str, *policies: Mapping[str, Any]) -> bool:
@@ -31,8 +36,12 @@ def is_configured(role: str, *policies: Mapping[str, Any]) -> bool:
 
 
 def unconfigured_text(role: str, lacks: Sequence[str] = ()) -> str:
-    """The manual work before the role can act. lacks: the keys of which it needs one, if they differ from the usual ones."""
-    return f"unhang_policy has none of {', '.join(lacks or NEEDS[role])}: without it role {role} does not know what to bring"
+    """The manual work before the role can act. lacks: the keys of which it needs one, if they
+    differ from the usual ones."""
+    return (
+        f"unhang_policy has none of {', '.join(lacks or NEEDS[role])}: without it role {role} does"
+        " not know what to bring"
+    )
 
 
 def _has(policy: Any, path: list[str]) -> bool:

@@ -1,4 +1,5 @@
-"""What a row is refused for besides its examples: a severity without costs or proof, near misses that prove nothing, a part of a GPU's name."""
+"""What a row is refused for besides its examples: a severity without costs or proof, near misses
+that prove nothing, a part of a GPU's name."""
 
 from __future__ import annotations
 
@@ -19,9 +20,13 @@ COSTS = {
     "next boot": ("warning", "jobs break after the next boot"),
     "next upgrade": ("warning", "jobs break with the next upgrade"),
     "larger jobs": ("warning", "larger jobs break"),
-    "some jobs": ("warning", "some jobs break or are slow, and the facts of the node show what they meet"),
+    "some jobs": (
+        "warning",
+        "some jobs break or are slow, and the facts of the node show what they meet",
+    ),
 }
-"""What a severity above info is worth: `costs` of a rule -> the severity for that, and it in words."""
+"""What a severity above info is worth: `costs` of a rule -> the severity for that, and it in
+words."""
 _ABSENT = object()
 _TOGETHER = {
     ("faults", "events"): "an event's code and its line are one thing that happened",
@@ -38,7 +43,8 @@ BY_A_PART_OF_THE_NAME = re.compile(
     r"|'[^']*'\s+(not\s+)?in\s+(gpus|item)\.model\b"
     r"|attr\('model',\s*'(like|contains|startswith|endswith)'"
 )
-"""A condition that tells GPUs apart by a part of their name: RTX 40 is not RTX 4000 Ada, and B300 is not GB300."""
+"""A condition that tells GPUs apart by a part of their name: RTX 40 is not RTX 4000 Ada, and B300
+is not GB300."""
 
 
 def row_faults(rule: Rule) -> Iterator[str]:
@@ -51,37 +57,60 @@ def row_faults(rule: Rule) -> Iterator[str]:
     examples = rule.row["examples"]
     for place, miss in enumerate(examples["near_miss"]):
         if not any(_sections(miss) & _sections(match) for match in examples["match"]):
-            yield f"examples.near_miss[{place}]: expected facts that a match has too, found others, which proves nothing"
+            yield (
+                f"examples.near_miss[{place}]: expected facts that a match has too, found others,"
+                " which proves nothing"
+            )
     if rule.decision_reads and len(fewest := fewest_changes(rule)) != 1:
         named = ", ".join(sorted(".".join(path) for path in fewest)) or "none that decides"
-        yield f"examples.near_miss: expected one that differs from a match in one deciding fact, found {named}"
+        yield (
+            "examples.near_miss: expected one that differs from a match in one deciding fact,"
+            f" found {named}"
+        )
 
 
 def _cost_faults(rule: Rule) -> Iterator[str]:
     costs = rule.row.get("costs")
     if rule.severity_of is not None or rule.severity == "info":
         if costs is not None:
-            yield f"costs: expected none, because {'each row of the table has its severity' if rule.severity_of else 'info costs a job nothing'}, found {costs}"
+            yield (
+                "costs: expected none, because"
+                f" {'each row of the table has its severity' if rule.severity_of else 'info costs a job nothing'},"  # noqa: E501
+                f" found {costs}"
+            )
     elif costs is None or COSTS[costs][0] != rule.severity:
-        fitting = " or ".join(repr(cost) for cost, (severity, _) in COSTS.items() if severity == rule.severity)
+        fitting = " or ".join(
+            repr(cost) for cost, (severity, _) in COSTS.items() if severity == rule.severity
+        )
         yield f"costs: expected what makes it {rule.severity}, {fitting}, found {costs or 'none'}"
     if rule.severity == "info" and "drain" in str(rule.row["remedy"].get("person")):
-        yield "remedy.person: expected no drain for an info, which takes no node out of service, found one"
+        yield (
+            "remedy.person: expected no drain for an info, which takes no node out of service,"
+            " found one"
+        )
 
 
 def proof_fault(rule: Rule) -> str | None:
-    """Whether `proof` is missing or needless: the fact that proves a fault on the node where the sources alone do not."""
+    """Whether `proof` is missing or needless: the fact that proves a fault on the node where the
+    sources alone do not."""
     reason = _needs_proof(rule)
     if bool(reason) == ("proof" in rule.row):
         return None
-    expected = f"the fact that proves it, because it is {rule.severity} and {reason}" if reason else "none, because its sources are enough"
+    expected = (
+        f"the fact that proves it, because it is {rule.severity} and {reason}"
+        if reason
+        else "none, because its sources are enough"
+    )
     return f"proof: expected {expected}, found {rule.row.get('proof', 'none')}"
 
 
 def _needs_proof(rule: Rule) -> str | None:
     if rule.severity == "info":
         return None
-    confidence, read = rule.row["confidence"], [one.reads for one in (rule.when, rule.compare) if one is not None]
+    confidence, read = (
+        rule.row["confidence"],
+        [one.reads for one in (rule.when, rule.compare) if one is not None],
+    )
     if confidence == "reported" and len(rule.row["sources"]) == 1:
         return "rests on one report"
     if confidence == "inferred" and rule.severity != "warning":
@@ -94,7 +123,12 @@ def _needs_proof(rule: Rule) -> str | None:
 @cache
 def counters() -> frozenset[str]:
     """Names of the numbers that only grow, but for events of the kernel log, which are no rate."""
-    return frozenset(path[-1] for name, shape in fact_shapes().items() if name != "faults" for path in _counters((name,), shape))
+    return frozenset(
+        path[-1]
+        for name, shape in fact_shapes().items()
+        if name != "faults"
+        for path in _counters((name,), shape)
+    )
 
 
 def _counters(path: Path, shape: Shape) -> Iterator[Path]:
@@ -115,7 +149,14 @@ def _sections(example: Any) -> set[str]:
 def fewest_changes(rule: Rule) -> set[Path]:
     """The deciding facts in which the match and the near miss differ that are most alike."""
     examples = rule.row["examples"]
-    return min((_deciding(rule, match, miss) for match in examples["match"] for miss in examples["near_miss"]), key=len)
+    return min(
+        (
+            _deciding(rule, match, miss)
+            for match in examples["match"]
+            for miss in examples["near_miss"]
+        ),
+        key=len,
+    )
 
 
 def _deciding(rule: Rule, match: Any, near_miss: Any) -> set[Path]:
@@ -128,7 +169,8 @@ def _deciding(rule: Rule, match: Any, near_miss: Any) -> set[Path]:
 
 
 def _changes(one: Any, other: Any, path: Path = ()) -> Iterator[Path]:
-    """Places at which two examples differ; an item or a key that is only on one side is one place. Numbers of items become *."""
+    """Places at which two examples differ; an item or a key that is only on one side is one place.
+    Numbers of items become *."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in one.keys() | other.keys():
             yield from _changes(one.get(key, _ABSENT), other.get(key, _ABSENT), (*path, key))
@@ -142,4 +184,9 @@ def _changes(one: Any, other: Any, path: Path = ()) -> Iterator[Path]:
 
 def _decides(path: Path, reads: frozenset[Path]) -> bool:
     """Whether a change at this place can reach the verdict."""
-    return any(path[: len(read)] == read or read[: len(path)] == path or (read[-1] == "**" and path[: len(read) - 1] == read[:-1]) for read in reads)
+    return any(
+        path[: len(read)] == read
+        or read[: len(path)] == path
+        or (read[-1] == "**" and path[: len(read) - 1] == read[:-1])
+        for read in reads
+    )

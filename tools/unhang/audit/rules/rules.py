@@ -32,13 +32,31 @@ from unhang.core.schemas.shapes import (
 SEVERITIES = ("critical", "error", "warning", "info")
 RUN_STATUSES = (*STATUSES, "missing")
 ANY_DIFFERENCE = "distinct > 1"  # the comparison if a rule names none
-_ITEM_NAMES = ("name", "path", "rule", "kind", "scope", "package", "device", "release", "module", "field", "key", "file", "line", "pci_address", "code")
+_ITEM_NAMES = (
+    "name",
+    "path",
+    "rule",
+    "kind",
+    "scope",
+    "package",
+    "device",
+    "release",
+    "module",
+    "field",
+    "key",
+    "file",
+    "line",
+    "pci_address",
+    "code",
+)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A compiled row. decision_reads: paths that can change its verdict; text_reads: paths that its texts quote. severity_of: the column of a table in which
-    each of its findings has its own severity; `severity` is then the most severe of that column, and that of a verdict that is no finding."""
+    """A compiled row. decision_reads: paths that can change its verdict; text_reads: paths that its
+    texts quote. severity_of: the column of a table in which each of its findings has its own
+    severity; `severity` is then the most severe of that column, and that of a verdict that is no
+    finding."""
 
     id: str
     row: dict[str, Any]
@@ -64,15 +82,22 @@ class RuleError(ValueError):
         self.field = field
 
 
-def compile_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]] | None = None, names: Mapping[str, Kind] | None = None) -> Rule:
-    """Compiles a row of the schema rule-1. names: node_names(tables), for callers that compile many. Raises RuleError at its first fault."""
+def compile_rule(
+    row: Mapping[str, Any],
+    tables: Mapping[str, Mapping[str, Any]] | None = None,
+    names: Mapping[str, Kind] | None = None,
+) -> Rule:
+    """Compiles a row of the schema rule-1. names: node_names(tables), for callers that compile
+    many. Raises RuleError at its first fault."""
     names = node_names(tables or {}) if names is None else names
     scope = row["scope"]
     _check_fields(row)
     for_each = _compiled(row, "for_each", names) if "for_each" in row else None
     if for_each is not None:
         if for_each.kind.shape.kind != "list":
-            raise RuleError("for_each", f"needs a list in the facts, not a {for_each.kind.shape.kind}")
+            raise RuleError(
+                "for_each", f"needs a list in the facts, not a {for_each.kind.shape.kind}"
+            )
         names = {**names, "item": for_each.kind.items()}
     applies = _claim(row, "applies", names) if "applies" in row else None
     compare = _compiled(row, "compare", names) if "compare" in row else None
@@ -82,37 +107,66 @@ def compile_rule(row: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
     when = _claim({"when": ANY_DIFFERENCE, **row}, "when", outer)
     texts = {key: _template(key, text, outer) for key, text in templates_of(row)}
     severity_of = _severity_of(row, names, for_each)
-    decisions = [one for one in (for_each, applies, compare, when if scope == "node" else None) if one is not None]
+    decisions = [
+        one
+        for one in (for_each, applies, compare, when if scope == "node" else None)
+        if one is not None
+    ]
     reads = pruned(path for one in decisions for path in one.reads if path[0] not in _DATA_NAMES)
-    text_reads = pruned(path for one in texts.values() for path in one.reads if path[0] not in _DATA_NAMES) if scope == "node" else frozenset()
+    text_reads = (
+        pruned(path for one in texts.values() for path in one.reads if path[0] not in _DATA_NAMES)
+        if scope == "node"
+        else frozenset()
+    )
     return Rule(
-        row["id"], dict(row), scope, most_severe(severity_of, row), severity_of, applies, for_each, when, compare, texts, reads, text_reads,
+        row["id"], dict(row), scope, most_severe(severity_of, row), severity_of, applies, for_each,
+        when, compare, texts, reads, text_reads,
         _where_fields(for_each), reads_facts(reads),
     )  # fmt: skip
 
 
 def most_severe(severity_of: Expression | None, row: Mapping[str, Any]) -> str:
     """The most severe that a finding of this row can be."""
-    return str(row["severity"] if severity_of is None else min(severity_of.kind.shape.values, key=SEVERITIES.index))
+    return str(
+        row["severity"]
+        if severity_of is None
+        else min(severity_of.kind.shape.values, key=SEVERITIES.index)
+    )
 
 
-def _severity_of(row: Mapping[str, Any], names: Mapping[str, Kind], for_each: Expression | None) -> Expression | None:
-    """None where the row names a severity. A severity never comes from a node: an expression must lead to a column of a table."""
+def _severity_of(
+    row: Mapping[str, Any], names: Mapping[str, Kind], for_each: Expression | None
+) -> Expression | None:
+    """None where the row names a severity. A severity never comes from a node: an expression must
+    lead to a column of a table."""
     source = row["severity"]
     if source in SEVERITIES:
         return None
     if "." not in source:
-        raise RuleError("severity", f"found {source!r}{nearest(source, SEVERITIES)}; allowed are {', '.join(SEVERITIES)}, or a column of a table")
+        raise RuleError(
+            "severity",
+            f"found {source!r}{nearest(source, SEVERITIES)}; allowed are {', '.join(SEVERITIES)},"
+            " or a column of a table",
+        )
     found = _compiled(row, "severity", names)
     base = _base(found.tree())
-    of_table = base == "tables" or (base == "item" and for_each is not None and _base(for_each.tree(), nodes.Filter) == "tables")
-    if not (of_table and found.kind.shape.values and set(found.kind.shape.values) <= set(SEVERITIES)):
-        raise RuleError("severity", f"expected {', '.join(SEVERITIES)}, or a column of a table whose values are such, found {source}")
+    of_table = base == "tables" or (
+        base == "item" and for_each is not None and _base(for_each.tree(), nodes.Filter) == "tables"
+    )
+    if not (
+        of_table and found.kind.shape.values and set(found.kind.shape.values) <= set(SEVERITIES)
+    ):
+        raise RuleError(
+            "severity",
+            f"expected {', '.join(SEVERITIES)}, or a column of a table whose values are such, found"
+            f" {source}",
+        )
     return found
 
 
 def _base(tree: Any, *through: type[nodes.Node]) -> str | None:
-    """The name from which an expression reads field by field, or also through these kinds; None for any other expression."""
+    """The name from which an expression reads field by field, or also through these kinds; None for
+    any other expression."""
     kinds: tuple[type[nodes.Node], ...] = (nodes.Getattr, nodes.Getitem, *through)
     while isinstance(tree, kinds):
         tree = getattr(tree, "node")  # noqa: B009 - all of these kinds have it
@@ -146,12 +200,17 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
 
 
 def names_of_groups(names: Mapping[str, Kind], compare: Expression | None) -> dict[str, Kind]:
-    """The names with which `when`, expected and found of a group or fleet rule may begin: policy and tables besides the group's values."""
+    """The names with which `when`, expected and found of a group or fleet rule may begin: policy
+    and tables besides the group's values."""
     return {**{name: names[name] for name in ("policy", "tables", "today")}, **group_names(compare)}
 
 
 def group_names(compare: Expression | None) -> dict[str, Kind]:
-    value = ANY if compare is None or not compare.kind.shape.is_scalar else Shape(compare.kind.shape.kind, version=compare.kind.shape.version)
+    value = (
+        ANY
+        if compare is None or not compare.kind.shape.is_scalar
+        else Shape(compare.kind.shape.kind, version=compare.kind.shape.version)
+    )
     node = Shape("object", {"host": TEXT, "value": value})
     count = Shape("object", {"value": value, "count": NUMBER, "hosts": Shape("list", item=TEXT)})
     return {
@@ -166,8 +225,15 @@ def group_names(compare: Expression | None) -> dict[str, Kind]:
 
 
 def tables_shape(tables: Mapping[str, Mapping[str, Any]]) -> Shape:
-    """tables.NAME[key].field: the shape of the catalogue's own tables, from the fields that they declare, else from their rows."""
-    return Shape("object", {name: Shape("map", item=getattr(rows, "shape", None) or _row_shape(list(rows.values()))) for name, rows in tables.items()})
+    """tables.NAME[key].field: the shape of the catalogue's own tables, from the fields that they
+    declare, else from their rows."""
+    return Shape(
+        "object",
+        {
+            name: Shape("map", item=getattr(rows, "shape", None) or _row_shape(list(rows.values())))
+            for name, rows in tables.items()
+        },
+    )
 
 
 def _row_shape(rows: list[Mapping[str, Any]]) -> Shape:
@@ -175,20 +241,45 @@ def _row_shape(rows: list[Mapping[str, Any]]) -> Shape:
     for row in rows:
         for key, value in row.items():
             values.setdefault(key, []).append(value)
-    return Shape("object", {key: _value_shape([one for one in found if one is not None]) for key, found in values.items()})
+    return Shape(
+        "object",
+        {
+            key: _value_shape([one for one in found if one is not None])
+            for key, found in values.items()
+        },
+    )
 
 
 def _value_shape(values: list[Any]) -> Shape:
-    kinds = {"list" if isinstance(one, list) else "object" if isinstance(one, dict) else _scalar_kind(one) for one in values}
+    kinds = {
+        (
+            "list"
+            if isinstance(one, list)
+            else "object"
+            if isinstance(one, dict)
+            else _scalar_kind(one)
+        )
+        for one in values
+    }
     if kinds == {"list"}:
         return Shape("list", item=_value_shape([inner for one in values for inner in one]))
     if kinds == {"object"}:
         return _row_shape(values)
-    return {"flag": FLAG, "number": NUMBER, "text": TEXT}.get(next(iter(kinds)), ANY) if len(kinds) == 1 else ANY
+    return (
+        {"flag": FLAG, "number": NUMBER, "text": TEXT}.get(next(iter(kinds)), ANY)
+        if len(kinds) == 1
+        else ANY
+    )
 
 
 def _scalar_kind(value: object) -> str:
-    return "flag" if isinstance(value, bool) else "number" if isinstance(value, (int, float)) else "text"
+    return (
+        "flag"
+        if isinstance(value, bool)
+        else "number"
+        if isinstance(value, (int, float))
+        else "text"
+    )
 
 
 def _check_fields(row: Mapping[str, Any]) -> None:
@@ -224,7 +315,9 @@ def _compiled(row: Mapping[str, Any], field: str, names: Mapping[str, Kind]) -> 
 def _claim(row: Mapping[str, Any], field: str, names: Mapping[str, Kind]) -> Expression:
     found = _compiled(row, field, names)
     if found.kind.shape.kind not in ("flag", "any"):
-        raise RuleError(field, f"must be true or false, not a {found.kind.shape.kind}: write a comparison")
+        raise RuleError(
+            field, f"must be true or false, not a {found.kind.shape.kind}: write a comparison"
+        )
     return found
 
 

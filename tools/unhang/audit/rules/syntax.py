@@ -1,7 +1,9 @@
-"""Compiles the syntax trees of expressions: an allow-list of Jinja's nodes, each to a closure over facts.
+"""Compiles the syntax trees of expressions: an allow-list of Jinja's nodes, each to a closure over
+facts.
 
-Compiling also checks: a fact path that does not exist, texts compared with numbers, a value that an enumeration does not have. The same pass finds the paths
-that an expression can read, so that it is judged once for each distinct set of values.
+Compiling also checks: a fact path that does not exist, texts compared with numbers, a value that an
+enumeration does not have. The same pass finds the paths that an expression can read, so that it is
+judged once for each distinct set of values.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from unhang.audit.rules.values import World, bounded, plain, shown, truth
 from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
 
 LONGEST_LITERAL = 1000
-_PLURAL = re.compile(r"^ (GPU|NVSwitch|process|time|crash|pair|plugin|package|name|address|other|lane|node|port|link|file)(?:es|s)\b")
+_PLURAL = re.compile(
+    r"^ (GPU|NVSwitch|process|time|crash|pair|plugin|package|name|address|other|lane|node|port|link|file)(?:es|s)\b"  # noqa: E501
+)
 WHOLE = "**"  # in a read path: everything below
 
 Path = tuple[str, ...]
@@ -32,7 +36,8 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class Kind:
-    """The type of a value, which is known before any node is judged. path: its path in the facts, None for a computed value."""
+    """The type of a value, which is known before any node is judged. path: its path in the facts,
+    None for a computed value."""
 
     shape: Shape
     path: Path | None = None
@@ -52,7 +57,8 @@ def list_of(inner: Kind) -> Kind:
 
 
 class SyntaxCompiler:
-    """One pass over one syntax tree; visit_ methods return (kind, closure). An object is used for one tree only.
+    """One pass over one syntax tree; visit_ methods return (kind, closure). An object is used for
+    one tree only.
 
     Comparisons, tests and filters are added by checks.Compiler.
     """
@@ -93,7 +99,10 @@ class SyntaxCompiler:
         counts: list[int] = []  # places of numbers of something, which follows in the plural
         for output in tree.body:
             if not isinstance(output, nodes.Output):
-                raise ExpressionError(f"{_REFUSED.get(type(output).__name__, type(output).__name__.lower())} not allowed in a template")
+                raise ExpressionError(
+                    f"{_REFUSED.get(type(output).__name__, type(output).__name__.lower())} not"
+                    " allowed in a template"
+                )
             for node, after in itertools.zip_longest(output.nodes, output.nodes[1:]):
                 if isinstance(node, nodes.TemplateData):
                     pieces.append(lambda world, text=node.data: text)  # type: ignore[misc]
@@ -114,12 +123,16 @@ class SyntaxCompiler:
         return Kind(TEXT), text
 
     def need_value(self, kind: Kind, what: str) -> None:
-        """Refuses an object, which has no text and no equality: the expression must name a field."""
+        """Refuses an object, which has no text and no equality: the expression must name a
+        field."""
         inside = kind
         while inside.shape.kind == "list":
             inside = inside.items()
         if inside.shape.kind == "object":
-            raise ExpressionError(f"{what} needs a value, not an object: name one of its fields ({', '.join(list(inside.shape.fields)[:8])}, …)")
+            raise ExpressionError(
+                f"{what} needs a value, not an object: name one of its fields"
+                f" ({', '.join(list(inside.shape.fields)[:8])}, …)"
+            )
         self.whole(inside)
         if kind.shape.kind == "list" and kind.path is not None and inside.shape.is_scalar:
             self.reads.add((*kind.path, "*"))
@@ -128,30 +141,47 @@ class SyntaxCompiler:
 
     def visit_Const(self, node: nodes.Const) -> tuple[Kind, Run]:
         value = node.value
-        if (isinstance(value, str) and len(value) > LONGEST_LITERAL) or (isinstance(value, (int, float)) and abs(value) > 1e18):
+        if (isinstance(value, str) and len(value) > LONGEST_LITERAL) or (
+            isinstance(value, (int, float)) and abs(value) > 1e18
+        ):
             raise ExpressionError(f"the literal {str(value)[:20]}… is too large")
         if value is None:
-            raise ExpressionError("'none' not allowed: a fact without value is unknown, ask 'is known'")
-        shape = FLAG if isinstance(value, bool) else NUMBER if isinstance(value, (int, float)) else TEXT
+            raise ExpressionError(
+                "'none' not allowed: a fact without value is unknown, ask 'is known'"
+            )
+        shape = (
+            FLAG if isinstance(value, bool) else NUMBER if isinstance(value, (int, float)) else TEXT
+        )
         return Kind(shape, literal=value), lambda world: value
 
     def visit_Name(self, node: nodes.Name) -> tuple[Kind, Run]:
         name = node.name
         if name not in self.names:
-            raise ExpressionError(f"unknown name {name!r}{nearest(name, self.names)}; known are {', '.join(sorted(self.names))}")
+            raise ExpressionError(
+                f"unknown name {name!r}{nearest(name, self.names)}; known are"
+                f" {', '.join(sorted(self.names))}"
+            )
         self.uses.add(name)
         return self.names[name], lambda world: world.roots[name]
 
     def visit_List(self, node: nodes.List) -> tuple[Kind, Run]:
         if len(node.items) > 500:
             raise ExpressionError("a list of more than 500 items")
-        kinds, runs = zip(*(self.visit(one) for one in node.items), strict=True) if node.items else ((), ())
+        kinds, runs = (
+            zip(*(self.visit(one) for one in node.items), strict=True) if node.items else ((), ())
+        )
         for kind in kinds:
             self.need_value(kind, "a list")
         same = {kind.shape.kind for kind in kinds}
         inner = Kind(kinds[0].shape if len(same) == 1 else ANY)
-        literal = [kind.literal for kind in kinds] if all(kind.literal is not None for kind in kinds) else None
-        return Kind(Shape("list", item=inner.shape), None, inner, literal), lambda world: [run(world) for run in runs]
+        literal = (
+            [kind.literal for kind in kinds]
+            if all(kind.literal is not None for kind in kinds)
+            else None
+        )
+        return Kind(Shape("list", item=inner.shape), None, inner, literal), lambda world: [
+            run(world) for run in runs
+        ]
 
     visit_Tuple = visit_List
 
@@ -172,11 +202,17 @@ class SyntaxCompiler:
             return kind.items(), item_at(run, key_run)
         if kind.shape.kind == "map" and key.shape.kind in ("text", "number", "any"):
             self.whole(kind)
-            return Kind(kind.shape.item or ANY, None if kind.path is None else (*kind.path, WHOLE)), entry_at(run, key_run)
-        raise ExpressionError(f"[…] needs a list and a number, or a map and a key, not {name_of(kind)} and {name_of(key)}")
+            return Kind(
+                kind.shape.item or ANY, None if kind.path is None else (*kind.path, WHOLE)
+            ), entry_at(run, key_run)
+        raise ExpressionError(
+            f"[…] needs a list and a number, or a map and a key, not {name_of(kind)} and"
+            f" {name_of(key)}"
+        )
 
     def field(self, kind: Kind, run: Run, name: str) -> tuple[Kind, Run]:
-        """One field of an object, one key of a map. Raises ExpressionError with the nearest name."""
+        """One field of an object, one key of a map. Raises ExpressionError with the nearest
+        name."""
         below = self.below(kind, name)
         self.note(below)
         return below, lambda world: world.field(run(world), name)
@@ -189,11 +225,18 @@ class SyntaxCompiler:
         if kind.shape.kind == "map":
             return Kind(kind.shape.item or ANY, _extend(kind.path, name))
         if kind.shape.kind != "object":
-            hint = ": use selectattr or map(attribute=…) on a list" if kind.shape.kind == "list" else ""
+            hint = (
+                ": use selectattr or map(attribute=…) on a list"
+                if kind.shape.kind == "list"
+                else ""
+            )
             raise ExpressionError(f"{place} is {name_of(kind)} and has no field {name!r}{hint}")
         if name not in kind.shape.fields:
             known = kind.shape.fields
-            raise ExpressionError(f"unknown fact path {place}.{name}{nearest(name, known)}; {place} has {', '.join(sorted(known))}")
+            raise ExpressionError(
+                f"unknown fact path {place}.{name}{nearest(name, known)}; {place} has"
+                f" {', '.join(sorted(known))}"
+            )
         return Kind(kind.shape.fields[name], _extend(kind.path, name))
 
     def follow(self, kind: Kind, dotted: str) -> tuple[Kind, Path]:
@@ -220,13 +263,18 @@ class SyntaxCompiler:
         """An expression that is true or false."""
         kind, run = self.visit(node)
         if kind.shape.kind not in ("flag", "any"):
-            raise ExpressionError(f"and, or, not, if need yes or no, not {name_of(kind)}: write a comparison, such as '… > 0' or '… | length > 0'")
+            raise ExpressionError(
+                f"and, or, not, if need yes or no, not {name_of(kind)}: write a comparison, such as"
+                " '… > 0' or '… | length > 0'"
+            )
         return run
 
     def visit_CondExpr(self, node: nodes.CondExpr) -> tuple[Kind, Run]:
         test = self.claim(node.test)
         yes_kind, yes = self.visit(node.expr1)
-        no_kind, no = self.visit(node.expr2) if node.expr2 is not None else (Kind(TEXT), lambda world: "")
+        no_kind, no = (
+            self.visit(node.expr2) if node.expr2 is not None else (Kind(TEXT), lambda world: "")
+        )
         self.need_value(yes_kind, "if … else")
         self.need_value(no_kind, "if … else")
         if yes_kind.shape.kind == "list" or no_kind.shape.kind == "list":
@@ -234,7 +282,9 @@ class SyntaxCompiler:
                 raise ExpressionError("both sides of if … else must be lists, or neither")
             return list_of(Kind(ANY)), lambda world: yes(world) if truth(test(world)) else no(world)
         same = yes_kind.shape.kind == no_kind.shape.kind
-        return Kind(Shape(yes_kind.shape.kind) if same else ANY), lambda world: yes(world) if truth(test(world)) else no(world)
+        return Kind(
+            Shape(yes_kind.shape.kind) if same else ANY
+        ), lambda world: yes(world) if truth(test(world)) else no(world)
 
     # ---- numbers and text
 
@@ -242,7 +292,9 @@ class SyntaxCompiler:
         (left_kind, left), (right_kind, right) = self.visit(node.left), self.visit(node.right)
         for kind in (left_kind, right_kind):
             if kind.shape.kind not in ("number", "any"):
-                raise ExpressionError(f"{node.operator} needs numbers, not {name_of(kind)}; texts are joined with ~")
+                raise ExpressionError(
+                    f"{node.operator} needs numbers, not {name_of(kind)}; texts are joined with ~"
+                )
         return Kind(NUMBER), calculated(node.operator, left, right)
 
     visit_Add = visit_Sub = visit_Mul = visit_Div = visit_FloorDiv = visit_Mod = _arithmetic
@@ -257,19 +309,26 @@ class SyntaxCompiler:
         parts = [self.visit(one) for one in node.nodes]
         for kind, _ in parts:
             self.need_value(kind, "~")
-        return Kind(TEXT), lambda world: bounded("".join(shown(plain(run(world))) for _, run in parts))
+        return Kind(TEXT), lambda world: bounded(
+            "".join(shown(plain(run(world))) for _, run in parts)
+        )
 
 
 _REFUSED = {
-    "Call": "calls are", "For": "loops are", "Macro": "macros are", "If": "{% if %} is", "Assign": "{% set %} is", "Pow": "** is",
-    "Include": "includes are", "Import": "imports are", "FromImport": "imports are", "Dict": "map literals are", "CallBlock": "calls are",
-    "FilterBlock": "filter blocks are", "With": "{% with %} is", "Extends": "{% extends %} is", "Block": "blocks are",
+    "Call": "calls are", "For": "loops are", "Macro": "macros are", "If": "{% if %} is",
+    "Assign": "{% set %} is", "Pow": "** is",
+    "Include": "includes are", "Import": "imports are", "FromImport": "imports are",
+    "Dict": "map literals are", "CallBlock": "calls are",
+    "FilterBlock": "filter blocks are", "With": "{% with %} is", "Extends": "{% extends %} is",
+    "Block": "blocks are",
 }  # fmt: skip
 
 
 def name_of(kind: Kind) -> str:
     """A kind in words: a number, an object."""
-    return {"flag": "a yes/no value", "any": "a value", "object": "an object"}.get(kind.shape.kind, f"a {kind.shape.kind}")
+    return {"flag": "a yes/no value", "any": "a value", "object": "an object"}.get(
+        kind.shape.kind, f"a {kind.shape.kind}"
+    )
 
 
 def _extend(path: Path | None, name: str) -> Path | None:

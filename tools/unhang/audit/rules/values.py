@@ -9,14 +9,17 @@ from typing import Any
 from unhang.core.schemas.shapes import Shape
 
 LONGEST_TEXT = 65536
-STEPS = 500_000  # elementary steps that one rule may take on one node: one pass over the largest list, 8,128 pairs, takes 16,000
+# elementary steps that one rule may take on one node: one pass over the largest list, 8,128 pairs,
+# takes 16,000
+STEPS = 500_000
 
 
 @dataclass(frozen=True)
 class Unknown:
     """A fact without a value.
 
-    kind: unread (the verdict becomes unknown), absent (the node has no such thing: skip), unset (the policy says nothing: skip).
+    kind: unread (the verdict becomes unknown), absent (the node has no such thing: skip), unset
+    (the policy says nothing: skip).
     status: as in probe.unread; reason: one line.
     """
 
@@ -48,7 +51,8 @@ class RuleStopped(Exception):
 
 
 class Fact:
-    """A value with its shape and its path in the document, such as gpus.devices[3].pcie.width_now."""
+    """A value with its shape and its path in the document, such as
+    gpus.devices[3].pcie.width_now."""
 
     __slots__ = ("path", "shape", "value")
 
@@ -61,12 +65,18 @@ class Fact:
 class World:
     """The values that an evaluation can read, and the facts that it has read so far.
 
-    roots: name -> Fact, Unknown or plain value. why_null(path): the Unknown for a null at this path.
+    roots: name -> Fact, Unknown or plain value. why_null(path): the Unknown for a null at this
+    path.
     """
 
     __slots__ = ("budget", "reads", "roots", "why_null")
 
-    def __init__(self, roots: Mapping[str, Any], why_null: Callable[[str], Unknown], budget: list[int] | None = None):
+    def __init__(
+        self,
+        roots: Mapping[str, Any],
+        why_null: Callable[[str], Unknown],
+        budget: list[int] | None = None,
+    ):
         self.roots = roots
         self.why_null = why_null
         self.reads: list[tuple[str, Any]] | None = None
@@ -119,7 +129,8 @@ class World:
         return Fact(value, shape, path)
 
     def items(self, holder: Any) -> list[Any]:
-        """The items of a list: Facts, and Unknown for nulls; plain lists unchanged. Raises Undecided."""
+        """The items of a list: Facts, and Unknown for nulls; plain lists unchanged. Raises
+        Undecided."""
         if isinstance(holder, Unknown):
             raise Undecided(holder)
         if not isinstance(holder, Fact):
@@ -129,8 +140,16 @@ class World:
         item = holder.shape.item
         if item is not None and item.is_scalar:
             self.note(holder.path, list(holder.value))
-            return [self.why_null(f"{holder.path}[{place}]") if value is None else Fact(value, item, holder.path) for place, value in enumerate(holder.value)]
-        return [self.wrap(value, item, f"{holder.path}[{place}]") for place, value in enumerate(holder.value)]
+            return [
+                self.why_null(f"{holder.path}[{place}]")
+                if value is None
+                else Fact(value, item, holder.path)
+                for place, value in enumerate(holder.value)
+            ]
+        return [
+            self.wrap(value, item, f"{holder.path}[{place}]")
+            for place, value in enumerate(holder.value)
+        ]
 
 
 def plain(value: Any) -> Any:
@@ -176,7 +195,10 @@ def bounded(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Escapes control and other invisible characters, so that text of a node cannot control a terminal."""
+    """Escapes control and other invisible characters, so that text of a node cannot control a
+    terminal."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+    )

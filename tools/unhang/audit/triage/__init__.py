@@ -1,1 +1,2 @@
-"""Groups findings into causes: the findings that one fault explains, the action, and the command for it."""
+"""Groups findings into causes: the findings that one fault explains, the action, and the command
+for it."""

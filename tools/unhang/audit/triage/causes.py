@@ -1,4 +1,5 @@
-"""The causes of a run: findings of a node or group under the finding that explains them; equal causes of all nodes are reported once.
+"""The causes of a run: findings of a node or group under the finding that explains them; equal
+causes of all nodes are reported once.
 
 Values in, values out; one pass over the findings.
 """
@@ -28,7 +29,8 @@ _NO_REMEDY = Merged({}, [])
 
 
 class NodeNote(NamedTuple):
-    """What triage needs of a node beside its findings. policy: the inventory's, {} for none; policy_key: the same for equal ones."""
+    """What triage needs of a node beside its findings. policy: the inventory's, {} for none;
+    policy_key: the same for equal ones."""
 
     read: bool
     scheduler: str = ""  # slurm or kubernetes, if the facts show it
@@ -38,9 +40,8 @@ class NodeNote(NamedTuple):
 
 
 class Repairs(Protocol):
-    """Who repairs the findings of one host: role -> rules; (rule, manual work); conflicts: rules that a person must decide first; turned_down: (rule, why its
-    role leaves it to a person).
-    """
+    """Who repairs the findings of one host: role -> rules; (rule, manual work); conflicts: rules
+    that a person must decide first; turned_down: (rule, why its role leaves it to a person)."""
 
     @property
     def roles(self) -> Mapping[str, Sequence[str]]: ...
@@ -53,7 +54,8 @@ class Repairs(Protocol):
 
 
 class _Kind(NamedTuple):
-    """The key of a cause, by which shares of nodes are merged: the rule, its case, the merged remedy, the node's scheduler."""
+    """The key of a cause, by which shares of nodes are merged: the rule, its case, the merged
+    remedy, the node's scheduler."""
 
     rule: str
     case: str
@@ -71,10 +73,11 @@ def triage(
     setting: Setting | None = None,
     repairs: Mapping[str, Repairs] | None = None,
 ) -> dict[str, Any]:
-    """The keys that triage adds to a findings document: `node_verdicts`, `causes` and `by_hand`, as in the schema findings-1.
+    """The keys that triage adds to a findings document: `node_verdicts`, `causes` and `by_hand`, as
+    in the schema findings-1.
 
-    nodes: every host of the run; setting: surroundings for the commands of the causes; repairs: by host; without an entry the rule's role is
-    shown.
+    nodes: every host of the run; setting: surroundings for the commands of the causes; repairs: by
+    host; without an entry the rule's role is shown.
     """
     shares = shares_of(findings, explaining)
     merged = _merged_by_host(shares, nodes)
@@ -83,31 +86,59 @@ def triage(
     written: dict[tuple[str, int], tuple[str, str]] = {}
     for share in shares:
         kinds.setdefault(_kind(share, merged, nodes, written, repairs), []).append(share)
-    order = {host: place for place, host in enumerate(sorted({*nodes, *(share.host for share in shares)}, key=natural))}
-    by_layer = sorted(kinds.items(), key=lambda pair: (pair[1][0].root.layer, pair[1][0].root.number))
+    order = {
+        host: place
+        for place, host in enumerate(
+            sorted({*nodes, *(share.host for share in shares)}, key=natural)
+        )
+    }
+    by_layer = sorted(
+        kinds.items(), key=lambda pair: (pair[1][0].root.layer, pair[1][0].root.number)
+    )
     causes = [_cause(kind, members, order, nodes, repairs) for kind, members in by_layer]
     verdicts = node_verdicts(shares, nodes, order)
     usual = _usual_rules(causes, frozenset(verdicts["healthy"]))
-    causes = [cause for cause in causes if cause["rule"] not in usual or cause["severity"] != "info"]
+    causes = [
+        cause for cause in causes if cause["rule"] not in usual or cause["severity"] != "info"
+    ]
     last = {kind.rule for kind, members in by_layer if members[0].root.layer == LAST}
-    causes.sort(key=lambda cause: (_RANK[cause["severity"]], not cause["unread"], cause["rule"] in last, -len(cause["nodes"]), -len(cause["findings"])))
+    causes.sort(
+        key=lambda cause: (
+            _RANK[cause["severity"]],
+            not cause["unread"],
+            cause["rule"] in last,
+            -len(cause["nodes"]),
+            -len(cause["findings"]),
+        )
+    )
     _number(causes)
     for cause in causes:
         cause["command"] = command(cause, setting or Setting())
     by_hand = [one.number for one in findings if _is_by_hand(one, repairs)]
-    return {"node_verdicts": verdicts, "causes": causes, **({"by_hand": by_hand} if by_hand else {})}
+    return {
+        "node_verdicts": verdicts,
+        "causes": causes,
+        **({"by_hand": by_hand} if by_hand else {}),
+    }
 
 
 def _usual_rules(causes: Sequence[Mapping[str, Any]], healthy: frozenset[str]) -> set[str]:
-    """Rules whose remark holds for most of the healthy nodes: that is how these nodes are, and no cause. Their findings stay, for --verbose."""
+    """Rules whose remark holds for most of the healthy nodes: that is how these nodes are, and no
+    cause. Their findings stay, for --verbose."""
     hosts: dict[str, set[str]] = {}
     for cause in causes:
         if cause["severity"] == "info":
             hosts.setdefault(cause["rule"], set()).update(healthy.intersection(cause["nodes"]))
-    return {rule for rule, among in hosts.items() if len(healthy) >= LEAST_HEALTHY and 2 * len(among) > len(healthy)}
+    return {
+        rule
+        for rule, among in hosts.items()
+        if len(healthy) >= LEAST_HEALTHY and 2 * len(among) > len(healthy)
+    }
 
 
-def node_verdicts(shares: Sequence[Share], nodes: Mapping[str, NodeNote], order: Mapping[str, int]) -> dict[str, list[str]]:
+def node_verdicts(
+    shares: Sequence[Share], nodes: Mapping[str, NodeNote], order: Mapping[str, int]
+) -> dict[str, list[str]]:
     """Verdict -> hosts. Each node once: unread, else by its worst finding; info is healthy."""
     worst: dict[str, int] = {}
     for share in shares:
@@ -116,7 +147,9 @@ def node_verdicts(shares: Sequence[Share], nodes: Mapping[str, NodeNote], order:
     by_verdict: dict[str, list[str]] = {verdict: [] for verdict in NODE_VERDICTS}
     for host in sorted(nodes, key=order.__getitem__):
         found = SEVERITIES[worst[host]] if host in worst else "info"
-        by_verdict["unread" if not nodes[host].read else "healthy" if found == "info" else found].append(host)
+        by_verdict[
+            "unread" if not nodes[host].read else "healthy" if found == "info" else found
+        ].append(host)
     return by_verdict
 
 
@@ -130,11 +163,21 @@ def _merged_by_host(shares: Sequence[Share], nodes: Mapping[str, NodeNote]) -> d
     merged: dict[str, Merged] = {}
     for host, roots in by_host.items():
         note = nodes.get(host)
-        key = (note.policy_key if note else 0, tuple(root.rule for root in roots if root.remedy.get("policy")))
+        key = (
+            note.policy_key if note else 0,
+            tuple(root.rule for root in roots if root.remedy.get("policy")),
+        )
         if key not in known:
-            proposals = {root.rule: root.remedy["policy"] for root in roots if root.remedy.get("policy")}
+            proposals = {
+                root.rule: root.remedy["policy"] for root in roots if root.remedy.get("policy")
+            }
             requests = [PolicyRequest(rule, policy) for rule, policy in proposals.items()]
-            known[key] = merge_requests([*requests, *([PolicyRequest(INVENTORY, note.policy)] if note and note.policy else [])])
+            known[key] = merge_requests(
+                [
+                    *requests,
+                    *([PolicyRequest(INVENTORY, note.policy)] if note and note.policy else []),
+                ]
+            )
         merged[host] = known[key]
     return merged
 
@@ -145,53 +188,98 @@ def with_role_by_host(findings: Iterable[Found]) -> dict[str, list[Found]]:
     for one in findings:
         for host in one.hosts:
             by_host.setdefault(host, []).append(one)
-    return {host: on_host for host, on_host in by_host.items() if any(one.remedy.get("role") for one in on_host)}
+    return {
+        host: on_host
+        for host, on_host in by_host.items()
+        if any(one.remedy.get("role") for one in on_host)
+    }
 
 
 def _kind(
-    share: Share, merged: Mapping[str, Merged], nodes: Mapping[str, NodeNote], written: dict[tuple[str, int], tuple[str, str]], repairs: Mapping[str, Repairs]
+    share: Share,
+    merged: Mapping[str, Merged],
+    nodes: Mapping[str, NodeNote],
+    written: dict[tuple[str, int], tuple[str, str]],
+    repairs: Mapping[str, Repairs],
 ) -> _Kind:
-    """written: the remedy of a rule as text, by the merged policy of the node; nodes with the same remedy share one text."""
+    """written: the remedy of a rule as text, by the merged policy of the node; nodes with the same
+    remedy share one text."""
     root, note = share.root, nodes.get(share.host)
     code = root.where.get("code")
-    case = f"{root.scope}:{root.number}" if root.scope != "node" else "" if code is None else str(code)
+    case = (
+        f"{root.scope}:{root.number}" if root.scope != "node" else "" if code is None else str(code)
+    )
     one = merged.get(share.host, _NO_REMEDY) if root.remedy.get("role") else _NO_REMEDY
-    role = _role(root, one, note) if share.host not in repairs else _repairing_role(root, repairs[share.host])
+    role = (
+        _role(root, one, note)
+        if share.host not in repairs
+        else _repairing_role(root, repairs[share.host])
+    )
     key = (root.rule, id(one))
     if key not in written:
         policy = _own_part(root.remedy.get("policy") or {}, one.policy)
-        written[key] = _text(policy), _text([conflict for conflict in one.conflicts if _concerns(conflict, root)])
+        written[key] = (
+            _text(policy),
+            _text([conflict for conflict in one.conflicts if _concerns(conflict, root)]),
+        )
     unread = root.of_reading and note is not None and not note.read
-    repaired = role and not json.loads(written[key][1])  # a role drains the node itself; in a conflict a person decides, and jobs are kept off meanwhile
-    return _Kind(root.rule, case, *written[key], "" if repaired or note is None else note.scheduler, unread, role)
+    # a role drains the node itself; in a conflict a person decides, and jobs are kept off meanwhile
+    repaired = role and not json.loads(written[key][1])
+    return _Kind(
+        root.rule,
+        case,
+        *written[key],
+        "" if repaired or note is None else note.scheduler,
+        unread,
+        role,
+    )
 
 
 def _repairing_role(root: Found, repairs: Repairs) -> str | None:
-    """The role that a plan gives it to, also if a person must decide a conflict first; None if the plan gives it to a person."""
+    """The role that a plan gives it to, also if a person must decide a conflict first; None if the
+    plan gives it to a person."""
     role = root.remedy.get("role")
-    return role if role and (root.rule in repairs.roles.get(role, ()) or root.rule in repairs.conflicts) else None
+    return (
+        role
+        if role and (root.rule in repairs.roles.get(role, ()) or root.rule in repairs.conflicts)
+        else None
+    )
 
 
 def _is_by_hand(one: Found, repairs: Mapping[str, Repairs]) -> bool:
-    """Whether the plan leaves a finding to a person on each of its nodes, though its rule names a role."""
+    """Whether the plan leaves a finding to a person on each of its nodes, though its rule names a
+    role."""
     planned = [repairs[host] for host in one.hosts if host in repairs]
-    return bool(one.remedy.get("role") and planned) and not any(_repairing_role(one, on_host) for on_host in planned)
+    return bool(one.remedy.get("role") and planned) and not any(
+        _repairing_role(one, on_host) for on_host in planned
+    )
 
 
 def _role(root: Found, merged: Merged, note: NodeNote | None) -> str | None:
-    """The role that repairs the cause on this node; None if the role would lack a target or would not change what was found, so that a person must act."""
+    """The role that repairs the cause on this node; None if the role would lack a target or would
+    not change what was found, so that a person must act."""
     role = root.remedy.get("role")
-    configured = role and (root.scope != "node" or note is None or is_configured(role, note.policy, merged.policy, *_concerned(merged, root)))
-    return role if configured and (root.scope != "node" or reaches(root.rule, root.remedy, root.where)) else None
+    configured = role and (
+        root.scope != "node"
+        or note is None
+        or is_configured(role, note.policy, merged.policy, *_concerned(merged, root))
+    )
+    return (
+        role
+        if configured and (root.scope != "node" or reaches(root.rule, root.remedy, root.where))
+        else None
+    )
 
 
 def _concerned(merged: Merged, root: Found) -> list[Mapping[str, Any]]:
-    """The rule's own remedy if it is in conflict: a person decides first, then the role applies it."""
+    """The rule's own remedy if it is in conflict: a person decides first, then the role applies
+    it."""
     return [root.remedy["policy"]] if merged.conflicts and root.remedy.get("policy") else []
 
 
 def _own_part(proposal: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that a rule proposes, with the values that satisfy all rules of the node; a key in conflict is left out."""
+    """The keys that a rule proposes, with the values that satisfy all rules of the node; a key in
+    conflict is left out."""
     kept: dict[str, Any] = {}
     for key, value in proposal.items():
         if key in merged and isinstance(value, Mapping):
@@ -203,15 +291,21 @@ def _own_part(proposal: Mapping[str, Any], merged: Mapping[str, Any]) -> dict[st
 
 
 def _concerns(conflict: Mapping[str, Any], root: Found) -> bool:
-    """The rules that belong to a conflict: the rules of its sides, and rules that want the inventory's value."""
+    """The rules that belong to a conflict: the rules of its sides, and rules that want the
+    inventory's value."""
     sides = {side["because"] for side in conflict["sides"]}
-    return root.rule in sides or (INVENTORY in sides and root.rule.startswith(f"policy-{conflict['key']}-"))
+    return root.rule in sides or (
+        INVENTORY in sides and root.rule.startswith(f"policy-{conflict['key']}-")
+    )
 
 
 def _persons(kind: _Kind, shares: Sequence[Share], repairs: Mapping[str, Repairs]) -> list[str]:
-    """Manual work, the work on most nodes first: why the role refuses the node, and the rule's own text, else the plan's."""
+    """Manual work, the work on most nodes first: why the role refuses the node, and the rule's own
+    text, else the plan's."""
     root = shares[0].root
-    instructions = Counter(str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person"))
+    instructions = Counter(
+        str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person")
+    )
     wanted = root.remedy.get("role")
     if not wanted or kind.role is not None:
         return [text for text, _ in instructions.most_common(MOST_PERSONS)]
@@ -221,10 +315,18 @@ def _persons(kind: _Kind, shares: Sequence[Share], repairs: Mapping[str, Repairs
         instructions.update(text for one in plans for rule, text in one.person if rule == root.rule)
         if not instructions and wanted in NEEDS:
             instructions[unconfigured_text(wanted)] += 1
-    return [text for text, _ in (*refusals.most_common(), *instructions.most_common())][:MOST_PERSONS]
+    return [text for text, _ in (*refusals.most_common(), *instructions.most_common())][
+        :MOST_PERSONS
+    ]
 
 
-def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes: Mapping[str, NodeNote], repairs: Mapping[str, Repairs]) -> dict[str, Any]:
+def _cause(
+    kind: _Kind,
+    shares: Sequence[Share],
+    order: Mapping[str, int],
+    nodes: Mapping[str, NodeNote],
+    repairs: Mapping[str, Repairs],
+) -> dict[str, Any]:
     root = shares[0].root
     members = {one.number: one for share in shares for one in share.members}
     severity = min((one.severity for one in members.values()), key=_RANK.__getitem__)
@@ -250,12 +352,17 @@ def _cause(kind: _Kind, shares: Sequence[Share], order: Mapping[str, int], nodes
 
 
 def _devices(shares: Sequence[Share]) -> list[dict[str, Any]]:
-    """Devices for a ticket: GPU, UUID and PCI address, as far as the findings of a cause name them; each once."""
+    """Devices for a ticket: GPU, UUID and PCI address, as far as the findings of a cause name them;
+    each once."""
     devices: list[dict[str, Any]] = []
     known: dict[tuple[str, str, Any], dict[str, Any]] = {}
     for share in shares:
         for one in share.members:
-            names = {"gpu": one.where.get("index", one.where.get("gpu")), "uuid": one.where.get("uuid"), "pci_address": one.where.get("pci_address")}
+            names = {
+                "gpu": one.where.get("index", one.where.get("gpu")),
+                "uuid": one.where.get("uuid"),
+                "pci_address": one.where.get("pci_address"),
+            }
             if names["uuid"] is None and names["pci_address"] is None:
                 continue
             keys = [(share.host, name, value) for name, value in names.items() if value is not None]
@@ -274,8 +381,14 @@ def _with_serial(row: dict[str, Any], note: NodeNote | None) -> dict[str, Any]:
     """The row with the serial number and other names of its board, if its node reported them."""
     for board in note.boards if note is not None else ():
         known = {"gpu": board.gpu, "uuid": board.uuid, "pci_address": board.pci_address}
-        if any(row[name] is not None and row[name] == known[name] for name in ("uuid", "pci_address")):
-            return {**row, **{name: value for name, value in known.items() if row[name] is None}, "serial": board.serial}
+        if any(
+            row[name] is not None and row[name] == known[name] for name in ("uuid", "pci_address")
+        ):
+            return {
+                **row,
+                **{name: value for name, value in known.items() if row[name] is None},
+                "serial": board.serial,
+            }
     return {**row, "serial": None}
 
 

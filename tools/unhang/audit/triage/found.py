@@ -11,12 +11,23 @@ from unhang.audit.rules.found import Found
 from unhang.audit.rules.groups import GroupJudged
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 
-# Sections of the facts, those nearest the hardware first: of two findings that weigh the same, a lost GPU comes before a setting.
+# Sections of the facts, those nearest the hardware first: of two findings that weigh the same, a
+# lost GPU comes before a setting.
 _SECTIONS = (
-    *("run_status", "policy_error", "faults", "gpus", "fabric_manager", "interconnect", "driver", "kernel"),
+    *(
+        "run_status",
+        "policy_error",
+        "faults",
+        "gpus",
+        "fabric_manager",
+        "interconnect",
+        "driver",
+        "kernel",
+    ),
     *("network", "limits", "nccl", "cuda", "torch", "packages"),
 )
-LAST = len(_SECTIONS) + 1  # what is about a waiver comes after everything of equal weight that is about a node
+# what is about a waiver comes after everything of equal weight that is about a node
+LAST = len(_SECTIONS) + 1
 
 
 def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
@@ -25,20 +36,46 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
         if entry.verdict != "fail":
             continue
         row, judged = entry.rule.row, entry.judged
-        remedy = {**row["remedy"], "person": entry.texts["remedy.person"]} if "remedy.person" in entry.texts else row["remedy"]
+        remedy = (
+            {**row["remedy"], "person": entry.texts["remedy.person"]}
+            if "remedy.person" in entry.texts
+            else row["remedy"]
+        )
         grouped = isinstance(judged, GroupJudged)
         hosts = judged.hosts if isinstance(judged, GroupJudged) else (str(entry.host),)
         apart = _apart(judged.comparison) if isinstance(judged, GroupJudged) else ()
         where = {} if grouped else entry.where
         owner = row.get("owner", DEFAULT_OWNER)
         of_reading = ("run_status",) in entry.rule.decision_reads
-        layer = LAST if is_of_waivers(entry.rule) else _layer({path[0] for path in entry.rule.decision_reads})
-        yield Found(number, entry.rule.id, row["title"], entry.severity, entry.rule.scope, hosts, where, remedy, apart, of_reading, owner, layer)
+        layer = (
+            LAST
+            if is_of_waivers(entry.rule)
+            else _layer({path[0] for path in entry.rule.decision_reads})
+        )
+        yield Found(
+            number,
+            entry.rule.id,
+            row["title"],
+            entry.severity,
+            entry.rule.scope,
+            hosts,
+            where,
+            remedy,
+            apart,
+            of_reading,
+            owner,
+            layer,
+        )
 
 
 def _layer(sections: Collection[str]) -> int:
-    return min((place for place, section in enumerate(_SECTIONS) if section in sections), default=len(_SECTIONS))
+    return min(
+        (place for place, section in enumerate(_SECTIONS) if section in sections),
+        default=len(_SECTIONS),
+    )
 
 
 def _apart(comparison: Mapping[str, Any] | None) -> tuple[frozenset[str], ...]:
-    return tuple(frozenset(row.get("hosts") or ()) for row in (comparison or {}).get("counts") or ())
+    return tuple(
+        frozenset(row.get("hosts") or ()) for row in (comparison or {}).get("counts") or ()
+    )

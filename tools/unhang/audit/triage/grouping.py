@@ -1,6 +1,6 @@
-"""Finds out per node which findings explain others, by the rules' `explains`. A finding that no other explains is a root. Values in, values out. Nodes on
-which the same rules failed are handled once.
-"""
+"""Finds out per node which findings explain others, by the rules' `explains`. A finding that no
+other explains is a root. Values in, values out. Nodes on which the same rules failed are handled
+once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from unhang.audit.rules.found import Found
 from unhang.audit.rules.rules import SEVERITIES
 
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
-# If two findings have one of these fields, they are about the same thing only if it is equal. A GPU is `index` in one section and `gpu` in another.
+# If two findings have one of these fields, they are about the same thing only if it is equal. A GPU
+# is `index` in one section and `gpu` in another.
 _NAMES = (("index", "gpu"), ("uuid",), ("pci_address",), ("name",), ("interface",))
 
 
@@ -24,7 +25,8 @@ class Share(NamedTuple):
 
 
 class Explaining(NamedTuple):
-    """rules: rule id -> the rules that its row names; where: rule id -> values that its finding must have to explain others, such as {"code": [79]}."""
+    """rules: rule id -> the rules that its row names; where: rule id -> values that its finding
+    must have to explain others, such as {"code": [79]}."""
 
     rules: Mapping[str, frozenset[str]]
     where: Mapping[str, Mapping[str, Sequence[Any]]] = {}
@@ -33,7 +35,10 @@ class Explaining(NamedTuple):
 def explaining_of(rows: Mapping[str, Mapping[str, Any]]) -> Explaining:
     """`explains` and `explains_where` of the catalogue's rows."""
     named = {rule: frozenset(row["explains"]) for rule, row in rows.items() if row.get("explains")}
-    return Explaining(named, {rule: rows[rule]["explains_where"] for rule in named if rows[rule].get("explains_where")})
+    return Explaining(
+        named,
+        {rule: rows[rule]["explains_where"] for rule in named if rows[rule].get("explains_where")},
+    )
 
 
 def shares_of(findings: Iterable[Found], explaining: Explaining) -> list[Share]:
@@ -64,7 +69,11 @@ def _causes_first(findings: Sequence[Found], explaining: Explaining) -> list[Fou
 
 
 def _share_node(
-    host: str, findings: Sequence[Found], explaining: Explaining, known: dict[frozenset[str], dict[str, list[str]]], shares: dict[tuple[int, str], Share]
+    host: str,
+    findings: Sequence[Found],
+    explaining: Explaining,
+    known: dict[frozenset[str], dict[str, list[str]]],
+    shares: dict[tuple[int, str], Share],
 ) -> None:
     rules = frozenset(one.rule for one in findings)
     if rules not in known:
@@ -82,10 +91,14 @@ def _share_node(
 
 
 def _may_explain(one: Found, explaining: Explaining) -> bool:
-    return all(one.where.get(name) in values for name, values in explaining.where.get(one.rule, {}).items())
+    return all(
+        one.where.get(name) in values for name, values in explaining.where.get(one.rule, {}).items()
+    )
 
 
-def _explainers(rules: frozenset[str], explains: Mapping[str, frozenset[str]]) -> dict[str, list[str]]:
+def _explainers(
+    rules: frozenset[str], explains: Mapping[str, frozenset[str]]
+) -> dict[str, list[str]]:
     """Rule -> the failed rules of the same node that explain it."""
     found: dict[str, list[str]] = {}
     for cause in sorted(rules & explains.keys()):
@@ -94,9 +107,11 @@ def _explainers(rules: frozenset[str], explains: Mapping[str, frozenset[str]]) -
     return found
 
 
-def _reached(cause: str, failed: frozenset[str], explains: Mapping[str, frozenset[str]]) -> set[str]:
-    """The rules that a rule explains, also through rules that did not fail; for a rule that failed, its own finding decides whether it is about the same
-    thing."""
+def _reached(
+    cause: str, failed: frozenset[str], explains: Mapping[str, frozenset[str]]
+) -> set[str]:
+    """The rules that a rule explains, also through rules that did not fail; for a rule that failed,
+    its own finding decides whether it is about the same thing."""
     reached: set[str] = set()
     waiting = list(explains.get(cause, ()))
     while waiting:
@@ -108,15 +123,26 @@ def _reached(cause: str, failed: frozenset[str], explains: Mapping[str, frozense
 
 
 def _root(one: Found, causes: Mapping[str, list[str]], by_rule: Mapping[str, list[Found]]) -> Found:
-    """Follows the explanations of a finding to its root; there is one, because no rule explains itself."""
-    above = [cause for rule in causes.get(one.rule, ()) for cause in by_rule.get(rule, ()) if same_thing(cause.where, one.where)]
+    """Follows the explanations of a finding to its root; there is one, because no rule explains
+    itself."""
+    above = [
+        cause
+        for rule in causes.get(one.rule, ())
+        for cause in by_rule.get(rule, ())
+        if same_thing(cause.where, one.where)
+    ]
     if not above:
         return one
-    return _root(min(above, key=lambda cause: (cause.rule in causes, _RANK[cause.severity], cause.number)), causes, by_rule)
+    return _root(
+        min(above, key=lambda cause: (cause.rule in causes, _RANK[cause.severity], cause.number)),
+        causes,
+        by_rule,
+    )
 
 
 def same_thing(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """False if both name a device, a setting or an interface, but different ones: GPU 3's link does not explain GPU 5."""
+    """False if both name a device, a setting or an interface, but different ones: GPU 3's link does
+    not explain GPU 5."""
     for names in _NAMES:
         left, right = _named(one, names), _named(other, names)
         if left is not None and right is not None and left != right:
@@ -128,9 +154,19 @@ def _named(where: Mapping[str, Any], names: Sequence[str]) -> Any:
     return next((where[name] for name in names if where.get(name) is not None), None)
 
 
-def _share_group(one: Found, explaining: Explaining, by_host: dict[str, list[Share]], shares: dict[tuple[int, str], Share]) -> None:
-    """A comparison of nodes: explained by the causes on its hosts if the other hosts are all equal, else a root on the remaining hosts."""
-    above = {host: share for host in one.hosts if (share := _explained_on(one, by_host.get(host, ()), explaining)) is not None}
+def _share_group(
+    one: Found,
+    explaining: Explaining,
+    by_host: dict[str, list[Share]],
+    shares: dict[tuple[int, str], Share],
+) -> None:
+    """A comparison of nodes: explained by the causes on its hosts if the other hosts are all equal,
+    else a root on the remaining hosts."""
+    above = {
+        host: share
+        for host in one.hosts
+        if (share := _explained_on(one, by_host.get(host, ()), explaining)) is not None
+    }
     remaining = [host for host in one.hosts if host not in above]
     if above and (not remaining or not _still_apart(one, above)):
         for share in above.values():
@@ -144,7 +180,11 @@ def _share_group(one: Found, explaining: Explaining, by_host: dict[str, list[Sha
 def _explained_on(one: Found, shares: Iterable[Share], explaining: Explaining) -> Share | None:
     """The cause on a host that explains a comparison."""
     for share in shares:
-        if any(one.rule in _reached(member.rule, frozenset(), explaining.rules) and _may_explain(member, explaining) for member in share.members):
+        if any(
+            one.rule in _reached(member.rule, frozenset(), explaining.rules)
+            and _may_explain(member, explaining)
+            for member in share.members
+        ):
             return share
     return None
 

@@ -1,4 +1,5 @@
-"""Judges a run folder in a child process with limits: rules that exceed them are left out and named."""
+"""Judges a run folder in a child process with limits: rules that exceed them are left out and
+named."""
 
 from __future__ import annotations
 
@@ -22,32 +23,46 @@ from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.run.run_input import RunInput, read_run_input
 from unhang.core.schemas.policy import PolicyFile, load_policy
 
-RepairsOfRun = Callable[[RunInput, Catalogue, str, Mapping[str, Sequence[Found]]], Mapping[str, Repairs]]
+RepairsOfRun = Callable[
+    [RunInput, Catalogue, str, Mapping[str, Sequence[Found]]], Mapping[str, Repairs]
+]
 """Who repairs the findings of each host: run, catalogue, day, findings by host."""
 MOST_STOPPED = 5
 SHOWN_FAULTS = 20
 
 
 def judge_folder(
-    folder: Path, rules: list[Path], policy: str | None, today: str, limits: Limits | None = None, out: Path | None = None, repairs: RepairsOfRun | None = None
+    folder: Path,
+    rules: list[Path],
+    policy: str | None,
+    today: str,
+    limits: Limits | None = None,
+    out: Path | None = None,
+    repairs: RepairsOfRun | None = None,
 ) -> dict[str, Any]:
-    """Writes findings.json (or `out`) and returns it without its findings. A rule that must be stopped is omitted and named. Raises UserError, OSError.
-    repairs: of the plan; without it the rule's role is shown.
-    """
+    """Writes findings.json (or `out`) and returns it without its findings. A rule that must be
+    stopped is omitted and named. Raises UserError, OSError. repairs: of the plan; without it the
+    rule's role is shown."""
     run_input = read_run_input(folder)
     limits = limits or _limits(len(run_input.files))
     stopped: list[str] = []
     while True:
-        found = run_limited(_work(run_input, rules, policy, today, list(stopped), out, repairs), limits)
+        found = run_limited(
+            _work(run_input, rules, policy, today, list(stopped), out, repairs), limits
+        )
         if not isinstance(found, Stopped):
             return found
         if not found.at or found.at in stopped or len(stopped) >= MOST_STOPPED:
-            raise UserError(f"judging was stopped: it used up its {found.by} ({limits}); last at {found.at or 'reading the rules'}")
+            raise UserError(
+                f"judging was stopped: it used up its {found.by} ({limits}); last at"
+                f" {found.at or 'reading the rules'}"
+            )
         stopped.append(found.at)
 
 
 def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
-    """Raises UserError for rules or a policy that could not be used, before any work that needs them."""
+    """Raises UserError for rules or a policy that could not be used, before any work that needs
+    them."""
 
     def work(mark: Callable[[str], None]) -> list[str]:
         catalogue = load_catalogue(rules)
@@ -57,40 +72,65 @@ def check_rules_and_policy(rules: list[Path], policy: str | None) -> None:
 
     faults = run_limited(work, Limits()) if rules or policy else []
     if isinstance(faults, Stopped):
-        raise UserError(f"reading the rules was stopped: it used up its {faults.by}; unhang rule check DIR names the rule of a folder")
+        raise UserError(
+            f"reading the rules was stopped: it used up its {faults.by}; unhang rule check DIR"
+            " names the rule of a folder"
+        )
     if faults:
         more = [f"and {len(faults) - SHOWN_FAULTS} more"] if len(faults) > SHOWN_FAULTS else []
-        raise UserError("\n".join([*faults[:SHOWN_FAULTS], *more, "no node was asked; check rules with: unhang rule check DIR"]))
+        raise UserError(
+            "\n".join(
+                [
+                    *faults[:SHOWN_FAULTS],
+                    *more,
+                    "no node was asked; check rules with: unhang rule check DIR",
+                ]
+            )
+        )
 
 
 def conclusion(
     rules: Sequence[Rule],
     judged_by: Mapping[str, Any] | None = None,
     setting: Setting | None = None,
-    repairs_of: Callable[[Mapping[str, Sequence[Found]]], Mapping[str, Repairs]] = lambda findings: {},
+    repairs_of: Callable[
+        [Mapping[str, Sequence[Found]]], Mapping[str, Repairs]
+    ] = lambda findings: {},
 ) -> Conclude:
-    """The function that the judge calls when all findings are known; it returns the keys of findings.json that triage adds. judged_by: as in the schema
-    findings-1; setting: surroundings for the commands of the causes; repairs_of: who repairs the findings of these hosts.
-    """
+    """The function that the judge calls when all findings are known; it returns the keys of
+    findings.json that triage adds. judged_by: as in the schema findings-1; setting: surroundings
+    for the commands of the causes; repairs_of: who repairs the findings of these hosts."""
     explaining = explaining_of({rule.id: rule.row for rule in rules})
 
     def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
-        notes = {host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key, node.boards) for host, node in nodes.items()}
+        notes = {
+            host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key, node.boards)
+            for host, node in nodes.items()
+        }
         by = {} if judged_by is None else {"judged_by": _with_used_policies(judged_by, nodes)}
         found = list(found_of_entries(entries))
-        return {**by, **triage(found, explaining, notes, setting, repairs_of(with_role_by_host(found)))}
+        return {
+            **by,
+            **triage(found, explaining, notes, setting, repairs_of(with_role_by_host(found))),
+        }
 
     return conclude
 
 
-def _with_used_policies(judged_by: Mapping[str, Any], nodes: Mapping[str, JudgedNode]) -> dict[str, Any]:
-    """judged_by, with policies_from: none where the nodes' own policies count and no node has one that can be used."""
-    nobody_has_one = "policies_from" in judged_by and not any(node.policy for node in nodes.values())
+def _with_used_policies(
+    judged_by: Mapping[str, Any], nodes: Mapping[str, JudgedNode]
+) -> dict[str, Any]:
+    """judged_by, with policies_from: none where the nodes' own policies count and no node has one
+    that can be used."""
+    nobody_has_one = "policies_from" in judged_by and not any(
+        node.policy for node in nodes.values()
+    )
     return {**judged_by, **({"policies_from": "none"} if nobody_has_one else {})}
 
 
 def _limits(nodes: int) -> Limits:
-    """Limits far above the needs of any regular catalogue, so that only a rule that never ends reaches them."""
+    """Limits far above the needs of any regular catalogue, so that only a rule that never ends
+    reaches them."""
     return Limits(60 + nodes // 50, (1 << 30) + nodes * 100_000, 600 + nodes // 5)
 
 
@@ -106,19 +146,43 @@ def _work(
     inventories = run_input.document.get("inventory")
     own = {} if policy else {"policies_from": "documents" if inventories is None else "inventory"}
     judged_by = {"policy": policy, "rules": [str(folder) for folder in rules], **own}
-    planned = "" if policy or out else str(run_input.document["id"])  # roles are proved by the inventory's policy, and a plan reads only findings.json
+    # roles are proved by the inventory's policy, and a plan reads only findings.json
+    planned = "" if policy or out else str(run_input.document["id"])
     options = tuple(own_options(run_input.folder))
-    setting = Setting(run=planned, reachable=inventories is not None, options=options, is_own=is_own(run_input.folder))
+    setting = Setting(
+        run=planned,
+        reachable=inventories is not None,
+        options=options,
+        is_own=is_own(run_input.folder),
+    )
 
     def work(mark: Callable[[str], None]) -> dict[str, Any]:
         catalogue = load_catalogue(rules)
         if not catalogue.rules:
-            raise UserError("\n".join([*catalogue.faults[:SHOWN_FAULTS], "expected rules, found none that can be used"]))
-        chosen: PolicyFile | None = load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
+            raise UserError(
+                "\n".join(
+                    [
+                        *catalogue.faults[:SHOWN_FAULTS],
+                        "expected rules, found none that can be used",
+                    ]
+                )
+            )
+        chosen: PolicyFile | None = (
+            load_policy(Path(policy), thresholds_of(catalogue.rules)) if policy else None
+        )
 
         def repairs_of(findings: Mapping[str, Sequence[Found]]) -> Mapping[str, Repairs]:
             return repairs(run_input, catalogue, today, findings) if repairs and planned else {}
 
-        return judge_run(run_input, catalogue, today, chosen, mark, without, conclusion(catalogue.rules, judged_by, setting, repairs_of), out)
+        return judge_run(
+            run_input,
+            catalogue,
+            today,
+            chosen,
+            mark,
+            without,
+            conclusion(catalogue.rules, judged_by, setting, repairs_of),
+            out,
+        )
 
     return work

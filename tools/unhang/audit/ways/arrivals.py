@@ -1,4 +1,5 @@
-"""Writes arrived documents to a run folder: each node once, the newest that is surely its own wins, and what contradicts itself is named."""
+"""Writes arrived documents to a run folder: each node once, the newest that is surely its own wins,
+and what contradicts itself is named."""
 
 from __future__ import annotations
 
@@ -30,10 +31,10 @@ class Meant:
 
 @dataclass
 class Arrived:
-    """hosts: written, in the order in which they came, with what is known of the document that stands; twice: hosts of several documents;
-    claimed: hosts whose groups and policy were dropped; lines: conflicts, and documents that belong to no host; faults: documents that cannot be read and
-    of which nobody knows whose they are.
-    """
+    """hosts: written, in the order in which they came, with what is known of the document that
+    stands; twice: hosts of several documents; claimed: hosts whose groups and policy were dropped;
+    lines: conflicts, and documents that belong to no host; faults: documents that cannot be read
+    and of which nobody knows whose they are."""
 
     hosts: dict[str, _Standing] = field(default_factory=dict)
     twice: set[str] = field(default_factory=set)
@@ -53,7 +54,8 @@ class _Identity:
 
 @dataclass(frozen=True)
 class _Standing:
-    """when: "" for a time that nobody can trust; is_ahead: it is later than now; is_sure: that it is this host's."""
+    """when: "" for a time that nobody can trust; is_ahead: it is later than now; is_sure: that it
+    is this host's."""
 
     place: str
     when: str
@@ -65,24 +67,45 @@ class _Standing:
     identity: _Identity | None
 
 
-def write_arrivals(run: Path, meant: Mapping[str, Meant] | None, arrivals: Iterable[tuple[str, Arrival]]) -> Arrived:
-    """meant: the inventory's hosts, None without an inventory; arrivals: (time of one of a run folder that has none itself, document). Raises OSError."""
+def write_arrivals(
+    run: Path, meant: Mapping[str, Meant] | None, arrivals: Iterable[tuple[str, Arrival]]
+) -> Arrived:
+    """meant: the inventory's hosts, None without an inventory; arrivals: (time of one of a run
+    folder that has none itself, document). Raises OSError."""
     arrived = Arrived()
     for when, arrival in arrivals:
         _write(run, meant, when, arrival, arrived)
     return arrived
 
 
-def _write(run: Path, meant: Mapping[str, Meant] | None, when: str, arrival: Arrival, arrived: Arrived) -> None:
+def _write(
+    run: Path, meant: Mapping[str, Meant] | None, when: str, arrival: Arrival, arrived: Arrived
+) -> None:
     host = _host_of(arrival, meant)
     if host is None or (arrival.node is None and host in arrived.hosts):
-        known = f"expected a host of the inventory, found {clean(arrival.node['host'], 80)}" if arrival.node else arrival.fault
-        # Only the first lines are shown, and the one that means that others never came is among them.
-        _add(arrived.lines if arrival.node else arrived.faults, f"{clean(arrival.place, 120)}: {known}", known.startswith(NOT_READ))
+        known = (
+            f"expected a host of the inventory, found {clean(arrival.node['host'], 80)}"
+            if arrival.node
+            else arrival.fault
+        )
+        # Only the first lines are shown, and the one that means that others never came is among
+        # them.
+        _add(
+            arrived.lines if arrival.node else arrived.faults,
+            f"{clean(arrival.place, 120)}: {known}",
+            known.startswith(NOT_READ),
+        )
         return
     node = arrival.node or node_document(host, [], {}, "invalid", arrival.fault, None)
     if other := _another(host, arrival, meant):
-        node = node_document(host, [], {}, "invalid", f"expected the answer of {clean(host, 80)}, found that of {clean(other, 80)}", None)
+        node = node_document(
+            host,
+            [],
+            {},
+            "invalid",
+            f"expected the answer of {clean(host, 80)}, found that of {clean(other, 80)}",
+            None,
+        )
     given = Meant(node["groups"], node["policy"]) if meant is None else meant[host]
     node = {**node, "host": host, "groups": given.groups, "policy": given.policy}
     standing, before = _standing(arrival, when, node), arrived.hosts.get(host)
@@ -105,12 +128,15 @@ def _add(lines: list[str], line: str, is_first: bool) -> None:
 
 
 def _host_of(arrival: Arrival, meant: Mapping[str, Meant] | None) -> str | None:
-    """The host whose document it is: in the inventory by the file's name, else by the node's own name, with or without its domain."""
+    """The host whose document it is: in the inventory by the file's name, else by the node's own
+    name, with or without its domain."""
     named = str(arrival.node["host"]) if arrival.node else ""
     if meant is None:
         host = named or arrival.stem
         return host if 0 < len(host) <= LONGEST_HOST else None
-    return next((one for one in (arrival.stem, named, named.partition(".")[0]) if one in meant), None)
+    return next(
+        (one for one in (arrival.stem, named, named.partition(".")[0]) if one in meant), None
+    )
 
 
 def _another(host: str, arrival: Arrival, meant: Mapping[str, Meant] | None) -> str | None:
@@ -129,16 +155,40 @@ def _standing(arrival: Arrival, when: str, node: dict[str, Any]) -> _Standing:
     is_ahead = read_at > (datetime.now(UTC) + AHEAD).strftime("%Y-%m-%dT%H:%M:%SZ")
     known = read_at if read_at and not is_ahead else when if arrival.is_of_run else ""
     hostname = identity.hostname if identity else ""
-    is_sure = arrival.is_of_run or host in (arrival.stem, hostname, _short(hostname)) or _short(host) == hostname
-    return _Standing(arrival.place, known, is_ahead, is_sure, node["status"], node["groups"], node["policy"], identity)
+    is_sure = (
+        arrival.is_of_run
+        or host in (arrival.stem, hostname, _short(hostname))
+        or _short(host) == hostname
+    )
+    return _Standing(
+        arrival.place,
+        known,
+        is_ahead,
+        is_sure,
+        node["status"],
+        node["groups"],
+        node["policy"],
+        identity,
+    )
 
 
 def _identity(facts: dict[str, Any]) -> _Identity:
     """Types are checked when the node is judged, so there may be any here."""
     sections = facts["sections"]
-    machine, devices = sections.get("node", {}).get("machine_id"), sections.get("gpus", {}).get("devices")
-    rows = [one.get("uuid") for one in devices if isinstance(one, dict)] if isinstance(devices, list) else []
-    return _Identity(hostname_of(facts), machine if isinstance(machine, str) else "", frozenset(one for one in rows if isinstance(one, str)))
+    machine, devices = (
+        sections.get("node", {}).get("machine_id"),
+        sections.get("gpus", {}).get("devices"),
+    )
+    rows = (
+        [one.get("uuid") for one in devices if isinstance(one, dict)]
+        if isinstance(devices, list)
+        else []
+    )
+    return _Identity(
+        hostname_of(facts),
+        machine if isinstance(machine, str) else "",
+        frozenset(one for one in rows if isinstance(one, str)),
+    )
 
 
 def _short(name: str) -> str:
@@ -146,16 +196,24 @@ def _short(name: str) -> str:
 
 
 def _rank(standing: _Standing) -> tuple[bool, bool, str]:
-    """The order of documents of one node: what cannot be read never replaces an answer, nor does what may be another node's replace its own."""
+    """The order of documents of one node: what cannot be read never replaces an answer, nor does
+    what may be another node's replace its own."""
     return (standing.status != "invalid", standing.is_sure, standing.when)
 
 
 def _add_conflict(lines: list[str], host: str, other: _Standing, counts: _Standing) -> None:
-    """One line if two documents of a node are more than an older and a newer look at it; first where they are of two machines."""
-    machines = _two_machines(counts.identity, other.identity) if counts.identity and other.identity else ""
+    """One line if two documents of a node are more than an older and a newer look at it; first
+    where they are of two machines."""
+    machines = (
+        _two_machines(counts.identity, other.identity) if counts.identity and other.identity else ""
+    )
     if what := machines or _difference(counts, other):
         places = f"{clean(other.place, 120)} and {clean(counts.place, 120)}"
-        _add(lines, f"{clean(host, 80)} is in {places}: {what}; that of {clean(counts.place, 120)} counts", bool(machines))
+        _add(
+            lines,
+            f"{clean(host, 80)} is in {places}: {what}; that of {clean(counts.place, 120)} counts",
+            bool(machines),
+        )
 
 
 def _two_machines(one: _Identity, other: _Identity) -> str:
@@ -165,7 +223,11 @@ def _two_machines(one: _Identity, other: _Identity) -> str:
         return "two machines answer by this name, or all GPUs were replaced"
     if one.hostname and other.hostname and _short(one.hostname) != _short(other.hostname):
         return f"they call themselves {clean(one.hostname, 80)} and {clean(other.hostname, 80)}"
-    return "only one of them says which machine it is" if bool(one.machine) != bool(other.machine) else ""
+    return (
+        "only one of them says which machine it is"
+        if bool(one.machine) != bool(other.machine)
+        else ""
+    )
 
 
 def _difference(one: _Standing, other: _Standing) -> str:

@@ -1,4 +1,5 @@
-"""Reads nodes by ssh, many at a time, with ClusterShell: its tasks start, watch and end the ssh processes; each answer is checked and written as it comes."""
+"""Reads nodes by ssh, many at a time, with ClusterShell: its tasks start, watch and end the ssh
+processes; each answer is checked and written as it comes."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ NOT_CONNECTED = 255  # ssh's own exit code
 
 @dataclass(frozen=True)
 class Asked:
-    """given: options of the command line that decide how nodes are reached; routes: of nodes behind gateways; fanout: nodes at a time."""
+    """given: options of the command line that decide how nodes are reached; routes: of nodes behind
+    gateways; fanout: nodes at a time."""
 
     hosts: Sequence[InventoryHost]
     given: Mapping[str, str]
@@ -41,11 +43,19 @@ class Asked:
 
 
 def read_by_ssh(run: Path, asked: Asked, collector: bytes) -> list[str]:
-    """Writes a record of each host, and returns those that the run's deadline cut. Raises UserError, OSError."""
+    """Writes a record of each host, and returns those that the run's deadline cut. Raises
+    UserError, OSError."""
     reaches = {host.name: reach_of(host, asked.given) for host in asked.hosts}
-    routes = {name: way for name, way in asked.routes.items() if not has_own_path(reaches[name].argv)}
+    routes = {
+        name: way for name, way in asked.routes.items() if not has_own_path(reaches[name].argv)
+    }
     with opened(routes) as through:
-        reaches |= {name: replace(reaches[name], argv=(reaches[name].argv[0], *words, *reaches[name].argv[1:])) for name, words in through.items()}
+        reaches |= {
+            name: replace(
+                reaches[name], argv=(reaches[name].argv[0], *words, *reaches[name].argv[1:])
+            )
+            for name, words in through.items()
+        }
         return _read(_Reading(run, asked.hosts, reaches, collector), asked)
 
 
@@ -55,7 +65,13 @@ def _read(reading: _Reading, asked: Asked) -> list[str]:
     reading.places = Places(task, asked.fanout)
     task.timer(deadline_s, _Deadline(task, reading), autoclose=True)
     for timeout_s in sorted({one.timeout_s for one in reading.reaches.values()}):
-        task.schedule(reading.asking([key for key, one in reading.reaches.items() if one.timeout_s == timeout_s], KEPT, timeout_s))
+        task.schedule(
+            reading.asking(
+                [key for key, one in reading.reaches.items() if one.timeout_s == timeout_s],
+                KEPT,
+                timeout_s,
+            )
+        )
     try:
         task.run()
     except KeyboardInterrupt:
@@ -78,21 +94,35 @@ class _Deadline(EventHandler):
 
 
 class _Reading:
-    """The hosts under the names that ClusterShell has for them here: no name of an inventory is read as a set of nodes.
+    """The hosts under the names that ClusterShell has for them here: no name of an inventory is
+    read as a set of nodes.
 
     is_over: what comes now is half an answer, of a process that was ended.
     """
 
     places: Places
 
-    def __init__(self, run: Path, hosts: Sequence[InventoryHost], reaches: Mapping[str, SshReach], collector: bytes) -> None:
+    def __init__(
+        self,
+        run: Path,
+        hosts: Sequence[InventoryHost],
+        reaches: Mapping[str, SshReach],
+        collector: bytes,
+    ) -> None:
         self.recorded, self.asked, self.is_over = set[str](), set[str](), False
-        self.run, self.collector, self.digest = run, collector, hashlib.sha256(collector).hexdigest()
+        self.run, self.collector, self.digest = (
+            run,
+            collector,
+            hashlib.sha256(collector).hexdigest(),
+        )
         self.hosts = {f"n{number}": host for number, host in enumerate(hosts)}
-        self.reaches: dict[str, SshReach] = {key: reaches[host.name] for key, host in self.hosts.items()}
+        self.reaches: dict[str, SshReach] = {
+            key: reaches[host.name] for key, host in self.hosts.items()
+        }
 
     def asking(self, keys: Sequence[str], how: str, timeout_s: int) -> _SshWorker:
-        """ClusterShell's worker for these hosts. how: KEPT, or SENT with the collector on standard input."""
+        """ClusterShell's worker for these hosts. how: KEPT, or SENT with the collector on standard
+        input."""
         worker = _SshWorker(self, keys, how, timeout_s)
         if how == SENT:
             worker.write(self.collector)
@@ -104,14 +134,20 @@ class _Reading:
         self.asked.add(key)
         self.places.asked(key)
         reach = self.reaches[key]
-        return [*reach.argv, start_command(reach.interpreter, reach.become, self.digest, how, reach.options)]
+        return [
+            *reach.argv,
+            start_command(reach.interpreter, reach.become, self.digest, how, reach.options),
+        ]
 
     def ended(self, worker: _SshWorker, key: str, code: int) -> None:
         """Writes the answer, or asks again with the collector."""
         if self.is_over:
             return
         self.places.spoke(key)
-        out, errors = (bytes(worker.heard.pop((key, name), b"")).decode("utf-8", "replace") for name in ("stdout", "stderr"))
+        out, errors = (
+            bytes(worker.heard.pop((key, name), b"")).decode("utf-8", "replace")
+            for name in ("stdout", "stderr")
+        )
         if code == WANTED and WANTED_LINE in out and worker.how == KEPT:
             worker.task.schedule(self.asking([key], SENT, self.reaches[key].timeout_s))
             return
@@ -124,9 +160,23 @@ class _Reading:
         self.places.spoke(key)
         self.recorded.add(key)
         try:
-            write_node(self.run, node_document(host.name, meant.groups, meant.policy, answer.status, answer.message, answer.facts), answer.raw)
-        except OSError as problem:  # the run has a record of each host in the end, and other answers may still fit
-            sys.stderr.write(f"unhang: the answer of {clean(host.name, 80)} could not be written: {clean(problem.strerror)}\n")
+            write_node(
+                self.run,
+                node_document(
+                    host.name,
+                    meant.groups,
+                    meant.policy,
+                    answer.status,
+                    answer.message,
+                    answer.facts,
+                ),
+                answer.raw,
+            )
+        except OSError as problem:  # the run has a record of each host in the end, and other answers may still fit  # noqa: E501
+            sys.stderr.write(
+                f"unhang: the answer of {clean(host.name, 80)} could not be written:"
+                f" {clean(problem.strerror)}\n"
+            )
 
     def cut(self, deadline_s: float) -> list[str]:
         """Records those that have none when the run's deadline has passed."""
@@ -139,15 +189,28 @@ class _Reading:
 def _answer(out: str, errors: str, code: int, interpreter: str) -> NodeAnswer:
     """What ssh's end means, in the words of the other ways."""
     if code == NOT_CONNECTED and not out.strip():
-        return NodeAnswer("unreachable", message=clean(f"Failed to connect to the host via ssh: {errors}"))
+        return NodeAnswer(
+            "unreachable", message=clean(f"Failed to connect to the host via ssh: {errors}")
+        )
     out = out.replace(f"{BEGUN_LINE}\n", "", 1)
     begin = 0 if out.startswith("{") else out.rfind("\n{") + 1
     if code == 0 or (begin or out.startswith("{")):
         return read_facts(out[begin:].strip(), out)
     if is_missing(out, errors, interpreter):
-        return NodeAnswer("failed", message=f"expected Python at {interpreter}, found none on the node; install python3 or set ansible_python_interpreter")
+        return NodeAnswer(
+            "failed",
+            message=(
+                f"expected Python at {interpreter}, found none on the node; install python3 or set"
+                " ansible_python_interpreter"
+            ),
+        )
     last = [line for line in errors.splitlines() if line.strip()][-1:]
-    return NodeAnswer("failed", message=clean(f"the collector ended without an answer: {last[0] if last else f'exit code {code}'}"))
+    return NodeAnswer(
+        "failed",
+        message=clean(
+            f"the collector ended without an answer: {last[0] if last else f'exit code {code}'}"
+        ),
+    )
 
 
 class _SshClient(ExecClient):
@@ -193,4 +256,6 @@ class _SshWorker(ExecWorker):
 
     def _on_node_timeout(self, node: str) -> None:
         super()._on_node_timeout(node)
-        self.reading.record(str(node), NodeAnswer("timeout", message=f"no answer within {self.timeout_s} s"))
+        self.reading.record(
+            str(node), NodeAnswer("timeout", message=f"no answer within {self.timeout_s} s")
+        )

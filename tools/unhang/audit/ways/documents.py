@@ -1,4 +1,5 @@
-"""Documents of nodes in bytes from elsewhere: where each ends, and whether it is one, by the one strict reader of answers."""
+"""Documents of nodes in bytes from elsewhere: where each ends, and whether it is one, by the one
+strict reader of answers."""
 
 from __future__ import annotations
 
@@ -17,19 +18,22 @@ from unhang.core.together import CountedStream
 
 NODE, FACTS = "unhang/node/1", "unhang/node-facts/1"
 CHUNK = 1 << 20
-# What decides where a document ends. A line break ends a string too: JSON allows none in it, so the string was cut.
+# What decides where a document ends. A line break ends a string too: JSON allows none in it, so the
+# string was cut.
 TOKEN = re.compile(rb'"(?:[^"\\\n]|\\[^\n])*+(?P<end>"|\\?\n)?|[{}\[\]]')
-# A brace behind [ , or : begins a value of the document, unless it begins as a document does: the one before was cut there.
+# A brace behind [ , or : begins a value of the document, unless it begins as a document does: the
+# one before was cut there.
 HEAD, LONGEST_HEAD = re.compile(rb'\{\s{0,16}"schema"\s{0,4}:\s{0,4}"unhang/node'), 64
-BEFORE = re.compile(rb"(?:\[pod/[^\]\n]{1,600}\])?\s*")  # blanks, or what `kubectl logs --prefix` puts before a line
+# blanks, or what `kubectl logs --prefix` puts before a line
+BEFORE = re.compile(rb"(?:\[pod/[^\]\n]{1,600}\])?\s*")
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """One document that came. place: of it, for messages; stem: of its file's name, or ""; node: schema unhang/node/1, None for one that cannot be read, which
-    `fault` says why; raw: the beginning of that one; is_of_run: a controller wrote it into a run folder; has_claims: it came from elsewhere with groups or a
-    policy, which were dropped.
-    """
+    """One document that came. place: of it, for messages; stem: of its file's name, or ""; node:
+    schema unhang/node/1, None for one that cannot be read, which `fault` says why; raw: the
+    beginning of that one; is_of_run: a controller wrote it into a run folder; has_claims: it came
+    from elsewhere with groups or a policy, which were dropped."""
 
     place: str
     stem: str
@@ -41,27 +45,43 @@ class Arrival:
 
 
 def read_arrival(place: str, stem: str, piece: bytes, is_of_run: bool = False) -> Arrival:
-    """One document: a node's facts, or a node's file of a run. A node is called as it calls itself, else as the file.
+    """One document: a node's facts, or a node's file of a run. A node is called as it calls itself,
+    else as the file.
 
     Any node can send a node's file with groups and a policy, so only those of a run folder count.
     """
     try:
         node = _node(piece, stem)
     except (NotStrict, InvalidNode) as problem:
-        return Arrival(place, stem, fault=clean(problem), raw=piece[:ANSWER_LIMIT_CHARS].decode("utf-8", "replace"))
+        return Arrival(
+            place,
+            stem,
+            fault=clean(problem),
+            raw=piece[:ANSWER_LIMIT_CHARS].decode("utf-8", "replace"),
+        )
     if is_of_run:
         return Arrival(place, stem, node, is_of_run=True)
-    return Arrival(place, stem, {**node, "groups": [], "policy": {}}, has_claims=bool(node["groups"] or node["policy"]))
+    return Arrival(
+        place,
+        stem,
+        {**node, "groups": [], "policy": {}},
+        has_claims=bool(node["groups"] or node["policy"]),
+    )
 
 
 def claims_dropped(hosts: Iterable[str]) -> str:
     """One line."""
-    return f"groups and policy count only from a run folder or an inventory, and were not used of {shortened(fold_hosts(hosts), 120)}"
+    return (
+        "groups and policy count only from a run folder or an inventory, and were not used of"
+        f" {shortened(fold_hosts(hosts), 120)}"
+    )
 
 
 def _node(piece: bytes, stem: str) -> dict[str, Any]:
     if len(piece) > ANSWER_LIMIT_CHARS:
-        raise NotStrict(f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(piece)}")
+        raise NotStrict(
+            f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(piece)}"
+        )
     document = parse_strictly(piece, half_characters=True)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema == NODE:
@@ -71,10 +91,15 @@ def _node(piece: bytes, stem: str) -> dict[str, Any]:
         return node
     if schema != FACTS:
         found = f"schema {clean(schema, 80)}" if schema else type(document).__name__
-        raise NotStrict(f"expected a document of unhang collect ({FACTS}) or a node's file of a run ({NODE}), found {found}")
+        raise NotStrict(
+            f"expected a document of unhang collect ({FACTS}) or a node's file of a run ({NODE}),"
+            f" found {found}"
+        )
     if fault := what_is_wrong(document):
         raise NotStrict(fault)
-    return node_document(hostname_of(document) or stem.strip("-") or "localhost", [], {}, "ok", None, document)
+    return node_document(
+        hostname_of(document) or stem.strip("-") or "localhost", [], {}, "ok", None, document
+    )
 
 
 def hostname_of(facts: Any) -> str:
@@ -84,9 +109,11 @@ def hostname_of(facts: Any) -> str:
 
 
 def split_documents(source: IO[bytes] | CountedStream) -> Iterator[bytes]:
-    """The documents of a stream, each as soon as it has ended, with or without line breaks between them, and what stands between them, line by line.
+    """The documents of a stream, each as soon as it has ended, with or without line breaks between
+    them, and what stands between them, line by line.
 
-    A document that was cut ends where the next one begins a line. No piece is longer than an answer may be, and one chunk.
+    A document that was cut ends where the next one begins a line. No piece is longer than an answer
+    may be, and one chunk.
     """
     splitter = _Splitter()
     while chunk := source.read(CHUNK):
@@ -96,7 +123,8 @@ def split_documents(source: IO[bytes] | CountedStream) -> Iterator[bytes]:
 
 
 class _Splitter:
-    """held: what has come and was not yielded; at: the place in it up to which it was looked at; depth: of the document that begins it, 0 between documents."""
+    """held: what has come and was not yielded; at: the place in it up to which it was looked at;
+    depth: of the document that begins it, 0 between documents."""
 
     def __init__(self) -> None:
         self.held, self.at, self.depth = b"", 0, 0
@@ -110,7 +138,12 @@ class _Splitter:
             sign = token[0]
             if sign[:1] == b'"' and not token["end"]:
                 break  # its end has not come yet
-            if sign == b"{" and self.depth and not is_last and len(self.held) < token.start() + LONGEST_HEAD:
+            if (
+                sign == b"{"
+                and self.depth
+                and not is_last
+                and len(self.held) < token.start() + LONGEST_HEAD
+            ):
                 break  # not enough has come to know whether it begins a document
             if sign == b"{" and self._begins(begin, token.start()):
                 if text := self.held[begin : token.start()]:
@@ -133,11 +166,14 @@ class _Splitter:
             self.held, self.at, self.depth = b"", 0, 0
 
     def _begins(self, begin: int, place: int) -> bool:
-        """Whether a document begins at this brace: first in its line, or behind another document or the mark of a pod."""
+        """Whether a document begins at this brace: first in its line, or behind another document or
+        the mark of a pod."""
         line = max(self.held.rfind(b"\n", begin, place) + 1, begin)
         if self.depth:
             is_first = place == line > begin
-            is_value = is_first and self.held[max(begin, place - LONGEST_HEAD) : place].rstrip()[-1:] in (b"[", b",", b":")
+            is_value = is_first and self.held[max(begin, place - LONGEST_HEAD) : place].rstrip()[
+                -1:
+            ] in (b"[", b",", b":")
             return is_first and (not is_value or bool(HEAD.match(self.held, place)))
         return bool(BEFORE.fullmatch(self.held, line, place))
 
@@ -146,7 +182,9 @@ class _Splitter:
         if self.depth:
             yield text
         else:
-            yield from (line for line in text.splitlines() if line.strip() and not BEFORE.fullmatch(line))
+            yield from (
+                line for line in text.splitlines() if line.strip() and not BEFORE.fullmatch(line)
+            )
 
     def rest(self) -> Iterator[bytes]:
         """What has no end."""

@@ -1,4 +1,5 @@
-"""Documents that lie in files: a folder, a tar, standard input, a run folder. What pods' logs, AWX slices or a shared file system bring."""
+"""Documents that lie in files: a folder, a tar, standard input, a run folder. What pods' logs, AWX
+slices or a shared file system bring."""
 
 from __future__ import annotations
 
@@ -27,9 +28,18 @@ MOST_BYTES, LONGEST_S = 16 << 30, 3600  # of all sources; of what a tar unpacks 
 def check_source(named: str) -> None:
     """Raises UserError for what cannot hold documents."""
     path = Path(named)
-    kind = irregular(path) or ("none" if not path.exists() else "one that may not be read" if not os.access(path, os.R_OK) else "")
+    kind = irregular(path) or (
+        "none"
+        if not path.exists()
+        else "one that may not be read"
+        if not os.access(path, os.R_OK)
+        else ""
+    )
     if named != STDIN and kind:
-        raise UserError(f"expected a folder, a tar, a file of documents or - at {visible(named, 200)}, found {kind}")
+        raise UserError(
+            f"expected a folder, a tar, a file of documents or - at {visible(named, 200)}, found"
+            f" {kind}"
+        )
 
 
 def limits() -> Together:
@@ -38,10 +48,13 @@ def limits() -> Together:
 
 
 def arrivals_of(named: str, together: Together) -> Iterator[Arrival]:
-    """Each document of a folder, a file, a tar or standard input. What the limits of all sources leave out is a document that cannot be read."""
+    """Each document of a folder, a file, a tar or standard input. What the limits of all sources
+    leave out is a document that cannot be read."""
     path = Path(named)
     if named == STDIN:
-        yield from _pieces("standard input", "", getattr(sys.stdin.buffer, "raw", sys.stdin.buffer), together)
+        yield from _pieces(
+            "standard input", "", getattr(sys.stdin.buffer, "raw", sys.stdin.buffer), together
+        )
     elif path.is_dir():
         yield from _in_folder(path / "nodes" if (path / "run.json").is_file() else path, together)
     elif _is_tar(path):
@@ -61,11 +74,23 @@ def _is_tar(path: Path) -> bool:
 
 
 def _in_folder(folder: Path, together: Together) -> Iterator[Arrival]:
-    paths = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and not path.name.startswith("."))
+    paths = sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix in ENDINGS and not path.name.startswith(".")
+    )
     if not paths:
-        yield Arrival(str(folder), "", fault=f"expected files of documents ({', '.join(ENDINGS)}), found none")
+        yield Arrival(
+            str(folder), "", fault=f"expected files of documents ({', '.join(ENDINGS)}), found none"
+        )
     if len(paths) > MOST_MEMBERS:
-        yield Arrival(str(folder), "", fault=f"expected at most {MOST_MEMBERS} files, found {len(paths)}; the rest was not read")
+        yield Arrival(
+            str(folder),
+            "",
+            fault=(
+                f"expected at most {MOST_MEMBERS} files, found {len(paths)}; the rest was not read"
+            ),
+        )
     for path in paths[:MOST_MEMBERS]:
         if kind := irregular(path):
             yield Arrival(str(path), path.stem, fault=f"expected a file, found {kind}")
@@ -88,7 +113,8 @@ def _is_of_run(path: Path) -> bool:
 
 
 def _in_tar(path: Path, together: Together) -> Iterator[Arrival]:
-    """Its regular files, read where they are and never unpacked to the disk; links and names with .. mean nothing."""
+    """Its regular files, read where they are and never unpacked to the disk; links and names with
+    .. mean nothing."""
     total = 0
     try:
         with tarfile.open(path, "r|*") as archive:
@@ -96,20 +122,45 @@ def _in_tar(path: Path, together: Together) -> Iterator[Arrival]:
                 name = PurePosixPath(member.name)
                 total += member.size
                 if number >= MOST_MEMBERS or total > MOST_BYTES:
-                    yield Arrival(str(path), "", fault=f"expected at most {MOST_MEMBERS} files and {MOST_BYTES >> 30} GiB, found more")
+                    yield Arrival(
+                        str(path),
+                        "",
+                        fault=(
+                            f"expected at most {MOST_MEMBERS} files and {MOST_BYTES >> 30} GiB,"
+                            " found more"
+                        ),
+                    )
                     return
-                source = archive.extractfile(member) if member.isreg() and name.suffix in ENDINGS and not name.name.startswith(".") else None
+                source = (
+                    archive.extractfile(member)
+                    if member.isreg() and name.suffix in ENDINGS and not name.name.startswith(".")
+                    else None
+                )
                 if source is not None:
                     yield from _pieces(f"{path}: {name}", name.stem, source, together)
     except (tarfile.TarError, OSError, EOFError) as problem:
-        yield Arrival(str(path), "", fault=f"expected a tar, found one that cannot be read to its end: {visible(str(problem), 200)}")
+        yield Arrival(
+            str(path),
+            "",
+            fault=(
+                "expected a tar, found one that cannot be read to its end:"
+                f" {visible(str(problem), 200)}"
+            ),
+        )
 
 
-def _pieces(place: str, stem: str, source: IO[bytes], together: Together, is_of_run: bool = False) -> Iterator[Arrival]:
+def _pieces(
+    place: str, stem: str, source: IO[bytes], together: Together, is_of_run: bool = False
+) -> Iterator[Arrival]:
     """The documents of one source; an empty one has a document that cannot be read."""
     number, counted = 0, CountedStream(source, together)
     for number, piece in enumerate(split_documents(counted), 1):
-        yield read_arrival(place if number == 1 else f"{place}, document {number}", stem, piece[: ANSWER_LIMIT_CHARS + 1], is_of_run)
+        yield read_arrival(
+            place if number == 1 else f"{place}, document {number}",
+            stem,
+            piece[: ANSWER_LIMIT_CHARS + 1],
+            is_of_run,
+        )
     if counted.ended_early:
         yield Arrival(place, stem, fault=f"{counted.ended_early}; name fewer sources")
     elif not number:

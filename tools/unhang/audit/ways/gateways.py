@@ -1,7 +1,9 @@
-"""Gateways between the controller and its nodes, as the site's own ClusterShell topology.conf has them.
+"""Gateways between the controller and its nodes, as the site's own ClusterShell topology.conf has
+them.
 
-The nodes' ssh goes through them and ends at the node: a gateway forwards bytes that it can neither read nor change. ClusterShell's own gateways would do the
-ssh themselves, and what they send is unpickled: one that lies could run a program on the controller.
+The nodes' ssh goes through them and ends at the node: a gateway forwards bytes that it can neither
+read nor change. ClusterShell's own gateways would do the ssh themselves, and what they send is
+unpickled: one that lies could run a program on the controller.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from unhang.core.strict_json import read_bounded
 from unhang.core.text import visible
 
 Routes = Mapping[str, tuple[str, ...]]
-# ssh's options of one letter, and keywords by which its arguments name a way themselves. A configuration (-F) is ssh's own too, but names none by itself.
+# ssh's options of one letter, and keywords by which its arguments name a way themselves. A
+# configuration (-F) is ssh's own too, but names none by itself.
 SSH_OPTIONS = "46AaB:b:Cc:D:E:e:F:fGgI:i:J:KkL:l:Mm:NnO:o:P:p:Q:qR:S:sTtVvW:w:XxYy"
 OWN_PATH = re.compile(r"\s*proxy(?:command|jump)\s*(?:=|\s)", re.IGNORECASE)
 MOST_BYTES = 1 << 20  # of topology.conf
@@ -42,7 +45,8 @@ def topology_file() -> Path | None:
 
 
 def routes_of(place: Path, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """{node: gateways on the way to it, the nearest first}, of the nodes behind gateways; the nodes of one group take its gateways in turn. Raises UserError.
+    """{node: gateways on the way to it, the nearest first}, of the nodes behind gateways; the nodes
+    of one group take its gateways in turn. Raises UserError.
 
     A topology that does not begin at this machine says nothing of its ways.
     """
@@ -51,16 +55,21 @@ def routes_of(place: Path, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     except (OSError, TopologyError, configparser.Error, ValueError, UserError) as problem:
         if "root node" in str(problem):
             return {}
-        raise UserError(f"expected a topology of ClusterShell at {place}, found: {visible(str(problem), 200)}") from None
+        raise UserError(
+            f"expected a topology of ClusterShell at {place}, found: {visible(str(problem), 200)}"
+        ) from None
     found = {node: way for group in tree.root.children() for node, way in _below(group, ())}
     return {name: found[name] for name in names if found.get(name)}
 
 
 def _topology(place: Path) -> TopologyParser:
-    """ClusterShell's, after a look at the number of nodes: ClusterShell itself makes each of them. Raises UserError, ValueError, OSError."""
+    """ClusterShell's, after a look at the number of nodes: ClusterShell itself makes each of them.
+    Raises UserError, ValueError, OSError."""
     parser, count = TopologyParser(), 0
     parser.read_string(read_bounded(place, MOST_BYTES).decode())
-    texts = [text for section in parser.sections() for pair in parser.items(section) for text in pair]
+    texts = [
+        text for section in parser.sections() for pair in parser.items(section) for text in pair
+    ]
     for term in (term for text in texts for term in split_patterns(text, ",")):
         count += len(expand_limit(term))
         if count > MAX_HOSTS:
@@ -75,23 +84,33 @@ def _below(group: TopologyNodeGroup, way: tuple[str, ...]) -> Iterator[tuple[str
     yield from ((node, way) for node in members)
     for child in group.children():
         several = [dict(_below(child, (*way, one))) for one in members]
-        yield from ((str(node), several[number % len(several)][str(node)]) for number, node in enumerate(several[0]))
+        yield from (
+            (str(node), several[number % len(several)][str(node)])
+            for number, node in enumerate(several[0])
+        )
 
 
 def has_own_path(argv: Sequence[str]) -> bool:
-    """Whether these arguments of ssh, the program first, name a way already. Arguments that ssh would not understand are left as they are."""
+    """Whether these arguments of ssh, the program first, name a way already. Arguments that ssh
+    would not understand are left as they are."""
     try:
         options, _ = getopt.getopt(list(argv[1:]), SSH_OPTIONS)
     except getopt.GetoptError:
         return True
-    return any(option == "-J" or (option == "-o" and OWN_PATH.match(value)) for option, value in options)
+    return any(
+        option == "-J" or (option == "-o" and OWN_PATH.match(value)) for option, value in options
+    )
 
 
 @contextlib.contextmanager
 def opened(routes: Routes) -> Iterator[dict[str, tuple[str, ...]]]:
-    """{node: options of ssh}: one connection to each gateway is opened, which all nodes behind it share, and closed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="unhang-gw-"))  # short: the path of a socket may have at most 108 characters
-    ways = sorted({way[: depth + 1] for way in routes.values() for depth in range(len(way))}, key=len)
+    """{node: options of ssh}: one connection to each gateway is opened, which all nodes behind it
+    share, and closed at the end."""
+    # short: the path of a socket may have at most 108 characters
+    folder = Path(tempfile.mkdtemp(prefix="unhang-gw-"))
+    ways = sorted(
+        {way[: depth + 1] for way in routes.values() for depth in range(len(way))}, key=len
+    )
     sockets = {way: folder / str(number) for number, way in enumerate(ways)}
     masters: list[subprocess.Popen[bytes]] = []
     try:
@@ -100,29 +119,67 @@ def opened(routes: Routes) -> Iterator[dict[str, tuple[str, ...]]]:
             started = [(sockets[way], _master(way, sockets)) for way in level]
             masters += [process for _, process in started]
             _await(started)
-        yield {node: ("-o", f"ProxyCommand={_through(way, sockets)}") for node, way in routes.items()}
+        yield {
+            node: ("-o", f"ProxyCommand={_through(way, sockets)}") for node, way in routes.items()
+        }
     finally:
         _end(masters)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _master(way: tuple[str, ...], sockets: Mapping[tuple[str, ...], Path]) -> subprocess.Popen[bytes]:
-    """The connection to the last gateway of a way, through those before it; how is the site's ssh_config. What a gateway prints is not read."""
+def _master(
+    way: tuple[str, ...], sockets: Mapping[tuple[str, ...], Path]
+) -> subprocess.Popen[bytes]:
+    """The connection to the last gateway of a way, through those before it; how is the site's
+    ssh_config. What a gateway prints is not read."""
     before = ["-o", f"ProxyCommand={_through(way[:-1], sockets)}"] if way[:-1] else []
-    sharing = ["-o", "ControlMaster=yes", "-o", f"ControlPath={sockets[way]}", "-o", "ControlPersist=no"]
-    argv = ["ssh", "-N", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=10", *sharing, *before, "--", way[-1]]
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    sharing = [
+        "-o",
+        "ControlMaster=yes",
+        "-o",
+        f"ControlPath={sockets[way]}",
+        "-o",
+        "ControlPersist=no",
+    ]
+    argv = [
+        "ssh",
+        "-N",
+        "-T",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ConnectTimeout=10",
+        "-o",
+        "ServerAliveInterval=10",
+        *sharing,
+        *before,
+        "--",
+        way[-1],
+    ]
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _through(way: tuple[str, ...], sockets: Mapping[tuple[str, ...], Path]) -> str:
     """ProxyCommand by a gateway's open connection; one that is not open makes no other."""
-    return f"ssh -o BatchMode=yes -o ControlMaster=no -o ControlPath={sockets[way]} -o ProxyCommand=false -W '[%h]:%p' -- {shlex.quote(way[-1])}"
+    return (
+        f"ssh -o BatchMode=yes -o ControlMaster=no -o ControlPath={sockets[way]} -o"
+        f" ProxyCommand=false -W '[%h]:%p' -- {shlex.quote(way[-1])}"
+    )
 
 
 def _await(started: Sequence[tuple[Path, subprocess.Popen[bytes]]]) -> None:
-    """Until each is connected or has ended. One that is slower costs its nodes their answers, and not the others theirs."""
+    """Until each is connected or has ended. One that is slower costs its nodes their answers, and
+    not the others theirs."""
     until = time.monotonic() + OPENING_S
-    while time.monotonic() < until and any(not place.exists() and process.poll() is None for place, process in started):
+    while time.monotonic() < until and any(
+        not place.exists() and process.poll() is None for place, process in started
+    ):
         time.sleep(0.05)
 
 

@@ -1,4 +1,5 @@
-"""How many ssh processes may run at a time, so that dead nodes cost one connect deadline in all and not one for each place."""
+"""How many ssh processes may run at a time, so that dead nodes cost one connect deadline in all and
+not one for each place."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ PIPES, OTHER_FILES = 3, 128  # of a process, and of this one
 
 
 class Places(EventHandler):
-    """ClusterShell's fan-out is for the nodes that answer. One that stays silent keeps no place, and another one more is asked: a rack without power is asked
-    in seconds, and its processes wait for ssh's connect deadline side by side.
-    """
+    """ClusterShell's fan-out is for the nodes that answer. One that stays silent keeps no place,
+    and another one more is asked: a rack without power is asked in seconds, and its processes wait
+    for ssh's connect deadline side by side."""
 
     def __init__(self, task: Any, fanout: int) -> None:
         self.task, self.fanout = task, fanout
@@ -41,12 +42,16 @@ class Places(EventHandler):
 
     def ev_timer(self, timer: Any) -> None:
         """Lends the places of silent nodes, and takes them back when they speak."""
-        now, patience_s = time.monotonic(), min(max(SILENT_S, SLOWER * self.first_word_s), LONGEST_SILENT_S)
+        now, patience_s = (
+            time.monotonic(),
+            min(max(SILENT_S, SLOWER * self.first_word_s), LONGEST_SILENT_S),
+        )
         silent = sum(now - since > patience_s for since in self.silent.values())
         places = min(self.fanout + 2 * silent, self.most)
         if places != self.task.info("fanout"):
             self.task.set_info("fanout", places)
-            self.task._engine.start_clients()  # ClusterShell looks at a changed fan-out only when a process ends
+            # ClusterShell looks at a changed fan-out only when a process ends
+            self.task._engine.start_clients()
 
 
 def _processes_by_files(wanted: int) -> int:
@@ -55,5 +60,8 @@ def _processes_by_files(wanted: int) -> int:
     needed = PIPES * wanted + OTHER_FILES
     if soft < needed:
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard))
+            resource.setrlimit(
+                resource.RLIMIT_NOFILE,
+                (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard),
+            )
     return (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OTHER_FILES) // PIPES

@@ -25,7 +25,13 @@ AGAIN_S = 1.0
 
 def straggler(deadline_s: float, is_asked: bool) -> NodeAnswer:
     """The record of a node that the deadline cut."""
-    return NodeAnswer("timeout", message=f"{'no answer' if is_asked else 'not asked'} by the deadline of the run, {deadline_s:g} s")
+    return NodeAnswer(
+        "timeout",
+        message=(
+            f"{'no answer' if is_asked else 'not asked'} by the deadline of the run,"
+            f" {deadline_s:g} s"
+        ),
+    )
 
 
 def report_cut(folder: Path, hosts: Sequence[str], deadline_s: float) -> None:
@@ -33,12 +39,16 @@ def report_cut(folder: Path, hosts: Sequence[str], deadline_s: float) -> None:
     if hosts:
         which = f"{counted(len(hosts), 'host')} cut: {shortened(fold_hosts(hosts), 120)}"
         then = f"{project.program_as_typed()} audit --continue {as_typed(folder)}"
-        sys.stderr.write(f"unhang: the deadline of the run, {deadline_s:g} s, has passed; {which}; read them with: {then}\n")
+        sys.stderr.write(
+            f"unhang: the deadline of the run, {deadline_s:g} s, has passed; {which}; read them"
+            f" with: {then}\n"
+        )
 
 
 @contextlib.contextmanager
 def play_stopped_at(deadline_s: float) -> Iterator[Callable[[], bool]]:
-    """Stops a play that is under way at the deadline, as SIGTERM to this program would. Yields what says whether it was stopped."""
+    """Stops a play that is under way at the deadline, as SIGTERM to this program would. Yields what
+    says whether it was stopped."""
     is_stopped = False
 
     def stop(number: int, frame: FrameType | None) -> None:
@@ -58,7 +68,8 @@ def play_stopped_at(deadline_s: float) -> Iterator[Callable[[], bool]]:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
         for number, handler in handlers.items() if is_stopped else ():
-            signal.signal(number, handler)  # a stopped play has them ignored, and a person may still stop the judging
+            # a stopped play has them ignored, and a person may still stop the judging
+            signal.signal(number, handler)
 
 
 def close_at_deadline(folder: Path, deadline_s: float) -> list[str]:
@@ -67,9 +78,14 @@ def close_at_deadline(folder: Path, deadline_s: float) -> list[str]:
     cut = []
     for path in node_files(folder):
         node = read_node(path)
-        if node["status"] == "failed" and node["message"] in (run_files.NOT_ASKED, run_files.NOT_ANSWERED):
+        if node["status"] == "failed" and node["message"] in (
+            run_files.NOT_ASKED,
+            run_files.NOT_ANSWERED,
+        ):
             answer = straggler(deadline_s, node["message"] == run_files.NOT_ANSWERED)
-            run_files.write_node(folder, {**node, "status": answer.status, "message": answer.message})
+            run_files.write_node(
+                folder, {**node, "status": answer.status, "message": answer.message}
+            )
             cut.append(str(node["host"]))
     run_files.finish_run(folder)
     return cut

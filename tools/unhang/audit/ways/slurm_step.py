@@ -1,4 +1,5 @@
-"""One srun over many nodes: what each of its tasks prints, under the number that srun itself puts before each line, and how the task ended."""
+"""One srun over many nodes: what each of its tasks prints, under the number that srun itself puts
+before each line, and how the task ended."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ LOOK_S = 0.5
 
 @dataclass
 class TaskOutput:
-    """What one node's task sent. pieces: of its answer; noise: other lines; is_cut: it sent more than an answer may have; ended: (code, characters) that it
-    reported at its end; timed_out: the deadline passed first; srun: srun's own words about it; started: whether it ran at all, as far as srun says;
-    aborted: srun ended it because it could not start another.
-    """
+    """What one node's task sent. pieces: of its answer; noise: other lines; is_cut: it sent more
+    than an answer may have; ended: (code, characters) that it reported at its end; timed_out: the
+    deadline passed first; srun: srun's own words about it; started: whether it ran at all, as far
+    as srun says; aborted: srun ended it because it could not start another."""
 
     pieces: list[str] = field(default_factory=list)
     noise: str = ""
@@ -45,7 +46,8 @@ class TaskOutput:
 
 @dataclass(frozen=True)
 class Step:
-    """job: whose allocation it uses; hosts: one task each, in this order; words: what each runs; variables: of srun's environment; stdin: for all tasks."""
+    """job: whose allocation it uses; hosts: one task each, in this order; words: what each runs;
+    variables: of srun's environment; stdin: for all tasks."""
 
     job: str
     hosts: Sequence[str]
@@ -56,21 +58,46 @@ class Step:
 
 
 def srun_words(step: Step) -> list[str]:
-    """argv. Tasks go to nodes in the order of SLURM_HOSTFILE, so the number before a line says which node sent it, and no node can say another."""
+    """argv. Tasks go to nodes in the order of SLURM_HOSTFILE, so the number before a line says
+    which node sent it, and no node can say another."""
     count = str(len(step.hosts))
-    argv = ["srun", f"--jobid={step.job}", "--overlap", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1", "--distribution=arbitrary"]
-    return [*argv, "--label", "--kill-on-bad-exit=0", "--no-kill", "--wait=0", "--mpi=none", "--propagate=NONE", "--input=all", "--chdir=/", *step.words]
+    argv = [
+        "srun",
+        f"--jobid={step.job}",
+        "--overlap",
+        f"--nodes={count}",
+        f"--ntasks={count}",
+        "--ntasks-per-node=1",
+        "--distribution=arbitrary",
+    ]
+    return [
+        *argv,
+        "--label",
+        "--kill-on-bad-exit=0",
+        "--no-kill",
+        "--wait=0",
+        "--mpi=none",
+        "--propagate=NONE",
+        "--input=all",
+        "--chdir=/",
+        *step.words,
+    ]
 
 
 def run_step(step: Step) -> Generator[tuple[str, TaskOutput]]:
-    """Each node with what it sent, as soon as its task has ended. If the caller stops, srun is ended. Raises OSError where there is no srun."""
-    with tempfile.TemporaryDirectory(prefix="unhang-srun-") as folder, tempfile.TemporaryFile() as stdin:
+    """Each node with what it sent, as soon as its task has ended. If the caller stops, srun is
+    ended. Raises OSError where there is no srun."""
+    with (
+        tempfile.TemporaryDirectory(prefix="unhang-srun-") as folder,
+        tempfile.TemporaryFile() as stdin,
+    ):
         listing = Path(folder) / "hosts"
         listing.write_text("".join(f"{host}\n" for host in step.hosts))
         stdin.write(step.stdin)
         stdin.seek(0)
         srun = subprocess.Popen(
-            srun_words(step), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            srun_words(step), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
             env={**step.variables, "SLURM_HOSTFILE": str(listing)},
             preexec_fn=die_with_parent,  # noqa: PLW1509 -- one call of prctl, nothing that takes a lock
         )  # fmt: skip
@@ -80,7 +107,8 @@ def run_step(step: Step) -> Generator[tuple[str, TaskOutput]]:
             finally:
                 if srun.poll() is None:
                     srun.terminate()
-                for stream in (srun.stdout, srun.stderr):  # srun does not end while it waits to write
+                # srun does not end while it waits to write
+                for stream in (srun.stdout, srun.stderr):
                     if stream:
                         stream.close()
                 end_process(srun)
@@ -130,7 +158,9 @@ class _Listening:
                     self.open.discard(number)
                     yield number
             elif not found and name == "err" and len(self.said) < KEPT_BYTES // 64:
-                self.said += [text] if (text := line.decode("utf-8", "replace").strip()[:1000]) else []
+                self.said += (
+                    [text] if (text := line.decode("utf-8", "replace").strip()[:1000]) else []
+                )
 
     def _add(self, task: TaskOutput, name: str, line: str) -> None:
         task.size += len(line) + 1
@@ -146,9 +176,20 @@ class _Listening:
 
     def _unended(self, number: int, timed_out: bool) -> TaskOutput:
         task, host = self.tasks[number], self.step.hosts[number]
-        ran = [found[2] for line in self.said for found in TASKS.finditer(line) if number in _numbers(found[1])]
-        named = [line for line in self.said if re.search(rf"(?<![\w.-]){re.escape(host)}(?![\w.-])", line)]
-        last = self.said[-1:] or [f"srun ended with code {self.srun.returncode} and printed nothing"]
+        ran = [
+            found[2]
+            for line in self.said
+            for found in TASKS.finditer(line)
+            if number in _numbers(found[1])
+        ]
+        named = [
+            line
+            for line in self.said
+            if re.search(rf"(?<![\w.-]){re.escape(host)}(?![\w.-])", line)
+        ]
+        last = self.said[-1:] or [
+            f"srun ended with code {self.srun.returncode} and printed nothing"
+        ]
         task.srun = (ran or named or last)[-1].removeprefix("srun: ").removeprefix("error: ")
         task.timed_out = timed_out and not ran
         task.started = bool(ran or task.size)

@@ -1,4 +1,5 @@
-"""What srun starts on a node: the one-file collector, which sbcast brought or standard input brings; it runs once and nothing of it stays."""
+"""What srun starts on a node: the one-file collector, which sbcast brought or standard input
+brings; it runs once and nothing of it stays."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from unhang.core.strict_json import NotStrict
 
 STDIN = "-"
 WANTED = 76  # the code of a node where sbcast's file is missing or another one
-PIECE_CHARS = 900  # slurmstepd cuts lines of more than 1,024 bytes, and srun mixes the parts of its tasks
+# slurmstepd cuts lines of more than 1,024 bytes, and srun mixes the parts of its tasks
+PIECE_CHARS = 900
 END = re.compile(r"= (-?\d{1,4}) (\d{1,8})")
 
-# Another user may have written to the folder of sbcast's file: what was read is compared and then run from a file of the caller's own.
+# Another user may have written to the folder of sbcast's file: what was read is compared and then
+# run from a file of the caller's own.
 TASK = f"""
 import base64, hashlib, os, stat, subprocess, sys, tempfile, zlib
 place, name = sys.argv[1:3]
@@ -56,13 +59,17 @@ answer(child.returncode, out)
 """
 
 
-def task_words(interpreter: str, become: Sequence[str], digest: str, place: str, arguments: Sequence[str]) -> list[str]:
-    """The words for srun. become: words before the interpreter; place: of sbcast's file, or STDIN; arguments: of the collector."""
+def task_words(
+    interpreter: str, become: Sequence[str], digest: str, place: str, arguments: Sequence[str]
+) -> list[str]:
+    """The words for srun. become: words before the interpreter; place: of sbcast's file, or STDIN;
+    arguments: of the collector."""
     return [*become, interpreter, "-I", "-S", "-c", TASK, place, digest, *arguments]
 
 
 def unpack_answer(pieces: Sequence[str], expected_chars: int) -> str:
-    """What the collector printed; longer by one than an answer may be if it is longer. Raises NotStrict for half an answer and for what is none."""
+    """What the collector printed; longer by one than an answer may be if it is longer. Raises
+    NotStrict for half an answer and for what is none."""
     text = "".join(pieces)
     if len(text) != expected_chars:
         raise NotStrict(f"expected an answer in {expected_chars} characters, found {len(text)}")

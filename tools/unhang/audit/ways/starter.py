@@ -1,4 +1,5 @@
-"""What runs on a node that is read without Ansible: starts the one-file collector that lies there under its hash, and takes it from standard input once."""
+"""What runs on a node that is read without Ansible: starts the one-file collector that lies there
+under its hash, and takes it from standard input once."""
 
 from __future__ import annotations
 
@@ -12,10 +13,13 @@ from unhang.core.ansible.old_python import collector_arguments
 KEPT, SENT = "kept", "sent"
 WANTED = 76  # the exit code of a node that has not got the collector yet
 WANTED_LINE = "unhang-collector-wanted"
-BEGUN_LINE = "unhang-collector-begins"  # the first that a node says: it can be reached, and what comes now is its own time
+# the first that a node says: it can be reached, and what comes now is its own time
+BEGUN_LINE = "unhang-collector-begins"
 
-# The collector lies where only its user can write, and its hash is checked before each start. Only root can change it then, or that user. What is created has
-# mode 0700 whatever the umask; a ~/.cache in which others could put another folder in its place stays as it is, and ~/.unhang is used.
+# The collector lies where only its user can write, and its hash is checked before each start. Only
+# root can change it then, or that user. What is created has mode 0700 whatever the umask; a
+# ~/.cache in which others could put another folder in its place stays as it is, and ~/.unhang is
+# used.
 STARTER = f"""
 import hashlib, os, pwd, stat, sys
 print("{BEGUN_LINE}", flush=True)
@@ -76,12 +80,26 @@ try:
 except OSError as problem:
     sys.exit("could not keep the collector in " + home + ": " + str(problem.strerror))
 os.execv(sys.executable, [sys.executable, "-I", "-S", path] + sys.argv[3:])
-"""
-_PACKED = base64.b64encode(STARTER.encode()).decode()  # no shell finds a character in it that means something
+"""  # noqa: E501
+# no shell finds a character in it that means something
+_PACKED = base64.b64encode(STARTER.encode()).decode()
 
 
-def start_command(interpreter: str, become: Sequence[str], digest: str, how: str, options: Mapping[str, Any]) -> str:
-    """The command line for a node's shell. become: words before the interpreter; how: KEPT or SENT, with the collector on standard input."""
+def start_command(
+    interpreter: str, become: Sequence[str], digest: str, how: str, options: Mapping[str, Any]
+) -> str:
+    """The command line for a node's shell. become: words before the interpreter; how: KEPT or SENT,
+    with the collector on standard input."""
     run = f"import base64; exec(base64.b64decode('{_PACKED}'))"
-    words = [*become, interpreter, "-I", "-S", "-c", run, digest, how, *collector_arguments(options)]
+    words = [
+        *become,
+        interpreter,
+        "-I",
+        "-S",
+        "-c",
+        run,
+        digest,
+        how,
+        *collector_arguments(options),
+    ]
     return f"/bin/sh -c {shlex.quote(shlex.join(words))}"

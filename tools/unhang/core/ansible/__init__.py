@@ -1,1 +1,2 @@
-"""Code that the Ansible plugins of this project share. It imports no Ansible; only run_files writes files."""
+"""Code that the Ansible plugins of this project share. It imports no Ansible; only run_files writes
+files."""

@@ -1,4 +1,5 @@
-"""Reads a node's answer strictly: Ansible itself accepts NaN, duplicate keys, 200 MB and results that rename hosts."""
+"""Reads a node's answer strictly: Ansible itself accepts NaN, duplicate keys, 200 MB and results
+that rename hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ PROBE_STATUSES = frozenset(("ok", "absent", "denied", "timeout", "error"))
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """status: ok, failed or invalid; facts: the document when ok; message: one clean line otherwise; raw: the part of an invalid answer that is kept."""
+    """status: ok, failed or invalid; facts: the document when ok; message: one clean line
+    otherwise; raw: the part of an invalid answer that is kept."""
 
     status: str
     facts: dict[str, Any] | None = None
@@ -24,23 +26,34 @@ class NodeAnswer:
 
 
 def read_answer(stdout: str) -> NodeAnswer:
-    """The module's output on a node. Other lines (a login banner) are skipped; of its own line only known keys are used."""
+    """The module's output on a node. Other lines (a login banner) are skipped; of its own line only
+    known keys are used."""
     if len(stdout) > ANSWER_LIMIT_CHARS:
-        return _invalid(stdout, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(stdout)}")
+        return _invalid(
+            stdout,
+            f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(stdout)}",
+        )
     line = _last_object(stdout)
     if line is None:
-        return _invalid(stdout, "expected one JSON object, found " + (f"{clean(stdout, 120)!r}" if stdout.strip() else "nothing"))
+        return _invalid(
+            stdout,
+            "expected one JSON object, found "
+            + (f"{clean(stdout, 120)!r}" if stdout.strip() else "nothing"),
+        )
     try:
         envelope = parse_strictly(line, half_characters=True)
     except ValueError as problem:
         return _invalid(stdout, f"expected one JSON object, found what is none: {problem}")
     if envelope.get("failed"):
-        return NodeAnswer("failed", message=clean(envelope.get("msg") or "the module failed without a reason"))
+        return NodeAnswer(
+            "failed", message=clean(envelope.get("msg") or "the module failed without a reason")
+        )
     return read_facts(envelope.get("node_facts"), stdout)
 
 
 def _last_object(stdout: str) -> str | None:
-    """The last line that begins with a brace; the lines before it are not split, because there may be a million."""
+    """The last line that begins with a brace; the lines before it are not split, because there may
+    be a million."""
     found = stdout.rfind("\n{")
     if found < 0 and not stdout.startswith("{"):
         return None
@@ -50,18 +63,23 @@ def _last_object(stdout: str) -> str | None:
 def read_facts(facts: Any, raw: str) -> NodeAnswer:
     """facts: a facts document, or its JSON text; raw: the part to keep if it is neither."""
     if len(raw) > ANSWER_LIMIT_CHARS:
-        return _invalid(raw, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(raw)}")
+        return _invalid(
+            raw, f"expected an answer of at most {ANSWER_LIMIT_CHARS} characters, found {len(raw)}"
+        )
     if isinstance(facts, str):
         try:
             facts = parse_strictly(facts, half_characters=True)
         except ValueError as problem:
-            return _invalid(raw, f"expected a JSON document in node_facts, found what is none: {problem}")
+            return _invalid(
+                raw, f"expected a JSON document in node_facts, found what is none: {problem}"
+            )
     fault = what_is_wrong(facts)
     return _invalid(raw, fault) if fault else NodeAnswer("ok", facts=facts)
 
 
 def what_is_wrong(facts: Any) -> str | None:
-    """The reason why this is no facts document, or None. Checks only the structure; the judge checks the values, fact by fact."""
+    """The reason why this is no facts document, or None. Checks only the structure; the judge
+    checks the values, fact by fact."""
     if not isinstance(facts, dict) or facts.get("schema") != FACTS_SCHEMA:
         found = facts.get("schema") if isinstance(facts, dict) else type(facts).__name__
         return f"expected a document of schema {FACTS_SCHEMA}, found {clean(found, 80)!r}"
@@ -72,7 +90,10 @@ def what_is_wrong(facts: Any) -> str | None:
         probe = section.get("probe") if isinstance(section, dict) else None
         status = probe.get("status") if isinstance(probe, dict) else None
         if not isinstance(status, str) or status not in PROBE_STATUSES:
-            return f"expected a status in sections.{clean(name, 40)}.probe, found {clean(status, 40)!r}"
+            return (
+                f"expected a status in sections.{clean(name, 40)}.probe, found"
+                f" {clean(status, 40)!r}"
+            )
     return None
 
 

@@ -9,14 +9,19 @@ MACHINE_ID, BOOT_ID = "/etc/machine-id", "/proc/sys/kernel/random/boot_id"
 
 
 def is_over(holder: Mapping[str, object] | None) -> bool:
-    """True if a lock's process belonged to this machine, boot and PID namespace and has ended; False if it lives or that is unknown."""
+    """True if a lock's process belonged to this machine, boot and PID namespace and has ended;
+    False if it lives or that is unknown."""
     known = (holder or {}).get("controller")
     here_now = machine()
     if not isinstance(known, Mapping) or not (here_now["boot"] and here_now["pid_namespace"]):
         return False
     if any(known.get(name) != value for name, value in here_now.items()):
         return False
-    if not isinstance(known.get("pid"), int) or not isinstance(known.get("born"), int) or not Path("/proc/self/stat").exists():
+    if (
+        not isinstance(known.get("pid"), int)
+        or not isinstance(known.get("born"), int)
+        or not Path("/proc/self/stat").exists()
+    ):
         return False
     return born(known["pid"]) != known["born"]
 
@@ -25,7 +30,9 @@ def is_known_to_be_over(holder: Mapping[str, object]) -> bool | None:
     """As is_over, and None for a process that cannot be seen from here."""
     known = holder.get("controller")
     here = machine()
-    if not isinstance(known, Mapping) or any(known.get(name) != value for name, value in here.items()):
+    if not isinstance(known, Mapping) or any(
+        known.get(name) != value for name, value in here.items()
+    ):
         return None
     return is_over(holder)
 
@@ -47,7 +54,8 @@ def _line(path: str) -> str | None:
 
 
 def born(pid: int) -> int | None:
-    """Start time of a process in the kernel's ticks since the boot; None if there is no such process, or it is a zombie: proc(5)."""
+    """Start time of a process in the kernel's ticks since the boot; None if there is no such
+    process, or it is a zombie: proc(5)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()
     except OSError:

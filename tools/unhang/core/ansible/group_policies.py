@@ -1,4 +1,5 @@
-"""Which group's unhang_policy applies to a host: Ansible takes the last one whole, and does not report those that it replaces."""
+"""Which group's unhang_policy applies to a host: Ansible takes the last one whole, and does not
+report those that it replaces."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ NODES_SHOWN_CHARS = 120
 
 @dataclass(frozen=True)
 class GroupPolicy:
-    """A group that defines unhang_policy. level: its depth in the inventory; priority: ansible_group_priority; content: its unhang_policy."""
+    """A group that defines unhang_policy. level: its depth in the inventory; priority:
+    ansible_group_priority; content: its unhang_policy."""
 
     group: str
     level: int
@@ -22,8 +24,11 @@ class GroupPolicy:
     content: Any
 
 
-def in_order(groups: Iterable[Any], layers_of: Callable[[Any], Mapping[str, Any]], precedence: Sequence[str]) -> list[GroupPolicy]:
-    """Every group's policies, each behind those that it replaces. groups: of Ansible's inventory. layers_of: {place: policy} of a group.
+def in_order(
+    groups: Iterable[Any], layers_of: Callable[[Any], Mapping[str, Any]], precedence: Sequence[str]
+) -> list[GroupPolicy]:
+    """Every group's policies, each behind those that it replaces. groups: of Ansible's inventory.
+    layers_of: {place: policy} of a group.
 
     precedence: Ansible's VARIABLE_PRECEDENCE, names of the form all_<place> and groups_<place>.
     """
@@ -32,12 +37,27 @@ def in_order(groups: Iterable[Any], layers_of: Callable[[Any], Mapping[str, Any]
         for place, content in layers_of(group).items():
             name = f"{'all' if group.name == 'all' else 'groups'}_{place}"
             if name in precedence:
-                found.append((precedence.index(name), GroupPolicy(str(group.name), group.depth, group.priority, content)))
-    return [policy for _, policy in sorted(found, key=lambda one: (one[0], one[1].level, one[1].priority, one[1].group))]
+                found.append(
+                    (
+                        precedence.index(name),
+                        GroupPolicy(str(group.name), group.depth, group.priority, content),
+                    )
+                )
+    return [
+        policy
+        for _, policy in sorted(
+            found, key=lambda one: (one[0], one[1].level, one[1].priority, one[1].group)
+        )
+    ]
 
 
-def of_hosts(hosts: Iterable[Any], defined: Sequence[GroupPolicy], layers_of: Callable[[Any], Mapping[str, Any]]) -> dict[str, list[GroupPolicy]]:
-    """{host: the policies of its groups}, of hosts with several and none of their own. hosts: of Ansible's inventory; defined: of in_order."""
+def of_hosts(
+    hosts: Iterable[Any],
+    defined: Sequence[GroupPolicy],
+    layers_of: Callable[[Any], Mapping[str, Any]],
+) -> dict[str, list[GroupPolicy]]:
+    """{host: the policies of its groups}, of hosts with several and none of their own. hosts: of
+    Ansible's inventory; defined: of in_order."""
     found = {}
     for host in hosts:
         names = {group.name for group in host.get_groups()}
@@ -48,33 +68,47 @@ def of_hosts(hosts: Iterable[Any], defined: Sequence[GroupPolicy], layers_of: Ca
 
 
 def rivals_of(policies: Sequence[GroupPolicy]) -> list[str]:
-    """Groups between which the alphabet would decide; [] where one counts. policies: a host's, each behind those that it replaces.
+    """Groups between which the alphabet would decide; [] where one counts. policies: a host's, each
+    behind those that it replaces.
 
-    Groups of one level are never parent and child. An ansible_group_priority is somebody's own decision, and equal policies are no question.
+    Groups of one level are never parent and child. An ansible_group_priority is somebody's own
+    decision, and equal policies are no question.
     """
     if not policies:
         return []
     last = policies[-1]
     equals = {
-        one.group for one in policies if one.group != last.group and (one.level, one.priority) == (last.level, last.priority) and one.content != last.content
+        one.group
+        for one in policies
+        if one.group != last.group
+        and (one.level, one.priority) == (last.level, last.priority)
+        and one.content != last.content
     }
     return sorted({*equals, last.group}) if equals else []
 
 
 def replaced_by_last(policies: Sequence[GroupPolicy]) -> list[str]:
-    """Groups whose policy does not count for a host, because that of the last group replaces it whole."""
-    return [one.group for one in policies[:-1] if one.group != policies[-1].group and one.content != policies[-1].content]
+    """Groups whose policy does not count for a host, because that of the last group replaces it
+    whole."""
+    return [
+        one.group
+        for one in policies[:-1]
+        if one.group != policies[-1].group and one.content != policies[-1].content
+    ]
 
 
 def refusals(by_host: Mapping[str, Sequence[GroupPolicy]]) -> list[str]:
-    """One line for each set of groups of the same level with different policies: it is undefined which applies."""
+    """One line for each set of groups of the same level with different policies: it is undefined
+    which applies."""
     found: dict[tuple[str, ...], list[str]] = {}
     for host, policies in by_host.items():
         if rivals := rivals_of(policies):
             found.setdefault(tuple(rivals), []).append(host)
     return [
-        f"expected one group that gives {_nodes(hosts)} unhang_policy, found {' and '.join(rivals)} at one level, neither of them a child of the other: "
-        "Ansible would take one whole by the alphabet. Make one the other's child, set ansible_group_priority, or give them one unhang_policy"
+        f"expected one group that gives {_nodes(hosts)} unhang_policy, found {' and '.join(rivals)}"
+        " at one level, neither of them a child of the other: Ansible would take one whole by the"
+        " alphabet. Make one the other's child, set ansible_group_priority, or give them one"
+        " unhang_policy"
         for rivals, hosts in sorted(found.items())
     ]
 
@@ -86,7 +120,8 @@ def notices(by_host: Mapping[str, Sequence[GroupPolicy]]) -> list[str]:
         if replaced := replaced_by_last(policies):
             found.setdefault((policies[-1].group, *dict.fromkeys(replaced)), []).append(host)
     return [
-        f"unhang_policy of group {group} replaces that of {' and '.join(replaced)} whole for {_nodes(hosts)}, as Ansible has it: nothing in the latter counts"
+        f"unhang_policy of group {group} replaces that of {' and '.join(replaced)} whole for"
+        f" {_nodes(hosts)}, as Ansible has it: nothing in the latter counts"
         for (group, *replaced), hosts in sorted(found.items())
     ]
 

@@ -1,4 +1,5 @@
-"""Recognises nodes whose Python is too old for the controller's ansible-core, and prints the command that reads them without it."""
+"""Recognises nodes whose Python is too old for the controller's ansible-core, and prints the
+command that reads them without it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ VERSION_LINE = re.compile(r"^unhang-python ([0-9]+)\.([0-9]+)$", re.MULTILINE)
 NOT_FOUND = re.compile(r"(?:No such file or directory|not found)")
 ASK_VERSION = 'import sys; print("unhang-python %d.%d" % sys.version_info[:2])'
 
-# The collector arrives on standard input, lies in a file of the caller's own for as long as it runs, and is gone afterwards.
+# The collector arrives on standard input, lies in a file of the caller's own for as long as it
+# runs, and is gone afterwards.
 RUN_COLLECTOR = """
 import os, subprocess, sys, tempfile
 handle, path = tempfile.mkstemp(prefix="unhang-collect-", suffix=".pyz")
@@ -33,7 +35,7 @@ try:
 finally:
     os.unlink(path)
 sys.exit(code)
-"""
+"""  # noqa: E501
 
 
 def ask_version(interpreter: str) -> str:
@@ -49,29 +51,38 @@ def parse_version(stdout: str) -> tuple[int, int] | None:
 
 def is_missing(stdout: str, stderr: str, interpreter: str) -> bool:
     """True if the shell reported that there is no such interpreter."""
-    return any(interpreter in line and NOT_FOUND.search(line) for line in (stdout + "\n" + stderr).splitlines())
+    return any(
+        interpreter in line and NOT_FOUND.search(line)
+        for line in (stdout + "\n" + stderr).splitlines()
+    )
 
 
 def run_collector(interpreter: str, options: Mapping[str, Any]) -> str:
-    """The command line that runs the collector that it gets on standard input, and prints its document. options: as the module takes them."""
+    """The command line that runs the collector that it gets on standard input, and prints its
+    document. options: as the module takes them."""
     argv = [interpreter, "-I", "-S", "-c", RUN_COLLECTOR, *collector_arguments(options)]
     return " ".join(shlex.quote(word) for word in argv)
 
 
 def collector_arguments(options: Mapping[str, Any]) -> list[str]:
-    """The module's options as the collector's: a flag for what is true, one argument for each element of a list."""
+    """The module's options as the collector's: a flag for what is true, one argument for each
+    element of a list."""
     arguments: list[str] = []
     for name, value in options.items():
         flag = "--" + name.replace("_", "-")
         if name in FLAGS:
             arguments += [flag] if str(value).lower() in TRUE else []
         elif value is not None:
-            arguments += [f"{flag}={element}" for element in (value if isinstance(value, list | tuple) else [value])]
+            arguments += [
+                f"{flag}={element}"
+                for element in (value if isinstance(value, list | tuple) else [value])
+            ]
     return arguments
 
 
 def read_collector(project: Path) -> bytes:
-    """The one-file collector: that in dist/, built again if its sources are newer, or a temporary one if the checkout cannot be written to.
+    """The one-file collector: that in dist/, built again if its sources are newer, or a temporary
+    one if the checkout cannot be written to.
 
     Raises OSError when it cannot be built.
     """
@@ -85,12 +96,18 @@ def read_collector(project: Path) -> bytes:
     cache.mkdir(exist_ok=True)
     with (cache / "collector.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # workers of one play ask at the same time
-        return built.read_bytes() if _is_current(built, project / "module_utils") else _build(project, built)
+        return (
+            built.read_bytes()
+            if _is_current(built, project / "module_utils")
+            else _build(project, built)
+        )
 
 
 def _build(project: Path, target: Path) -> bytes:
     command = [sys.executable, str(project / "tools" / "collector" / "build.py"), str(target)]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
     if done.returncode or not target.exists():
         raise OSError(f"could not build {target}: {done.stderr.strip()[-300:]}")
     return target.read_bytes()

@@ -1,4 +1,5 @@
-"""Runs ansible-playbook as a child: passes its progress on, keeps its other output, and leaves no process behind, whichever of the two ends first."""
+"""Runs ansible-playbook as a child: passes its progress on, keeps its other output, and leaves no
+process behind, whichever of the two ends first."""
 
 from __future__ import annotations
 
@@ -17,22 +18,30 @@ from typing import IO
 
 from unhang.core.child_processes import PR_SET_PDEATHSIG
 
-PATIENCE_S = 5.0  # seconds for Ansible to end by itself after Ctrl-C, which a terminal sends to it too
+# seconds for Ansible to end by itself after Ctrl-C, which a terminal sends to it too
+PATIENCE_S = 5.0
 ENDING_S = 30.0  # seconds for Ansible to close the run after the request to end
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 @dataclass(frozen=True)
 class Played:
-    """output: all but the progress line; code: Ansible's exit code, negative for the signal that ended it; stopped: whether a signal stopped this process."""
+    """output: all but the progress line; code: Ansible's exit code, negative for the signal that
+    ended it; stopped: whether a signal stopped this process."""
 
     output: str
     code: int
     stopped: bool = False
 
 
-def play(command: Sequence[str], environment: Mapping[str, str], shown: bool, on_line: Callable[[str], None] | None = None) -> Played:
-    """Standard output is reserved for the report. shown: whether the progress line goes to standard error. on_line: called for each other line as it comes."""
+def play(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    shown: bool,
+    on_line: Callable[[str], None] | None = None,
+) -> Played:
+    """Standard output is reserved for the report. shown: whether the progress line goes to standard
+    error. on_line: called for each other line as it comes."""
     adopt_orphans()
     held = _Held(on_line)
     terminal = sys.stderr.buffer if shown else None
@@ -66,12 +75,17 @@ def play(command: Sequence[str], environment: Mapping[str, str], shown: bool, on
 
 
 def _ends_with(parent: int) -> Callable[[], None]:
-    """What makes Ansible end when this process is killed, by the signal on which it closes the run: no task is interrupted on a node, and none follows."""
-    libc = ctypes.CDLL(None, use_errno=True)  # loaded here, for between fork and exec as little as possible is done
+    """What makes Ansible end when this process is killed, by the signal on which it closes the run:
+    no task is interrupted on a node, and none follows."""
+    # loaded here, for between fork and exec as little as possible is done
+    libc = ctypes.CDLL(None, use_errno=True)
 
     def tie() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a script's background job ignores it, and Ansible would do so too
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of a closed terminal: Ansible would end without closing the run, and this process ends it properly
+        # a script's background job ignores it, and Ansible would do so too
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # of a closed terminal: Ansible would end without closing the run, and this process ends it
+        # properly
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         with contextlib.suppress(AttributeError):
             libc.prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
         if os.getppid() != parent:
@@ -96,14 +110,15 @@ class _Held(bytearray):
 
 
 def adopt_orphans() -> None:
-    """Makes orphans of child processes children of this process, so that they can be ended; does nothing on systems without this feature."""
+    """Makes orphans of child processes children of this process, so that they can be ended; does
+    nothing on systems without this feature."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_orphans(spared: Collection[int] = ()) -> None:
-    """Ends the processes that a program which has ended left behind, such as workers of Ansible, which would continue to write into the run. spared: other
-    children of this process."""
+    """Ends the processes that a program which has ended left behind, such as workers of Ansible,
+    which would continue to write into the run. spared: other children of this process."""
     deadline = time.monotonic() + PATIENCE_S
     while (children := set(child_processes()) - set(spared)) and time.monotonic() < deadline:
         for child in children:
@@ -115,14 +130,15 @@ def end_orphans(spared: Collection[int] = ()) -> None:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which a terminal does not send to Ansible as well, or SIGHUP of a closed terminal, which Ansible ignores."""
+    """SIGTERM, which a terminal does not send to Ansible as well, or SIGHUP of a closed terminal,
+    which Ansible ignores."""
 
 
 @contextlib.contextmanager
 def _stopped_once() -> Iterator[None]:
-    """The first Ctrl-C, SIGTERM or SIGHUP raises. Later ones are ignored, also after the play: what is left is short, and the line that says how to continue
-    must not be lost to somebody who presses Ctrl-C twice.
-    """
+    """The first Ctrl-C, SIGTERM or SIGHUP raises. Later ones are ignored, also after the play: what
+    is left is short, and the line that says how to continue must not be lost to somebody who
+    presses Ctrl-C twice."""
     is_stopped = False
 
     def stop(number: int, frame: object) -> None:
@@ -131,17 +147,25 @@ def _stopped_once() -> Iterator[None]:
             is_stopped = True
             raise KeyboardInterrupt if number == signal.SIGINT else _Terminated
 
-    taken = [number for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT) if signal.getsignal(number) is not signal.SIG_IGN]
+    taken = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
     before = {number: signal.signal(number, stop) for number in taken}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, signal.SIG_IGN if is_stopped else handler)  # a handler in Python ends with the interpreter, before the process does
+            # a handler in Python ends with the interpreter, before the process does
+            signal.signal(number, signal.SIG_IGN if is_stopped else handler)
 
 
-def _relay(child: subprocess.Popen[bytes], held: _Held, terminal: IO[bytes] | None, deadline: float | None) -> bool:
-    """Until Ansible has ended, even where a worker that outlives it keeps the pipe open. False at the deadline."""
+def _relay(
+    child: subprocess.Popen[bytes], held: _Held, terminal: IO[bytes] | None, deadline: float | None
+) -> bool:
+    """Until Ansible has ended, even where a worker that outlives it keeps the pipe open. False at
+    the deadline."""
     assert child.stdout is not None
     while deadline is None or time.monotonic() < deadline:
         if select.select([child.stdout], [], [], 0.2)[0]:

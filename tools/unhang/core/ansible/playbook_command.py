@@ -1,4 +1,5 @@
-"""Code of all commands that start a playbook: inventories, limits, the environment, and the reason if there is no run."""
+"""Code of all commands that start a playbook: inventories, limits, the environment, and the reason
+if there is no run."""
 
 from __future__ import annotations
 
@@ -21,17 +22,28 @@ from unhang.core.path_arguments import checked_inventory, irregular
 from unhang.core.run.run_folder import RUNS_ENV
 from unhang.core.text import counted, visible
 
-LONGEST_LIMIT_CHARS = 32_000  # the limit of one argument is 128 KiB; longer lists are passed in a file
+# the limit of one argument is 128 KiB; longer lists are passed in a file
+LONGEST_LIMIT_CHARS = 32_000
 GO_ON = "judge the nodes that were read with"  # the text of the callback unhang_run
 INVENTORY_FAULT = re.compile(r"YAML parsing failed: (?P<what>.*)\nOrigin: (?P<where>\S+)")
-INVENTORY_NOT_READ = re.compile(r"Failed to parse inventory with '(?P<plugin>\w+)' plugin: (?P<what>.*)")
-UNMATCHED = re.compile(r"^\[ERROR\]: Could not match supplied host pattern, ignoring: (.*)", re.MULTILINE)  # under ANSIBLE_HOST_PATTERN_MISMATCH=error
-REASON = re.compile(r"^(?:\[ERROR\]: |ERROR! |unhang: |ansible-playbook: error: )(.*)", re.MULTILINE)
+INVENTORY_NOT_READ = re.compile(
+    r"Failed to parse inventory with '(?P<plugin>\w+)' plugin: (?P<what>.*)"
+)
+# under ANSIBLE_HOST_PATTERN_MISMATCH=error
+UNMATCHED = re.compile(
+    r"^\[ERROR\]: Could not match supplied host pattern, ignoring: (.*)", re.MULTILINE
+)
+REASON = re.compile(
+    r"^(?:\[ERROR\]: |ERROR! |unhang: |ansible-playbook: error: )(.*)", re.MULTILINE
+)
 
 
 def inventories_of(given: Sequence[str] | None, home: Path) -> list[str]:
-    """Inventories by absolute path, or as lists of hosts; this machine if none is given. Raises UserError for a missing one."""
-    return [checked_inventory(inventory) for inventory in given or [str(home / "inventory" / "local")]]
+    """Inventories by absolute path, or as lists of hosts; this machine if none is given. Raises
+    UserError for a missing one."""
+    return [
+        checked_inventory(inventory) for inventory in given or [str(home / "inventory" / "local")]
+    ]
 
 
 @contextlib.contextmanager
@@ -56,15 +68,25 @@ def limit_arguments(limit: str | None) -> Iterator[list[str]]:
         yield ["--limit", "@" + listing.name]
 
 
-def ask_the_rest(played: Played, command: Sequence[str], home: Path, folder: Path, more: Mapping[str, str] | None = None) -> Played:
-    """Ansible ends a play if a worker was killed: that node has failed, and another play reads the remaining ones. more: as for play_into."""
+def ask_the_rest(
+    played: Played,
+    command: Sequence[str],
+    home: Path,
+    folder: Path,
+    more: Mapping[str, str] | None = None,
+) -> Played:
+    """Ansible ends a play if a worker was killed: that node has failed, and another play reads the
+    remaining ones. more: as for play_into."""
     known = 0
     while not played.stopped and played.code >= 0 and (folder / "run.json").is_file():
         killed = run_files.killed_hosts(folder)
         if len(killed) == known:
             break
         known, unread = len(killed), run_files.take_unread(folder)
-        read = f"a process of Ansible was killed while it read {visible(killed[-1], 80)}; {counted(len(unread), 'node')} left to read"
+        read = (
+            f"a process of Ansible was killed while it read {visible(killed[-1], 80)};"
+            f" {counted(len(unread), 'node')} left to read"
+        )
         sys.stderr.write(f"unhang: {read}\n")
         sys.stderr.flush()
         if not unread:
@@ -73,23 +95,47 @@ def ask_the_rest(played: Played, command: Sequence[str], home: Path, folder: Pat
         with tempfile.NamedTemporaryFile("w", prefix="unhang-limit-", encoding="utf-8") as listing:
             listing.write(f"~^(?:{'|'.join(map(re.escape, unread))})$\n")
             listing.flush()
-            played = play_into([*command, "--limit", "@" + listing.name], home, folder, more={run_files.GO_ON_ENV: "1", **(more or {})})
+            played = play_into(
+                [*command, "--limit", "@" + listing.name],
+                home,
+                folder,
+                more={run_files.GO_ON_ENV: "1", **(more or {})},
+            )
     return played
 
 
-def play_into(command: Sequence[str], home: Path, folder: Path, on_line: Callable[[str], None] | None = None, more: Mapping[str, str] | None = None) -> Played:
-    """Runs a playbook that audits into this run folder; settings of the caller under which an audit stops half-way are left out, and named.
+def play_into(
+    command: Sequence[str],
+    home: Path,
+    folder: Path,
+    on_line: Callable[[str], None] | None = None,
+    more: Mapping[str, str] | None = None,
+) -> Played:
+    """Runs a playbook that audits into this run folder; settings of the caller under which an audit
+    stops half-way are left out, and named.
 
     on_line: called for each line of Ansible's output as it comes. more: for its environment.
     """
     shown = sys.stdout.isatty() and sys.stderr.isatty()
     if left_out := project.settings_left_out(os.environ):
-        sys.stderr.write(f"unhang: not taken over, since an audit could not be relied on under them: {', '.join(left_out)}\n")
+        sys.stderr.write(
+            "unhang: not taken over, since an audit could not be relied on under them:"
+            f" {', '.join(left_out)}\n"
+        )
         sys.stderr.flush()
     environment = project.ansible_environment(home, os.environ)
-    environment |= {run_files.NEW_RUN_ENV: str(folder), "UNHANG_JUDGE": "0", "UNHANG_PROGRESS": str(int(shown)), **(more or {})}
-    environment |= {} if RUNS_ENV in (more or {}) else {RUNS_ENV: str(folder.parent.absolute())}  # other files that a play writes are with its run
-    environment |= {"ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False"}
+    environment |= {
+        run_files.NEW_RUN_ENV: str(folder),
+        "UNHANG_JUDGE": "0",
+        "UNHANG_PROGRESS": str(int(shown)),
+        **(more or {}),
+    }
+    # other files that a play writes are with its run
+    environment |= {} if RUNS_ENV in (more or {}) else {RUNS_ENV: str(folder.parent.absolute())}
+    environment |= {
+        "ANSIBLE_LOCALHOST_WARNING": "False",
+        "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False",
+    }
     return play(command, environment, shown, on_line)
 
 
@@ -101,7 +147,11 @@ def as_typed(folder: Path) -> str:
 
 def ended_early(played: Played, folder: Path) -> str:
     """The reason of the end, and how to continue with the nodes that were read."""
-    what = "stopped by hand" if played.stopped else f"ansible-playbook was ended by {signal.Signals(-played.code).name}"
+    what = (
+        "stopped by hand"
+        if played.stopped
+        else f"ansible-playbook was ended by {signal.Signals(-played.code).name}"
+    )
     if not (folder / "run.json").is_file():
         return f"{what}, before a node was asked"
     if GO_ON in played.output:
@@ -111,23 +161,45 @@ def ended_early(played: Played, folder: Path) -> str:
 
 
 def why_no_run(held: str, inventories: Sequence[str] | None, limit: str | None) -> str:
-    """Why there is no run, in one line. inventories, limit: as they were given. held: Ansible's output."""
+    """Why there is no run, in one line. inventories, limit: as they were given. held: Ansible's
+    output."""
     reasons = [found.strip() for found in REASON.findall(held)]
     listing = f"{project.program_as_typed(name='ansible-inventory')} -i {{}} --graph"
     if unmatched := UNMATCHED.search(held):
         where = ", ".join(inventories or ["inventory/local"])
-        return f"expected hosts in {where}, found none that {unmatched[1].strip()[:200]} names; list them with: {listing.format(where)}"
-    if any("no hosts to target" in reason or "found none; check the inventory" in reason for reason in reasons):
+        return (
+            f"expected hosts in {where}, found none that {unmatched[1].strip()[:200]} names; list"
+            f" them with: {listing.format(where)}"
+        )
+    if any(
+        "no hosts to target" in reason or "found none; check the inventory" in reason
+        for reason in reasons
+    ):
         where = ", ".join(inventories or ["inventory/local"])
         if fault := INVENTORY_FAULT.search(held):
-            return f"expected an inventory in {where}, found YAML that cannot be read at {fault['where']}: {fault['what'][:300]}"
+            return (
+                f"expected an inventory in {where}, found YAML that cannot be read at"
+                f" {fault['where']}: {fault['what'][:300]}"
+            )
         if unread := INVENTORY_NOT_READ.search(held):
             what = unread["what"].removeprefix("Failed to parse inventory: ")[:300]
             found = f"found one that Ansible's {unread['plugin']} reader refuses: {what}"
             return f"expected an inventory in {where}, {found}; see: {listing.format(where)}"
         if limit and not inventories:
             again = f"{project.program_as_typed()} audit -i INVENTORY --limit {shlex.quote(limit)}"
-            return f"expected --inventory for {limit}, found none: without it this machine alone is read; next: {again}"
+            return (
+                f"expected --inventory for {limit}, found none: without it this machine alone is"
+                f" read; next: {again}"
+            )
         among = f" that --limit {limit} matches" if limit else ""
-        return f"expected hosts in {where}{among}, found none; list them with: {listing.format(where)}"
-    return reasons[-1] if reasons else f"ansible-playbook wrote no run and printed: {' '.join(held.split())[-300:] or 'nothing'}"
+        return (
+            f"expected hosts in {where}{among}, found none; list them with: {listing.format(where)}"
+        )
+    return (
+        reasons[-1]
+        if reasons
+        else (
+            "ansible-playbook wrote no run and printed:"
+            f" {' '.join(held.split())[-300:] or 'nothing'}"
+        )
+    )

@@ -8,7 +8,8 @@ ACTIONS = frozenset(("gpu_node_info", "ansible.legacy.gpu_node_info"))
 
 
 def audits(item: Any) -> bool:
-    """True for a gpu_node_info task, and for a play or block that holds one. A role that reads a part of the node for itself audits nothing."""
+    """True for a gpu_node_info task, and for a play or block that holds one. A role that reads a
+    part of the node for itself audits nothing."""
     if hasattr(item, "get_tasks"):
         return any(audits(part) for part in item.get_tasks())
     if isinstance(item, list):

@@ -26,7 +26,9 @@ class Progress:
 
     def count(self, status: str, now_s: float) -> None:
         self.counts[status] += 1
-        if self.shown and (now_s - self.drawn_s >= REDRAW_S or sum(self.counts.values()) == self.expected):
+        if self.shown and (
+            now_s - self.drawn_s >= REDRAW_S or sum(self.counts.values()) == self.expected
+        ):
             self.drawn_s = now_s
             self.open = True
             sys.stderr.write("\r" + self.line(now_s))
@@ -38,7 +40,10 @@ class Progress:
         done = sum(self.counts.values())
         failed = done - self.counts["ok"] - self.counts["unreachable"]
         elapsed = f"{elapsed_s // 60}:{elapsed_s % 60:02d}"
-        return f"{done} of {counted(self.expected, 'node')}, {failed} failed, {self.counts['unreachable']} unreachable, {elapsed} "
+        return (
+            f"{done} of {counted(self.expected, 'node')}, {failed} failed,"
+            f" {self.counts['unreachable']} unreachable, {elapsed} "
+        )
 
     def end(self) -> None:
         """Keeps the line on the screen and moves to the next."""

@@ -1,4 +1,5 @@
-"""Options of ansible-playbook that decide how it reaches the nodes and as whom, as words for the commands that are printed afterwards."""
+"""Options of ansible-playbook that decide how it reaches the nodes and as whom, as words for the
+commands that are printed afterwards."""
 
 from __future__ import annotations
 
@@ -19,8 +20,13 @@ _USUAL_METHOD = "sudo"
 
 
 def reach_options(given: Mapping[str, Any]) -> list[str]:
-    """One word for each option, a value behind `=`. given: Ansible's own record of its command line (context.CLIARGS), passwords not included."""
+    """One word for each option, a value behind `=`. given: Ansible's own record of its command line
+    (context.CLIARGS), passwords not included."""
     words = [word for name, word in _FLAGS.items() if given.get(name)]
     words += [f"{word}={given[name]}" for name, word in _VALUES.items() if given.get(name)]
     method = given.get("become_method")
-    return [*words, f"--become-method={method}"] if given.get("become") and method and method != _USUAL_METHOD else words
+    return (
+        [*words, f"--become-method={method}"]
+        if given.get("become") and method and method != _USUAL_METHOD
+        else words
+    )

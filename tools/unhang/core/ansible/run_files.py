@@ -1,4 +1,5 @@
-"""Writes the run folder for the Ansible plugins: runs/<id>/run.json and nodes/<host>.json, with the functions of unhang.core.run.run_folder."""
+"""Writes the run folder for the Ansible plugins: runs/<id>/run.json and nodes/<host>.json, with the
+functions of unhang.core.run.run_folder."""
 
 from __future__ import annotations
 
@@ -22,8 +23,11 @@ from unhang.core.run.run_folder import (
 
 RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
 NEW_RUN_ENV = "UNHANG_NEW_RUN"  # the folder of the run that a play makes
-NOT_LATEST_ENV = "UNHANG_NOT_LATEST"  # set when a run reads only the nodes of a plan: it is no audit, so neither runs/latest nor the history has it
-GO_ON_ENV = "UNHANG_GO_ON"  # set when the play continues that run with the hosts that an earlier play did not read
+# set when a run reads only the nodes of a plan: it is no audit, so neither runs/latest nor the
+# history has it
+NOT_LATEST_ENV = "UNHANG_NOT_LATEST"
+# set when the play continues that run with the hosts that an earlier play did not read
+GO_ON_ENV = "UNHANG_GO_ON"
 
 NOT_ASKED = "the play ended before this node was asked"
 NOT_ANSWERED = "the play ended before this node answered"
@@ -33,8 +37,18 @@ MOST_RAW = 100  # answers that were no documents, in a run
 MOST_RAW_BYTES = 64 * 1024 * 1024
 
 
-def node_document(host: str, groups: list[str], policy: dict, status: str, message: str | None, facts: dict | None) -> dict[str, Any]:
-    return {"schema": "unhang/node/1", "host": host, "groups": groups, "policy": policy, "status": status, "message": message, "facts": facts}
+def node_document(
+    host: str, groups: list[str], policy: dict, status: str, message: str | None, facts: dict | None
+) -> dict[str, Any]:
+    return {
+        "schema": "unhang/node/1",
+        "host": host,
+        "groups": groups,
+        "policy": policy,
+        "status": status,
+        "message": message,
+        "facts": facts,
+    }
 
 
 def write_node(run: Path, document: dict[str, Any], raw: str | None = None) -> None:
@@ -72,7 +86,8 @@ def _size(path: Path) -> int:
 
 
 def close_for_another(run: Path) -> None:
-    """Closes the run of a play that was killed: writes each host's file, points runs/latest here, and records in run.json that the run did not finish."""
+    """Closes the run of a play that was killed: writes each host's file, points runs/latest here,
+    and records in run.json that the run did not finish."""
     for host in read_run(run).hosts:
         if not has_node(run, host):
             write_node(run, node_document(host, [], {}, "failed", NOT_ANSWERED, None))
@@ -90,7 +105,8 @@ def killed_hosts(run: Path) -> list[str]:
 
 
 def take_unread(run: Path) -> list[str]:
-    """Hosts that were not asked, or had not answered, when the play ended. Removes their records, so that they can be asked again."""
+    """Hosts that were not asked, or had not answered, when the play ended. Removes their records,
+    so that they can be asked again."""
     unread = [host for host, message in _messages(run) if message in (NOT_ASKED, NOT_ANSWERED)]
     for host in unread:
         (run / "nodes" / (file_stem(host) + ".json")).unlink(missing_ok=True)

@@ -1,7 +1,10 @@
-"""Makes an inventory from Slurm's list of nodes. Values in, values out; only read_slurm runs scontrol and sinfo.
+"""Makes an inventory from Slurm's list of nodes. Values in, values out; only read_slurm runs
+scontrol and sinfo.
 
-A Reason, Comment or Extra is free text, which `scontrol -o` does not quote: with a line break in it, what follows looks like another node. So JSON is asked
-for, which Slurm has since 23.02; without it each name must also be one that sinfo lists, or that scontrol knows when it is asked for it alone.
+A Reason, Comment or Extra is free text, which `scontrol -o` does not quote: with a line break in
+it, what follows looks like another node. So JSON is asked for, which Slurm has since 23.02; without
+it each name must also be one that sinfo lists, or that scontrol knows when it is asked for it
+alone.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ MOST_BYTES = 1 << 28  # the JSON of 10,000 nodes has 30 MiB and more
 
 @dataclass(frozen=True)
 class Inventory:
-    """hosts: {name: variables}; groups: {name: its hosts}; children: {group: groups within it}. All in the order in which Slurm has them."""
+    """hosts: {name: variables}; groups: {name: its hosts}; children: {group: groups within it}. All
+    in the order in which Slurm has them."""
 
     hosts: dict[str, dict[str, object]] = field(default_factory=dict)
     groups: dict[str, list[str]] = field(default_factory=dict)
@@ -37,7 +41,8 @@ class Inventory:
 
 
 def read_slurm(command: Sequence[str], timeout_s: float) -> tuple[list[SlurmNode], str]:
-    """(nodes, topology as scontrol prints it). command: scontrol, or what runs it somewhere else. Raises UserError."""
+    """(nodes, topology as scontrol prints it). command: scontrol, or what runs it somewhere else.
+    Raises UserError."""
     try:
         return _nodes(command, timeout_s), _output([*command, "-o", "show", "topology"], timeout_s)
     except ValueError as problem:
@@ -46,42 +51,77 @@ def read_slurm(command: Sequence[str], timeout_s: float) -> tuple[list[SlurmNode
 
 def _nodes(command: Sequence[str], timeout_s: float) -> list[SlurmNode]:
     if "--json" in _output([*command, "--help"], timeout_s):
-        with contextlib.suppress(UserError):  # built without JSON, which it notices only when it is asked for some
+        # built without JSON, which it notices only when it is asked for some
+        with contextlib.suppress(UserError):
             return parse_nodes_json(_output([*command, "--json", "show", "nodes"], timeout_s))
     nodes = parse_nodes(_output([*command, "-o", "show", "nodes"], timeout_s))
     if not command[-1].endswith("scontrol"):
-        raise UserError(f"command: expected one that ends in scontrol, with a sinfo beside it that this Slurm without JSON needs, found {command[-1]}")
-    sinfo = [*command[:-1], command[-1].removesuffix("scontrol") + "sinfo", "--noheader", "--all", "--Node", "--format=%N"]
+        raise UserError(
+            "command: expected one that ends in scontrol, with a sinfo beside it that this Slurm"
+            f" without JSON needs, found {command[-1]}"
+        )
+    sinfo = [
+        *command[:-1],
+        command[-1].removesuffix("scontrol") + "sinfo",
+        "--noheader",
+        "--all",
+        "--Node",
+        "--format=%N",
+    ]
     listed = set(_output(sinfo, timeout_s).split())
-    for name in [node.name for node in nodes if node.name not in listed and DOES_NOT_EXIST not in node.states]:  # of no partition, or none at all
+    # of no partition, or none at all
+    for name in [
+        node.name for node in nodes if node.name not in listed and DOES_NOT_EXIST not in node.states
+    ]:
         check_names([name])
-        if not _output([*command, "-o", "show", "node", name], timeout_s, f"NodeName={name} ").startswith(f"NodeName={name} "):
-            raise UserError(f"expected nodes that Slurm knows, found {name}, which only a text of a node claims: look for a line break in a Reason or Comment")
+        if not _output(
+            [*command, "-o", "show", "node", name], timeout_s, f"NodeName={name} "
+        ).startswith(f"NodeName={name} "):
+            raise UserError(
+                f"expected nodes that Slurm knows, found {name}, which only a text of a node"
+                " claims: look for a line break in a Reason or Comment"
+            )
     return nodes
 
 
 def _output(argv: Sequence[str], timeout_s: float, expected: str = "") -> str:
-    """Standard output; where something is expected of a node alone, "" for a node that is not known."""
+    """Standard output; where something is expected of a node alone, "" for a node that is not
+    known."""
     passed = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
     try:
-        result = run_process(list(argv), timeout_s, variables={**passed, "PATH": f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")}, limit_bytes=MOST_BYTES)
+        result = run_process(
+            list(argv),
+            timeout_s,
+            variables={**passed, "PATH": f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")},
+            limit_bytes=MOST_BYTES,
+        )
     except OSError as problem:
         raise UserError(f"expected to run {argv[0]}: {problem.strerror or problem}") from None
     if result.is_missing:
-        raise UserError(f"expected Slurm's scontrol, found no {argv[0]} here; `command` in the inventory file may be [ssh, HOST, scontrol]")
+        raise UserError(
+            f"expected Slurm's scontrol, found no {argv[0]} here; `command` in the inventory file"
+            " may be [ssh, HOST, scontrol]"
+        )
     if result.timed_out:
-        raise UserError(f"expected an answer of {' '.join(argv)} within {timeout_s:g} s, found none: is slurmctld running?")
+        raise UserError(
+            f"expected an answer of {' '.join(argv)} within {timeout_s:g} s, found none: is"
+            " slurmctld running?"
+        )
     if result.code and expected:
         return ""
     if result.code or result.is_cut:
         raise UserError(
-            f"expected an answer of {' '.join(argv)}, found {'one beyond the limit' if result.is_cut else f'code {result.code}: {result.last_words}'}"
+            f"expected an answer of {' '.join(argv)}, found"
+            f" {'one beyond the limit' if result.is_cut else f'code {result.code}: {result.last_words}'}"  # noqa: E501
         )
     return result.stdout
 
 
-def inventory_of(all_nodes: Sequence[SlurmNode], topology_text: str, prefix: str = "slurm") -> Inventory:
-    """The inventory. prefix: of each group's name, and the name of the group of all nodes. Raises UserError for names that no host set can hold."""
+def inventory_of(
+    all_nodes: Sequence[SlurmNode], topology_text: str, prefix: str = "slurm"
+) -> Inventory:
+    """The inventory. prefix: of each group's name, and the name of the group of all nodes. Raises
+    UserError for names that no host set can hold."""
     nodes = [node for node in all_nodes if DOES_NOT_EXIST not in node.states]
     check_names([node.name for node in nodes])
     switches = parse_topology(topology_text)
@@ -91,25 +131,45 @@ def inventory_of(all_nodes: Sequence[SlurmNode], topology_text: str, prefix: str
     for node in nodes:
         for group in _groups_of(node, leaves.get(node.name)):
             memberships.setdefault(group, []).append(node.name)
-    above = {("switch", name): [("switch", child) for child in row.switches] for name, row in switches.items() if row.switches}
-    names = group_names(list(dict.fromkeys([*memberships, *above, *(child for row in above.values() for child in row)])), prefix)
+    above = {
+        ("switch", name): [("switch", child) for child in row.switches]
+        for name, row in switches.items()
+        if row.switches
+    }
+    names = group_names(
+        list(
+            dict.fromkeys(
+                [*memberships, *above, *(child for row in above.values() for child in row)]
+            )
+        ),
+        prefix,
+    )
     children = {names[group]: [names[child] for child in row] for group, row in above.items()}
-    return Inventory(hosts, {names[group]: members for group, members in memberships.items()}, children)
+    return Inventory(
+        hosts, {names[group]: members for group, members in memberships.items()}, children
+    )
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raises UserError, one line for all of them, for names that Ansible or a node set would take for something else."""
+    """Raises UserError, one line for all of them, for names that Ansible or a node set would take
+    for something else."""
     wrong = [name for name in names if not _HOST.fullmatch(name) or name in RESERVED]
     twice = sorted(name for name, times in Counter(names).items() if times > 1)
     if wrong:
         shown = ", ".join(repr(name[:60]) for name in wrong[:5])
-        raise UserError(f"expected node names of letters, digits, '.', '_' and '-', found {shown} in Slurm ({len(wrong)} in all)")
+        raise UserError(
+            f"expected node names of letters, digits, '.', '_' and '-', found {shown} in Slurm"
+            f" ({len(wrong)} in all)"
+        )
     if twice:
-        raise UserError(f"expected each node of Slurm once, found {', '.join(twice[:5])} more often")
+        raise UserError(
+            f"expected each node of Slurm once, found {', '.join(twice[:5])} more often"
+        )
 
 
 def variables_of(node: SlurmNode, switch: str | None) -> dict[str, object]:
-    """A host's variables. Texts that users write are values, never templates: Ansible trusts nothing that an inventory plugin sets."""
+    """A host's variables. Texts that users write are values, never templates: Ansible trusts
+    nothing that an inventory plugin sets."""
     found: dict[str, object] = {
         "slurm_state": sorted(node.states),
         "slurm_reason": node.reason,
@@ -119,7 +179,11 @@ def variables_of(node: SlurmNode, switch: str | None) -> dict[str, object]:
         "slurm_gres": parse_gres(node.fields.get("Gres", "")),
     }
     address = node.fields.get("NodeAddr", "")
-    if address and address != node.name and (_HOST.fullmatch(address) or re.fullmatch(r"[0-9A-Fa-f:.]+", address)):
+    if (
+        address
+        and address != node.name
+        and (_HOST.fullmatch(address) or re.fullmatch(r"[0-9A-Fa-f:.]+", address))
+    ):
         found["ansible_host"] = address
     return {**found, "unhang_switch": switch} if switch else found
 
@@ -151,11 +215,18 @@ def _listed(node: SlurmNode, name: str) -> list[str]:
 
 
 def group_names(groups: Sequence[tuple[str, ...]], prefix: str) -> dict[tuple[str, ...], str]:
-    """{group: a name that Ansible takes}. Two that would get the same one are kept apart by a piece of a checksum."""
-    wanted = {group: re.sub(r"\W", "_", "_".join([prefix, *group]), flags=re.ASCII) for group in groups}
+    """{group: a name that Ansible takes}. Two that would get the same one are kept apart by a piece
+    of a checksum."""
+    wanted = {
+        group: re.sub(r"\W", "_", "_".join([prefix, *group]), flags=re.ASCII) for group in groups
+    }
     shared = Counter(wanted.values())
     return {
-        group: name if shared[name] == 1 or _is_safe(group) else f"{name}_{hashlib.sha256(repr(group).encode()).hexdigest()[:6]}"
+        group: (
+            name
+            if shared[name] == 1 or _is_safe(group)
+            else f"{name}_{hashlib.sha256(repr(group).encode()).hexdigest()[:6]}"
+        )
         for group, name in wanted.items()
     }
 
@@ -182,7 +253,12 @@ def parse_topology(text: str) -> dict[str, Switch]:
         if name:
             below = tuple(_expand(fields.get("Switches", ""), "switches"))
             found[name] = Switch("" if below else fields.get("Nodes", ""), below)
-    return {name: Switch(row.nodes, tuple(child for child in row.switches if child in found and child != name)) for name, row in found.items()}
+    return {
+        name: Switch(
+            row.nodes, tuple(child for child in row.switches if child in found and child != name)
+        )
+        for name, row in found.items()
+    }
 
 
 def _leaves(switches: Mapping[str, Switch], hosts: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""The catalogue: rules, tables, entries, signatures and causes as YAML rows. Other packages read them only through this package, with the strict loader."""
+"""The catalogue: rules, tables, entries, signatures and causes as YAML rows. Other packages read
+them only through this package, with the strict loader."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _WITH_TABLES = ("tables", "rules")
 
 @cache
 def table(name: str) -> Table:
-    """One of the project's own tables: its rows by key. Raises UserError if there is no such table, or its file has a fault."""
+    """One of the project's own tables: its rows by key. Raises UserError if there is no such table,
+    or its file has a fault."""
     path = _files_by_table().get(name)
     if path is None:
         raise UserError(f"expected the table {name}, found none; unhang rule check has details")
@@ -29,11 +31,27 @@ def table(name: str) -> Table:
 
 @cache
 def _files_by_table() -> dict[str, Path]:
-    """{table: its file}, found by the text of its heading, so that reading one table parses only one file."""
+    """{table: its file}, found by the text of its heading, so that reading one table parses only
+    one file."""
     heading = re.compile(r"^ {2}(\w+):", re.MULTILINE)
-    paths = [path for kind in _WITH_TABLES for folder in folders_of(kind) for path in sorted(folder.glob("*.yml"))]
-    found = {path: re.search(r"^tables:\n((?:[ #].*\n|\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE) for path in paths}
-    return {name: path for path, tables in found.items() if tables for name in heading.findall(tables.group(1))}
+    paths = [
+        path
+        for kind in _WITH_TABLES
+        for folder in folders_of(kind)
+        for path in sorted(folder.glob("*.yml"))
+    ]
+    found = {
+        path: re.search(
+            r"^tables:\n((?:[ #].*\n|\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        for path in paths
+    }
+    return {
+        name: path
+        for path, tables in found.items()
+        if tables
+        for name in heading.findall(tables.group(1))
+    }
 
 
 @cache
@@ -46,8 +64,13 @@ def _tables_of(path: Path) -> dict[str, Table]:
 
 
 def checked_files(kind: str, schema: str) -> list[tuple[Path, dict[str, Any]]]:
-    """(path, content) of each file of one kind of rows, such as causes. Raises UserError with file and fault."""
-    return [(path, checked_file(path, schema)) for folder in folders_of(kind) for path in sorted(folder.rglob("*.yml"))]
+    """(path, content) of each file of one kind of rows, such as causes. Raises UserError with file
+    and fault."""
+    return [
+        (path, checked_file(path, schema))
+        for folder in folders_of(kind)
+        for path in sorted(folder.rglob("*.yml"))
+    ]
 
 
 def checked_file(path: Path, schema: str) -> dict[str, Any]:
@@ -57,6 +80,13 @@ def checked_file(path: Path, schema: str) -> dict[str, Any]:
     except YamlFault as problem:
         raise UserError(str(problem)) from None
     for fault in check_schema(content, read_schema(schema)):
-        line = next((places[fault.path[:end]].line for end in range(len(fault.path), -1, -1) if fault.path[:end] in places), 1)
+        line = next(
+            (
+                places[fault.path[:end]].line
+                for end in range(len(fault.path), -1, -1)
+                if fault.path[:end] in places
+            ),
+            1,
+        )
         raise UserError(f"{path}:{line}: {'.'.join(map(str, fault.path))}: {fault.message}")
     return content

@@ -1,4 +1,5 @@
-"""The findings that a finding explains: `explains` of the rules' rows, followed from rule to rule."""
+"""The findings that a finding explains: `explains` of the rules' rows, followed from rule to
+rule."""
 
 from __future__ import annotations
 
@@ -19,7 +20,11 @@ def explained_by(rows: Mapping[str, Mapping[str, Any]], rule_id: str) -> frozens
 
 
 def circles(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """One line for each rule that explains itself indirectly: if two rules explain each other, neither is the cause."""
+    """One line for each rule that explains itself indirectly: if two rules explain each other,
+    neither is the cause."""
     for rule_id, row in rows.items():
         if rule_id in explained_by(rows, rule_id):
-            yield f"rule {rule_id}: explains: it explains itself through {', '.join(sorted(row['explains']))}"
+            yield (
+                f"rule {rule_id}: explains: it explains itself through"
+                f" {', '.join(sorted(row['explains']))}"
+            )

@@ -1,4 +1,5 @@
-"""Reads the catalogue's files strictly: rules, entries and tables as rows; each fault has its file and line. Compiles nothing."""
+"""Reads the catalogue's files strictly: rules, entries and tables as rows; each fault has its file
+and line. Compiles nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ class CatalogueFile:
     entries: list[tuple[int, dict[str, Any]]]
     tables: dict[str, dict[str, Any]]
     places: Mapping[tuple, Place]
-    refused: frozenset[str] = frozenset()  # ids of rows that do not follow the schema: a row that names one of them in `also` is not at fault
+    # ids of rows that do not follow the schema: a row that names one of them in `also` is not at
+    # fault
+    refused: frozenset[str] = frozenset()
     digest: bytes = b""  # digest of its bytes, if it is one of the project's own files
 
     def at(self, *path: object) -> str:
@@ -47,14 +50,30 @@ def read_file(path: Path, faults: list[str]) -> Iterator[CatalogueFile]:
     if any(len(one.path) < 2 for one in found):
         return  # the fault is in the file itself, not in one of its rows
     bad = {one.path[:2] for one in found}
-    file.rows.extend((place, row) for place, row in enumerate(content.get("rules", ())) if ("rules", place) not in bad)
-    file.entries.extend((place, row) for place, row in enumerate(content.get("entries", ())) if ("entries", place) not in bad)
-    file.tables.update({name: table for name, table in content.get("tables", {}).items() if ("tables", name) not in bad})
+    file.rows.extend(
+        (place, row)
+        for place, row in enumerate(content.get("rules", ()))
+        if ("rules", place) not in bad
+    )
+    file.entries.extend(
+        (place, row)
+        for place, row in enumerate(content.get("entries", ()))
+        if ("entries", place) not in bad
+    )
+    file.tables.update(
+        {
+            name: table
+            for name, table in content.get("tables", {}).items()
+            if ("tables", name) not in bad
+        }
+    )
     yield file
 
 
 def _ids_at_fault(content: Any, faults: list[Fault]) -> Iterator[str]:
-    for kind, place in {one.path[:2] for one in faults if len(one.path) >= 2 and one.path[0] in ("rules", "entries")}:
+    for kind, place in {
+        one.path[:2] for one in faults if len(one.path) >= 2 and one.path[0] in ("rules", "entries")
+    }:
         row = content[kind][place]
         if isinstance(row, dict) and isinstance(row.get("id"), str):
             yield row["id"]
@@ -67,36 +86,65 @@ def _named(content: Any, fault: Fault) -> str:
         inside = ".".join(str(part) for part in fault.path[2:])
         name = row.get("id") if isinstance(row, dict) else None
         kind = "rule" if fault.path[0] == "rules" else "entry"
-        return ": ".join(part for part in (f"{kind} {name if isinstance(name, str) else fault.path[1]}", inside, fault.message) if part)
-    return ": ".join(part for part in (".".join(str(part) for part in fault.path), fault.message) if part)
+        return ": ".join(
+            part
+            for part in (
+                f"{kind} {name if isinstance(name, str) else fault.path[1]}",
+                inside,
+                fault.message,
+            )
+            if part
+        )
+    return ": ".join(
+        part for part in (".".join(str(part) for part in fault.path), fault.message) if part
+    )
 
 
-def collect_tables(files: Iterable[CatalogueFile], faults: list[str]) -> tuple[dict[str, Table], list[dict[str, Any]]]:
-    """(table name -> its rows by key, all rows as the catalogue lists them). Adds to `faults` values that the fields of a table do not allow."""
+def collect_tables(
+    files: Iterable[CatalogueFile], faults: list[str]
+) -> tuple[dict[str, Table], list[dict[str, Any]]]:
+    """(table name -> its rows by key, all rows as the catalogue lists them). Adds to `faults`
+    values that the fields of a table do not allow."""
     tables: dict[str, Table] = {}
     rows: list[dict[str, Any]] = []
     for file in files:
         for name, table in file.tables.items():
             if name in tables:
-                faults.append(f"{file.at('tables', name)}: the table {name} is already there at {tables[name].place}")
+                faults.append(
+                    f"{file.at('tables', name)}: the table {name} is already there at"
+                    f" {tables[name].place}"
+                )
                 continue
             tables[name] = Table(table, file.at("tables", name))
             if "as_of" in table and (fault := date_fault(table["as_of"])):
                 faults.append(f"{file.at('tables', name, 'as_of')}: table {name}: as_of: {fault}")
             for place, row in enumerate(table["rows"]):
                 found = _table_row(name, table, row, tables[name], rows)
-                faults += [f"{file.at('tables', name, 'rows', place, *at)}: table {name}: {fault}" for at, fault in found]
+                faults += [
+                    f"{file.at('tables', name, 'rows', place, *at)}: table {name}: {fault}"
+                    for at, fault in found
+                ]
     return tables, rows
 
 
-def _table_row(name: str, table: Mapping[str, Any], row: dict[str, Any], keyed: Table, rows: list[dict[str, Any]]) -> list[tuple[tuple[str, ...], str]]:
+def _table_row(
+    name: str,
+    table: Mapping[str, Any],
+    row: dict[str, Any],
+    keyed: Table,
+    rows: list[dict[str, Any]],
+) -> list[tuple[tuple[str, ...], str]]:
     """The faults of a row, with their place in the row; a row without a fault is added to both."""
     key = row.get(table["key"])
     if isinstance(key, bool) or not isinstance(key, (str, int)):
         return [((), f"the key {table['key']} is missing, or neither text nor number")]
     if str(key) in keyed:
         return [((table["key"],), f"{key} is there twice")]
-    sources = row.get("sources") or ([{"url": row["source"], "says": ""}] if row.get("source") else None) or table["sources"]
+    sources = (
+        row.get("sources")
+        or ([{"url": row["source"], "says": ""}] if row.get("source") else None)
+        or table["sources"]
+    )
     confidence = row.get("confidence") or table.get("confidence")
     if confidence is None:
         return [((), f"{key} has no confidence")]

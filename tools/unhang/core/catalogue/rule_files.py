@@ -1,4 +1,5 @@
-"""The files of a catalogue's rules and entries, in its own folders and those of a site: which there are, and rows that name each other."""
+"""The files of a catalogue's rules and entries, in its own folders and those of a site: which there
+are, and rows that name each other."""
 
 from __future__ import annotations
 
@@ -21,20 +22,33 @@ MAX_FILES = 500
 
 
 def own_folders() -> list[Path]:
-    """The catalogue's own folders of rules, tables and entries. Raises UserError if it has no rules, because judging without rules would find nothing."""
+    """The catalogue's own folders of rules, tables and entries. Raises UserError if it has no
+    rules, because judging without rules would find nothing."""
     if not folders_of("rules"):
-        raise UserError("expected the rules of unhang, found none: this installation is damaged; install unhang again")
+        raise UserError(
+            "expected the rules of unhang, found none: this installation is damaged; install unhang"
+            " again"
+        )
     return [folder for kind in OWN_FOLDERS for folder in folders_of(kind)]
 
 
 def row_ids(*kinds: str) -> list[str]:
-    """Ids of the rows of these kinds, found without parsing them: reading and compiling all of it takes seconds."""
-    paths = (path for kind in kinds for folder in folders_of(kind) for path in sorted(folder.rglob("*.yml")))
-    return sorted({found for path in paths for found in ROW.findall(path.read_text(encoding="utf-8"))})
+    """Ids of the rows of these kinds, found without parsing them: reading and compiling all of it
+    takes seconds."""
+    paths = (
+        path
+        for kind in kinds
+        for folder in folders_of(kind)
+        for path in sorted(folder.rglob("*.yml"))
+    )
+    return sorted(
+        {found for path in paths for found in ROW.findall(path.read_text(encoding="utf-8"))}
+    )
 
 
 def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[CatalogueFile]:
-    """Every *.yml and *.yaml of the folders, in the order of their names. Adds the faults to `faults`."""
+    """Every *.yml and *.yaml of the folders, in the order of their names. Adds the faults to
+    `faults`."""
     for folder in folders:
         if not folder.is_dir():
             faults.append(f"{folder}: no such folder of rules")
@@ -50,7 +64,8 @@ def read_folders(folders: Iterable[Path], faults: list[str]) -> Iterator[Catalog
 
 
 class FiledRow(NamedTuple):
-    """A row with its file. kind: rules or entries; place: its number among the rows of this kind."""
+    """A row with its file. kind: rules or entries; place: its number among the rows of this
+    kind."""
 
     file: CatalogueFile
     kind: str
@@ -61,14 +76,23 @@ class FiledRow(NamedTuple):
 def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[FiledRow]:
     """Every row whose id is used for the first time.
 
-    Adds to `faults` the duplicates, unknown ids in `also` and `explains`, and rules that explain themselves.
+    Adds to `faults` the duplicates, unknown ids in `also` and `explains`, and rules that explain
+    themselves.
     """
     files = list(files)
     seen: dict[str, str] = {}
-    rows = [FiledRow(file, kind, *one) for kind in ("rules", "entries") for file in files for one in (file.rows if kind == "rules" else file.entries)]
+    rows = [
+        FiledRow(file, kind, *one)
+        for kind in ("rules", "entries")
+        for file in files
+        for one in (file.rows if kind == "rules" else file.entries)
+    ]
     for file, kind, place, row in rows:
         if row["id"] in seen:
-            faults.append(f"{file.at(kind, place, 'id')}: the id {row['id']} is already used at {seen[row['id']]}")
+            faults.append(
+                f"{file.at(kind, place, 'id')}: the id {row['id']} is already used at"
+                f" {seen[row['id']]}"
+            )
         else:
             seen[row["id"]] = file.at(kind, place)
             yield FiledRow(file, kind, place, row)
@@ -79,9 +103,14 @@ def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[Fil
     faults += circles({row["id"]: row for _, kind, _, row in rows if kind == "rules"})
 
 
-def _named_rules(file: CatalogueFile, place: int, row: Mapping[str, Any], ids: Mapping[str, str]) -> Iterator[str]:
+def _named_rules(
+    file: CatalogueFile, place: int, row: Mapping[str, Any], ids: Mapping[str, str]
+) -> Iterator[str]:
     """Ids in `also` and `explains` that no rule has."""
     for name in ("also", "explains"):
         for number, other in enumerate(row.get(name, ())):
             if other not in ids:
-                yield f"{file.at('rules', place, name, number)}: rule {row['id']}: {name}: there is no rule {other}{nearest(other, ids)}"
+                yield (
+                    f"{file.at('rules', place, name, number)}: rule {row['id']}: {name}: there is"
+                    f" no rule {other}{nearest(other, ids)}"
+                )

@@ -6,12 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 _FOUND = (
-    "{{ counts | map(attribute='value') | join(' / ') }} on {{ counts | map(attribute='count') | join(' / ') }} nodes"
-    "{{ '; other than most: ' ~ (outliers | map(attribute='host') | join(', ')) if majority is known else '; no value is in the majority' }}"
+    "{{ counts | map(attribute='value') | join(' / ') }} on {{ counts | map(attribute='count') |"
+    " join(' / ') }} nodes{{ '; other than most: ' ~ (outliers | map(attribute='host') | join(',"
+    " ')) if majority is known else '; no value is in the majority' }}"
 )
 TEXTS = {
-    "group": {"expected": "the same on all nodes of the group{{ ', most have ' ~ majority if majority is known else '' }}", "found": _FOUND},
-    "fleet": {"expected": "one version in all groups that are tied by same_as, so that what was tested is what runs", "found": _FOUND},
+    "group": {
+        "expected": (
+            "the same on all nodes of the group{{ ', most have ' ~ majority if majority is known"
+            " else '' }}"
+        ),
+        "found": _FOUND,
+    },
+    "fleet": {
+        "expected": (
+            "one version in all groups that are tied by same_as, so that what was tested is what"
+            " runs"
+        ),
+        "found": _FOUND,
+    },
 }
 
 

@@ -1,4 +1,5 @@
-"""Whether a value is valid for a variable of NCCL or torch, by its row in the catalogue's tables. lint, policies and profiles all use this."""
+"""Whether a value is valid for a variable of NCCL or torch, by its row in the catalogue's tables.
+lint, policies and profiles all use this."""
 
 from __future__ import annotations
 
@@ -19,14 +20,17 @@ _MOST_SHOWN = 12
 
 @dataclass(frozen=True)
 class ValueFault:
-    """what: the fault of the value. allowed: the valid values. source: an address, if it differs from the row's."""
+    """what: the fault of the value. allowed: the valid values. source: an address, if it differs
+    from the row's."""
 
     what: str
     allowed: str
     source: str | None = None
 
 
-def value_fault(name: str, row: Mapping[str, Any], value: str, release: str | None = None) -> ValueFault | None:
+def value_fault(
+    name: str, row: Mapping[str, Any], value: str, release: str | None = None
+) -> ValueFault | None:
     """What is wrong with a variable's value, or None. release: of NCCL, None if it is unknown."""
     if value == "":
         return ValueFault("an empty value", "a value, or no line at all")
@@ -36,20 +40,36 @@ def value_fault(name: str, row: Mapping[str, Any], value: str, release: str | No
     if row.get("values"):
         known = {str(one).upper() for one in row["values"]}
         allowed = f"one of {', '.join(map(str, row['values'][:_MOST_SHOWN]))}"
-        return None if value.upper() in known else ValueFault(f"{value!r} is none of its values", allowed)
+        return (
+            None
+            if value.upper() in known
+            else ValueFault(f"{value!r} is none of its values", allowed)
+        )
     if "least" in row or "most" in row:
         return _range_fault(row, value)
     if name in _NAMED:
-        old = _OLD_ALGOS if release and holds(compare_versions(release, "2.24", "nccl"), "<") is True else set()
+        old = (
+            _OLD_ALGOS
+            if release and holds(compare_versions(release, "2.24", "nccl"), "<") is True
+            else set()
+        )
         bad = [token for token in names_in(value) if token.upper() not in _NAMED[name] | old]
-        return ValueFault(f"{bad[0]!r} is none of its words; since 2.24 that fails the job", f"one of {', '.join(sorted(_NAMED[name]))}") if bad else None
+        return (
+            ValueFault(
+                f"{bad[0]!r} is none of its words; since 2.24 that fails the job",
+                f"one of {', '.join(sorted(_NAMED[name]))}",
+            )
+            if bad
+            else None
+        )
     if str(row.get("default", "")) in ("0", "1") and value.upper() in _NO_NUMBERS:
         return ValueFault(f"{value!r} is read as a number, which it is not", "0 or 1")
     return None
 
 
 def reads(row: Mapping[str, Any], release: str, order: str) -> str | None:
-    """None if the release reads the variable of this row; else "newer" or "older", the releases that do. order: of compare_versions."""
+    """None if the release reads the variable of this row; else "newer" or "older", the releases
+    that do. order: of compare_versions."""
     if "since" in row and holds(compare_versions(release, str(row["since"]), order), "<") is True:
         return "newer"
     if "last" in row and holds(compare_versions(release, str(row["last"]), order), ">") is True:
@@ -59,16 +79,25 @@ def reads(row: Mapping[str, Any], release: str, order: str) -> str | None:
 
 def _range_fault(row: Mapping[str, Any], value: str) -> ValueFault | None:
     low, high = row.get("least"), row.get("most")
-    ends = f"from {low} to {high}" if low is not None and high is not None else f"from {low} on" if low is not None else f"up to {high}"
+    ends = (
+        f"from {low} to {high}"
+        if low is not None and high is not None
+        else f"from {low} on"
+        if low is not None
+        else f"up to {high}"
+    )
     number = whole_number(value)
     if number is None:
         return ValueFault(f"{value!r} is no number", f"a whole number {ends}")
     inside = (low is None or number >= low) and (high is None or number <= high)
-    return None if inside else ValueFault(f"{value!r} is not in its range", f"a whole number {ends}")
+    return (
+        None if inside else ValueFault(f"{value!r} is not in its range", f"a whole number {ends}")
+    )
 
 
 def whole_number(value: str) -> int | None:
-    """A whole number in decimal, or in another base with its prefix (0x…); None for any other text."""
+    """A whole number in decimal, or in another base with its prefix (0x…); None for any other
+    text."""
     try:
         return int(value, 0)
     except ValueError:
@@ -76,6 +105,12 @@ def whole_number(value: str) -> int | None:
 
 
 def names_in(value: str) -> list[str]:
-    """The names in a value: Ring and Tree in "^Ring,Tree" and in "allreduce:Ring;broadcast:Tree"."""
+    """The names in a value: Ring and Tree in "^Ring,Tree" and in
+    "allreduce:Ring;broadcast:Tree"."""
     parts = [part.rpartition(":")[2] for part in value.split(";")]
-    return [token.strip().lstrip("^") for part in parts for token in part.split(",") if token.strip().lstrip("^")]
+    return [
+        token.strip().lstrip("^")
+        for part in parts
+        for token in part.split(",")
+        if token.strip().lstrip("^")
+    ]

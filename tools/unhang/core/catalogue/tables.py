@@ -1,4 +1,5 @@
-"""Tables of the catalogue: facts of vendors as rows, each checked against the fields that its table declares."""
+"""Tables of the catalogue: facts of vendors as rows, each checked against the fields that its table
+declares."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from unhang_node.base.versions.compare import check_version
 
 ABOUT_ROW = ("sources", "source", "confidence", "note", "as_of")
 """Fields that every row may have, whatever its table declares."""
-_KINDS = {"text": "a text", "date": "a date", "number": "a number", "flag": "yes or no", "texts": "a list of texts", "numbers": "a list of numbers"}
+_KINDS = {
+    "text": "a text",
+    "date": "a date",
+    "number": "a number",
+    "flag": "yes or no",
+    "texts": "a list of texts",
+    "numbers": "a list of numbers",
+}
 
 
 class Table(dict[str, dict[str, Any]]):
@@ -31,13 +39,22 @@ def shape_of(table: Mapping[str, Any]) -> Shape:
     """The shape of a row for expressions, if the table declares its fields."""
     keys = {type(row.get(table["key"])) for row in table["rows"]}
     key = NUMBER if keys == {int} else TEXT if keys == {str} else ANY
-    return Shape("object", {table["key"]: key, **{name: _field_shape(one) for name, one in table["fields"].items()}, "note": TEXT})
+    return Shape(
+        "object",
+        {
+            table["key"]: key,
+            **{name: _field_shape(one) for name, one in table["fields"].items()},
+            "note": TEXT,
+        },
+    )
 
 
 def _field_shape(field: Mapping[str, Any]) -> Shape:
     kind = field["kind"]
     if kind in ("texts", "numbers"):
-        return Shape("list", item=Shape("text", version=field.get("version")) if kind == "texts" else NUMBER)
+        return Shape(
+            "list", item=Shape("text", version=field.get("version")) if kind == "texts" else NUMBER
+        )
     if kind == "text":
         return Shape("text", version=field.get("version"), values=tuple(field.get("values", ())))
     return {"date": TEXT, "number": NUMBER, "flag": FLAG}.get(kind, ANY)
@@ -64,7 +81,14 @@ def row_faults(table: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tup
 
 def completed(table: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
     """A row with the defaults of its missing fields."""
-    return {**{name: field["default"] for name, field in table.get("fields", {}).items() if "default" in field}, **row}
+    return {
+        **{
+            name: field["default"]
+            for name, field in table.get("fields", {}).items()
+            if "default" in field
+        },
+        **row,
+    }
 
 
 def _value_fault(field: Mapping[str, Any], value: Any) -> str | None:
@@ -72,7 +96,9 @@ def _value_fault(field: Mapping[str, Any], value: Any) -> str | None:
     if kind in ("texts", "numbers"):
         if not isinstance(value, list):
             return f"expected {_KINDS[kind]}, found {value!r}"[:200]
-        return next((fault for one in value if (fault := _scalar_fault(kind[:-1], field, one))), None)
+        return next(
+            (fault for one in value if (fault := _scalar_fault(kind[:-1], field, one))), None
+        )
     return _scalar_fault(kind, field, value)
 
 
@@ -81,7 +107,11 @@ def _scalar_fault(kind: str, field: Mapping[str, Any], value: Any) -> str | None
         return date_fault(value)
     wanted = {"text": (str,), "number": (int, float), "flag": (bool,)}[kind]
     if not isinstance(value, wanted) or (kind == "number" and isinstance(value, bool)):
-        hint = f"; write '{value}' in quotes" if kind == "text" and isinstance(value, (int, float)) and not isinstance(value, bool) else ""
+        hint = (
+            f"; write '{value}' in quotes"
+            if kind == "text" and isinstance(value, (int, float)) and not isinstance(value, bool)
+            else ""
+        )
         return f"expected {_KINDS[kind]}, found {value!r}{hint}"[:200]
     if "version" in field and (problem := check_version(value, field["version"])):
         return problem
@@ -102,10 +132,12 @@ def date_fault(value: Any) -> str | None:
     return f"{value!r} is no date; write it as 2026-12-31"[:200]
 
 
-def stale(tables: Mapping[str, Mapping[str, Any]], before: str) -> Iterator[tuple[str, str | None, int]]:
-    """(table, day on which it was last compared with its sources, how many of its rows) for tables and rows that are older than the day `before`. A table, or
-    a row, without a day is listed with None, because its age is unknown.
-    """
+def stale(
+    tables: Mapping[str, Mapping[str, Any]], before: str
+) -> Iterator[tuple[str, str | None, int]]:
+    """(table, day on which it was last compared with its sources, how many of its rows) for tables
+    and rows that are older than the day `before`. A table, or a row, without a day is listed with
+    None, because its age is unknown."""
     for name, table in tables.items():
         whole = getattr(table, "row", {}).get("as_of")
         days: dict[str | None, int] = {}

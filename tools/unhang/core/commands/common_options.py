@@ -1,4 +1,5 @@
-"""Options that several commands share: --format (-o), --quiet, --rule, --severity; and the examples at the end of a help text."""
+"""Options that several commands share: --format (-o), --quiet, --rule, --severity; and the examples
+at the end of a help text."""
 
 from __future__ import annotations
 
@@ -12,14 +13,36 @@ from unhang.core.errors import UserError
 
 MOST_NAMED = 40  # number of rules that a message lists by name
 # The common meanings of the formats; a command with another meaning gives its own.
-FORMAT_MEANINGS = {"csv": "", "json": "", "jsonl": "", "markdown": "", "junit": "", "sarif": "for code hosts"}
+FORMAT_MEANINGS = {
+    "csv": "",
+    "json": "",
+    "jsonl": "",
+    "markdown": "",
+    "junit": "",
+    "sarif": "for code hosts",
+}
 
 
-def add_format_option(parser: argparse.ArgumentParser, formats: Sequence[str], meanings: Mapping[str, str] | None = None) -> None:
-    """formats: the allowed ones, the default first; meanings: explanations of those whose name is not enough."""
+def add_format_option(
+    parser: argparse.ArgumentParser,
+    formats: Sequence[str],
+    meanings: Mapping[str, str] | None = None,
+) -> None:
+    """formats: the allowed ones, the default first; meanings: explanations of those whose name is
+    not enough."""
     known = {**FORMAT_MEANINGS, **(meanings or {})}
-    described = [f"{name} ({'default' if not place else known.get(name, '')})".removesuffix(" ()") for place, name in enumerate(formats)]
-    parser.add_argument("-o", "--format", choices=tuple(formats), default=formats[0], metavar="FORMAT", help=", ".join(described))
+    described = [
+        f"{name} ({'default' if not place else known.get(name, '')})".removesuffix(" ()")
+        for place, name in enumerate(formats)
+    ]
+    parser.add_argument(
+        "-o",
+        "--format",
+        choices=tuple(formats),
+        default=formats[0],
+        metavar="FORMAT",
+        help=", ".join(described),
+    )
 
 
 def number_of(things: str) -> Callable[[str], int]:
@@ -34,7 +57,9 @@ def number_of(things: str) -> Callable[[str], int]:
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing; use the exit code")
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="print nothing; use the exit code"
+    )
 
 
 def add_examples(parser: argparse.ArgumentParser, examples: str) -> None:
@@ -43,36 +68,69 @@ def add_examples(parser: argparse.ArgumentParser, examples: str) -> None:
     parser.epilog = f"examples:\n{examples}"
 
 
-def add_rule_and_severity(parser: argparse.ArgumentParser, example: str, severities: Sequence[str]) -> None:
+def add_rule_and_severity(
+    parser: argparse.ArgumentParser, example: str, severities: Sequence[str]
+) -> None:
     """--rule and --severity over rows that have no nodes. example: of a rule's id."""
-    parser.add_argument("--rule", action="append", default=[], metavar="RULE", help=f"only this rule: {example}; repeatable")
-    parser.add_argument("--severity", action="append", default=[], metavar="SEVERITY", help=f"only these: {', '.join(severities)}; repeatable")
+    parser.add_argument(
+        "--rule",
+        action="append",
+        default=[],
+        metavar="RULE",
+        help=f"only this rule: {example}; repeatable",
+    )
+    parser.add_argument(
+        "--severity",
+        action="append",
+        default=[],
+        metavar="SEVERITY",
+        help=f"only these: {', '.join(severities)}; repeatable",
+    )
 
 
-def takes(rule: str, severity: str | None, arguments: argparse.Namespace, severities: Sequence[str]) -> bool:
+def takes(
+    rule: str, severity: str | None, arguments: argparse.Namespace, severities: Sequence[str]
+) -> bool:
     """Whether --rule and --severity select a row. Raises UserError for an unknown severity."""
     rules, wanted = (
-        [part.strip() for one in getattr(arguments, name) for part in one.split(",") if part.strip()] for name in ("rule", "severity")
+        [part.strip() for one in getattr(arguments,
+        name) for part in one.split(",") if part.strip()] for name in ("rule", "severity")
     )  # fmt: skip
     if unknown := [one for one in wanted if one not in severities]:
-        raise UserError(f"--severity: expected one of {', '.join(severities)}, found {unknown[0]!r}")
-    return (not rules or any(fnmatch.fnmatchcase(rule, one) for one in rules)) and (not wanted or severity in wanted)
+        raise UserError(
+            f"--severity: expected one of {', '.join(severities)}, found {unknown[0]!r}"
+        )
+    return (not rules or any(fnmatch.fnmatchcase(rule, one) for one in rules)) and (
+        not wanted or severity in wanted
+    )
 
 
-def check_rules(wanted: Sequence[str], known: Collection[str], listed_by: str | None = None) -> None:
-    """Raises UserError for a rule or pattern of --rule without a match, because a misspelt one would look like a clean result.
+def check_rules(
+    wanted: Sequence[str], known: Collection[str], listed_by: str | None = None
+) -> None:
+    """Raises UserError for a rule or pattern of --rule without a match, because a misspelt one
+    would look like a clean result.
 
-    listed_by: what lists the known rules if they are too many for a message; None to name them in any case.
+    listed_by: what lists the known rules if they are too many for a message; None to name them in
+    any case.
     """
     for one in (part.strip() for given in wanted for part in given.split(",") if part.strip()):
         if not fnmatch.filter(known, one):
             near = difflib.get_close_matches(one, known, 1)
-            some = f"there are {', '.join(known)}" if listed_by is None or len(known) <= MOST_NAMED else f"{listed_by} lists them"
-            raise UserError(f"--rule: expected the id of a rule, found {one!r}; {f'did you mean {near[0]}?' if near else some}")
+            some = (
+                f"there are {', '.join(known)}"
+                if listed_by is None or len(known) <= MOST_NAMED
+                else f"{listed_by} lists them"
+            )
+            raise UserError(
+                f"--rule: expected the id of a rule, found {one!r};"
+                f" {f'did you mean {near[0]}?' if near else some}"
+            )
 
 
 def given_day(given: str | None) -> str:
-    """--now as YYYY-MM-DD; today if it is not given. Raises UserError for another spelling, because days are compared as texts."""
+    """--now as YYYY-MM-DD; today if it is not given. Raises UserError for another spelling, because
+    days are compared as texts."""
     if given is None:
         return datetime.datetime.now(datetime.UTC).date().isoformat()
     try:

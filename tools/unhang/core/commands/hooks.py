@@ -1,4 +1,5 @@
-"""The options --webhook and --hook, which receive what is new: findings, or a hang. Each has a deadline; a failure prints one line and changes nothing else."""
+"""The options --webhook and --hook, which receive what is new: findings, or a hang. Each has a
+deadline; a failure prints one line and changes nothing else."""
 
 from __future__ import annotations
 
@@ -33,11 +34,23 @@ MOST_TAIL = 2000  # bytes of a hook's output that are kept
 
 
 def add_hooks(parser: argparse.ArgumentParser) -> None:
-    shown = parser.add_argument_group("notifications of new and resolved findings at or above --fail-on")
-    shown.add_argument(
-        "--webhook", action="append", default=[], metavar="URL", help="POST them as JSON to this URL; @FILE reads the URL, which is a secret, from a file"
+    shown = parser.add_argument_group(
+        "notifications of new and resolved findings at or above --fail-on"
     )
-    shown.add_argument("--hook", action="append", default=[], metavar="COMMAND", help="run this program with them as JSON on standard input (no shell)")
+    shown.add_argument(
+        "--webhook",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="POST them as JSON to this URL; @FILE reads the URL, which is a secret, from a file",
+    )
+    shown.add_argument(
+        "--hook",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="run this program with them as JSON on standard input (no shell)",
+    )
 
 
 def check_hooks(arguments: argparse.Namespace) -> None:
@@ -46,21 +59,40 @@ def check_hooks(arguments: argparse.Namespace) -> None:
         _address(one)
     for program in (_argv(one)[0] for one in arguments.hook):
         if shutil.which(program) is None:
-            raise UserError(f"--hook: expected a program that can be started, found none at {visible(program, 200)}; it would be missed when there is news")
+            raise UserError(
+                "--hook: expected a program that can be started, found none at"
+                f" {visible(program, 200)}; it would be missed when there is news"
+            )
 
 
-def send(message: Mapping[str, Any], arguments: argparse.Namespace, called: Callable[[Sequence[str], Mapping[str, Any]], str | None]) -> list[str]:
-    """Sends it to each webhook and hook; one line for each that failed. called: call, or call_in_a_session where this process has children of its own."""
-    failed = [f"webhook of {visible(urlsplit(_address(one)).hostname, 200)}: {why}" for one in arguments.webhook if (why := post(_address(one), message))]
-    return failed + [f"hook {visible(_argv(one)[0], 200)}: {why}" for one in arguments.hook if (why := called(_argv(one), message))]
+def send(
+    message: Mapping[str, Any],
+    arguments: argparse.Namespace,
+    called: Callable[[Sequence[str], Mapping[str, Any]], str | None],
+) -> list[str]:
+    """Sends it to each webhook and hook; one line for each that failed. called: call, or
+    call_in_a_session where this process has children of its own."""
+    failed = [
+        f"webhook of {visible(urlsplit(_address(one)).hostname, 200)}: {why}"
+        for one in arguments.webhook
+        if (why := post(_address(one), message))
+    ]
+    return failed + [
+        f"hook {visible(_argv(one)[0], 200)}: {why}"
+        for one in arguments.hook
+        if (why := called(_argv(one), message))
+    ]
 
 
 def post(address: str, news: Mapping[str, Any], limit_s: float = WEBHOOK_S) -> str | None:
     """POSTs the message; returns why it failed, without the address, or None."""
     answers: list[str | None] = []
-    sender = threading.Thread(target=lambda: answers.append(_posted(address, news, limit_s)), daemon=True)
+    sender = threading.Thread(
+        target=lambda: answers.append(_posted(address, news, limit_s)), daemon=True
+    )
     sender.start()
-    sender.join(limit_s)  # the socket's own deadline restarts with each byte, so that a slow server could block for ever
+    # the socket's own deadline restarts with each byte, so that a slow server could block for ever
+    sender.join(limit_s)
     return answers[0] if answers else _late(limit_s)
 
 
@@ -80,23 +112,34 @@ def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None
         reason = getattr(problem, "reason", problem)
         if isinstance(reason, TimeoutError):
             return _late(limit_s)
-        return f"expected an answer, found {visible(getattr(reason, 'strerror', None) or type(reason).__name__, 200)}"
+        return (
+            "expected an answer, found"
+            f" {visible(getattr(reason, 'strerror', None) or type(reason).__name__, 200)}"
+        )
     return None
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Sends to the address that the operator named alone: without a handler of redirects none is followed, and no other scheme than http and https is known,
-    whatever a proxy of the environment says."""
+    """Sends to the address that the operator named alone: without a handler of redirects none is
+    followed, and no other scheme than http and https is known, whatever a proxy of the environment
+    says."""
     opener = urllib.request.OpenerDirector()
-    kinds = ("ProxyHandler", "HTTPHandler", "HTTPSHandler", "HTTPDefaultErrorHandler", "HTTPErrorProcessor", "UnknownHandler")
+    kinds = (
+        "ProxyHandler",
+        "HTTPHandler",
+        "HTTPSHandler",
+        "HTTPDefaultErrorHandler",
+        "HTTPErrorProcessor",
+        "UnknownHandler",
+    )
     for kind in kinds:
         opener.add_handler(getattr(urllib.request, kind)())
     return opener
 
 
 def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) -> str | None:
-    """Runs the program with the message on its standard input; returns why it failed, or None. When it ends or its time is over, all processes that it
-    started end too."""
+    """Runs the program with the message on its standard input; returns why it failed, or None. When
+    it ends or its time is over, all processes that it started end too."""
     adopt_orphans()
     others = set(child_processes())
     try:
@@ -105,15 +148,25 @@ def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) 
         end_orphans(others)  # also those of a session of their own
 
 
-def call_in_a_session(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) -> str | None:
+def call_in_a_session(
+    argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S
+) -> str | None:
     """As call, but what the program started in another session goes on."""
     try:
-        running = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        running = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     except OSError as problem:
         return f"expected a program, could not start it: {problem.strerror}"
     tail = bytearray()
     reader = threading.Thread(target=_keep_tail, args=(running.stdout, tail), daemon=True)
-    writer = threading.Thread(target=_give, args=(running.stdin, json.dumps(news).encode()), daemon=True)
+    writer = threading.Thread(
+        target=_give, args=(running.stdin, json.dumps(news).encode()), daemon=True
+    )
     for thread in (reader, writer):
         thread.start()
     try:
@@ -143,18 +196,37 @@ def _give(pipe: IO[bytes], body: bytes) -> None:
 
 
 def _address(given: str) -> str:
-    """The URL, or the first line of @FILE. Raises UserError, whose text never contains the address."""
+    """The URL, or the first line of @FILE. Raises UserError, whose text never contains the
+    address."""
     text = given
     if given.startswith("@"):
         try:
-            text = (read_bounded(Path(given[1:]).expanduser(), MOST_ADDRESS_BYTES).decode("utf-8").splitlines() or [""])[0].strip()
+            text = (
+                read_bounded(Path(given[1:]).expanduser(), MOST_ADDRESS_BYTES)
+                .decode("utf-8")
+                .splitlines()
+                or [""]
+            )[0].strip()
         except NotStrict as problem:
-            raise UserError(f"--webhook: expected a file with an address in its first line at {given[1:]}, found: {problem}") from None
+            raise UserError(
+                f"--webhook: expected a file with an address in its first line at {given[1:]},"
+                f" found: {problem}"
+            ) from None
         except (OSError, ValueError) as problem:
-            raise UserError(f"--webhook: expected a file with an address in its first line, found {given}: {getattr(problem, 'strerror', 'no text')}") from None
+            raise UserError(
+                f"--webhook: expected a file with an address in its first line, found {given}:"
+                f" {getattr(problem, 'strerror', 'no text')}"
+            ) from None
     parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or any(letter <= " " for letter in text):
-        raise UserError("--webhook: expected an address that begins with https:// (or @FILE with one), found something else")
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or any(letter <= " " for letter in text)
+    ):
+        raise UserError(
+            "--webhook: expected an address that begins with https:// (or @FILE with one), found"
+            " something else"
+        )
     return text
 
 
@@ -165,5 +237,8 @@ def _argv(given: str) -> list[str]:
     except ValueError:
         argv = []
     if not argv:
-        raise UserError("--hook: expected a program with its arguments, such as '/usr/local/bin/page-somebody --team gpu'")
+        raise UserError(
+            "--hook: expected a program with its arguments, such as '/usr/local/bin/page-somebody"
+            " --team gpu'"
+        )
     return argv

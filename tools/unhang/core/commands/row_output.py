@@ -1,4 +1,5 @@
-"""Prints rows in the format of `--format`: table, names, CSV, JSON. Imports no other package, because `unhang lint` uses it on login nodes."""
+"""Prints rows in the format of `--format`: table, names, CSV, JSON. Imports no other package,
+because `unhang lint` uses it on login nodes."""
 
 from __future__ import annotations
 
@@ -20,27 +21,44 @@ Row = Mapping[str, Any]
 
 
 def show_rows(
-    arguments: argparse.Namespace, table: Callable[[int], Sequence[str]], rows: Sequence[Row], columns: Sequence[str], name: str, *, lines_stay: bool = False
+    arguments: argparse.Namespace,
+    table: Callable[[int], Sequence[str]],
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    name: str,
+    *,
+    lines_stay: bool = False,
 ) -> None:
-    """table: width -> lines; rows: for the other formats, with the keys `columns`; name: the column of --format name; a list in it is several names.
+    """table: width -> lines; rows: for the other formats, with the keys `columns`; name: the column
+    of --format name; a list in it is several names.
 
-    lines_stay: a pipe has no width unless COLUMNS gives one, so that a row of the table stays one line for grep.
+    lines_stay: a pipe has no width unless COLUMNS gives one, so that a row of the table stays one
+    line for grep.
     """
     if arguments.quiet:
         return
     if arguments.format == "table":
         width, _, plain = terminal_shape(sys.stdout, os.environ)
         endless = lines_stay and not sys.stdout.isatty() and not os.environ.get("COLUMNS")
-        text = without_secrets("".join(f"{line.rstrip()}\n" for line in table(sys.maxsize if endless else width)))
+        text = without_secrets(
+            "".join(f"{line.rstrip()}\n" for line in table(sys.maxsize if endless else width))
+        )
         text = ascii_only(text) if plain else text
     elif arguments.format == "json":
         text = json.dumps(masked_document(list(rows)), ensure_ascii=True, indent=1) + "\n"
     elif arguments.format == "jsonl":
-        text = "".join(json.dumps(masked_document(row), ensure_ascii=True, separators=(",", ":")) + "\n" for row in rows)
+        text = "".join(
+            json.dumps(masked_document(row), ensure_ascii=True, separators=(",", ":")) + "\n"
+            for row in rows
+        )
     elif arguments.format == "csv":
         text = _csv(rows, columns)
     else:
-        names = [one for row in rows for one in (row[name] if isinstance(row[name], (list, tuple)) else [row[name]])]
+        names = [
+            one
+            for row in rows
+            for one in (row[name] if isinstance(row[name], (list, tuple)) else [row[name]])
+        ]
         text = "".join(f"{visible(one, 1024)}\n" for one in dict.fromkeys(names) if one)
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -58,6 +76,10 @@ def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 def _cell(value: Any) -> str:
     """A cell that a spreadsheet reads as text: hosts separated by blanks, no formula."""
-    shown = " ".join(map(str, value)) if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value) else brief(value)
+    shown = (
+        " ".join(map(str, value))
+        if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
+        else brief(value)
+    )
     text = "" if value is None else visible(shown, 30_000)
     return cell_for_csv(text)

@@ -7,8 +7,9 @@
 | a person has to take the node out of service | the scheduler's own command, where the node was seen to run Slurm or Kubernetes |
 | anything else | `unhang explain RULE` |
 
-Of a run that is not known as this user's own, no command has its hosts, inventory or options: INVENTORY and NODES stand there, and a person fills them in.
-"""
+Of a run that is not known as this user's own, no command has its hosts, inventory or options:
+INVENTORY and NODES stand there, and a person fills them in.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -20,15 +21,17 @@ from typing import Any
 from unhang.core.nodeset import fold_hosts
 
 ANY_INVENTORY, ANY_NODES = "INVENTORY", "NODES"  # what a person fills in
-LONGEST_HOSTS = 56  # characters; more hosts go through a file, where the reader of the command has one
+# characters; more hosts go through a file, where the reader of the command has one
+LONGEST_HOSTS = 56
 
 
 @dataclass(frozen=True)
 class Setting:
     """The surroundings of a command.
 
-    run: as a person types it, "" if no plan can be made of the shown run; inventories: values of `-i`; reachable: whether there is an inventory to reach the
-    nodes; list_file: a file with one host a line, "" for none.
+    run: as a person types it, "" if no plan can be made of the shown run; inventories: values of
+    `-i`; reachable: whether there is an inventory to reach the nodes; list_file: a file with one
+    host a line, "" for none.
     """
 
     program: str = "unhang"
@@ -37,12 +40,14 @@ class Setting:
     reachable: bool = True
     list_file: str = ""
     rules: tuple[str, ...] = ()  # folders of further rules, which `unhang explain` needs
-    options: tuple[str, ...] = ()  # of ansible-playbook, with which the audit reached the nodes: --become
+    # of ansible-playbook, with which the audit reached the nodes: --become
+    options: tuple[str, ...] = ()
     is_own: bool = True  # whether the run is known as this user's own: see own_runs
 
 
 def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
-    """The next command for a cause (an object of `causes` of findings-1, its command still missing)."""
+    """The next command for a cause (an object of `causes` of findings-1, its command still
+    missing)."""
     hosts: Sequence[str] = cause["nodes"] if setting.is_own or not cause["nodes"] else (ANY_NODES,)
     inventories = setting.inventories if setting.is_own else (ANY_INVENTORY,)
     inventory = "".join(f" -i {shlex.quote(one)}" for one in inventories)
@@ -53,7 +58,9 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
         return _role(cause, hosts, setting)
     if hosts and leaves_service(cause):
         return _drain(cause, hosts, setting)
-    return f"{setting.program} explain {shlex.quote(cause['rule'])}" + "".join(f" --rules {shlex.quote(one)}" for one in setting.rules)
+    return f"{setting.program} explain {shlex.quote(cause['rule'])}" + "".join(
+        f" --rules {shlex.quote(one)}" for one in setting.rules
+    )
 
 
 def remediate_options(options: Sequence[str]) -> str:
@@ -62,7 +69,10 @@ def remediate_options(options: Sequence[str]) -> str:
 
 
 def _role(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> str:
-    finding = f"{shlex.quote(setting.run)} --rule {shlex.quote(cause['rule'])} {_option('--host', hosts, setting)}"
+    finding = (
+        f"{shlex.quote(setting.run)} --rule {shlex.quote(cause['rule'])}"
+        f" {_option('--host', hosts, setting)}"
+    )
     if not setting.reachable:
         return f"{setting.program} plan {finding}"
     finding += "" if setting.is_own else f" -i {ANY_INVENTORY}"
@@ -70,8 +80,12 @@ def _role(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> s
 
 
 def leaves_service(cause: Mapping[str, Any]) -> bool:
-    """Whether jobs must be kept off the nodes until a person has repaired them, and the scheduler is known."""
-    return bool(cause["scheduler"]) and (cause["severity"] == "critical" or any("drain" in text for text in cause["remedy"]["person"]))
+    """Whether jobs must be kept off the nodes until a person has repaired them, and the scheduler
+    is known."""
+    return bool(cause["scheduler"]) and (
+        cause["severity"] == "critical"
+        or any("drain" in text for text in cause["remedy"]["person"])
+    )
 
 
 def needs_list(cause: Mapping[str, Any]) -> bool:
@@ -82,11 +96,16 @@ def needs_list(cause: Mapping[str, Any]) -> bool:
 def _written(cause: Mapping[str, Any]) -> str:
     """The hosts in the command's notation: kubectl accepts no node sets."""
     hosts = cause["nodes"]
-    return " ".join(hosts) if cause["scheduler"] == "kubernetes" and not cause["unread"] else fold_hosts(hosts)
+    return (
+        " ".join(hosts)
+        if cause["scheduler"] == "kubernetes" and not cause["unread"]
+        else fold_hosts(hosts)
+    )
 
 
 def option(name: str, host: str) -> str:
-    """The option for one host, written so that a name that begins with a dash is not read as an option."""
+    """The option for one host, written so that a name that begins with a dash is not read as an
+    option."""
     return _with_value(name, shlex.quote(host))
 
 
@@ -110,7 +129,11 @@ def _drain(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> 
     through_file = bool(setting.list_file) and len(_written(cause)) > LONGEST_HOSTS
     listing = shlex.quote(setting.list_file)
     if cause["scheduler"] == "kubernetes":
-        start = f"xargs -a {listing} kubectl drain" if through_file else f"kubectl drain {' '.join(shlex.quote(host) for host in hosts)}"
+        start = (
+            f"xargs -a {listing} kubectl drain"
+            if through_file
+            else f"kubectl drain {' '.join(shlex.quote(host) for host in hosts)}"
+        )
         return f"{start} --ignore-daemonsets --delete-emptydir-data"
     nodes = f'"$(paste -sd, {listing})"' if through_file else shlex.quote(fold_hosts(hosts))
     reason = shlex.quote(f"unhang: {cause['rule']}")

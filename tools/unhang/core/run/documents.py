@@ -1,7 +1,9 @@
-"""Reads node files strictly and fast: typed structures made from the schema, so that a wrong type names its path.
+"""Reads node files strictly and fast: typed structures made from the schema, so that a wrong type
+names its path.
 
-Strict means: no NaN, no key twice in the envelope, no unknown key, no wrong type, at most MAX_NODE_BYTES. A node file that violates one of these is `invalid`
-as a whole: the rest of a document with a wrong structure proves nothing.
+Strict means: no NaN, no key twice in the envelope, no unknown key, no wrong type, at most
+MAX_NODE_BYTES. A node file that violates one of these is `invalid` as a whole: the rest of a
+document with a wrong structure proves nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ MAX_NODE_BYTES = 4 * 1024 * 1024
 MAX_TEXT = 4096
 MAX_ITEMS = 4096
 ENVELOPE = ("schema", "host", "groups", "policy", "status", "message", "facts")
-READ = ("ok", "python_too_old")  # an old node may have been read by the one-file collector: its facts are judged all the same
+# an old node may have been read by the one-file collector: its facts are judged all the same
+READ = ("ok", "python_too_old")
 STATUSES = ("ok", "unreachable", "failed", "timeout", "invalid", "python_too_old")
 
 
@@ -41,7 +44,8 @@ class NodeDocument:
 
 
 class _Types:
-    """Typed structures of the whole document, made from the schema. Lenient ones need no required keys: for fragments in examples."""
+    """Typed structures of the whole document, made from the schema. Lenient ones need no required
+    keys: for fragments in examples."""
 
     def __init__(self, strict: bool):
         schema = read_schema("node-facts-1")
@@ -68,7 +72,9 @@ class _Types:
         if "object" in kinds:
             return self.structure(place, name)
         if "array" in kinds:
-            return Annotated[list[self.of(place["items"], name + "_item")], msgspec.Meta(max_length=place.get("maxItems", MAX_ITEMS))]  # type: ignore[misc]
+            most = msgspec.Meta(max_length=place.get("maxItems", MAX_ITEMS))
+            item = self.of(place["items"], name + "_item")
+            return Annotated[list[item], most]  # type: ignore[valid-type]
         if "string" in kinds:
             return Annotated[str, msgspec.Meta(max_length=place.get("maxLength", MAX_TEXT))]
         if "boolean" in kinds:
@@ -82,10 +88,20 @@ class _Types:
         key = id(place["properties"])
         if key not in self.made:
             needed = set(place.get("required", ())) if self.strict else set()
-            types = {field: self.of(below, f"{name}_{field}") for field, below in place["properties"].items()}
-            fields: list[tuple] = [(field, kind) for field, kind in types.items() if field in needed]
-            # A missing key is read as None in either case; an explicit null must be allowed by the schema, except in fragments.
-            fields += [(field, kind if self.strict else kind | None, None) for field, kind in types.items() if field not in needed]
+            types = {
+                field: self.of(below, f"{name}_{field}")
+                for field, below in place["properties"].items()
+            }
+            fields: list[tuple] = [
+                (field, kind) for field, kind in types.items() if field in needed
+            ]
+            # A missing key is read as None in either case; an explicit null must be allowed by the
+            # schema, except in fragments.
+            fields += [
+                (field, kind if self.strict else kind | None, None)
+                for field, kind in types.items()
+                if field not in needed
+            ]
             self.made[key] = msgspec.defstruct(name, fields, forbid_unknown_fields=True, gc=False)
         return self.made[key]
 
@@ -103,7 +119,9 @@ def _facts_decoder() -> msgspec.json.Decoder:
 def decode_node(data: bytes) -> NodeDocument:
     """One node file. Raises InvalidNode."""
     if len(data) > MAX_NODE_BYTES:
-        raise InvalidNode(f"the answer is {len(data)} bytes long, at most {MAX_NODE_BYTES} are read")
+        raise InvalidNode(
+            f"the answer is {len(data)} bytes long, at most {MAX_NODE_BYTES} are read"
+        )
     cut = data.find(b'"facts":')
     if cut < 0:
         return _decode_slowly(data)
@@ -111,17 +129,20 @@ def decode_node(data: bytes) -> NodeDocument:
         head = _decode_head(data[:cut] + b'"facts":null}')
         return _document(head, _facts_decoder().decode(_facts_in(data, cut + 8)))
     except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _decode_slowly(data)  # finds the exact fault, or reads a file whose keys stand in another order
+        # finds the exact fault, or reads a file whose keys stand in another order
+        return _decode_slowly(data)
 
 
 def decode_plain(data: bytes) -> dict[str, Any]:
-    """One node file as plain values, read as strictly as by the judge, but without checking the types of facts. Raises InvalidNode."""
+    """One node file as plain values, read as strictly as by the judge, but without checking the
+    types of facts. Raises InvalidNode."""
     cut = data.find(b'"facts":')
     try:
         head = _decode_head(data[:cut] + b'"facts":null}') if cut >= 0 else {}
         facts = msgspec.json.decode(_facts_in(data, cut + 8))
     except (InvalidNode, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _check_head(strict_json(data))  # finds the exact fault, or reads a file whose keys stand in another order
+        # finds the exact fault, or reads a file whose keys stand in another order
+        return _check_head(strict_json(data))
     return {**head, "facts": facts}
 
 
@@ -137,7 +158,14 @@ def _document(head: dict[str, Any], facts: Any) -> NodeDocument:
     if head["status"] == "ok" and facts is None:
         raise InvalidNode("status is ok, but facts is null")
     sections = facts.sections if facts is not None and head["status"] in READ else None
-    return NodeDocument(head["host"], tuple(head["groups"]), head["policy"], head["status"], head["message"], sections)
+    return NodeDocument(
+        head["host"],
+        tuple(head["groups"]),
+        head["policy"],
+        head["status"],
+        head["message"],
+        sections,
+    )
 
 
 def strict_json(data: bytes) -> Any:
@@ -162,10 +190,14 @@ def _check_head(head: Any) -> dict[str, Any]:
     if head["schema"] != "unhang/node/1":
         raise InvalidNode(f"schema: expected 'unhang/node/1', found {str(head['schema'])[:80]!r}")
     if head["status"] not in STATUSES:
-        raise InvalidNode(f"status: expected one of {', '.join(STATUSES)}, found {str(head['status'])[:80]!r}")
+        raise InvalidNode(
+            f"status: expected one of {', '.join(STATUSES)}, found {str(head['status'])[:80]!r}"
+        )
     if not isinstance(head["host"], str) or not head["host"]:
         raise InvalidNode("host: expected a text")
-    if not isinstance(head["groups"], list) or not all(isinstance(group, str) for group in head["groups"]):
+    if not isinstance(head["groups"], list) or not all(
+        isinstance(group, str) for group in head["groups"]
+    ):
         raise InvalidNode("groups: expected a list of texts")
     if not isinstance(head["policy"], dict):
         raise InvalidNode("policy: expected an object")
@@ -181,7 +213,8 @@ def _decode_slowly(data: bytes) -> NodeDocument:
 
 
 def to_facts(facts: Any) -> Any:
-    """A node-facts document from plain values. Raises InvalidNode with path, expected and found type."""
+    """A node-facts document from plain values. Raises InvalidNode with path, expected and found
+    type."""
     return _converted(facts, _types(True).document | None, "facts")
 
 
@@ -205,4 +238,6 @@ def _converted(value: Any, kind: Any, place: str) -> Any:
 def one_text(problem: object) -> str:
     """An exception's text on one line, without control characters, shortened."""
     text = " ".join(str(problem).split())
-    return "".join(character if character.isprintable() else " " for character in text)[:300].replace("`", "")
+    return "".join(character if character.isprintable() else " " for character in text)[
+        :300
+    ].replace("`", "")

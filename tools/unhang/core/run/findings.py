@@ -1,4 +1,5 @@
-"""Reads findings.json as plain values, for whoever shows it: secrets are masked, and equal parts are kept once."""
+"""Reads findings.json as plain values, for whoever shows it: secrets are masked, and equal parts
+are kept once."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ MOST_SHARED = 4096  # parts of findings that are remembered, to be kept once
 
 
 class Unreadable(UserError):
-    """A run folder without a possible report; the text has what was found, where, and what to do."""
+    """A run folder without a possible report; the text has what was found, where, and what to
+    do."""
 
 
 class _Cause(msgspec.Struct):
@@ -60,19 +62,31 @@ class _Findings(msgspec.Struct):
 
 
 def read_findings(run_dir: Path, beside: Path | None = None, fields: Any = Any) -> dict[str, Any]:
-    """The object of findings.json, or of another judgement's file `beside` it, to be shown: secrets are masked. fields: a type with the wanted fields, for the
-    plan, which needs the texts as they are."""
+    """The object of findings.json, or of another judgement's file `beside` it, to be shown: secrets
+    are masked. fields: a type with the wanted fields, for the plan, which needs the texts as they
+    are."""
     path = beside or run_dir / "findings.json"
     if not run_dir.is_dir():
-        raise Unreadable(f"expected a run folder at {run_dir}, found {'a file' if run_dir.exists() else 'nothing'}; make one with: unhang audit")
+        raise Unreadable(
+            f"expected a run folder at {run_dir}, found"
+            f" {'a file' if run_dir.exists() else 'nothing'}; make one with: unhang audit"
+        )
     if not path.is_file():
-        raise Unreadable(f"expected what the judge found at {path}, found nothing; next: unhang judge {run_dir}")
+        raise Unreadable(
+            f"expected what the judge found at {path}, found nothing; next: unhang judge {run_dir}"
+        )
     found = read_json(path, fields) if fields is not Any else _read_shown(path)
     if not isinstance(found, dict) or found.get("schema") != "unhang/findings/1":
         schema = found.get("schema") if isinstance(found, dict) else type(found).__name__
-        raise Unreadable(f"expected schema unhang/findings/1 in {path}, found {visible(schema, 80)!r}; next: unhang judge {run_dir}")
+        raise Unreadable(
+            f"expected schema unhang/findings/1 in {path}, found {visible(schema, 80)!r}; next:"
+            f" unhang judge {run_dir}"
+        )
     if "causes" not in found:
-        raise Unreadable(f"expected causes in {path}, found none: an older unhang judged this run; next: unhang judge {run_dir}")
+        raise Unreadable(
+            f"expected causes in {path}, found none: an older unhang judged this run; next: unhang"
+            f" judge {run_dir}"
+        )
     if fields is Any:
         _check_shape(found, path, run_dir)
     return found
@@ -87,19 +101,26 @@ def hosts_of(finding: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def blamed_hosts(findings: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """The hosts to which each finding of findings.json counts, in its order: of a comparison not the healthy ones, which only the fault of another node sets
-    apart."""
+    """The hosts to which each finding of findings.json counts, in its order: of a comparison not
+    the healthy ones, which only the fault of another node sets apart."""
     healthy = frozenset((findings.get("node_verdicts") or {}).get("healthy", ()))
     kept = (() if one["severity"] == SEVERITIES[-1] else healthy for one in findings["findings"])
-    return [tuple(host for host in hosts_of(one) if host not in spared) for one, spared in zip(findings["findings"], kept, strict=True)]
+    return [
+        tuple(host for host in hosts_of(one) if host not in spared)
+        for one, spared in zip(findings["findings"], kept, strict=True)
+    ]
 
 
 def _check_shape(found: dict[str, Any], path: Path, run_dir: Path) -> None:
-    """Raises Unreadable if what every report reads is missing, or of another type: a run may be of somebody else."""
+    """Raises Unreadable if what every report reads is missing, or of another type: a run may be of
+    somebody else."""
     try:
         msgspec.convert(found, _Findings)
     except msgspec.ValidationError as problem:
-        raise Unreadable(f"expected what the judge writes in {path}, found: {visible(str(problem), 200)}; next: unhang judge {run_dir}") from None
+        raise Unreadable(
+            f"expected what the judge writes in {path}, found: {visible(str(problem), 200)}; next:"
+            f" unhang judge {run_dir}"
+        ) from None
 
 
 def read_json(path: Path, fields: Any = Any) -> Any:
@@ -111,18 +132,25 @@ def read_json(path: Path, fields: Any = Any) -> Any:
 
 
 def _read_shown(path: Path) -> Any:
-    """A document of findings with its secrets masked. Findings of a rule differ in little but their host: equal parts are read, masked and kept once, so that
-    those of ten thousand nodes fit in memory."""
+    """A document of findings with its secrets masked. Findings of a rule differ in little but their
+    host: equal parts are read, masked and kept once, so that those of ten thousand nodes fit in
+    memory."""
     with _unreadable(path):
         data = read_bounded(path, SIZE_LIMIT_BYTES)
         try:
             parts = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-            findings = msgspec.json.decode(parts.pop("findings", b"[]"), type=list[dict[str, msgspec.Raw]])
+            findings = msgspec.json.decode(
+                parts.pop("findings", b"[]"), type=list[dict[str, msgspec.Raw]]
+            )
         except msgspec.ValidationError:  # _check_shape says what is of another type
             return masked_document(msgspec.json.decode(data))
         part = lru_cache(MOST_SHARED)(_masked_part)
         head = {key: _masked_part(key, bytes(one)) for key, one in parts.items()}
-        return head | {"findings": [{key: part(key, bytes(one)) for key, one in finding.items()} for finding in findings]}
+        return head | {
+            "findings": [
+                {key: part(key, bytes(one)) for key, one in finding.items()} for finding in findings
+            ]
+        }
 
 
 def _masked_part(key: str, data: bytes) -> Any:

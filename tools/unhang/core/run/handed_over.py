@@ -1,4 +1,5 @@
-"""What the command line hands to the commands that judge a run: what the wing act knows of it, and its page.
+"""What the command line hands to the commands that judge a run: what the wing act knows of it, and
+its page.
 
 The audit does not know that wing, and judging reads no HTML.
 """
@@ -16,11 +17,13 @@ from typing import Any
 class HandedOver:
     """Each view takes a run's folder; None if there is nothing to show.
 
-    page        (run's folder, the history's file or None, arguments of render_html) -> the HTML page of a run
+    page        (run's folder, the history's file or None, arguments of render_html) -> the HTML
+    page of a run
 
     plan        {fault, limits, totals, waves, refused, person}
     rollout     {fault, fleet, waves, rows}
-    repairs     who repairs the findings of each host, see audit.triage; None: the rule's role is shown
+    repairs     who repairs the findings of each host, see audit.triage; None: the rule's role is
+    shown
     """
 
     page: Callable[..., str]

@@ -1,7 +1,9 @@
-"""Whether a run was made here, by this user. Only then are its inventory and its options of ansible-playbook taken from it: both can name programs.
+"""Whether a run was made here, by this user. Only then are its inventory and its options of
+ansible-playbook taken from it: both can name programs.
 
-The mark lies in the run folder. It is made with a key from the user's own state folder, so that a run folder which somebody else has written, packed or changed
-has none. Where there is no key, or it was removed, no run is known as an own one, and commands ask for --inventory.
+The mark lies in the run folder. It is made with a key from the user's own state folder, so that a
+run folder which somebody else has written, packed or changed has none. Where there is no key, or it
+was removed, no run is known as an own one, and commands ask for --inventory.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ LONGEST_SHOWN = 200
 
 
 def mark_as_own(folder: Path) -> None:
-    """Call it for a run that this command has made, or of which it took nothing that it had not checked. Without run.json there is nothing to mark."""
+    """Call it for a run that this command has made, or of which it took nothing that it had not
+    checked. Without run.json there is nothing to mark."""
     if not (folder / "run.json").is_file():
         return
     if not _keys():
@@ -37,31 +40,40 @@ def mark_as_own(folder: Path) -> None:
 
 
 def is_own(folder: Path) -> bool:
-    """Whether run.json names the inventory and the options that the run was made with here. Raises UserError if there is no run."""
+    """Whether run.json names the inventory and the options that the run was made with here. Raises
+    UserError if there is no run."""
     document, mark = read_run(folder).document, _mark(folder)
     return any(hmac.compare_digest(mark, _mark_of(key, document)) for key in _keys())
 
 
 def own_inventories(folder: Path) -> list[str]:
-    """The inventories of the run. Raises UserError if it names some and is not known as this user's own."""
+    """The inventories of the run. Raises UserError if it names some and is not known as this user's
+    own."""
     given = read_run(folder).document.get("inventory") or []
     named = [str(one) for one in (given if isinstance(given, list) else [given])]
     if named and not is_own(folder):
         found = visible(", ".join(named), LONGEST_SHOWN)
         raise UserError(
-            f"{folder}: expected a run that you made here with unhang audit, found one that names the inventory {found} and may be somebody else's; "
-            "an inventory can be a program: look at it, and give it as --inventory"
+            f"{folder}: expected a run that you made here with unhang audit, found one that names"
+            f" the inventory {found} and may be somebody else's; an inventory can be a program:"
+            " look at it, and give it as --inventory"
         )
     return named
 
 
 def own_options(folder: Path) -> list[str]:
-    """The options of ansible-playbook that the run was made with; none if it is not known as this user's own. Raises UserError if there is no run."""
-    return [str(one) for one in read_run(folder).document.get("options") or []] if is_own(folder) else []
+    """The options of ansible-playbook that the run was made with; none if it is not known as this
+    user's own. Raises UserError if there is no run."""
+    return (
+        [str(one) for one in read_run(folder).document.get("options") or []]
+        if is_own(folder)
+        else []
+    )
 
 
 def _keys() -> list[bytes]:
-    """The key of the state folder, which makes marks, and that of the cache, where earlier releases had it: it is copied to a state folder without one."""
+    """The key of the state folder, which makes marks, and that of the cache, where earlier releases
+    had it: it is copied to a state folder without one."""
     place, cached = state_folder(os.environ), read_kept(KEY_NAME, KEY_OF)
     own = read_kept(KEY_NAME, KEY_OF, place) if place else None
     if place and cached and not own:
@@ -79,7 +91,9 @@ def _make_key() -> None:
 
 
 def _mark_of(key: bytes, document: Mapping[str, Any]) -> str:
-    named = json.dumps([document.get("id"), document.get("inventory"), document.get("options")], sort_keys=True)
+    named = json.dumps(
+        [document.get("id"), document.get("inventory"), document.get("options")], sort_keys=True
+    )
     return hmac.new(key, named.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
 
 

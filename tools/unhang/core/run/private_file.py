@@ -1,5 +1,6 @@
-"""Opens the files of a run folder that are not written in one piece, so that nobody else can read them, not even while they are new, and that a folder of
-somebody else cannot lead to another file: no link is followed, no device or pipe is waited for."""
+"""Opens the files of a run folder that are not written in one piece, so that nobody else can read
+them, not even while they are new, and that a folder of somebody else cannot lead to another file:
+no link is followed, no device or pipe is waited for."""
 
 from __future__ import annotations
 
@@ -13,23 +14,40 @@ from unhang.core.errors import UserError
 from unhang.core.run.run_folder import GROUP_ENV
 
 SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-NOT_OPENED = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR)  # a link, a socket or a pipe, a device, a folder
-KINDS = ((stat.S_ISLNK, "a symbolic link"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISDIR, "a folder"), (stat.S_ISSOCK, "a socket"))
-NEXT = "nothing was read or written; next: look who made it, remove it, and audit into a run folder of your own"
+# a link, a socket or a pipe, a device, a folder
+NOT_OPENED = (errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR)
+KINDS = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISSOCK, "a socket"),
+)
+NEXT = (
+    "nothing was read or written; next: look who made it, remove it, and audit into a run folder of"
+    " your own"
+)
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of the file, which is created with mode 0600; the group that UNHANG_GROUP names may read it. flags: of os.open, besides O_CREAT.
+    """A descriptor of the file, which is created with mode 0600; the group that UNHANG_GROUP names
+    may read it. flags: of os.open, besides O_CREAT.
 
-    Raises OSError, and UserError for what is no regular file under this name alone, or belongs to another user.
+    Raises OSError, and UserError for what is no regular file under this name alone, or belongs to
+    another user.
     """
     handle = _opened(path, flags | os.O_CREAT)
     try:
         found, user = os.fstat(handle), os.geteuid()
         if found.st_nlink != 1:
-            raise UserError(f"expected {path} to be a file under this name alone, found one with {found.st_nlink} names; {NEXT}")
+            raise UserError(
+                f"expected {path} to be a file under this name alone, found one with"
+                f" {found.st_nlink} names; {NEXT}"
+            )
         if user not in (0, found.st_uid) and found.st_uid:
-            raise UserError(f"expected {path} to belong to user {user} or to root, found user {found.st_uid}; {NEXT}")
+            raise UserError(
+                f"expected {path} to belong to user {user} or to root, found user {found.st_uid};"
+                f" {NEXT}"
+            )
         if os.environ.get(GROUP_ENV) and found.st_uid == user:
             os.fchmod(handle, 0o640)
     except BaseException:
@@ -39,18 +57,22 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def read_regular(path: Path, most_bytes: int, start: int = 0) -> bytes:
-    """A file from this byte on. Raises OSError, and UserError for what is no regular file, or larger than most_bytes."""
+    """A file from this byte on. Raises OSError, and UserError for what is no regular file, or
+    larger than most_bytes."""
     handle = _opened(path, os.O_RDONLY)
     with os.fdopen(handle, "rb", buffering=0) as source:
         source.seek(start)
-        data = read_at_most(source, most_bytes + 1 - start, expected_bytes=os.fstat(handle).st_size + 1 - start)
+        data = read_at_most(
+            source, most_bytes + 1 - start, expected_bytes=os.fstat(handle).st_size + 1 - start
+        )
     if data and start + len(data) > most_bytes:
         raise UserError(f"expected {path} to have at most {most_bytes} bytes, found more; {NEXT}")
     return data
 
 
 def others_may_write(folder: Path) -> bool:
-    """Whether somebody besides this user and root owns the folder, or can put something into it. root trusts the owner. Raises OSError."""
+    """Whether somebody besides this user and root owns the folder, or can put something into it.
+    root trusts the owner. Raises OSError."""
     found, user = folder.stat(), os.geteuid()
     return bool(found.st_mode & 0o022) or (user != 0 and found.st_uid not in (0, user))
 

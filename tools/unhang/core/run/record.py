@@ -1,6 +1,8 @@
-"""What the stages left in a run folder, as structs: findings.json (unhang/findings/1) and the smoke tests of gate.json (unhang/gate/1).
+"""What the stages left in a run folder, as structs: findings.json (unhang/findings/1) and the smoke
+tests of gate.json (unhang/gate/1).
 
-They have the keys that the stages behind the audit use; other keys of the files are skipped without being decoded.
+They have the keys that the stages behind the audit use; other keys of the files are skipped without
+being decoded.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ class UsedCatalogue(msgspec.Struct):
 
 
 class Findings(msgspec.Struct):
-    """findings.json. node_verdicts: verdict -> hosts; totals_by_rule: rule -> verdict -> how many."""
+    """findings.json. node_verdicts: verdict -> hosts; totals_by_rule: rule -> verdict -> how
+    many."""
 
     run: JudgedRun
     findings: list[Finding]
@@ -118,11 +121,15 @@ def read_findings_record(folder: Path) -> Findings:
         return msgspec.json.decode(read_bounded(path, MOST_FINDINGS_BYTES), type=Findings)
     except (OSError, NotStrict, ValueError, RecursionError) as problem:
         why = problem.strerror if isinstance(problem, OSError) else str(problem)
-        raise UserError(f"expected the findings of the run in {path}, found: {str(why)[:200]}; next: unhang judge {folder}") from None
+        raise UserError(
+            f"expected the findings of the run in {path}, found: {str(why)[:200]}; next: unhang"
+            f" judge {folder}"
+        ) from None
 
 
 def read_gate_smoke(folder: Path) -> GateSmoke | None:
-    """The smoke tests of gate.json in a run folder, None without one. Raises ValueError with the reason if it cannot be read."""
+    """The smoke tests of gate.json in a run folder, None without one. Raises ValueError with the
+    reason if it cannot be read."""
     path = folder / GATE
     if not path.is_file():
         return None

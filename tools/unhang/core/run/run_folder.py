@@ -1,4 +1,5 @@
-"""Run folders: their place, ids and contents, and how a document is written into one. The Ansible plugins use it too."""
+"""Run folders: their place, ids and contents, and how a document is written into one. The Ansible
+plugins use it too."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from unhang.core.errors import UserError
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 
 RUNS_ENV = "UNHANG_RUNS"  # the folder of the run folders, wherever it is read or written
-GROUP_ENV = "UNHANG_GROUP"  # the group that may read the runs and the history, at sites that share them
+# the group that may read the runs and the history, at sites that share them
+GROUP_ENV = "UNHANG_GROUP"
 SHORTEST_ID = 8  # of the beginning of an id: a day
 LONGEST_DOCUMENT = 64 * 1024 * 1024
 
@@ -39,7 +41,8 @@ class Run:
 
 
 def runs_folder(checkout: Path | None = None) -> Path:
-    """The folder of the run folders, wherever a command is typed: UNHANG_RUNS, else runs/ of the checkout; without one, runs/ of the current folder.
+    """The folder of the run folders, wherever a command is typed: UNHANG_RUNS, else runs/ of the
+    checkout; without one, runs/ of the current folder.
 
     checkout: the one to take instead of that which this package is of.
     """
@@ -48,7 +51,8 @@ def runs_folder(checkout: Path | None = None) -> Path:
 
 
 def _own_checkout() -> Path | None:
-    """The checkout that this package is of, or that UNHANG_HOME names; None for an installed wheel."""
+    """The checkout that this package is of, or that UNHANG_HOME names; None for an installed
+    wheel."""
     folder = Path(os.environ.get("UNHANG_HOME") or Path(__file__).resolve().parents[4])
     return folder if (folder / "playbooks" / "audit.yml").is_file() else None
 
@@ -60,11 +64,16 @@ def latest_run() -> str:
 
 
 def file_stem(host: str) -> str:
-    """A host's name as a file name: percent-encoded but for [A-Za-z0-9._-], never "." or "..", and never longer than a file system takes."""
+    """A host's name as a file name: percent-encoded but for [A-Za-z0-9._-], never "." or "..", and
+    never longer than a file system takes."""
     stem = quote(host, safe="", errors="surrogatepass").replace("~", "%7E")
     if stem in ("", ".", ".."):
         stem = stem.replace(".", "%2E") or "%"
-    return stem if len(stem) <= 200 else stem[:160] + "%" + hashlib.sha256(stem.encode()).hexdigest()[:32]
+    return (
+        stem
+        if len(stem) <= 200
+        else stem[:160] + "%" + hashlib.sha256(stem.encode()).hexdigest()[:32]
+    )
 
 
 def utc_now() -> str:
@@ -73,7 +82,8 @@ def utc_now() -> str:
 
 
 def new_run_id(ending: str | None = None) -> str:
-    """A new id, which sorts by time. ending: distinguishes runs of the same second; ten random characters by default."""
+    """A new id, which sorts by time. ending: distinguishes runs of the same second; ten random
+    characters by default."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ-") + (ending or secrets.token_hex(5))
 
 
@@ -81,11 +91,16 @@ def list_runs(runs: Path) -> list[Path]:
     """Run folders, oldest first; [] when there is no such folder."""
     if not runs.is_dir():
         return []
-    return sorted(entry for entry in runs.iterdir() if not entry.is_symlink() and (entry / "run.json").is_file())
+    return sorted(
+        entry
+        for entry in runs.iterdir()
+        if not entry.is_symlink() and (entry / "run.json").is_file()
+    )
 
 
 def find_run(named: str | Path, runs: Path | None = None) -> Path:
-    """A run folder by its path, by its id or the beginning of one, or as "latest"; runs/ID means the same in every folder.
+    """A run folder by its path, by its id or the beginning of one, or as "latest"; runs/ID means
+    the same in every folder.
 
     runs: where to look, runs_folder() by default.
     Raises UserError.
@@ -95,14 +110,27 @@ def find_run(named: str | Path, runs: Path | None = None) -> Path:
     for folder in (Path(named), runs / named, *beside):
         if (folder / "run.json").is_file():
             return folder.resolve()
-    begun = [run for run in list_runs(runs) if len(str(named)) >= SHORTEST_ID and run.name.startswith(str(named))]
+    begun = [
+        run
+        for run in list_runs(runs)
+        if len(str(named)) >= SHORTEST_ID and run.name.startswith(str(named))
+    ]
     if len(begun) == 1:
         return begun[0].resolve()
     if begun:
-        raise UserError(f"expected a run, found {len(begun)} that begin with {named}: {', '.join(run.name for run in begun[-3:])}")
+        raise UserError(
+            f"expected a run, found {len(begun)} that begin with {named}:"
+            f" {', '.join(run.name for run in begun[-3:])}"
+        )
     known = [run.name for run in list_runs(runs)][-3:]
-    hint = f"the newest are {', '.join(known)}" if known else "there is none yet, make one with: unhang audit"
-    raise UserError(f"expected a run folder (one that holds run.json), found none at {named}; {hint}")
+    hint = (
+        f"the newest are {', '.join(known)}"
+        if known
+        else "there is none yet, make one with: unhang audit"
+    )
+    raise UserError(
+        f"expected a run folder (one that holds run.json), found none at {named}; {hint}"
+    )
 
 
 def read_run(folder: Path) -> Run:
@@ -111,7 +139,8 @@ def read_run(folder: Path) -> Run:
 
 
 def node_files(folder: Path) -> Iterator[Path]:
-    """The nodes' files in the order of their names. The host is in the file; do not derive it from the file's name."""
+    """The nodes' files in the order of their names. The host is in the file; do not derive it from
+    the file's name."""
     yield from sorted((folder / "nodes").glob("*.json"))
 
 
@@ -121,7 +150,8 @@ def read_node(path: Path) -> dict[str, Any]:
 
 
 def make_folder(folder: Path) -> None:
-    """A new run folder with nodes/, which only the user may enter, and the members of the group that UNHANG_GROUP names. Raises OSError."""
+    """A new run folder with nodes/, which only the user may enter, and the members of the group
+    that UNHANG_GROUP names. Raises OSError."""
     group = os.environ.get(GROUP_ENV)
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=0o700)
@@ -132,14 +162,16 @@ def make_folder(folder: Path) -> None:
 
 
 def write_named(path: Path, text: str) -> None:
-    """The same as write_atomically for a file that the user named, with the mode that his umask gives. Raises OSError."""
+    """The same as write_atomically for a file that the user named, with the mode that his umask
+    gives. Raises OSError."""
     umask = os.umask(0o077)
     os.umask(umask)
     write_atomically(path, text, 0o666 & ~umask)
 
 
 def write_atomically(path: Path, text: str, mode: int | None = None) -> None:
-    """Replaces a file atomically; it holds host names, users and processes, so by default only the user may read it, and the group of UNHANG_GROUP.
+    """Replaces a file atomically; it holds host names, users and processes, so by default only the
+    user may read it, and the group of UNHANG_GROUP.
 
     Lone surrogates, which UTF-8 cannot encode, become "?". Raises OSError that names the file.
     """
@@ -147,7 +179,8 @@ def write_atomically(path: Path, text: str, mode: int | None = None) -> None:
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     except OSError as problem:
-        raise OSError(problem.errno, problem.strerror, str(path)) from None  # not a name that nobody has given
+        # not a name that nobody has given
+        raise OSError(problem.errno, problem.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as target:
             target.write(text.encode("utf-8", "replace"))
@@ -157,16 +190,23 @@ def write_atomically(path: Path, text: str, mode: int | None = None) -> None:
         with contextlib.suppress(OSError):
             Path(temporary).unlink()
         if isinstance(problem, OSError) and problem.errno:
-            raise OSError(problem.errno, problem.strerror, str(path)) from None  # a full disk names no file by itself
+            # a full disk names no file by itself
+            raise OSError(problem.errno, problem.strerror, str(path)) from None
         raise
 
 
 def write_document(path: Path, document: Any) -> None:
-    write_atomically(path, json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n")
+    write_atomically(
+        path,
+        json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n",
+    )
 
 
-def read_object(path: Path, expected: str, most_bytes: int = LONGEST_DOCUMENT, then: str = "") -> dict[str, Any]:
-    """Reads a file with one JSON object. expected: its meaning for the message ("a plan"); then: the end of the message. Raises UserError."""
+def read_object(
+    path: Path, expected: str, most_bytes: int = LONGEST_DOCUMENT, then: str = ""
+) -> dict[str, Any]:
+    """Reads a file with one JSON object. expected: its meaning for the message ("a plan"); then:
+    the end of the message. Raises UserError."""
     try:
         document = parse_strictly(read_bounded(path, most_bytes))
     except OSError as problem:
@@ -174,5 +214,7 @@ def read_object(path: Path, expected: str, most_bytes: int = LONGEST_DOCUMENT, t
     except NotStrict as problem:
         raise UserError(f"{path}: expected {expected}, found: {problem}{then}") from None
     if not isinstance(document, dict):
-        raise UserError(f"{path}: expected {expected}, a JSON object, found {type(document).__name__}{then}")
+        raise UserError(
+            f"{path}: expected {expected}, a JSON object, found {type(document).__name__}{then}"
+        )
     return document

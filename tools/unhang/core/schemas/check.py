@@ -1,4 +1,5 @@
-"""Describes where a document violates its schema: path, found value, allowed values, and the value that was probably meant."""
+"""Describes where a document violates its schema: path, found value, allowed values, and the value
+that was probably meant."""
 
 from __future__ import annotations
 
@@ -8,9 +9,28 @@ from typing import Any
 
 from unhang.core.schemas.shapes import nearest, resolved
 
-_TYPES = {"str": "a text", "int": "a number", "float": "a number", "bool": "yes or no", "dict": "a map", "list": "a list", "NoneType": "nothing"}
-_SCHEMA_TYPES = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "yes or no", "object": "a map", "array": "a list"}
-_MATCHING = {"^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "2026-12-31", "^[a-z0-9]+(-[a-z0-9]+)*$": "nccl-p2p-disabled"}  # {pattern: its meaning for people}
+_TYPES = {
+    "str": "a text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "yes or no",
+    "dict": "a map",
+    "list": "a list",
+    "NoneType": "nothing",
+}
+_SCHEMA_TYPES = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "yes or no",
+    "object": "a map",
+    "array": "a list",
+}
+# {pattern: its meaning for people}
+_MATCHING = {
+    "^[0-9]{4}-[0-9]{2}-[0-9]{2}$": "2026-12-31",
+    "^[a-z0-9]+(-[a-z0-9]+)*$": "nccl-p2p-disabled",
+}
 MOST_FAULTS = 50
 
 
@@ -22,7 +42,8 @@ class Fault:
     message: str
 
 
-_VALIDATORS: dict[int, tuple[dict[str, Any], Any]] = {}  # by the schema's identity; the schema is kept, so that its identity stays its own
+# by the schema's identity; the schema is kept, so that its identity stays its own
+_VALIDATORS: dict[int, tuple[dict[str, Any], Any]] = {}
 
 
 def _validator(schema: dict[str, Any]) -> Any:
@@ -49,7 +70,11 @@ def _faults(document: Any, schema: dict[str, Any], error: Any) -> Iterator[Fault
     if keyword == "additionalProperties" and isinstance(found, dict) and place.get("properties"):
         for key in found:
             if key not in place["properties"]:
-                yield Fault((*path, key), f"unknown key{nearest(key, place['properties'])}; allowed are {', '.join(place['properties'])}")
+                yield Fault(
+                    (*path, key),
+                    f"unknown key{nearest(key, place['properties'])}; allowed are"
+                    f" {', '.join(place['properties'])}",
+                )
         return
     if keyword in ("oneOf", "anyOf"):
         yield Fault(path, f"found {_shown(found)}; allowed is {_alternatives(place, schema)}")
@@ -80,7 +105,11 @@ def _at(document: Any, path: tuple) -> Any:
 
 def _shown(value: Any) -> str:
     if isinstance(value, (dict, list)):
-        return _TYPES[type(value).__name__] + (f" with {', '.join(map(str, list(value)[:6]))}" if isinstance(value, dict) and value else "")
+        return _TYPES[type(value).__name__] + (
+            f" with {', '.join(map(str, list(value)[:6]))}"
+            if isinstance(value, dict) and value
+            else ""
+        )
     return f"{value!r}"[:80] if value is not None else "nothing"
 
 
@@ -94,15 +123,33 @@ def _kind_and_value(value: Any) -> str:
 def _message(keyword: str, place: dict[str, Any], found: Any, message: str) -> str:
     if keyword == "type":
         wanted = place.get("type", [])
-        names = [_SCHEMA_TYPES.get(one, one) for one in ([wanted] if isinstance(wanted, str) else wanted) if one != "null"]
-        hint = f"; write '{found}' in quotes" if wanted == "string" and isinstance(found, (int, float)) and not isinstance(found, bool) else ""
+        names = [
+            _SCHEMA_TYPES.get(one, one)
+            for one in ([wanted] if isinstance(wanted, str) else wanted)
+            if one != "null"
+        ]
+        hint = (
+            f"; write '{found}' in quotes"
+            if wanted == "string"
+            and isinstance(found, (int, float))
+            and not isinstance(found, bool)
+            else ""
+        )
         return f"expected {' or '.join(names)}, found {_kind_and_value(found)}{hint}"
     if keyword == "enum":
         allowed = [one for one in place.get("enum", ()) if one is not None]
-        return f"found {_shown(found)}{nearest(str(found), allowed)}; allowed are {', '.join(map(str, allowed))}"
+        return (
+            f"found {_shown(found)}{nearest(str(found), allowed)}; allowed are"
+            f" {', '.join(map(str, allowed))}"
+        )
     if keyword == "required":
-        missing = [key for key in place.get("required", ()) if not isinstance(found, dict) or key not in found]
-        named = [key for key in missing if message.startswith(f'"{key}" ')] or missing  # the validator reports each key separately
+        missing = [
+            key
+            for key in place.get("required", ())
+            if not isinstance(found, dict) or key not in found
+        ]
+        # the validator reports each key separately
+        named = [key for key in missing if message.startswith(f'"{key}" ')] or missing
         return f"the key {named[0] if named else '?'} is missing"
     if keyword == "pattern":
         pattern = str(place.get("pattern"))
@@ -114,5 +161,15 @@ def _message(keyword: str, place: dict[str, Any], found: Any, message: str) -> s
 
 
 def _alternatives(place: dict[str, Any], schema: dict[str, Any]) -> str:
-    choices = [resolved(one, schema.get("$defs", {})) for one in place.get("oneOf") or place.get("anyOf") or ()]
-    return " or ".join("{" + ", ".join(one.get("properties", {})) + "}" if one.get("properties") else str(one.get("type", one)) for one in choices)
+    choices = [
+        resolved(one, schema.get("$defs", {}))
+        for one in place.get("oneOf") or place.get("anyOf") or ()
+    ]
+    return " or ".join(
+        (
+            "{" + ", ".join(one.get("properties", {})) + "}"
+            if one.get("properties")
+            else str(one.get("type", one))
+        )
+        for one in choices
+    )

@@ -1,4 +1,5 @@
-"""The configuration part of a node's facts, by the schema's marks, and its hash. Plans, history and admission all use it."""
+"""The configuration part of a node's facts, by the schema's marks, and its hash. Plans, history and
+admission all use it."""
 
 from __future__ import annotations
 
@@ -21,9 +22,11 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def config_hash(facts: Mapping[str, Any]) -> str:
-    """sha256:… of the configuration of a facts document (unhang/node-facts/1); equal for two readings of a node if no marked fact has changed.
+    """sha256:… of the configuration of a facts document (unhang/node-facts/1); equal for two
+    readings of a node if no marked fact has changed.
 
-    Fields marked `config` or `identity` count, without values that were not read (null) and rows of a running process. The order of reading does not.
+    Fields marked `config` or `identity` count, without values that were not read (null) and rows of
+    a running process. The order of reading does not.
     """
     return hash_of_sections(facts.get("sections") or {})
 
@@ -39,7 +42,10 @@ def hash_of_sections(sections: Any) -> str:
 def section_hashes(facts: Mapping[str, Any]) -> dict[str, str]:
     """{section: sha256:…}, to show where the configuration differs."""
     sections = _sections(facts.get("sections") or {})
-    return {name: "sha256:" + hashlib.sha256(b"\n".join(_pieces(section))).hexdigest() for name, section in sections}
+    return {
+        name: "sha256:" + hashlib.sha256(b"\n".join(_pieces(section))).hexdigest()
+        for name, section in sections
+    }
 
 
 class UnreadField(msgspec.Struct, gc=False):
@@ -58,33 +64,61 @@ class Probe(msgspec.Struct, gc=False):
 
 @cache
 def probed_sections_type() -> type:
-    """A structure of all sections with only their configuration and `probe`, for readers that need nothing else of a document."""
+    """A structure of all sections with only their configuration and `probe`, for readers that need
+    nothing else of a document."""
     fields = []
     for name, shape in fact_shapes().items():
         bare = _structure(shape, f"Configuration_{name}")
-        fields.append((name, msgspec.defstruct(f"Probed_{name}", [("probe", Probe | None, None)], bases=(bare,), omit_defaults=True, gc=False) | None, None))
+        fields.append(
+            (
+                name,
+                msgspec.defstruct(
+                    f"Probed_{name}",
+                    [("probe", Probe | None, None)],
+                    bases=(bare,),
+                    omit_defaults=True,
+                    gc=False,
+                )
+                | None,
+                None,
+            )
+        )
     return msgspec.defstruct("ProbedConfiguration", fields, gc=False)
 
 
 def digest_of_section(section: Any) -> bytes | None:
-    """16 bytes over the configuration of one section of probed_sections_type; None when there is none in it. `probe` does not count."""
+    """16 bytes over the configuration of one section of probed_sections_type; None when there is
+    none in it. `probe` does not count."""
     pieces = _pieces(section)
     return hashlib.blake2b(b"\n".join(pieces), digest_size=16).digest() if pieces else None
 
 
 def text_of_section(section: Any) -> bytes:
-    """JSON of such a section and its `probe`, rows in the order of reading and without rows of running processes."""
-    fields = {name: value for name in section.__struct_fields__ if (value := getattr(section, name)) is not None}
-    return _encode({name: _of_the_node(value) if isinstance(value, list) else value for name, value in fields.items()})
+    """JSON of such a section and its `probe`, rows in the order of reading and without rows of
+    running processes."""
+    fields = {
+        name: value
+        for name in section.__struct_fields__
+        if (value := getattr(section, name)) is not None
+    }
+    return _encode(
+        {
+            name: _of_the_node(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
+    )
 
 
 def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Each fact of the configuration that differs, as `driver.loaded.version: 545.23.08 then, 535.154.05 now`; [] for none. Sections as plain values.
+    """Each fact of the configuration that differs, as `driver.loaded.version: 545.23.08 then,
+    535.154.05 now`; [] for none. Sections as plain values.
 
-    A fact that was not read then and is read now is no change of the node, nor is a fact that an older collector does not have: a collector writes every fact
-    that it has.
+    A fact that was not read then and is read now is no change of the node, nor is a fact that an
+    older collector does not have: a collector writes every fact that it has.
     """
-    then, present = ({name: _plain(section) for name, section in _sections(one)} for one in (before, now))
+    then, present = (
+        {name: _plain(section) for name, section in _sections(one)} for one in (before, now)
+    )
     return [
         f"{path}: {_shown(old)} then, {_shown(new)} now"
         for path, old, new in _differences(then, present, "")
@@ -93,7 +127,8 @@ def changed_facts(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
 
 
 def _is_unwritten(sections: Mapping[str, Any], path: str) -> bool:
-    """Whether a fact of the schema is not in the document of which it would be a part, not even as null. Rows of lists and keys that are data are none."""
+    """Whether a fact of the schema is not in the document of which it would be a part, not even as
+    null. Rows of lists and keys that are data are none."""
     name, *inside = path.split(".")
     at, shape = sections.get(name), fact_shapes().get(name)
     for key in inside:
@@ -118,12 +153,19 @@ def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]
 
 
 def was_unread(sections: Mapping[str, Any], path: str) -> bool:
-    """Whether a reading lacks this fact: its section failed, or a row of `unread` covers it. sections: plain, with their probes."""
+    """Whether a reading lacks this fact: its section failed, or a row of `unread` covers it.
+    sections: plain, with their probes."""
     name, _, inside = path.partition(".")
     probe = (sections.get(name) or {}).get("probe") or {}
     inside = _INDEX.sub("[*]", inside)
-    rows = [_INDEX.sub("[*]", str(row["field"])) for row in probe.get("unread") or () if row["status"] != "absent"]
-    return probe.get("status") in ("denied", "timeout", "error") or any(inside == row or inside.startswith((f"{row}.", f"{row}[")) for row in rows)
+    rows = [
+        _INDEX.sub("[*]", str(row["field"]))
+        for row in probe.get("unread") or ()
+        if row["status"] != "absent"
+    ]
+    return probe.get("status") in ("denied", "timeout", "error") or any(
+        inside == row or inside.startswith((f"{row}.", f"{row}[")) for row in rows
+    )
 
 
 def _shown(value: Any) -> str:
@@ -137,7 +179,11 @@ def _shown(value: Any) -> str:
 def _sections(sections: Any) -> list[tuple[str, Any]]:
     """(name, its configuration) of each section that has any."""
     whole = _configuration(sections)
-    return [(name, section) for name in whole.__struct_fields__ if (section := getattr(whole, name)) is not None and _has_any(section)]
+    return [
+        (name, section)
+        for name in whole.__struct_fields__
+        if (section := getattr(whole, name)) is not None and _has_any(section)
+    ]
 
 
 def _has_any(section: Any) -> bool:
@@ -145,7 +191,8 @@ def _has_any(section: Any) -> bool:
 
 
 def _pieces(section: Any) -> list[bytes]:
-    """The section's fields that have a value, each with its text; rows of a list in the order of theirs, for the order of reading does not count."""
+    """The section's fields that have a value, each with its text; rows of a list in the order of
+    theirs, for the order of reading does not count."""
     found: list[bytes] = []
     for name, value in zip(_field_names(_kind(section)), astuple(section), strict=True):
         if value is not None and name != b"probe":
@@ -155,7 +202,8 @@ def _pieces(section: Any) -> list[bytes]:
 
 
 def text_of_section_alone(section: Any) -> bytes:
-    """What a section of sections_type(), or a structure of some of its fields, adds to a hash; b"" for nothing."""
+    """What a section of sections_type(), or a structure of some of its fields, adds to a hash; b""
+    for nothing."""
     return b"\n".join(_pieces(section))
 
 
@@ -166,21 +214,40 @@ def _rows(value: list[Any]) -> bytes:
 def _plain(section: Any) -> dict[str, Any]:
     """The section's fields as plain values, rows in the order of reading."""
     fields = {name: getattr(section, name) for name in section.__struct_fields__}
-    return {name: msgspec.to_builtins(_of_the_node(value) if isinstance(value, list) else value) for name, value in fields.items()}
+    return {
+        name: msgspec.to_builtins(_of_the_node(value) if isinstance(value, list) else value)
+        for name, value in fields.items()
+    }
 
 
 def _of_the_node(rows: list[Any]) -> list[Any]:
     """The rows without those of running processes."""
     first = rows[0] if rows else None
-    kind: Any = type(first) if first is not None else next((type(row) for row in rows if row is not None), None)
+    kind: Any = (
+        type(first)
+        if first is not None
+        else next((type(row) for row in rows if row is not None), None)
+    )
     marks = _marks_of_a_process(kind) if kind is not None else ()
-    return [row for row in rows if row is None or not any(getattr(row, name) == mark for name, mark in marks)] if marks else rows
+    return (
+        [
+            row
+            for row in rows
+            if row is None or not any(getattr(row, name) == mark for name, mark in marks)
+        ]
+        if marks
+        else rows
+    )
 
 
 @cache
 def _marks_of_a_process(kind: type) -> tuple[tuple[str, str], ...]:
     """(field, value) that marks rows of this type which exist only while a job runs."""
-    return tuple((name, mark) for name, mark in _OF_A_PROCESS if issubclass(kind, msgspec.Struct) and name in kind.__struct_fields__)
+    return tuple(
+        (name, mark)
+        for name, mark in _OF_A_PROCESS
+        if issubclass(kind, msgspec.Struct) and name in kind.__struct_fields__
+    )
 
 
 @cache
@@ -224,7 +291,9 @@ def _marked(shape: Shape) -> bool:
         return False
     if shape.kind == "list":
         return shape.item is not None and _marked(shape.item)
-    return shape.kind != "object" or any(_marked(below) for name, below in shape.fields.items() if name != "probe")
+    return shape.kind != "object" or any(
+        _marked(below) for name, below in shape.fields.items() if name != "probe"
+    )
 
 
 def _canonical(value: Any) -> str:

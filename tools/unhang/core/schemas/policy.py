@@ -1,4 +1,5 @@
-"""Checks policies against their schema and their version orders; each fault has its path, what was found and what is allowed."""
+"""Checks policies against their schema and their version orders; each fault has its path, what was
+found and what is allowed."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ MOST_FAULTS_SHOWN = 20
 
 @dataclass(frozen=True)
 class Waiver:
-    """The hosts that may ignore a rule, and until when. hosts: exact names; patterns: wildcards and group names; both empty: all hosts."""
+    """The hosts that may ignore a rule, and until when. hosts: exact names; patterns: wildcards and
+    group names; both empty: all hosts."""
 
     rule: str
     hosts: frozenset[str]
@@ -32,7 +34,9 @@ class Waiver:
         """True if the waiver covers this host."""
         if not self.hosts and not self.patterns:
             return True
-        return host in self.hosts or any(fnmatch.fnmatchcase(host, one) or one in groups for one in self.patterns)
+        return host in self.hosts or any(
+            fnmatch.fnmatchcase(host, one) or one in groups for one in self.patterns
+        )
 
 
 def policy_faults(policy: Any, threshold_names: Iterable[str] = ()) -> list[tuple[tuple, str]]:
@@ -46,14 +50,26 @@ def policy_faults(policy: Any, threshold_names: Iterable[str] = ()) -> list[tupl
     known = sorted(threshold_names)
     for name in policy.get("thresholds", ()) if known else ():
         if name not in known:
-            found.append((("thresholds", name), f"no rule reads this threshold{nearest(name, known)}; those that rules read are {', '.join(known)}"))
+            found.append(
+                (
+                    ("thresholds", name),
+                    (
+                        f"no rule reads this threshold{nearest(name, known)}; those that rules read"
+                        f" are {', '.join(known)}"
+                    ),
+                )
+            )
     return found
 
 
 def _bad_versions(value: Any, shape: Shape, path: tuple) -> Iterator[tuple[tuple, str]]:
     if shape.kind == "object":
         for key, inside in value.items():
-            yield from _bad_versions(inside, shape.fields[key], (*path, key)) if not isinstance(inside, list) else ()
+            yield from (
+                _bad_versions(inside, shape.fields[key], (*path, key))
+                if not isinstance(inside, list)
+                else ()
+            )
     elif shape.version and value != value.strip():
         yield path, f"found {value!r} with blanks around it; write {value.strip()!r}"
     elif shape.version and (problem := check_version(value, shape.version)):
@@ -65,10 +81,20 @@ def _bad_bounds(policy: Mapping[str, Any]) -> Iterator[tuple[tuple, str]]:
     for part in ("driver", "kernel", "cuda", "nccl"):
         wanted = policy.get(part) or {}
         for low, high in (("min", "version"), ("version", "max"), ("min", "max")):
-            if low in wanted and high in wanted and holds(compare_versions(wanted[low], wanted[high], part), ">"):
+            if (
+                low in wanted
+                and high in wanted
+                and holds(compare_versions(wanted[low], wanted[high], part), ">")
+            ):
                 lower, upper = (low, high) if high != "version" else (high, low)
                 order = "is below" if high == "version" else "is above"
-                yield (part, lower), f"{wanted[lower]!r} {order} {part}.{upper}, which is {wanted[upper]!r}: no {part} satisfies both"
+                yield (
+                    (part, lower),
+                    (
+                        f"{wanted[lower]!r} {order} {part}.{upper}, which is {wanted[upper]!r}: no"
+                        f" {part} satisfies both"
+                    ),
+                )
 
 
 def _bad_waivers(waivers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[tuple, str]]:
@@ -76,7 +102,10 @@ def _bad_waivers(waivers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[tuple, 
         try:
             datetime.date.fromisoformat(waiver["until"])
         except ValueError:
-            yield ("waivers", place, "until"), f"{waiver['until']!r} is no date; write it as 2026-12-31"
+            yield (
+                ("waivers", place, "until"),
+                f"{waiver['until']!r} is no date; write it as 2026-12-31",
+            )
         for number, hosts in enumerate(waiver.get("hosts", ())):
             try:
                 expand_limit(hosts)
@@ -87,7 +116,10 @@ def _bad_waivers(waivers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[tuple, 
 def one_line(fault: tuple[tuple, str], file: str = "") -> str:
     """A fault of policy_faults as text. file: the one to correct, if it is known."""
     path, message = fault
-    return f"{'.'.join(str(part) for part in path) or 'unhang_policy'}{f' in {file}' if file else ''}: {message}"
+    return (
+        f"{'.'.join(str(part) for part in path) or 'unhang_policy'}{f' in {file}' if file else ''}:"
+        f" {message}"
+    )
 
 
 def waivers_of(policy: Mapping[str, Any]) -> list[Waiver]:
@@ -97,23 +129,36 @@ def waivers_of(policy: Mapping[str, Any]) -> list[Waiver]:
 
 def _waiver(row: Mapping[str, Any]) -> Waiver:
     named = [one for hosts in row.get("hosts", ()) for one in expand_limit(hosts)]
-    return Waiver(row["rule"], frozenset(named), tuple(named) if len(named) < 64 else tuple(one for one in named if set("*?") & set(one)), row)
+    return Waiver(
+        row["rule"],
+        frozenset(named),
+        tuple(named) if len(named) < 64 else tuple(one for one in named if set("*?") & set(one)),
+        row,
+    )
 
 
 @dataclass(frozen=True)
 class PolicyFile:
-    """A policy that replaces the run's own. groups: inventory group -> policy; everybody: for all hosts, or None."""
+    """A policy that replaces the run's own. groups: inventory group -> policy; everybody: for all
+    hosts, or None."""
 
     everybody: Mapping[str, Any] | None
     groups: Mapping[str, Mapping[str, Any]]
     places: Mapping[str, str] = field(default_factory=dict)  # group -> file:line
 
     def check_groups(self, known: Collection[str]) -> None:
-        """Raises UserError if no policy is for any node. known: the groups of all nodes. A file may be for several inventories, so some may be unknown."""
+        """Raises UserError if no policy is for any node. known: the groups of all nodes. A file may
+        be for several inventories, so some may be unknown."""
         unknown = [name for name in self.groups if name not in {"all", *known}]
         if unknown and len(unknown) == len(self.groups):
-            lines = [f"{self.places.get(name, 'policy')}: groups.{name}: no node of the run is in this group{nearest(name, sorted(known))}" for name in unknown]
-            raise UserError("\n".join([*lines, f"groups of the run are {', '.join(sorted(known)) or 'none'}"]))
+            lines = [
+                f"{self.places.get(name, 'policy')}: groups.{name}: no node of the run is in this"
+                f" group{nearest(name, sorted(known))}"
+                for name in unknown
+            ]
+            raise UserError(
+                "\n".join([*lines, f"groups of the run are {', '.join(sorted(known)) or 'none'}"])
+            )
 
     def for_groups(self, groups: Iterable[str]) -> dict[str, Any]:
         """The policy of a host: the policies of its groups, merged in the order of the file."""
@@ -130,7 +175,11 @@ def _laid_over(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, 
     found = dict(lower)
     for key, value in upper.items():
         before = found.get(key)
-        found[key] = _laid_over(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+        found[key] = (
+            _laid_over(before, value)
+            if isinstance(before, dict) and isinstance(value, dict)
+            else value
+        )
     return found
 
 
@@ -146,19 +195,40 @@ def load_policy(path: Path, threshold_names: Iterable[str] = ()) -> PolicyFile:
     start: tuple = ()
     if isinstance(content, dict) and set(content) == {"unhang_policy"}:
         content, start = content["unhang_policy"], ("unhang_policy",)
-    grouped = isinstance(content, dict) and set(content) == {"groups"} and isinstance(content["groups"], dict)
-    policies = {("groups", name): one for name, one in content["groups"].items()} if grouped else {(): content}
+    grouped = (
+        isinstance(content, dict)
+        and set(content) == {"groups"}
+        and isinstance(content["groups"], dict)
+    )
+    policies = (
+        {("groups", name): one for name, one in content["groups"].items()}
+        if grouped
+        else {(): content}
+    )
     faults = []
     for prefix, policy in policies.items():
         for inside, message in policy_faults({} if policy is None else policy, threshold_names):
             whole = (*start, *prefix, *inside)
-            line = next((places[whole[:end]].line for end in range(len(whole), -1, -1) if whole[:end] in places), 1)
+            line = next(
+                (
+                    places[whole[:end]].line
+                    for end in range(len(whole), -1, -1)
+                    if whole[:end] in places
+                ),
+                1,
+            )
             faults.append((line, f"{path}:{line}: {one_line(((*prefix, *inside), message))}"))
     if faults:
         lines = [text for _, text in sorted(dict.fromkeys(faults), key=lambda fault: fault[0])]
-        more = [f"and {len(lines) - MOST_FAULTS_SHOWN} more"] if len(lines) > MOST_FAULTS_SHOWN else []
+        more = (
+            [f"and {len(lines) - MOST_FAULTS_SHOWN} more"] if len(lines) > MOST_FAULTS_SHOWN else []
+        )
         raise UserError("\n".join([*lines[:MOST_FAULTS_SHOWN], *more]))
     if grouped:
-        lines_of = {str(name): f"{path}:{places[*start, 'groups', name].line}" for name in content["groups"]}
-        return PolicyFile(None, {str(name): one or {} for name, one in content["groups"].items()}, lines_of)
+        lines_of = {
+            str(name): f"{path}:{places[*start, 'groups', name].line}" for name in content["groups"]
+        }
+        return PolicyFile(
+            None, {str(name): one or {} for name, one in content["groups"].items()}, lines_of
+        )
     return PolicyFile(content or {}, {})

@@ -1,4 +1,5 @@
-"""The shapes of facts and policy, from their schemas: the paths that exist, their kinds and their version orders."""
+"""The shapes of facts and policy, from their schemas: the paths that exist, their kinds and their
+version orders."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ SCALARS = ("text", "number", "flag")
 class Shape:
     """One place in a document.
 
-    kind: object, map (keys are data), list, text, number, flag, or any (a scalar of a kind that is not known before a node is judged).
+    kind: object, map (keys are data), list, text, number, flag, or any (a scalar of a kind that is
+    not known before a node is judged).
     """
 
     kind: str
@@ -28,7 +30,8 @@ class Shape:
     item: Shape | None = None
     version: str | None = None
     values: tuple[object, ...] = ()
-    sample: bool = False  # differs at every reading and tells nothing about the node's configuration
+    # differs at every reading and tells nothing about the node's configuration
+    sample: bool = False
     counter: bool = False  # a sample that only grows: errors, replays; mostly 0 on all nodes
     identity: bool = False  # names the thing, such as index, uuid, pci_address
 
@@ -46,7 +49,8 @@ _KINDS = {"string": TEXT, "number": NUMBER, "integer": NUMBER, "boolean": FLAG}
 def read_schema(name: str) -> dict[str, Any]:
     """A schema of this package by its file name without suffix, such as node-facts-1."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return yaml.load((SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8"), loader)  # noqa: S506 - either is the safe loader
+    # either is the safe loader
+    return yaml.load((SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8"), loader)  # noqa: S506
 
 
 @cache
@@ -66,7 +70,8 @@ def policy_shape() -> Shape:
 
 @cache
 def null_meanings() -> dict[str, str]:
-    """Path of a fact, such as nccl.libraries[*].package -> the meaning of a null there without a row in probe.unread (x-null)."""
+    """Path of a fact, such as nccl.libraries[*].package -> the meaning of a null there without a
+    row in probe.unread (x-null)."""
     schema = read_schema("node-facts-1")
     found: dict[str, str] = {}
     for name, place in schema["properties"]["sections"]["properties"].items():
@@ -74,7 +79,9 @@ def null_meanings() -> dict[str, str]:
     return found
 
 
-def _collect_meanings(place: dict[str, Any], definitions: dict[str, Any], path: str, found: dict[str, str]) -> None:
+def _collect_meanings(
+    place: dict[str, Any], definitions: dict[str, Any], path: str, found: dict[str, str]
+) -> None:
     place = resolved(place, definitions)
     if "x-null" in place:
         found[path] = str(place["x-null"])
@@ -100,17 +107,34 @@ def _shape(place: dict[str, Any], definitions: dict[str, Any]) -> Shape:
     sample = counter or place.get("x-kind") == "sample"
     if "object" in names:
         if place.get("properties"):
-            return Shape("object", {name: _shape(below, definitions) for name, below in place["properties"].items()})
+            return Shape(
+                "object",
+                {name: _shape(below, definitions) for name, below in place["properties"].items()},
+            )
         inside = place.get("additionalProperties")
-        return Shape("map", item=_shape(inside, definitions) if isinstance(inside, dict) else ANY, sample=sample, counter=counter)
+        return Shape(
+            "map",
+            item=_shape(inside, definitions) if isinstance(inside, dict) else ANY,
+            sample=sample,
+            counter=counter,
+        )
     if "array" in names:
-        return Shape("list", item=_shape(place.get("items", {}), definitions), sample=sample, counter=counter)
+        return Shape(
+            "list", item=_shape(place.get("items", {}), definitions), sample=sample, counter=counter
+        )
     values = tuple(value for value in place.get("enum", ()) if value is not None)
     if values:
         kind = "text" if isinstance(values[0], str) else "number"
     else:
         kind = _KINDS[names[0]].kind if len(names) == 1 else "any"
-    return Shape(kind, version=place.get("x-version"), values=values, sample=sample, counter=counter, identity=place.get("x-kind") == "identity")
+    return Shape(
+        kind,
+        version=place.get("x-version"),
+        values=values,
+        sample=sample,
+        counter=counter,
+        identity=place.get("x-kind") == "identity",
+    )
 
 
 def nearest(name: str, known: Iterable[object]) -> str:

@@ -1,8 +1,10 @@
-"""Which error counters rose faster than they do on healthy hardware, and faster than their own peers. Values in, values out.
+"""Which error counters rose faster than they do on healthy hardware, and faster than their own
+peers. Values in, values out.
 
-A counter that rises on healthy hardware is no evidence: on a healthy 8 x H200 one of NVLink's rose on most of 144 links (docs/decisions/0014). So a counter
-stands out only where the catalogue's table `counter_rates` has a normal rate for it, and where it is well above both that rate and what its peers counted
-meanwhile.
+A counter that rises on healthy hardware is no evidence: on a healthy 8 x H200 one of NVLink's rose
+on most of 144 links (docs/decisions/0014). So a counter stands out only where the catalogue's table
+`counter_rates` has a normal rate for it, and where it is well above both that rate and what its
+peers counted meanwhile.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from typing import Any, NamedTuple
 
 from unhang.core.verdict.streams import as_map, number
 
-COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # the device in front of a counter's name
-# The highest of 144 links of a healthy machine had 3.8 times the median of all in the recording of decision 0014.
+# the device in front of a counter's name
+COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")
+# The highest of 144 links of a healthy machine had 3.8 times the median of all in the recording of
+# decision 0014.
 TIMES_THE_PEERS = 10.0
 LEAST_LOOK_S = 60.0  # the limits of the sources are for a minute
 
@@ -25,7 +29,8 @@ Rates = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Rise:
-    """One counter of one node that rose unusually. name: with its device; normal: how far it may rise in that time; peers: the median rise of its peers."""
+    """One counter of one node that rose unusually. name: with its device; normal: how far it may
+    rise in that time; peers: the median rise of its peers."""
 
     host: str
     name: str
@@ -46,7 +51,8 @@ def normal_rates(table: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def outstanding(nodes: Sequence[Mapping[str, Any]], rates: Rates) -> list[Rise]:
-    """Counters that stand out from their normal rate and their peers, the furthest above its normal rise first. nodes: evidence of each, rows of the result."""
+    """Counters that stand out from their normal rate and their peers, the furthest above its normal
+    rise first. nodes: evidence of each, rows of the result."""
     risen, zeros = _risen(nodes)
     found = []
     for kind, rows in risen.items() if rates else ():
@@ -56,7 +62,9 @@ def outstanding(nodes: Sequence[Mapping[str, Any]], rates: Rates) -> list[Rise]:
             normal = rates[kind] * max(1.0, counted_s / LEAST_LOOK_S)
             if count > normal and count >= TIMES_THE_PEERS * peers:
                 found.append(Rise(host, name, count, round(normal, 1), peers))
-    return sorted(found, key=lambda rise: (-(rise.count + 1) / (rise.normal + 1), rise.host, rise.name))
+    return sorted(
+        found, key=lambda rise: (-(rise.count + 1) / (rise.normal + 1), rise.host, rise.name)
+    )
 
 
 def median_without(counts: Sequence[int], one: int) -> float:
@@ -88,8 +96,14 @@ def _risen(nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[Risen]], 
             for name, count in as_map(counters).items():
                 kind = counter_kind(str(name))
                 if kind and isinstance(count, int) and not isinstance(count, bool) and count > 0:
-                    risen.setdefault(kind, []).append(Risen(str(node.get("host")), str(name), count, number(node.get("counted_s"))))
-    return risen, {kind: min(4096, max(0, read.get(kind, 0) - len(rows))) for kind, rows in risen.items()}
+                    risen.setdefault(kind, []).append(
+                        Risen(
+                            str(node.get("host")), str(name), count, number(node.get("counted_s"))
+                        )
+                    )
+    return risen, {
+        kind: min(4096, max(0, read.get(kind, 0) - len(rows))) for kind, rows in risen.items()
+    }
 
 
 def counter_kind(name: str) -> str | None:

@@ -9,13 +9,19 @@ from unhang.core.text import visible
 
 
 def render_suspects(result: Mapping[str, Any]) -> list[str]:
-    """Lines about the suspects of a smoke test or of a running job. The terminal wraps them, so that they can be copied as a whole."""
+    """Lines about the suspects of a smoke test or of a running job. The terminal wraps them, so
+    that they can be copied as a whole."""
     lines = []
     for row in result["suspects"]:
         who = [visible(row["host"])] if row["host"] else ["the group"]
         who += [f"rank {row['rank']}"] if row["rank"] is not None else []
         who += [visible(row["gpu"])] if row["gpu"] else []
-        lines += ["", f"suspect: {', '.join(who)}, in {visible(row['phase'])}", f"  why:  {visible(row['why'], 1500)}", f"  next: {visible(row['next'], 600)}"]
+        lines += [
+            "",
+            f"suspect: {', '.join(who)}, in {visible(row['phase'])}",
+            f"  why:  {visible(row['why'], 1500)}",
+            f"  next: {visible(row['next'], 600)}",
+        ]
     return lines
 
 

@@ -1,4 +1,5 @@
-"""Parses the output of a node: lines of JSON become events, and one history for each rank. Text of a node is untrusted data."""
+"""Parses the output of a node: lines of JSON become events, and one history for each rank. Text of
+a node is untrusted data."""
 
 from __future__ import annotations
 
@@ -10,13 +11,25 @@ from typing import Any
 MOST_EVENTS = 200_000
 MOST_LINE_BYTES = 512 * 1024
 MOST_TEXT = 20_000
-RANK_EVENTS = ("rank_begin", "phase_begin", "phase_end", "collective", "p2p", "stall", "exit", "rank_end", "unkillable", "transports")
+RANK_EVENTS = (
+    "rank_begin",
+    "phase_begin",
+    "phase_end",
+    "collective",
+    "p2p",
+    "stall",
+    "exit",
+    "rank_end",
+    "unkillable",
+    "transports",
+)
 Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Stream:
-    """One node. ranks: the planned ranks of the node; problem: why it did not answer, or stopped, in one line."""
+    """One node. ranks: the planned ranks of the node; problem: why it did not answer, or stopped,
+    in one line."""
 
     host: str
     ranks: tuple[int, ...]
@@ -82,7 +95,8 @@ def as_list(value: Any) -> list[Any]:
 
 
 def parse_events(lines: Iterable[bytes], ranks: Iterable[int]) -> Iterator[Event]:
-    """The events among the lines of a node that has these ranks. Lines that are no event, or about another node's rank, are skipped."""
+    """The events among the lines of a node that has these ranks. Lines that are no event, or about
+    another node's rank, are skipped."""
     own = set(ranks)
     for number, line in enumerate(lines):
         if number >= MOST_EVENTS:
@@ -102,11 +116,16 @@ def parse_event(line: bytes) -> Event | None:
         return None
     if not isinstance(event, dict) or not isinstance(event.get("e"), str):
         return None
-    if event["e"] in RANK_EVENTS and (not isinstance(event.get("rank"), int) or isinstance(event["rank"], bool)):
+    if event["e"] in RANK_EVENTS and (
+        not isinstance(event.get("rank"), int) or isinstance(event["rank"], bool)
+    ):
         return None
     if event["e"].startswith("phase_") and not isinstance(event.get("phase"), str):
         return None
-    return {name: value[:MOST_TEXT] if isinstance(value, str) and name != "flight_recorder" else value for name, value in event.items()}
+    return {
+        name: value[:MOST_TEXT] if isinstance(value, str) and name != "flight_recorder" else value
+        for name, value in event.items()
+    }
 
 
 def stories(streams: Iterable[Stream]) -> dict[int, Story]:
@@ -135,4 +154,8 @@ def _add_event(story: Story, event: Event) -> None:
 
 def number(value: Any) -> float:
     """A number of a node's, or 0 for anything else that it sent."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18 else 0.0
+    return (
+        float(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+        else 0.0
+    )

@@ -1,7 +1,9 @@
 """Names the suspects, from the histories of all ranks. Values in, values out.
 
-Certain evidence comes first: a node that did not answer, a failed phase and its reason, a process that died or was stopped. Without certain evidence: the
-rank that never entered the collective in which all others wait; then errors that ranks reported, which are mostly consequences of another rank's end.
+Certain evidence comes first: a node that did not answer, a failed phase and its reason, a process
+that died or was stopped. Without certain evidence: the rank that never entered the collective in
+which all others wait; then errors that ranks reported, which are mostly consequences of another
+rank's end.
 """
 
 from __future__ import annotations
@@ -15,16 +17,21 @@ from typing import Any
 from unhang.core.text import counted
 from unhang.core.verdict.streams import Story, Stream, number
 
-NEXT_LOOK_AT_NODE = "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
+NEXT_LOOK_AT_NODE = (
+    "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
+)
 OPERATIONS = ("broadcast", "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 CONSEQUENCE_CODES = (1, 3)  # a phase failed; the rank ended itself after a stall
 BEFORE_THE_OTHERS = ("environment", "binding")  # phases in which a rank is alone
-ECHOES = ("SIGABRT", "SIGUSR1")  # the signal with which torch's watchdog ends a rank whose peer is gone; the signal that requests a rank's stacks
+# the signal with which torch's watchdog ends a rank whose peer is gone; the signal that requests a
+# rank's stacks
+ECHOES = ("SIGABRT", "SIGUSR1")
 
 
 @dataclass(frozen=True)
 class Suspect:
-    """host, rank, gpu: None if none can be accused. why: what was observed. next: what a person or the tool should do."""
+    """host, rank, gpu: None if none can be accused. why: what was observed. next: what a person or
+    the tool should do."""
 
     host: str | None
     rank: int | None
@@ -36,7 +43,15 @@ class Suspect:
 
     def as_dict(self) -> dict[str, Any]:
         """In the form of the result document."""
-        return {"host": self.host, "rank": self.rank, "gpu": self.gpu, "phase": self.phase, "why": self.why, "next": self.next, "blind": self.blind}
+        return {
+            "host": self.host,
+            "rank": self.rank,
+            "gpu": self.gpu,
+            "phase": self.phase,
+            "why": self.why,
+            "next": self.next,
+            "blind": self.blind,
+        }
 
 
 def find_suspects(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Suspect]:
@@ -47,7 +62,9 @@ def find_suspects(streams: Sequence[Stream], reported: Mapping[int, Story]) -> l
     refused = _refused(reported, {suspect.host for suspect in certain})
     if certain or refused:
         return _once([*certain, *refused])
-    return _once(_behind(reported) or _stuck_witnesses(reported) or _errors(reported) or _all_in(reported))
+    return _once(
+        _behind(reported) or _stuck_witnesses(reported) or _errors(reported) or _all_in(reported)
+    )
 
 
 def _once(suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -60,39 +77,115 @@ def _once(suspects: Sequence[Suspect]) -> list[Suspect]:
 def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Suspect]:
     found = []
     for stream in streams:
-        failed = next((event.get("message") for event in stream.events if event["e"] == "node_failed"), None)
+        failed = next(
+            (event.get("message") for event in stream.events if event["e"] == "node_failed"), None
+        )
         if stream.problem and not stream.ended:
-            phase = reported[stream.ranks[0]].last_phase if stream.events and stream.ranks else "launch"
-            found.append(Suspect(stream.host, None, None, phase, stream.problem, f"ssh {stream.host}; unhang audit -i INVENTORY --limit {stream.host}", True))
+            phase = (
+                reported[stream.ranks[0]].last_phase if stream.events and stream.ranks else "launch"
+            )
+            found.append(
+                Suspect(
+                    stream.host,
+                    None,
+                    None,
+                    phase,
+                    stream.problem,
+                    f"ssh {stream.host}; unhang audit -i INVENTORY --limit {stream.host}",
+                    True,
+                )
+            )
         elif failed:
             why = f"could not start its ranks: {failed}"
-            found.append(Suspect(stream.host, None, None, "launch", why, "name a Python that is there with --python", True))
+            found.append(
+                Suspect(
+                    stream.host,
+                    None,
+                    None,
+                    "launch",
+                    why,
+                    "name a Python that is there with --python",
+                    True,
+                )
+            )
         elif not stream.ended:
             why = "its results were cut off: the node never reported its end"
-            found.append(Suspect(stream.host, None, None, reported[stream.ranks[0]].last_phase, why, NEXT_LOOK_AT_NODE.format(host=stream.host)))
+            found.append(
+                Suspect(
+                    stream.host,
+                    None,
+                    None,
+                    reported[stream.ranks[0]].last_phase,
+                    why,
+                    NEXT_LOOK_AT_NODE.format(host=stream.host),
+                )
+            )
     return found
 
 
 def _suspect(story: Story, why: str, then: str, phase: str | None = None) -> Suspect:
     phase = phase or story.last_phase
     result = (story.phases.get(phase) or {}).get("result")
-    return Suspect(story.host, story.rank, story.gpu, phase, why, then, isinstance(result, dict) and result.get("blind") is True)
+    return Suspect(
+        story.host,
+        story.rank,
+        story.gpu,
+        phase,
+        why,
+        then,
+        isinstance(result, dict) and result.get("blind") is True,
+    )
 
 
 def _stopped(reported: Mapping[int, Story]) -> list[Suspect]:
     found = []
     for story in reported.values():
         if story.unkillable:
-            place = f"state {story.unkillable.get('state')}, in {story.unkillable.get('wchan') or 'the kernel'}"
-            why = f"its process {int(number(story.unkillable.get('pid')))} survives SIGKILL ({place}): the node is unfit"
-            found.append(_suspect(story, why, f"drain {story.host} and reboot it; look for Xids and hung tasks in its kernel log"))
+            place = (
+                f"state {story.unkillable.get('state')}, in"
+                f" {story.unkillable.get('wchan') or 'the kernel'}"
+            )
+            why = (
+                f"its process {int(number(story.unkillable.get('pid')))} survives SIGKILL"
+                f" ({place}): the node is unfit"
+            )
+            found.append(
+                _suspect(
+                    story,
+                    why,
+                    f"drain {story.host} and reboot it; look for Xids and hung tasks in its"
+                    " kernel log",
+                )
+            )
         elif story.stall and story.stall.get("reason") == "stopped":
-            why = f"its process is stopped (state {story.stall.get('state')}) before collective {_next(story)} was over, all others wait for it"
-            found.append(_suspect(story, why, "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen container"))
-        elif (story.stall or {}).get("reason") == "deadline" and story.last_phase in BEFORE_THE_OTHERS:
+            why = (
+                f"its process is stopped (state {story.stall.get('state')}) before collective"
+                f" {_next(story)} was over, all others wait for it"
+            )
+            found.append(
+                _suspect(
+                    story,
+                    why,
+                    "find who sent SIGSTOP: a debugger, a job manager's suspend, a frozen"
+                    " container",
+                )
+            )
+        elif (story.stall or {}).get(
+            "reason"
+        ) == "deadline" and story.last_phase in BEFORE_THE_OTHERS:
             waited = f"{number((story.stall or {}).get('waited_s')):.0f} s"
-            why = f"did not get past {(story.stall or {}).get('step') or story.last_phase} within {waited}, where it waits for nobody else"
-            found.append(_suspect(story, why, "see its stack in the evidence; then files and file systems of its Python, and the driver, on that node"))
+            why = (
+                f"did not get past {(story.stall or {}).get('step') or story.last_phase} within"
+                f" {waited}, where it waits for nobody else"
+            )
+            found.append(
+                _suspect(
+                    story,
+                    why,
+                    "see its stack in the evidence; then files and file systems of its Python, and"
+                    " the driver, on that node",
+                )
+            )
         elif _in_kernel(story) and (story.stall or {}).get("reason") != "witness":
             found.append(_hangs(story))
     return found
@@ -104,11 +197,16 @@ def _in_kernel(story: Story) -> bool:
 
 def _hangs(story: Story) -> Suspect:
     where = (story.stall or {}).get("wchan") or "the kernel"
-    return _suspect(story, f"its process hangs in the kernel (state D, in {where})", NEXT_LOOK_AT_NODE.format(host=story.host))
+    return _suspect(
+        story,
+        f"its process hangs in the kernel (state D, in {where})",
+        NEXT_LOOK_AT_NODE.format(host=story.host),
+    )
 
 
 def _stuck_witnesses(reported: Mapping[int, Story]) -> list[Suspect]:
-    """In state D when another's trouble had them looked at: on a busy machine a page that is being read, so no more than a hint."""
+    """In state D when another's trouble had them looked at: on a busy machine a page that is being
+    read, so no more than a hint."""
     return [_hangs(story) for story in reported.values() if _in_kernel(story)]
 
 
@@ -117,7 +215,8 @@ def _next(story: Story) -> int:
 
 
 def _died(reported: Mapping[int, Story], echo: bool) -> list[Suspect]:
-    """Ranks that ended. echo: those alone that end so when another is stopped, hangs or died: torch's watchdog aborts, gloo's peers raise."""
+    """Ranks that ended. echo: those alone that end so when another is stopped, hangs or died:
+    torch's watchdog aborts, gloo's peers raise."""
     found = []
     for story in reported.values():
         code, name = (story.exit.get("code"), story.exit.get("signal")) if story.exit else (0, None)
@@ -127,31 +226,60 @@ def _died(reported: Mapping[int, Story], echo: bool) -> list[Suspect]:
             why = f"its process was ended by {name} after {_next(story)} collectives"
             found.append(_suspect(story, why, _after_signal(str(name), story.host)))
         elif code not in CONSEQUENCE_CODES:
-            found.append(_suspect(story, f"its process ended by itself with code {code}{_last_words(story)}", "run the phase again on this node alone"))
-        elif code == 1 and not any(end.get("status") in ("fail", "error") for end in story.phases.values()):
+            found.append(
+                _suspect(
+                    story,
+                    f"its process ended by itself with code {code}{_last_words(story)}",
+                    "run the phase again on this node alone",
+                )
+            )
+        elif code == 1 and not any(
+            end.get("status") in ("fail", "error") for end in story.phases.values()
+        ):
             then = f"try it there: {story.facts.get('executable') or 'python3'} -c 'import torch'"
-            found.append(_suspect(story, f"its process ended with code 1 without a word{_last_words(story)}", then))
+            found.append(
+                _suspect(
+                    story, f"its process ended with code 1 without a word{_last_words(story)}", then
+                )
+            )
     return found
 
 
 def _after_signal(name: str, host: str) -> str:
     if name == "SIGKILL":
         return f"look for the OOM killer or a job manager's limit in the kernel log of {host}"
-    return f"look at the stack in the evidence, and for segfaults and Xids in the kernel log of {host}"
+    return (
+        f"look at the stack in the evidence, and for segfaults and Xids in the kernel log of {host}"
+    )
 
 
 def _last_words(story: Story) -> str:
     output = (story.exit or {}).get("output")
-    lines = [str(line).strip() for line in output if str(line).strip()] if isinstance(output, list) else []
+    lines = (
+        [str(line).strip() for line in output if str(line).strip()]
+        if isinstance(output, list)
+        else []
+    )
     return f"; its last words: {lines[-1][:300]}" if lines else ""
 
 
 def _refused(reported: Mapping[int, Story], blamed: set[str | None]) -> list[Suspect]:
-    """Phases that answered no, in their order; the first phase with an answer decides, for what follows is its consequence."""
-    failed = [(phase, story, end) for story in reported.values() for phase, end in story.phases.items() if end.get("status") == "fail"]
+    """Phases that answered no, in their order; the first phase with an answer decides, for what
+    follows is its consequence."""
+    failed = [
+        (phase, story, end)
+        for story in reported.values()
+        for phase, end in story.phases.items()
+        if end.get("status") == "fail"
+    ]
     if not failed:
         return []
-    order = {name: place for place, name in enumerate(dict.fromkeys(name for story in reported.values() for name in story.begun))}
+    order = {
+        name: place
+        for place, name in enumerate(
+            dict.fromkeys(name for story in reported.values() for name in story.begun)
+        )
+    }
     first = min(order.get(phase, 0) for phase, _, _ in failed)
     rows = [(phase, story, end) for phase, story, end in failed if order.get(phase, 0) == first]
     phase = rows[0][0]
@@ -161,7 +289,10 @@ def _refused(reported: Mapping[int, Story], blamed: set[str | None]) -> list[Sus
         return _not_met(rows, reported, blamed)
     if phase in OPERATIONS:
         return _wrong_results(phase, [row for row in failed if row[0] in OPERATIONS], reported)
-    return [_suspect(story, str(end.get("message")), _after(phase, end), phase) for _, story, end in rows]
+    return [
+        _suspect(story, str(end.get("message")), _after(phase, end), phase)
+        for _, story, end in rows
+    ]
 
 
 def _after(phase: str, end: Mapping[str, Any]) -> str:
@@ -174,8 +305,14 @@ def _after(phase: str, end: Mapping[str, Any]) -> str:
 
 _NEXT = {
     "environment": "name the Python that users train with: --python PATH",
-    "burn_in": "take this GPU out of service; dcgmi diag -r 3 there, and have it replaced if it fails again",
-    "binding": "let each rank take the GPU of its LOCAL_RANK, and CUDA_VISIBLE_DEVICES name all GPUs of the node",
+    "burn_in": (
+        "take this GPU out of service; dcgmi diag -r 3 there, and have it replaced if it fails"
+        " again"
+    ),
+    "binding": (
+        "let each rank take the GPU of its LOCAL_RANK, and CUDA_VISIBLE_DEVICES name all GPUs of"
+        " the node"
+    ),
 }
 
 
@@ -190,76 +327,173 @@ def _inconsistent(end: Mapping[str, Any], reported: Mapping[int, Story]) -> list
     for fault in _result(end, "binding"):
         shared = ", ".join(map(str, _ranks(fault.get("ranks"), reported)))
         for rank in _ranks(fault.get("blamed"), reported):
-            why = f"ranks {shared} share one device ({fault.get('device')}); cause: {fault.get('variable')}"
+            why = (
+                f"ranks {shared} share one device ({fault.get('device')}); cause:"
+                f" {fault.get('variable')}"
+            )
             found.append(_suspect(reported[rank], why, _NEXT["binding"], "binding"))
     for row in _result(end, "differences"):
         values = row.get("values")
         if isinstance(values, dict) and values:
-            found += _minority(str(row.get("name")), {str(value): _ranks(ranks, reported) for value, ranks in values.items()}, reported)
+            found += _minority(
+                str(row.get("name")),
+                {str(value): _ranks(ranks, reported) for value, ranks in values.items()},
+                reported,
+            )
     return found
 
 
 def _ranks(value: Any, reported: Mapping[int, Story]) -> list[int]:
-    return [rank for rank in value if isinstance(rank, int) and rank in reported] if isinstance(value, list) else []
+    return (
+        [rank for rank in value if isinstance(rank, int) and rank in reported]
+        if isinstance(value, list)
+        else []
+    )
 
 
-def _minority(name: str, values: Mapping[str, list[int]], reported: Mapping[int, Story]) -> list[Suspect]:
+def _minority(
+    name: str, values: Mapping[str, list[int]], reported: Mapping[int, Story]
+) -> list[Suspect]:
     """The ranks that differ from most; all sides when there is no majority."""
     largest = max(map(len, values.values()))
     usual = [value for value, ranks in values.items() if len(ranks) == largest]
-    output = "; ".join(f"{value} on ranks {', '.join(map(str, ranks[:16]))}" for value, ranks in sorted(values.items()))
+    output = "; ".join(
+        f"{value} on ranks {', '.join(map(str, ranks[:16]))}"
+        for value, ranks in sorted(values.items())
+    )
     found = []
     for value, ranks in values.items():
         if len(usual) == 1 and value == usual[0]:
             continue
         side = f"most have {usual[0]}" if len(usual) == 1 else "no side has the majority"
         then = f"make {name} the same on all nodes: unhang audit shows where it is set"
-        found += [_suspect(reported[rank], f"{name} is {value} here, {side} ({output})", then) for rank in ranks]
+        found += [
+            _suspect(reported[rank], f"{name} is {value} here, {side} ({output})", then)
+            for rank in ranks
+        ]
     return found
 
 
-def _not_met(rows: Sequence[tuple[str, Story, Mapping[str, Any]]], reported: Mapping[int, Story], blamed: set[str | None]) -> list[Suspect]:
+def _not_met(
+    rows: Sequence[tuple[str, Story, Mapping[str, Any]]],
+    reported: Mapping[int, Story],
+    blamed: set[str | None],
+) -> list[Suspect]:
     in_use = [(story, end) for _, story, end in rows if "in use" in str(end.get("message"))]
     if in_use:
-        return [_suspect(story, str(end.get("message")), "choose another port with --port, or end what holds it: ss -ltnp") for story, end in in_use]
+        return [
+            _suspect(
+                story,
+                str(end.get("message")),
+                "choose another port with --port, or end what holds it: ss -ltnp",
+            )
+            for story, end in in_use
+        ]
     results = [end.get("result") for _, _, end in rows]
-    missing = sorted({rank for result in results if isinstance(result, dict) for rank in _ranks(result.get("missing"), reported)})
+    missing = sorted(
+        {
+            rank
+            for result in results
+            if isinstance(result, dict)
+            for rank in _ranks(result.get("missing"), reported)
+        }
+    )
     absent = [reported[rank] for rank in missing if reported[rank].host not in blamed]
     if missing:
-        return [_suspect(story, "never came to the rendezvous", NEXT_LOOK_AT_NODE.format(host=story.host), "rendezvous") for story in absent if not story.ended]
-    then = "unhang smoke chooses an address that all can reach; see `rendezvous` in the result, and firewalls"
+        return [
+            _suspect(
+                story,
+                "never came to the rendezvous",
+                NEXT_LOOK_AT_NODE.format(host=story.host),
+                "rendezvous",
+            )
+            for story in absent
+            if not story.ended
+        ]
+    then = (
+        "unhang smoke chooses an address that all can reach; see `rendezvous` in the result, and"
+        " firewalls"
+    )
     return [_suspect(story, str(end.get("message")), then) for _, story, end in rows]
 
 
-def _wrong_results(phase: str, rows: Sequence[tuple[str, Story, Mapping[str, Any]]], reported: Mapping[int, Story]) -> list[Suspect]:
-    """The rank whose data was wrong at most others, or else those that alone received wrong data, or none."""
-    seen = {(source, story.rank) for _, story, end in rows for source in _senders(end) if source in reported}
+def _wrong_results(
+    phase: str, rows: Sequence[tuple[str, Story, Mapping[str, Any]]], reported: Mapping[int, Story]
+) -> list[Suspect]:
+    """The rank whose data was wrong at most others, or else those that alone received wrong data,
+    or none."""
+    seen = {
+        (source, story.rank)
+        for _, story, end in rows
+        for source in _senders(end)
+        if source in reported
+    }
     witnesses = Counter(source for source, _ in seen)
     victims = Counter(receiver for _, receiver in seen)
     where = ", ".join(dict.fromkeys(name for name, _, _ in rows))
     if seen and max(witnesses.values()) >= max(victims.values()):
-        guilty = sorted(rank for rank, times in witnesses.items() if times == max(witnesses.values()))
+        guilty = sorted(
+            rank for rank, times in witnesses.items() if times == max(witnesses.values())
+        )
         why = "its data arrived wrong at {} of {} ranks, against exactly known results ({})"
-        return [_suspect(reported[rank], why.format(witnesses[rank], len(reported), where), _corrupt(reported[rank]), phase) for rank in guilty]
+        return [
+            _suspect(
+                reported[rank],
+                why.format(witnesses[rank], len(reported), where),
+                _corrupt(reported[rank]),
+                phase,
+            )
+            for rank in guilty
+        ]
     if seen:
         alone = sorted(rank for rank, times in victims.items() if times == max(victims.values()))
         return [
-            _suspect(reported[rank], f"receives wrong data from {counted(victims[rank], 'rank')} ({where})", _corrupt(reported[rank]), phase) for rank in alone
+            _suspect(
+                reported[rank],
+                f"receives wrong data from {counted(victims[rank], 'rank')} ({where})",
+                _corrupt(reported[rank]),
+                phase,
+            )
+            for rank in alone
         ]
     hit = sorted({story.rank for _, story, _ in rows})
     if len(hit) < len(reported):
-        return [_suspect(reported[rank], f"has wrong sums where others have the right ones ({where})", _corrupt(reported[rank]), phase) for rank in hit]
-    return [Suspect(None, None, None, phase, f"all ranks have wrong sums, and all data arrives right ({where})", "unhang smoke --isolate finds the node")]
+        return [
+            _suspect(
+                reported[rank],
+                f"has wrong sums where others have the right ones ({where})",
+                _corrupt(reported[rank]),
+                phase,
+            )
+            for rank in hit
+        ]
+    return [
+        Suspect(
+            None,
+            None,
+            None,
+            phase,
+            f"all ranks have wrong sums, and all data arrives right ({where})",
+            "unhang smoke --isolate finds the node",
+        )
+    ]
 
 
 def _corrupt(story: Story) -> str:
-    return f"take {story.host} out of service; look for ECC errors, Xids, PCIe errors (AER) and the IOMMU: unhang audit -i INVENTORY --limit {story.host}"
+    return (
+        f"take {story.host} out of service; look for ECC errors, Xids, PCIe errors (AER) and the"
+        f" IOMMU: unhang audit -i INVENTORY --limit {story.host}"
+    )
 
 
 def _senders(end: Mapping[str, Any]) -> list[int]:
     result = end.get("result")
     named = result.get("wrong_from") if isinstance(result, dict) else None
-    return [int(source) for source in named if re.fullmatch(r"\d{1,6}", str(source))] if isinstance(named, dict) else []
+    return (
+        [int(source) for source in named if re.fullmatch(r"\d{1,6}", str(source))]
+        if isinstance(named, dict)
+        else []
+    )
 
 
 def ranks_wait(count: int) -> str:
@@ -278,14 +512,32 @@ def _behind(reported: Mapping[int, Story]) -> list[Suspect]:
     for story in late:
         stall = story.stall or {}
         waiting = sum(_next(other) == ahead for other in stalled)
-        why = f"never entered collective {ahead} ({stall.get('step')}), in which {ranks_wait(waiting)}; it stands after {_next(story)}"
-        found.append(_suspect(story, why, f"see its stack in the evidence; then: unhang smoke --isolate, or look at {story.host} alone"))
+        why = (
+            f"never entered collective {ahead} ({stall.get('step')}), in which"
+            f" {ranks_wait(waiting)}; it stands after {_next(story)}"
+        )
+        found.append(
+            _suspect(
+                story,
+                why,
+                "see its stack in the evidence; then: unhang smoke --isolate, or look at"
+                f" {story.host} alone",
+            )
+        )
     return found
 
 
 def _errors(reported: Mapping[int, Story]) -> list[Suspect]:
-    rows = [(story, phase, end) for story in reported.values() for phase, end in story.phases.items() if end.get("status") == "error"]
-    then = "look at the message and at the node; unhang smoke --isolate shows whether it follows the node"
+    rows = [
+        (story, phase, end)
+        for story in reported.values()
+        for phase, end in story.phases.items()
+        if end.get("status") == "error"
+    ]
+    then = (
+        "look at the message and at the node; unhang smoke --isolate shows whether it follows the"
+        " node"
+    )
     return [_suspect(story, str(end.get("message")), then, phase) for story, phase, end in rows]
 
 
@@ -295,5 +547,17 @@ def _all_in(reported: Mapping[int, Story]) -> list[Suspect]:
     if not stalled:
         return []
     stall = stalled[0].stall or {}
-    why = f"all {len(stalled)} ranks entered collective {_next(stalled[0])} ({stall.get('step')}) and none left it: what lies between them does not carry it"
-    return [Suspect(None, None, None, str(stall.get("phase")), why, "unhang smoke --isolate finds the pair; the experiments below tell which way is broken")]
+    why = (
+        f"all {len(stalled)} ranks entered collective {_next(stalled[0])} ({stall.get('step')}) and"
+        " none left it: what lies between them does not carry it"
+    )
+    return [
+        Suspect(
+            None,
+            None,
+            None,
+            str(stall.get("phase")),
+            why,
+            "unhang smoke --isolate finds the pair; the experiments below tell which way is broken",
+        )
+    ]

@@ -1,4 +1,5 @@
-"""`unhang diagnose FILE…`: what happened in a log, what most probably caused it, and what to do about it."""
+"""`unhang diagnose FILE…`: what happened in a log, what most probably caused it, and what to do
+about it."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ EXAMPLES = """\
   unhang diagnose slurm-1234.out train.sbatch train.py   with the files that the job was started with
   unhang diagnose hang.tar.gz                         what unhang inspect --out wrote while the job hung
   unhang diagnose logs/ --run latest                  a folder of ranks' logs, beside what the audit found on their nodes
-  kubectl logs job/train | unhang diagnose - --redact -o markdown   for an issue, with secrets and names masked"""
+  kubectl logs job/train | unhang diagnose - --redact -o markdown   for an issue, with secrets and names masked"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,14 +40,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="*",
-        help="logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps, bundles of unhang inspect, "
-        "beside a log the job's scripts and configuration; - for standard input, also the default behind a pipe",
+        help=(
+            "logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps, bundles"
+            " of unhang inspect, beside a log the job's scripts and configuration; - for standard"
+            " input, also the default behind a pipe"
+        ),
     )
-    parser.add_argument("--run", metavar="RUN", help="a judged run folder or its id; findings on the log's hosts count as evidence")
+    parser.add_argument(
+        "--run",
+        metavar="RUN",
+        help="a judged run folder or its id; findings on the log's hosts count as evidence",
+    )
     add_format_option(parser, ("table", "json", "markdown"))
     add_quiet(parser)
     parser.add_argument(
-        "--redact", action="store_true", help="mask host names, addresses and users too; equal values get equal masks; secrets are always masked"
+        "--redact",
+        action="store_true",
+        help=(
+            "mask host names, addresses and users too; equal values get equal masks; secrets are"
+            " always masked"
+        ),
     )
     parser.add_argument(
         "--fail-on",
@@ -59,22 +72,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 healthy, 1 a cause at or above --fail-on, 2 no log, or a healthy part of more than is read, 3 a failure without a known cause, 4 no end. An empty input
-    raises UserError, which gives 2.
-    """
+    """0 healthy, 1 a cause at or above --fail-on, 2 no log, or a healthy part of more than is read,
+    3 a failure without a known cause, 4 no end. An empty input raises UserError, which gives 2."""
     if not arguments.files and not _is_piped():
-        raise UserError("expected logs, folders of logs or -, found none; see unhang diagnose --help")
+        raise UserError(
+            "expected logs, folders of logs or -, found none; see unhang diagnose --help"
+        )
     arguments.files = arguments.files or ["-"]
     found, looked = _diagnosis(arguments)
     if all(one["kind"] in ("unread", "binary", "job") for one in found["inputs"]):
         raise UserError(_unread(found, arguments.files))
     if found["outcome"]["word"] == "nothing" and not found["collect_next"]:
-        raise UserError(f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}: {found['outcome']['why']}")
+        raise UserError(
+            f"{found['inputs'][0]['file'] if found['inputs'] else 'the input'}:"
+            f" {found['outcome']['why']}"
+        )
     if not arguments.quiet:
         both = {**found, "looked": looked}  # masked together, so that a host has one mask in both
         shown = redacted(both) if arguments.redact else masked_document(both)
         _print(shown, shown.pop("looked"), arguments.format, look_reader(arguments))
-    if found["outcome"]["word"] == "healthy" and any(note.startswith(NOT_READ) for one in found["inputs"] for note in one["notes"]):
+    if found["outcome"]["word"] == "healthy" and any(
+        note.startswith(NOT_READ) for one in found["inputs"] for note in one["notes"]
+    ):
         return 2
     if found["outcome"]["word"] != "cause":
         return EXIT_CODES[found["outcome"]["word"]]
@@ -83,7 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _is_piped() -> bool:
-    """Whether standard input is a pipe or a file, as in `kubectl logs job/train | unhang diagnose`."""
+    """Whether standard input is a pipe or a file, as in `kubectl logs job/train | unhang
+    diagnose`."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError, AttributeError):
@@ -92,19 +112,26 @@ def _is_piped() -> bool:
 
 
 def _diagnosis(arguments: argparse.Namespace) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
-    """The diagnosis; and the verdict on the job, if a bundle of `unhang inspect --out` is among the files."""
+    """The diagnosis; and the verdict on the job, if a bundle of `unhang inspect --out` is among the
+    files."""
     reader = look_reader(arguments)
     bundles = [name for name in arguments.files if name != "-" and reader.is_bundle(Path(name))]
     look = reader.read(bundles) if bundles else None
     others = [name for name in arguments.files if name not in bundles]
-    inputs, scans, flights = read_all(others, texts=look.logs if look else (), reader=job_reader(arguments))
+    inputs, scans, flights = read_all(
+        others, texts=look.logs if look else (), reader=job_reader(arguments)
+    )
     flights += look.flights if look else ()
     facts = gather_facts(scans, compare_flights(flights) if flights else None)
     seen = list(look.evidence) if look else []
     if arguments.run:
         path, findings = read_findings(arguments.run)
-        hosts = [*facts.hosts, *(row["host"] for row in look.verdict["hosts"])] if look else facts.hosts
-        found = document(inputs, facts, [*seen, *audit_evidence(path, findings, hosts, load_causes())])
+        hosts = (
+            [*facts.hosts, *(row["host"] for row in look.verdict["hosts"])] if look else facts.hosts
+        )
+        found = document(
+            inputs, facts, [*seen, *audit_evidence(path, findings, hosts, load_causes())]
+        )
         found["facts"]["audited"] = list(audited_hosts(path.parent, findings, hosts))
     else:
         found = document(inputs, facts, seen)
@@ -118,8 +145,11 @@ def _unread(found: dict[str, Any], named: list[str]) -> str:
     return f"{first['file']}: {'; '.join(first['notes'])}; nothing could be read"
 
 
-def _print(shown: dict[str, Any], looked: dict[str, Any] | None, form: str, reader: LookReader) -> None:
-    """looked: the verdict of `unhang inspect`, which it printed of the job; it stands above the diagnosis of its logs."""
+def _print(
+    shown: dict[str, Any], looked: dict[str, Any] | None, form: str, reader: LookReader
+) -> None:
+    """looked: the verdict of `unhang inspect`, which it printed of the job; it stands above the
+    diagnosis of its logs."""
     if form == "json":
         sys.stdout.write(render_json(shown))
     elif form == "markdown":
@@ -129,4 +159,7 @@ def _print(shown: dict[str, Any], looked: dict[str, Any] | None, form: str, read
         from unhang.core.terminal import terminal_shape
 
         width, _colour, plain = terminal_shape(sys.stdout, os.environ)
-        sys.stdout.write((f"{reader.render(looked, plain)}\n" if looked else "") + render_table(shown, width, plain=plain))
+        sys.stdout.write(
+            (f"{reader.render(looked, plain)}\n" if looked else "")
+            + render_table(shown, width, plain=plain)
+        )

@@ -1,4 +1,5 @@
-"""`unhang inspect`: looks at a job that runs and says which rank all others wait for, where it stands, and what to do."""
+"""`unhang inspect`: looks at a job that runs and says which rank all others wait for, where it
+stands, and what to do."""
 
 from __future__ import annotations
 
@@ -31,26 +32,42 @@ EXAMPLES = """\
   unhang inspect --slurm-job 1234           all its nodes, as its owner, without root
   unhang inspect --hosts 'gpu[01-08]'       these nodes by Ansible; -- --become for jobs of other users
   unhang inspect --out hang.tar.gz          the evidence as well, secrets masked; unhang diagnose reads it
-  unhang inspect --evidence a.json b.json   what unhang-inspect.pyz printed on nodes or in pods"""
+  unhang inspect --evidence a.json b.json   what unhang-inspect.pyz printed on nodes or in pods"""  # noqa: E501
 EXIT_CODES = {HUNG: 1, UNKNOWN: 3}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_look_options(parser)
     add_node_options(parser)
-    parser.add_argument("--evidence", metavar="FILE", nargs="+", help="judge documents of unhang-inspect.pyz, or a bundle of --out, instead of looking")
-    parser.add_argument("--out", metavar="FILE.tar.gz", help="also write the evidence as a bundle, secrets masked")
+    parser.add_argument(
+        "--evidence",
+        metavar="FILE",
+        nargs="+",
+        help="judge documents of unhang-inspect.pyz, or a bundle of --out, instead of looking",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE.tar.gz", help="also write the evidence as a bundle, secrets masked"
+    )
     add_format_option(parser, ("table", "json"))
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 not hung, 1 hung, 3 the evidence does not tell; nothing to look at raises UserError, which gives 2."""
+    """0 not hung, 1 hung, 3 the evidence does not tell; nothing to look at raises UserError, which
+    gives 2."""
     out = checked_output(arguments.out, "--out") if arguments.out else None
     documents = _documents(arguments)
     if not any(rows(document.get("ranks")) for document in documents):
-        by_pid = not (arguments.pid or arguments.evidence or arguments.slurm_job or arguments.hosts or arguments.inventory)
-        raise UserError(_no_rank(documents) + ("; name a process of it with --pid" if by_pid else ""))
+        by_pid = not (
+            arguments.pid
+            or arguments.evidence
+            or arguments.slurm_job
+            or arguments.hosts
+            or arguments.inventory
+        )
+        raise UserError(
+            _no_rank(documents) + ("; name a process of it with --pid" if by_pid else "")
+        )
     inspection = inspection_of(_one_job(documents))
     if arguments.format == "json":
         sys.stdout.write(json.dumps(masked_document(inspection), indent=1) + "\n")
@@ -71,7 +88,9 @@ def _documents(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     if arguments.hosts or arguments.inventory:
         return node_documents(arguments, chosen_look_options(arguments))
     if arguments.limit:
-        raise UserError("--limit: expected --inventory or --hosts beside it, whose hosts it chooses from")
+        raise UserError(
+            "--limit: expected --inventory or --hosts beside it, whose hosts it chooses from"
+        )
     if arguments.slurm_job:
         return slurm_documents(arguments.slurm_job, arguments_of(chosen_look_options(arguments)))
     return [_look_here(arguments)]
@@ -87,12 +106,15 @@ def _look_here(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _no_rank(documents: Sequence[Mapping[str, Any]]) -> str:
-    reasons = dict.fromkeys(str(document["sections"]["ranks"]["probe"]["error"]) for document in documents)
+    reasons = dict.fromkeys(
+        str(document["sections"]["ranks"]["probe"]["error"]) for document in documents
+    )
     return f"expected the ranks of a job, found none: {'; '.join(reasons)}"
 
 
 def _one_job(documents: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """The documents, if the ranks of each are of one job. Raises UserError naming the jobs of a node that has several."""
+    """The documents, if the ranks of each are of one job. Raises UserError naming the jobs of a
+    node that has several."""
     for document in documents:
         jobs: dict[str, int] = {}
         for row in rows(document.get("ranks")):

@@ -1,4 +1,5 @@
-"""The evidence of nodes that Ansible reaches, for `unhang inspect -i` and `--hosts`: runs playbooks/inspect.yml and reads what the nodes answered."""
+"""The evidence of nodes that Ansible reaches, for `unhang inspect -i` and `--hosts`: runs
+playbooks/inspect.yml and reads what the nodes answered."""
 
 from __future__ import annotations
 
@@ -22,27 +23,78 @@ OF_THE_MODULE = ("slurm_job", "container", "gap_s", "without", "py_spy", "kernel
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that name nodes, as `unhang audit` and `unhang smoke` have them."""
-    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help="look at the nodes of this inventory, by Ansible")
-    parser.add_argument("-l", "--limit", metavar="HOSTS", help="of the inventory only these: node sets (gpu[001-016]), groups, Ansible patterns")
     parser.add_argument(
-        "--hosts", action="append", default=[], metavar="NODES", help="look at these nodes, by Ansible: names or node sets, for example gpu[01-08]"
+        "-i",
+        "--inventory",
+        action="append",
+        metavar="PATH",
+        help="look at the nodes of this inventory, by Ansible",
     )
-    parser.add_argument("-f", "--forks", type=int, default=64, metavar="N", help="nodes at a time (default: 64), so that all are seen at one moment")
-    parser.add_argument("ansible", nargs="*", metavar="-- ARGUMENT", help="arguments for ansible-playbook, for example -- --become (jobs of other users)")
+    parser.add_argument(
+        "-l",
+        "--limit",
+        metavar="HOSTS",
+        help="of the inventory only these: node sets (gpu[001-016]), groups, Ansible patterns",
+    )
+    parser.add_argument(
+        "--hosts",
+        action="append",
+        default=[],
+        metavar="NODES",
+        help="look at these nodes, by Ansible: names or node sets, for example gpu[01-08]",
+    )
+    parser.add_argument(
+        "-f",
+        "--forks",
+        type=int,
+        default=64,
+        metavar="N",
+        help="nodes at a time (default: 64), so that all are seen at one moment",
+    )
+    parser.add_argument(
+        "ansible",
+        nargs="*",
+        metavar="-- ARGUMENT",
+        help="arguments for ansible-playbook, for example -- --become (jobs of other users)",
+    )
 
 
 def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
-    """One document for each node; of a node without an answer one that says why. Raises UserError if no node was asked."""
+    """One document for each node; of a node without an answer one that says why. Raises UserError
+    if no node was asked."""
     if options["pids"]:
-        raise UserError("--pid: expected no process beside --hosts or --inventory, because numbers differ from node to node; a job is named by --slurm-job")
+        raise UserError(
+            "--pid: expected no process beside --hosts or --inventory, because numbers differ from"
+            " node to node; a job is named by --slurm-job"
+        )
     home = project.find_project()
     project.link_pynvml(home)
-    inventories = [",".join(expand_hosts(arguments.hosts)) + ","] if arguments.hosts else inventories_of(arguments.inventory, home)
-    with tempfile.TemporaryDirectory(prefix="unhang-inspect-") as folder, limit_arguments(arguments.limit) as limit:
-        command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / "inspect.yml"), *limit, "--forks", str(arguments.forks)]
+    inventories = (
+        [",".join(expand_hosts(arguments.hosts)) + ","]
+        if arguments.hosts
+        else inventories_of(arguments.inventory, home)
+    )
+    with (
+        tempfile.TemporaryDirectory(prefix="unhang-inspect-") as folder,
+        limit_arguments(arguments.limit) as limit,
+    ):
+        command = [
+            project.ansible_program("ansible-playbook"),
+            str(home / "playbooks" / "inspect.yml"),
+            *limit,
+            "--forks",
+            str(arguments.forks),
+        ]
         command += [word for inventory in inventories for word in ("-i", inventory)]
-        given = {"inspect_folder": folder, "inspect_options": {name: options[name] for name in OF_THE_MODULE if options[name]}}
-        played = play([*command, "--extra-vars", json.dumps(given), *arguments.ansible], _environment(home), shown=False)
+        given = {
+            "inspect_folder": folder,
+            "inspect_options": {name: options[name] for name in OF_THE_MODULE if options[name]},
+        }
+        played = play(
+            [*command, "--extra-vars", json.dumps(given), *arguments.ansible],
+            _environment(home),
+            shown=False,
+        )
         found = [_document(path) for path in sorted(Path(folder).glob("*.json"))]
     if played.stopped:
         raise UserError("stopped by hand")
@@ -53,7 +105,12 @@ def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> li
 
 def _environment(home: Path) -> dict[str, str]:
     found = project.ansible_environment(home, os.environ)
-    return {**found, "ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False", "ANSIBLE_HOST_PATTERN_MISMATCH": "error"}
+    return {
+        **found,
+        "ANSIBLE_LOCALHOST_WARNING": "False",
+        "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False",
+        "ANSIBLE_HOST_PATTERN_MISMATCH": "error",
+    }
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -65,7 +122,9 @@ def _document(path: Path) -> dict[str, Any]:
     host, evidence = str(answer.get("host") or path.stem), answer.get("evidence")
     try:
         return (
-            {**checked(evidence.encode("utf-8", "replace"), host), "asked_as": host} if isinstance(evidence, str) else unanswered(host, answer.get("problem"))
+            {**checked(evidence.encode("utf-8", "replace"), host), "asked_as": host}
+            if isinstance(evidence, str)
+            else unanswered(host, answer.get("problem"))
         )
     except UserError as problem:
         return unanswered(host, problem)

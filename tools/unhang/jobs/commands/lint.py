@@ -1,4 +1,5 @@
-"""`unhang lint FILE…`: finds settings of NCCL and torch that do nothing, do harm or hide a fault, and collectives that only some ranks call."""
+"""`unhang lint FILE…`: finds settings of NCCL and torch that do nothing, do harm or hide a fault,
+and collectives that only some ranks call."""
 
 from __future__ import annotations
 
@@ -17,8 +18,22 @@ from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import masked_document
 from unhang.jobs.lint.checks import PLATFORMS, Context
-from unhang.jobs.lint.linting import MARK, SEVERITIES, STDIN, is_whole, lint, render_json, render_table
-from unhang.jobs.lint.repairing import Repair, describe_repairs, print_diff, repairs_of, write_repair
+from unhang.jobs.lint.linting import (
+    MARK,
+    SEVERITIES,
+    STDIN,
+    is_whole,
+    lint,
+    render_json,
+    render_table,
+)
+from unhang.jobs.lint.repairing import (
+    Repair,
+    describe_repairs,
+    print_diff,
+    repairs_of,
+    write_repair,
+)
 from unhang.jobs.lint.rule_ids import RULES
 from unhang.jobs.lint.sarif import render_sarif
 from unhang.jobs.lint.settings import KINDS
@@ -36,41 +51,88 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    read = "shell scripts, Slurm batch files, Dockerfiles, Kubernetes YAML, systemd units, nccl.conf, Python; folders too; -: standard input"
+    read = (
+        "shell scripts, Slurm batch files, Dockerfiles, Kubernetes YAML, systemd units, nccl.conf,"
+        " Python; folders too; -: standard input"
+    )
     parser.add_argument("files", metavar="FILE", nargs="+", help=read)
-    parser.add_argument("--kind", choices=KINDS, help="read every file as this kind, without detection")
-    parser.add_argument("--nccl", metavar="VERSION", help="the job's NCCL version, for example 2.21.5 (default: the version that the file installs, if any)")
-    parser.add_argument("--torch", metavar="VERSION", help="the job's PyTorch version, for example 2.4.1")
+    parser.add_argument(
+        "--kind", choices=KINDS, help="read every file as this kind, without detection"
+    )
+    parser.add_argument(
+        "--nccl",
+        metavar="VERSION",
+        help=(
+            "the job's NCCL version, for example 2.21.5 (default: the version that the file"
+            " installs, if any)"
+        ),
+    )
+    parser.add_argument(
+        "--torch", metavar="VERSION", help="the job's PyTorch version, for example 2.4.1"
+    )
     clouds = "the cloud, or aws, gcp, azure; settings of its own image are not reported"
-    parser.add_argument("--platform", type=lambda given: CLOUDS.get(given, given), choices=PLATFORMS, help=clouds)
+    parser.add_argument(
+        "--platform", type=lambda given: CLOUDS.get(given, given), choices=PLATFORMS, help=clouds
+    )
     add_format_option(parser, FORMATS, {"name": "files with findings, one per line"})
     add_quiet(parser)
     add_rule_and_severity(parser, "hides-fault, 'pod-*'", SEVERITIES)
     parser.add_argument(
-        "--fail-on", choices=SEVERITIES, default="warning", metavar="SEVERITY", help="exit with 1 at this severity or above: error, warning (default), info"
+        "--fail-on",
+        choices=SEVERITIES,
+        default="warning",
+        metavar="SEVERITY",
+        help="exit with 1 at this severity or above: error, warning (default), info",
     )
-    parser.add_argument("--fix", action="store_true", help="write the fixes that have only one correct form into the files, and show them as a diff")
-    parser.add_argument("--diff", action="store_true", help="show what --fix would write, and write nothing")
+    parser.add_argument(
+        "--fix",
+        action="store_true",
+        help=(
+            "write the fixes that have only one correct form into the files, and show them as a"
+            " diff"
+        ),
+    )
+    parser.add_argument(
+        "--diff", action="store_true", help="show what --fix would write, and write nothing"
+    )
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 nothing found, 1 findings at or above --fail-on, 2 too much to read all of it. Raises UserError for a file that cannot be read."""
-    for option, version, order in (("--nccl", arguments.nccl, "nccl"), ("--torch", arguments.torch, "generic")):
+    """0 nothing found, 1 findings at or above --fail-on, 2 too much to read all of it. Raises
+    UserError for a file that cannot be read."""
+    for option, version, order in (
+        ("--nccl", arguments.nccl, "nccl"),
+        ("--torch", arguments.torch, "generic"),
+    ):
         if version and check_version(version, order):
             raise UserError(f"{option}: expected a version such as 2.21.5, found {version!r}")
     check_rules(arguments.rule, RULES)
     context = Context(arguments.nccl, arguments.torch, arguments.platform)
     repairs = _repairs(arguments, context)
-    document = lint(arguments.files, context, arguments.kind, repaired={one.path.resolve(): one.after.removeprefix(MARK) for one in repairs})
-    findings = [one for one in document["findings"] if takes(one["rule"], one["severity"], arguments, SEVERITIES)]
+    document = lint(
+        arguments.files,
+        context,
+        arguments.kind,
+        repaired={one.path.resolve(): one.after.removeprefix(MARK) for one in repairs},
+    )
+    findings = [
+        one
+        for one in document["findings"]
+        if takes(one["rule"], one["severity"], arguments, SEVERITIES)
+    ]
     if arguments.fix or arguments.diff:
         document |= {"fixed" if arguments.fix else "fixable": describe_repairs(repairs)}
-    document |= {"findings": findings, "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}}
+    document |= {
+        "findings": findings,
+        "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES},
+    }
     if arguments.format in ("name", "csv", "jsonl"):
         show_rows(arguments, lambda width: (), findings, COLUMNS, "file")
     elif not arguments.quiet:
-        render = {"json": render_json, "sarif": render_sarif, "table": render_table}[arguments.format]
+        render = {"json": render_json, "sarif": render_sarif, "table": render_table}[
+            arguments.format
+        ]
         if arguments.format == "table":
             print_diff(repairs)  # unmasked: a patch must fit the file
         sys.stdout.write(render(masked_document(document)))
@@ -85,8 +147,15 @@ def _repairs(arguments: argparse.Namespace, context: Context) -> list[Repair]:
     if not (arguments.fix or arguments.diff):
         return []
     if STDIN in arguments.files:
-        raise UserError("expected files beside --fix and --diff, found -; write standard input to a file first")
-    repairs = repairs_of(arguments.files, context, arguments.kind, lambda one: takes(one.rule, one.severity, arguments, SEVERITIES))
+        raise UserError(
+            "expected files beside --fix and --diff, found -; write standard input to a file first"
+        )
+    repairs = repairs_of(
+        arguments.files,
+        context,
+        arguments.kind,
+        lambda one: takes(one.rule, one.severity, arguments, SEVERITIES),
+    )
     for one in repairs if arguments.fix else ():
         write_repair(one)
     return repairs

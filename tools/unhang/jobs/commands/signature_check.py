@@ -1,4 +1,5 @@
-"""`unhang signature check [DIR]`: checks the catalogue's signatures, each on its own examples, and names file and id of each fault."""
+"""`unhang signature check [DIR]`: checks the catalogue's signatures, each on its own examples, and
+names file and id of each fault."""
 
 from __future__ import annotations
 
@@ -13,7 +14,13 @@ from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.schemas.shapes import nearest
 from unhang.core.text import counted, visible
-from unhang.jobs.diagnose.matching.signatures import load_causes, proof_faults, read_signature, shape_faults, signature_files
+from unhang.jobs.diagnose.matching.signatures import (
+    load_causes,
+    proof_faults,
+    read_signature,
+    shape_faults,
+    signature_files,
+)
 
 EXAMPLES = """\
   unhang signature check                                        all of them
@@ -22,16 +29,25 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "folder", metavar="DIR", type=Path, nargs="?", default=folders_of("signatures")[0], help="a folder of the catalogue (default: %(default)s)"
+        "folder",
+        metavar="DIR",
+        type=Path,
+        nargs="?",
+        default=folders_of("signatures")[0],
+        help="a folder of the catalogue (default: %(default)s)",
     )
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0, or 1 if there are faults. Raises UserError for a folder outside the catalogue, which nothing reads."""
+    """0, or 1 if there are faults. Raises UserError for a folder outside the catalogue, which
+    nothing reads."""
     folder = arguments.folder.resolve()
     if not folder.is_relative_to(PACKAGE):
-        raise UserError(f"expected a folder in {PACKAGE}, whose signatures unhang diagnose reads, found {folder}")
+        raise UserError(
+            f"expected a folder in {PACKAGE}, whose signatures unhang diagnose reads, found"
+            f" {folder}"
+        )
     faults = list(signature_faults(folder))
     for fault in faults:
         print(visible(fault, 1000))
@@ -41,21 +57,35 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def signature_faults(folder: Path) -> Iterator[str]:
-    """One line for each fault of the signatures in the files of this folder, which lies in the catalogue."""
+    """One line for each fault of the signatures in the files of this folder, which lies in the
+    catalogue."""
     ids = Counter(row["id"] for _, content in signature_files() for row in content["signatures"])
     for path, row in _rows_in(folder):
-        found = [*shape_faults(row), *_named_faults(row)] + (["its id stands twice"] if ids[row["id"]] > 1 else [])
-        yield from (f"{path}: signature {row['id']}: {fault}" for fault in found or proof_faults(read_signature(row)))
+        found = [*shape_faults(row), *_named_faults(row)] + (
+            ["its id stands twice"] if ids[row["id"]] > 1 else []
+        )
+        yield from (
+            f"{path}: signature {row['id']}: {fault}"
+            for fault in found or proof_faults(read_signature(row))
+        )
 
 
 def _rows_in(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """(file, row with the defaults of its file)."""
     files = [(path, content) for path, content in signature_files() if path.is_relative_to(folder)]
-    return [(path, {**content.get("defaults", {}), **row}) for path, content in files for row in content["signatures"]]
+    return [
+        (path, {**content.get("defaults", {}), **row})
+        for path, content in files
+        for row in content["signatures"]
+    ]
 
 
 def _named_faults(row: Mapping[str, Any]) -> Iterator[str]:
     """Causes that the catalogue does not have."""
     causes = load_causes()
     for name in ("for", "against"):
-        yield from (f"{name}: there is no cause {cause}{nearest(cause, causes)}" for cause in row.get(name, {}) if cause not in causes)
+        yield from (
+            f"{name}: there is no cause {cause}{nearest(cause, causes)}"
+            for cause in row.get(name, {})
+            if cause not in causes
+        )

@@ -1,4 +1,5 @@
-"""`unhang watch`: watches a running job, and when it makes no progress looks at it as `unhang inspect` does and says why."""
+"""`unhang watch`: watches a running job, and when it makes no progress looks at it as `unhang
+inspect` does and says why."""
 
 from __future__ import annotations
 
@@ -44,23 +45,70 @@ EXAMPLES = """\
   unhang watch -- torchrun --nproc-per-node 8 train.py      start the job and watch it
   unhang watch --pid 4711                                   a job that runs
   unhang watch --slurm-job 1234                             all nodes of a job, from a login node, as its owner
-  unhang watch --on-hang terminate -- torchrun train.py     end a job that hangs, with exit code 86, so that its launcher starts it again"""
+  unhang watch --on-hang terminate -- torchrun train.py     end a job that hangs, with exit code 86, so that its launcher starts it again"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help="the job to start; torch's flight recorder is on in it")
-    parser.add_argument("--no-recorder", action="store_true", help="set no variable for the job that is started")
-    parser.add_argument("--pid", type=process_number, metavar="PID", help="a job that runs: its launcher, or one of its ranks")
-    parser.add_argument("--slurm-job", metavar="ID", help="a job of Slurm that runs: samples of all its nodes, by a step beside its own")
-    parser.add_argument("--here", action="store_true", help="with --slurm-job: only its ranks on this node, without srun; for a prolog, as root")
-    parser.add_argument("--no-progress", type=float, default=60.0, metavar="S", help="seconds without progress until it is looked at (default 60)")
-    parser.add_argument("--every", type=float, default=2.0, metavar="S", help="seconds between two samples (default 2)")
-    actions = "when it hangs: report (default), dump (also write the evidence to --out), terminate (end it after two looks, each by two sources; exit code 86)"
-    parser.add_argument("--on-hang", choices=("report", "dump", "terminate"), default="report", help=actions)
     parser.add_argument(
-        "--grace", type=float, default=30.0, metavar="S", help="seconds between SIGTERM and SIGKILL (default 30; for --slurm-job Slurm's KillWait)"
+        "command",
+        nargs="*",
+        metavar="-- COMMAND",
+        help="the job to start; torch's flight recorder is on in it",
     )
-    parser.add_argument("--out", type=Path, default=Path(), metavar="FOLDER", help="folder of the evidence (default: here)")
+    parser.add_argument(
+        "--no-recorder", action="store_true", help="set no variable for the job that is started"
+    )
+    parser.add_argument(
+        "--pid",
+        type=process_number,
+        metavar="PID",
+        help="a job that runs: its launcher, or one of its ranks",
+    )
+    parser.add_argument(
+        "--slurm-job",
+        metavar="ID",
+        help="a job of Slurm that runs: samples of all its nodes, by a step beside its own",
+    )
+    parser.add_argument(
+        "--here",
+        action="store_true",
+        help="with --slurm-job: only its ranks on this node, without srun; for a prolog, as root",
+    )
+    parser.add_argument(
+        "--no-progress",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds without progress until it is looked at (default 60)",
+    )
+    parser.add_argument(
+        "--every",
+        type=float,
+        default=2.0,
+        metavar="S",
+        help="seconds between two samples (default 2)",
+    )
+    actions = (
+        "when it hangs: report (default), dump (also write the evidence to --out), terminate (end"
+        " it after two looks, each by two sources; exit code 86)"
+    )
+    parser.add_argument(
+        "--on-hang", choices=("report", "dump", "terminate"), default="report", help=actions
+    )
+    parser.add_argument(
+        "--grace",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds between SIGTERM and SIGKILL (default 30; for --slurm-job Slurm's KillWait)",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(),
+        metavar="FOLDER",
+        help="folder of the evidence (default: here)",
+    )
     parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
     add_outputs(parser)
     add_examples(parser, EXAMPLES)
@@ -68,7 +116,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """What is watched. is_ours: it writes to this terminal, or its nodes' GPUs fit into no table; has_ended: asked where none of its ranks is left."""
+    """What is watched. is_ours: it writes to this terminal, or its nodes' GPUs fit into no table;
+    has_ended: asked where none of its ranks is left."""
 
     samples: Iterable[Mapping[str, Any]]
     look: Callable[[], Sequence[dict[str, Any]]]
@@ -78,30 +127,61 @@ class Job:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The job's own exit code, 128 and the number of a signal that ended it; 0 for a job of --pid or --slurm-job that ended; 86 for one that was ended here."""
+    """The job's own exit code, 128 and the number of a signal that ended it; 0 for a job of --pid
+    or --slurm-job that ended; 86 for one that was ended here."""
     if sum(map(bool, (arguments.command, arguments.pid, arguments.slurm_job))) != 1:
-        raise UserError("expected a command behind --, or --pid, or --slurm-job, found several or none; see unhang watch --help")
+        raise UserError(
+            "expected a command behind --, or --pid, or --slurm-job, found several or none; see"
+            " unhang watch --help"
+        )
     if not LEAST_EVERY_S <= arguments.every < math.inf:
-        raise UserError(f"--every: expected seconds, {LEAST_EVERY_S:g} or more, found {arguments.every:g}")
+        raise UserError(
+            f"--every: expected seconds, {LEAST_EVERY_S:g} or more, found {arguments.every:g}"
+        )
     if not 0 <= arguments.grace < math.inf:
         raise UserError(f"--grace: expected seconds, 0 or more, found {arguments.grace:g}")
     if not arguments.no_progress >= 2 * arguments.every:
-        raise UserError(f"expected --no-progress of at least two samples, found {arguments.no_progress:g} s and one sample each {arguments.every:g} s")
+        raise UserError(
+            f"expected --no-progress of at least two samples, found {arguments.no_progress:g} s and"
+            f" one sample each {arguments.every:g} s"
+        )
     if arguments.here and not arguments.slurm_job:
-        raise UserError("--here: expected --slurm-job ID beside it; a command and --pid are watched on this node anyway")
+        raise UserError(
+            "--here: expected --slurm-job ID beside it; a command and --pid are watched on this"
+            " node anyway"
+        )
     if not arguments.out.is_dir():
         raise UserError(f"--out: expected a folder, found none at {arguments.out}")
     outputs = outputs_of(arguments, _say)
     if arguments.slurm_job:
-        return _watched(_of_slurm_here(arguments) if arguments.here else _of_slurm(arguments), arguments, outputs) or 0
+        return (
+            _watched(
+                _of_slurm_here(arguments) if arguments.here else _of_slurm(arguments),
+                arguments,
+                outputs,
+            )
+            or 0
+        )
     if not arguments.command:
         if not is_running(arguments.pid):
             raise UserError(f"--pid: no process {arguments.pid} on this machine: it has ended")
-        return _watched(_of_this_machine(arguments.pid, arguments, is_ours=False), arguments, outputs) or 0
+        return (
+            _watched(_of_this_machine(arguments.pid, arguments, is_ours=False), arguments, outputs)
+            or 0
+        )
     with _folder_of_dumps() as folder:
-        job = _start(arguments.command, {} if arguments.no_recorder else prepared_environment(arguments.command, os.environ, folder))
+        job = _start(
+            arguments.command,
+            (
+                {}
+                if arguments.no_recorder
+                else prepared_environment(arguments.command, os.environ, folder)
+            ),
+        )
         try:
-            if code := _watched(_of_this_machine(job.pid, arguments, is_ours=True), arguments, outputs):
+            if code := _watched(
+                _of_this_machine(job.pid, arguments, is_ours=True), arguments, outputs
+            ):
                 return code
         except KeyboardInterrupt:
             pass  # the job got it too, and ends as it does without a watcher
@@ -113,7 +193,12 @@ def _of_this_machine(pid: int, arguments: argparse.Namespace, is_ours: bool) -> 
     def look_here() -> list[dict[str, Any]]:
         return _look_here({"pids": [pid]}, arguments)
 
-    return Job(live_samples(pid, arguments.every), look_here, lambda: end_job(pid, arguments.grace), is_ours)
+    return Job(
+        live_samples(pid, arguments.every),
+        look_here,
+        lambda: end_job(pid, arguments.grace),
+        is_ours,
+    )
 
 
 def _look_here(ranks: Mapping[str, Any], arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -124,18 +209,38 @@ def _look_here(ranks: Mapping[str, Any], arguments: argparse.Namespace) -> list[
 
 
 def _of_slurm_here(arguments: argparse.Namespace) -> Job:
-    """The ranks of a job on this node. Between two steps it has none: only Slurm knows whether it is over."""
+    """The ranks of a job on this node. Between two steps it has none: only Slurm knows whether it
+    is over."""
     job = arguments.slurm_job
     check_number(job)
     ranks = {"slurm_job": job}
     samples = samples_here(ranks, lambda: not has_ended(job), arguments.every)
-    return Job(samples, lambda: _look_here(ranks, arguments), lambda: cancel(job), is_ours=True, has_ended=lambda: has_ended(job))
+    return Job(
+        samples,
+        lambda: _look_here(ranks, arguments),
+        lambda: cancel(job),
+        is_ours=True,
+        has_ended=lambda: has_ended(job),
+    )
 
 
 def _of_slurm(arguments: argparse.Namespace) -> Job:
     job = arguments.slurm_job
-    wanted = arguments_of({"without": [], "container": None, "gap_s": None, "py_spy": arguments.py_spy, "kernel_log": None})
-    return Job(slurm_samples(job, arguments.every), lambda: slurm_documents(job, wanted), lambda: cancel(job), is_ours=True)
+    wanted = arguments_of(
+        {
+            "without": [],
+            "container": None,
+            "gap_s": None,
+            "py_spy": arguments.py_spy,
+            "kernel_log": None,
+        }
+    )
+    return Job(
+        slurm_samples(job, arguments.every),
+        lambda: slurm_documents(job, wanted),
+        lambda: cancel(job),
+        is_ours=True,
+    )
 
 
 def _watched(job: Job, arguments: argparse.Namespace, outputs: Outputs) -> int | None:
@@ -180,12 +285,18 @@ def _table_of(is_free: bool) -> Iterator[Callable[[Tick, float], None]]:
         return
     from unhang.core.table import printed
     from unhang.core.terminal import terminal_shape
-    from unhang.jobs.watch.gpu_table import gpu_table  # 8 MB, which a watcher without a terminal does not need
+
+    # 8 MB, which a watcher without a terminal does not need
+    from unhang.jobs.watch.gpu_table import gpu_table
 
     screen = Screen(sys.stderr)
 
     def draw(tick: Tick, since_s: float) -> None:
-        screen.draw(printed([gpu_table(tick, since_s)], *terminal_shape(screen.target, os.environ)).splitlines())
+        screen.draw(
+            printed(
+                [gpu_table(tick, since_s)], *terminal_shape(screen.target, os.environ)
+            ).splitlines()
+        )
 
     with contextlib.redirect_stderr(screen):
         yield draw
@@ -193,7 +304,10 @@ def _table_of(is_free: bool) -> Iterator[Callable[[Tick, float], None]]:
 
 def _start(command: list[str], added: Mapping[str, str]) -> subprocess.Popen[bytes]:
     if added:
-        _say(f"set for the job: {' '.join(f'{name}={shlex.quote(value)}' for name, value in added.items())}")
+        _say(
+            "set for the job:"
+            f" {' '.join(f'{name}={shlex.quote(value)}' for name, value in added.items())}"
+        )
     try:
         return subprocess.Popen(command, env={**os.environ, **added})
     except OSError as problem:
@@ -209,14 +323,21 @@ def _noted(lines: Any) -> Any:
     """The samples, with a word about what they show first."""
     for line in lines:
         if "schema" in line:
-            _say(f"{counted(len(line['ranks']), 'rank')} on {visible(line['host'])}, a sample each {line['every_s']:g} s")
+            _say(
+                f"{counted(len(line['ranks']), 'rank')} on {visible(line['host'])}, a sample each"
+                f" {line['every_s']:g} s"
+            )
         elif "silent" in line:
-            _say("the sampler got no answer from the driver; it goes on without it. Does nvidia-smi answer?")
+            _say(
+                "the sampler got no answer from the driver; it goes on without it. Does nvidia-smi"
+                " answer?"
+            )
         yield line
 
 
 def _answer(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs) -> bool:
-    """Whether the job is to be ended. A look that fails (the job ended meanwhile, Slurm did not answer) ends no watch."""
+    """Whether the job is to be ended. A look that fails (the job ended meanwhile, Slurm did not
+    answer) ends no watch."""
     _say(f"{event.why}; looking at the job")
     try:
         return _looks_hung(event, job, arguments, outputs)
@@ -226,7 +347,8 @@ def _answer(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outp
 
 
 def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs) -> bool:
-    """Looks and reports; whether the job is to be ended, which takes two looks that agree. Raises UserError."""
+    """Looks and reports; whether the job is to be ended, which takes two looks that agree. Raises
+    UserError."""
     documents, inspection = _looked_at(job)
     outputs.looked(inspection, named_in(inspection) if is_hang(event, inspection) else None)
     if not is_hang(event, inspection):
@@ -244,7 +366,10 @@ def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: 
         return False
     sources = [name for name in agreeing(event, inspection) if name in agreeing(event, again)]
     if len(sources) < 2:
-        shown = [f"it {what} by {', '.join(again['sources'][what]) or 'none'}" for what in ("stands", "works")]
+        shown = [
+            f"it {what} by {', '.join(again['sources'][what]) or 'none'}"
+            for what in ("stands", "works")
+        ]
         _say(f"no two sources agree ({'; '.join(shown)}): the job is left alone")
         return False
     _say(f"{', '.join(sources)} agree that it stands: the job is ended")
@@ -260,7 +385,9 @@ def _looked_at(job: Job) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
     return documents, inspection
 
 
-def _dump(folder: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]) -> None:
+def _dump(
+    folder: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]
+) -> None:
     path = folder / f"hang-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz"
     try:
         write_bundle(path, documents, inspection)

@@ -1,4 +1,5 @@
-"""Where `unhang watch` reports beside standard error: hooks and webhooks, syslog, and a file for the textfile collector of Prometheus' node_exporter."""
+"""Where `unhang watch` reports beside standard error: hooks and webhooks, syslog, and a file for
+the textfile collector of Prometheus' node_exporter."""
 
 from __future__ import annotations
 
@@ -28,13 +29,40 @@ Named = set[tuple[Any, Any, Any]]
 def add_outputs(parser: argparse.ArgumentParser) -> None:
     told = "as JSON (unhang/inspection/1), once for each verdict"
     shown = parser.add_argument_group("where a hang is reported beside standard error")
-    shown.add_argument("--webhook", action="append", default=[], metavar="URL", help=f"POST it to this URL {told}; @FILE reads the URL from a file")
-    shown.add_argument("--hook", action="append", default=[], metavar="COMMAND", help=f"run this program (no shell) with it on standard input {told}")
     shown.add_argument(
-        "--syslog", metavar="SOCKET", nargs="?", const=DEV_LOG, help=f"one line in the system's log (the socket {DEV_LOG}), once for each verdict"
+        "--webhook",
+        action="append",
+        default=[],
+        metavar="URL",
+        help=f"POST it to this URL {told}; @FILE reads the URL from a file",
     )
-    shown.add_argument("--textfile", type=Path, metavar="FILE.prom", help=f"metrics for Prometheus' textfile collector, each {METRICS_EVERY_S:g} s")
-    shown.add_argument("--label", action="append", default=[], metavar="NAME=VALUE", help="a label for every series of --textfile: cluster=production")
+    shown.add_argument(
+        "--hook",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help=f"run this program (no shell) with it on standard input {told}",
+    )
+    shown.add_argument(
+        "--syslog",
+        metavar="SOCKET",
+        nargs="?",
+        const=DEV_LOG,
+        help=f"one line in the system's log (the socket {DEV_LOG}), once for each verdict",
+    )
+    shown.add_argument(
+        "--textfile",
+        type=Path,
+        metavar="FILE.prom",
+        help=f"metrics for Prometheus' textfile collector, each {METRICS_EVERY_S:g} s",
+    )
+    shown.add_argument(
+        "--label",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a label for every series of --textfile: cluster=production",
+    )
 
 
 @dataclass
@@ -59,17 +87,25 @@ class Outputs:
 
     def ranks_left(self) -> int:
         """Ranks that ran in the last moment."""
-        return sum(row.get("state") not in GONE for row in self.last[0].ranks.values()) if self.last else 0
+        return (
+            sum(row.get("state") not in GONE for row in self.last[0].ranks.values())
+            if self.last
+            else 0
+        )
 
     def looked(self, inspection: Mapping[str, Any], named: Named | None) -> None:
-        """Takes a verdict; named: the suspects of a hang, None for no hang. A hang is reported once for each set of suspects."""
+        """Takes a verdict; named: the suspects of a hang, None for no hang. A hang is reported once
+        for each set of suspects."""
         self.looks, self.hung = self.looks + 1, named is not None
         if named is None:
             self.notified = set()
         elif named != self.notified:
             self.notified, self.hangs = named, self.hangs + 1
             document = masked_document(inspection)
-            for line in (*send(document, self.arguments, call_in_a_session), *_logged(document, self.arguments.syslog)):
+            for line in (
+                *send(document, self.arguments, call_in_a_session),
+                *_logged(document, self.arguments.syslog),
+            ):
                 self.say(line)
         self._write()
 
@@ -90,20 +126,27 @@ def outputs_of(arguments: argparse.Namespace, say: Callable[[str], None]) -> Out
     if arguments.label and not arguments.textfile:
         raise UserError("--label: expected --textfile beside it, whose series it is for")
     if arguments.textfile and not arguments.textfile.parent.is_dir():
-        raise UserError(f"--textfile: expected an existing folder, found none at {arguments.textfile.parent}")
+        raise UserError(
+            f"--textfile: expected an existing folder, found none at {arguments.textfile.parent}"
+        )
     if arguments.syslog:
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:  # logging's handler does not say that nobody listens
+            # logging's handler does not say that nobody listens
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
                 probe.connect(arguments.syslog)
         except OSError as problem:
-            raise UserError(f"--syslog: expected a log socket at {visible(arguments.syslog, 200)}: {problem.strerror}; it would be missed at a hang") from None
+            raise UserError(
+                f"--syslog: expected a log socket at {visible(arguments.syslog, 200)}:"
+                f" {problem.strerror}; it would be missed at a hang"
+            ) from None
     return Outputs(arguments, _labels(arguments.label), say)
 
 
 def _labels(given: list[str]) -> Mapping[str, str]:
     if not given:
         return {}
-    from unhang.core.labels import parse_labels  # with all that judges a fleet: a watcher is to stay small on a node that trains
+    # with all that judges a fleet: a watcher is to stay small on a node that trains
+    from unhang.core.labels import parse_labels
 
     return parse_labels(given)
 
@@ -116,7 +159,11 @@ def _logged(inspection: Mapping[str, Any], path: str | None) -> Iterator[str]:
         handler = _Strict(path, SysLogHandler.LOG_DAEMON)
         handler.ident = "unhang-watch: "
         text = visible(f"{inspection['state']}: {inspection['headline']}", MOST_CHARACTERS)
-        handler.emit(logging.makeLogRecord({"msg": "%s", "args": (text,), "levelno": logging.ERROR, "levelname": "ERROR"}))
+        handler.emit(
+            logging.makeLogRecord(
+                {"msg": "%s", "args": (text,), "levelno": logging.ERROR, "levelname": "ERROR"}
+            )
+        )
         handler.close()
     except OSError as problem:
         yield f"syslog at {visible(path, 200)}: {problem.strerror or problem}"
@@ -131,14 +178,23 @@ class _Strict(SysLogHandler):
 
 def render_metrics(outputs: Outputs, now_s: float) -> str:
     """The series of one watcher, in the text format of Prometheus."""
-    from prometheus_client import CollectorRegistry, Gauge, generate_latest  # the import takes 0.1 s, and no other output needs it
+    # the import takes 0.1 s, and no other output needs it
+    from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
     assert outputs.last is not None
     tick, since_s = outputs.last
     alive = outputs.ranks_left()
     series = (
-        ("watch_hung", "1 from the look that called the job hung until its next progress.", int(outputs.hung)),
-        ("watch_seconds_without_progress", "Seconds since a rank, a GPU, a file or the log moved.", round(since_s, 1)),
+        (
+            "watch_hung",
+            "1 from the look that called the job hung until its next progress.",
+            int(outputs.hung),
+        ),
+        (
+            "watch_seconds_without_progress",
+            "Seconds since a rank, a GPU, a file or the log moved.",
+            round(since_s, 1),
+        ),
         ("watch_ranks", "Ranks of the job that run here.", alive),
         ("watch_ranks_ended", "Ranks of the job that have ended here.", len(tick.ranks) - alive),
         ("watch_looks", "Looks at the job since the watch began.", outputs.looks),

@@ -1,4 +1,5 @@
-"""The rank, host, GPU, adapter or peer that the lines of a cause name, so that the advice can name them too."""
+"""The rank, host, GPU, adapter or peer that the lines of a cause name, so that the advice can name
+them too."""
 
 from __future__ import annotations
 
@@ -11,16 +12,22 @@ from unhang.jobs.diagnose.meaning.evidence import Evidence
 MOST_NAMED = 8
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other
 _FIELDS = {
-    "pod": "pod {}", "target": "storage target {}", "server": "server {}", "container": "container {}",
-    "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}", "peer": "peer {}", "address": "address {}", "interface": "interface {}",
-    "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}", "job": "job {}", "segment": "segment {}", "symbol": "symbol {}",
-    "second": "rank {}", "port": "port {}", "gpus": "GPU {}", "test": "test {}", "cgroup": "cgroup {}",
-    "library": "library {}", "what": "{}", "raised_at": "raised in {}", "link": "link {}", "path": "{}", "function": "{}",
+    "pod": "pod {}", "target": "storage target {}", "server": "server {}",
+    "container": "container {}",
+    "pci": "GPU or device at PCI {}", "device": "adapter {}", "hca": "adapter {}",
+    "peer": "peer {}", "address": "address {}", "interface": "interface {}",
+    "host": "host {}", "task": "process {}", "pid": "pid {}", "rss": "its memory {}",
+    "job": "job {}", "segment": "segment {}", "symbol": "symbol {}",
+    "second": "rank {}", "port": "port {}", "gpus": "GPU {}", "test": "test {}",
+    "cgroup": "cgroup {}",
+    "library": "library {}", "what": "{}", "raised_at": "raised in {}", "link": "link {}",
+    "path": "{}", "function": "{}",
 }  # fmt: skip
 
 
 def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
-    """The devices and hosts that the lines of a cause name, each once, from the strongest line on; a GPU's serial number is added to its address."""
+    """The devices and hosts that the lines of a cause name, each once, from the strongest line on;
+    a GPU's serial number is added to its address."""
     named: dict[str, None] = {}
     for event in _lines(evidence):
         for text in _of_event(event, facts):
@@ -29,7 +36,8 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
 
 
 def _lines(evidence: Iterable[Evidence]) -> Iterable[Event]:
-    """The lines that support a cause; symptoms name other devices, so they are used only if there are no other lines."""
+    """The lines that support a cause; symptoms name other devices, so they are used only if there
+    are no other lines."""
     events = [event for one in evidence for event in one.events]
     return [event for event in events if event.signature.kind != "symptom"] or events
 
@@ -39,12 +47,16 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
     for name, template in _FIELDS.items():
         value = (event.fields.get(name) or "").strip(" .,;:'\"")
         if value and value != "<unknown>":
-            yield template.format(value) + (_host_of(value, event, facts) if name in ("peer", "address") else "")
+            yield template.format(value) + (
+                _host_of(value, event, facts) if name in ("peer", "address") else ""
+            )
             if name == "pci":
                 yield from _serial(value, facts)
     if event.prefix.host and not event.fields.get("host"):
         yield f"host {event.prefix.host}"
-    elif event.fields.get("pci") and facts.hosts and not event.fields.get("host"):  # the other lines name hosts, and this device may be on none of them
+    elif (
+        event.fields.get("pci") and facts.hosts and not event.fields.get("host")
+    ):  # the other lines name hosts, and this device may be on none of them
         yield f"a host that the line does not name ({event.file})"
     if event.signature.fact == "main_process_first":  # printed by a rank that waits
         yield "the main process"
@@ -55,17 +67,34 @@ def _of_event(event: Event, facts: Facts) -> Iterable[str]:
 def _host_of(peer: str, event: Event, facts: Facts) -> str:
     """(gpu007) after a blank, if another host says in the log that it uses this address."""
     address = peer.partition("<")[0].removesuffix(":")
-    hosts = {one.prefix.host for one in facts.of("bootstrap") if one.fields.get("address") == address and one.prefix.host}
+    hosts = {
+        one.prefix.host
+        for one in facts.of("bootstrap")
+        if one.fields.get("address") == address and one.prefix.host
+    }
     return f" ({hosts.pop()})" if len(hosts) == 1 and event.prefix.host not in hosts else ""
 
 
 def _reported_process(event: Event, facts: Facts) -> Iterable[str]:
-    """The process of a launcher's report: its number and local rank in this line, its rank and host in torchrun's lines above it."""
-    report = next((one for one in facts.of("failed_exit") if (one.file, one.line) == (event.file, event.line)), None)
+    """The process of a launcher's report: its number and local rank in this line, its rank and host
+    in torchrun's lines above it."""
+    report = next(
+        (
+            one
+            for one in facts.of("failed_exit")
+            if (one.file, one.line) == (event.file, event.line)
+        ),
+        None,
+    )
     if report is None:
         return
     above = (("failed_rank", "rank"), ("failed_host", "host"))
-    near = [(name, one) for fact, name in above for one in facts.of(fact) if one.file == event.file and 0 < event.line - one.line <= REPORT_LINES]
+    near = [
+        (name, one)
+        for fact, name in above
+        for one in facts.of(fact)
+        if one.file == event.file and 0 < event.line - one.line <= REPORT_LINES
+    ]
     yield from (f"{name} {one.fields[name]}" for name, one in near if one.fields.get(name))
     if not near and report.fields.get("local_rank"):
         yield f"local rank {report.fields['local_rank']}"

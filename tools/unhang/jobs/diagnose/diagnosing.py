@@ -27,38 +27,80 @@ from unhang.jobs.diagnose.fitting_remedies import (
 )
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
 from unhang.jobs.diagnose.logs.archives import Stream
-from unhang.jobs.diagnose.logs.reading import MOST_BYTES, Input, find_inputs, open_input, read_blocks
+from unhang.jobs.diagnose.logs.reading import (
+    MOST_BYTES,
+    Input,
+    find_inputs,
+    open_input,
+    read_blocks,
+)
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures
 from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang.jobs.diagnose.meaning.rules.job_file_rules import FROM_JOB
-from unhang.jobs.diagnose.next_steps import SPECIAL, circumstances, commands_with_output, explained, library_of, what_to_run_next, with_library
-from unhang.jobs.diagnose.ranking import Cause, certainty_of, is_decided, is_trouble, lines_of, rank_causes
+from unhang.jobs.diagnose.next_steps import (
+    SPECIAL,
+    circumstances,
+    commands_with_output,
+    explained,
+    library_of,
+    what_to_run_next,
+    with_library,
+)
+from unhang.jobs.diagnose.ranking import (
+    Cause,
+    certainty_of,
+    is_decided,
+    is_trouble,
+    lines_of,
+    rank_causes,
+)
 from unhang.jobs.flight import LARGEST_DUMP, Flight, compare_flights, read_dump
 from unhang.jobs.job_files import DEEPSPEED, LOGS_ALONE, JobFile, JobReader
 
 SCHEMA = "unhang/diagnosis/1"
 MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S = 256 << 30, 1800
 MOST_JOB_FILES = 200
-OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")  # remarks that an exception of the program does not need
+# remarks that an exception of the program does not need
+OF_WAITS = ("rank_desync_app", "slow_rank_or_io", "watchdog_timeout_too_short")
 PLUGIN_NOT_FOUND = "nccl-pxn-plugin-none"
-WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met")  # facts of a time limit that somebody may want to raise
+# facts of a time limit that somebody may want to raise
+WITH_LIMIT = ("timeout", "store_timeout", "tasks_not_met")
 _VARIABLE = re.compile(r"\b[A-Z]{2,10}_[A-Z_]{2,40}\b")
-_EXAMPLES = re.compile(r" \([^()]{0,80}\b[A-Z]{2,10}_[A-Z_]{2,40}[^()]{0,200}\)")  # in brackets, with names of variables
-JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")  # facts of a script that describe the job, in addition to its settings
+# in brackets, with names of variables
+_EXAMPLES = re.compile(r" \([^()]{0,80}\b[A-Z]{2,10}_[A-Z_]{2,40}[^()]{0,200}\)")
+# facts of a script that describe the job, in addition to its settings
+JOB_FACTS = ("one_gpu_per_task", "several_local_ranks")
 
 
-def diagnose(names: Iterable[str], more: Sequence[Evidence] = (), *, reader: JobReader = LOGS_ALONE) -> dict[str, Any]:
-    """The diagnosis of files, folders and "-". Reads files. Raises UserError if nothing could be read. reader: of files of the job."""
+def diagnose(
+    names: Iterable[str], more: Sequence[Evidence] = (), *, reader: JobReader = LOGS_ALONE
+) -> dict[str, Any]:
+    """The diagnosis of files, folders and "-". Reads files. Raises UserError if nothing could be
+    read. reader: of files of the job."""
     inputs, scans, flights = read_all(names, reader=reader)
-    return document(inputs, gather_facts(scans, compare_flights(flights) if flights else None), more)
+    return document(
+        inputs, gather_facts(scans, compare_flights(flights) if flights else None), more
+    )
 
 
 def diagnose_text(text: str) -> dict[str, Any]:
     """The diagnosis of a text by itself, such as one error message. Text in, document out."""
     about = Input("(text)")
-    return document([about], gather_facts([_scan_of(io.BytesIO(f"{text}\n".encode("utf-8", "surrogateescape")), about, _sieve_of_all())], None))
+    return document(
+        [about],
+        gather_facts(
+            [
+                _scan_of(
+                    io.BytesIO(f"{text}\n".encode("utf-8", "surrogateescape")),
+                    about,
+                    _sieve_of_all(),
+                )
+            ],
+            None,
+        ),
+    )
 
 
 def read_all(
@@ -69,12 +111,17 @@ def read_all(
     together: Together | None = None,
     reader: JobReader = LOGS_ALONE,
 ) -> tuple[list[Input], list[Scan], list[Flight]]:
-    """The scan of each input; an input that cannot be read is noted, and is fatal only if none can be read. texts: logs that are no files, as (name, content).
-    sieve: of the signatures to search, None for all. together: the limits of all files, by default those of this module. reader: of files of the job."""
+    """The scan of each input; an input that cannot be read is noted, and is fatal only if none can
+    be read. texts: logs that are no files, as (name, content). sieve: of the signatures to search,
+    None for all. together: the limits of all files, by default those of this module. reader: of
+    files of the job."""
     sieve = sieve or _sieve_of_all()
     together = together or Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
     inputs = [Input(name) for name, _ in texts]
-    scans = [_scan_of(io.BytesIO(text), about, sieve) for about, (_, text) in zip(inputs, texts, strict=True)]
+    scans = [
+        _scan_of(io.BytesIO(text), about, sieve)
+        for about, (_, text) in zip(inputs, texts, strict=True)
+    ]
     flights: list[Flight] = []
     found = [(name, path, reader.kind(path)) for name, path in find_inputs(names)]
     beside_log = bool(scans) or any(kind is None for _, _, kind in found)
@@ -90,7 +137,12 @@ def read_all(
                 _read_job_file(reader, name, path, kind, about, sieve, scans)
             else:
                 _read_one(name, path, about, sieve, scans, flights)
-                if about.kind == "log" and path is not None and kind is not None and reader.only_starts(path, kind):
+                if (
+                    about.kind == "log"
+                    and path is not None
+                    and kind is not None
+                    and reader.only_starts(path, kind)
+                ):
                     about.notes.append(NO_LOG)
         except OSError as problem:
             about.kind = "unread"
@@ -101,11 +153,19 @@ def read_all(
 
 @cache
 def _sieve_of_all() -> Sieve:
-    """The sieve of all signatures, made once in a process, because sorting all anchors takes longer than reading a short log."""
+    """The sieve of all signatures, made once in a process, because sorting all anchors takes longer
+    than reading a short log."""
     return Sieve(load_signatures())
 
 
-def _read_one(name: str, path: Path | None, about: Input, sieve: Sieve, scans: list[Scan], flights: list[Flight]) -> None:
+def _read_one(
+    name: str,
+    path: Path | None,
+    about: Input,
+    sieve: Sieve,
+    scans: list[Scan],
+    flights: list[Flight],
+) -> None:
     stream = open_input(path)
     try:
         read = _scan_of(stream, about, sieve)
@@ -134,14 +194,36 @@ def _scan_of(stream: Stream, about: Input, sieve: Sieve) -> Scan:
 
 
 def _note_findings(about: Input, jobs: Iterable[JobFile]) -> None:
-    graver = [f"line {one.line} {one.rule}" for job in jobs for one in job.findings if one.severity != "info"]
-    about.notes += [f"unhang lint: {', '.join(graver[:4])}{' ...' if len(graver) > 4 else ''}"] if graver else []
+    graver = [
+        f"line {one.line} {one.rule}"
+        for job in jobs
+        for one in job.findings
+        if one.severity != "info"
+    ]
+    about.notes += (
+        [f"unhang lint: {', '.join(graver[:4])}{' ...' if len(graver) > 4 else ''}"]
+        if graver
+        else []
+    )
 
 
-def _read_job_file(reader: JobReader, name: str, path: Path, kind: str, about: Input, sieve: Sieve, scans: list[Scan]) -> None:
-    """Reads a file with which the job was started. Of a script's lines that match signatures, only those count that configure the job."""
+def _read_job_file(
+    reader: JobReader,
+    name: str,
+    path: Path,
+    kind: str,
+    about: Input,
+    sieve: Sieve,
+    scans: list[Scan],
+) -> None:
+    """Reads a file with which the job was started. Of a script's lines that match signatures, only
+    those count that configure the job."""
     about.kind = "job"
-    job = reader.read(name, path, kind) if sum(scan.job is not None for scan in scans) < MOST_JOB_FILES else None
+    job = (
+        reader.read(name, path, kind)
+        if sum(scan.job is not None for scan in scans) < MOST_JOB_FILES
+        else None
+    )
     if job is None:
         about.notes.append(f"was not read: binary, or more than {MOST_JOB_FILES} files of the job")
         return
@@ -152,19 +234,33 @@ def _read_job_file(reader: JobReader, name: str, path: Path, kind: str, about: I
         with path.open("rb") as stream:
             read = scan_blocks(read_blocks(stream, Input(name)), name, sieve)
         lasting = set(job.settings)
-        scan = replace(read, job=job) if job.has_state else replace(scan, events=[event for event in read.events if _tells_of_the_job(event, lasting)])
+        scan = (
+            replace(read, job=job)
+            if job.has_state
+            else replace(
+                scan, events=[event for event in read.events if _tells_of_the_job(event, lasting)]
+            )
+        )
     scans.append(scan)
 
 
 def _tells_of_the_job(event: Event, lasting: Collection[tuple[str, int]]) -> bool:
-    """Whether a line of a script configures the job. lasting: (variable, line) that lint reads as set for the whole job."""
+    """Whether a line of a script configures the job. lasting: (variable, line) that lint reads as
+    set for the whole job."""
     if event.signature.fact == "setting":
         return (event.fields["name"] or "", event.line) in lasting
     return event.signature.fact in JOB_FACTS
 
 
-def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (), *, without: Collection[str] = ()) -> dict[str, Any]:
-    """The diagnosis document. Values in, value out. without: ids of rules that must not be used, to measure the others."""
+def document(
+    inputs: Sequence[Input],
+    facts: Facts,
+    more: Sequence[Evidence] = (),
+    *,
+    without: Collection[str] = (),
+) -> dict[str, Any]:
+    """The diagnosis document. Values in, value out. without: ids of rules that must not be used, to
+    measure the others."""
     rows = load_causes()
     causes = rank_causes(facts, rows, more, without)
     maker = other_accelerator(facts)
@@ -176,16 +272,38 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
     if conclusion.word == "failure" and _raised_alone(facts):
         causes = [cause for cause in causes if cause.id not in OF_WAITS]
     named = [cause for cause in causes if cause.severity != "info"]
-    given = [*commands_with_output(facts), *experiments_made(facts), *commands_of_others(launchers(facts))]
-    shown = () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
-    line, row = (None if named or SPECIAL & set(shown) else explained(facts, conclusion)) or (None, None)
+    given = [
+        *commands_with_output(facts),
+        *experiments_made(facts),
+        *commands_of_others(launchers(facts)),
+    ]
+    shown = (
+        () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
+    )
+    line, row = (None if named or SPECIAL & set(shown) else explained(facts, conclusion)) or (
+        None,
+        None,
+    )
     if row:
-        conclusion = conclusion._replace(why=f"{conclusion.why}; such words mean: {row['means']}", event=line)
-    steps = what_to_run_next(shown, first=conclusion.first, error=row, given=given, beside_causes=bool(named))
+        conclusion = conclusion._replace(
+            why=f"{conclusion.why}; such words mean: {row['means']}", event=line
+        )
+    steps = what_to_run_next(
+        shown, first=conclusion.first, error=row, given=given, beside_causes=bool(named)
+    )
     steps = list(conclusion.first) if conclusion.word == "nothing" else steps
     return {
         "schema": SCHEMA,
-        "inputs": [{"file": one.name, "kind": one.kind, "lines": one.lines, "bytes": one.bytes, "notes": one.notes} for one in inputs],
+        "inputs": [
+            {
+                "file": one.name,
+                "kind": one.kind,
+                "lines": one.lines,
+                "bytes": one.bytes,
+                "notes": one.notes,
+            }
+            for one in inputs
+        ],
         "outcome": describe_conclusion(conclusion),
         "found": found,
         "trouble": trouble,
@@ -200,20 +318,31 @@ def document(inputs: Sequence[Input], facts: Facts, more: Sequence[Evidence] = (
 def _raised_alone(facts: Facts) -> bool:
     """Whether an exception ended the job, and nothing timed out."""
     first = facts.first_error
-    return first is not None and first.signature.fact == "crash" and not (facts.timeouts or any(facts.of(name) for name in WITH_LIMIT))
+    return (
+        first is not None
+        and first.signature.fact == "crash"
+        and not (facts.timeouts or any(facts.of(name) for name in WITH_LIMIT))
+    )
 
 
-def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[str]) -> dict[str, Any]:
+def _cause(
+    cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[str]
+) -> dict[str, Any]:
     own = own_words(cause.id, cause.for_)
     remedy = fitting_remedy(row["remedy"], facts, own)
-    if cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io") and own.get("owner") != "sre" and any(facts.of(name) for name in WITH_LIMIT):
+    if (
+        cause.id in ("watchdog_timeout_too_short", "slow_rank_or_io")
+        and own.get("owner") != "sre"
+        and any(facts.of(name) for name in WITH_LIMIT)
+    ):
         remedy["how"] = how_to_raise(facts.values("framework"))
     if repairs := _repairs_of_the_job(cause, facts):
         remedy["how"] = {**repairs, **remedy.get("how", {})}
     sources = {source["url"]: dict(source) for one in cause.for_ for source in one.sources[:2]}
     if not (own.get("title") and sources):  # the row's are about the cause in general
         sources.update((source["url"], dict(source)) for source in row["sources"])
-    spoken = {(one["file"], one["line"]) for one in lines_of(cause.for_)}  # a line that speaks for a cause is not shown against it
+    # a line that speaks for a cause is not shown against it
+    spoken = {(one["file"], one["line"]) for one in lines_of(cause.for_)}
     return {
         "cause": cause.id,
         "title": own.get("title") or row["title"],
@@ -225,10 +354,22 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[s
         "where": who_is_meant(cause.for_, facts),
         "means": _narrowed(own.get("means") or row["means"], cause),
         "evidence": lines_of(cause.for_),
-        "against": [one for one in lines_of(cause.against) if not one["line"] or (one["file"], one["line"]) not in spoken],
+        "against": [
+            one
+            for one in lines_of(cause.against)
+            if not one["line"] or (one["file"], one["line"]) not in spoken
+        ],
         "remedy": remedy,
-        "workaround": None if own.get("person") else fitting_workaround(row.get("workaround"), [one.id for one in cause.for_]),
-        "collect": [one for one in (own.get("check") or row["collect"][0], *row["collect"][1:]) if not one.startswith(tuple(given))],
+        "workaround": (
+            None
+            if own.get("person")
+            else fitting_workaround(row.get("workaround"), [one.id for one in cause.for_])
+        ),
+        "collect": [
+            one
+            for one in (own.get("check") or row["collect"][0], *row["collect"][1:])
+            if not one.startswith(tuple(given))
+        ],
         "confidence": row["confidence"],
         "sources": list(sources.values())[:8],
     }
@@ -237,34 +378,68 @@ def _cause(cause: Cause, row: Mapping[str, Any], facts: Facts, given: Sequence[s
 def _narrowed(means: str, cause: Cause) -> str:
     """What a cause means, without examples of variables none of which is among its evidence."""
     shown = " ".join(event.text for one in cause.for_ for event in one.events)
-    return _EXAMPLES.sub(lambda found: found.group() if any(name in shown for name in _VARIABLE.findall(found.group())) else "", means)
+    return _EXAMPLES.sub(
+        lambda found: (
+            found.group() if any(name in shown for name in _VARIABLE.findall(found.group())) else ""
+        ),
+        means,
+    )
 
 
 def _repairs_of_the_job(cause: Cause, facts: Facts) -> dict[str, str]:
     """file:line -> the replacement, from lint's findings that support the cause."""
-    meant = {(place["file"], place["line"], one.id.removeprefix(FROM_JOB)) for one in cause.for_ if one.id.startswith(FROM_JOB) for place in one.places}
-    return {f"{file.name}:{one.line}": one.instead for file in facts.job for one in file.findings if (file.name, one.line, one.rule) in meant}
+    meant = {
+        (place["file"], place["line"], one.id.removeprefix(FROM_JOB))
+        for one in cause.for_
+        if one.id.startswith(FROM_JOB)
+        for place in one.places
+    }
+    return {
+        f"{file.name}:{one.line}": one.instead
+        for file in facts.job
+        for one in file.findings
+        if (file.name, one.line, one.rule) in meant
+    }
 
 
 def _of_other_accelerator(maker: str | None, facts: Facts) -> list[dict[str, Any]]:
     """A remark that this accelerator's driver and library are not covered."""
     if maker is None:
         return []
-    says = f"the accelerators are {maker}'s: causes in NVIDIA's GPUs, driver and NCCL are left out, and {maker}'s own are not covered"
+    says = (
+        f"the accelerators are {maker}'s: causes in NVIDIA's GPUs, driver and NCCL are left out,"
+        f" and {maker}'s own are not covered"
+    )
     event = facts.of("other_accelerator")[0]
-    return [{"id": event.signature.id, "kind": "not covered", "says": says, "instead": None, "evidence": [evidence_of(event)], "sources": []}]
+    return [
+        {
+            "id": event.signature.id,
+            "kind": "not covered",
+            "says": says,
+            "instead": None,
+            "evidence": [evidence_of(event)],
+            "sources": [],
+        }
+    ]
 
 
 def _remarks(facts: Facts, causes: Sequence[Cause]) -> list[dict[str, Any]]:
-    """Harmless lines and folklore, each once, with better advice. A missing plugin is not harmless where it is the cause."""
+    """Harmless lines and folklore, each once, with better advice. A missing plugin is not harmless
+    where it is the cause."""
     seen: dict[str, dict[str, Any]] = {}
-    without = [PLUGIN_NOT_FOUND for cause in causes if cause.id == "net_plugin_not_loaded" and cause.severity != "info"]
+    without = [
+        PLUGIN_NOT_FOUND
+        for cause in causes
+        if cause.id == "net_plugin_not_loaded" and cause.severity != "info"
+    ]
     for event in facts.events:
         if event.signature.id not in without and event.signature.kind in ("harmless", "folklore"):
             signature = event.signature
             seen.setdefault(signature.id, {
-                "id": signature.id, "kind": signature.kind, "says": signature.says, "instead": signature.instead,
-                "evidence": [evidence_of(event)], "sources": [dict(one) for one in signature.sources],
+                "id": signature.id, "kind": signature.kind, "says": signature.says,
+                "instead": signature.instead,
+                "evidence": [evidence_of(event)],
+                "sources": [dict(one) for one in signature.sources],
             })  # fmt: skip
     return list(seen.values())
 

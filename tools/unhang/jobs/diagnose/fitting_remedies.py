@@ -1,4 +1,5 @@
-"""Fits a cause's remedy to the facts of the log: versions that are met, GPUs that need a newer driver, experiments that were made, other accelerators."""
+"""Fits a cause's remedy to the facts of the log: versions that are met, GPUs that need a newer
+driver, experiments that were made, other accelerators."""
 
 from __future__ import annotations
 
@@ -13,20 +14,33 @@ from unhang.jobs.diagnose.matching.signatures import load_signatures
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang_node.base.versions.compare import compare_versions, holds
 
-_COMPARED = ("driver", "nccl", "kernel")  # keys of a policy with a version; the fact of a log is named after each, and so is the order
-LIVE_BRANCH = "580.65.06"  # the first release of a branch that serves all GPUs of the catalogue and is still maintained
+# keys of a policy with a version; the fact of a log is named after each, and so is the order
+_COMPARED = ("driver", "nccl", "kernel")
+# the first release of a branch that serves all GPUs of the catalogue and is still maintained
+LIVE_BRANCH = "580.65.06"
 P2P_OFF = "NCCL_P2P_DISABLE=1"
-OF_ADAPTERS = ("ib-completion-protection",)  # evidence of the path between GPU and adapter, which P2P_OFF leaves as it is
+# evidence of the path between GPU and adapter, which P2P_OFF leaves as it is
+OF_ADAPTERS = ("ib-completion-protection",)
 # Causes that only NVIDIA's GPUs, driver and NCCL can have.
 OF_NVIDIA = (
-    "acs_iommu", "cuda_driver_too_old", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down", "gdr_peermem_missing", "gpu_not_in_build",
-    "kernel_module_not_loaded", "mig_unsupported", "mps_unreachable", "nccl_bug", "nccl_version_conflict", "nvlink_down", "unsupported_p2p_geforce",
+    "acs_iommu", "cuda_driver_too_old", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down",
+    "gdr_peermem_missing", "gpu_not_in_build",
+    "kernel_module_not_loaded", "mig_unsupported", "mps_unreachable", "nccl_bug",
+    "nccl_version_conflict", "nvlink_down", "unsupported_p2p_geforce",
     "version_mismatch_driver_library", "vgpu_unsupported_feature", "xid_hardware",
 )  # fmt: skip
 _BARE = re.compile(r"(?i:NVIDIA |GeForce )")
-# The launcher or scheduler that prints a line -> the first words of its commands. A remedy may have a clause for each: "under Ray: ...; over ssh: ...".
-LAUNCHERS = {"Slurm": ("scontrol ", "srun ", "sacct ", "sinfo"), "Ray": ("ray ",), "Kubernetes": ("kubectl ",), "ssh": ("ssh ",)}
-_CLAUSE = re.compile(r"(?:^|; )(?:under|over) (?P<launcher>Slurm|Ray|Kubernetes|ssh)(?: or \w{1,20})?: ")
+# The launcher or scheduler that prints a line -> the first words of its commands. A remedy may have
+# a clause for each: "under Ray: ...; over ssh: ...".
+LAUNCHERS = {
+    "Slurm": ("scontrol ", "srun ", "sacct ", "sinfo"),
+    "Ray": ("ray ",),
+    "Kubernetes": ("kubectl ",),
+    "ssh": ("ssh ",),
+}
+_CLAUSE = re.compile(
+    r"(?:^|; )(?:under|over) (?P<launcher>Slurm|Ray|Kubernetes|ssh)(?: or \w{1,20})?: "
+)
 
 SERVERS = ("vLLM", "SGLang", "TensorRT-LLM", "LMDeploy", "TGI")  # programs of signatures
 _KIND = re.compile(r"; in (?P<kind>training|a pipeline|a server): ")
@@ -39,7 +53,11 @@ _FRAMEWORK_NAMES = {"llamafactory": "llama-factory"}
 @cache
 def _own_words() -> dict[str, list[Mapping[str, Any]]]:
     """{id of the evidence: its words}, of signatures and of rules."""
-    rows = [(one, (signature.id, *one.get("also", ()))) for signature in load_signatures() for one in signature.words]
+    rows = [
+        (one, (signature.id, *one.get("also", ())))
+        for signature in load_signatures()
+        for one in signature.words
+    ]
     rows += [(row, (row["id"],)) for row in catalogue.table("words_of_rules").values()]
     found: dict[str, list[Mapping[str, Any]]] = {}
     for row, ids in rows:
@@ -49,61 +67,97 @@ def _own_words() -> dict[str, list[Mapping[str, Any]]]:
 
 
 def own_words(cause: str, evidence: Sequence[Evidence]) -> Mapping[str, Any]:
-    """The words of the strongest evidence of a cause, of equals the first; {} if it has none of its own."""
+    """The words of the strongest evidence of a cause, of equals the first; {} if it has none of its
+    own."""
     most = max((one.weight for one in evidence), default=0)
     known = (row for one in evidence if one.weight == most for row in _own_words().get(one.id, ()))
     return next((row for row in known if row.get("cause", cause) == cause), {})
 
 
-def fitting_remedy(remedy: Mapping[str, Any], facts: Facts, own: Mapping[str, Any]) -> dict[str, Any]:
-    """The remedy with the release that is proven to cure the log's driver, or with a driver that the log's GPUs can use; without the parts of a policy whose
-    lower bound (`nccl.min`) every version of the log meets, and without its role if nothing else is left. own: the words of the line that speaks for the cause;
-    where they have another title, the cause's role is left out too, unless they say that it is kept, or that a proven release is.
-    """
+def fitting_remedy(
+    remedy: Mapping[str, Any], facts: Facts, own: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The remedy with the release that is proven to cure the log's driver, or with a driver that
+    the log's GPUs can use; without the parts of a policy whose lower bound (`nccl.min`) every
+    version of the log meets, and without its role if nothing else is left. own: the words of the
+    line that speaks for the cause; where they have another title, the cause's role is left out too,
+    unless they say that it is kept, or that a proven release is."""
     proven = {} if own.get("title") and not own.get("role") else remedy.get("proven", {})
     role = remedy.get("role")
     remedy = {name: value for name, value in remedy.items() if name != "proven"}
     if own.get("person"):
-        remedy = {**({} if own.get("title") and own.get("role") != "kept" else remedy), "person": own["person"]}
+        remedy = {
+            **({} if own.get("title") and own.get("role") != "kept" else remedy),
+            "person": own["person"],
+        }
     remedy = {**remedy, **_proven(remedy, role, proven, facts)}
     if "person" in remedy:
         remedy = {
             **remedy,
-            "person": for_these_kinds(for_these_frameworks(for_these_launchers(remedy["person"], launchers(facts)), frameworks(facts)), kinds(facts)),
+            "person": for_these_kinds(
+                for_these_frameworks(
+                    for_these_launchers(remedy["person"], launchers(facts)), frameworks(facts)
+                ),
+                kinds(facts),
+            ),
         }
-    wanted = {key: _for_these_gpus(key, values, facts) for key, values in (remedy.get("variables") or {}).items()}
-    left = {key: values for key, values in wanted.items() if not (key in _COMPARED and _is_met(key, values.get("min"), facts))}
+    wanted = {
+        key: _for_these_gpus(key, values, facts)
+        for key, values in (remedy.get("variables") or {}).items()
+    }
+    left = {
+        key: values
+        for key, values in wanted.items()
+        if not (key in _COMPARED and _is_met(key, values.get("min"), facts))
+    }
     if not wanted:
         return dict(remedy)
     gone = () if left else ("role", "variables")
-    return {name: value for name, value in {**remedy, "variables": left}.items() if name not in gone}
+    return {
+        name: value for name, value in {**remedy, "variables": left}.items() if name not in gone
+    }
 
 
-def _proven(remedy: Mapping[str, Any], role: str | None, proven: Mapping[str, str], facts: Facts) -> dict[str, Any]:
-    """The parts of a remedy that name the release which cured the log's driver, {} without such or if it does not serve the log's GPUs."""
+def _proven(
+    remedy: Mapping[str, Any], role: str | None, proven: Mapping[str, str], facts: Facts
+) -> dict[str, Any]:
+    """The parts of a remedy that name the release which cured the log's driver, {} without such or
+    if it does not serve the log's GPUs."""
     drivers = [*facts.values("driver_version"), *facts.values("bad_driver")]
     cured = next((driver for driver in proven if driver in drivers), None)
     least = first_driver(facts.values("gpu"))
-    if not cured or (least and holds(compare_versions(proven[cured], least, "driver"), "<") is True):
+    if not cured or (
+        least and holds(compare_versions(proven[cured], least, "driver"), "<") is True
+    ):
         return {}
     person = f"install {proven[cured]}, which cured {cured}; or {remedy['person']}"
-    return {"role": role, "variables": {"driver": {"version": proven[cured], "held": True}}, "person": person}
+    return {
+        "role": role,
+        "variables": {"driver": {"version": proven[cured], "held": True}},
+        "person": person,
+    }
 
 
 def _is_met(key: str, least: str | None, facts: Facts) -> bool:
     found = facts.values(f"{key}_version") if least else []
-    return bool(found) and all(holds(compare_versions(one, least, key), ">=") is True for one in found)
+    return bool(found) and all(
+        holds(compare_versions(one, least, key), ">=") is True for one in found
+    )
 
 
 def _for_these_gpus(key: str, values: Any, facts: Facts) -> Any:
-    """A driver's version or lower bound that is older than the first driver for a GPU of the log becomes a newer branch."""
+    """A driver's version or lower bound that is older than the first driver for a GPU of the log
+    becomes a newer branch."""
     if key != "driver" or not isinstance(values, Mapping):
         return values
     named = str(values.get("version") or values.get("min") or "")
     least = first_driver(facts.values("gpu"))
     if not named or least is None or holds(compare_versions(named, least, "driver"), ">=") is True:
         return values
-    return {"min": LIVE_BRANCH, **{name: value for name, value in values.items() if name not in ("version", "min")}}
+    return {
+        "min": LIVE_BRANCH,
+        **{name: value for name, value in values.items() if name not in ("version", "min")},
+    }
 
 
 def launchers(facts: Facts) -> tuple[str, ...]:
@@ -113,12 +167,15 @@ def launchers(facts: Facts) -> tuple[str, ...]:
 
 
 def for_these_launchers(person: str, named: Sequence[str]) -> str:
-    """The text without clauses for other launchers than those of the log. If it has several and none is of the log's: what stands before them, which holds for
-    every launcher.
-    """
+    """The text without clauses for other launchers than those of the log. If it has several and
+    none is of the log's: what stands before them, which holds for every launcher."""
     starts = list(_CLAUSE.finditer(person))
     ends = [one.start() for one in starts[1:]] + [len(person)] * bool(starts)
-    clauses = [person[one.start() : end].removeprefix("; ") for one, end in zip(starts, ends, strict=True) if one["launcher"] in named]
+    clauses = [
+        person[one.start() : end].removeprefix("; ")
+        for one, end in zip(starts, ends, strict=True)
+        if one["launcher"] in named
+    ]
     if not clauses:
         return person[: starts[0].start()] if len(starts) > 1 and starts[0].start() else person
     return "; ".join([one for one in (person[: starts[0].start()], *clauses) if one])
@@ -127,7 +184,10 @@ def for_these_launchers(person: str, named: Sequence[str]) -> str:
 def kinds(facts: Facts) -> tuple[str, ...]:
     """What kinds of job the log tells, as the clauses of remedies name them."""
     pipeline = ("a pipeline",) if facts.of("unbatched_message") else ()
-    return (*(("a server",) if serves(facts) or facts.of("vllm_stall") else ("training",)), *pipeline)
+    return (
+        *(("a server",) if serves(facts) or facts.of("vllm_stall") else ("training",)),
+        *pipeline,
+    )
 
 
 def serves(facts: Facts) -> bool:
@@ -138,13 +198,27 @@ def serves(facts: Facts) -> bool:
 
 def frameworks(facts: Facts) -> tuple[str, ...]:
     """The frameworks of which the log has lines."""
-    programs = " ".join({event.signature.program for event in facts.events if not event.quoted and event.signature.program != "any"})
+    programs = " ".join(
+        {
+            event.signature.program
+            for event in facts.events
+            if not event.quoted and event.signature.program != "any"
+        }
+    )
     seen = [name for name in ("JAX", "Horovod") if name in programs]
-    return (*seen, *(("PyTorch",) if "JAX" not in seen and any(name in programs for name in _OF_PYTORCH) else ()))
+    return (
+        *seen,
+        *(
+            ("PyTorch",)
+            if "JAX" not in seen and any(name in programs for name in _OF_PYTORCH)
+            else ()
+        ),
+    )
 
 
 def for_these_frameworks(person: str, told: Sequence[str]) -> str:
-    """The text without clauses for other frameworks than those of the log; with all where none is known."""
+    """The text without clauses for other frameworks than those of the log; with all where none is
+    known."""
     return for_these_kinds(person, told, _FRAMEWORK) if told else person
 
 
@@ -152,34 +226,63 @@ def for_these_kinds(person: str, told: Sequence[str], kinds_of: re.Pattern[str] 
     """The text without clauses for other kinds of job than those of the log."""
     starts = list(kinds_of.finditer(person))
     ends = [one.start() for one in starts[1:]] + [len(person)] * bool(starts)
-    kept = [person[one.start() : end] for one, end in zip(starts, ends, strict=True) if one["kind"] in told]
+    kept = [
+        person[one.start() : end]
+        for one, end in zip(starts, ends, strict=True)
+        if one["kind"] in told
+    ]
     return "".join([person[: starts[0].start()], *kept]) if starts else person
 
 
 def commands_of_others(named: Sequence[str]) -> list[str]:
     """Beginnings of the commands of launchers that the log does not show, if it shows one."""
-    return [start for launcher, starts in LAUNCHERS.items() if named and launcher not in named for start in starts]
+    return [
+        start
+        for launcher, starts in LAUNCHERS.items()
+        if named and launcher not in named
+        for start in starts
+    ]
 
 
 def first_driver(gpus: Sequence[str]) -> str | None:
-    """The oldest driver that serves all these GPUs, as far as the catalogue has their architecture's first driver."""
-    needed = [first for gpu in gpus if (first := _first_of_architecture().get(_architecture(gpu) or ""))]
+    """The oldest driver that serves all these GPUs, as far as the catalogue has their
+    architecture's first driver."""
+    needed = [
+        first for gpu in gpus if (first := _first_of_architecture().get(_architecture(gpu) or ""))
+    ]
     return max(needed, key=lambda version: [int(part) for part in version.split(".")], default=None)
 
 
 @cache
 def first_cuda(gpu: str) -> str | None:
-    """The oldest CUDA whose programs run on this GPU; those for one compute capability run on later ones with the same first number."""
+    """The oldest CUDA whose programs run on this GPU; those for one compute capability run on later
+    ones with the same first number."""
     rows = catalogue.table("gpu_architectures").values()
     own = next((row for row in rows if row["architecture"] == _architecture(gpu)), None)
-    alike = [row["first_cuda"] for row in rows if own and {one.split(".")[0] for one in row["compute"]} & {one.split(".")[0] for one in own["compute"]}]
+    alike = [
+        row["first_cuda"]
+        for row in rows
+        if own
+        and {one.split(".")[0] for one in row["compute"]}
+        & {one.split(".")[0] for one in own["compute"]}
+    ]
     return min(alike, key=lambda version: [int(part) for part in version.split(".")], default=None)
 
 
 def _architecture(gpu: str) -> str | None:
     bare = _BARE.sub("", gpu).upper()
-    found = [row["architecture"] for row in catalogue.table("gpu_models").values() if bare in row["model"].upper() or row["model"].upper() in bare]
-    return found[0] if found else "blackwell" if re.match(r"RTX ?(?:PRO |50\d0)|GB?[123]00\b", bare) else None
+    found = [
+        row["architecture"]
+        for row in catalogue.table("gpu_models").values()
+        if bare in row["model"].upper() or row["model"].upper() in bare
+    ]
+    return (
+        found[0]
+        if found
+        else "blackwell"
+        if re.match(r"RTX ?(?:PRO |50\d0)|GB?[123]00\b", bare)
+        else None
+    )
 
 
 @cache
@@ -193,20 +296,36 @@ def _first_of_architecture() -> dict[str, str]:
 
 def experiments_made(facts: Facts) -> list[str]:
     """Ends of the commands that request an experiment which the log shows as made."""
-    is_set = any(event.fields.get("name") == "NCCL_P2P_DISABLE" and (event.fields.get("value") or "").strip("\"'") == "1" for event in facts.of("setting"))
+    is_set = any(
+        event.fields.get("name") == "NCCL_P2P_DISABLE"
+        and (event.fields.get("value") or "").strip("\"'") == "1"
+        for event in facts.of("setting")
+    )
     return [f"the same job with {P2P_OFF}"] if is_set else []
 
 
-def fitting_workaround(workaround: Mapping[str, str] | None, evidence: Collection[str] = ()) -> Mapping[str, str] | None:
+def fitting_workaround(
+    workaround: Mapping[str, str] | None, evidence: Collection[str] = ()
+) -> Mapping[str, str] | None:
     """The workaround, if it touches the path that failed."""
-    return None if workaround and workaround.get("what") == P2P_OFF and set(OF_ADAPTERS) & set(evidence) else workaround
+    return (
+        None
+        if workaround and workaround.get("what") == P2P_OFF and set(OF_ADAPTERS) & set(evidence)
+        else workaround
+    )
 
 
 def other_accelerator(facts: Facts) -> str | None:
     """The maker of the job's accelerators, if they are not NVIDIA's."""
     named = [event for event in facts.of("other_accelerator") if not event.quoted]
     of_nvidia = facts.of("driver_version") or facts.of("nccl_version") or facts.of("gpu")
-    return None if of_nvidia or not named else next((name for name, value in named[0].fields.items() if value), "another maker").replace("_", " ")
+    return (
+        None
+        if of_nvidia or not named
+        else next(
+            (name for name, value in named[0].fields.items() if value), "another maker"
+        ).replace("_", " ")
+    )
 
 
 @cache
@@ -215,7 +334,8 @@ def _timeout_rows() -> dict[str, str]:
 
 
 def how_to_raise(frameworks: Sequence[str]) -> dict[str, str]:
-    """framework -> the call or option, for the named frameworks and always for torch; for all frameworks if none is named."""
+    """framework -> the call or option, for the named frameworks and always for torch; for all
+    frameworks if none is named."""
     seen = {_FRAMEWORK_NAMES.get(name.lower(), name.lower()) for name in frameworks}
     rows = _timeout_rows()
     return {name: how for name, how in rows.items() if name == "torch" or not seen or name in seen}

@@ -1,4 +1,5 @@
-"""The facts of a log, collected from the events of all files: collectives and ranks, first error, versions, hosts, network, settings."""
+"""The facts of a log, collected from the events of all files: collectives and ranks, first error,
+versions, hosts, network, settings."""
 
 from __future__ import annotations
 
@@ -17,9 +18,20 @@ from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
 ANY_EXCEPTION = "python-exception"  # the signature of an exception of any name
-_REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")  # lines of torchrun's list of failures
-_ADDRESSED = ("driver_version", "cuda_version", "nccl_version", "torch_version", "kernel_version", "cuda_driver_version")
-_INFORMS = re.compile(r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]")  # a level of logging
+# lines of torchrun's list of failures
+_REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")
+_ADDRESSED = (
+    "driver_version",
+    "cuda_version",
+    "nccl_version",
+    "torch_version",
+    "kernel_version",
+    "cuda_driver_version",
+)
+# a level of logging
+_INFORMS = re.compile(
+    r"^\W{0,3}(?:\S{1,40}[ \]:]{1,3})?I\d{4} \d\d:|^(?!.*NCCL INFO).{0,80}[\[ :|]INFO[\] :|]"
+)
 
 
 @dataclass(frozen=True)
@@ -38,9 +50,9 @@ class Timeout:
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its last lines. job: its own files. stopped: the rank whose
-    last step is lowest. words: rank -> its last line before a watchdog gave up.
-    """
+    """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its
+    last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
+    last line before a watchdog gave up."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -65,7 +77,9 @@ class Facts:
 
     def values(self, name: str) -> list[str]:
         """The distinct values of a fact, in their order."""
-        return list(dict.fromkeys(value for event in self.of(name) if (value := event.fields.get("value"))))
+        return list(
+            dict.fromkeys(value for event in self.of(name) if (value := event.fields.get("value")))
+        )
 
 
 def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None) -> Facts:
@@ -78,11 +92,19 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
         if event.signature.fact:
             by_fact.setdefault(event.signature.fact, []).append(event)
     timeouts = tuple(_timeout(event) for event in by_fact.get("timeout", ()) if not event.quoted)
-    hosts = dict.fromkeys(event.fields.get("host") or event.prefix.host for event in events if event.fields.get("host") or event.prefix.host)
-    hosts.update((call.process.rsplit(":", 1)[0], None) for scan in scans for call in scan.calls.values())
+    hosts = dict.fromkeys(
+        event.fields.get("host") or event.prefix.host
+        for event in events
+        if event.fields.get("host") or event.prefix.host
+    )
+    hosts.update(
+        (call.process.rsplit(":", 1)[0], None) for scan in scans for call in scan.calls.values()
+    )
     last = {scan.file: tuple(scan.last) for scan in scans if scan.last}
     size = _world_size(by_fact, timeouts)
-    set_up = (event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ()))
+    set_up = (
+        event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ())
+    )
     made = [call for scan in scans for call in scan.calls.values()]
     calls = compare_calls(made, set_up) if made else ()
     stopped = rank_that_stopped_first(scan.steps for scan in scans)
@@ -104,14 +126,25 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
 
 
 def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:
-    """The scans; those of job files without settings that the log itself, or an earlier file, shows."""
-    known = {event.fields["name"] for scan in scans if scan.job is None for event in scan.events if event.signature.fact == "setting"}
+    """The scans; those of job files without settings that the log itself, or an earlier file,
+    shows."""
+    known = {
+        event.fields["name"]
+        for scan in scans
+        if scan.job is None
+        for event in scan.events
+        if event.signature.fact == "setting"
+    }
     kept = []
     for scan in scans:
         if scan.job is None:
             kept.append(scan)
             continue
-        events = [event for event in scan.events if event.signature.fact != "setting" or event.fields["name"] not in known]
+        events = [
+            event
+            for event in scan.events
+            if event.signature.fact != "setting" or event.fields["name"] not in known
+        ]
         known |= {event.fields["name"] for event in events if event.signature.fact == "setting"}
         kept.append(replace(scan, events=events))
     return kept
@@ -122,8 +155,10 @@ def _timeout(event: Event) -> Timeout:
     rank = part.get("pgrank") or part.get("rank")
     numel = part.get("numel_in") or _product(part.get("shape"))
     return Timeout(
-        int(rank) if rank else event.prefix.rank, part.get("pg") or None, part.get("op") or UNNAMED, int(part["seq"] or 0) if part.get("seq") else None,
-        int(numel) if numel else None, int(part["timeout_ms"] or 0), int(part["ran_ms"] or 0), event,
+        int(rank) if rank else event.prefix.rank, part.get("pg") or None, part.get("op") or UNNAMED,
+        int(part["seq"] or 0) if part.get("seq") else None,
+        int(numel) if numel else None, int(part["timeout_ms"] or 0), int(part["ran_ms"] or 0),
+        event,
     )  # fmt: skip
 
 
@@ -137,10 +172,14 @@ def _product(shape: str | None) -> str | None:
 
 
 def first_error(events: Iterable[Event]) -> Event | None:
-    """The earliest error by time stamps, or without stamps the first in the order of the files; a symptom only if there is no error. A line without a stamp
-    before the earliest stamped error in the same file is earlier than it.
-    """
-    failed = [event for event in events if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source)]
+    """The earliest error by time stamps, or without stamps the first in the order of the files; a
+    symptom only if there is no error. A line without a stamp before the earliest stamped error in
+    the same file is earlier than it."""
+    failed = [
+        event
+        for event in events
+        if event.signature.kind in ("error", "symptom") and not (event.quoted or event.source)
+    ]
     shown = [event for event in failed if not _informs(event)]
     shown = _without_reports_above_the_root(shown)
     chosen = [event for event in shown if event.signature.kind == "error"] or shown
@@ -152,30 +191,55 @@ def first_error(events: Iterable[Event]) -> Event | None:
     year_known = any(event.prefix.has_year for event in stamped)
     alike = [event for event in stamped if event.prefix.has_year == year_known]
     earliest = min(alike, key=lambda event: (event.prefix.time_s, event.line))
-    before = [event for event in chosen if event.file == earliest.file and event.line < earliest.line and event.prefix.time_s is None]
+    before = [
+        event
+        for event in chosen
+        if event.file == earliest.file
+        and event.line < earliest.line
+        and event.prefix.time_s is None
+    ]
     return most_telling(before[0] if before else earliest, chosen)
 
 
 def most_telling(event: Event, events: Iterable[Event]) -> Event:
     """The event, or another of the same line that says more than that an exception was raised."""
-    others = (one for one in events if (one.file, one.line) == (event.file, event.line) and one.signature.id != ANY_EXCEPTION)
+    others = (
+        one
+        for one in events
+        if (one.file, one.line) == (event.file, event.line) and one.signature.id != ANY_EXCEPTION
+    )
     return next(others, event) if event.signature.id == ANY_EXCEPTION else event
 
 
 def _without_reports_above_the_root(shown: Sequence[Event]) -> list[Event]:
-    """Without torchrun's reports of processes that ended after the one that it names as the root cause below them."""
+    """Without torchrun's reports of processes that ended after the one that it names as the root
+    cause below them."""
     root = {event.file: event.line for event in shown if event.signature.fact == "root_cause"}
-    return [event for event in shown if event.line > root.get(event.file, 0) or not _REPORT.match(event.text)]
+    return [
+        event
+        for event in shown
+        if event.line > root.get(event.file, 0) or not _REPORT.match(event.text)
+    ]
 
 
 def _informs(event: Event) -> bool:
-    """Whether a program printed the line as information, such as that ranks still wait: glog's I0510, or the level INFO of Python's logging."""
+    """Whether a program printed the line as information, such as that ranks still wait: glog's
+    I0510, or the level INFO of Python's logging."""
     return event.signature.kind == "symptom" and _INFORMS.search(event.text) is not None
 
 
 def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeout]) -> int | None:
-    shown = [int(event.fields["value"] or 0) for event in by_fact.get("world_size", ()) if event.fields.get("value")]
-    shown += [int(event.fields["nranks"] or 0) for name in ("init_start", "init_complete") for event in by_fact.get(name, ()) if event.fields.get("nranks")]
+    shown = [
+        int(event.fields["value"] or 0)
+        for event in by_fact.get("world_size", ())
+        if event.fields.get("value")
+    ]
+    shown += [
+        int(event.fields["nranks"] or 0)
+        for name in ("init_start", "init_complete")
+        for event in by_fact.get(name, ())
+        if event.fields.get("nranks")
+    ]
     if shown:
         return max(shown)
     shape = [event for event in by_fact.get("launch_shape", ()) if event.fields.get("per_node")]
@@ -183,7 +247,12 @@ def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeo
         nodes = [int(event.fields["value"] or 1) for event in by_fact.get("nnodes", ())]
         return int(shape[-1].fields["per_node"] or 1) * (max(nodes) if nodes else 1)
     ranks = [timeout.rank for timeout in timeouts if timeout.rank is not None]
-    prefixed = [event.prefix.rank for events in by_fact.values() for event in events if event.prefix.rank is not None]
+    prefixed = [
+        event.prefix.rank
+        for events in by_fact.values()
+        for event in events
+        if event.prefix.rank is not None
+    ]
     return max(*ranks, *prefixed, 0) + 1 if ranks else None
 
 
@@ -199,22 +268,40 @@ def describe(facts: Facts) -> dict[str, Any]:
         "ranks": _ranks(facts),
         "first_error": _first(facts),
         "hosts": list(facts.hosts[:4096]),
-        "versions": {name.removesuffix("_version"): _valued(facts.of(name)) for name in _ADDRESSED if facts.of(name)},
+        "versions": {
+            name.removesuffix("_version"): _valued(facts.of(name))
+            for name in _ADDRESSED
+            if facts.of(name)
+        },
         "gpus": _valued(facts.of("gpu")),
-        "topology": [{"value": " ".join(event.text.split()), "file": event.file, "line": event.line} for event in facts.of("topology")[:MOST_LISTED]],
+        "topology": [
+            {"value": " ".join(event.text.split()), "file": event.file, "line": event.line}
+            for event in facts.of("topology")[:MOST_LISTED]
+        ],
         "transports": _counted(facts.of("transport"), _transport),
         "network": {
             "chosen": _valued(facts.of("network_used")),
             "devices": _valued(facts.of("net_devices")),
-            "bootstrap": _counted(facts.of("bootstrap"), lambda event: f"{event.fields['interface']} {event.fields['address']}"),
-            "gpudirect_rdma": "on" if facts.of("gdr_enabled") else "off" if facts.of("gdr_disabled") else None,
+            "bootstrap": _counted(
+                facts.of("bootstrap"),
+                lambda event: f"{event.fields['interface']} {event.fields['address']}",
+            ),
+            "gpudirect_rdma": "on"
+            if facts.of("gdr_enabled")
+            else "off"
+            if facts.of("gdr_disabled")
+            else None,
         },
         "settings": _settings(facts),
         "nodes": _nodes(facts),
         "bandwidth": _bandwidth(facts),
         "flight_recorder": facts.flights,
         "calls": [dict(one) for one in facts.calls[:MOST_LISTED]],
-        "last": [{"file": file, "line": lines[-1][0], "text": lines[-1][1]} for file, lines in list(facts.last.items())[:MOST_LISTED] if lines],
+        "last": [
+            {"file": file, "line": lines[-1][0], "text": lines[-1][1]}
+            for file, lines in list(facts.last.items())[:MOST_LISTED]
+            if lines
+        ],
     }
 
 
@@ -225,30 +312,54 @@ def _collectives(facts: Facts) -> list[dict[str, Any]]:
         groups.setdefault((one.group, one.op, one.seq, one.numel, one.timeout_ms), []).append(one)
     return [
         {
-            "op": op, "seq": seq, "group": group, "numel": numel, "timeout_ms": timeout_ms, "ran_ms": max(one.ran_ms for one in alike),
-            "ranks": sorted({one.rank for one in alike if one.rank is not None}), "lines": [evidence_of(one.event) for one in alike[:8]],
+            "op": op, "seq": seq, "group": group, "numel": numel, "timeout_ms": timeout_ms,
+            "ran_ms": max(one.ran_ms for one in alike),
+            "ranks": sorted({one.rank for one in alike if one.rank is not None}),
+            "lines": [evidence_of(one.event) for one in alike[:8]],
         }
-        for (group, op, seq, numel, timeout_ms), alike in sorted(groups.items(), key=lambda item: (item[0][2] or 0, str(item[0])))[:MOST_LISTED]
+        for (group, op, seq, numel, timeout_ms),
+        alike in sorted(groups.items(), key=lambda item: (item[0][2] or 0,
+        str(item[0])))[:MOST_LISTED]
     ]  # fmt: skip
 
 
 def _ranks(facts: Facts) -> dict[str, Any]:
-    """The ranks that reached the failed collective: their watchdog reports it, or they completed the set-up. The others are missing or silent."""
+    """The ranks that reached the failed collective: their watchdog reports it, or they completed
+    the set-up. The others are missing or silent."""
     arrived = {one.rank for one in facts.timeouts if one.rank is not None}
     if not arrived:
-        arrived = {int(event.fields["rank"] or 0) for event in facts.of("init_start") if event.fields.get("rank")}
-    shown = {int(part) for event in facts.of("missing_ranks") for part in (event.fields.get("ranks") or "").replace(",", " ").split() if part.isdigit()}
-    missing = shown or ({*range(facts.world_size)} - arrived if facts.world_size and arrived and facts.world_size <= 100_000 else set())
+        arrived = {
+            int(event.fields["rank"] or 0)
+            for event in facts.of("init_start")
+            if event.fields.get("rank")
+        }
+    shown = {
+        int(part)
+        for event in facts.of("missing_ranks")
+        for part in (event.fields.get("ranks") or "").replace(",", " ").split()
+        if part.isdigit()
+    }
+    missing = shown or (
+        {*range(facts.world_size)} - arrived
+        if facts.world_size and arrived and facts.world_size <= 100_000
+        else set()
+    )
     heard = {rank_of(event) for event in facts.events}
     return {
-        "world_size": facts.world_size, "at_least": not _is_size_logged(facts), "arrived": sorted(arrived), "not_arrived": sorted(missing),
+        "world_size": facts.world_size, "at_least": not _is_size_logged(facts),
+        "arrived": sorted(arrived), "not_arrived": sorted(missing),
         "silent": sorted(missing - heard),
     }  # fmt: skip
 
 
 def _is_size_logged(facts: Facts) -> bool:
-    """Whether the log has the number of ranks; without it, the world size is only the highest rank that the log names."""
-    sized = [event for event in (*facts.of("init_start"), *facts.of("init_complete")) if event.fields.get("nranks")]
+    """Whether the log has the number of ranks; without it, the world size is only the highest rank
+    that the log names."""
+    sized = [
+        event
+        for event in (*facts.of("init_start"), *facts.of("init_complete"))
+        if event.fields.get("nranks")
+    ]
     shaped = [event for event in facts.of("launch_shape") if event.fields.get("per_node")]
     return bool(facts.values("world_size") or sized or shaped)
 
@@ -257,7 +368,13 @@ def _first(facts: Facts) -> dict[str, Any] | None:
     event = facts.first_error
     if event is None:
         return None
-    return {**evidence_of(event), "time": event.prefix.stamp, "host": event.prefix.host, "rank": event.prefix.rank, "says": event.signature.says}
+    return {
+        **evidence_of(event),
+        "time": event.prefix.stamp,
+        "host": event.prefix.host,
+        "rank": event.prefix.rank,
+        "says": event.signature.says,
+    }
 
 
 def _valued(events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -265,14 +382,20 @@ def _valued(events: Sequence[Event]) -> list[dict[str, Any]]:
     for event in events:
         if value := event.fields.get("value"):
             seen.setdefault(value.strip(), event)
-    return [{"value": value, "file": event.file, "line": event.line} for value, event in list(seen.items())[:MOST_LISTED]]
+    return [
+        {"value": value, "file": event.file, "line": event.line}
+        for value, event in list(seen.items())[:MOST_LISTED]
+    ]
 
 
 def _counted(events: Sequence[Event], name: Callable[[Event], str]) -> list[dict[str, Any]]:
     seen: dict[str, Event] = {}
     for event in events:
         seen.setdefault(name(event), event)
-    return [{"value": value, "file": event.file, "line": event.line} for value, event in list(seen.items())[:MOST_LISTED]]
+    return [
+        {"value": value, "file": event.file, "line": event.line}
+        for value, event in list(seen.items())[:MOST_LISTED]
+    ]
 
 
 def _transport(event: Event) -> str:
@@ -286,7 +409,10 @@ def _settings(facts: Facts) -> list[dict[str, Any]]:
     for event in facts.of("setting"):
         name, value = event.fields.get("name") or "", (event.fields.get("value") or "").strip("\"'")
         seen.setdefault((name, value), event)
-    return [{"name": name, "value": value, "file": event.file, "line": event.line} for (name, value), event in list(seen.items())[:256]]
+    return [
+        {"name": name, "value": value, "file": event.file, "line": event.line}
+        for (name, value), event in list(seen.items())[:256]
+    ]
 
 
 def _nodes(facts: Facts) -> list[dict[str, Any]]:
@@ -294,8 +420,20 @@ def _nodes(facts: Facts) -> list[dict[str, Any]]:
     nodes: list[dict[str, Any]] = []
     for event in facts.events:
         if event.signature.fact == "slurm_node":
-            nodes.append({"node": event.fields["node"], "state": None, "reason": None, "file": event.file, "line": event.line})
-        elif event.signature.fact in ("slurm_state", "slurm_reason") and nodes and nodes[-1]["file"] == event.file:
+            nodes.append(
+                {
+                    "node": event.fields["node"],
+                    "state": None,
+                    "reason": None,
+                    "file": event.file,
+                    "line": event.line,
+                }
+            )
+        elif (
+            event.signature.fact in ("slurm_state", "slurm_reason")
+            and nodes
+            and nodes[-1]["file"] == event.file
+        ):
             nodes[-1][event.signature.fact.removeprefix("slurm_")] = event.fields.get("value")
     return nodes[:MOST_LISTED]
 
@@ -305,5 +443,12 @@ def _bandwidth(facts: Facts) -> dict[str, Any] | None:
     if not rows:
         return None
     best = max(rows, key=lambda event: float(event.fields["busbw"] or 0))
-    average = next((float(event.fields["value"] or 0) for event in facts.of("average_bandwidth")), None)
-    return {"best_busbw_gb_s": float(best.fields["busbw"] or 0), "at_bytes": int(best.fields["size"] or 0), "average_gb_s": average, **evidence_of(best)}
+    average = next(
+        (float(event.fields["value"] or 0) for event in facts.of("average_bandwidth")), None
+    )
+    return {
+        "best_busbw_gb_s": float(best.fields["busbw"] or 0),
+        "at_bytes": int(best.fields["size"] or 0),
+        "average_gb_s": average,
+        **evidence_of(best),
+    }

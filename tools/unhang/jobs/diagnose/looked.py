@@ -1,6 +1,7 @@
 """What `unhang inspect --out` wrote of a job while it hung, as a diagnosis of its logs uses it.
 
-The diagnosis does not know how a look is judged; the command line hands over the reader with the arguments.
+The diagnosis does not know how a look is judged; the command line hands over the reader with the
+arguments.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Look:
 
 
 def _none(_names: Sequence[str]) -> Look:
-    raise UserError("expected logs, found a bundle of unhang inspect, which this caller does not read")
+    raise UserError(
+        "expected logs, found a bundle of unhang inspect, which this caller does not read"
+    )
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,9 @@ class LookReader:
 
     is_bundle: Callable[[Path], bool] = lambda _path: False
     read: Callable[[Sequence[str]], Look] = _none
-    joined: Callable[[Mapping[str, Any], Look], dict[str, Any]] = lambda diagnosis, _look: dict(diagnosis)
+    joined: Callable[[Mapping[str, Any], Look], dict[str, Any]] = lambda diagnosis, _look: dict(
+        diagnosis
+    )
     render: Callable[[Mapping[str, Any], bool], str] = lambda _verdict, _plain: ""
 
 

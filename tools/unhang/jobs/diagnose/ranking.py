@@ -1,4 +1,5 @@
-"""Ranks causes by the sum of their evidence, each with the lines for and against it, what to do, and what to collect next."""
+"""Ranks causes by the sum of their evidence, each with the lines for and against it, what to do,
+and what to collect next."""
 
 from __future__ import annotations
 
@@ -8,7 +9,16 @@ from typing import Any
 
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.evidence import ABOVE_INFO, ABOVE_WARNING, FIRST_ERROR, WEIGHTS, Evidence, added_up, shares, signature_evidence
+from unhang.jobs.diagnose.meaning.evidence import (
+    ABOVE_INFO,
+    ABOVE_WARNING,
+    FIRST_ERROR,
+    WEIGHTS,
+    Evidence,
+    added_up,
+    shares,
+    signature_evidence,
+)
 from unhang.jobs.diagnose.meaning.rules.combining import combined_evidence
 from unhang.jobs.diagnose.meaning.rules.job_file_rules import job_evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs, unfinished_traceback
@@ -22,7 +32,8 @@ CLEAR = 2.0  # a first cause this far ahead needs no more proof
 SURE, LIKELY = 0.9, 0.5  # minimum shares of belief for the words "sure" and "likely"
 OF_SPEED = ("gdr_peermem_missing", "pcie_link_degraded", "cpu_affinity")
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
-CONSEQUENCES = ("cuda-out-of-memory",)  # shows what ran out and not who used it, so it is at most a warning by itself
+# shows what ran out and not who used it, so it is at most a warning by itself
+CONSEQUENCES = ("cuda-out-of-memory",)
 TROUBLE = ("p2p-silent",)  # evidence that by itself shows a fault
 
 
@@ -38,12 +49,23 @@ class Cause:
     against: tuple[Evidence, ...]
 
 
-def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Sequence[Evidence] = (), without: Collection[str] = ()) -> list[Cause]:
+def rank_causes(
+    facts: Facts,
+    rows: Mapping[str, Mapping[str, Any]],
+    more: Sequence[Evidence] = (),
+    without: Collection[str] = (),
+) -> list[Cause]:
     """The causes with evidence, most likely first.
 
-    rows: the catalogue's causes; more: evidence from elsewhere, such as an audit; without: ids of rules to leave out.
+    rows: the catalogue's causes; more: evidence from elsewhere, such as an audit; without: ids of
+    rules to leave out.
     """
-    evidence = [*signature_evidence(facts, WEIGHTS), *_combined(facts, without), *more, *_of_first_error(facts)]
+    evidence = [
+        *signature_evidence(facts, WEIGHTS),
+        *_combined(facts, without),
+        *more,
+        *_of_first_error(facts),
+    ]
     evidence = _without_needless_hints(evidence)
     if facts.job:
         evidence += [one for one in job_evidence(facts, evidence) if one.id not in without]
@@ -53,16 +75,20 @@ def rank_causes(facts: Facts, rows: Mapping[str, Mapping[str, Any]], more: Seque
     top = points[0].score if points else 0.0
     hangs = bool(hang_signs(facts))
     return [
-        Cause(one.cause, one.score, share, _severity(one, share, top, trouble and not (hangs and _is_of_speed(one)), str(rows[one.cause]["severity"])),
+        Cause(one.cause, one.score, share, _severity(one, share, top,
+        trouble and not (hangs and _is_of_speed(one)), str(rows[one.cause]["severity"])),
               one.for_, one.against)
         for one, share in zip(points, believed, strict=True)
     ]  # fmt: skip
 
 
 def _is_of_speed(points: _Points) -> bool:
-    """Whether a cause only makes a job slow, and no error says more of it: it is no answer to a hang."""
+    """Whether a cause only makes a job slow, and no error says more of it: it is no answer to a
+    hang."""
     signatures = [event.signature for one in points.for_ for event in one.events]
-    return points.cause in OF_SPEED and not any(one.kind in ("error", "symptom") for one in signatures)
+    return points.cause in OF_SPEED and not any(
+        one.kind in ("error", "symptom") for one in signatures
+    )
 
 
 @dataclass(frozen=True)
@@ -79,12 +105,24 @@ def _points(rows: Iterable[str], evidence: Sequence[Evidence]) -> list[_Points]:
     """The causes by their points."""
     found = []
     for cause in rows:
-        pro = sorted((one for one in evidence if one.cause == cause and one.weight > 0), key=lambda one: -one.weight)
+        pro = sorted(
+            (one for one in evidence if one.cause == cause and one.weight > 0),
+            key=lambda one: -one.weight,
+        )
         con = [one for one in evidence if one.cause == cause and one.weight < 0]
-        found.append(_Points(cause, added_up(one.weight for one in pro) + sum(one.weight for one in con), tuple(pro), tuple(con)))
+        found.append(
+            _Points(
+                cause,
+                added_up(one.weight for one in pro) + sum(one.weight for one in con),
+                tuple(pro),
+                tuple(con),
+            )
+        )
     found.sort(key=lambda one: (-one.score, one.cause))
     hinted = [one for one in found if one.for_ and one.score >= LEAST_OF_HINTS]
-    return [one for place, one in enumerate(hinted) if place < FEW or one.score >= LEAST_SCORE][:MOST_CAUSES]
+    return [one for place, one in enumerate(hinted) if place < FEW or one.score >= LEAST_SCORE][
+        :MOST_CAUSES
+    ]
 
 
 def _without_needless_hints(evidence: Sequence[Evidence]) -> list[Evidence]:
@@ -112,25 +150,42 @@ def _combined(facts: Facts, without: Collection[str]) -> list[Evidence]:
 
 
 def is_trouble(facts: Facts, more: Sequence[Evidence] = (), without: Collection[str] = ()) -> bool:
-    """Whether anything failed: otherwise evidence for a cause is only a remark about a healthy job."""
-    if hang_signs(facts) or any(_is_fault(event) for event in facts.events) or unfinished_traceback(facts):
+    """Whether anything failed: otherwise evidence for a cause is only a remark about a healthy
+    job."""
+    if (
+        hang_signs(facts)
+        or any(_is_fault(event) for event in facts.events)
+        or unfinished_traceback(facts)
+    ):
         return True
-    return any(one.weight >= WEIGHTS["strong"] or one.id in TROUBLE for one in (*_combined(facts, without), *more))
+    return any(
+        one.weight >= WEIGHTS["strong"] or one.id in TROUBLE
+        for one in (*_combined(facts, without), *more)
+    )
 
 
 def _is_fault(event: Event) -> bool:
-    """Whether the event is an error, or a symptom that is more than a consequence of an earlier failure."""
+    """Whether the event is an error, or a symptom that is more than a consequence of an earlier
+    failure."""
     if event.quoted or event.signature.kind not in ("error", "symptom"):
         return False
     weights = set(event.signature.for_.values())
-    return event.signature.kind == "error" or event.signature.fact == "killed" or not weights or bool(weights & {"decisive", "strong", "supporting"})
+    return (
+        event.signature.kind == "error"
+        or event.signature.fact == "killed"
+        or not weights
+        or bool(weights & {"decisive", "strong", "supporting"})
+    )
 
 
 def _severity(points: _Points, share: float, top: float, trouble: bool, full: str) -> str:
-    """The row's severity if a line names the fault and there is little evidence for another cause; else at most a warning."""
+    """The row's severity if a line names the fault and there is little evidence for another cause;
+    else at most a warning."""
     if not trouble or points.score < ABOVE_INFO or top - points.score > FAR_BEHIND:
         return "info"
-    is_named = any(one.weight >= WEIGHTS["decisive"] and one.id not in CONSEQUENCES for one in points.for_)
+    is_named = any(
+        one.weight >= WEIGHTS["decisive"] and one.id not in CONSEQUENCES for one in points.for_
+    )
     return full if is_named and points.score >= WEIGHTS["decisive"] and share >= SURE else "warning"
 
 
@@ -146,15 +201,24 @@ def certainty_of(cause: Cause) -> str:
 def is_decided(causes: Sequence[Cause]) -> bool:
     """Whether the first cause is clearly ahead of the second, and rests on more than hints."""
     points = [cause.points for cause in causes]
-    return bool(points) and points[0] >= ABOVE_WARNING and (len(points) == 1 or points[0] - points[1] >= CLEAR)
+    return (
+        bool(points)
+        and points[0] >= ABOVE_WARNING
+        and (len(points) == 1 or points[0] - points[1] >= CLEAR)
+    )
 
 
 def lines_of(evidence: Sequence[Evidence], most: int = 12) -> list[dict[str, Any]]:
-    """[{file, line, text, says, weight}] of evidence, each line once. A place may have a reason of its own. Evidence without a line (a flight recorder) has
-    line 0."""
+    """[{file, line, text, says, weight}] of evidence, each line once. A place may have a reason of
+    its own. Evidence without a line (a flight recorder) has line 0."""
     seen: dict[tuple[str, int], dict[str, Any]] = {}
     for one in evidence:
-        places = [*map(evidence_of, one.events), *one.places] or [{"file": one.id, "line": 0, "text": one.why}]
+        places = [*map(evidence_of, one.events), *one.places] or [
+            {"file": one.id, "line": 0, "text": one.why}
+        ]
         for place in places:
-            seen.setdefault((place["file"], place["line"] or len(seen)), {"says": one.why, **place, "weight": round(one.weight, 2)})
+            seen.setdefault(
+                (place["file"], place["line"] or len(seen)),
+                {"says": one.why, **place, "weight": round(one.weight, 2)},
+            )
     return list(seen.values())[:most]

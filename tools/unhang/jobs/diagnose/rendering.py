@@ -1,4 +1,5 @@
-"""A diagnosis for people: as a table for the terminal and as Markdown for a ticket. Document in, text out."""
+"""A diagnosis for people: as a table for the terminal and as Markdown for a ticket. Document in,
+text out."""
 
 from __future__ import annotations
 
@@ -20,11 +21,17 @@ SHOWN_LAST = 8
 NAMED_IN_VERDICT = 4
 NAMED_UNREAD = 20
 FIRST_ERROR = "first error: "
-MOST_HINTS, LEAST_OF_A_HINT = 2, WEIGHTS["hinting"]  # causes below a finding that are shown as a check, and the points that one of them needs
+# causes below a finding that are shown as a check, and the points that one of them needs
+MOST_HINTS, LEAST_OF_A_HINT = 2, WEIGHTS["hinting"]
 FITS = "such a line fits all of these and shows none of them"
 NONE = "unhang knows no message here as an error, a timeout or a fact about the job"
 NONE_OF_A_PROGRAM = "unhang knows no message here as an error or a timeout"
-_ANSWERS = {"healthy": "HEALTHY", "failure": "A FAILURE WITHOUT A KNOWN CAUSE", "no_end": "NO END", "nothing": "NOTHING TO READ"}
+_ANSWERS = {
+    "healthy": "HEALTHY",
+    "failure": "A FAILURE WITHOUT A KNOWN CAUSE",
+    "no_end": "NO END",
+    "nothing": "NOTHING TO READ",
+}
 _WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info": "info"}
 
 
@@ -34,11 +41,26 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
     if page := no_log(diagnosis):
         text = "\n".join(_indented(page, width, 0)) + "\n"
         return ascii_only(text) if plain else text
-    lines = [*_indented(list(_inputs(diagnosis)), width, 0), "", "WHAT HAPPENED", *_indented(what_happened(diagnosis), width), ""]
+    lines = [
+        *_indented(list(_inputs(diagnosis)), width, 0),
+        "",
+        "WHAT HAPPENED",
+        *_indented(what_happened(diagnosis), width),
+        "",
+    ]
     lines += [*_verdict(diagnosis, width), ""]
     shown: list[list[Mapping[str, Any]]] = []
     for place, cause in enumerate(shown_causes(diagnosis), 1):
-        lines += [*_cause(place, cause, width, recipes=place == 1 and diagnosis["decided"], repeats=cause["evidence"] in shown), ""]
+        lines += [
+            *_cause(
+                place,
+                cause,
+                width,
+                recipes=place == 1 and diagnosis["decided"],
+                repeats=cause["evidence"] in shown,
+            ),
+            "",
+        ]
         shown.append(cause["evidence"])
     lines += _remarks(shown_remarks(diagnosis), width) + _collect(steps_of(diagnosis), width)
     text = "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
@@ -46,7 +68,8 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
 
 
 def no_log(diagnosis: Mapping[str, Any]) -> list[str]:
-    """The answer to a text without a log: which text, and what to bring instead; [] for any other."""
+    """The answer to a text without a log: which text, and what to bring instead; [] for any
+    other."""
     if diagnosis["outcome"]["word"] != "nothing" or not diagnosis["collect_next"]:
         return []
     names = [visible(one["file"], 80) for one in diagnosis["inputs"]]
@@ -60,11 +83,15 @@ def shown_causes(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def steps_of(diagnosis: Mapping[str, Any]) -> list[str]:
-    """What to collect. Where nothing is named, the checks of causes for which a line only hints stand after the first step: people read a cause that is
-    numbered as one that was found, and of those of a hint a third was right.
-    """
+    """What to collect. Where nothing is named, the checks of causes for which a line only hints
+    stand after the first step: people read a cause that is numbered as one that was found, and of
+    those of a hint a third was right."""
     steps = list(diagnosis["collect_next"])
-    hints = [] if shown_causes(diagnosis) or not steps else [one for one in diagnosis["causes"] if not _rests_on_the_outcome(one, diagnosis)]
+    hints = (
+        []
+        if shown_causes(diagnosis) or not steps
+        else [one for one in diagnosis["causes"] if not _rests_on_the_outcome(one, diagnosis)]
+    )
     checks = [_as_step(one) for one in hints if one["points"] >= LEAST_OF_A_HINT and one["collect"]]
     return [*steps[:1], *checks[:MOST_HINTS], *steps[1:]][:MOST_COMMANDS]
 
@@ -72,62 +99,116 @@ def steps_of(diagnosis: Mapping[str, Any]) -> list[str]:
 def _as_step(cause: Mapping[str, Any]) -> str:
     """The check of a cause, with the line that hints at it and what follows if it is this cause."""
     line = cause["evidence"][0]
-    place = f"; {path_shown(line['file'])}:{line['line']} hints at it: {line['says']}" if line["line"] else ""
-    return f"{cause['collect'][0]}\nthis is: {cause['title']}{place}\nthen: {remedy_in_words(cause['remedy'])}"
+    place = (
+        f"; {path_shown(line['file'])}:{line['line']} hints at it: {line['says']}"
+        if line["line"]
+        else ""
+    )
+    return (
+        f"{cause['collect'][0]}\nthis is: {cause['title']}{place}\nthen:"
+        f" {remedy_in_words(cause['remedy'])}"
+    )
 
 
 def shown_remarks(diagnosis: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The remarks; harmless lines only where neither a cause nor a question stands above them. Of a healthy job also the causes that lines hint at, other than
-    the line that is told as survived.
+    """The remarks; harmless lines only where neither a cause nor a question stands above them. Of a
+    healthy job also the causes that lines hint at, other than the line that is told as survived.
     """
     busy = diagnosis["collect_next"] or shown_causes(diagnosis)
-    hints = [one for one in diagnosis["causes"] if diagnosis["outcome"]["word"] == "healthy" and one["points"] >= LEAST_OF_A_HINT]
+    hints = [
+        one
+        for one in diagnosis["causes"]
+        if diagnosis["outcome"]["word"] == "healthy" and one["points"] >= LEAST_OF_A_HINT
+    ]
     hints = [one for one in hints if not _begins_at(one, diagnosis["facts"]["first_error"])]
-    of_hints = [{"kind": "remark", "evidence": one["evidence"], "says": one["title"], "instead": remedy_in_words(one["remedy"])} for one in hints]
-    return [one for one in diagnosis["remarks"] if not (busy and one["kind"] == "harmless")] + of_hints
+    of_hints = [
+        {
+            "kind": "remark",
+            "evidence": one["evidence"],
+            "says": one["title"],
+            "instead": remedy_in_words(one["remedy"]),
+        }
+        for one in hints
+    ]
+    return [
+        one for one in diagnosis["remarks"] if not (busy and one["kind"] == "harmless")
+    ] + of_hints
 
 
 def _rests_on_the_outcome(cause: Mapping[str, Any], diagnosis: Mapping[str, Any]) -> bool:
-    """Whether a remark has no line but the one that shows that there is no end: then it is no finding of its own."""
+    """Whether a remark has no line but the one that shows that there is no end: then it is no
+    finding of its own."""
     outcome = diagnosis["outcome"]
-    return _begins_at(cause, outcome["line"]) and outcome["word"] == "no_end" and cause["severity"] == "info"
+    return (
+        _begins_at(cause, outcome["line"])
+        and outcome["word"] == "no_end"
+        and cause["severity"] == "info"
+    )
 
 
 def _begins_at(cause: Mapping[str, Any], line: Mapping[str, Any] | None) -> bool:
     """Whether the first line for a cause is this one."""
     first = next(iter(cause["evidence"]), None)
-    return first is not None and line is not None and (first["file"], first["line"]) == (line["file"], line["line"])
+    return (
+        first is not None
+        and line is not None
+        and (first["file"], first["line"]) == (line["file"], line["line"])
+    )
 
 
 def what_the_line_fits(diagnosis: Mapping[str, Any]) -> list[str]:
-    """A sentence with the causes that the line of the outcome fits, none of which it shows; [] without any."""
+    """A sentence with the causes that the line of the outcome fits, none of which it shows; []
+    without any."""
     fitting = [one["title"] for one in diagnosis["causes"] if _rests_on_the_outcome(one, diagnosis)]
     return [f"{FITS}: {'; '.join(fitting[:SHOWN_CAUSES])}"] if fitting else []
 
 
 def with_short_names(diagnosis: Mapping[str, Any]) -> dict[str, Any]:
-    """The document for people: a file is named without its folders if that is unique, else without those that all files share."""
+    """The document for people: a file is named without its folders if that is unique, else without
+    those that all files share."""
     names = [str(one["file"]) for one in diagnosis["inputs"]]
     last = [PurePath(name).name or name for name in names]
-    folder = os.path.commonpath(names) if len(names) > 1 and all(map(os.path.isabs, names)) == any(map(os.path.isabs, names)) else ""
-    short = {name: bare if last.count(bare) == 1 else os.path.relpath(name, folder) if folder else name for name, bare in zip(names, last, strict=True)}
+    folder = (
+        os.path.commonpath(names)
+        if len(names) > 1 and all(map(os.path.isabs, names)) == any(map(os.path.isabs, names))
+        else ""
+    )
+    short = {
+        name: bare if last.count(bare) == 1 else os.path.relpath(name, folder) if folder else name
+        for name, bare in zip(names, last, strict=True)
+    }
 
     def renamed(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: short.get(one, one) if key == "file" and isinstance(one, str) else renamed(one) for key, one in value.items()}
+            return {
+                key: short.get(one, one) if key == "file" and isinstance(one, str) else renamed(one)
+                for key, one in value.items()
+            }
         return [renamed(one) for one in value] if isinstance(value, (list, tuple)) else value
 
-    answer: dict[str, Any] = {key: value if key == "inputs" else renamed(value) for key, value in diagnosis.items()}
+    answer: dict[str, Any] = {
+        key: value if key == "inputs" else renamed(value) for key, value in diagnosis.items()
+    }
     return answer
 
 
 def _inputs(diagnosis: Mapping[str, Any]) -> Iterator[str]:
     shown = diagnosis["inputs"]
     for one in shown[:12]:
-        notes = f" ({'; '.join(visible(note, 200) for note in one['notes'][:3])})" if one["notes"] else ""
-        yield f"read {visible(one['file'], 200)}: {one['kind']}, {counted(one['lines'], 'line')}{notes}"
+        notes = (
+            f" ({'; '.join(visible(note, 200) for note in one['notes'][:3])})"
+            if one["notes"]
+            else ""
+        )
+        yield (
+            f"read {visible(one['file'], 200)}: {one['kind']},"
+            f" {counted(one['lines'], 'line')}{notes}"
+        )
     if len(shown) > 12:
-        yield f"and {counted(len(shown) - 12, 'more input')}, {counted(sum(one['lines'] for one in shown[12:]), 'line')}"
+        yield (
+            f"and {counted(len(shown) - 12, 'more input')},"
+            f" {counted(sum(one['lines'] for one in shown[12:]), 'line')}"
+        )
         yield from not_read(shown[12:])
 
 
@@ -138,20 +219,47 @@ def not_read(inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if one["kind"] == "unread" and one["notes"]:
             why.setdefault(one["notes"][0], []).append(one["file"])
     for reason, files in list(why.items())[:NAMED_IN_VERDICT]:
-        more = f" and {counted(len(files) - NAMED_UNREAD, 'more input')}" if len(files) > NAMED_UNREAD else ""
-        yield f"not read: {', '.join(visible(file, 200) for file in files[:NAMED_UNREAD])}{more}: {visible(reason, 200)}"
+        more = (
+            f" and {counted(len(files) - NAMED_UNREAD, 'more input')}"
+            if len(files) > NAMED_UNREAD
+            else ""
+        )
+        yield (
+            f"not read: {', '.join(visible(file, 200) for file in files[:NAMED_UNREAD])}{more}:"
+            f" {visible(reason, 200)}"
+        )
 
 
 def what_happened(diagnosis: Mapping[str, Any]) -> list[str]:
-    """The facts; if the log has no end, with the last line of each file, which shows when and where it stopped."""
-    lines = facts_in_words(diagnosis["facts"], NONE_OF_A_PROGRAM if diagnosis["outcome"]["line"] else NONE)
+    """The facts; if the log has no end, with the last line of each file, which shows when and where
+    it stopped."""
+    lines = facts_in_words(
+        diagnosis["facts"], NONE_OF_A_PROGRAM if diagnosis["outcome"]["line"] else NONE
+    )
     if diagnosis["outcome"]["word"] == "healthy":  # what a job survives is no error
-        lines = [f"survived: {line.removeprefix(FIRST_ERROR)}" if line.startswith(FIRST_ERROR) else line for line in lines]
+        lines = [
+            f"survived: {line.removeprefix(FIRST_ERROR)}" if line.startswith(FIRST_ERROR) else line
+            for line in lines
+        ]
     last = diagnosis["facts"].get("last", []) if diagnosis["outcome"]["word"] == "no_end" else []
     shown = diagnosis["outcome"]["line"]
-    last = [one for one in last if not shown or (one["file"], one["line"]) != (shown["file"], shown["line"])]
-    lines += [f"last line: {shortened(one['text'], 160)} [{path_shown(one['file'])}:{one['line']}]" for one in last[:SHOWN_LAST]]
-    return [*lines, *([f"and the last lines of {counted(len(last) - SHOWN_LAST, 'more file')}"] if len(last) > SHOWN_LAST else [])]
+    last = [
+        one
+        for one in last
+        if not shown or (one["file"], one["line"]) != (shown["file"], shown["line"])
+    ]
+    lines += [
+        f"last line: {shortened(one['text'], 160)} [{path_shown(one['file'])}:{one['line']}]"
+        for one in last[:SHOWN_LAST]
+    ]
+    return [
+        *lines,
+        *(
+            [f"and the last lines of {counted(len(last) - SHOWN_LAST, 'more file')}"]
+            if len(last) > SHOWN_LAST
+            else []
+        ),
+    ]
 
 
 def facts_in_words(facts: Mapping[str, Any], none: str = NONE) -> list[str]:
@@ -165,19 +273,33 @@ def _what_happened(facts: Mapping[str, Any]) -> list[str]:
     first = facts["first_error"]
     if first:
         shown = shortened(first["text"], 240)
-        lines.append(f"{FIRST_ERROR}{shown} [{path_shown(first['file'])}:{first['line']}{_who(first, shown)}]")
+        lines.append(
+            f"{FIRST_ERROR}{shown}"
+            f" [{path_shown(first['file'])}:{first['line']}{_who(first, shown)}]"
+        )
     for one in facts["collectives"][:8]:
-        what = collective_in_words(one["op"], one["seq"], one["numel"]) + limit_in_words(one["timeout_ms"])
+        what = collective_in_words(one["op"], one["seq"], one["numel"]) + limit_in_words(
+            one["timeout_ms"]
+        )
         ranks = f" on {named_ranks(one['ranks'])}" if one["ranks"] else ""
-        lines.append(f"timed out: {what}{ranks} [{path_shown(one['lines'][0]['file'])}:{one['lines'][0]['line']}]")
-    return lines + _ranks(facts["ranks"], "timed out" if facts["collectives"] else "began to connect")
+        lines.append(
+            f"timed out: {what}{ranks}"
+            f" [{path_shown(one['lines'][0]['file'])}:{one['lines'][0]['line']}]"
+        )
+    return lines + _ranks(
+        facts["ranks"], "timed out" if facts["collectives"] else "began to connect"
+    )
 
 
 def _who(first: Mapping[str, Any], shown: str) -> str:
     """Time, host and rank of the first error, as far as its line does not show them."""
     rank = None if first["rank"] is None else f"rank {first['rank']}"
     printed = shown.lower().replace(" ", "")
-    return "".join(f"; {part}" for part in (first["time"], first["host"], rank) if part and str(part).lower().replace(" ", "") not in printed)
+    return "".join(
+        f"; {part}"
+        for part in (first["time"], first["host"], rank)
+        if part and str(part).lower().replace(" ", "") not in printed
+    )
 
 
 def _ranks(ranks: Mapping[str, Any], arrived: str) -> list[str]:
@@ -186,27 +308,56 @@ def _ranks(ranks: Mapping[str, Any], arrived: str) -> list[str]:
         return []
     size = f"at least {ranks['world_size']}" if ranks["at_least"] else str(ranks["world_size"])
     others = [rank for rank in ranks["not_arrived"] if rank not in set(ranks["silent"])]
-    groups = ((arrived, ranks["arrived"]), ("with other lines", others), ("not heard of", ranks["silent"]))
-    shown = [f"{word}: {named_ranks(group)}" for word, group in groups if group and ranks["arrived"]]
+    groups = (
+        (arrived, ranks["arrived"]),
+        ("with other lines", others),
+        ("not heard of", ranks["silent"]),
+    )
+    shown = [
+        f"{word}: {named_ranks(group)}" for word, group in groups if group and ranks["arrived"]
+    ]
     return ["; ".join([f"ranks: {size}", *shown])]
 
 
 def _job(facts: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     if facts["hosts"]:
-        lines.append(f"hosts: {', '.join(visible(host, 60) for host in facts['hosts'][:12])}{' …' if len(facts['hosts']) > 12 else ''}")
+        lines.append(
+            "hosts:"
+            f" {', '.join(visible(host, 60) for host in facts['hosts'][:12])}{' …' if len(facts['hosts']) > 12 else ''}"  # noqa: E501
+        )
     lines += not_audited(facts)
     lines += [f"{name}: {_values(values)}" for name, values in facts["versions"].items()]
-    lines += [f"{name}: {_values(values)}" for name, values in (("GPU", facts["gpus"]), ("transport", facts["transports"])) if values]
+    lines += [
+        f"{name}: {_values(values)}"
+        for name, values in (("GPU", facts["gpus"]), ("transport", facts["transports"]))
+        if values
+    ]
     network = facts["network"]
     lines += [
-        f"{name}: {_values(network[key])}" for name, key in (("network", "chosen"), ("adapters", "devices"), ("bootstrap over", "bootstrap")) if network[key]
+        f"{name}: {_values(network[key])}"
+        for name, key in (
+            ("network", "chosen"),
+            ("adapters", "devices"),
+            ("bootstrap over", "bootstrap"),
+        )
+        if network[key]
     ]
     if network["gpudirect_rdma"]:
         lines.append(f"GPUDirect RDMA: {network['gpudirect_rdma']}")
     if facts["settings"]:
-        lines.append("settings: " + ", ".join(f"{visible(one['name'], 60)}={visible(one['value'], 60)}" for one in facts["settings"][:10]))
-    lines += [f"node {visible(one['node'], 60)}: {visible(one['state'], 60)}, reason {visible(one['reason'], 120)}" for one in facts["nodes"][:8]]
+        lines.append(
+            "settings: "
+            + ", ".join(
+                f"{visible(one['name'], 60)}={visible(one['value'], 60)}"
+                for one in facts["settings"][:10]
+            )
+        )
+    lines += [
+        f"node {visible(one['node'], 60)}: {visible(one['state'], 60)}, reason"
+        f" {visible(one['reason'], 120)}"
+        for one in facts["nodes"][:8]
+    ]
     return lines
 
 
@@ -214,20 +365,32 @@ def _measured(facts: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     if facts["bandwidth"]:
         lines.append(
-            f"best bus bandwidth: {facts['bandwidth']['best_busbw_gb_s']:g} GB/s at {counted(facts['bandwidth']['at_bytes'], 'byte')}"
-            f" [line {facts['bandwidth']['line']}]"
+            f"best bus bandwidth: {facts['bandwidth']['best_busbw_gb_s']:g} GB/s at"
+            f" {counted(facts['bandwidth']['at_bytes'], 'byte')} [line"
+            f" {facts['bandwidth']['line']}]"
         )
     for group in (facts["flight_recorder"] or {}).get("groups", [])[:4]:
-        behind, stuck = (named_ranks(group[name]) if group[name] else "no rank" for name in ("behind", "stuck"))
-        lines.append(f"flight recorder, group {visible(group['group'], 60)}: collective {group['seq']}; behind: {behind}; not finished on: {stuck}")
+        behind, stuck = (
+            named_ranks(group[name]) if group[name] else "no rank" for name in ("behind", "stuck")
+        )
+        lines.append(
+            f"flight recorder, group {visible(group['group'], 60)}: collective {group['seq']};"
+            f" behind: {behind}; not finished on: {stuck}"
+        )
     lines += [_trace(one) for one in facts.get("calls", ())[:4]]
     return lines
 
 
 def _trace(one: Mapping[str, Any]) -> str:
-    behind = ", ".join(f"{visible(rank['rank'], 60)} at {rank['op']} {rank['number']}" for rank in one["behind"][:8])
+    behind = ", ".join(
+        f"{visible(rank['rank'], 60)} at {rank['op']} {rank['number']}"
+        for rank in one["behind"][:8]
+    )
     place = f"[{path_shown(one['file'])}:{one['line']}]"
-    return f"NCCL's trace of calls: {len(one['ranks'])} of {one['nranks']} ranks at {one['op']} {one['number']}, behind: {behind or 'none'} {place}"
+    return (
+        f"NCCL's trace of calls: {len(one['ranks'])} of {one['nranks']} ranks at {one['op']}"
+        f" {one['number']}, behind: {behind or 'none'} {place}"
+    )
 
 
 def _values(values: Sequence[Mapping[str, Any]]) -> str:
@@ -238,7 +401,13 @@ def _values(values: Sequence[Mapping[str, Any]]) -> str:
 def _indented(lines: Sequence[str], width: int, by: int = 2) -> list[str]:
     wrapped: list[str] = []
     for line in lines:
-        wrapped += textwrap.wrap(line, max(40, width), initial_indent=" " * by, subsequent_indent=" " * (by + 4), break_on_hyphens=False) or [""]
+        wrapped += textwrap.wrap(
+            line,
+            max(40, width),
+            initial_indent=" " * by,
+            subsequent_indent=" " * (by + 4),
+            break_on_hyphens=False,
+        ) or [""]
     return wrapped
 
 
@@ -252,7 +421,11 @@ def verdict_of(diagnosis: Mapping[str, Any]) -> str:
     outcome = diagnosis["outcome"]
     if outcome["word"] != "cause":
         line = outcome["line"]
-        place = f" [{path_shown(line['file'])}:{line['line']}: {shortened(line['text'], 200)}]" if line else ""
+        place = (
+            f" [{path_shown(line['file'])}:{line['line']}: {shortened(line['text'], 200)}]"
+            if line
+            else ""
+        )
         return f"{_ANSWERS[outcome['word']]}: {outcome['why']}{place}"
     if diagnosis["decided"]:
         named = ", ".join(visible(one, 80) for one in causes[0]["where"][:NAMED_IN_VERDICT])
@@ -261,40 +434,80 @@ def verdict_of(diagnosis: Mapping[str, Any]) -> str:
     return f"THE LOG DOES NOT DECIDE; it may be: {'; '.join(likely)}"
 
 
-def _cause(place: int, cause: Mapping[str, Any], width: int, *, recipes: bool, repeats: bool) -> list[str]:
-    """A cause. recipes: with what the remedy's settings are called; repeats: the lines for it were shown with a cause before."""
-    lines = _indented([f"{place}. {_WORDS[cause['severity']]}  {cause['title']} ({_certainty_and_owner(cause)})"], width, 0)
+def _cause(
+    place: int, cause: Mapping[str, Any], width: int, *, recipes: bool, repeats: bool
+) -> list[str]:
+    """A cause. recipes: with what the remedy's settings are called; repeats: the lines for it were
+    shown with a cause before."""
+    lines = _indented(
+        [f"{place}. {_WORDS[cause['severity']]}  {cause['title']} ({_certainty_and_owner(cause)})"],
+        width,
+        0,
+    )
     label = "" if cause["means"].startswith("because ") else "because: "
     lines += _indented([f"{label}{cause['means']}"] if place == 1 else [], width, 3)
-    lines += _indented([f"named: {', '.join(visible(one, 80) for one in cause['where'])}"] if cause["where"] else [], width, 3)
+    lines += _indented(
+        (
+            [f"named: {', '.join(visible(one, 80) for one in cause['where'])}"]
+            if cause["where"]
+            else []
+        ),
+        width,
+        3,
+    )
     lines += _indented(["for: the same lines"] if repeats else [], width, 3)
-    for word, evidence in (("for", [] if repeats else cause["evidence"]), ("against", cause["against"])):
+    for word, evidence in (
+        ("for", [] if repeats else cause["evidence"]),
+        ("against", cause["against"]),
+    ):
         for one, reason in with_new_reasons(evidence[:SHOWN_LINES]):
             lines += _evidence(word, one, reason, width)
         if len(evidence) > SHOWN_LINES:
-            lines += _indented([f"and {counted(len(evidence) - SHOWN_LINES, 'more line')} {word} it"], width, 3)
+            lines += _indented(
+                [f"and {counted(len(evidence) - SHOWN_LINES, 'more line')} {word} it"], width, 3
+            )
     sure = cause["certainty"] == "sure"
     lines += _indented([] if sure else [f"check: {one}" for one in cause["collect"][:1]], width, 3)
-    lines += _indented([f"{'do' if sure else 'if so'}: {remedy_in_words(cause['remedy'])}"], width, 3)
+    lines += _indented(
+        [f"{'do' if sure else 'if so'}: {remedy_in_words(cause['remedy'])}"], width, 3
+    )
     if recipes:
-        lines += _indented([f"{name}: {how}" for name, how in cause["remedy"].get("how", {}).items()], width, 7)
+        lines += _indented(
+            [f"{name}: {how}" for name, how in cause["remedy"].get("how", {}).items()], width, 7
+        )
     if place == 1 and cause["workaround"]:
-        lines += _indented([f"until then: {cause['workaround']['what']} (costs: {cause['workaround']['cost']})"], width, 3)
-    lines += _indented([f"source: {one['url']} ({one['says']})" for one in cause["sources"][:2]], width, 3)
+        lines += _indented(
+            [f"until then: {cause['workaround']['what']} (costs: {cause['workaround']['cost']})"],
+            width,
+            3,
+        )
+    lines += _indented(
+        [f"source: {one['url']} ({one['says']})" for one in cause["sources"][:2]], width, 3
+    )
     return lines
 
 
-def with_new_reasons(evidence: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str | None]]:
-    """(line, its reason) of evidence; no reason where it is that of the line before, because several lines of one signature or rule have the same."""
+def with_new_reasons(
+    evidence: Sequence[Mapping[str, Any]],
+) -> list[tuple[Mapping[str, Any], str | None]]:
+    """(line, its reason) of evidence; no reason where it is that of the line before, because
+    several lines of one signature or rule have the same."""
     before = [None, *(one["says"] for one in evidence)]
-    return [(one, None if one["says"] == last else one["says"]) for one, last in zip(evidence, before, strict=False)]
+    return [
+        (one, None if one["says"] == last else one["says"])
+        for one, last in zip(evidence, before, strict=False)
+    ]
 
 
 def _evidence(word: str, one: Mapping[str, Any], reason: str | None, width: int) -> list[str]:
-    """A line of a log with its meaning. Evidence without a line (a flight recorder) has line 0, and is one sentence."""
+    """A line of a log with its meaning. Evidence without a line (a flight recorder) has line 0, and
+    is one sentence."""
     if not one["line"] and one["text"] == one["says"]:
         return _indented([f"{word}: {visible(one['says'], 400)}"], width, 3)
-    line = f"{word if reason else 'and'}: {path_shown(one['file'])}:{one['line']}: {shortened(one['text'], 240)}"
+    line = (
+        f"{word if reason else 'and'}: {path_shown(one['file'])}:{one['line']}:"
+        f" {shortened(one['text'], 240)}"
+    )
     return _indented([line], width, 3) + _indented([f"({reason})"] if reason else [], width, 7)
 
 
@@ -303,7 +516,8 @@ def _certainty_and_owner(cause: Mapping[str, Any]) -> str:
 
 
 def path_shown(path: str, most: int = 80) -> str:
-    """A path that is too long without its beginning, because its end names the file. most: characters of the path that are shown."""
+    """A path that is too long without its beginning, because its end names the file. most:
+    characters of the path that are shown."""
     if len(path) <= most:
         return visible(path, most)
     _, slash, end = path[-most:].partition("/")
@@ -311,7 +525,8 @@ def path_shown(path: str, most: int = 80) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A line that is too long without its middle, because a message begins with its source and ends with the fault."""
+    """A line that is too long without its middle, because a message begins with its source and ends
+    with the fault."""
     if len(text) <= most + most // 4:
         return visible(text, most + most // 4)
     head, _, _ = text[: most // 3].rpartition(" ")
@@ -324,11 +539,17 @@ def shortened(text: str, most: int) -> str:
 
 
 def remedy_in_words(remedy: Mapping[str, Any]) -> str:
-    """What a person does at the machine; then the role that does it on a fleet, with its variables."""
+    """What a person does at the machine; then the role that does it on a fleet, with its
+    variables."""
     parts = [str(remedy["person"])] if remedy.get("person") else []
     if remedy.get("role"):
-        variables = ", ".join(f"{name}: {value}" for name, value in _flat(remedy.get("variables") or {}))
-        parts.append(f"{'on a fleet: ' if parts else ''}apply role {remedy['role']}" + (f" with {variables}" if variables else ""))
+        variables = ", ".join(
+            f"{name}: {value}" for name, value in _flat(remedy.get("variables") or {})
+        )
+        parts.append(
+            f"{'on a fleet: ' if parts else ''}apply role {remedy['role']}"
+            + (f" with {variables}" if variables else "")
+        )
     return "; ".join(parts)
 
 
@@ -346,8 +567,16 @@ def _remarks(remarks: Sequence[Mapping[str, Any]], width: int) -> list[str]:
     lines = ["ALSO SEEN"]
     for one in remarks[:10]:
         where = one["evidence"][0]
-        lines += _indented([f"{one['kind']}: {path_shown(where['file'])}:{where['line']}: {shortened(where['text'], 160)}"], width)
-        lines += _indented([f"{one['says']}; {one['instead']}" if one["instead"] else one["says"]], width, 6)
+        lines += _indented(
+            [
+                f"{one['kind']}: {path_shown(where['file'])}:{where['line']}:"
+                f" {shortened(where['text'], 160)}"
+            ],
+            width,
+        )
+        lines += _indented(
+            [f"{one['says']}; {one['instead']}" if one["instead"] else one["says"]], width, 6
+        )
     return [*lines, ""]
 
 
@@ -355,7 +584,10 @@ def _collect(collect: Sequence[str], width: int) -> list[str]:
     """Each command, and below it a line for each outcome."""
     lines: list[str] = []
     for command, *outcomes in (one.split("\n") for one in collect):
-        lines += [*_indented([f"- {command}"], width), *_indented([f"* {one}" for one in outcomes], width, 6)]
+        lines += [
+            *_indented([f"- {command}"], width),
+            *_indented([f"* {one}" for one in outcomes], width, 6),
+        ]
     return ["COLLECT NEXT", *lines, ""] if lines else []
 
 
@@ -363,28 +595,69 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
     """The diagnosis for a ticket: text from logs is in code blocks, which it cannot end."""
     diagnosis = with_short_names(diagnosis)
     if page := no_log(diagnosis):
-        return "\n".join(["## unhang diagnose", "", f"**{page[0]}**", "", *(f"- {line}" for line in page[1:])]) + "\n"
-    lines = ["## unhang diagnose", "", f"**{verdict_of(diagnosis)}**", "", *what_the_line_fits(diagnosis), "", "### What happened", ""]
-    lines += [f"- {_code_or_text(line)}" for line in (*what_happened(diagnosis), *not_read(diagnosis["inputs"]))]
+        return (
+            "\n".join(
+                [
+                    "## unhang diagnose",
+                    "",
+                    f"**{page[0]}**",
+                    "",
+                    *(f"- {line}" for line in page[1:]),
+                ]
+            )
+            + "\n"
+        )
+    lines = [
+        "## unhang diagnose",
+        "",
+        f"**{verdict_of(diagnosis)}**",
+        "",
+        *what_the_line_fits(diagnosis),
+        "",
+        "### What happened",
+        "",
+    ]
+    lines += [
+        f"- {_code_or_text(line)}"
+        for line in (*what_happened(diagnosis), *not_read(diagnosis["inputs"]))
+    ]
     for place, cause in enumerate(shown_causes(diagnosis), 1):
         lines += [
             "",
-            f"### {place}. {cause['title']} ({_WORDS[cause['severity']]}, {_certainty_and_owner(cause)})",
+            (
+                f"### {place}. {cause['title']} ({_WORDS[cause['severity']]},"
+                f" {_certainty_and_owner(cause)})"
+            ),
             "",
             f"{cause['means'][:1].upper()}{cause['means'][1:]}.",
             "",
         ]
         for word, evidence in (("for", cause["evidence"]), ("against", cause["against"])):
-            lines += [f"- {word if reason else 'and'}: {_in_markdown(one, reason)}" for one, reason in with_new_reasons(evidence[:SHOWN_LINES])]
-        lines += [f"- named: {', '.join(_code(visible(one, 80)) for one in cause['where'])}"] if cause["where"] else []
+            lines += [
+                f"- {word if reason else 'and'}: {_in_markdown(one, reason)}"
+                for one, reason in with_new_reasons(evidence[:SHOWN_LINES])
+            ]
+        lines += (
+            [f"- named: {', '.join(_code(visible(one, 80)) for one in cause['where'])}"]
+            if cause["where"]
+            else []
+        )
         sure = cause["certainty"] == "sure"
         lines += [] if sure else [f"- check: {one}" for one in cause["collect"][:1]]
         lines += ["", f"**{'Do' if sure else 'If so'}:** {remedy_in_words(cause['remedy'])}", ""]
-        lines += [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()] if place == 1 and diagnosis["decided"] else []
+        lines += (
+            [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()]
+            if place == 1 and diagnosis["decided"]
+            else []
+        )
         lines += [f"- source: <{one['url']}> {one['says']}" for one in cause["sources"][:3]]
     if remarks := shown_remarks(diagnosis):
         lines += ["", "### Also seen", ""]
-        lines += [f"- {one['kind']}: {_code(visible(one['evidence'][0]['text'], 160))}: {one['says']}; {one['instead'] or ''}" for one in remarks[:10]]
+        lines += [
+            f"- {one['kind']}: {_code(visible(one['evidence'][0]['text'], 160))}: {one['says']};"
+            f" {one['instead'] or ''}"
+            for one in remarks[:10]
+        ]
     if steps := steps_of(diagnosis):
         lines += ["", "### Collect next", ""]
         for command, *outcomes in (one.split("\n") for one in steps):
@@ -395,11 +668,15 @@ def render_markdown(diagnosis: Mapping[str, Any]) -> str:
 def _in_markdown(one: Mapping[str, Any], reason: str | None) -> str:
     if not one["line"] and one["text"] == one["says"]:
         return visible(one["says"], 400)
-    return f"{_code(path_shown(one['file']) + ':' + str(one['line']))} {_code(visible(one['text'], 300))}{f' ({reason})' if reason else ''}"
+    return (
+        f"{_code(path_shown(one['file']) + ':' + str(one['line']))}"
+        f" {_code(visible(one['text'], 300))}{f' ({reason})' if reason else ''}"
+    )
 
 
 def _code(text: str) -> str:
-    """Inline code that its content cannot close: a fence longer than any run of backticks inside."""
+    """Inline code that its content cannot close: a fence longer than any run of backticks
+    inside."""
     longest, run = 0, 0
     for letter in text:
         run = run + 1 if letter == "`" else 0

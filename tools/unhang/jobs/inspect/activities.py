@@ -1,6 +1,7 @@
 """What a rank does, from the functions that it stands in, by the catalogue's table job_activities.
 
-The youngest frame that a row knows decides; the first frame that is no library's says where in the user's code that is.
+The youngest frame that a row knows decides; the first frame that is no library's says where in the
+user's code that is.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
 
 @dataclass(frozen=True)
 class Activity:
-    """name: of the table. function, place: the frame that decides it. user: the caller in the user's code, "" without one."""
+    """name: of the table. function, place: the frame that decides it. user: the caller in the
+    user's code, "" without one."""
 
     name: str
     function: str
@@ -33,22 +35,30 @@ class Activity:
     def where(self) -> str:
         """all_reduce, called by step (train.py:88)."""
         own = f"{self.function} ({self.place})"
-        return own if not self.user or self.user == own else f"{self.function}, called by {self.user}"
+        return (
+            own if not self.user or self.user == own else f"{self.function}, called by {self.user}"
+        )
 
 
 @cache
 def activities() -> Mapping[str, Mapping[str, Any]]:
-    """{activity: its row, with the defaults of missing fields}. That the table has no fault, a test shows."""
-    from unhang.core.strict_yaml import load_yaml  # here, because a watcher that has not looked yet loads no YAML
+    """{activity: its row, with the defaults of missing fields}. That the table has no fault, a test
+    shows."""
+    # here, because a watcher that has not looked yet loads no YAML
+    from unhang.core.strict_yaml import load_yaml
 
     table = load_yaml(_TABLE)[0]["tables"]["job_activities"]
-    defaults = {name: field["default"] for name, field in table["fields"].items() if "default" in field}
+    defaults = {
+        name: field["default"] for name, field in table["fields"].items() if "default" in field
+    }
     return {row[table["key"]]: {**defaults, **row} for row in table["rows"]}
 
 
 @cache
 def _frames() -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(frame), name) for name, row in activities().items() for frame in row["frames"]]
+    return [
+        (re.compile(frame), name) for name, row in activities().items() for frame in row["frames"]
+    ]
 
 
 def activity_of(frames: Sequence[str]) -> Activity | None:
@@ -57,19 +67,38 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
     if not parsed:
         return None
     user = next((_shown(found) for found in parsed if not _LIBRARY.search(found["path"])), "")
-    if user.startswith("<module> (") and any(found["path"].startswith("<frozen importlib") for found in parsed):
-        return Activity(IMPORTING, "import", _file_and_line(next((found for found in parsed if not found["path"].startswith("<")), parsed[0])), user)
+    if user.startswith("<module> (") and any(
+        found["path"].startswith("<frozen importlib") for found in parsed
+    ):
+        return Activity(
+            IMPORTING,
+            "import",
+            _file_and_line(
+                next((found for found in parsed if not found["path"].startswith("<")), parsed[0])
+            ),
+            user,
+        )
     for found in parsed:
         for frame, name in _frames():
             if frame.match(f"{found['function'].rpartition('.')[2]} ({found['path']}"):
-                return Activity(name, _public(parsed, found) if _LIBRARY.search(found["path"]) else found["function"], _file_and_line(found), user)
+                return Activity(
+                    name,
+                    _public(parsed, found) if _LIBRARY.search(found["path"]) else found["function"],
+                    _file_and_line(found),
+                    user,
+                )
     first = next((found for found in parsed if not _LIBRARY.search(found["path"])), parsed[0])
     return Activity(CODE, first["function"], _file_and_line(first), user)
 
 
 def user_frames(frames: Sequence[str]) -> list[str]:
-    """The frames that are no library's: loops of a library that wait move without any progress of the job."""
-    return [frame for frame in frames if (found := _FRAME.match(frame)) and not _LIBRARY.search(found["path"])]
+    """The frames that are no library's: loops of a library that wait move without any progress of
+    the job."""
+    return [
+        frame
+        for frame in frames
+        if (found := _FRAME.match(frame)) and not _LIBRARY.search(found["path"])
+    ]
 
 
 def function_names(frames: Sequence[str]) -> list[str]:
@@ -79,7 +108,11 @@ def function_names(frames: Sequence[str]) -> list[str]:
 
 def _public(parsed: Sequence[re.Match[str]], found: re.Match[str]) -> str:
     """The function that the user called in the same file: all_reduce rather than a helper of it."""
-    same = [one for one in parsed[parsed.index(found) :] if one["path"] == found["path"] and not one["function"].startswith("<")]
+    same = [
+        one
+        for one in parsed[parsed.index(found) :]
+        if one["path"] == found["path"] and not one["function"].startswith("<")
+    ]
     return (same or [found])[-1]["function"].rpartition(".")[2]
 
 

@@ -1,4 +1,5 @@
-"""The evidence of a job as one archive, for a ticket or a colleague: evidence/<host>.json, inspection.json, report.txt. Secrets are masked."""
+"""The evidence of a job as one archive, for a ticket or a colleague: evidence/<host>.json,
+inspection.json, report.txt. Secrets are masked."""
 
 from __future__ import annotations
 
@@ -33,19 +34,32 @@ SCHEMA = "unhang/evidence/1"
 BROKEN = (OSError, EOFError, zlib.error)
 
 
-def write_bundle(path: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]) -> None:
-    """Writes the archive, which only its owner can read; refuses a path that is taken. Raises UserError."""
+def write_bundle(
+    path: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]
+) -> None:
+    """Writes the archive, which only its owner can read; refuses a path that is taken. Raises
+    UserError."""
     shown = masked_document(inspection)
-    texts = {INSPECTION: json.dumps(shown, indent=1), "report.txt": without_secrets(render_inspection(shown))}
+    texts = {
+        INSPECTION: json.dumps(shown, indent=1),
+        "report.txt": without_secrets(render_inspection(shown)),
+    }
     for number, document in enumerate(documents):
         name = re.sub(r"[^\w.-]", "_", host_of(document))[:100]
-        texts[f"evidence/{name if f'evidence/{name}.json' not in texts else f'{name}-{number}'}.json"] = json.dumps(masked_document(document))
+        texts[
+            f"evidence/{name if f'evidence/{name}.json' not in texts else f'{name}-{number}'}.json"
+        ] = json.dumps(masked_document(document))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise UserError(f"--out {path}: expected a new file, found one that exists; name another") from None
+        raise UserError(
+            f"--out {path}: expected a new file, found one that exists; name another"
+        ) from None
     try:
-        with os.fdopen(descriptor, "wb") as target, tarfile.open(fileobj=target, mode="w:gz") as archive:
+        with (
+            os.fdopen(descriptor, "wb") as target,
+            tarfile.open(fileobj=target, mode="w:gz") as archive,
+        ):
             for name, text in texts.items():
                 entry = tarfile.TarInfo(name)
                 entry.size, entry.mode = len(text.encode()), 0o600
@@ -53,7 +67,9 @@ def write_bundle(path: Path, documents: Sequence[Mapping[str, Any]], inspection:
     except OSError as problem:
         with contextlib.suppress(OSError):
             path.unlink()  # half an archive is none
-        raise UserError(f"--out {path}: the bundle could not be written: {problem.strerror}") from None
+        raise UserError(
+            f"--out {path}: the bundle could not be written: {problem.strerror}"
+        ) from None
 
 
 def read_documents(paths: Sequence[Path]) -> list[dict[str, Any]]:
@@ -70,14 +86,21 @@ def is_bundle(path: Path) -> bool:
         return False
     try:
         with gzip.open(path) as packed:
-            return tarfile.TarInfo.frombuf(packed.read(tarfile.BLOCKSIZE), "utf-8", "replace").name == INSPECTION
+            return (
+                tarfile.TarInfo.frombuf(packed.read(tarfile.BLOCKSIZE), "utf-8", "replace").name
+                == INSPECTION
+            )
     except (tarfile.TarError, *BROKEN):
         return False
 
 
 def _documents_of(path: Path) -> list[dict[str, Any]]:
     if is_bundle(path):
-        return [checked(text, f"{path}: {name}") for name, text in bundle_texts(path).items() if name.startswith("evidence/")]
+        return [
+            checked(text, f"{path}: {name}")
+            for name, text in bundle_texts(path).items()
+            if name.startswith("evidence/")
+        ]
     try:
         return [checked(read_bounded(path, MOST_BYTES), str(path))]
     except NotStrict as problem:
@@ -85,42 +108,80 @@ def _documents_of(path: Path) -> list[dict[str, Any]]:
 
 
 def bundle_texts(path: Path) -> dict[str, bytes]:
-    """{name: content} of a bundle's regular files, which have no more than MOST_BYTES together. It is unpacked in memory: names, links and modes in it mean
-    nothing. Raises UserError."""
+    """{name: content} of a bundle's regular files, which have no more than MOST_BYTES together. It
+    is unpacked in memory: names, links and modes in it mean nothing. Raises UserError."""
     try:
         with gzip.open(path) as packed:
             unpacked = packed.read(MOST_BYTES + 1)
         if len(unpacked) > MOST_BYTES:
-            raise UserError(f"{path}: expected a bundle of at most {MOST_BYTES >> 20} MiB, found more")
+            raise UserError(
+                f"{path}: expected a bundle of at most {MOST_BYTES >> 20} MiB, found more"
+            )
         with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
-            entries = [entry for entry in islice(archive, MOST_DOCUMENTS) if entry.isreg() and not entry.issparse()]
-        return {entry.name: unpacked[entry.offset_data : entry.offset_data + entry.size] for entry in entries}
+            entries = [
+                entry
+                for entry in islice(archive, MOST_DOCUMENTS)
+                if entry.isreg() and not entry.issparse()
+            ]
+        return {
+            entry.name: unpacked[entry.offset_data : entry.offset_data + entry.size]
+            for entry in entries
+        }
     except (tarfile.TarError, ValueError, RecursionError, *BROKEN) as problem:
-        raise UserError(f"{path}: expected a bundle of unhang inspect, found a file that cannot be unpacked: {problem}") from None
+        raise UserError(
+            f"{path}: expected a bundle of unhang inspect, found a file that cannot be unpacked:"
+            f" {problem}"
+        ) from None
 
 
 def unanswered(host: str, why: object) -> dict[str, Any]:
     """The document of a node that gave no evidence, with the reason."""
     reason = f"no answer: {' '.join(str(why or 'none').split())[:300]}"
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    collector = {"version": VERSION, "host": host, "collected_at": now, "duration_ms": 0.0, "as_root": False, "cut": []}
+    collector = {
+        "version": VERSION,
+        "host": host,
+        "collected_at": now,
+        "duration_ms": 0.0,
+        "as_root": False,
+        "cut": [],
+    }
     probe = {"status": "error", "duration_ms": 0.0, "error": reason, "unread": []}
-    return {"schema": SCHEMA, "asked_as": host, "collector": collector, "ranks": [], "sections": {"ranks": {"probe": probe}}}
+    return {
+        "schema": SCHEMA,
+        "asked_as": host,
+        "collector": collector,
+        "ranks": [],
+        "sections": {"ranks": {"probe": probe}},
+    }
 
 
 def checked(text: bytes, where: str) -> dict[str, Any]:
     """A document of a node. Raises UserError for anything else."""
     try:
         found = parse_strictly(text, half_characters=True)
-        if b"\\ud" in text.lower():  # half a character is written as ?, which the check of the schema can read
+        # half a character is written as ?, which the check of the schema can read
+        if b"\\ud" in text.lower():
             found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
         faults = check_schema(found, read_schema("evidence-1"))
-        fault = next(faults, None) if isinstance(found, dict) and found.get("schema") == SCHEMA else None
+        fault = (
+            next(faults, None)
+            if isinstance(found, dict) and found.get("schema") == SCHEMA
+            else None
+        )
     except NotStrict as problem:
         raise UserError(f"{where}: {problem}") from None
     if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise UserError(f"{where}: expected a document {SCHEMA}, found {str(found.get('schema') if isinstance(found, dict) else type(found).__name__)[:80]!r}")
+        raise UserError(
+            f"{where}: expected a document {SCHEMA}, found"
+            f" {str(found.get('schema') if isinstance(found, dict) else type(found).__name__)[:80]!r}"  # noqa: E501
+        )
     if fault:
         place = ".".join(map(str, fault.path))[:200] or "it"
-        raise UserError(visible(f"{where}: expected a document {SCHEMA}, found a fault in {place}: {fault.message}", 1000))
+        raise UserError(
+            visible(
+                f"{where}: expected a document {SCHEMA}, found a fault in {place}: {fault.message}",
+                1000,
+            )
+        )
     return found

@@ -1,4 +1,5 @@
-"""A bundle of evidence as `unhang diagnose` reads it: the logs that lie in it, and the verdict as evidence for causes."""
+"""A bundle of evidence as `unhang diagnose` reads it: the logs that lie in it, and the verdict as
+evidence for causes."""
 
 from __future__ import annotations
 
@@ -30,11 +31,14 @@ def look_in(names: Sequence[str]) -> Look:
     documents = read_documents([Path(name) for name in names])
     verdict = inspection_of(documents)
     evidence = verdict_evidence(names[0], verdict)
-    return Look(names[0], verdict, tuple(logs_of(documents)), tuple(flights_of(documents)), tuple(evidence))
+    return Look(
+        names[0], verdict, tuple(logs_of(documents)), tuple(flights_of(documents)), tuple(evidence)
+    )
 
 
 def logs_of(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes]]:
-    """(name, content) of the ends of the job's logs and of the kernel's lines about faults; a log that several nodes see once."""
+    """(name, content) of the ends of the job's logs and of the kernel's lines about faults; a log
+    that several nodes see once."""
     seen: set[tuple[str, bytes]] = set()
     for document in documents:
         host = host_of(document)
@@ -51,34 +55,75 @@ def logs_of(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes
 
 
 def _joined(lines: Sequence[Any]) -> bytes:
-    return "".join(f"{line}\n" for line in lines if isinstance(line, str)).encode("utf-8", "replace")
+    return "".join(f"{line}\n" for line in lines if isinstance(line, str)).encode(
+        "utf-8", "replace"
+    )
 
 
 def verdict_evidence(file: str, inspection: Mapping[str, Any]) -> list[Evidence]:
-    """The suspects of an inspection as evidence for their causes. Hints are left out, and so is a job that does not hang."""
-    suspects = [one for one in inspection["suspects"] if one["cause"] and not one["blind"]] if inspection["state"] == HUNG else []
+    """The suspects of an inspection as evidence for their causes. Hints are left out, and so is a
+    job that does not hang."""
+    suspects = (
+        [one for one in inspection["suspects"] if one["cause"] and not one["blind"]]
+        if inspection["state"] == HUNG
+        else []
+    )
     seen: dict[str, Evidence] = {}
     for one in suspects:
         who = f"rank {one['rank']}" if one["rank"] is not None else "a rank"
-        text = cut_without_secrets(f"{who} on {one['host'] or 'a node that was not looked at'}: {one['why']}", 400)
-        signature = Signature(one["cause"], "fact", (b"inspect",), "inspect", text, LOOKED_AT, "any")
+        text = cut_without_secrets(
+            f"{who} on {one['host'] or 'a node that was not looked at'}: {one['why']}", 400
+        )
+        signature = Signature(
+            one["cause"], "fact", (b"inspect",), "inspect", text, LOOKED_AT, "any"
+        )
         event = Event(signature, file, 1, text, {}, Prefix(host=one["host"], rank=one["rank"]))
         seen.setdefault(
-            one["cause"], Evidence(one["cause"], WEIGHTS["strong"], "unhang inspect saw it while the job hung", (event,), f"inspect:{one['cause']}")
+            one["cause"],
+            Evidence(
+                one["cause"],
+                WEIGHTS["strong"],
+                "unhang inspect saw it while the job hung",
+                (event,),
+                f"inspect:{one['cause']}",
+            ),
         )
     return list(seen.values())
 
 
-def with_verdict(diagnosis: Mapping[str, Any], file: str, inspection: Mapping[str, Any]) -> dict[str, Any]:
-    """The diagnosis of the bundle's logs with the verdict of the look: as the outcome where no line of a log names a cause or a failure."""
-    state = inspection["state"] if inspection["state"] in (HUNG, UNKNOWN) else f"not hung when it was looked at, {inspection['state']}"
-    line = {"file": file, "line": 1, "text": cut_without_secrets(f"{state}: {inspection['headline']}", 500)}
-    bundle = {"file": file, "kind": "log", "lines": 0, "bytes": 0, "notes": [f"what unhang inspect saw: {state}"]}
+def with_verdict(
+    diagnosis: Mapping[str, Any], file: str, inspection: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The diagnosis of the bundle's logs with the verdict of the look: as the outcome where no line
+    of a log names a cause or a failure."""
+    state = (
+        inspection["state"]
+        if inspection["state"] in (HUNG, UNKNOWN)
+        else f"not hung when it was looked at, {inspection['state']}"
+    )
+    line = {
+        "file": file,
+        "line": 1,
+        "text": cut_without_secrets(f"{state}: {inspection['headline']}", 500),
+    }
+    bundle = {
+        "file": file,
+        "kind": "log",
+        "lines": 0,
+        "bytes": 0,
+        "notes": [f"what unhang inspect saw: {state}"],
+    }
     outcome = diagnosis["outcome"]
-    if outcome["word"] not in ("cause", "failure") or (inspection["state"] == HUNG and outcome["word"] != "cause"):
-        word, why = _OUTCOMES.get(inspection["state"], ("no_end", "the job ran when it was looked at"))
+    if outcome["word"] not in ("cause", "failure") or (
+        inspection["state"] == HUNG and outcome["word"] != "cause"
+    ):
+        word, why = _OUTCOMES.get(
+            inspection["state"], ("no_end", "the job ran when it was looked at")
+        )
         outcome = {"word": word, "why": why, "line": line}
-    hosts = list(dict.fromkeys([*diagnosis["facts"]["hosts"], *(row["host"] for row in inspection["hosts"])]))
+    hosts = list(
+        dict.fromkeys([*diagnosis["facts"]["hosts"], *(row["host"] for row in inspection["hosts"])])
+    )
     facts = {**diagnosis["facts"], "hosts": hosts}
     return {
         **diagnosis,

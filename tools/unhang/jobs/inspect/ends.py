@@ -1,4 +1,5 @@
-"""Evidence that names a rank with certainty: gone, stopped, stuck in the kernel, in another operation, never come. Values in, values out."""
+"""Evidence that names a rank with certainty: gone, stopped, stuck in the kernel, in another
+operation, never come. Values in, values out."""
 
 from __future__ import annotations
 
@@ -14,18 +15,39 @@ from unhang.jobs.inspect.job_look import JobLook, Named
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
 
 NEXT = {
-    "gone": "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --limit {host}; then end the job, the others only wait",
-    "debugger": "process {tracer} on {host} traces it (a debugger): let it go on, or end that process",
+    "gone": (
+        "look for the OOM killer and Xids in the kernel log of {host}: unhang audit --limit {host};"
+        " then end the job, the others only wait"
+    ),
+    "debugger": (
+        "process {tracer} on {host} traces it (a debugger): let it go on, or end that process"
+    ),
     "spy": "py-spy dump --pid {pid}   (as the job's user, or as root)",
-    "children": "the file system that its workers wait for: cat /proc/{pid}/stack as root, mount | grep nfs, dmesg on {host}",
-    "missed": "read where it stands: py-spy dump on its process; a condition that only some ranks meet, or a call that waits",
-    "path": "links, NICs and switches between the nodes: unhang smoke --isolate finds the pair when the nodes are free; nvidia-smi nvlink -s, ibstat now",
-    "split": "all ranks must call the same collectives in the same order: compare the two lines; unhang lint finds conditions by rank",
-    "peer": "can {host} reach {address}? firewall, interface (NCCL_SOCKET_IFNAME), the other node's job step: nc -vz {spaced}",
+    "children": (
+        "the file system that its workers wait for: cat /proc/{pid}/stack as root, mount | grep"
+        " nfs, dmesg on {host}"
+    ),
+    "missed": (
+        "read where it stands: py-spy dump on its process; a condition that only some ranks meet,"
+        " or a call that waits"
+    ),
+    "path": (
+        "links, NICs and switches between the nodes: unhang smoke --isolate finds the pair when the"
+        " nodes are free; nvidia-smi nvlink -s, ibstat now"
+    ),
+    "split": (
+        "all ranks must call the same collectives in the same order: compare the two lines; unhang"
+        " lint finds conditions by rank"
+    ),
+    "peer": (
+        "can {host} reach {address}? firewall, interface (NCCL_SOCKET_IFNAME), the other node's job"
+        " step: nc -vz {spaced}"
+    ),
     "others": "start the missing ranks, or see why their nodes did not: the launcher's log there",
 }
 
-TICKS_PER_S = 100  # USER_HZ, the unit of a process's start in /proc, is 100 on every machine with GPUs
+# USER_HZ, the unit of a process's start in /proc, is 100 on every machine with GPUs
+TICKS_PER_S = 100
 
 
 def ended_ranks(job: JobLook) -> list[Named]:
@@ -33,26 +55,57 @@ def ended_ranks(job: JobLook) -> list[Named]:
     looks, standing = job.looks, job.standing
     alive = [look for look in looks if not look.is_ended]
     found = [
-        _ended(look.host, look.rank, look.gpu, look.pid, "its process has ended" if look.state != "Z" else "its process ended and is a zombie")
+        _ended(
+            look.host,
+            look.rank,
+            look.gpu,
+            look.pid,
+            "its process has ended" if look.state != "Z" else "its process ended and is a zombie",
+        )
         for look in looks
         if look.is_ended and alive
     ]
     known = {look.rank for look in looks}
     hosts = {look.host for look in looks}
     there = {look.own_pid for look in alive}  # what /proc shows outweighs what RAS says
-    placed = [look for look in looks if look.rank is not None and look.rank in standing.places] if standing else []
-    addresses = {standing.places[look.rank or 0][0]: look.host for look in placed} if standing else {}
+    placed = (
+        [look for look in looks if look.rank is not None and look.rank in standing.places]
+        if standing
+        else []
+    )
+    addresses = (
+        {standing.places[look.rank or 0][0]: look.host for look in placed} if standing else {}
+    )
     for rank in sorted(standing.missing) if standing else []:
         address, pid = standing.places[rank] if standing else ("", 0)
-        if rank not in known and pid not in there and address in addresses and addresses[address] in hosts:
-            found.append(_ended(addresses[address], rank, None, pid, "its process is gone, and RAS misses it"))
+        if (
+            rank not in known
+            and pid not in there
+            and address in addresses
+            and addresses[address] in hosts
+        ):
+            found.append(
+                _ended(
+                    addresses[address], rank, None, pid, "its process is gone, and RAS misses it"
+                )
+            )
     if not found:
         found = _fewer_than_local(job)
     return found
 
 
 def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> Named:
-    return Named(Suspect(host, rank, gpu, "ended", f"{why} (pid {pid}); the others wait for it", NEXT["gone"].format(host=host)), "rank_failed")
+    return Named(
+        Suspect(
+            host,
+            rank,
+            gpu,
+            "ended",
+            f"{why} (pid {pid}); the others wait for it",
+            NEXT["gone"].format(host=host),
+        ),
+        "rank_failed",
+    )
 
 
 def _fewer_than_local(job: JobLook) -> list[Named]:
@@ -62,17 +115,45 @@ def _fewer_than_local(job: JobLook) -> list[Named]:
     found = []
     for host in dict.fromkeys(look.host for look in job.looks):
         own = [look for look in job.looks if look.host == host and look.rank is not None]
-        meant = max((int(size) for look in own if (size := str(look.settings.get("LOCAL_WORLD_SIZE", ""))).isdigit() and len(size) < 5), default=0)
-        if own and len(own) < meant and any(look.doing is None or look.doing.name != STARTING for look in own):
+        meant = max(
+            (
+                int(size)
+                for look in own
+                if (size := str(look.settings.get("LOCAL_WORLD_SIZE", ""))).isdigit()
+                and len(size) < 5
+            ),
+            default=0,
+        )
+        if (
+            own
+            and len(own) < meant
+            and any(look.doing is None or look.doing.name != STARTING for look in own)
+        ):
             first = min(look.rank or 0 for look in own) // meant * meant
             gone = sorted({*range(first, first + meant)} - {look.rank for look in own})
-            why = f"{meant} ranks were started on {host} and {len(own)} are there: rank {fold_ranks(gone)} is gone"
-            found.append(Named(Suspect(host, gone[0] if len(gone) == 1 else None, None, "ended", why, NEXT["gone"].format(host=host)), "rank_failed"))
+            why = (
+                f"{meant} ranks were started on {host} and {len(own)} are there: rank"
+                f" {fold_ranks(gone)} is gone"
+            )
+            found.append(
+                Named(
+                    Suspect(
+                        host,
+                        gone[0] if len(gone) == 1 else None,
+                        None,
+                        "ended",
+                        why,
+                        NEXT["gone"].format(host=host),
+                    ),
+                    "rank_failed",
+                )
+            )
     return found
 
 
 def stopped_or_stuck(job: JobLook) -> list[Named]:
-    """Stopped by a signal or a debugger, or in the kernel where no signal reaches: by the smoke test's code."""
+    """Stopped by a signal or a debugger, or in the kernel where no signal reaches: by the smoke
+    test's code."""
     stories = {}
     for number, look in enumerate(job.looks):
         if look.is_stopped or look.in_kernel:
@@ -88,12 +169,22 @@ def stopped_or_stuck(job: JobLook) -> list[Named]:
     found = []
     for suspect in find_suspects([], stories):
         look = job.looks[suspect.rank or 0]
-        then = NEXT["debugger"].format(tracer=look.tracer, host=look.host) if look.tracer else suspect.next
+        then = (
+            NEXT["debugger"].format(tracer=look.tracer, host=look.host)
+            if look.tracer
+            else suspect.next
+        )
         if look.is_stopped and not look.tracer:
             then += f"; kill -CONT {look.pid} on {look.host} lets it go on"
-        why = suspect.why if job.standing else suspect.why.replace(" before collective 0 was over, all others wait for it", "")
+        why = (
+            suspect.why
+            if job.standing
+            else suspect.why.replace(" before collective 0 was over, all others wait for it", "")
+        )
         where = f"; it stands in {look.doing.where}" if look.doing else ""
-        found.append(Named(Suspect(look.host, look.rank, look.gpu, suspect.phase, why + where, then), None))
+        found.append(
+            Named(Suspect(look.host, look.rank, look.gpu, suspect.phase, why + where, then), None)
+        )
     return found
 
 
@@ -103,10 +194,30 @@ def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
     found = []
     for rank in sorted(standing.missing):
         look = by_rank.get(rank)
-        host, gpu, pid = (look.host, look.gpu, look.pid) if look else (standing.places[rank][0], None, standing.places[rank][1])
-        stands = f"it is there, in state {look.state}" if look and look.states else "it is stopped, gone, or hangs in the kernel; the others wait for it"
+        host, gpu, pid = (
+            (look.host, look.gpu, look.pid)
+            if look
+            else (standing.places[rank][0], None, standing.places[rank][1])
+        )
+        stands = (
+            f"it is there, in state {look.state}"
+            if look and look.states
+            else "it is stopped, gone, or hangs in the kernel; the others wait for it"
+        )
         why = f"its process (pid {pid}) does not answer NCCL's RAS: {stands}"
-        found.append(Named(Suspect(host, rank, gpu, "job", why, f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there"), None))
+        found.append(
+            Named(
+                Suspect(
+                    host,
+                    rank,
+                    gpu,
+                    "job",
+                    why,
+                    f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there",
+                ),
+                None,
+            )
+        )
     return found
 
 
@@ -115,7 +226,10 @@ def split_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
     by_rank = {look.rank: look for look in looks}
     sides: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted({rank for lag in standing.lags for rank in lag.counts}):
-        sides.setdefault(tuple(f"{lag.op} {lag.counts[rank]}" for lag in standing.lags if rank in lag.ahead()), []).append(rank)
+        sides.setdefault(
+            tuple(f"{lag.op} {lag.counts[rank]}" for lag in standing.lags if rank in lag.ahead()),
+            [],
+        ).append(rank)
     largest = max(map(len, sides.values()))
     usual = [side for side, ranks in sides.items() if len(ranks) == largest]
     found = []
@@ -124,38 +238,89 @@ def split_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
             look = by_rank.get(rank)
             host, gpu = (look.host, look.gpu) if look else (standing.places[rank][0], None)
             where = f", at {look.doing.where}" if look and look.doing else ""
-            others = "; ".join(f"rank {fold_ranks(theirs)} in {' and '.join(other) or 'none'}" for other, theirs in sides.items() if other != side)
-            why = f"rank {rank} waits in {' and '.join(side) or 'no operation'}{where}, the others elsewhere: {others}"
-            found.append(Named(Suspect(host, rank, gpu, "collective", why, NEXT["split"]), "rank_desync_app"))
+            others = "; ".join(
+                f"rank {fold_ranks(theirs)} in {' and '.join(other) or 'none'}"
+                for other, theirs in sides.items()
+                if other != side
+            )
+            why = (
+                f"rank {rank} waits in {' and '.join(side) or 'no operation'}{where}, the others"
+                f" elsewhere: {others}"
+            )
+            found.append(
+                Named(Suspect(host, rank, gpu, "collective", why, NEXT["split"]), "rank_desync_app")
+            )
     return found
 
 
 def never_came(job: JobLook) -> list[Named]:
     """Ranks that still meet, and the peer that they wait for."""
-    starting = [look for look in job.looks if (look.doing and look.doing.name == STARTING) or (job.standing and look.rank in job.standing.starting)]
+    starting = [
+        look
+        for look in job.looks
+        if (look.doing and look.doing.name == STARTING)
+        or (job.standing and look.rank in job.standing.starting)
+    ]
     if not starting or len(starting) < len(job.looks):
         return []
     world = max((look.world_size or 0 for look in job.looks), default=0)
     absent = sorted({*range(world)} - {look.rank for look in job.looks}) if world <= 1 << 20 else []
-    dialled = sorted({one["remote"] for look in starting for one in look.sockets if one.get("state") == "SYN_SENT" and one.get("remote")})
+    dialled = sorted(
+        {
+            one["remote"]
+            for look in starting
+            for one in look.sockets
+            if one.get("state") == "SYN_SENT" and one.get("remote")
+        }
+    )
     where = starting[0].doing.where if starting[0].doing else "the setup of a communicator"
     host = starting[0].host
     if dialled:
-        why = f"rank {fold_ranks([look.rank or 0 for look in starting])} waits in {where} for {dialled[0]}, which does not answer its connection"
-        then = NEXT["peer"].format(host=host, address=dialled[0], spaced=" ".join(dialled[0].rsplit(":", 1)))
+        why = (
+            f"rank {fold_ranks([look.rank or 0 for look in starting])} waits in {where} for"
+            f" {dialled[0]}, which does not answer its connection"
+        )
+        then = NEXT["peer"].format(
+            host=host, address=dialled[0], spaced=" ".join(dialled[0].rsplit(":", 1))
+        )
         return [Named(Suspect(host, starting[0].rank, None, STARTING, why, then), None)]
     if all(look.rank is None for look in starting):
         why = f"its launcher waits in {where} for the launchers of the other nodes"
         return [Named(Suspect(host, None, None, STARTING, why, NEXT["others"]), None)]
     if absent:
         hosts = ", ".join(dict.fromkeys(host_of(document) for document in job.documents))
-        why = f"rank {fold_ranks(absent[:64])} of {world} is not there on {hosts}; {ranks_wait(len(starting))} for it in {where}"
-        return [Named(Suspect(None, absent[0] if len(absent) == 1 else None, None, STARTING, why, NEXT["others"]), None)]
+        why = (
+            f"rank {fold_ranks(absent[:64])} of {world} is not there on {hosts};"
+            f" {ranks_wait(len(starting))} for it in {where}"
+        )
+        return [
+            Named(
+                Suspect(
+                    None,
+                    absent[0] if len(absent) == 1 else None,
+                    None,
+                    STARTING,
+                    why,
+                    NEXT["others"],
+                ),
+                None,
+            )
+        ]
     return []
 
 
 def clues(document: Mapping[str, Any]) -> list[str]:
-    """The kernel's lines about faults since the job's ranks began. A line without a time is left out: it may be a month old."""
-    began_s = min((number_of(row.get("started")) for row in rows(document.get("ranks"))), default=0.0) / TICKS_PER_S
+    """The kernel's lines about faults since the job's ranks began. A line without a time is left
+    out: it may be a month old."""
+    began_s = (
+        min((number_of(row.get("started")) for row in rows(document.get("ranks"))), default=0.0)
+        / TICKS_PER_S
+    )
     events = rows(section(document, "kernel_log").get("events"))
-    return [str(event["line"]) for event in events if event.get("line") and event.get("last_s") is not None and number_of(event["last_s"]) >= began_s]
+    return [
+        str(event["line"])
+        for event in events
+        if event.get("line")
+        and event.get("last_s") is not None
+        and number_of(event["last_s"]) >= began_s
+    ]

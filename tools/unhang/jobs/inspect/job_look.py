@@ -13,7 +13,8 @@ from unhang.jobs.inspect.rank_looks import RankLook, rank_looks
 
 @dataclass(frozen=True)
 class JobLook:
-    """One look at a job. documents: the evidence, one of each node; looks: its ranks, in their order; standing: what RAS knows, None without an answer."""
+    """One look at a job. documents: the evidence, one of each node; looks: its ranks, in their
+    order; standing: what RAS knows, None without an answer."""
 
     documents: Sequence[Mapping[str, Any]]
     looks: Sequence[RankLook]
@@ -30,7 +31,8 @@ class Named:
 
 @dataclass(frozen=True)
 class Verdict:
-    """state: hung, running, unknown, or what the job is busy with; named: whom the others wait for, worst first; headline: one sentence."""
+    """state: hung, running, unknown, or what the job is busy with; named: whom the others wait for,
+    worst first; headline: one sentence."""
 
     state: str
     named: Sequence[Named]

@@ -1,4 +1,5 @@
-"""The evidence of all nodes as one row for each rank. Documents come from nodes: what is not as expected is left out here."""
+"""The evidence of all nodes as one row for each rank. Documents come from nodes: what is not as
+expected is left out here."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ LEAST_BYTES_S = 64 * 1024  # read or written; less is a log line or a heartbeat
 class RankLook:
     """One rank as its node saw it.
 
-    states: of the two looks. cpu: cores in use between them; written_s, read_s: bytes a second. moved: its functions in the user's code are at other lines in
-    the second look (None: not known); shifted: they are other functions; waited: its main thread waited without a break. computes: its GPU moves memory, which
-    NCCL's waiting kernel does not. children: rows of the second look, each with the processor time that it took since the first.
+    states: of the two looks. cpu: cores in use between them; written_s, read_s: bytes a second.
+    moved: its functions in the user's code are at other lines in the second look (None: not known);
+    shifted: they are other functions; waited: its main thread waited without a break. computes: its
+    GPU moves memory, which NCCL's waiting kernel does not. children: rows of the second look, each
+    with the processor time that it took since the first.
     """
 
     rank: int | None
@@ -63,7 +66,8 @@ class RankLook:
 
     @property
     def in_kernel(self) -> bool:
-        """In state D in both looks, or one of its threads or children, and nothing was read or written meanwhile."""
+        """In state D in both looks, or one of its threads or children, and nothing was read or
+        written meanwhile."""
         quiet = not (self.written_s or self.read_s)
         return quiet and bool(self.states) and all(state == "D" for state in self.states)
 
@@ -96,7 +100,11 @@ def host_of(document: Mapping[str, Any]) -> str:
 def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
     proc, stacks = section(document, "proc"), section(document, "stacks")
     firsts, seconds = (_by_pid(proc.get(f"ranks_{number}")) for number in (1, 2))
-    seconds_between = max(0.1, number_of(proc.get("at_2_s")) - number_of(proc.get("at_1_s"))) if proc.get("at_2_s") else 1.0
+    seconds_between = (
+        max(0.1, number_of(proc.get("at_2_s")) - number_of(proc.get("at_1_s")))
+        if proc.get("at_2_s")
+        else 1.0
+    )
     dumps, later = _by_pid(stacks.get("processes")), _by_pid(stacks.get("processes_2"))
     sockets = _by_pid(section(document, "sockets").get("ranks"))
     gpus, busy_gpus = _gpus(document), computing_gpus(document)
@@ -109,19 +117,30 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
         own, own_later = user_frames(frames), user_frames(frames_later)
         is_known = bool(frames and frames_later)
         children = tuple(_children(first, second))
-        workers = [activity_of(_main_frames(dump)) for other, dump in dumps.items() if dump.get("of") == pid and other != pid]
+        workers = [
+            activity_of(_main_frames(dump))
+            for other, dump in dumps.items()
+            if dump.get("of") == pid and other != pid
+        ]
         yield RankLook(
-            rank=_whole(row.get("rank")), host=host_of(document), pid=pid, own_pid=_whole(row.get("own_pid")) or pid, gpu=gpus.get(pid),
+            rank=_whole(row.get("rank")), host=host_of(document), pid=pid,
+            own_pid=_whole(row.get("own_pid")) or pid, gpu=gpus.get(pid),
             job=str(row.get("job")), world_size=_whole(row.get("world_size")),
             states=tuple(str(one["state"]) for one in (firsts.get(pid), seconds.get(pid)) if one),
             cpu=_rate(first, second, "cpu_s", seconds_between),
-            written_s=_io_rate(first, second, "write_bytes", seconds_between), read_s=_io_rate(first, second, "read_bytes", seconds_between),
-            wchan=second.get("wchan"), tracer=_whole(second.get("tracer")), doing=activity_of(frames_later or frames),
-            moved=own != own_later if is_known else None, shifted=function_names(own) != function_names(own_later) if is_known else None,
+            written_s=_io_rate(first, second, "write_bytes", seconds_between),
+            read_s=_io_rate(first, second, "read_bytes", seconds_between),
+            wchan=second.get("wchan"), tracer=_whole(second.get("tracer")),
+            doing=activity_of(frames_later or frames),
+            moved=own != own_later if is_known else None,
+            shifted=function_names(own) != function_names(own_later) if is_known else None,
             waited=_waited(first, second), children=children,
-            child_activity=next((one for one in workers if one), None), blocked=tuple(map(dict, rows(second.get("threads_blocked")))),
-            sockets=tuple({name: str(value) for name, value in one.items()} for one in rows(sockets.get(pid, {}).get("sockets"))),
-            log_grew=_log_grew(proc, place), computes=gpus.get(pid) in busy_gpus, settings=row["settings"] if isinstance(row.get("settings"), Mapping) else {},
+            child_activity=next((one for one in workers if one), None),
+            blocked=tuple(map(dict, rows(second.get("threads_blocked")))),
+            sockets=tuple({name: str(value) for name,
+            value in one.items()} for one in rows(sockets.get(pid, {}).get("sockets"))),
+            log_grew=_log_grew(proc, place), computes=gpus.get(pid) in busy_gpus,
+            settings=row["settings"] if isinstance(row.get("settings"), Mapping) else {},
         )  # fmt: skip
 
 
@@ -131,15 +150,29 @@ def _by_pid(value: Any) -> dict[int, Mapping[str, Any]]:
 
 def number_of(value: Any) -> float:
     """A number of a node's, 0 for anything else."""
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18 else 0.0
+    return (
+        float(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+        else 0.0
+    )
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31 else None
+    return (
+        value
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
+        else None
+    )
 
 
-def _rate(first: Mapping[str, Any], second: Mapping[str, Any], name: str, seconds: float) -> float | None:
-    if first is second or not isinstance(first.get(name), (int, float)) or not isinstance(second.get(name), (int, float)):
+def _rate(
+    first: Mapping[str, Any], second: Mapping[str, Any], name: str, seconds: float
+) -> float | None:
+    if (
+        first is second
+        or not isinstance(first.get(name), (int, float))
+        or not isinstance(second.get(name), (int, float))
+    ):
         return None
     return max(0.0, (number_of(second[name]) - number_of(first[name])) / seconds)
 
@@ -147,12 +180,22 @@ def _rate(first: Mapping[str, Any], second: Mapping[str, Any], name: str, second
 def _waited(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Whether the main thread was never switched between two looks that saw it asleep."""
     asleep = first is not second and first.get("state") == second.get("state") == "S"
-    return asleep and first.get("switches") is not None and first.get("switches") == second.get("switches")
+    return (
+        asleep
+        and first.get("switches") is not None
+        and first.get("switches") == second.get("switches")
+    )
 
 
-def _io_rate(first: Mapping[str, Any], second: Mapping[str, Any], name: str, seconds: float) -> float | None:
+def _io_rate(
+    first: Mapping[str, Any], second: Mapping[str, Any], name: str, seconds: float
+) -> float | None:
     before, after = first.get("io"), second.get("io")
-    return _rate(before, after, name, seconds) if isinstance(before, Mapping) and isinstance(after, Mapping) else None
+    return (
+        _rate(before, after, name, seconds)
+        if isinstance(before, Mapping) and isinstance(after, Mapping)
+        else None
+    )
 
 
 def _main_frames(dump: Mapping[str, Any] | None) -> list[str]:
@@ -165,20 +208,41 @@ def _children(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[d
     before = _by_pid(first.get("children"))
     for pid, row in _by_pid(second.get("children")).items():
         then = before.get(pid)
-        took = number_of(row.get("cpu_s")) - number_of(then.get("cpu_s")) if then else number_of(row.get("cpu_s"))
-        yield {"pid": pid, "command": str(row.get("command")), "state": str(row.get("state")), "wchan": row.get("wchan"), "took_s": took, "is_new": not then}
+        took = (
+            number_of(row.get("cpu_s")) - number_of(then.get("cpu_s"))
+            if then
+            else number_of(row.get("cpu_s"))
+        )
+        yield {
+            "pid": pid,
+            "command": str(row.get("command")),
+            "state": str(row.get("state")),
+            "wchan": row.get("wchan"),
+            "took_s": took,
+            "is_new": not then,
+        }
 
 
 def _log_grew(proc: Mapping[str, Any], place: int) -> bool | None:
     sizes = [proc.get(f"log_bytes_{number}") for number in (1, 2)]
-    values = [size[place] if isinstance(size, list) and place < len(size) else None for size in sizes]
+    values = [
+        size[place] if isinstance(size, list) and place < len(size) else None for size in sizes
+    ]
     return None if None in values else values[0] != values[1]
 
 
 def computing_gpus(document: Mapping[str, Any]) -> set[str]:
-    """GPUs that moved memory in both looks. A GPU that waits in NCCL's kernel shows 100 % utilisation and no memory activity (measured on H100)."""
+    """GPUs that moved memory in both looks. A GPU that waits in NCCL's kernel shows 100 %
+    utilisation and no memory activity (measured on H100)."""
     looks = [rows(section(document, "nvml").get(f"gpus_{number}")) for number in (1, 2)]
-    busy = [{f"GPU {gpu.get('index')}" for gpu in look if number_of(gpu.get("memory_activity_percent")) >= 1} for look in looks]
+    busy = [
+        {
+            f"GPU {gpu.get('index')}"
+            for gpu in look
+            if number_of(gpu.get("memory_activity_percent")) >= 1
+        }
+        for look in looks
+    ]
     return busy[0] & busy[1]
 
 

@@ -13,13 +13,24 @@ MOST_ROWS = 16
 
 
 def render_inspection(inspection: Mapping[str, Any], plain: bool = False) -> str:
-    """One screen: where the ranks stand, what could not be read, then the suspects and the verdict, where a terminal leaves the eye."""
+    """One screen: where the ranks stand, what could not be read, then the suspects and the verdict,
+    where a terminal leaves the eye."""
     hosts = [row["host"] for row in inspection["hosts"]]
     more = f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
     lines = [f"{_how_many(inspection)} on {visible(', '.join(map(str, hosts[:8])))}{more}"]
-    lines += [f"{visible(row['host'])}: {visible(row['problem'])}" for row in inspection["hosts"] if row["problem"]]
-    lines += _ras(inspection) + _ranks(inspection) + _unread(inspection) + render_suspects(inspection)
-    word = inspection["state"] if inspection["state"] in (HUNG, UNKNOWN, RUNNING) else f"not hung so far, {inspection['state']}"
+    lines += [
+        f"{visible(row['host'])}: {visible(row['problem'])}"
+        for row in inspection["hosts"]
+        if row["problem"]
+    ]
+    lines += (
+        _ras(inspection) + _ranks(inspection) + _unread(inspection) + render_suspects(inspection)
+    )
+    word = (
+        inspection["state"]
+        if inspection["state"] in (HUNG, UNKNOWN, RUNNING)
+        else f"not hung so far, {inspection['state']}"
+    )
     lines += ["", f"{word}: {visible(inspection['headline'], 1500)}"]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return ascii_only(text) if plain else text
@@ -27,7 +38,10 @@ def render_inspection(inspection: Mapping[str, Any], plain: bool = False) -> str
 
 def _how_many(inspection: Mapping[str, Any]) -> str:
     """2 ranks; 1 of 2 ranks; 1 process without a rank."""
-    ranks, world = sum(row["rank"] is not None for row in inspection["ranks"]), inspection["world_size"] or 0
+    ranks, world = (
+        sum(row["rank"] is not None for row in inspection["ranks"]),
+        inspection["world_size"] or 0,
+    )
     if inspection["ranks"] and not ranks:
         return f"{counted(len(inspection['ranks']), 'process', 'processes')} without a rank"
     return f"{ranks} of {counted(world, 'rank')}" if ranks < world else counted(ranks, "rank")
@@ -37,7 +51,11 @@ def _ras(inspection: Mapping[str, Any]) -> list[str]:
     row = inspection["ras"]
     if row is None:
         return []
-    moved = {True: "collectives were launched between the looks", False: "no collective was launched between the looks", None: "one look alone"}[row["moved"]]
+    moved = {
+        True: "collectives were launched between the looks",
+        False: "no collective was launched between the looks",
+        None: "one look alone",
+    }[row["moved"]]
     return [f"NCCL {visible(row['version'])} answers for {counted(row['ranks'], 'rank')}: {moved}"]
 
 
@@ -59,13 +77,19 @@ def _ranks(inspection: Mapping[str, Any]) -> list[str]:
 def _named(standing: Sequence[Mapping[str, Any]]) -> str:
     ranks = [row["rank"] for row in standing if row["rank"] is not None]
     pids = [str(row["pid"]) for row in standing if row["rank"] is None]
-    return ", ".join([*([fold_ranks(ranks)] if ranks else []), *([f"pid {listed(pids, 3)}"] if pids else [])])
+    return ", ".join(
+        [*([fold_ranks(ranks)] if ranks else []), *([f"pid {listed(pids, 3)}"] if pids else [])]
+    )
 
 
 def _unread(inspection: Mapping[str, Any]) -> list[str]:
     lines = []
     for row in inspection["unread"]:
-        hosts = visible(", ".join(map(str, row["hosts"][:4]))) + (f" and {len(row['hosts']) - 4} more" if len(row["hosts"]) > 4 else "")
-        lines.append(f"  {row['what']} on {hosts}: {visible(row['status'], 40)}, {visible(row['why'], 300)}")
+        hosts = visible(", ".join(map(str, row["hosts"][:4]))) + (
+            f" and {len(row['hosts']) - 4} more" if len(row["hosts"]) > 4 else ""
+        )
+        lines.append(
+            f"  {row['what']} on {hosts}: {visible(row['status'], 40)}, {visible(row['why'], 300)}"
+        )
         lines += [f"    would help: {visible(row['helps'], 300)}"] if row["helps"] else []
     return ["", "not read:", *lines] if lines else []

@@ -1,4 +1,5 @@
-"""Where one rank stands, in words, and whether it is busy with something that takes long and ends. Values in, values out."""
+"""Where one rank stands, in words, and whether it is busy with something that takes long and ends.
+Values in, values out."""
 
 from __future__ import annotations
 
@@ -15,11 +16,26 @@ from unhang.jobs.inspect.rank_looks import RankLook
 BUSY_CORES = 0.2
 RUNNING_CORES = 0.5
 COMPILING = "compiling"
-COMPILERS = ("nvcc", "cicc", "ptxas", "ninja", "cc1plus", "g++", "gcc", "ld", "cudafe++", "fatbinary", "clang", "clang++", "x86_64-linux-gnu-g++")
+COMPILERS = (
+    "nvcc",
+    "cicc",
+    "ptxas",
+    "ninja",
+    "cc1plus",
+    "g++",
+    "gcc",
+    "ld",
+    "cudafe++",
+    "fatbinary",
+    "clang",
+    "clang++",
+    "x86_64-linux-gnu-g++",
+)
 
 
 def busy_word(look: RankLook | None) -> str | None:
-    """What a rank is busy with, if it moves: compiling, saving, restoring, loading, evaluating. None when it is not known to move."""
+    """What a rank is busy with, if it moves: compiling, saving, restoring, loading, evaluating.
+    None when it is not known to move."""
     if look is None or look.is_stopped or look.is_ended:
         return None
     if any(child["command"] in COMPILERS for child in look.children):
@@ -39,22 +55,52 @@ def busy_word(look: RankLook | None) -> str | None:
 
 
 def runs_python(look: RankLook | None) -> bool:
-    """Whether a rank runs code of its own: work that takes long, or a loop that never ends, which looks the same."""
-    return look is not None and look.doing is not None and look.doing.name in (CODE, EVALUATING, LOADING) and _runs(look) and not look.waited
+    """Whether a rank runs code of its own: work that takes long, or a loop that never ends, which
+    looks the same."""
+    return (
+        look is not None
+        and look.doing is not None
+        and look.doing.name in (CODE, EVALUATING, LOADING)
+        and _runs(look)
+        and not look.waited
+    )
 
 
 def _runs(look: RankLook) -> bool:
-    """By its processor time; on a crowded machine by both looks, because who polls may be met awake once."""
-    return (look.cpu or 0) > RUNNING_CORES or (bool(look.states) and all(state == "R" for state in look.states))
+    """By its processor time; on a crowded machine by both looks, because who polls may be met awake
+    once."""
+    return (look.cpu or 0) > RUNNING_CORES or (
+        bool(look.states) and all(state == "R" for state in look.states)
+    )
 
 
-def stand_of(rank: int | None, look: RankLook | None, standing: Standing | None, waiting: Sequence[RankLook] = ()) -> Named:
+def stand_of(
+    rank: int | None,
+    look: RankLook | None,
+    standing: Standing | None,
+    waiting: Sequence[RankLook] = (),
+) -> Named:
     """The rank that others wait for, as a suspect."""
     missed = _missed(rank, standing, waiting)
     if look is None:
-        host = standing.places[rank][0] if standing and rank is not None and rank in standing.places else None
+        host = (
+            standing.places[rank][0]
+            if standing and rank is not None and rank in standing.places
+            else None
+        )
         then = f"look there too: unhang inspect --hosts {host}" if host else NEXT["others"]
-        return Named(Suspect(host, rank, None, COLLECTIVE, missed or "it is waited for, and its node was not looked at", then, True), None)
+        return Named(
+            Suspect(
+                host,
+                rank,
+                None,
+                COLLECTIVE,
+                missed or "it is waited for, and its node was not looked at",
+                then,
+                True,
+            ),
+            None,
+        )
     name = look.doing.name if look.doing else None
     why = f"it {_stands(look)}" + (f"; {missed}" if missed else "")
     cause = activities()[name].get("cause") if name else "rank_desync_app" if missed else None
@@ -66,20 +112,39 @@ def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankL
     for lag in standing.lags if standing and rank is not None else ():
         if rank in lag.behind():
             count = len([one for one in lag.counts if lag.counts[one] == lag.highest])
-            return f"it never launched {lag.op} number {lag.highest} (it stands after {lag.counts[rank]}), in which {ranks_wait(count)}"
+            return (
+                f"it never launched {lag.op} number {lag.highest} (it stands after"
+                f" {lag.counts[rank]}), in which {ranks_wait(count)}"
+            )
     if waiting and waiting[0].doing:
         return f"{ranks_wait(len(waiting))} in {waiting[0].doing.where}"
     return ""
 
 
 def _stands(look: RankLook) -> str:
-    state = "runs" if _runs(look) else "sleeps" if look.state in "SIR" else f"is in state {look.state}"
+    state = (
+        "runs" if _runs(look) else "sleeps" if look.state in "SIR" else f"is in state {look.state}"
+    )
     stuck = [child for child in look.children if child["state"] == "D"]
-    below = f"; {len(stuck)} of its workers hang in the kernel (state D, in {stuck[0]['wchan'] or 'the kernel'})" if stuck else ""
-    if not stuck and look.doing and look.doing.name == LOADING and look.child_activity and look.child_activity.user:
+    below = (
+        f"; {len(stuck)} of its workers hang in the kernel (state D, in"
+        f" {stuck[0]['wchan'] or 'the kernel'})"
+        if stuck
+        else ""
+    )
+    if (
+        not stuck
+        and look.doing
+        and look.doing.name == LOADING
+        and look.child_activity
+        and look.child_activity.user
+    ):
         below = f"; a worker stands in {look.child_activity.user}"
     if look.blocked:
-        below += f"; {len(look.blocked)} of its threads hang in the kernel (in {look.blocked[0].get('wchan') or 'the kernel'})"
+        below += (
+            f"; {len(look.blocked)} of its threads hang in the kernel (in"
+            f" {look.blocked[0].get('wchan') or 'the kernel'})"
+        )
     where = f" in {look.doing.where}" if look.doing else f" (in {look.wchan})" if look.wchan else ""
     return f"{state}{where}{below}"
 

@@ -9,37 +9,62 @@ from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.rank_looks import host_of, section
 
 HELPS = {
-    "ras": "NCCL 2.24 or later with NCCL_RAS_ENABLE=1 (the default); a job with an address of its own: NCCL_RAS_ADDR",
-    "stacks": "py-spy on PATH of the node, run as the job's user with kernel.yama.ptrace_scope=0, or as root",
-    "nvml": "the driver answers nvidia-smi; where it hangs, that is the finding: unhang audit --limit {host}",
+    "ras": (
+        "NCCL 2.24 or later with NCCL_RAS_ENABLE=1 (the default); a job with an address of its own:"
+        " NCCL_RAS_ADDR"
+    ),
+    "stacks": (
+        "py-spy on PATH of the node, run as the job's user with kernel.yama.ptrace_scope=0, or as"
+        " root"
+    ),
+    "nvml": (
+        "the driver answers nvidia-smi; where it hangs, that is the finding: unhang audit --limit"
+        " {host}"
+    ),
     "log_tail": "start the job with its output in a file (torchrun --log-dir, sbatch --output)",
     "kernel_log": "run it as root, or set kernel.dmesg_restrict=0",
     "ranks": "run it as the job's user or as root; name a process with --pid",
 }
-HELPED = {"kernel_log": ("denied",), "stacks": ("denied", "absent")}  # of these only where it is the reason
+# of these only where it is the reason
+HELPED = {"kernel_log": ("denied",), "stacks": ("denied", "absent")}
 MATTERS = ("ranks", "ras", "stacks", "nvml", "proc", "log_tail", "kernel_log")
 FOLDED_REASON = 200
 
 
 def unread_rows(job: JobLook) -> list[dict[str, Any]]:
-    """[{hosts, what, status, why, helps}]; equal reasons of several hosts once. RAS of one node answers for all."""
+    """[{hosts, what, status, why, helps}]; equal reasons of several hosts once. RAS of one node
+    answers for all."""
     found: dict[tuple[str, str, str], dict[str, Any]] = {}
     for document in job.documents:
         for what in MATTERS:
             for status, why in _reasons(document, what):
                 if what == "ras" and job.standing is not None:
                     continue
-                if what in ("nvml", "ras") and status == "absent" and _on_processors(document, job) and job.standing is None:
+                if (
+                    what in ("nvml", "ras")
+                    and status == "absent"
+                    and _on_processors(document, job)
+                    and job.standing is None
+                ):
                     continue
-                row = found.setdefault((what, status, why), {"hosts": [], "what": what, "status": status, "why": why, "helps": None})
+                row = found.setdefault(
+                    (what, status, why),
+                    {"hosts": [], "what": what, "status": status, "why": why, "helps": None},
+                )
                 row["hosts"].append(host_of(document))
-                row["helps"] = HELPS[what].format(host=host_of(document)) if what in HELPS and status in HELPED.get(what, (status,)) else None
+                row["helps"] = (
+                    HELPS[what].format(host=host_of(document))
+                    if what in HELPS and status in HELPED.get(what, (status,))
+                    else None
+                )
     return list(found.values())[:64]
 
 
 def _on_processors(document: Mapping[str, Any], job: JobLook) -> bool:
     """Whether the job has no GPU, and so neither driver nor NCCL."""
-    return not any(look.gpu for look in job.looks) and any(status == "absent" for status, _ in _reasons(document, "nvml"))
+    return not any(look.gpu for look in job.looks) and any(
+        status == "absent" for status, _ in _reasons(document, "nvml")
+    )
 
 
 def _reasons(document: Mapping[str, Any], what: str) -> list[tuple[str, str]]:
@@ -49,5 +74,13 @@ def _reasons(document: Mapping[str, Any], what: str) -> list[tuple[str, str]]:
     if probe.get("status") != "ok":
         return [(str(probe.get("status")), str(probe.get("error"))[:FOLDED_REASON])]
     unread = probe.get("unread")
-    rows = [row for row in unread if isinstance(row, Mapping)] if isinstance(unread, list) and what in ("ranks", "stacks", "ras") else []
-    return list(dict.fromkeys((str(row.get("status")), str(row.get("reason"))[:FOLDED_REASON]) for row in rows))[:4]
+    rows = (
+        [row for row in unread if isinstance(row, Mapping)]
+        if isinstance(unread, list) and what in ("ranks", "stacks", "ras")
+        else []
+    )
+    return list(
+        dict.fromkeys(
+            (str(row.get("status")), str(row.get("reason"))[:FOLDED_REASON]) for row in rows
+        )
+    )[:4]

@@ -1,7 +1,10 @@
-"""Evidence of a job's nodes -> `unhang/inspection/1`: whether it hangs, who is waited for, where that rank stands, and what to do. Values in, values out.
+"""Evidence of a job's nodes -> `unhang/inspection/1`: whether it hangs, who is waited for, where
+that rank stands, and what to do. Values in, values out.
 
-Certain evidence comes first, as in the smoke test and by its code: a process that is gone, stopped, or hangs in the kernel; then the rank that never entered
-the operation in which others wait; then ranks in different operations; then all in the same one. Work that moves on (compiling, loading, saving) is no hang.
+Certain evidence comes first, as in the smoke test and by its code: a process that is gone, stopped,
+or hangs in the kernel; then the rank that never entered the operation in which others wait; then
+ranks in different operations; then all in the same one. Work that moves on (compiling, loading,
+saving) is no hang.
 """
 
 from __future__ import annotations
@@ -16,16 +19,33 @@ from unhang.core.verdict.suspects import Suspect, ranks_wait
 from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import gpus_idle, sources_of
 from unhang.jobs.inspect.communicators import Standing
-from unhang.jobs.inspect.ends import NEXT, clues, ended_ranks, never_came, silent_ranks, split_ranks, stopped_or_stuck
+from unhang.jobs.inspect.ends import (
+    NEXT,
+    clues,
+    ended_ranks,
+    never_came,
+    silent_ranks,
+    split_ranks,
+    stopped_or_stuck,
+)
 from unhang.jobs.inspect.flights import with_recorded
 from unhang.jobs.inspect.job_look import JobLook, Named, Verdict, job_look
-from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S, RankLook, host_of, number_of, rows, section
+from unhang.jobs.inspect.rank_looks import (
+    LEAST_BYTES_S,
+    RankLook,
+    host_of,
+    number_of,
+    rows,
+    section,
+)
 from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
 
 SCHEMA = "unhang/inspection/1"
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
-LONG_OR_ENDLESS = "it runs Python code, work that takes long or a loop that never ends: look again in a minute"
+LONG_OR_ENDLESS = (
+    "it runs Python code, work that takes long or a loop that never ends: look again in a minute"
+)
 BUSY_PERCENT = 95
 
 
@@ -43,7 +63,10 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "headline": verdict.headline,
         "world_size": _world_size(job),
         "hosts": [_host_row(document) for document in documents],
-        "suspects": [{**suspect.as_dict(), "cause": cause} for suspect, cause in zip(suspects, causes, strict=True)],
+        "suspects": [
+            {**suspect.as_dict(), "cause": cause}
+            for suspect, cause in zip(suspects, causes, strict=True)
+        ],
         "ranks": [standing_row(look, job.standing) for look in job.looks],
         "ras": _ras_row(job.standing),
         "sources": sources_of(job),
@@ -59,45 +82,81 @@ def _world_size(job: JobLook) -> int | None:
 def _host_row(document: Mapping[str, Any]) -> dict[str, Any]:
     probe = section(document, "ranks").get("probe")
     status = probe if isinstance(probe, Mapping) else {}
-    return {"host": host_of(document), "ranks": len(rows(document.get("ranks"))), "problem": status.get("error") if status.get("status") != "ok" else None}
+    return {
+        "host": host_of(document),
+        "ranks": len(rows(document.get("ranks"))),
+        "problem": status.get("error") if status.get("status") != "ok" else None,
+    }
 
 
 def _ras_row(standing: Standing | None) -> dict[str, Any] | None:
     if standing is None:
         return None
-    lags = [{"op": lag.op, "highest": lag.highest, "behind": sorted(lag.behind())} for lag in standing.lags[:64]]
-    return {"version": standing.version, "moved": standing.moved, "ranks": len(standing.ranks), "missing": sorted(standing.missing), "lags": lags}
+    lags = [
+        {"op": lag.op, "highest": lag.highest, "behind": sorted(lag.behind())}
+        for lag in standing.lags[:64]
+    ]
+    return {
+        "version": standing.version,
+        "moved": standing.moved,
+        "ranks": len(standing.ranks),
+        "missing": sorted(standing.missing),
+        "lags": lags,
+    }
 
 
 def _with_clues(job: JobLook, suspects: Sequence[Suspect]) -> list[Suspect]:
     """With what the kernel logs of their nodes say, by the smoke test's code."""
-    return with_likely(suspects, [{"host": host_of(document), "kernel_log": clues(document)} for document in job.documents], [])
+    return with_likely(
+        suspects,
+        [{"host": host_of(document), "kernel_log": clues(document)} for document in job.documents],
+        [],
+    )
 
 
 def _judge(job: JobLook) -> Verdict:
     if not job.looks:
         return Verdict(UNKNOWN, [], "no rank was found")
     if all(look.is_ended for look in job.looks):
-        return Verdict(UNKNOWN, [], "the job has ended, none of its processes is left; unhang diagnose LOG says why")
+        return Verdict(
+            UNKNOWN,
+            [],
+            "the job has ended, none of its processes is left; unhang diagnose LOG says why",
+        )
     ended, stuck = ended_ranks(job), stopped_or_stuck(job)
     words = {busy_word(look) for look in job.looks if not look.is_ended}
     if ended and not stuck and len(words) == 1 and None not in words:
-        return Verdict(str(*words), [], f"{_who(ended)}, but the ranks that are left are {str(*words)}")
+        return Verdict(
+            str(*words), [], f"{_who(ended)}, but the ranks that are left are {str(*words)}"
+        )
     if ended or stuck:
         return Verdict(HUNG, [*ended, *stuck], _who([*ended, *stuck]))
     if job.standing and job.standing.moved:
         return Verdict(RUNNING, [], _running(job.standing))
-    if job.standing and (job.standing.missing or job.standing.lags) and any(look.log_grew for look in job.looks):
-        return Verdict(RUNNING, [], "its log grew between the two looks, although RAS counts no new collective")
+    if (
+        job.standing
+        and (job.standing.missing or job.standing.lags)
+        and any(look.log_grew for look in job.looks)
+    ):
+        return Verdict(
+            RUNNING, [], "its log grew between the two looks, although RAS counts no new collective"
+        )
     if job.standing and job.standing.missing:
         silent = silent_ranks(job.looks, job.standing)
-        is_sure = job.standing.moved is False and not job.standing.missing.keys() <= {look.rank for look in job.looks if look.states}
+        is_sure = job.standing.moved is False and not job.standing.missing.keys() <= {
+            look.rank for look in job.looks if look.states
+        }
         return Verdict(HUNG if is_sure else UNKNOWN, silent, _who(silent))
     if job.standing and job.standing.roots:
         return _waited_for(job.looks, job.standing)
     if job.standing and job.standing.is_split:
         named = split_ranks(job.looks, job.standing)
-        return Verdict(HUNG, named, "ranks wait for each other in different operations: " + "; ".join(one.suspect.why for one in named[:2]))
+        return Verdict(
+            HUNG,
+            named,
+            "ranks wait for each other in different operations: "
+            + "; ".join(one.suspect.why for one in named[:2]),
+        )
     return _by_stacks(job)
 
 
@@ -117,17 +176,32 @@ def _running(standing: Standing) -> str:
 def _waited_for(looks: Sequence[RankLook], standing: Standing) -> Verdict:
     """Ranks that RAS says are behind in both looks."""
     by_rank = {look.rank: look for look in looks}
-    busy = [(rank, word) for rank in standing.roots for word in [busy_word(by_rank.get(rank))] if word]
+    busy = [
+        (rank, word) for rank in standing.roots for word in [busy_word(by_rank.get(rank))] if word
+    ]
     if len(busy) == len(standing.roots):
         rank, word = busy[0]
         look = by_rank[rank]
         where = f" in {look.doing.where}" if look.doing else ""
         ahead = {rank for lag in standing.lags for rank in lag.ahead()}
-        return Verdict(word, [], f"rank {fold_ranks([one for one, _ in busy])} is {word}{where}, {ranks_wait(len(ahead))} for it")
-    named = [stand_of(rank, by_rank.get(rank), standing) for rank in standing.roots if not busy_word(by_rank.get(rank))]
+        return Verdict(
+            word,
+            [],
+            f"rank {fold_ranks([one for one, _ in busy])} is {word}{where},"
+            f" {ranks_wait(len(ahead))} for it",
+        )
+    named = [
+        stand_of(rank, by_rank.get(rank), standing)
+        for rank in standing.roots
+        if not busy_word(by_rank.get(rank))
+    ]
     if not any(look and (look.doing or look.waited) for look in map(by_rank.get, standing.roots)):
-        return Verdict(UNKNOWN, named, f"{_who(named)}; whether it is busy or stuck only its stack tells")
-    if all(runs_python(by_rank.get(one.suspect.rank)) for one in named if one.suspect.rank is not None):
+        return Verdict(
+            UNKNOWN, named, f"{_who(named)}; whether it is busy or stuck only its stack tells"
+        )
+    if all(
+        runs_python(by_rank.get(one.suspect.rank)) for one in named if one.suspect.rank is not None
+    ):
         return Verdict(UNKNOWN, named, f"{_who(named)}; {LONG_OR_ENDLESS}")
     return Verdict(HUNG, named, _who(named))
 
@@ -144,13 +218,28 @@ def _by_stacks(job: JobLook) -> Verdict:
     busy = {word for look in job.looks for word in [busy_word(look)] if word}
     if busy and not waiting:
         word = sorted(busy)[0]
-        return Verdict(word, [], f"{_some_are(sum(busy_word(look) == word for look in job.looks), len(job.looks))} {word}")
+        return Verdict(
+            word,
+            [],
+            f"{_some_are(sum(busy_word(look) == word for look in job.looks), len(job.looks))}"
+            f" {word}",
+        )
     if waiting and all(look.computes for look in job.looks):
-        return Verdict(RUNNING, [], f"{_some_are(len(job.looks), len(job.looks))} waiting for GPUs that compute: a long step")
+        return Verdict(
+            RUNNING,
+            [],
+            f"{_some_are(len(job.looks), len(job.looks))} waiting for GPUs that compute: a long"
+            " step",
+        )
     if len(waiting) == len(job.looks) and not any(look.moved for look in job.looks):
         return _all_in(job, waiting)
     in_same_place = {look.doing.where if look.doing else None for look in job.looks}
-    if len(in_same_place) == 1 and None not in in_same_place and not any(look.moved for look in job.looks) and _gpus_spin(job):
+    if (
+        len(in_same_place) == 1
+        and None not in in_same_place
+        and not any(look.moved for look in job.looks)
+        and _gpus_spin(job)
+    ):
         return _all_in(job, job.looks)
     if any(look.moved for look in job.looks):
         return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
@@ -159,18 +248,28 @@ def _by_stacks(job: JobLook) -> Verdict:
     if any((look.read_s or 0) + (look.written_s or 0) >= LEAST_BYTES_S for look in job.looks):
         return Verdict(RUNNING, [], "it reads or writes files")
     if job.standing and not any(look.doing for look in job.looks):
-        return Verdict(UNKNOWN, [], "RAS counts the same for all ranks: a long step, or a path that is dead; stacks and the driver would tell")
+        return Verdict(
+            UNKNOWN,
+            [],
+            "RAS counts the same for all ranks: a long step, or a path that is dead; stacks and the"
+            " driver would tell",
+        )
     if not any(look.doing for look in job.looks):
         return _by_proc(job)
     if all(runs_python(look) for look in job.looks):
         return Verdict(UNKNOWN, [], LONG_OR_ENDLESS)
     spy = "" if all(look.doing for look in job.looks) else ", or with py-spy"
-    return Verdict(UNKNOWN, [], f"the looks do not tell whether it moves; look again with a longer --gap{spy}")
+    return Verdict(
+        UNKNOWN, [], f"the looks do not tell whether it moves; look again with a longer --gap{spy}"
+    )
 
 
 def _waits(look: RankLook) -> bool:
-    """Whether a rank waits for others: in a collective, or asleep in the backward pass, which awaits the gradients of all."""
-    return look.doing is not None and (look.doing.name in (COLLECTIVE, STARTING) or (look.doing.name == BACKWARD and look.waited))
+    """Whether a rank waits for others: in a collective, or asleep in the backward pass, which
+    awaits the gradients of all."""
+    return look.doing is not None and (
+        look.doing.name in (COLLECTIVE, STARTING) or (look.doing.name == BACKWARD and look.waited)
+    )
 
 
 def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[RankLook]) -> Verdict:
@@ -180,10 +279,20 @@ def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[Ra
     if len(busy) == len(others):
         look, word = busy[0]
         where = f" in {look.doing.where}" if look.doing else ""
-        return Verdict(word, [], f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where}, {ranks_wait(len(waiting))} for it")
+        return Verdict(
+            word,
+            [],
+            f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where},"
+            f" {ranks_wait(len(waiting))} for it",
+        )
     named = [stand_of(look.rank, look, None, waiting) for look in others if not busy_word(look)]
     if not _quiet(job, waiting):
-        return Verdict(UNKNOWN, named, f"{_who(named)}; whether it moves cannot be told without RAS: look again with a longer --gap")
+        return Verdict(
+            UNKNOWN,
+            named,
+            f"{_who(named)}; whether it moves cannot be told without RAS: look again with a longer"
+            " --gap",
+        )
     if all(runs_python(look) for look in others if not busy_word(look)):
         return Verdict(UNKNOWN, named, f"{_who(named)}; {LONG_OR_ENDLESS}")
     return Verdict(HUNG, named, _who(named))
@@ -196,17 +305,35 @@ def _all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
     if len(functions) > 1 and not {"synchronize"} & functions:
         named = [stand_of(look.rank, look, None, []) for look in _minority(waiting)]
         sides = "; ".join(
-            f"{name}: rank {fold_ranks([look.rank or 0 for look in waiting if look.doing and look.doing.function == name])}" for name in sorted(functions)
+            f"{name}: rank"
+            f" {fold_ranks([look.rank or 0 for look in waiting if look.doing and look.doing.function == name])}"  # noqa: E501
+            for name in sorted(functions)
         )
-        return Verdict(HUNG, [Named(one.suspect, "rank_desync_app") for one in named], f"ranks wait in different operations: {sides}")
+        return Verdict(
+            HUNG,
+            [Named(one.suspect, "rank_desync_app") for one in named],
+            f"ranks wait in different operations: {sides}",
+        )
     where = waiting[0].doing.where if waiting[0].doing else "a collective"
     everybody = f"{_some_are(len(job.looks), len(job.looks))} in {where}"
     if len(seen) < world:
         others = "look at the other nodes too (--hosts, --slurm-job)"
-        return Verdict(UNKNOWN, [], f"only {len(seen)} of {world} ranks could be looked at, waiting in {where}; {others}")
+        return Verdict(
+            UNKNOWN,
+            [],
+            f"only {len(seen)} of {world} ranks could be looked at, waiting in {where}; {others}",
+        )
     if not _quiet(job, waiting) or not gpus_idle(job):
-        return Verdict(UNKNOWN, [], f"{everybody} and something still moves: a long step, or traffic; look again with a longer --gap")
-    why = f"{everybody}, none left it between the looks and the links are idle: what lies between them does not carry it"
+        return Verdict(
+            UNKNOWN,
+            [],
+            f"{everybody} and something still moves: a long step, or traffic; look again with a"
+            " longer --gap",
+        )
+    why = (
+        f"{everybody}, none left it between the looks and the links are idle: what lies between"
+        " them does not carry it"
+    )
     suspect = Suspect(None, None, None, COLLECTIVE, why, NEXT["path"])
     return Verdict(HUNG, [Named(suspect, None)], why)
 
@@ -217,39 +344,81 @@ def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
         sides.setdefault(look.doing.function if look.doing else "", []).append(look)
     largest = max(map(len, sides.values()))
     usual = [name for name, side in sides.items() if len(side) == largest]
-    return [look for name, side in sides.items() if len(usual) > 1 or name != usual[0] for look in side]
+    return [
+        look for name, side in sides.items() if len(usual) > 1 or name != usual[0] for look in side
+    ]
 
 
 def _quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:
-    """Whether those who wait did so without a break: asleep all the time, or before a GPU that moves no memory."""
+    """Whether those who wait did so without a break: asleep all the time, or before a GPU that
+    moves no memory."""
     on_gpus = any(rows(section(document, "nvml").get("gpus_2")) for document in job.documents)
     return any(look.waited for look in waiting) or (on_gpus and gpus_idle(job))
 
 
 def _gpus_spin(job: JobLook) -> bool:
-    """Every GPU of the job is busy in both looks and moves no memory: what NCCL's waiting kernel looks like."""
-    looks = [rows(section(document, "nvml").get(f"gpus_{number}")) for document in job.documents for number in (1, 2)]
+    """Every GPU of the job is busy in both looks and moves no memory: what NCCL's waiting kernel
+    looks like."""
+    looks = [
+        rows(section(document, "nvml").get(f"gpus_{number}"))
+        for document in job.documents
+        for number in (1, 2)
+    ]
     used = [gpu for look in looks for gpu in look if gpu.get("processes")]
-    return bool(used) and all(number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT and gpu.get("memory_activity_percent") == 0 for gpu in used)
+    return bool(used) and all(
+        number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT
+        and gpu.get("memory_activity_percent") == 0
+        for gpu in used
+    )
 
 
 def _some_are(count: int, of: int) -> str:
     """the only rank is, all 4 ranks are, 1 of 4 ranks is, 2 of 4 ranks are."""
-    who = "the only rank" if count == of == 1 else f"all {of} ranks" if count == of else f"{count} of {of} ranks"
+    who = (
+        "the only rank"
+        if count == of == 1
+        else f"all {of} ranks"
+        if count == of
+        else f"{count} of {of} ranks"
+    )
     return f"{who} {'is' if count == 1 else 'are'}"
 
 
 def _by_proc(job: JobLook) -> Verdict:
-    """Neither RAS nor stacks: a rank that alone sleeps while the others spin, as ranks do that wait for a GPU. A hint, no more."""
+    """Neither RAS nor stacks: a rank that alone sleeps while the others spin, as ranks do that wait
+    for a GPU. A hint, no more."""
     busy = [look for look in job.looks if (look.cpu or 0) > 0.5]
-    asleep = [look for look in job.looks if look.cpu is not None and look.cpu < 0.05 and look.waited]
+    asleep = [
+        look for look in job.looks if look.cpu is not None and look.cpu < 0.05 and look.waited
+    ]
     if busy and len(asleep) == 1 and len(busy) + 1 == len(job.looks) and not asleep[0].log_grew:
         look = asleep[0]
         spin = "1 rank spins" if len(busy) == 1 else f"{len(busy)} ranks spin"
-        why = f"it alone sleeps (in {look.wchan or 'the kernel'}) while {spin}, as ranks do that wait for a GPU; a hint, no proof"
+        why = (
+            f"it alone sleeps (in {look.wchan or 'the kernel'}) while {spin}, as ranks do that wait"
+            " for a GPU; a hint, no proof"
+        )
         return Verdict(
             UNKNOWN,
-            [Named(Suspect(look.host, look.rank, look.gpu, "asleep", why, NEXT["spy"].format(pid=look.pid), True), None)],
+            [
+                Named(
+                    Suspect(
+                        look.host,
+                        look.rank,
+                        look.gpu,
+                        "asleep",
+                        why,
+                        NEXT["spy"].format(pid=look.pid),
+                        True,
+                    ),
+                    None,
+                )
+            ],
             f"rank {look.rank}: {why}",
         )
-    return Verdict(UNKNOWN, [], "neither RAS nor stacks could be read; what /proc and the driver say does not tell the ranks apart")
+    return Verdict(
+        UNKNOWN,
+        [],
+        "neither RAS nor stacks could be read; what /proc and the driver say does not tell the"
+        " ranks apart",
+    )

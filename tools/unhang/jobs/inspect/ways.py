@@ -1,4 +1,5 @@
-"""The ways to the nodes of a running job: a step beside the job's own under Slurm, as its owner and without root."""
+"""The ways to the nodes of a running job: a step beside the job's own under Slurm, as its owner and
+without root."""
 
 from __future__ import annotations
 
@@ -18,34 +19,39 @@ PROGRAM = "unhang-inspect.pyz"
 MOST_MASKED_BYTES = 65536
 LOOK_S = 60.0  # srun's own start, and a look
 NODE = "asked_as"  # in a document: the node that it is of
-NAMED = re.compile(rb'\{"asked_as": ?"([A-Za-z0-9_][A-Za-z0-9_.-]{0,254})"')  # as LOADER begins a line
+# as LOADER begins a line
+NAMED = re.compile(rb'\{"asked_as": ?"([A-Za-z0-9_][A-Za-z0-9_.-]{0,254})"')
 TASK = re.compile(rb" *(\d{1,6}): ?")  # before each line of `srun --label`
-# Takes the program from standard input, runs it, and prints its one line in short pieces, because srun mixes long lines of its tasks.
+# Takes the program from standard input, runs it, and prints its one line in short pieces, because
+# srun mixes long lines of its tasks.
 LOADER = (
-    "import sys;sys.path[:]=[p for p in sys.path if p]\n"
-    "import json,os,subprocess,tempfile\n"
-    "d=tempfile.mkdtemp(prefix='unhang-inspect-');p=os.path.join(d,'look.pyz')\n"
-    "open(p,'wb').write(sys.stdin.buffer.read())\n"
-    "out=subprocess.run([sys.executable,p]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL).stdout.strip()\n"
-    "os.remove(p);os.rmdir(d)\n"
-    "n=os.environ.get('SLURMD_NODENAME','?')\n"
-    "out=out.replace(b'{',('{\"asked_as\":'+json.dumps(n)+',').encode(),1)\n"
-    "s=[out[i:i+900] for i in range(0,len(out),900)]\n"
-    "for i,x in enumerate(s):sys.stdout.buffer.write(('~%s %d/%d '%(n,i+1,len(s))).encode()+x+b'\\n')\n"
+    "import sys;sys.path[:]=[p for p in sys.path if p]\nimport"
+    " json,os,subprocess,tempfile\nd=tempfile.mkdtemp(prefix='unhang-inspect-');p=os.path.join(d,'look.pyz')\nopen(p,'wb').write(sys.stdin.buffer.read())\nout=subprocess.run([sys.executable,p]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL).stdout.strip()\nos.remove(p);os.rmdir(d)\nn=os.environ.get('SLURMD_NODENAME','?')\nout=out.replace(b'{',('{\"asked_as\":'+json.dumps(n)+',').encode(),1)\ns=[out[i:i+900]"  # noqa: E501
+    " for i in range(0,len(out),900)]\nfor i,x in enumerate(s):sys.stdout.buffer.write(('~%s %d/%d"
+    " '%(n,i+1,len(s))).encode()+x+b'\\n')\n"
 )
 
 
 def slurm_documents(job: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
-    """The evidence of all nodes of a job; of a node whose answer is none, or that gave none, one that says why. arguments: of the program. Raises UserError."""
+    """The evidence of all nodes of a job; of a node whose answer is none, or that gave none, one
+    that says why. arguments: of the program. Raises UserError."""
     check_number(job)
     program, count = program_bytes(), nodes_of(job)
-    done = run_of_slurm([*step_of(job, count), "python3", "-c", LOADER, "--slurm-job", job, *arguments], program)
+    done = run_of_slurm(
+        [*step_of(job, count), "python3", "-c", LOADER, "--slurm-job", job, *arguments], program
+    )
     lines = list(lines_of_tasks(done.stdout.split(b"\n")))
     if not lines:
-        raise UserError(f"--slurm-job {job}: srun brought no answer: {end_of(done.stderr, 300) or 'it printed nothing'}")
+        raise UserError(
+            f"--slurm-job {job}: srun brought no answer:"
+            f" {end_of(done.stderr, 300) or 'it printed nothing'}"
+        )
     silent = sorted({*range(count)} - {int(task) for task, _ in lines})
     why = end_of(done.stderr, 300) or "srun brought none"
-    return [*named_by_task((task, _document(task, line)) for task, line in lines), *(unanswered(f"task{task}", why) for task in silent)]
+    return [
+        *named_by_task((task, _document(task, line)) for task, line in lines),
+        *(unanswered(f"task{task}", why) for task in silent),
+    ]
 
 
 def _document(task: bytes, line: bytes) -> dict[str, Any]:
@@ -59,18 +65,24 @@ def _document(task: bytes, line: bytes) -> dict[str, Any]:
 
 
 def lines_of_tasks(lines: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """(task, complete line) of the pieces that `srun --label` brings. They are joined by srun's number, so that no node adds to the line of another."""
+    """(task, complete line) of the pieces that `srun --label` brings. They are joined by srun's
+    number, so that no node adds to the line of another."""
     return joined_by_key(piece for line in lines if (piece := _keyed_by_task(line)))
 
 
 def _keyed_by_task(line: bytes) -> bytes:
     label = TASK.match(line)
     piece = label and PIECE.match(line, label.end())
-    return b"~%s %s/%s %s" % (label[1], piece[2], piece[3], line[piece.end() :]) if label and piece else b""
+    return (
+        b"~%s %s/%s %s" % (label[1], piece[2], piece[3], line[piece.end() :])
+        if label and piece
+        else b""
+    )
 
 
 def named_by_task(documents: Iterable[tuple[bytes, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """The documents, each task under the name that it gave first; a name that another task has already is followed by the task's number."""
+    """The documents, each task under the name that it gave first; a name that another task has
+    already is followed by the task's number."""
     names: dict[bytes, str] = {}
     for task, document in documents:
         if task not in names:
@@ -115,7 +127,10 @@ def nodes_of(job: str) -> int:
     done = run_of_slurm(["squeue", "-h", "-j", job, "-t", "RUNNING", "-o", "%D"])
     words = done.stdout.split()
     if done.returncode or not words or not words[0].isdigit():
-        raise UserError(f"--slurm-job {job}: expected a job that runs, found {end_of(done.stderr, 200) or 'none'}")
+        raise UserError(
+            f"--slurm-job {job}: expected a job that runs, found"
+            f" {end_of(done.stderr, 200) or 'none'}"
+        )
     return int(words[0])
 
 
@@ -124,13 +139,16 @@ def run_of_slurm(argv: list[str], stdin: bytes = b"") -> subprocess.CompletedPro
     try:
         return subprocess.run(argv, input=stdin, capture_output=True, check=False, timeout=LOOK_S)
     except FileNotFoundError:
-        raise UserError(f"expected {argv[0]} on PATH, found none; run this on a login node of the cluster") from None
+        raise UserError(
+            f"expected {argv[0]} on PATH, found none; run this on a login node of the cluster"
+        ) from None
     except subprocess.TimeoutExpired:
         raise UserError(f"{argv[0]} did not end within {LOOK_S:g} s") from None
 
 
 def end_of(printed: bytes, most: int) -> str:
-    """The last characters of what a command of Slurm printed: srun repeats arguments and variables of the site, which may be secrets."""
+    """The last characters of what a command of Slurm printed: srun repeats arguments and variables
+    of the site, which may be secrets."""
     return without_secrets(printed[-MOST_MASKED_BYTES:].decode("utf-8", "replace")).strip()[-most:]
 
 

@@ -1,6 +1,6 @@
-"""Which files are of a job, such as scripts, launch commands, images, pods and configurations, and no logs. Most logs come alone,
-so the rest of lint is imported only for a file that may be one of a job.
-"""
+"""Which files are of a job, such as scripts, launch commands, images, pods and configurations, and
+no logs. Most logs come alone, so the rest of lint is imported only for a file that may be one of a
+job."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ _CONFIGURED = re.compile(
     r"^(?:apiVersion|kind|services|compute_environment|distributed_type|num_processes|num_machines|fsdp_config|deepspeed_config|fsdp|ddp_timeout):",
     re.MULTILINE,
 )
-_DEEPSPEED = re.compile(r'"(?:zero_optimization|train_micro_batch_size_per_gpu|gradient_accumulation_steps)"\s{0,4}:')
-_COMMAND = re.compile(r"^(?:\$ )?(?:\w{1,60}=\S{0,200} ){0,20}(?:srun|torchrun|mpirun|deepspeed|accelerate launch|python3? -m torch\.distributed)\b")
+_DEEPSPEED = re.compile(
+    r'"(?:zero_optimization|train_micro_batch_size_per_gpu|gradient_accumulation_steps)"\s{0,4}:'
+)
+_COMMAND = re.compile(
+    r"^(?:\$ )?(?:\w{1,60}=\S{0,200} ){0,20}(?:srun|torchrun|mpirun|deepspeed|accelerate"
+    r" launch|python3? -m torch\.distributed)\b"
+)
 
 
 def job_kind(path: Path | None) -> str | None:
-    """The kind of a job's file, by its name and its first lines; None for a log, and for a file that cannot be read."""
+    """The kind of a job's file, by its name and its first lines; None for a log, and for a file
+    that cannot be read."""
     if path is None or path.suffix.lower() in _OUTPUTS[-3:]:
         return None
     try:
@@ -33,7 +39,11 @@ def job_kind(path: Path | None) -> str | None:
             head = source.read(HEAD)
     except OSError:
         return None  # the reader of logs reports why it cannot be read
-    kind = None if b"\0" in head else _kind_by_text(path, head.decode("utf-8", "replace").removeprefix("\ufeff"))
+    kind = (
+        None
+        if b"\0" in head
+        else _kind_by_text(path, head.decode("utf-8", "replace").removeprefix("\ufeff"))
+    )
     return kind if kind and _is_small(size) else None
 
 
@@ -45,7 +55,11 @@ def _is_small(size: int) -> bool:
 
 def _kind_by_text(path: Path, head: str) -> str | None:
     name, suffix = path.name.lower(), path.suffix.lower()
-    if suffix in _SCRIPTS or name.startswith(("dockerfile", "containerfile")) or name.endswith("nccl.conf"):
+    if (
+        suffix in _SCRIPTS
+        or name.startswith(("dockerfile", "containerfile"))
+        or name.endswith("nccl.conf")
+    ):
         return _kind_for_lint(str(path), head)
     if suffix in (".yaml", ".yml"):
         return "kubernetes" if _CONFIGURED.search(head) else None

@@ -1,4 +1,5 @@
-"""Reads a file with which a job was started: lint's findings and settings, and properties that are no fault by themselves. Nothing runs the file."""
+"""Reads a file with which a job was started: lint's findings and settings, and properties that are
+no fault by themselves. Nothing runs the file."""
 
 from __future__ import annotations
 
@@ -17,8 +18,20 @@ from unhang.jobs.lint.python_names import last_name, parse_python, read_names
 from unhang.jobs.lint.settings import find_settings
 
 MOST_TRAITS = 64
-MEETING_OPTIONS = ("master_addr", "rdzv_endpoint", "dist_init_addr", "nccl_init", "nccl_init_addr", "main_process_ip", "data_parallel_address")
-_STATE = re.compile(r"^[ \t]{0,40}(?:- )?[\"']?(?:containerStatuses|lastState|lastTransitionTime|lastTimestamp|phase)[\"']?:", re.MULTILINE)
+MEETING_OPTIONS = (
+    "master_addr",
+    "rdzv_endpoint",
+    "dist_init_addr",
+    "nccl_init",
+    "nccl_init_addr",
+    "main_process_ip",
+    "data_parallel_address",
+)
+_STATE = re.compile(
+    r"^[ \t]{0,40}(?:-"
+    r" )?[\"']?(?:containerStatuses|lastState|lastTransitionTime|lastTimestamp|phase)[\"']?:",
+    re.MULTILINE,
+)
 _INTERFACE = re.compile(
     r"(?<![\w$])(?P<name>(?:NCCL|GLOO|TP)_SOCKET_IFNAME)[\"']?(?:=|:\s{1,8}|\]\s{0,4}=\s{0,4}|,\s{1,4})[\"']?(?P<value>[=^\w][\w.,@=-]{0,100})"
 )
@@ -30,14 +43,20 @@ _MEMORY = re.compile(
     r"--memory[= ](?P<docker>\d{1,6}[bkmg])"
 )
 _SHARDED = re.compile(
-    r'"stage"\s{0,4}:\s{0,4}3|zero_stage:\s{0,4}3|distributed_type:\s{0,4}FSDP|^fsdp_config:|--(?:use_)?fsdp\b|--zero_stage[= ]3', re.MULTILINE
+    r'"stage"\s{0,4}:\s{0,4}3|zero_stage:\s{0,4}3|distributed_type:\s{0,4}FSDP|^fsdp_config:|--(?:use_)?fsdp\b|--zero_stage[= ]3',  # noqa: E501
+    re.MULTILINE,
 )
 
 
 def read_job_file(name: str, path: Path, kind: str) -> JobFile | None:
-    """The findings and properties of a file of the job; None if it is binary. Raises UserError if it cannot be read."""
+    """The findings and properties of a file of the job; None if it is binary. Raises UserError if
+    it cannot be read."""
     raw = read_script(path)
-    return None if raw is None else job_file_of(name, raw.encode("utf-8", "replace").decode("utf-8"), kind)
+    return (
+        None
+        if raw is None
+        else job_file_of(name, raw.encode("utf-8", "replace").decode("utf-8"), kind)
+    )
 
 
 def job_file_of(name: str, text: str, kind: str) -> JobFile:
@@ -45,10 +64,25 @@ def job_file_of(name: str, text: str, kind: str) -> JobFile:
     lines = text.splitlines()
     findings = () if kind == DEEPSPEED else tuple(lint_text(text, kind, Context()))
     found = () if kind == DEEPSPEED else find_settings(text, kind)
-    settings = tuple((one.name, one.line) for one in found if one.lasting and one.value and not one.own and not one.local)
+    settings = tuple(
+        (one.name, one.line)
+        for one in found
+        if one.lasting and one.value and not one.own and not one.local
+    )
     wanted = {*(one.line for one in findings), *(line for _, line in settings)}
-    shown = {number: lines[number - 1].strip()[:300] for number in wanted if 0 < number <= len(lines)}
-    return JobFile(name, kind, len(lines), findings, settings, tuple(_traits(text, lines, kind)), shown, has_state(text, kind))
+    shown = {
+        number: lines[number - 1].strip()[:300] for number in wanted if 0 < number <= len(lines)
+    }
+    return JobFile(
+        name,
+        kind,
+        len(lines),
+        findings,
+        settings,
+        tuple(_traits(text, lines, kind)),
+        shown,
+        has_state(text, kind),
+    )
 
 
 def has_state(text: str, kind: str) -> bool:
@@ -57,13 +91,19 @@ def has_state(text: str, kind: str) -> bool:
 
 
 def only_starts_a_job(path: Path, kind: str) -> bool:
-    """Whether a job's file has nothing that can be read like a log. Raises UserError if it cannot be read."""
+    """Whether a job's file has nothing that can be read like a log. Raises UserError if it cannot
+    be read."""
     return kind != "kubernetes" or not has_state(read_script(path) or "", kind)
 
 
 def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
     if found := _SHARDED.search(text):
-        yield Trait("sharded", found.group().strip(), text.count("\n", 0, found.start()) + 1, found.group().strip())
+        yield Trait(
+            "sharded",
+            found.group().strip(),
+            text.count("\n", 0, found.start()) + 1,
+            found.group().strip(),
+        )
     if kind == "python" and (tree := parse_python(text)) is not None:
         nodes = list(ast.walk(tree))
         if at := line_of_local_device(nodes, read_names(nodes)):
@@ -85,29 +125,46 @@ def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
 
 def _of_trainers(nodes: Iterable[ast.AST]) -> Iterator[Trait]:
     """Lightning's Trainer of several nodes, with the number of its GPUs on each."""
-    for call in (one for one in nodes if isinstance(one, ast.Call) and last_name(one.func) == "Trainer"):
-        given = {one.arg: one.value.value for one in call.keywords if isinstance(one.value, ast.Constant) and isinstance(one.value.value, int)}
+    for call in (
+        one for one in nodes if isinstance(one, ast.Call) and last_name(one.func) == "Trainer"
+    ):
+        given = {
+            one.arg: one.value.value
+            for one in call.keywords
+            if isinstance(one.value, ast.Constant) and isinstance(one.value.value, int)
+        }
         devices = given.get("devices") or given.get("gpus")
         if devices and given.get("num_nodes", 1) > 1:
             yield Trait("devices of a trainer", str(devices), call.lineno, ast.unparse(call)[:300])
 
 
 def _of_batch(lines: Iterable[str]) -> Iterator[Trait]:
-    """What a batch script asks Slurm for: nodes if it is several, and whether its tasks are counted. "0" tasks: it says nothing of them."""
+    """What a batch script asks Slurm for: nodes if it is several, and whether its tasks are
+    counted. "0" tasks: it says nothing of them."""
     batch = read_batch(list(lines))
     nodes, at = batch.number("nodes"), batch.options.get("nodes", ("", 1))[1]
     if nodes and nodes > 1:
         yield Trait("nodes", str(nodes), at, f"#SBATCH --nodes={nodes}")
-        counted_by = next((name for name in ("ntasks_per_node", "ntasks") if name in batch.options), "")
+        counted_by = next(
+            (name for name in ("ntasks_per_node", "ntasks") if name in batch.options), ""
+        )
         value, line = batch.options.get(counted_by, ("0", at))
-        yield Trait("tasks", str(-(-int(value) // nodes) if counted_by == "ntasks" and value.isdigit() else value), line, f"#SBATCH --nodes={nodes}")
+        yield Trait(
+            "tasks",
+            str(-(-int(value) // nodes) if counted_by == "ntasks" and value.isdigit() else value),
+            line,
+            f"#SBATCH --nodes={nodes}",
+        )
 
 
 def _meeting_points(text: str) -> Iterator[Trait]:
-    """Launch lines with the rank of a node and the address at which the nodes meet. value: both, with a blank between."""
+    """Launch lines with the rank of a node and the address at which the nodes meet. value: both,
+    with a blank between."""
     for command in read_commands(text.splitlines()):
         rank = command.number("node_rank", "machine_rank")
-        address = next((command.values[name] for name in MEETING_OPTIONS if name in command.values), "")
+        address = next(
+            (command.values[name] for name in MEETING_OPTIONS if name in command.values), ""
+        )
         if rank is not None and address:
             yield Trait("meeting point", f"{rank} {address}", command.line, command.text[:300])
 

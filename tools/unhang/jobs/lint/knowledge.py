@@ -10,7 +10,8 @@ from typing import Any
 from unhang.core import catalogue
 
 _TABLES = (
-    "nccl_variables", "torch_variables", "not_real_settings", "renamed_settings", "foreign_settings", "hiding_settings", "nccl_contradictions",
+    "nccl_variables", "torch_variables", "not_real_settings", "renamed_settings",
+    "foreign_settings", "hiding_settings", "nccl_contradictions",
     "nccl_platform_settings", "torch_wheels", "timeout_settings",
 )  # fmt: skip
 
@@ -35,4 +36,6 @@ class Knowledge:
 def load_knowledge() -> Knowledge:
     """Reads the tables. Raises UserError if that fails, because they ship with the program."""
     tables = {name: catalogue.table(name) for name in _TABLES}
-    return Knowledge(tables, {name: table.row["sources"][0]["url"] for name, table in tables.items()})
+    return Knowledge(
+        tables, {name: table.row["sources"][0]["url"] for name, table in tables.items()}
+    )

@@ -1,4 +1,5 @@
-"""Reads how a batch script or a command starts ranks: the options of Slurm, the commands with their options. Text in, values out."""
+"""Reads how a batch script or a command starts ranks: the options of Slurm, the commands with their
+options. Text in, values out."""
 
 from __future__ import annotations
 
@@ -9,20 +10,28 @@ from dataclasses import dataclass
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 SBATCH = "https://slurm.schedmd.com/sbatch.html"
 RAY = "https://docs.ray.io/en/latest/cluster/vms/user-guides/launching-clusters/on-premises.html"
-OF_ONE_STEP = re.compile(r"(?<![\w-])(?:-[Nnw]|--(?:nodes|nodelist|ntasks)(?![\w-]))[= ]?\S")  # srun: some of the job's nodes
+# srun: some of the job's nodes
+OF_ONE_STEP = re.compile(r"(?<![\w-])(?:-[Nnw]|--(?:nodes|nodelist|ntasks)(?![\w-]))[= ]?\S")
 LAUNCHER = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch)\b")
 _LONGEST_COMMAND = 60
-_OPTION = re.compile(r"(?<![\w-])--?(?P<name>[A-Za-z][\w-]{0,40})(?:=|\s{1,8})(?P<value>\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s\"'-][^\s\"']{0,200})")
+_OPTION = re.compile(
+    r"(?<![\w-])--?(?P<name>[A-Za-z][\w-]{0,40})(?:=|\s{1,8})(?P<value>\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s\"'-][^\s\"']{0,200})"
+)
 _SHORT = {"N": "nodes", "n": "ntasks"}
 _BATCH = re.compile(r"^#SBATCH\s{1,8}(?P<options>\S.{0,400})")
-ASSIGNED = re.compile(r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=[\"']?(?P<value>[\w.:,-]{1,200})[\"']?\s{0,8}(?:#.*)?$")
+ASSIGNED = re.compile(
+    r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=[\"']?(?P<value>[\w.:,-]{1,200})[\"']?\s{0,8}(?:#.*)?$"
+)
 _READ = re.compile(r"\$\{?(?P<name>\w{1,60})\}?")
-_GPUS = re.compile(r"^gpu(?::[\w.-]{1,40})?:(?P<count>\d{1,3})|^(?:[\w.-]{1,40}:)?(?P<plain>\d{1,3})$")
+_GPUS = re.compile(
+    r"^gpu(?::[\w.-]{1,40})?:(?P<count>\d{1,3})|^(?:[\w.-]{1,40}:)?(?P<plain>\d{1,3})$"
+)
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command with its continued lines as one. values: its options by name, with underscores; variables with a constant value in the file are replaced."""
+    """A command with its continued lines as one. values: its options by name, with underscores;
+    variables with a constant value in the file are replaced."""
 
     line: int
     text: str
@@ -66,22 +75,34 @@ def read_batch(lines: Sequence[str]) -> Batch:
 
 
 def read_commands(lines: Sequence[str], given: Mapping[str, str] | None = None) -> list[Command]:
-    """The commands of a script, without comments. given: variables that it gets from outside; those that Slurm sets for its batch script are known."""
+    """The commands of a script, without comments. given: variables that it gets from outside; those
+    that Slurm sets for its batch script are known."""
     held: dict[str, str] = {**_set_by_slurm(read_batch(lines)), **(given or {})}
     commands: list[Command] = []
     at = 0
     while at < len(lines):
         start, parts = at, [lines[at]]
-        while parts[-1].rstrip().endswith("\\") and at + 1 < len(lines) and len(parts) < _LONGEST_COMMAND:
+        while (
+            parts[-1].rstrip().endswith("\\")
+            and at + 1 < len(lines)
+            and len(parts) < _LONGEST_COMMAND
+        ):
             at += 1
             parts.append(lines[at])
         at += 1
         if parts[0].lstrip().startswith("#"):
             continue
-        text = " ".join(part.rstrip().rstrip("\\").strip() for part in parts if not part.lstrip().startswith("#"))
+        text = " ".join(
+            part.rstrip().rstrip("\\").strip()
+            for part in parts
+            if not part.lstrip().startswith("#")
+        )
         if assigned := ASSIGNED.match(text):
             held[assigned["name"]] = assigned["value"]
-        values = {one["name"].replace("-", "_"): _resolved(one["value"].strip("\"'"), held) for one in _OPTION.finditer(text)}
+        values = {
+            one["name"].replace("-", "_"): _resolved(one["value"].strip("\"'"), held)
+            for one in _OPTION.finditer(text)
+        }
         commands.append(Command(start + 1, text, values))
     return commands
 

@@ -42,23 +42,57 @@ SEVERITIES = ("error", "warning", "info")
 STDIN = "-"
 MARK = "\ufeff"
 PIPED_WIDTH = 100  # as the tables of a run have it
-_ENDINGS = {".sh", ".bash", ".sbatch", ".slurm", ".yaml", ".yml", ".service", ".conf", ".py", ".dockerfile", ".env", ".job", ""}
-_HOST_NETWORK = re.compile(r"hostNetwork[\"']?:\s{1,8}[\"']?[Tt]rue|network_mode[\"']?:\s{1,8}[\"']?host|k8s\.v1\.cni\.cncf\.io")
+_ENDINGS = {
+    ".sh",
+    ".bash",
+    ".sbatch",
+    ".slurm",
+    ".yaml",
+    ".yml",
+    ".service",
+    ".conf",
+    ".py",
+    ".dockerfile",
+    ".env",
+    ".job",
+    "",
+}
+_HOST_NETWORK = re.compile(
+    r"hostNetwork[\"']?:\s{1,8}[\"']?[Tt]rue|network_mode[\"']?:\s{1,8}[\"']?host|k8s\.v1\.cni\.cncf\.io"
+)
 _LOGS = {".log", ".out", ".err"}
 
 
 def lint(
-    names: Sequence[str], context: Context, kind: str | None = None, together: Together | None = None, repaired: Mapping[Path, str] | None = None
+    names: Sequence[str],
+    context: Context,
+    kind: str | None = None,
+    together: Together | None = None,
+    repaired: Mapping[Path, str] | None = None,
 ) -> dict[str, Any]:
-    """The lint document of files and folders. Reads files. Raises UserError if one is missing or none could be read. together: the limits of all files.
-    repaired: resolved path -> the text that the file will have, which counts instead of its own.
-    """
+    """The lint document of files and folders. Reads files. Raises UserError if one is missing or
+    none could be read. together: the limits of all files. repaired: resolved path -> the text that
+    the file will have, which counts instead of its own."""
     together = together or Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
-    answers = [_lint_file(file, context, kind, together, repaired or {}) for file in find_files(names)]
+    answers = [
+        _lint_file(file, context, kind, together, repaired or {}) for file in find_files(names)
+    ]
     if all(answer["kind"] == "skipped" for answer in answers):
-        raise UserError(f"expected a script or a configuration file, found that {answers[0]['file']} {answers[0]['note']}; nothing was read")
-    findings = [{"file": answer["file"], **finding} for answer in answers for finding in answer.pop("findings")]
-    return {"schema": SCHEMA, "files": answers, "findings": findings, "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES}}
+        raise UserError(
+            f"expected a script or a configuration file, found that {answers[0]['file']}"
+            f" {answers[0]['note']}; nothing was read"
+        )
+    findings = [
+        {"file": answer["file"], **finding}
+        for answer in answers
+        for finding in answer.pop("findings")
+    ]
+    return {
+        "schema": SCHEMA,
+        "files": answers,
+        "findings": findings,
+        "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES},
+    }
 
 
 def is_whole(document: Mapping[str, Any]) -> bool:
@@ -67,10 +101,14 @@ def is_whole(document: Mapping[str, Any]) -> bool:
 
 
 def find_files(names: Sequence[str]) -> list[Path]:
-    """The named files, and those in folders by their endings. Raises UserError if one is missing, or there are none."""
+    """The named files, and those in folders by their endings. Raises UserError if one is missing,
+    or there are none."""
     files = [one for name in names for one in _files(name)]
     if not files:
-        raise UserError(f"expected scripts or configuration files, found none in {', '.join(names)}; name a file itself to have it read whatever its ending is")
+        raise UserError(
+            f"expected scripts or configuration files, found none in {', '.join(names)}; name a"
+            " file itself to have it read whatever its ending is"
+        )
     return files
 
 
@@ -79,39 +117,58 @@ def _files(name: str) -> list[Path]:
     if name == STDIN:
         return [path]
     if not path.exists():
-        raise UserError(f"expected a script, a configuration file or a folder, found nothing at {name}")
+        raise UserError(
+            f"expected a script, a configuration file or a folder, found nothing at {name}"
+        )
     if not path.is_dir():
         return [path]
     found: list[Path] = []
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(one for one in folders if one != ".git")
-        found += [one for one in map(Path(folder).joinpath, files) if _is_script(one) and one.is_file()]
+        found += [
+            one for one in map(Path(folder).joinpath, files) if _is_script(one) and one.is_file()
+        ]
         if len(found) > MOST_FILES:
             raise UserError(f"{name}: holds more than {MOST_FILES:,} files; name those that matter")
     return sorted(found)
 
 
 def _is_script(path: Path) -> bool:
-    """Whether a file in a folder is read: by its ending, or by its name as a Dockerfile (Dockerfile.gpu)."""
-    return path.suffix.lower() in _ENDINGS or path.name.lower().startswith(("dockerfile", "containerfile"))
+    """Whether a file in a folder is read: by its ending, or by its name as a Dockerfile
+    (Dockerfile.gpu)."""
+    return path.suffix.lower() in _ENDINGS or path.name.lower().startswith(
+        ("dockerfile", "containerfile")
+    )
 
 
-def _lint_file(path: Path, context: Context, kind: str | None, together: Together, repaired: Mapping[Path, str]) -> dict[str, Any]:
+def _lint_file(
+    path: Path, context: Context, kind: str | None, together: Together, repaired: Mapping[Path, str]
+) -> dict[str, Any]:
     shown = "(stdin)" if str(path) == STDIN else str(path)
     if over := together.reached():
         return {"file": shown, "kind": "skipped", "note": over, "findings": []}
     text = repaired[path.resolve()] if path.resolve() in repaired else read_script(path)
     together.bytes += len(text or "")
     if text is None:
-        return {"file": shown, "kind": "skipped", "note": "is binary or larger than 8 MiB", "findings": []}
+        return {
+            "file": shown,
+            "kind": "skipped",
+            "note": "is binary or larger than 8 MiB",
+            "findings": [],
+        }
     chosen = kind or kind_of(str(path), text)
     found = lint_text(text, chosen, context)
-    note = "has the name of a log but was read as a script; unhang diagnose reads logs" if not found and path.suffix.lower() in _LOGS else None
+    note = (
+        "has the name of a log but was read as a script; unhang diagnose reads logs"
+        if not found and path.suffix.lower() in _LOGS
+        else None
+    )
     return {"file": shown, "kind": chosen, "note": note, "findings": [asdict(one) for one in found]}
 
 
 def read_script(path: Path) -> str | None:
-    """The text without a byte order mark; None for a file that is binary or larger than 8 MiB. Raises UserError."""
+    """The text without a byte order mark; None for a file that is binary or larger than 8 MiB.
+    Raises UserError."""
     text = read_with_mark(path)
     return None if text is None else text.removeprefix(MARK)
 
@@ -122,7 +179,11 @@ def read_with_mark(path: Path) -> str | None:
         data = _read(path)
     except OSError as problem:
         raise UserError(f"{path}: cannot be read: {problem.strerror or problem}") from None
-    return None if len(data) > LARGEST or b"\0" in data[:8000] else data.decode("utf-8", "surrogateescape")
+    return (
+        None
+        if len(data) > LARGEST or b"\0" in data[:8000]
+        else data.decode("utf-8", "surrogateescape")
+    )
 
 
 def _read(path: Path) -> bytes:
@@ -147,19 +208,41 @@ def lint_text(text: str, kind: str, context: Context) -> list[Finding]:
     nccl, torch = versions_in(text, known)
     rccl, benchmark = about(text)
     own_network = kind == "kubernetes" and not _HOST_NETWORK.search(text)
-    here = replace(context, nccl=context.nccl or nccl, torch=context.torch or torch, rccl=rccl, pod_network=own_network)
-    found = [*check_settings(find_settings(text, kind), known, here), *check_lines(text, known), *check_pods(text, kind), *check_library_path(text, benchmark)]
-    found += [*check_fits(text, known), *check_launch(text, kind), *(check_python(text) if kind == "python" else ())]
+    here = replace(
+        context,
+        nccl=context.nccl or nccl,
+        torch=context.torch or torch,
+        rccl=rccl,
+        pod_network=own_network,
+    )
+    found = [
+        *check_settings(find_settings(text, kind), known, here),
+        *check_lines(text, known),
+        *check_pods(text, kind),
+        *check_library_path(text, benchmark),
+    ]
+    found += [
+        *check_fits(text, known),
+        *check_launch(text, kind),
+        *(check_python(text) if kind == "python" else ()),
+    ]
     found += [*check_parsed(text, kind), *check_compose(text, kind)]
     found += [*check_pod_launches(text), *check_task_launches(text)] if kind == "kubernetes" else []
     ignored = {number for number, line in enumerate(text.splitlines(), 1) if IGNORED.search(line)}
-    found = [replace(one, found=cut_without_secrets(one.found, LONGEST_FOUND)) for one in found if one.line not in ignored]
+    found = [
+        replace(one, found=cut_without_secrets(one.found, LONGEST_FOUND))
+        for one in found
+        if one.line not in ignored
+    ]
     unique = {(one.line, one.rule, one.found): one for one in found}
-    return sorted(unique.values(), key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule))
+    return sorted(
+        unique.values(), key=lambda one: (one.line, SEVERITIES.index(one.severity), one.rule)
+    )
 
 
 def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
-    """One finding: where and what in one line, which editors and CI read; why, what instead and the source below it, wrapped.
+    """One finding: where and what in one line, which editors and CI read; why, what instead and the
+    source below it, wrapped.
 
     width: columns; by default COLUMNS, else those of the terminal, else 100.
     """
@@ -169,30 +252,62 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
     for one in document["findings"]:
         same = tuple(str(one[name]) for name in ("file", "rule", "why", "instead"))
         if (first := advised.setdefault(same, one["line"])) != one["line"]:
-            lines.append(f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}: {visible(one['found'], 160)} [{one['rule']}], as in line {first}")
+            lines.append(
+                f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}:"
+                f" {visible(one['found'], 160)} [{one['rule']}], as in line {first}"
+            )
             continue
-        lines.append(f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}: {visible(one['found'], 160)} [{one['rule']}]")
-        parts = (("why", visible(one["why"], 400)), ("instead", visible(one["instead"], 900)), ("source", one["source"]))
+        lines.append(
+            f"{visible(one['file'], 200)}:{one['line']}: {one['severity']}:"
+            f" {visible(one['found'], 160)} [{one['rule']}]"
+        )
+        parts = (
+            ("why", visible(one["why"], 400)),
+            ("instead", visible(one["instead"], 900)),
+            ("source", one["source"]),
+        )
         lines += [*(line for label, text in parts for line in _part(label, text, width)), ""]
-    notes = [f"{visible(one['file'], 200)}: {one['note']}" for one in document["files"] if one["note"]]
+    notes = [
+        f"{visible(one['file'], 200)}: {one['note']}" for one in document["files"] if one["note"]
+    ]
     lines += notes[:SHOWN_NOTES]
     if len(notes) > SHOWN_NOTES:
-        lines.append(f"and {counted(len(notes) - SHOWN_NOTES, 'more file')} with such a note: -o json names them")
-    counts = [sum(one["severity"] == severity for one in document["findings"]) for severity in SEVERITIES]
-    totals = (counted(count, word) for count, word in zip(counts, ("error", "warning", "remark"), strict=True))
+        lines.append(
+            f"and {counted(len(notes) - SHOWN_NOTES, 'more file')} with such a note: -o json names"
+            " them"
+        )
+    counts = [
+        sum(one["severity"] == severity for one in document["findings"]) for severity in SEVERITIES
+    ]
+    totals = (
+        counted(count, word)
+        for count, word in zip(counts, ("error", "warning", "remark"), strict=True)
+    )
     skipped = sum(one["kind"] == "skipped" for one in document["files"])
     unread = f"; {counted(skipped, 'more file')} not read" if skipped else ""
-    lines.append(f"{counted(len(document['files']) - skipped, 'file')}: {', '.join(totals)}{unread}")
+    lines.append(
+        f"{counted(len(document['files']) - skipped, 'file')}: {', '.join(totals)}{unread}"
+    )
     if repaired := len(document.get("fixable", ())):
         lines.append(f"the diff repairs {counted(repaired, 'more finding')}")
     if document["findings"] and [] in (document.get("fixed"), document.get("fixable")):
-        lines.append("nothing to fix: no finding has one right answer that --fix could write; --nccl and --torch decide more of them")
+        lines.append(
+            "nothing to fix: no finding has one right answer that --fix could write; --nccl and"
+            " --torch decide more of them"
+        )
     return "\n".join(lines) + "\n"
 
 
 def _part(label: str, text: str, width: int) -> list[str]:
     start = f"    {label:<9}"
-    return textwrap.wrap(text, max(width, 40), initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False, break_long_words=False)
+    return textwrap.wrap(
+        text,
+        max(width, 40),
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def render_json(document: Mapping[str, Any]) -> str:

@@ -1,4 +1,5 @@
-"""Resolves names in a Python file: modules and functions of torch.distributed, accelerators, wrapped models, conditions over ranks.
+"""Resolves names in a Python file: modules and functions of torch.distributed, accelerators,
+wrapped models, conditions over ranks.
 
 The file is read as a syntax tree and never imported. Text in, values out.
 """
@@ -16,42 +17,95 @@ from typing import NamedTuple
 LARGEST = 384 * 1024
 DEEPEST = 24  # maximum nesting of a condition, and maximum parts of a dotted name
 COLLECTIVES = frozenset((
-    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_coalesced", "_all_gather_base",
-    "all_to_all", "all_to_all_single", "barrier", "monitored_barrier", "broadcast", "broadcast_object_list", "gather", "gather_object", "reduce",
-    "reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "scatter", "scatter_object_list", "new_group", "init_device_mesh",
+    "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor",
+    "all_gather_object", "all_gather_coalesced", "_all_gather_base",
+    "all_to_all", "all_to_all_single", "barrier", "monitored_barrier", "broadcast",
+    "broadcast_object_list", "gather", "gather_object", "reduce",
+    "reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "scatter",
+    "scatter_object_list", "new_group", "init_device_mesh",
 ))  # fmt: skip
 _DISTRIBUTED = ("torch.distributed", "deepspeed.comm", "torch.distributed.distributed_c10d")
 # Class of a variable's value -> kind of the variable.
 _MADE_BY = {
-    "Accelerator": "accelerator", "Fabric": "fabric", "FSDP": "fsdp", "FullyShardedDataParallel": "fsdp", "DDP": "ddp", "DistributedDataParallel": "ddp",
+    "Accelerator": "accelerator", "Fabric": "fabric", "FSDP": "fsdp",
+    "FullyShardedDataParallel": "fsdp", "DDP": "ddp", "DistributedDataParallel": "ddp",
 }  # fmt: skip
-_LIBRARIES = ("lightning", "pytorch_lightning", "transformers", "trl")  # libraries with a class Trainer, which distinguishes it from a class of the job
-_CALLED = {"accelerator": "accelerator", "fabric": "fabric"}  # kinds of parameters, of which only the name is known
-_GLOBAL = frozenset(("rank", "global_rank", "world_rank", "ddp_rank", "process_rank", "proc_rank", "my_rank", "myrank", "dist_rank", "process_index"))
+# libraries with a class Trainer, which distinguishes it from a class of the job
+_LIBRARIES = ("lightning", "pytorch_lightning", "transformers", "trl")
+# kinds of parameters, of which only the name is known
+_CALLED = {"accelerator": "accelerator", "fabric": "fabric"}
+_GLOBAL = frozenset(
+    (
+        "rank",
+        "global_rank",
+        "world_rank",
+        "ddp_rank",
+        "process_rank",
+        "proc_rank",
+        "my_rank",
+        "myrank",
+        "dist_rank",
+        "process_index",
+    )
+)
 _LOCAL = frozenset(("local_rank", "ddp_local_rank", "local_process_index", "gpu", "gpu_id"))
-_GETTERS = {"get_rank": "rank", "get_global_rank": "rank", "get_world_rank": "rank", "get_local_rank": "local rank", "get_node_local_rank": "local rank"}
+_GETTERS = {
+    "get_rank": "rank",
+    "get_global_rank": "rank",
+    "get_world_rank": "rank",
+    "get_local_rank": "local rank",
+    "get_node_local_rank": "local rank",
+}
 _VARIABLES = {
     "RANK": "rank", "SLURM_PROCID": "rank", "OMPI_COMM_WORLD_RANK": "rank", "PMI_RANK": "rank",
-    "LOCAL_RANK": "local rank", "SLURM_LOCALID": "local rank", "OMPI_COMM_WORLD_LOCAL_RANK": "local rank",
+    "LOCAL_RANK": "local rank", "SLURM_LOCALID": "local rank",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "local rank",
 }  # fmt: skip
 _FIRST = frozenset((
-    "is_main_process", "is_main", "main_process", "is_master", "is_master_process", "master_process", "is_primary", "is_rank0", "is_rank_0", "is_rank_zero",
-    "is_global_zero", "is_world_process_zero", "is_zero_rank", "is_global_primary", "is_chief", "is_global_master", "is_global_main_process", "is_first_rank",
+    "is_main_process", "is_main", "main_process", "is_master", "is_master_process",
+    "master_process", "is_primary", "is_rank0", "is_rank_0", "is_rank_zero",
+    "is_global_zero", "is_world_process_zero", "is_zero_rank", "is_global_primary", "is_chief",
+    "is_global_master", "is_global_main_process", "is_first_rank",
 ))  # fmt: skip
-_FIRST_OF_NODE = frozenset(("is_local_main_process", "is_local_master", "is_local_primary", "is_local_zero", "is_local_process_zero", "is_local_rank_0"))
+_FIRST_OF_NODE = frozenset(
+    (
+        "is_local_main_process",
+        "is_local_master",
+        "is_local_primary",
+        "is_local_zero",
+        "is_local_process_zero",
+        "is_local_rank_0",
+    )
+)
 _SEVERAL = frozenset((
-    "distributed", "is_distributed", "is_initialized", "is_dist_initialized", "is_dist_avail_and_initialized", "is_available", "ddp", "use_ddp", "is_ddp",
-    "use_distributed", "multi_gpu", "multigpu", "use_multi_gpu", "multiprocessing_distributed", "is_parallel", "is_dist", "dist_initialized",
+    "distributed", "is_distributed", "is_initialized", "is_dist_initialized",
+    "is_dist_avail_and_initialized", "is_available", "ddp", "use_ddp", "is_ddp",
+    "use_distributed", "multi_gpu", "multigpu", "use_multi_gpu", "multiprocessing_distributed",
+    "is_parallel", "is_dist", "dist_initialized",
 ))  # fmt: skip
-_SIZES = frozenset(("world_size", "num_processes", "n_gpu", "n_gpus", "num_gpus", "ngpus", "get_world_size", "nprocs", "nproc", "ngpu", "ddp_world_size"))
+_SIZES = frozenset(
+    (
+        "world_size",
+        "num_processes",
+        "n_gpu",
+        "n_gpus",
+        "num_gpus",
+        "ngpus",
+        "get_world_size",
+        "nprocs",
+        "nproc",
+        "ngpu",
+        "ddp_world_size",
+    )
+)
 _ORDERED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE}
 
 
 @dataclass(frozen=True)
 class Share:
-    """The ranks for which a condition is true. of: "rank" or "local rank". key: the value that it is compared with, "0" for the first rank. taken: whether
-    equal ranks are taken. narrowed: whether the condition also tests something else.
-    """
+    """The ranks for which a condition is true. of: "rank" or "local rank". key: the value that it
+    is compared with, "0" for the first rank. taken: whether equal ranks are taken. narrowed:
+    whether the condition also tests something else."""
 
     of: str
     key: str
@@ -65,9 +119,9 @@ class Share:
 
 @dataclass(frozen=True)
 class Names:
-    """modules: dotted names of torch.distributed. functions: bare names of its functions -> the function. kinds: variable -> kind of its value. flags:
-    variables with a condition over ranks. ranks: variables with a rank, of any name. counted: names that a loop binds.
-    """
+    """modules: dotted names of torch.distributed. functions: bare names of its functions -> the
+    function. kinds: variable -> kind of its value. flags: variables with a condition over ranks.
+    ranks: variables with a rank, of any name. counted: names that a loop binds."""
 
     modules: frozenset[str] = frozenset()
     functions: Mapping[str, str] = field(default_factory=dict)
@@ -81,7 +135,8 @@ _NOTEBOOK = re.compile(r"^(?P<indent>[ \t]{0,80})[!%](?!=)[^\n]{0,2000}$", re.MU
 
 
 class PythonRead(NamedTuple):
-    """line: where the text is no valid Python; None if it is valid, and also if it was not read. is_read: whether it was."""
+    """line: where the text is no valid Python; None if it is valid, and also if it was not read.
+    is_read: whether it was."""
 
     tree: ast.Module | None = None
     line: int | None = None
@@ -90,7 +145,8 @@ class PythonRead(NamedTuple):
 
 @lru_cache(maxsize=2)
 def read_python(text: str) -> PythonRead:
-    """The syntax tree of a file; a notebook's commands (!pip, %cd) are left out. Not read: larger than LARGEST, nested too deeply, not UTF-8."""
+    """The syntax tree of a file; a notebook's commands (!pip, %cd) are left out. Not read: larger
+    than LARGEST, nested too deeply, not UTF-8."""
     if len(text) > LARGEST:
         return PythonRead(is_read=False)
     try:
@@ -100,7 +156,11 @@ def read_python(text: str) -> PythonRead:
     except SyntaxError as problem:
         if (without := _NOTEBOOK.sub(r"\g<indent>pass", text)) != text:
             return read_python(without)
-        return PythonRead(line=max(problem.lineno or 1, 1)) if "too many nested" not in str(problem) else PythonRead(is_read=False)
+        return (
+            PythonRead(line=max(problem.lineno or 1, 1))
+            if "too many nested" not in str(problem)
+            else PythonRead(is_read=False)
+        )
     except (ValueError, RecursionError, MemoryError):
         return PythonRead(is_read=False)
 
@@ -121,14 +181,24 @@ def dotted(node: ast.AST | None) -> str:
 
 def last_name(node: ast.AST | None) -> str:
     """c for a.b.c, f().c and c."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
+        if isinstance(node, ast.Name)
+        else ""
+    )
 
 
 def read_names(nodes: Sequence[ast.AST]) -> Names:
     """The names of a whole file. nodes: all of its tree."""
     modules, functions = _imported(nodes)
     counted = frozenset(
-        one.id for node in nodes if isinstance(node, (ast.For, ast.comprehension)) for one in ast.walk(node.target) if isinstance(one, ast.Name)
+        one.id
+        for node in nodes
+        if isinstance(node, (ast.For, ast.comprehension))
+        for one in ast.walk(node.target)
+        if isinstance(one, ast.Name)
     )
     names = Names(modules, functions, _kinds(nodes), {}, {}, counted - _assigned(nodes))
     names = replace(names, ranks=_ranks(nodes, names))
@@ -140,7 +210,9 @@ def _ranks(nodes: Sequence[ast.AST], names: Names) -> dict[str, str]:
     found: dict[str, str] = {}
     mixed: set[str] = set()
     for name, value, first in _assignments(nodes):
-        of = None if first or isinstance(value, (ast.Name, ast.Attribute)) else rank_of(value, names)
+        of = (
+            None if first or isinstance(value, (ast.Name, ast.Attribute)) else rank_of(value, names)
+        )
         if of is not None and found.setdefault(name, of) == of:
             continue
         if not isinstance(value, (ast.Constant, ast.UnaryOp)):
@@ -170,7 +242,11 @@ def _assignments(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, ast.AST, bool]
                 first = isinstance(target, (ast.Tuple, ast.List)) and target.elts
                 if name := dotted(target.elts[0] if first else target):  # type: ignore[attr-defined]
                     yield name, node.value, bool(first)
-        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)) and node.value is not None and (name := dotted(node.target)):
+        elif (
+            isinstance(node, (ast.AnnAssign, ast.NamedExpr))
+            and node.value is not None
+            and (name := dotted(node.target))
+        ):
             yield name, node.value, False
 
 
@@ -200,7 +276,11 @@ def _kinds(nodes: Sequence[ast.AST]) -> dict[str, str]:
 def _annotated(nodes: Sequence[ast.AST], libraries: set[str]) -> Iterator[tuple[str, str]]:
     """(parameter, trainer) of functions that take the Trainer of a library."""
     for node in nodes:
-        if isinstance(node, ast.arg) and last_name(node.annotation).endswith("Trainer") and dotted(node.annotation).partition(".")[0] in libraries:
+        if (
+            isinstance(node, ast.arg)
+            and last_name(node.annotation).endswith("Trainer")
+            and dotted(node.annotation).partition(".")[0] in libraries
+        ):
             yield node.arg, "trainer"
 
 
@@ -209,15 +289,28 @@ def _from_libraries(nodes: Sequence[ast.AST]) -> set[str]:
     found: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
-            found |= {(one.asname or one.name).partition(".")[0] for one in node.names if one.name.partition(".")[0] in _LIBRARIES}
-        elif isinstance(node, ast.ImportFrom) and not node.level and (node.module or "").partition(".")[0] in _LIBRARIES:
+            found |= {
+                (one.asname or one.name).partition(".")[0]
+                for one in node.names
+                if one.name.partition(".")[0] in _LIBRARIES
+            }
+        elif (
+            isinstance(node, ast.ImportFrom)
+            and not node.level
+            and (node.module or "").partition(".")[0] in _LIBRARIES
+        ):
             found |= {one.asname or one.name for one in node.names}
     return found
 
 
 def _of_one_process(made: ast.Call) -> bool:
     """Whether a Trainer is made for one device: rank 0 may then use it alone."""
-    return any(one.arg in ("devices", "gpus") and isinstance(one.value, ast.Constant) and one.value.value == 1 for one in made.keywords)
+    return any(
+        one.arg in ("devices", "gpus")
+        and isinstance(one.value, ast.Constant)
+        and one.value.value == 1
+        for one in made.keywords
+    )
 
 
 def kind_of_variable(node: ast.AST, names: Names) -> str:
@@ -227,11 +320,19 @@ def kind_of_variable(node: ast.AST, names: Names) -> str:
 
 
 def _flags(nodes: Sequence[ast.AST], names: Names) -> dict[str, Share]:
-    """Variables that hold a condition over ranks wherever something else than a constant is assigned to them."""
+    """Variables that hold a condition over ranks wherever something else than a constant is
+    assigned to them."""
     found: dict[str, Share] = {}
     mixed: set[str] = set()
     for name, value, first in _assignments(nodes):
-        share = None if first or not isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call, ast.Attribute)) else share_of(value, names)
+        share = (
+            None
+            if first
+            or not isinstance(
+                value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call, ast.Attribute)
+            )
+            else share_of(value, names)
+        )
         if share is not None and found.setdefault(name, share) == share:
             continue
         if not isinstance(value, ast.Constant):
@@ -240,7 +341,8 @@ def _flags(nodes: Sequence[ast.AST], names: Names) -> dict[str, Share]:
 
 
 def share_of(test: ast.AST, names: Names, depth: int = 0) -> Share | None:
-    """The ranks for which a condition is true; None if it does not distinguish ranks of a job, or is not understood."""
+    """The ranks for which a condition is true; None if it does not distinguish ranks of a job, or
+    is not understood."""
     if depth > DEEPEST:
         return None
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -251,9 +353,20 @@ def share_of(test: ast.AST, names: Names, depth: int = 0) -> Share | None:
         alone = [_is_alone(one) for one in test.values]
         found = next((one for one in shares if one), None)
         if isinstance(test.op, ast.And):
-            narrowed = any(not share and not is_several(one) for share, one in zip(shares, test.values, strict=True))
-            return None if any(alone) or found is None else replace(found, narrowed=found.narrowed or narrowed)
-        return found if all(share or single for share, single in zip(shares, alone, strict=True)) else None
+            narrowed = any(
+                not share and not is_several(one)
+                for share, one in zip(shares, test.values, strict=True)
+            )
+            return (
+                None
+                if any(alone) or found is None
+                else replace(found, narrowed=found.narrowed or narrowed)
+            )
+        return (
+            found
+            if all(share or single for share, single in zip(shares, alone, strict=True))
+            else None
+        )
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _of_comparison(test.left, test.ops[0], test.comparators[0], names)
     return _of_flag(test, names)
@@ -268,7 +381,9 @@ def _of_flag(test: ast.AST, names: Names) -> Share | None:
     return names.flags.get(dotted(test)) if not isinstance(test, ast.Call) else None
 
 
-def _of_comparison(left: ast.AST, operator: ast.cmpop, right: ast.AST, names: Names) -> Share | None:
+def _of_comparison(
+    left: ast.AST, operator: ast.cmpop, right: ast.AST, names: Names
+) -> Share | None:
     of = rank_of(left, names)
     if of is None and (of := rank_of(right, names)) is not None:
         left, right = right, left
@@ -279,21 +394,41 @@ def _of_comparison(left: ast.AST, operator: ast.cmpop, right: ast.AST, names: Na
         key = _key(right)
         return Share(of, key, isinstance(operator, (ast.Eq, ast.Is, ast.In))) if key else None
     number = right.value if isinstance(right, ast.Constant) and type(right.value) is int else None
-    if (isinstance(operator, ast.Gt) and number == 0) or (isinstance(operator, ast.GtE) and number == 1):
+    if (isinstance(operator, ast.Gt) and number == 0) or (
+        isinstance(operator, ast.GtE) and number == 1
+    ):
         return Share(of, "0", False)
-    if (isinstance(operator, ast.Lt) and number == 1) or (isinstance(operator, ast.LtE) and number == 0):
+    if (isinstance(operator, ast.Lt) and number == 1) or (
+        isinstance(operator, ast.LtE) and number == 0
+    ):
         return Share(of, "0", True)
     return None
 
 
 def _key(other: ast.AST) -> str:
-    """The value with which a rank is compared, as text; "" for a value that distinguishes no ranks, such as -1 or None, which mean a single process."""
+    """The value with which a rank is compared, as text; "" for a value that distinguishes no ranks,
+    such as -1 or None, which mean a single process."""
     many = isinstance(other, (ast.Tuple, ast.List, ast.Set))
     parts = other.elts if many else [other]  # type: ignore[attr-defined]
-    kept = [part for part in parts if not (isinstance(part, ast.Constant) and part.value is None) and not isinstance(part, ast.UnaryOp)]
-    if len(kept) > 64 or any(isinstance(one, ast.Call) and last_name(one.func) in ("range", "tuple", "list") for one in kept):
+    kept = [
+        part
+        for part in parts
+        if not (isinstance(part, ast.Constant) and part.value is None)
+        and not isinstance(part, ast.UnaryOp)
+    ]
+    if len(kept) > 64 or any(
+        isinstance(one, ast.Call) and last_name(one.func) in ("range", "tuple", "list")
+        for one in kept
+    ):
         return ""
-    return ",".join(sorted(repr(part.value)[:40] if isinstance(part, ast.Constant) else dotted(part) or type(part).__name__ for part in kept))[:200]
+    return ",".join(
+        sorted(
+            repr(part.value)[:40]
+            if isinstance(part, ast.Constant)
+            else dotted(part) or type(part).__name__
+            for part in kept
+        )
+    )[:200]
 
 
 def rank_of(node: ast.AST, names: Names) -> str | None:
@@ -301,7 +436,11 @@ def rank_of(node: ast.AST, names: Names) -> str | None:
     for _ in range(2):
         if isinstance(node, ast.Call) and last_name(node.func) == "int" and len(node.args) == 1:
             node = node.args[0]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and rank_of_name(node.left, names):
+    if (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mod)
+        and rank_of_name(node.left, names)
+    ):
         return "local rank"
     if isinstance(node, ast.Call) and last_name(node.func) in _GETTERS:
         return None if node.args or node.keywords else _GETTERS[last_name(node.func)]
@@ -313,14 +452,25 @@ def rank_of_name(node: ast.AST, names: Names) -> str | None:
     if not isinstance(node, (ast.Name, ast.Attribute)) or dotted(node) in names.counted:
         return None
     name = last_name(node).lower().lstrip("_")
-    return "rank" if name in _GLOBAL else "local rank" if name in _LOCAL else names.ranks.get(dotted(node))
+    return (
+        "rank"
+        if name in _GLOBAL
+        else "local rank"
+        if name in _LOCAL
+        else names.ranks.get(dotted(node))
+    )
 
 
 def variable_read(node: ast.AST) -> str:
-    """NAME of os.environ["NAME"], os.environ.get("NAME", ...) and os.getenv("NAME"); "" for anything else."""
+    """NAME of os.environ["NAME"], os.environ.get("NAME", ...) and os.getenv("NAME"); "" for
+    anything else."""
     if isinstance(node, ast.Subscript) and last_name(node.value) == "environ":
         key: ast.AST | None = node.slice
-    elif isinstance(node, ast.Call) and node.args and (last_name(node.func) == "getenv" or dotted(node.func).endswith("environ.get")):
+    elif (
+        isinstance(node, ast.Call)
+        and node.args
+        and (last_name(node.func) == "getenv" or dotted(node.func).endswith("environ.get"))
+    ):
         key = node.args[0]
     else:
         key = None
@@ -333,25 +483,42 @@ def _is_alone(test: ast.AST) -> bool:
         return is_several(test.operand)
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         right = test.comparators[0]
-        if isinstance(right, ast.UnaryOp) or (isinstance(right, ast.Constant) and right.value is None):
+        if isinstance(right, ast.UnaryOp) or (
+            isinstance(right, ast.Constant) and right.value is None
+        ):
             return isinstance(test.ops[0], (ast.Eq, ast.Is))
         number = right.value if isinstance(right, ast.Constant) else None
-        return _is_size(test.left) and (type(test.ops[0]), number) in ((ast.Eq, 1), (ast.LtE, 1), (ast.Lt, 2))
+        return _is_size(test.left) and (type(test.ops[0]), number) in (
+            (ast.Eq, 1),
+            (ast.LtE, 1),
+            (ast.Lt, 2),
+        )
     return False
 
 
 def is_several(test: ast.AST) -> bool:
-    """Whether a condition is true for each process of a job of several: dist.is_initialized(), world_size > 1, rank != -1."""
+    """Whether a condition is true for each process of a job of several: dist.is_initialized(),
+    world_size > 1, rank != -1."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return all(is_several(one) for one in test.values[:DEEPEST] if not isinstance(one, ast.BoolOp))
+        return all(
+            is_several(one) for one in test.values[:DEEPEST] if not isinstance(one, ast.BoolOp)
+        )
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         right = test.comparators[0]
         if isinstance(right, ast.UnaryOp):
             return isinstance(test.ops[0], (ast.NotEq, ast.Gt))
         number = right.value if isinstance(right, ast.Constant) else None
-        return _is_size(test.left) and (type(test.ops[0]), number) in ((ast.NotEq, 1), (ast.Gt, 1), (ast.GtE, 2))
-    return (last_name(test.func) if isinstance(test, ast.Call) else last_name(test)).lower() in _SEVERAL
+        return _is_size(test.left) and (type(test.ops[0]), number) in (
+            (ast.NotEq, 1),
+            (ast.Gt, 1),
+            (ast.GtE, 2),
+        )
+    return (
+        last_name(test.func) if isinstance(test, ast.Call) else last_name(test)
+    ).lower() in _SEVERAL
 
 
 def _is_size(node: ast.AST) -> bool:
-    return (last_name(node.func) if isinstance(node, ast.Call) else last_name(node)).lower() in _SIZES
+    return (
+        last_name(node.func) if isinstance(node, ast.Call) else last_name(node)
+    ).lower() in _SIZES

@@ -1,4 +1,5 @@
-"""Finds collectives that only some ranks call: in a branch of one rank, after an early exit, or skipped by a swallowed exception. Text in, values out."""
+"""Finds collectives that only some ranks call: in a branch of one rank, after an early exit, or
+skipped by a swallowed exception. Text in, values out."""
 
 from __future__ import annotations
 
@@ -10,7 +11,14 @@ from dataclasses import dataclass
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.python_calls import FIRST_ONLY, Calls, Collective, calls_of, read_calls, walk
 from unhang.jobs.lint.python_devices import check_devices
-from unhang.jobs.lint.python_names import Share, dotted, last_name, parse_python, read_names, share_of
+from unhang.jobs.lint.python_names import (
+    Share,
+    dotted,
+    last_name,
+    parse_python,
+    read_names,
+    share_of,
+)
 from unhang.jobs.lint.python_turns import check_turns
 
 SOURCE = "https://docs.pytorch.org/docs/stable/distributed.html"
@@ -41,8 +49,8 @@ class _Rest:
 
 @dataclass(frozen=True)
 class _Place:
-    """A statement and the statements after it. rest: in the function, including a loop's next turn. turn: in this turn of the innermost loop. loop: that
-    loop's body."""
+    """A statement and the statements after it. rest: in the function, including a loop's next turn.
+    turn: in this turn of the innermost loop. loop: that loop's body."""
 
     statement: ast.stmt
     rest: _Rest
@@ -73,7 +81,9 @@ def check_python(text: str) -> Iterator[Finding]:
     telling: list[_Place] = []
     for block, one_rank in _blocks(tree, nodes):
         if one_rank:
-            suspects += [_Suspect(one, Share("rank", "0", True), one.line) for one in calls.inside(block)]
+            suspects += [
+                _Suspect(one, Share("rank", "0", True), one.line) for one in calls.inside(block)
+            ]
         else:
             telling += [place for place in _statements_with_rest(block) if _tells(place, calls)]
     for place in telling[:MOST_PLACES]:
@@ -93,19 +103,29 @@ def _tells(place: _Place, calls: Calls) -> bool:
     return isinstance(node, ast.Try)
 
 
-def _blocks(tree: ast.Module, nodes: Sequence[ast.AST]) -> Iterator[tuple[Sequence[ast.stmt], bool]]:
+def _blocks(
+    tree: ast.Module, nodes: Sequence[ast.AST]
+) -> Iterator[tuple[Sequence[ast.stmt], bool]]:
     """(statements, whether only one rank runs them) of the file and of each function and class."""
     yield tree.body, False
     for node in nodes:
         if isinstance(node, ast.ClassDef):
             yield node.body, False
         elif isinstance(node, _FUNCTIONS):
-            yield node.body, any(last_name(one.func if isinstance(one, ast.Call) else one) in FIRST_ONLY for one in node.decorator_list)
+            yield (
+                node.body,
+                any(
+                    last_name(one.func if isinstance(one, ast.Call) else one) in FIRST_ONLY
+                    for one in node.decorator_list
+                ),
+            )
 
 
 def _statements_with_rest(block: Sequence[ast.stmt]) -> Iterator[_Place]:
     """Each statement of a function, with the statements after it."""
-    waiting: list[tuple[Sequence[ast.stmt], _Rest | None, _Rest | None, Sequence[ast.stmt] | None]] = [(block, None, None, None)]
+    waiting: list[
+        tuple[Sequence[ast.stmt], _Rest | None, _Rest | None, Sequence[ast.stmt] | None]
+    ] = [(block, None, None, None)]
     while waiting:
         body, up, turn, loop = waiting.pop()
         for at, statement in enumerate(body):
@@ -114,11 +134,15 @@ def _statements_with_rest(block: Sequence[ast.stmt]) -> Iterator[_Place]:
             place = _Place(statement, _Rest(body, at + 1, up), _Rest(body, at + 1, turn), loop)
             yield place
             if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
-                waiting.append((statement.body, _Rest(statement.body, 0, place.rest), None, statement.body))
+                waiting.append(
+                    (statement.body, _Rest(statement.body, 0, place.rest), None, statement.body)
+                )
                 waiting.append((statement.orelse, place.rest, place.turn, loop))
                 continue
             parts = [getattr(statement, name, ()) for name in ("body", "orelse", "finalbody")]
-            parts += [part.body for name in ("handlers", "cases") for part in getattr(statement, name, ())]
+            parts += [
+                part.body for name in ("handlers", "cases") for part in getattr(statement, name, ())
+            ]
             waiting += [(part, place.rest, place.turn, loop) for part in parts if part]
 
 
@@ -130,30 +154,50 @@ def _in_branch(place: _Place, calls: Calls) -> Iterator[_Suspect]:
         return
     here, there = node.body, _next_branch(node.orelse, calls)
     inside, outside = calls.inside(here), calls.inside(there)
-    if inside and outside and Counter(one.kind for one in inside) != Counter(one.kind for one in outside):
+    if (
+        inside
+        and outside
+        and Counter(one.kind for one in inside) != Counter(one.kind for one in outside)
+    ):
         if any(one.inner for one in (*inside, *outside)):
             return  # two roles of one protocol, such as send and receive
-    elif (not inside and calls.may_take_part(here)) or (not outside and there and calls.may_take_part(there)):
+    elif (not inside and calls.may_take_part(here)) or (
+        not outside and there and calls.may_take_part(there)
+    ):
         return
     if _leaving(here, place) is not None:
         outside = [*outside, *calls.inside(_leaving(here, place) or ())]
     missing = Counter(one.kind for one in inside) - Counter(one.kind for one in outside)
     yield from (_Suspect(one, share, node.lineno) for one in inside if missing[one.kind])
     if _leaving(here, place) is None:
-        surplus = Counter(one.kind for one in calls.inside(there)) - Counter(one.kind for one in inside)
-        yield from (_Suspect(one, share.others(), node.lineno) for one in outside if surplus[one.kind])
+        surplus = Counter(one.kind for one in calls.inside(there)) - Counter(
+            one.kind for one in inside
+        )
+        yield from (
+            _Suspect(one, share.others(), node.lineno) for one in outside if surplus[one.kind]
+        )
 
 
 def _next_branch(orelse: Sequence[ast.stmt], calls: Calls) -> Sequence[ast.stmt]:
-    """The branch of the other ranks; for `elif rank == 1: ... else: ...` the first part, which is compared with the second separately."""
+    """The branch of the other ranks; for `elif rank == 1: ... else: ...` the first part, which is
+    compared with the second separately."""
     chained = orelse[0] if len(orelse) == 1 else None
-    return chained.body if isinstance(chained, ast.If) and chained.orelse and share_of(chained.test, calls.names) else orelse
+    return (
+        chained.body
+        if isinstance(chained, ast.If) and chained.orelse and share_of(chained.test, calls.names)
+        else orelse
+    )
 
 
 def _leaving(block: Sequence[ast.stmt], place: _Place) -> Sequence[ast.stmt] | None:
-    """The statements with which the other ranks continue, if a block ends by leaving the function, the loop or the turn; else None."""
+    """The statements with which the other ranks continue, if a block ends by leaving the function,
+    the loop or the turn; else None."""
     last = block[-1] if block else None
-    if isinstance(last, ast.Return) or (isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) and dotted(last.value.func) in _EXITS):
+    if isinstance(last, ast.Return) or (
+        isinstance(last, ast.Expr)
+        and isinstance(last.value, ast.Call)
+        and dotted(last.value.func) in _EXITS
+    ):
         return place.rest.statements()
     if isinstance(last, ast.Continue) and place.loop is not None:
         return place.turn.statements()
@@ -172,30 +216,48 @@ def _exits(place: _Place, calls: Calls, lines: Sequence[str]) -> Iterator[Findin
         if rest is None or _fails(leaving):  # after a failure the launcher ends the other ranks
             continue
         after = calls.always(rest) if share.narrowed or narrowed else calls.inside(rest)
-        theirs = [one for one in [*calls.inside(node.orelse), *after] if not one.only_if and (place.loop is not None or one.kind != "backward")]
+        theirs = [
+            one
+            for one in [*calls.inside(node.orelse), *after]
+            if not one.only_if and (place.loop is not None or one.kind != "backward")
+        ]
         missed = Counter(one.kind for one in theirs) - mine
         first = next((one for one in theirs if missed[one.kind]), None)
         if first is None or (mine and first.inner):
             continue
         line = leaving.lineno
         leave = f"{_who(share)} do not continue after this line (condition in line {node.lineno})"
-        why = f"{leave}; the others go on to {first.text} in line {first.line} and wait there for all ranks"
-        instead = "let all ranks make the same decision: broadcast it first, or keep the work of one rank in a branch without return, exit or continue"
-        yield Finding(line, "exit-before-collective", "warning", _shown(lines, line), why, instead, SOURCE)
+        why = (
+            f"{leave}; the others go on to {first.text} in line {first.line} and wait there for all"
+            " ranks"
+        )
+        instead = (
+            "let all ranks make the same decision: broadcast it first, or keep the work of one rank"
+            " in a branch without return, exit or continue"
+        )
+        yield Finding(
+            line, "exit-before-collective", "warning", _shown(lines, line), why, instead, SOURCE
+        )
         return
 
 
 def _fails(leaving: ast.stmt) -> bool:
     """Whether a process leaves with an exit code or a value for failure."""
     value = leaving.value if isinstance(leaving, ast.Return) else None
-    if isinstance(leaving, ast.Expr) and isinstance(leaving.value, ast.Call) and dotted(leaving.value.func) in _EXITS and leaving.value.args:
+    if (
+        isinstance(leaving, ast.Expr)
+        and isinstance(leaving.value, ast.Call)
+        and dotted(leaving.value.func) in _EXITS
+        and leaving.value.args
+    ):
         value = leaving.value.args[0]
         return not (isinstance(value, ast.Constant) and not value.value)
     return isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub)
 
 
 def _leavings(block: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, bool]]:
-    """(statement that leaves, whether under a further condition) of a branch; a loop inside of it keeps its own `break` and `continue`."""
+    """(statement that leaves, whether under a further condition) of a branch; a loop inside of it
+    keeps its own `break` and `continue`."""
     waiting: list[tuple[ast.stmt, bool]] = [(one, False) for one in reversed(block)]
     while waiting:
         node, narrowed = waiting.pop()
@@ -207,22 +269,46 @@ def _leavings(block: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, bool]]:
 
 
 def _swallowed(place: _Place, calls: Calls, lines: Sequence[str]) -> Iterator[Finding]:
-    """An exception takes one rank past collectives that the others call alone, and it goes on to the next turn of a loop, or to a later collective."""
+    """An exception takes one rank past collectives that the others call alone, and it goes on to
+    the next turn of a loop, or to a later collective."""
     node = place.statement
-    if not isinstance(node, ast.Try) or (place.loop is None and not calls.always(place.rest.statements())):
+    if not isinstance(node, ast.Try) or (
+        place.loop is None and not calls.always(place.rest.statements())
+    ):
         return
     inside = [one for one in calls.inside(node.body) if not one.only_if]
-    if all(one.kind == "backward" and not one.inner for one in inside) and not _steps(place.loop or node.body):
+    if all(one.kind == "backward" and not one.inner for one in inside) and not _steps(
+        place.loop or node.body
+    ):
         return  # a gradient that nobody uses: a measurement
     if not inside or (len(list(walk(node.body))) < 2 and not inside[0].inner):
         return  # an attempt at one collective alone skips nothing
     for handler in node.handlers:
         broad = last_name(handler.type) if handler.type is not None else ""
-        if broad not in _SWALLOWING or calls.may_take_part(handler.body) or _ends_job(handler.body) or _asks_who(handler):
+        if (
+            broad not in _SWALLOWING
+            or calls.may_take_part(handler.body)
+            or _ends_job(handler.body)
+            or _asks_who(handler)
+        ):
             continue
-        why = f"a rank that raises here continues without {inside[0].text} of line {inside[0].line}, in which the other ranks wait for it"
-        instead = "let the exception end the job, or let all ranks agree (all_reduce of a flag) before one of them skips the iteration"
-        yield Finding(handler.lineno, "exception-skips-collective", "warning", _shown(lines, handler.lineno), why, instead, SOURCE)
+        why = (
+            f"a rank that raises here continues without {inside[0].text} of line {inside[0].line},"
+            " in which the other ranks wait for it"
+        )
+        instead = (
+            "let the exception end the job, or let all ranks agree (all_reduce of a flag) before"
+            " one of them skips the iteration"
+        )
+        yield Finding(
+            handler.lineno,
+            "exception-skips-collective",
+            "warning",
+            _shown(lines, handler.lineno),
+            why,
+            instead,
+            SOURCE,
+        )
         return
 
 
@@ -236,20 +322,38 @@ def _ends_job(block: Sequence[ast.stmt]) -> bool:
     last = block[-1] if block else None
     if isinstance(last, ast.If) and last.orelse:
         return _ends_job(last.body) and _ends_job(last.orelse)
-    return isinstance(last, (ast.Raise, ast.Return)) or any(dotted(call.func) in _EXITS for one in block[-1:] for call in calls_of(one))
+    return isinstance(last, (ast.Raise, ast.Return)) or any(
+        dotted(call.func) in _EXITS for one in block[-1:] for call in calls_of(one)
+    )
 
 
 def _asks_who(handler: ast.ExceptHandler) -> bool:
-    """Whether the handler tests the exception and raises it again, except a certain one that is no memory error."""
+    """Whether the handler tests the exception and raises it again, except a certain one that is no
+    memory error."""
     raises = any(isinstance(one, ast.Raise) for one in walk(handler.body))
-    return raises and not any("memory" in str(node.value).lower() for one in handler.body for node in ast.walk(one) if isinstance(node, ast.Constant))
+    return raises and not any(
+        "memory" in str(node.value).lower()
+        for one in handler.body
+        for node in ast.walk(one)
+        if isinstance(node, ast.Constant)
+    )
 
 
 def _unpaired(suspects: Sequence[_Suspect]) -> list[_Suspect]:
-    """The suspects without a counterpart: if one rank waits before a piece of work and the others after it, each calls a barrier once."""
+    """The suspects without a counterpart: if one rank waits before a piece of work and the others
+    after it, each calls a barrier once."""
     left = list(dict.fromkeys(suspects))
     for one in tuple(left):
-        partner = next((two for two in left if one in left and two.share == one.share.others() and two.collective.kind == one.collective.kind), None)
+        partner = next(
+            (
+                two
+                for two in left
+                if one in left
+                and two.share == one.share.others()
+                and two.collective.kind == one.collective.kind
+            ),
+            None,
+        )
         if partner is not None:
             left = [two for two in left if two not in (one, partner)]
     return left
@@ -260,16 +364,44 @@ def _in_words(suspects: Sequence[_Suspect], lines: Sequence[str]) -> Iterator[Fi
         call = one.collective
         line = call.line
         inside = f" (it makes {call.kind}, line {call.inner})" if call.inner else ""
-        why = f"only {_who(one.share)} reach this line (condition in line {one.test}), but {call.text} waits for all ranks{inside}"
-        instead = "call it on every rank, and keep only the work of one rank in the branch, for example writing the file"
+        why = (
+            f"only {_who(one.share)} reach this line (condition in line {one.test}), but"
+            f" {call.text} waits for all ranks{inside}"
+        )
+        instead = (
+            "call it on every rank, and keep only the work of one rank in the branch, for example"
+            " writing the file"
+        )
         if call.only_if and call.kind == "forward":
             yield Finding(
-                line, "forward-on-some-ranks", "info", _shown(lines, line), f"{why} if {call.only_if}", "model.module on one rank, or all ranks", SOURCE
+                line,
+                "forward-on-some-ranks",
+                "info",
+                _shown(lines, line),
+                f"{why} if {call.only_if}",
+                "model.module on one rank, or all ranks",
+                SOURCE,
             )
         elif call.only_if:
-            yield Finding(line, "sharded-save-on-some-ranks", "info", _shown(lines, line), f"{why} if {call.only_if}", instead, SOURCE)
+            yield Finding(
+                line,
+                "sharded-save-on-some-ranks",
+                "info",
+                _shown(lines, line),
+                f"{why} if {call.only_if}",
+                instead,
+                SOURCE,
+            )
         else:
-            yield Finding(line, "collective-on-some-ranks", "warning", _shown(lines, line), why, instead, SOURCE)
+            yield Finding(
+                line,
+                "collective-on-some-ranks",
+                "warning",
+                _shown(lines, line),
+                why,
+                instead,
+                SOURCE,
+            )
 
 
 def _who(share: Share) -> str:

@@ -22,11 +22,18 @@ from unhang.core.together import Together
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.fixing import Fix, fix_text
-from unhang.jobs.lint.linting import LONGEST_OF_ALL_S, MARK, MOST_BYTES_OF_ALL, find_files, read_with_mark
+from unhang.jobs.lint.linting import (
+    LONGEST_OF_ALL_S,
+    MARK,
+    MOST_BYTES_OF_ALL,
+    find_files,
+    read_with_mark,
+)
 from unhang.jobs.lint.settings import kind_of
 
 LONGEST_NAME = 5000  # above the system's own limit
-_MOVES = re.compile(r"\x1b|\r(?!$)")  # what a terminal acts upon, and base/printing lets pass; the \r of a line end is part of the patch
+# what a terminal acts upon, and base/printing lets pass; the \r of a line end is part of the patch
+_MOVES = re.compile(r"\x1b|\r(?!$)")
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,9 @@ class Repair:
     fixes: tuple[Fix, ...]
 
 
-def repairs_of(names: Sequence[str], context: Context, kind: str | None, takes: Callable[[Finding], bool]) -> list[Repair]:
+def repairs_of(
+    names: Sequence[str], context: Context, kind: str | None, takes: Callable[[Finding], bool]
+) -> list[Repair]:
     """The files with a fault that has one right answer. Reads files. Raises UserError."""
     found = []
     once = {path.resolve(): path for path in reversed(find_files(names))}
@@ -57,15 +66,21 @@ def repairs_of(names: Sequence[str], context: Context, kind: str | None, takes: 
 
 
 def write_repair(repair: Repair) -> None:
-    """Replaces the file atomically; its mode, its byte order mark and a link to it are kept. Raises UserError."""
+    """Replaces the file atomically; its mode, its byte order mark and a link to it are kept. Raises
+    UserError."""
     path = repair.path.resolve()
     try:
         read = path.read_bytes().decode("utf-8", "surrogateescape")
         if read != repair.before:
-            raise UserError(f"{repair.path}: expected the text that was read before, found different text; run it again")
+            raise UserError(
+                f"{repair.path}: expected the text that was read before, found different text; run"
+                " it again"
+            )
         _replace(path, repair.after.encode("utf-8", "surrogateescape"))
     except OSError as problem:
-        raise UserError(f"{repair.path}: cannot be written: {problem.strerror or problem}") from None
+        raise UserError(
+            f"{repair.path}: cannot be written: {problem.strerror or problem}"
+        ) from None
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -82,8 +97,12 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def print_diff(repairs: Iterable[Repair]) -> None:
-    """One unified diff of all files on standard output: for git apply the bytes of the files, on a terminal with an escape for what it would act upon."""
-    lines = [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in _lines_of_diff(repairs)]
+    """One unified diff of all files on standard output: for git apply the bytes of the files, on a
+    terminal with an escape for what it would act upon."""
+    lines = [
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+        for line in _lines_of_diff(repairs)
+    ]
     if sys.stdout.isatty():
         sys.stdout.write("".join(map(_for_terminal, lines)))
     else:
@@ -93,15 +112,17 @@ def print_diff(repairs: Iterable[Repair]) -> None:
 
 def _lines_of_diff(repairs: Iterable[Repair]) -> Iterator[str]:
     for one in repairs:
-        before, after = (io.StringIO(text, newline="\n").readlines() for text in (one.before, one.after))
+        before, after = (
+            io.StringIO(text, newline="\n").readlines() for text in (one.before, one.after)
+        )
         name = visible(_name_in_diff(one.path), LONGEST_NAME)
         yield from difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
 
 
 def _name_in_diff(path: Path) -> str:
-    """The path of the file itself, because git changes no file through a link or ..: relative to the working directory, for git apply there; of a file
-    elsewhere the absolute one without its first /, for git apply in /.
-    """
+    """The path of the file itself, because git changes no file through a link or ..: relative to
+    the working directory, for git apply there; of a file elsewhere the absolute one without its
+    first /, for git apply in /."""
     real, here = path.resolve(), Path.cwd()
     return str(real.relative_to(here if real.is_relative_to(here) else real.anchor))
 

@@ -1,4 +1,5 @@
-"""Checks the tasks of SkyPilot and dstack, which run one script on each of several nodes. Text in, values out."""
+"""Checks the tasks of SkyPilot and dstack, which run one script on each of several nodes. Text in,
+values out."""
 
 from __future__ import annotations
 
@@ -16,9 +17,16 @@ from unhang.jobs.lint.yaml_nodes import children_of, fields_of, number_of, read_
 SKYPILOT = "https://docs.skypilot.co/en/latest/running-jobs/distributed-jobs.html"
 DSTACK = "https://dstack.ai/docs/concepts/tasks/#distributed-tasks"
 _TOOLS = (
-    ("num_nodes", "run", "SKYPILOT_NUM_NODES", "SKYPILOT_NODE_RANK", '$(echo "$SKYPILOT_NODE_IPS" | head -n1)', SKYPILOT),
+    (
+        "num_nodes",
+        "run",
+        "SKYPILOT_NUM_NODES",
+        "SKYPILOT_NODE_RANK",
+        '$(echo "$SKYPILOT_NODE_IPS" | head -n1)',
+        SKYPILOT,
+    ),
     ("nodes", "commands", "DSTACK_NODES_NUM", "DSTACK_NODE_RANK", "$DSTACK_MASTER_NODE_IP", DSTACK),
-)  # fields of the number of nodes and of the script, variables of the number and of the rank, address of the first node, source
+)  # fields of the number of nodes and of the script, variables of the number and of the rank, address of the first node, source  # noqa: E501
 _CONDITION = re.compile(r"^\s{0,40}(?:if|case)\b|\[\[?\s", re.MULTILINE)
 
 
@@ -36,14 +44,39 @@ def check_task_launches(text: str) -> Iterator[Finding]:
                 yield from _unlike_the_task(launched[0], nodes, number, rank, source)
 
 
-def _unlike_the_task(command: Command, nodes: int, number: str, rank: str, source: str) -> Iterator[Finding]:
-    waits, fixed = command.number("nnodes", "num_machines"), command.number("node_rank", "machine_rank")
+def _unlike_the_task(
+    command: Command, nodes: int, number: str, rank: str, source: str
+) -> Iterator[Finding]:
+    waits, fixed = (
+        command.number("nnodes", "num_machines"),
+        command.number("node_rank", "machine_rank"),
+    )
     if waits not in (None, 1, nodes):  # one: each node is a job of its own
         why = f"the task has {counted(nodes, 'node')}, but the launcher waits for {waits}"
-        yield Finding(command.line, "nodes-differ", "warning", command.text, why, f"--nnodes=${number}", source)
-    if fixed is not None and waits != 1 and command.values.get("rdzv_backend", "static") == "static":
+        yield Finding(
+            command.line,
+            "nodes-differ",
+            "warning",
+            command.text,
+            why,
+            f"--nnodes=${number}",
+            source,
+        )
+    if (
+        fixed is not None
+        and waits != 1
+        and command.values.get("rdzv_backend", "static") == "static"
+    ):
         why = f"each of the {nodes} nodes runs this, and takes itself for node {fixed}"
-        yield Finding(command.line, "same-node-rank", "error", command.text, why, f"--node_rank=${rank}", TORCHRUN)
+        yield Finding(
+            command.line,
+            "same-node-rank",
+            "error",
+            command.text,
+            why,
+            f"--node_rank=${rank}",
+            TORCHRUN,
+        )
 
 
 def _commands(script: yaml.Node) -> Iterator[Command]:
@@ -51,4 +84,7 @@ def _commands(script: yaml.Node) -> Iterator[Command]:
     for part in children_of(script) or [script]:
         if isinstance(part, yaml.ScalarNode):
             first = part.start_mark.line + (part.style in ("|", ">"))
-            yield from (Command(first + one.line, one.text, one.values) for one in read_commands(part.value.splitlines()))
+            yield from (
+                Command(first + one.line, one.text, one.values)
+                for one in read_commands(part.value.splitlines())
+            )

@@ -1,4 +1,5 @@
-"""The YAML of a file as nodes with their places; no value is constructed, and aliases are not expanded. Text in, values out."""
+"""The YAML of a file as nodes with their places; no value is constructed, and aliases are not
+expanded. Text in, values out."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _BRACKET = re.compile(r"[\[\]{}]")
 
 
 class YamlRead(NamedTuple):
-    """documents: those before the fault. line: where the text is no valid YAML; None if it is valid, and also if it was not read. is_read: whether it was."""
+    """documents: those before the fault. line: where the text is no valid YAML; None if it is
+    valid, and also if it was not read. is_read: whether it was."""
 
     documents: tuple[yaml.Node, ...] = ()
     line: int | None = None
@@ -48,13 +50,19 @@ def read_yaml(text: str) -> YamlRead:
 
 def _is_deep(text: str) -> bool:
     """Whether the text nests too deeply: composing it would need a call for each level."""
-    opened = accumulate((1 if one in "[{" else -1 for one in _BRACKET.findall(text)), lambda depth, more: max(0, depth + more), initial=0)
+    opened = accumulate(
+        (1 if one in "[{" else -1 for one in _BRACKET.findall(text)),
+        lambda depth, more: max(0, depth + more),
+        initial=0,
+    )
     if max(opened) > MOST_BRACKETS_OPEN:
         return True
     depth = 0
     try:
         for event in yaml.parse(text, _LOADER):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+                event, yaml.CollectionEndEvent
+            )
             if depth > DEEPEST:
                 return True
     except (yaml.YAMLError, ValueError):
@@ -82,9 +90,17 @@ def children_of(node: yaml.Node | None) -> list[yaml.Node]:
 
 def fields_of(node: yaml.Node | None) -> dict[str, yaml.Node]:
     """The values of a map by their keys; {} for anything else."""
-    return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)} if isinstance(node, yaml.MappingNode) else {}
+    return (
+        {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+        if isinstance(node, yaml.MappingNode)
+        else {}
+    )
 
 
 def number_of(node: yaml.Node | None) -> int:
     """A whole number; 0 for anything else."""
-    return int(node.value) if isinstance(node, yaml.ScalarNode) and node.value.isdecimal() and len(node.value) < 6 else 0
+    return (
+        int(node.value)
+        if isinstance(node, yaml.ScalarNode) and node.value.isdecimal() and len(node.value) < 6
+        else 0
+    )

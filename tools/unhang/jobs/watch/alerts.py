@@ -1,8 +1,9 @@
-"""What is told of a running job as it happens, without a look: ranks that share a GPU, a GPU that is slower than its peers, a network interface whose link went
-away. Values in, lines out.
+"""What is told of a running job as it happens, without a look: ranks that share a GPU, a GPU that
+is slower than its peers, a network interface whose link went away. Values in, lines out.
 
-A class ships only with a trace of real hardware or a real kernel on which it speaks, and others on which it is silent (test_alerts); a GPU that the driver
-itself calls too hot is told as the driver says it.
+A class ships only with a trace of real hardware or a real kernel on which it speaks, and others on
+which it is silent (test_alerts); a GPU that the driver itself calls too hot is told as the driver
+says it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from unhang.jobs.watch.detector import GONE, Tick
 
 NODE = "asked_as"  # of samples that come from several nodes
 QUIET_S = 60.0  # an interface that flaps all the time is told once in so long
-APART_S = 10.0  # how long a GPU is slower than its peers before it is told, while the collectives go on
-HOT = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")  # all GPUs of a node may be slowed down so, and none is slower than its peers
-APART = 0.85  # of the peers' clock: those of a job that draws all the power it may lie within 0.88 of each other
+# how long a GPU is slower than its peers before it is told, while the collectives go on
+APART_S = 10.0
+# all GPUs of a node may be slowed down so, and none is slower than its peers
+HOT = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")
+# of the peers' clock: those of a job that draws all the power it may lie within 0.88 of each other
+APART = 0.85
 
 
 @dataclass
@@ -53,14 +57,22 @@ class Alerts:
                 continue  # two moments that agree, because ranks open their GPUs one after another
             self.crowded.add(key)
             empty = sum(not others for (node, _), others in ranks_of.items() if node == key[0])
-            rest = f"; {empty} other {'GPU has' if empty == 1 else 'GPUs have'} none: does the program choose its device by LOCAL_RANK?" if empty else ""
+            rest = (
+                f"; {empty} other {'GPU has' if empty == 1 else 'GPUs have'} none: does the program"
+                " choose its device by LOCAL_RANK?"
+                if empty
+                else ""
+            )
             yield f"ranks {fold_ranks(ranks)} share GPU {visible(key[1], 8)}{_on(key[0])}{rest}"
 
     def _slower_gpus(self, tick: Tick) -> Iterator[str]:
-        """Compared while the collectives of all ranks go on: where one rank evaluates and the others wait for it, its GPU may well be the only one that draws
-        power."""
+        """Compared while the collectives of all ranks go on: where one rank evaluates and the
+        others wait for it, its GPU may well be the only one that draws power."""
         counts = tick.ras.get("counts") if tick.ras else None
-        before, self.launched = self.launched, counts if isinstance(counts, Mapping) else self.launched
+        before, self.launched = (
+            self.launched,
+            counts if isinstance(counts, Mapping) else self.launched,
+        )
         if not isinstance(counts, Mapping):
             return
         if not before or any(counts.get(rank) == count for rank, count in before.items()):
@@ -76,23 +88,36 @@ class Alerts:
             elif tick.t - self.slower.setdefault(key, tick.t) >= APART_S and key not in self.apart:
                 self.apart.add(key)
                 why = visible(", ".join(map(str, throttle)), 100)
-                said = f"GPU {visible(key[1], 8)}{_on(key[0])} is throttled ({why}): {_clock(gpu):.0f} MHz, its peers {median(peers):.0f}"
+                said = (
+                    f"GPU {visible(key[1], 8)}{_on(key[0])} is throttled ({why}): {_clock(gpu):.0f}"
+                    f" MHz, its peers {median(peers):.0f}"
+                )
                 yield said + _stranger(tick, gpu)
 
     def _hot_gpus(self, tick: Tick) -> Iterator[str]:
-        """GPUs of ranks that the driver slows down for heat or supply, all those of a node in one line, each GPU once."""
+        """GPUs of ranks that the driver slows down for heat or supply, all those of a node in one
+        line, each GPU once."""
         ranks_of, due = _ranks_by_gpu(tick), dict[tuple[str, str], list[int]]()
         for gpu in tick.gpus:
             key = _key(gpu)
             reasons = [one for one in HOT if one in _reasons(gpu)] if ranks_of[key] else []
             if not reasons:
                 self.hot.pop(key, None)
-            elif tick.t - self.hot.setdefault(key, tick.t) >= APART_S and key not in self.apart and key[1].isdigit():
+            elif (
+                tick.t - self.hot.setdefault(key, tick.t) >= APART_S
+                and key not in self.apart
+                and key[1].isdigit()
+            ):
                 self.apart.add(key)
                 due.setdefault((key[0], ", ".join(reasons)), []).append(int(key[1]))
         for (node, why), numbers in due.items():
-            what = f"GPU {numbers[0]} is" if len(numbers) == 1 else f"GPUs {fold_ranks(numbers)} are"
-            yield f"{what} throttled{_on(node)} ({why}): fans, inlet air, power supply; nvidia-smi -q -d TEMPERATURE,PERFORMANCE has the limits"
+            what = (
+                f"GPU {numbers[0]} is" if len(numbers) == 1 else f"GPUs {fold_ranks(numbers)} are"
+            )
+            yield (
+                f"{what} throttled{_on(node)} ({why}): fans, inlet air, power supply; nvidia-smi -q"
+                " -d TEMPERATURE,PERFORMANCE has the limits"
+            )
 
     def _link(self, row: Mapping[str, Any], t: float) -> Iterator[str]:
         key, changes = (str(row.get(NODE) or ""), str(row.get("nic"))), row.get("carrier_changes")
@@ -105,8 +130,17 @@ class Alerts:
         if t - self.told.get(key, -QUIET_S) < QUIET_S:
             return
         self.told[key], count = t, self.owed.pop(key)
-        what = "went away" if not row.get("up") else "went away and came back" if count > 1 else "came back"
-        yield f"the link of {visible(key[1], 40)}{_on(key[0])} {what} ({count} {'change' if count == 1 else 'changes'}): cable, module, switch port or driver"
+        what = (
+            "went away"
+            if not row.get("up")
+            else "went away and came back"
+            if count > 1
+            else "came back"
+        )
+        yield (
+            f"the link of {visible(key[1], 40)}{_on(key[0])} {what} ({count}"
+            f" {'change' if count == 1 else 'changes'}): cable, module, switch port or driver"
+        )
 
 
 def _stranger(tick: Tick, gpu: Mapping[str, Any]) -> str:
@@ -126,7 +160,11 @@ def _key(gpu: Mapping[str, Any]) -> tuple[str, str]:
 
 def _clock(gpu: Mapping[str, Any]) -> float:
     clock = gpu.get("clock_sm_mhz")
-    return float(clock) if isinstance(clock, (int, float)) and not isinstance(clock, bool) and clock > 0 else 0.0
+    return (
+        float(clock)
+        if isinstance(clock, (int, float)) and not isinstance(clock, bool) and clock > 0
+        else 0.0
+    )
 
 
 def _reasons(gpu: Mapping[str, Any]) -> list[Any]:
@@ -141,9 +179,15 @@ def _pids(gpu: Mapping[str, Any]) -> list[int]:
 
 def _ranks_by_gpu(tick: Tick) -> dict[tuple[str, str], tuple[int, ...]]:
     """{(node, GPU): ranks that have memory on it}."""
-    alive = {(str(row.get(NODE) or ""), row.get("pid")): rank for rank, row in tick.ranks.items() if row.get("state") not in GONE}
+    alive = {
+        (str(row.get(NODE) or ""), row.get("pid")): rank
+        for rank, row in tick.ranks.items()
+        if row.get("state") not in GONE
+    }
     found = {}
     for gpu in tick.gpus:
         node, number = _key(gpu)
-        found[node, number] = tuple(sorted({alive[node, pid] for pid in _pids(gpu) if (node, pid) in alive}))
+        found[node, number] = tuple(
+            sorted({alive[node, pid] for pid in _pids(gpu) if (node, pid) in alive})
+        )
     return found

@@ -1,4 +1,5 @@
-"""What a verdict means for the watcher: whether the job may be ended for it. Values in, values out."""
+"""What a verdict means for the watcher: whether the job may be ended for it. Values in, values
+out."""
 
 from __future__ import annotations
 
@@ -11,19 +12,28 @@ from unhang.jobs.watch.detector import ENDED, Event
 
 
 def is_hang(event: Event, inspection: Mapping[str, Any]) -> bool:
-    """Whether the job hangs: the look says so, or the watcher saw a rank end and the look knows of nothing that the others do."""
-    return bool(inspection["state"] == HUNG or (event.what == ENDED and inspection["state"] == UNKNOWN))
+    """Whether the job hangs: the look says so, or the watcher saw a rank end and the look knows of
+    nothing that the others do."""
+    return bool(
+        inspection["state"] == HUNG or (event.what == ENDED and inspection["state"] == UNKNOWN)
+    )
 
 
 def named_in(inspection: Mapping[str, Any]) -> set[tuple[Any, Any, Any]]:
     """(host, rank, phase) of each suspect: two looks agree if they name the same."""
-    return {(suspect["host"], suspect["rank"], suspect["phase"]) for suspect in inspection["suspects"]}
+    return {
+        (suspect["host"], suspect["rank"], suspect["phase"]) for suspect in inspection["suspects"]
+    }
 
 
 def agreeing(event: Event, inspection: Mapping[str, Any]) -> list[str]:
-    """The sources that show that the job stands, if two agree and none shows that it works; [] otherwise: then it is not ended. A rank that the watcher saw end
-    is what /proc shows, also where the look finds it no more."""
+    """The sources that show that the job stands, if two agree and none shows that it works; []
+    otherwise: then it is not ended. A rank that the watcher saw end is what /proc shows, also where
+    the look finds it no more."""
     stands, works = (list(inspection["sources"][what]) for what in ("stands", "works"))
     if event.what == ENDED:
-        stands, works = [*stands, *([] if PROC in stands else [PROC])], [name for name in works if name != PROC]
+        stands, works = (
+            [*stands, *([] if PROC in stands else [PROC])],
+            [name for name in works if name != PROC],
+        )
     return stands if len(stands) > 1 and not works else []

@@ -1,7 +1,10 @@
-"""When a job stopped making progress: samples of `unhang/trace/1` in, events out, live and recorded. Values in, values out.
+"""When a job stopped making progress: samples of `unhang/trace/1` in, events out, live and
+recorded. Values in, values out.
 
-Progress is what only a job that works shows: collectives that were launched (by RAS; without RAS ranks that wake up), a log that grows, GPUs that move
-memory, ranks or their children that read, write or compile. Each rule has its recorded trace in tests/fixtures/inspect/traces. Why it stopped `inspect` says.
+Progress is what only a job that works shows: collectives that were launched (by RAS; without RAS
+ranks that wake up), a log that grows, GPUs that move memory, ranks or their children that read,
+write or compile. Each rule has its recorded trace in tests/fixtures/inspect/traces. Why it stopped
+`inspect` says.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S
 NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
 SURE_S = 5.0  # how long a rank is gone or stopped before it is said: others may be about to end too
 WORKERS_CORES = 0.2
-AWAKE_PER_S = 10.0  # a rank that waits for a GPU is switched up to 6 times a second, one that trains with gloo 30 times
+# a rank that waits for a GPU is switched up to 6 times a second, one that trains with gloo 30 times
+AWAKE_PER_S = 10.0
 GONE = ("gone", "reused", "Z", "X")
 
 
 @dataclass(frozen=True)
 class Event:
-    """t: of the sample; what: NO_PROGRESS, ENDED, STOPPED; since: of the last progress; ranks: whom it is about; why: one sentence."""
+    """t: of the sample; what: NO_PROGRESS, ENDED, STOPPED; since: of the last progress; ranks: whom
+    it is about; why: one sentence."""
 
     t: float
     what: str
@@ -43,7 +48,8 @@ class Tick:
 
 
 def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
-    """The samples of a trace by moment; the header and lines that are no samples are passed over."""
+    """The samples of a trace by moment; the header and lines that are no samples are passed
+    over."""
     tick: Tick | None = None
     for line in lines:
         t = line.get("t")
@@ -68,7 +74,8 @@ def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
 
 
 def detect(lines: Iterable[Mapping[str, Any]], no_progress_s: float = 60.0) -> Iterator[Event]:
-    """Events as the samples come. After NO_PROGRESS there is another one only when that long passed again."""
+    """Events as the samples come. After NO_PROGRESS there is another one only when that long passed
+    again."""
     before: Tick | None = None
     progressed, told = 0.0, 0.0
     seen: dict[tuple[str, int], float] = {}
@@ -79,19 +86,35 @@ def detect(lines: Iterable[Mapping[str, Any]], no_progress_s: float = 60.0) -> I
         yield from _ended_or_stopped(tick, seen, said)
         if tick.t - told >= no_progress_s:
             told = tick.t
-            yield Event(tick.t, NO_PROGRESS, progressed, behind(tick), _what_did_not_move(tick, tick.t - progressed))
+            yield Event(
+                tick.t,
+                NO_PROGRESS,
+                progressed,
+                behind(tick),
+                _what_did_not_move(tick, tick.t - progressed),
+            )
         before = tick
 
 
 def _what_did_not_move(tick: Tick, seconds: float) -> str:
     if tick.ranks:
         return f"no collective, no work on a GPU, no file and no log moved for {seconds:.0f} s"
-    log = "its output goes to no file (with one, its growth counts as progress)" if tick.log_bytes is None else "its log did not grow"
-    return f"no process with a rank was found for {seconds:.0f} s, no work on a GPU was seen, and {log}"
+    log = (
+        "its output goes to no file (with one, its growth counts as progress)"
+        if tick.log_bytes is None
+        else "its log did not grow"
+    )
+    return (
+        f"no process with a rank was found for {seconds:.0f} s, no work on a GPU was seen, and"
+        f" {log}"
+    )
 
 
-def with_moments(lines: Iterable[Mapping[str, Any]], update: Callable[[Tick, float], None]) -> Iterator[Mapping[str, Any]]:
-    """The samples unchanged; update is called with each moment, once all its samples are there, and the seconds since the last progress."""
+def with_moments(
+    lines: Iterable[Mapping[str, Any]], update: Callable[[Tick, float], None]
+) -> Iterator[Mapping[str, Any]]:
+    """The samples unchanged; update is called with each moment, once all its samples are there, and
+    the seconds since the last progress."""
     of_moment: list[Mapping[str, Any]] = []
     before, progressed = None, 0.0
     for line in lines:
@@ -112,7 +135,11 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
     signs = []
     if _rose(before.ras, now.ras, _asleep(before, now)):
         signs.append("collectives")
-    if before.log_bytes is not None and now.log_bytes is not None and now.log_bytes != before.log_bytes:
+    if (
+        before.log_bytes is not None
+        and now.log_bytes is not None
+        and now.log_bytes != before.log_bytes
+    ):
         signs.append("log")
     if any((gpu.get("memory_activity_percent") or 0) >= 1 for gpu in now.gpus):
         signs.append("GPU memory")
@@ -121,8 +148,14 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
         then = before.ranks.get(rank)
         if then is None or "cpu_s" not in then or "cpu_s" not in row:
             continue
-        moved = sum((row.get(name) or 0) - (then.get(name) or 0) for name in ("read_bytes", "write_bytes"))
-        if moved >= LEAST_BYTES_S * seconds or row.get("compilers") or row["children_cpu_s"] - then["children_cpu_s"] > WORKERS_CORES * seconds:
+        moved = sum(
+            (row.get(name) or 0) - (then.get(name) or 0) for name in ("read_bytes", "write_bytes")
+        )
+        if (
+            moved >= LEAST_BYTES_S * seconds
+            or row.get("compilers")
+            or row["children_cpu_s"] - then["children_cpu_s"] > WORKERS_CORES * seconds
+        ):
             signs.append(f"work of rank {rank}")
     if not _counts(now.ras) and not now.gpus:
         signs += _without_ras(before, now, seconds)
@@ -131,14 +164,24 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
 
 def _without_ras(before: Tick, now: Tick, seconds: float) -> list[str]:
     """A weaker sign, for jobs without NCCL."""
-    awake = [rank for rank, row in now.ranks.items() if (row.get("switches") or 0) - (before.ranks.get(rank, {}).get("switches") or 0) > AWAKE_PER_S * seconds]
+    awake = [
+        rank
+        for rank, row in now.ranks.items()
+        if (row.get("switches") or 0) - (before.ranks.get(rank, {}).get("switches") or 0)
+        > AWAKE_PER_S * seconds
+    ]
     return ["ranks that wake up"] if awake else []
 
 
 def _asleep(before: Tick, now: Tick) -> set[str]:
-    """Ranks that took no processor time and were not switched: whatever RAS counts for them, they launched nothing."""
+    """Ranks that took no processor time and were not switched: whatever RAS counts for them, they
+    launched nothing."""
     pairs = ((rank, before.ranks.get(rank, {}), row) for rank, row in now.ranks.items())
-    return {str(rank) for rank, then, row in pairs if "cpu_s" in row and all(then.get(name) == row.get(name) for name in ("cpu_s", "switches"))}
+    return {
+        str(rank)
+        for rank, then, row in pairs
+        if "cpu_s" in row and all(then.get(name) == row.get(name) for name in ("cpu_s", "switches"))
+    }
 
 
 def _counts(ras: Mapping[str, Any] | None) -> Mapping[str, int]:
@@ -146,20 +189,35 @@ def _counts(ras: Mapping[str, Any] | None) -> Mapping[str, int]:
     return counts if isinstance(counts, Mapping) else {}
 
 
-def _rose(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, asleep: set[str]) -> bool:
+def _rose(
+    before: Mapping[str, Any] | None, now: Mapping[str, Any] | None, asleep: set[str]
+) -> bool:
     """A count that is lower is a new communicator, which is progress too."""
     then, counts = _counts(before), _counts(now)
-    return any(then.get(rank) is not None and count != then[rank] and rank not in asleep for rank, count in counts.items()) or bool(counts and not then)
+    return any(
+        then.get(rank) is not None and count != then[rank] and rank not in asleep
+        for rank, count in counts.items()
+    ) or bool(counts and not then)
 
 
 def behind(tick: Tick) -> tuple[int, ...]:
     """Ranks that launched less than others, or do not answer RAS."""
     counts = _counts(tick.ras)
-    late = {int(rank) for rank, count in counts.items() if count < max(counts.values()) and rank.isdigit()}
-    return tuple(sorted(late | {rank for rank in (tick.ras or {}).get("missing", []) if isinstance(rank, int)}))
+    late = {
+        int(rank)
+        for rank, count in counts.items()
+        if count < max(counts.values()) and rank.isdigit()
+    }
+    return tuple(
+        sorted(
+            late | {rank for rank in (tick.ras or {}).get("missing", []) if isinstance(rank, int)}
+        )
+    )
 
 
-def _ended_or_stopped(tick: Tick, seen: dict[tuple[str, int], float], said: set[tuple[str, int]]) -> Iterator[Event]:
+def _ended_or_stopped(
+    tick: Tick, seen: dict[tuple[str, int], float], said: set[tuple[str, int]]
+) -> Iterator[Event]:
     alive = [rank for rank, row in tick.ranks.items() if row.get("state") not in GONE]
     for rank, row in tick.ranks.items():
         state = row.get("state")
@@ -173,5 +231,9 @@ def _ended_or_stopped(tick: Tick, seen: dict[tuple[str, int], float], said: set[
         since = seen.setdefault((what, rank), tick.t)
         if tick.t - since >= SURE_S:
             said.add((what, rank))
-            why = f"rank {rank} has ended and others go on" if what == ENDED else f"rank {rank} is stopped"
+            why = (
+                f"rank {rank} has ended and others go on"
+                if what == ENDED
+                else f"rank {rank} is stopped"
+            )
             yield Event(tick.t, what, since, (rank,), why)

@@ -1,4 +1,5 @@
-"""What a job does right now, a line for each GPU, or for each rank of a job without GPUs. Samples in, a table of rich out."""
+"""What a job does right now, a line for each GPU, or for each rank of a job without GPUs. Samples
+in, a table of rich out."""
 
 from __future__ import annotations
 
@@ -13,16 +14,37 @@ from unhang.core.verdict.rendering import fold_ranks
 from unhang.jobs.watch.detector import GONE, Tick
 
 WAITS_PERCENT = 95  # a GPU that waits in NCCL's kernel shows as busy and moves no memory
-COLUMNS = (("GPU", 3), ("rank", 7), ("state", 5), ("util %", 6), ("mem %", 5), ("W", 4), ("MHz", 4), ("launched", 10))
+COLUMNS = (
+    ("GPU", 3),
+    ("rank", 7),
+    ("state", 5),
+    ("util %", 6),
+    ("mem %", 5),
+    ("W", 4),
+    ("MHz", 4),
+    ("launched", 10),
+)
 STOPPED = ("T", "t")
 
 
 def gpu_table(tick: Tick, since_s: float) -> Table:
     """Each line fits into 80 columns. since_s: seconds since the last progress."""
     quiet = f", no progress for {since_s:.0f} s" if since_s >= 1 else ""
-    table = Table(box=None, padding=(0, 1, 0, 0), title=f"{tick.t:.0f} s watched{quiet}", title_justify="left", title_style="")
+    table = Table(
+        box=None,
+        padding=(0, 1, 0, 0),
+        title=f"{tick.t:.0f} s watched{quiet}",
+        title_justify="left",
+        title_style="",
+    )
     for name, width in COLUMNS:
-        table.add_column(name, min_width=width, max_width=width, no_wrap=True, justify="left" if name in ("rank", "state") else "right")
+        table.add_column(
+            name,
+            min_width=width,
+            max_width=width,
+            no_wrap=True,
+            justify="left" if name in ("rank", "state") else "right",
+        )
     table.add_column("", no_wrap=True, overflow="ellipsis")
     for cells, note in _lines(tick):
         table.add_row(*(Text(cell) for cell in cells), Text(note), style="bold" if note else "")
@@ -34,10 +56,23 @@ def _lines(tick: Tick) -> Iterator[tuple[list[str], str]]:
     shown: set[int] = set()
     for gpu in sorted(tick.gpus, key=lambda row: _number(row.get("gpu"))):
         pids = gpu.get("pids")
-        ranks = sorted({by_pid[pid] for pid in pids if pid in by_pid}) if isinstance(pids, list) else []
+        ranks = (
+            sorted({by_pid[pid] for pid in pids if pid in by_pid}) if isinstance(pids, list) else []
+        )
         shown.update(ranks)
-        numbers = [_shown(gpu.get(name)) for name in ("utilization_percent", "memory_activity_percent", "power_w", "clock_sm_mhz")]
-        yield [visible(str(gpu.get("gpu")), 8), *_of_ranks(tick, ranks, numbers)], _note(tick, ranks, gpu)
+        numbers = [
+            _shown(gpu.get(name))
+            for name in (
+                "utilization_percent",
+                "memory_activity_percent",
+                "power_w",
+                "clock_sm_mhz",
+            )
+        ]
+        yield (
+            [visible(str(gpu.get("gpu")), 8), *_of_ranks(tick, ranks, numbers)],
+            _note(tick, ranks, gpu),
+        )
     for rank in sorted(set(tick.ranks) - shown):
         yield ["", *_of_ranks(tick, [rank], [""] * 4)], _note(tick, [rank], {})
 
@@ -46,16 +81,31 @@ def _of_ranks(tick: Tick, ranks: list[int], numbers: list[str]) -> list[str]:
     states = "".join(dict.fromkeys(visible(tick.ranks[rank].get("state"), 12) for rank in ranks))
     counts = _counts(tick)
     launched = [counts[str(rank)] for rank in ranks if str(rank) in counts]
-    return [fold_ranks(ranks) if ranks else "", states, *numbers, str(min(launched)) if launched else ""]
+    return [
+        fold_ranks(ranks) if ranks else "",
+        states,
+        *numbers,
+        str(min(launched)) if launched else "",
+    ]
 
 
 def _note(tick: Tick, ranks: list[int], gpu: Mapping[str, Any]) -> str:
     """What a person should see first."""
     counts, states = _counts(tick), [tick.ranks[rank].get("state") for rank in ranks]
-    behind = max((max(counts.values()) - counts[str(rank)] for rank in ranks if str(rank) in counts), default=0)
-    missing = [rank for rank in ranks if tick.ras and isinstance(tick.ras.get("missing"), list) and rank in tick.ras["missing"]]
+    behind = max(
+        (max(counts.values()) - counts[str(rank)] for rank in ranks if str(rank) in counts),
+        default=0,
+    )
+    missing = [
+        rank
+        for rank in ranks
+        if tick.ras and isinstance(tick.ras.get("missing"), list) and rank in tick.ras["missing"]
+    ]
     throttle = gpu.get("throttle")
-    waits = _number(gpu.get("utilization_percent")) >= WAITS_PERCENT and gpu.get("memory_activity_percent") == 0
+    waits = (
+        _number(gpu.get("utilization_percent")) >= WAITS_PERCENT
+        and gpu.get("memory_activity_percent") == 0
+    )
     notes = (
         (bool(gpu.get("lost")), "does not answer"),
         (any(state in GONE for state in states), "ended"),
@@ -63,7 +113,10 @@ def _note(tick: Tick, ranks: list[int], gpu: Mapping[str, Any]) -> str:
         ("D" in states, "in the kernel"),
         (bool(missing), "silent"),
         (behind > 0, f"behind by {behind}"),
-        (isinstance(throttle, list) and bool(throttle), f"throttled: {visible(', '.join(map(str, throttle or [])), 200)}"),
+        (
+            isinstance(throttle, list) and bool(throttle),
+            f"throttled: {visible(', '.join(map(str, throttle or [])), 200)}",
+        ),
         (waits, "waits"),
     )
     return ", ".join(text for holds, text in notes if holds)
@@ -71,7 +124,11 @@ def _note(tick: Tick, ranks: list[int], gpu: Mapping[str, Any]) -> str:
 
 def _counts(tick: Tick) -> dict[str, int]:
     counts = tick.ras.get("counts") if tick.ras else None
-    return {str(rank): count for rank, count in counts.items() if isinstance(count, int)} if isinstance(counts, Mapping) else {}
+    return (
+        {str(rank): count for rank, count in counts.items() if isinstance(count, int)}
+        if isinstance(counts, Mapping)
+        else {}
+    )
 
 
 def _number(value: Any) -> float:
@@ -79,4 +136,6 @@ def _number(value: Any) -> float:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.0f}" if isinstance(value, (int, float)) and not isinstance(value, bool) else "?"
+    return (
+        f"{value:.0f}" if isinstance(value, (int, float)) and not isinstance(value, bool) else "?"
+    )

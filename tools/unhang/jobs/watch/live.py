@@ -21,7 +21,10 @@ from unhang_node.job.process_table import ancestors, read_stats, stat_of
 SILENT_S = 20.0  # longer than the slowest answer of RAS with all its tries
 MOST_LINE_BYTES = 4 << 20
 MODULES = str(Path(samples.__file__).parents[2])
-START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from unhang_node.job.samples import main; sys.exit(main())"
+START = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from unhang_node.job.samples import main;"
+    " sys.exit(main())"
+)
 
 
 def live_samples(pid: int, every_s: float) -> Iterator[Mapping[str, Any]]:
@@ -29,11 +32,16 @@ def live_samples(pid: int, every_s: float) -> Iterator[Mapping[str, Any]]:
     return samples_here({"pids": [pid]}, lambda: is_running(pid), every_s)
 
 
-def samples_here(ranks: Mapping[str, Any], is_there: Callable[[], bool], every_s: float) -> Iterator[Mapping[str, Any]]:
-    """The trace of these ranks of this machine (options of read_ranks). A sampler that falls silent is replaced by one that does not ask the driver."""
+def samples_here(
+    ranks: Mapping[str, Any], is_there: Callable[[], bool], every_s: float
+) -> Iterator[Mapping[str, Any]]:
+    """The trace of these ranks of this machine (options of read_ranks). A sampler that falls silent
+    is replaced by one that does not ask the driver."""
     for more in ([], ["no-driver"]):
         argv = [sys.executable, "-c", START, MODULES, json.dumps(ranks), str(every_s), *more]
-        child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+        child = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
         try:
             yield from (json.loads(line) for line in raw_lines(child, SILENT_S + every_s))
         finally:
@@ -46,7 +54,8 @@ def samples_here(ranks: Mapping[str, Any], is_there: Callable[[], bool], every_s
 
 
 def raw_lines(child: subprocess.Popen[bytes], silent_s: float) -> Iterator[bytes]:
-    """What a program prints, until it ends or says nothing for so long. A line that is longer than MOST_LINE_BYTES ends it too."""
+    """What a program prints, until it ends or says nothing for so long. A line that is longer than
+    MOST_LINE_BYTES ends it too."""
     assert child.stdout is not None
     rest = b""
     while len(rest) <= MOST_LINE_BYTES and select.select([child.stdout], [], [], silent_s)[0]:
@@ -65,7 +74,8 @@ def is_running(pid: int) -> bool:
 
 
 def end_job(pid: int, grace_s: float) -> None:
-    """SIGTERM to the process, which ends its own children as a launcher does; after the grace SIGKILL to what is left of it and of what it had started."""
+    """SIGTERM to the process, which ends its own children as a launcher does; after the grace
+    SIGKILL to what is left of it and of what it had started."""
     root = Root()
     stats = read_stats(root)
     meant = {other: stats[other].started for other in stats if pid in ancestors(stats, other)}
@@ -81,4 +91,8 @@ def end_job(pid: int, grace_s: float) -> None:
 
 def _left(meant: Mapping[int, int]) -> list[int]:
     found = {pid: stat_of(Root(), pid) for pid in meant}
-    return [pid for pid, stat in found.items() if stat and stat.started == meant[pid] and stat.state != "Z"]
+    return [
+        pid
+        for pid, stat in found.items()
+        if stat and stat.started == meant[pid] and stat.state != "Z"
+    ]

@@ -1,4 +1,5 @@
-"""The samples of a job of Slurm: one sampler on each of its nodes, in one step beside the job's own, as its owner; their lines are those of one job here."""
+"""The samples of a job of Slurm: one sampler on each of its nodes, in one step beside the job's
+own, as its owner; their lines are those of one job here."""
 
 from __future__ import annotations
 
@@ -27,38 +28,52 @@ from unhang.jobs.watch.plain_samples import plain_sample
 
 STARTING_S = 120.0  # of srun on many nodes, until the first sample
 MOST_IN_A_MOMENT = 4096  # samples of a node
-MOST_MISSED = 3  # moments after which the last sample of a node that fell silent says nothing any more
-# Takes the program from standard input into memory, because a step that is ended removes no file, and runs it. Its lines go on in short pieces with the node's
-# name, because srun mixes long lines of its tasks.
+# moments after which the last sample of a node that fell silent says nothing any more
+MOST_MISSED = 3
+# Takes the program from standard input into memory, because a step that is ended removes no file,
+# and runs it. Its lines go on in short pieces with the node's name, because srun mixes long lines
+# of its tasks.
 LOADER = (
-    "import sys;sys.path[:]=[p for p in sys.path if p]\n"
-    "import json,os,subprocess\n"
-    "f=os.memfd_create('unhang-inspect')\n"
-    "open(f,'wb',closefd=False).write(sys.stdin.buffer.read())\n"
-    "c=subprocess.Popen([sys.executable,'/proc/self/fd/%d'%f]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL,pass_fds=[f])\n"
-    "n=os.environ.get('SLURMD_NODENAME','?')\n"
-    "for out in c.stdout:\n"
-    "    out=out.strip().replace(b'{',('{\"asked_as\":'+json.dumps(n)+',').encode(),1)\n"
-    "    s=[out[i:i+900] for i in range(0,len(out),900)]\n"
-    "    for i,x in enumerate(s):sys.stdout.buffer.write(('~%s %d/%d '%(n,i+1,len(s))).encode()+x+b'\\n')\n"
-    "    sys.stdout.buffer.flush()\n"
+    "import sys;sys.path[:]=[p for p in sys.path if p]\nimport"
+    " json,os,subprocess\nf=os.memfd_create('unhang-inspect')\nopen(f,'wb',closefd=False).write(sys.stdin.buffer.read())\nc=subprocess.Popen([sys.executable,'/proc/self/fd/%d'%f]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL,pass_fds=[f])\nn=os.environ.get('SLURMD_NODENAME','?')\nfor"  # noqa: E501
+    " out in c.stdout:\n   "
+    " out=out.strip().replace(b'{',('{\"asked_as\":'+json.dumps(n)+',').encode(),1)\n   "
+    " s=[out[i:i+900] for i in range(0,len(out),900)]\n    for i,x in"
+    " enumerate(s):sys.stdout.buffer.write(('~%s %d/%d '%(n,i+1,len(s))).encode()+x+b'\\n')\n   "
+    " sys.stdout.buffer.flush()\n"
 )
 
 
 def slurm_samples(job: str, every_s: float) -> Iterator[Mapping[str, Any]]:
-    """The trace of a job until it ends. Raises UserError when it does not run, and when the step ends before the job."""
+    """The trace of a job until it ends. Raises UserError when it does not run, and when the step
+    ends before the job."""
     check_number(job)
     program, count = program_bytes(), nodes_of(job)
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as errors:
         stdin.write(program)
         stdin.seek(0)
-        argv = [*step_of(job, count), "python3", "-c", LOADER, "--slurm-job", job, "--sample", str(every_s)]
+        argv = [
+            *step_of(job, count),
+            "python3",
+            "-c",
+            LOADER,
+            "--slurm-job",
+            job,
+            "--sample",
+            str(every_s),
+        ]
         try:
-            child = subprocess.Popen(argv, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True)
+            child = subprocess.Popen(
+                argv, stdin=stdin, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
         except FileNotFoundError:
-            raise UserError("expected srun on PATH, found none; run this on a login node of the cluster") from None
+            raise UserError(
+                "expected srun on PATH, found none; run this on a login node of the cluster"
+            ) from None
         try:
-            yield from merged(parsed(lines_of_tasks(raw_lines(child, STARTING_S + SILENT_S + every_s))), count)
+            yield from merged(
+                parsed(lines_of_tasks(raw_lines(child, STARTING_S + SILENT_S + every_s))), count
+            )
         finally:
             child.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -66,7 +81,10 @@ def slurm_samples(job: str, every_s: float) -> Iterator[Mapping[str, Any]]:
             child.kill()
         if is_running(job):
             errors.seek(max(0, errors.seek(0, os.SEEK_END) - MOST_MASKED_BYTES))
-            raise UserError(f"--slurm-job {job}: the step of the watcher ended before the job: {end_of(errors.read(MOST_MASKED_BYTES), 300)}")
+            raise UserError(
+                f"--slurm-job {job}: the step of the watcher ended before the job:"
+                f" {end_of(errors.read(MOST_MASKED_BYTES), 300)}"
+            )
 
 
 def is_running(job: str) -> bool:
@@ -87,7 +105,8 @@ def has_ended(job: str) -> bool:
 
 
 def cancel(job: str) -> None:
-    """Ends this job alone, as Slurm does: SIGTERM, and after its KillWait SIGKILL. Raises UserError."""
+    """Ends this job alone, as Slurm does: SIGTERM, and after its KillWait SIGKILL. Raises
+    UserError."""
     done = run_of_slurm(["scancel", job])
     if done.returncode:
         raise UserError(f"scancel {job}: {end_of(done.stderr, 200)}")
@@ -96,12 +115,15 @@ def cancel(job: str) -> None:
 def parsed(lines: Iterable[tuple[bytes, bytes]]) -> Iterator[Mapping[str, Any]]:
     """The samples of (task, line). What is no sample of a node is passed over."""
     found = ((task, plain_sample(line)) for task, line in lines)
-    return named_by_task((task, sample) for task, sample in found if sample is not None and NODE in sample)
+    return named_by_task(
+        (task, sample) for task, sample in found if sample is not None and NODE in sample
+    )
 
 
 def merged(lines: Iterable[Mapping[str, Any]], count: int) -> Iterator[Mapping[str, Any]]:
-    """The samples of `count` nodes, of clocks of their own, as moments of one job: a moment is over when each node had one, or one of them its second. Of a
-    node that is late the last samples stay for MOST_MISSED moments."""
+    """The samples of `count` nodes, of clocks of their own, as moments of one job: a moment is over
+    when each node had one, or one of them its second. Of a node that is late the last samples stay
+    for MOST_MISSED moments."""
     open_now: dict[str, tuple[float, list[Mapping[str, Any]]]] = {}
     last: dict[str, list[Mapping[str, Any]]] = {}
     missed: dict[str, int] = {}
@@ -133,11 +155,16 @@ def merged(lines: Iterable[Mapping[str, Any]], count: int) -> Iterator[Mapping[s
 
 
 def _moment(groups: Mapping[str, list[Mapping[str, Any]]], t: float) -> Iterator[Mapping[str, Any]]:
-    """RAS of one node answers for the whole job: the first answer that is one counts. Logs are added up, as the ranks of one node's are."""
+    """RAS of one node answers for the whole job: the first answer that is one counts. Logs are
+    added up, as the ranks of one node's are."""
     samples = [line for group in groups.values() for line in group if "waiting" not in line]
     counted = [line for line in samples if "ras" in line]
-    yield from ({**line, "t": t} for line in sorted(counted, key=lambda line: line["ras"] is None)[:1])
-    yield from ({**line, "t": t} for line in samples if "ras" not in line and "log_bytes" not in line)
+    yield from (
+        {**line, "t": t} for line in sorted(counted, key=lambda line: line["ras"] is None)[:1]
+    )
+    yield from (
+        {**line, "t": t} for line in samples if "ras" not in line and "log_bytes" not in line
+    )
     sizes = [line["log_bytes"] for line in samples if isinstance(line.get("log_bytes"), int)]
     if sizes:
         yield {"t": t, "log_bytes": sum(sizes)}

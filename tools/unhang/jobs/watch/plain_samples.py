@@ -1,4 +1,5 @@
-"""Samples that another node sent: of each line the fields of a trace (`unhang/trace/1`) that have their types, for the detector computes with them."""
+"""Samples that another node sent: of each line the fields of a trace (`unhang/trace/1`) that have
+their types, for the detector computes with them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ _RANK = re.compile(r"[0-9]{1,9}")
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MOST_NUMBER
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < MOST_NUMBER
+    )
 
 
 def _is_count(value: Any) -> bool:
@@ -26,14 +29,34 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_list_of(kind: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and len(value) <= MOST_IN_A_LIST and all(map(kind, value))
+    return lambda value: (
+        isinstance(value, list) and len(value) <= MOST_IN_A_LIST and all(map(kind, value))
+    )
 
 
 _FIELDS: Mapping[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("t", "at", "every_s", "cpu_s", "children_cpu_s", "switches", "read_bytes", "write_bytes", "children", "compilers"), _is_number),
-    **dict.fromkeys(("utilization_percent", "memory_activity_percent", "power_w", "clock_sm_mhz"), _is_number),
+    **dict.fromkeys(
+        (
+            "t",
+            "at",
+            "every_s",
+            "cpu_s",
+            "children_cpu_s",
+            "switches",
+            "read_bytes",
+            "write_bytes",
+            "children",
+            "compilers",
+        ),
+        _is_number,
+    ),
+    **dict.fromkeys(
+        ("utilization_percent", "memory_activity_percent", "power_w", "clock_sm_mhz"), _is_number
+    ),
     **dict.fromkeys(("gpu", "rank", "pid", "log_bytes", "carrier_changes"), _is_count),
-    **dict.fromkeys(("asked_as", "schema", "host", "state", "waiting", "silent", "lost", "why", "nic"), _is_text),
+    **dict.fromkeys(
+        ("asked_as", "schema", "host", "state", "waiting", "silent", "lost", "why", "nic"), _is_text
+    ),
     "up": lambda value: isinstance(value, bool),
     "throttle": _is_list_of(_is_text),
     "pids": _is_list_of(_is_count),
@@ -63,5 +86,18 @@ def _ras(answer: Any) -> dict[str, Any] | None:
     if not isinstance(answer, dict):
         return None
     counts, missing = answer.get("counts"), answer.get("missing")
-    kept = {rank: count for rank, count in counts.items() if _RANK.fullmatch(rank) and _is_count(count)} if isinstance(counts, dict) else {}
-    return {"counts": kept, "missing": [one for one in missing[:MOST_IN_A_LIST] if _is_count(one)] if isinstance(missing, list) else []}
+    kept = (
+        {
+            rank: count
+            for rank, count in counts.items()
+            if _RANK.fullmatch(rank) and _is_count(count)
+        }
+        if isinstance(counts, dict)
+        else {}
+    )
+    return {
+        "counts": kept,
+        "missing": [one for one in missing[:MOST_IN_A_LIST] if _is_count(one)]
+        if isinstance(missing, list)
+        else [],
+    }

@@ -1,4 +1,5 @@
-"""The bandwidth that a smoke test should reach: from the catalogue's tables, the policy, and earlier results."""
+"""The bandwidth that a smoke test should reach: from the catalogue's tables, the policy, and
+earlier results."""
 
 from __future__ import annotations
 
@@ -15,12 +16,17 @@ from unhang.smoke.expectations import Expectations, read_expectations
 
 def expectations_of(arguments: argparse.Namespace) -> Expectations:
     """By --baseline, --policy and --policy-bandwidth. Raises UserError."""
-    rows = bandwidth_in(arguments.policy_bandwidth) if arguments.policy_bandwidth is not None else bandwidth_of(arguments.policy)
+    rows = (
+        bandwidth_in(arguments.policy_bandwidth)
+        if arguments.policy_bandwidth is not None
+        else bandwidth_of(arguments.policy)
+    )
     return read_expectations(history_rows(read_baselines(arguments.baseline)), rows)
 
 
 def bandwidth_of(path: str | None) -> list[dict[str, Any]]:
-    """Rows of the key `bandwidth` of a file with one policy; [] without a file. Raises UserError."""
+    """Rows of the key `bandwidth` of a file with one policy; [] without a file. Raises
+    UserError."""
     if path is None:
         return []
     policy = load_policy(Path(path)).everybody

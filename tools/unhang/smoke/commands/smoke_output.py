@@ -24,9 +24,11 @@ def exit_code(document: Mapping[str, Any]) -> int:
 
 
 def deliver(document: Mapping[str, Any], arguments: argparse.Namespace) -> None:
-    """Writes unhang/smoke/1 to standard output in the format asked for, and as JSON to the file that --out names.
+    """Writes unhang/smoke/1 to standard output in the format asked for, and as JSON to the file
+    that --out names.
 
-    If the file cannot be written, the result is still on standard output, because it took minutes of many GPUs.
+    If the file cannot be written, the result is still on standard output, because it took minutes
+    of many GPUs.
     """
     try:
         if arguments.out:

@@ -1,4 +1,5 @@
-"""Runs the payload: of the zip as `python3 unhang_smoke.pyz`, of a checkout as `python3 -m unhang.smoke.payload`."""
+"""Runs the payload: of the zip as `python3 unhang_smoke.pyz`, of a checkout as `python3 -m
+unhang.smoke.payload`."""
 
 from __future__ import annotations
 

@@ -34,14 +34,17 @@ from .watched import Watched, add_output, end_politely, listen_to, reap, start_p
 class Child(Watched):
     """One rank as its agent sees it."""
 
-    def __init__(self, rank: int, process: subprocess.Popen[bytes], board: Board | None, events: int) -> None:
+    def __init__(
+        self, rank: int, process: subprocess.Popen[bytes], board: Board | None, events: int
+    ) -> None:
         super().__init__(process, events)
         self.rank, self.board, self.started = rank, board, time.monotonic()
         self.stopped_since: float | None = None
 
 
 class Agent:
-    """Starts the ranks of this node, passes their events on, monitors them from outside, collects evidence, and ends them in every case."""
+    """Starts the ranks of this node, passes their events on, monitors them from outside, collects
+    evidence, and ends them in every case."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
@@ -51,7 +54,9 @@ class Agent:
         self.selector = selectors.DefaultSelector()
         limit_s = plan.get("total_timeout_s") or 600
         self.until = time.monotonic() + limit_s
-        for folder in [self.folder] + ([OWN_FOLDER] if OWN_FOLDER and os.path.basename(OWN_FOLDER).startswith(PREFIX) else []):
+        for folder in [self.folder] + (
+            [OWN_FOLDER] if OWN_FOLDER and os.path.basename(OWN_FOLDER).startswith(PREFIX) else []
+        ):
             hold_folder(folder, limit_s)
         self.stop: str | None = None
         self.asked = False
@@ -64,7 +69,11 @@ class Agent:
 
     def start(self) -> None:
         """All ranks, each in a session of its own."""
-        self.kernel_log, self.counters, self.counted_since = open_kernel_log(), net_counters(), time.monotonic()
+        self.kernel_log, self.counters, self.counted_since = (
+            open_kernel_log(),
+            net_counters(),
+            time.monotonic(),
+        )
         with contextlib.suppress(OSError):
             self.nvml = NvmlQuestion()
         for local_rank in range(self.plan["nproc"]):
@@ -92,7 +101,14 @@ class Agent:
         """One rank with its pipe for events and its own settings."""
         rank = self.plan["rank_offset"] + local_rank
         environment = rank_environment(self.plan, rank, local_rank, self.folder, os.environ)
-        argv = [self.plan.get("python") or sys.executable, "-u", *OWN_WORDS, "rank", "--folder", self.folder]
+        argv = [
+            self.plan.get("python") or sys.executable,
+            "-u",
+            *OWN_WORDS,
+            "rank",
+            "--folder",
+            self.folder,
+        ]
         process, events = start_process(argv, environment, begin_rank)
         child = Child(rank, process, None, events)
         listen_to(child, self.selector)
@@ -119,7 +135,8 @@ class Agent:
         return bool(ready)
 
     def drain(self) -> None:
-        """Reads what ranks printed before they ended, so that a rank that reported why it ends does not count as ended without a reason."""
+        """Reads what ranks printed before they ended, so that a rank that reported why it ends does
+        not count as ended without a reason."""
         for _ in range(MOST_READS):
             if not self.listen(0):
                 return
@@ -142,7 +159,9 @@ class Agent:
             self.selector.unregister(0)
             self.stop = self.stop or "the launcher is gone"
         elif b"evidence" in output:
-            self.asked = True  # another node is in trouble: the evidence of this node is needed too, and need not wait for a deadline
+            # another node is in trouble: the evidence of this node is needed too, and need not wait
+            # for a deadline
+            self.asked = True
 
     def trouble(self) -> tuple[str, list[Child]] | None:
         """Why to stop monitoring before the ranks end: (kind, children in trouble), or None."""
@@ -154,7 +173,9 @@ class Agent:
         dead = [child for child in self.children if child.code not in (None, 0)]
         if dead:
             return "died", dead
-        stuck = [child for child in self.children if child.code is None and self.is_stuck(child, now)]
+        stuck = [
+            child for child in self.children if child.code is None and self.is_stuck(child, now)
+        ]
         if stuck:
             return "stalled", stuck
         return ("asked", []) if self.asked else None
@@ -185,7 +206,8 @@ class Agent:
         return None
 
     def listen_on(self, seconds: float) -> None:
-        """Gives the ranks time for more output, because some have only begun to notice the fault."""
+        """Gives the ranks time for more output, because some have only begun to notice the
+        fault."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and any(child.code is None for child in self.children):
             self.listen(POLL_S)
@@ -198,7 +220,8 @@ class Agent:
         return self.links or nothing_read()
 
     def end_ranks(self) -> None:
-        """Ends every rank and all processes that it started. Names those that survive SIGKILL: the node is unfit."""
+        """Ends every rank and all processes that it started. Names those that survive SIGKILL: the
+        node is unfit."""
         for child in self.children:
             end_session(child.process.pid)
         until = time.monotonic() + 5
@@ -208,13 +231,21 @@ class Agent:
         for child in self.children:
             if child.code is None:
                 state, wchan = process_state(child.process.pid)
-                self.event("unkillable", rank=child.rank, pid=child.process.pid, state=state, wchan=wchan)
+                self.event(
+                    "unkillable", rank=child.rank, pid=child.process.pid, state=state, wchan=wchan
+                )
         self.listen(0)
 
     def work(self) -> int:
         """Does all of the agent's work; exit code 0 if all ranks ended well."""
         try:
-            self.event("node_begin", nproc=self.plan["nproc"], python=self.plan.get("python") or sys.executable, pid=os.getpid(), machine=boot_id())
+            self.event(
+                "node_begin",
+                nproc=self.plan["nproc"],
+                python=self.plan.get("python") or sys.executable,
+                pid=os.getpid(),
+                machine=boot_id(),
+            )
             self.listen_to_launcher()
             self.ask_dcgm()
             self.start()
@@ -229,11 +260,18 @@ class Agent:
             report_transports(self)
             return 1 if found else 0
         except OSError as problem:
-            self.event("node_failed", message="%s: %s" % (problem.filename or "", problem.strerror or problem))
+            self.event(
+                "node_failed",
+                message="%s: %s" % (problem.filename or "", problem.strerror or problem),
+            )
             return 1
         finally:
             self.end_ranks()
-            self.event("node_end", reason=self.stop, codes={child.rank: child.code for child in self.children})
+            self.event(
+                "node_end",
+                reason=self.stop,
+                codes={child.rank: child.code for child in self.children},
+            )
             shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 if self.plan.get("remove_self") and OWN_FOLDER:
@@ -241,22 +279,31 @@ class Agent:
 
 
 def begin_rank() -> None:
-    """Runs in a rank before exec. SIGUSR1 requests stacks; until its handler is installed, the signal must not end the process."""
+    """Runs in a rank before exec. SIGUSR1 requests stacks; until its handler is installed, the
+    signal must not end the process."""
     die_with_parent()
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
-def rank_environment(plan: dict[str, Any], rank: int, local_rank: int, folder: str, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The rank's environment: torchrun's variables, the plan's settings for all ranks and for this rank. The caller's own settings stay in force."""
+def rank_environment(
+    plan: dict[str, Any], rank: int, local_rank: int, folder: str, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """The rank's environment: torchrun's variables, the plan's settings for all ranks and for this
+    rank. The caller's own settings stay in force."""
     environment = dict(inherited)
     environment.update({
-        "RANK": str(rank), "WORLD_SIZE": str(plan["world_size"]), "LOCAL_RANK": str(local_rank), "LOCAL_WORLD_SIZE": str(plan["nproc"]),
-        "MASTER_ADDR": str(plan["master_address"]), "MASTER_PORT": str(plan["master_port"]), "UNHANG_SMOKE_PLAN": json.dumps(dict(plan, watched=True)),
-        "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": inherited.get("PYTHONWARNINGS", "ignore"), "OMP_NUM_THREADS": inherited.get("OMP_NUM_THREADS", "1"),
+        "RANK": str(rank), "WORLD_SIZE": str(plan["world_size"]), "LOCAL_RANK": str(local_rank),
+        "LOCAL_WORLD_SIZE": str(plan["nproc"]),
+        "MASTER_ADDR": str(plan["master_address"]), "MASTER_PORT": str(plan["master_port"]),
+        "UNHANG_SMOKE_PLAN": json.dumps(dict(plan, watched=True)),
+        "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": inherited.get("PYTHONWARNINGS", "ignore"),
+        "OMP_NUM_THREADS": inherited.get("OMP_NUM_THREADS", "1"),
     })  # fmt: skip
     for name, value in (
-        ("TORCH_NCCL_TRACE_BUFFER_SIZE", "100"), ("TORCH_FR_BUFFER_SIZE", "100"), ("TORCH_CPP_LOG_LEVEL", "ERROR"), ("NCCL_DEBUG", "INFO"),
-        ("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV,NET,GRAPH"), ("NCCL_DEBUG_FILE", os.path.join(folder, "nccl-%d.log" % rank)),
+        ("TORCH_NCCL_TRACE_BUFFER_SIZE", "100"), ("TORCH_FR_BUFFER_SIZE", "100"),
+        ("TORCH_CPP_LOG_LEVEL", "ERROR"), ("NCCL_DEBUG", "INFO"),
+        ("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV,NET,GRAPH"),
+        ("NCCL_DEBUG_FILE", os.path.join(folder, "nccl-%d.log" % rank)),
     ):  # fmt: skip
         environment.setdefault(name, value)
     if plan.get("gloo_interface"):

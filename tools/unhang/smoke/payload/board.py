@@ -9,9 +9,11 @@ from typing import Any
 
 
 class Board:
-    """A page of memory that a rank shares with its agent through a file: it can be read when the rank is stopped, hung or dead.
+    """A page of memory that a rank shares with its agent through a file: it can be read when the
+    rank is stopped, hung or dead.
 
-    Numbers: collectives entered and finished, when the step began, the step's deadline, the phase's deadline (CLOCK_MONOTONIC, s).
+    Numbers: collectives entered and finished, when the step began, the step's deadline, the phase's
+    deadline (CLOCK_MONOTONIC, s).
     """
 
     NUMBERS = struct.Struct("<qqddd")
@@ -31,7 +33,9 @@ class Board:
         text = ("%s\n%s" % (phase, step)).encode()[: self.SIZE - self.TEXT - 1]
         self.memory[self.TEXT : self.TEXT + len(text) + 1] = text + b"\0"
         now = time.monotonic()
-        self.NUMBERS.pack_into(self.memory, 0, self.entered, self.done, now, now + step_s, phase_until)
+        self.NUMBERS.pack_into(
+            self.memory, 0, self.entered, self.done, now, now + step_s, phase_until
+        )
 
     def enter(self) -> None:
         """Records that this rank is about to enter its next collective."""
@@ -48,10 +52,19 @@ class Board:
         entered, done, began, until, phase_until = self.NUMBERS.unpack_from(self.memory, 0)
         text = bytes(self.memory[self.TEXT :]).split(b"\0", 1)[0].decode("utf-8", "replace")
         phase, _, step = text.partition("\n")
-        return {"phase": phase, "step": step, "seq": entered, "done": done, "began": began, "until": until, "phase_until": phase_until}
+        return {
+            "phase": phase,
+            "step": step,
+            "seq": entered,
+            "done": done,
+            "began": began,
+            "until": until,
+            "phase_until": phase_until,
+        }
 
     def flag(self, place: int, value: int | None = None) -> int:
-        """Reads or sets one of the two flags (ASKED: the agent wants a dump; ANSWERED: it is written)."""
+        """Reads or sets one of the two flags (ASKED: the agent wants a dump; ANSWERED: it is
+        written)."""
         if value is not None:
             self.memory[place] = value
         return self.memory[place]

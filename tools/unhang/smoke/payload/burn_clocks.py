@@ -9,14 +9,18 @@ from typing import Any
 from .nvml import call, nvml_handles
 from .run import Run
 
-# nvmlClocksEventReasons*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
+# nvmlClocksEventReasons*:
+# https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 REASONS = {
-    0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost", 0x20: "software thermal slowdown",
+    0x2: "application clocks", 0x4: "power cap", 0x8: "hardware slowdown", 0x10: "sync boost",
+    0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown", 0x80: "power brake", 0x100: "display clocks",
 }  # fmt: skip
-HELD = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")  # newer and older drivers
+# newer and older drivers
+HELD = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 READINGS = {  # function, its arguments, unit; nvmlClockType_t 1 is the SM's
-    "sm_mhz": ("nvmlDeviceGetClockInfo", (1,), 1.0), "power_w": ("nvmlDeviceGetPowerUsage", (), 1e-3),
+    "sm_mhz": ("nvmlDeviceGetClockInfo", (1,), 1.0),
+    "power_w": ("nvmlDeviceGetPowerUsage", (), 1e-3),
     "temperature_c": ("nvmlDeviceGetTemperature", (0,), 1.0),
 }  # fmt: skip
 
@@ -31,9 +35,20 @@ class Clocks:
         self.held: dict[str, int] = {}
         with contextlib.suppress(OSError):
             self.library = ctypes.CDLL("libnvidia-ml.so.1")
-            known = run.torch.cuda.get_device_properties(run.device) if run.device.type == "cuda" else None
+            known = (
+                run.torch.cuda.get_device_properties(run.device)
+                if run.device.type == "cuda"
+                else None
+            )
             handles = nvml_handles(self.library) if call(self.library, "nvmlInit_v2") == 0 else []
-            self.handle = next((handle for handle, uuid in handles if uuid == "GPU-%s" % getattr(known, "uuid", None)), None)
+            self.handle = next(
+                (
+                    handle
+                    for handle, uuid in handles
+                    if uuid == "GPU-%s" % getattr(known, "uuid", None)
+                ),
+                None,
+            )
 
     def read(self) -> None:
         """Adds one reading. A driver that hangs here stalls the rank, which its agent reports."""
@@ -50,7 +65,11 @@ class Clocks:
                 self.held[name] = self.held.get(name, 0) + bool(reasons.value & bit)
 
     def report(self) -> dict[str, Any]:
-        """Means of the readings, and for each reason the share of the readings in which it held the clock back."""
+        """Means of the readings, and for each reason the share of the readings in which it held the
+        clock back."""
         count = max(1, self.samples)
         means = {name: round(total / count, 1) for name, total in self.sums.items()}
-        return dict(means, held_back={name: round(times / count, 3) for name, times in self.held.items() if times})
+        return dict(
+            means,
+            held_back={name: round(times / count, 3) for name, times in self.held.items() if times},
+        )

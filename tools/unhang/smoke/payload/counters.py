@@ -9,8 +9,18 @@ from collections.abc import Iterable
 
 from .roots import rooted
 
-COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")  # the part before a counter's own name
-NET = ("rx_bytes", "tx_bytes", "rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_crc_errors", "tx_carrier_errors")
+# the part before a counter's own name
+COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")
+NET = (
+    "rx_bytes",
+    "tx_bytes",
+    "rx_errors",
+    "tx_errors",
+    "rx_dropped",
+    "tx_dropped",
+    "rx_crc_errors",
+    "tx_carrier_errors",
+)
 
 
 def net_counters() -> dict[str, int]:
@@ -36,12 +46,16 @@ def _names(folder: str) -> list[str]:
 
 def _read_all(counts: dict[str, int], name: str, folder: str, counters: Iterable[str]) -> None:
     for counter in counters:
-        with contextlib.suppress(OSError, ValueError), open(os.path.join(folder, counter), encoding="ascii") as source:
+        with (
+            contextlib.suppress(OSError, ValueError),
+            open(os.path.join(folder, counter), encoding="ascii") as source,
+        ):
             counts["%s %s" % (name, counter)] = int(source.read())
 
 
 def peers_of(moved: Iterable[str], read: Iterable[str]) -> dict[str, int]:
-    """{kind of a counter: how many of it were read} for each kind of which at least one rose: {"replay errors": 144, "symbol_error": 8}."""
+    """{kind of a counter: how many of it were read} for each kind of which at least one rose:
+    {"replay errors": 144, "symbol_error": 8}."""
     wanted = {found.group(1) for found in map(COUNTED_OF.match, moved) if found}
     kinds = [found.group(1) for found in map(COUNTED_OF.match, read) if found]
     return {kind: kinds.count(kind) for kind in sorted(wanted)}
@@ -49,4 +63,8 @@ def peers_of(moved: Iterable[str], read: Iterable[str]) -> dict[str, int]:
 
 def changed(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
     """The counters that rose, and by how much."""
-    return {name: after[name] - before.get(name, 0) for name in sorted(after) if after[name] != before.get(name, 0)}
+    return {
+        name: after[name] - before.get(name, 0)
+        for name in sorted(after)
+        if after[name] != before.get(name, 0)
+    }

@@ -19,14 +19,19 @@ from .training import load_training
 
 
 def phase_environment(run: Run) -> dict[str, Any]:
-    """Reports which torch, which NCCL and which settings the rank really uses, not those that it should use."""
+    """Reports which torch, which NCCL and which settings the rank really uses, not those that it
+    should use."""
     maker = begin_context(device_index(run)) if run.plan.get("backend") != "gloo" else None
     run.step("import torch", run.phase_until - time.monotonic())
     try:
         import torch
         import torch.distributed as dist
     except ImportError as problem:
-        raise Failed("expected torch in %s, found none (%s); name the users' Python with --python" % (sys.executable, problem), blind=True) from None
+        raise Failed(
+            "expected torch in %s, found none (%s); name the users' Python with --python"
+            % (sys.executable, problem),
+            blind=True,
+        ) from None
     run.torch, run.dist = torch, dist
     import warnings
 
@@ -42,9 +47,12 @@ def phase_environment(run: Run) -> dict[str, Any]:
     run.step("look at what is loaded", run.phase_until - time.monotonic())
     run.backend = choose_backend(run)
     run.facts = {
-        "payload": VERSION, "backend": run.backend, "torch": str(torch.__version__), "cuda": torch.version.cuda, "python": sys.version.split()[0],
-        "executable": sys.executable, "driver": read_driver(), "nccl": nccl_in_process() if run.backend == "nccl" else [],
-        "variables": shown_variables(os.environ), "nccl_conf": nccl_conf_lines(), "machine": boot_id() + os.environ.get("NCCL_HOSTID", ""), "host": run.host,
+        "payload": VERSION, "backend": run.backend, "torch": str(torch.__version__),
+        "cuda": torch.version.cuda, "python": sys.version.split()[0],
+        "executable": sys.executable, "driver": read_driver(),
+        "nccl": nccl_in_process() if run.backend == "nccl" else [],
+        "variables": shown_variables(os.environ), "nccl_conf": nccl_conf_lines(),
+        "machine": boot_id() + os.environ.get("NCCL_HOSTID", ""), "host": run.host,
         "pid": os.getpid(), "world": run.world, "gpus": [one["model"] for one in gpus()],
     }  # fmt: skip
     return dict(run.facts)
@@ -60,19 +68,25 @@ def demand_interfaces() -> None:
 
 
 def choose_backend(run: Run) -> str:
-    """The plan's backend, or nccl where torch has it and a GPU. Raises Failed for nccl without a GPU."""
+    """The plan's backend, or nccl where torch has it and a GPU. Raises Failed for nccl without a
+    GPU."""
     has_gpu = run.torch.cuda.is_available()
     backend = run.plan.get("backend") or "auto"
     if backend == "auto":
         backend = "nccl" if has_gpu and run.dist.is_nccl_available() else "gloo"
     if backend == "nccl" and not has_gpu:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
-        raise Failed("expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s" % (run.torch.__version__, visible), blind=True)
+        raise Failed(
+            "expected a GPU that torch %s can use, found none; CUDA_VISIBLE_DEVICES=%s"
+            % (run.torch.__version__, visible),
+            blind=True,
+        )
     return str(backend)
 
 
 def names_interface(variable: str, value: str, present: Sequence[str]) -> bool:
-    """Whether the setting allows at least one interface. NCCL takes prefixes, =exact names and ^exclusions; gloo exact names.
+    """Whether the setting allows at least one interface. NCCL takes prefixes, =exact names and
+    ^exclusions; gloo exact names.
 
     https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-socket-ifname
     """
@@ -82,5 +96,9 @@ def names_interface(variable: str, value: str, present: Sequence[str]) -> bool:
         return any(name in present for name in value.split(","))
     without, exact = value.startswith("^"), value.lstrip("^").startswith("=")
     wanted = value.lstrip("^=").split(",")
-    matching = [name for name in present if any(name == one if exact else name.startswith(one) for one in wanted)]
+    matching = [
+        name
+        for name in present
+        if any(name == one if exact else name.startswith(one) for one in wanted)
+    ]
     return len(matching) < len(present) if without else bool(matching)

@@ -13,7 +13,8 @@ from typing import Any
 
 
 def emit(descriptor: int, kind: str, **fields: Any) -> None:
-    """Writes one event as one line in one write. An error means that the reader is gone, and the agent handles that, not the rank."""
+    """Writes one event as one line in one write. An error means that the reader is gone, and the
+    agent handles that, not the rank."""
     line = json.dumps(dict(fields, e=kind, t=round(time.time(), 3)), default=str).encode() + b"\n"
     with contextlib.suppress(OSError):
         while line:
@@ -24,7 +25,8 @@ PIECE_BYTES = 800  # srun mixes the lines of its tasks when they are longer than
 
 
 def shorten_lines(name: str) -> Callable[[], None]:
-    """From now on, standard output is written in numbered pieces, `~NAME.LINE PIECE/PIECES text`. Returns a function that ends this."""
+    """From now on, standard output is written in numbered pieces, `~NAME.LINE PIECE/PIECES text`.
+    Returns a function that ends this."""
     reader, writer = os.pipe()
     real = os.dup(1)
     os.dup2(writer, 1)
@@ -37,7 +39,11 @@ def shorten_lines(name: str) -> Callable[[], None]:
                 pieces = [line[at : at + PIECE_BYTES] for at in range(0, len(line), PIECE_BYTES)]
                 for place, piece in enumerate(pieces):
                     with contextlib.suppress(OSError):
-                        os.write(real, b"~%s.%d %d/%d %s\n" % (name.encode(), number, place + 1, len(pieces), piece))
+                        os.write(
+                            real,
+                            b"~%s.%d %d/%d %s\n"
+                            % (name.encode(), number, place + 1, len(pieces), piece),
+                        )
 
     thread = threading.Thread(target=relay)
     thread.start()

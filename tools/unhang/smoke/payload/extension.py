@@ -15,12 +15,21 @@ from typing import Any
 from .processes import die_with_parent, end_session, session_commands
 from .run import Failed, Run, arrive, await_all, meet
 
-# Uses torch's own builder, as for fused kernels: ninja, the compiler that it chooses, its lock file, a library that is loaded at the end. Every extension needs
-# Python.h; torch's own headers take half a minute to compile and would prove nothing more.
-BUILD_SOURCE = '#include <Python.h>\nextern "C" int answer() { return PY_MAJOR_VERSION == 3 ? 42 : 0; }\n'
+# Uses torch's own builder, as for fused kernels: ninja, the compiler that it chooses, its lock
+# file, a library that is loaded at the end. Every extension needs Python.h; torch's own headers
+# take half a minute to compile and would prove nothing more.
+BUILD_SOURCE = (
+    '#include <Python.h>\nextern "C" int answer() { return PY_MAJOR_VERSION == 3 ? 42 : 0; }\n'
+)
 BUILD_KERNEL = '__global__ void store(int *to) { *to = 42; }\nextern "C" int answer_cuda() {\n'
-BUILD_KERNEL += "  int *device = nullptr, host = 0;\n  if (cudaMalloc(&device, sizeof(int)) != cudaSuccess) return -1;\n  store<<<1, 1>>>(device);\n"
-BUILD_KERNEL += "  cudaMemcpy(&host, device, sizeof(int), cudaMemcpyDeviceToHost);\n  cudaFree(device);\n  return host;\n}\n"
+BUILD_KERNEL += (
+    "  int *device = nullptr, host = 0;\n  if (cudaMalloc(&device, sizeof(int)) != cudaSuccess)"
+    " return -1;\n  store<<<1, 1>>>(device);\n"
+)
+BUILD_KERNEL += (
+    "  cudaMemcpy(&host, device, sizeof(int), cudaMemcpyDeviceToHost);\n  cudaFree(device);\n "
+    " return host;\n}\n"
+)
 BUILD_PROGRAM = """
 import ctypes, sys, sysconfig, time
 from torch.utils import cpp_extension
@@ -38,14 +47,15 @@ built = time.time() - began
 found = getattr(ctypes.CDLL(folder + "/unhang_" + function + ".so"), function)()
 assert found == 42, "the extension answers %d" % found
 print("built in %.1f" % built)
-"""
+"""  # noqa: E501
 BUILD_S = 60.0
 IMPORT_S = 60.0  # for the import of torch, before the build begins
 TOOLS = {"cpp": ("ninja", "c++"), "cuda": ("ninja", "c++", "nvcc")}
 
 
 def phase_build(run: Run) -> dict[str, Any] | None:
-    """Builds a C++ extension without GPU, and one with CUDA where nvcc exists, each in a new cache; measures how long it takes and whether it ends."""
+    """Builds a C++ extension without GPU, and one with CUDA where nvcc exists, each in a new cache;
+    measures how long it takes and whether it ends."""
     if run.local_rank != 0:
         meet(run, "build")
         return {"skip": "built by the first rank of each node"}
@@ -58,14 +68,23 @@ def phase_build(run: Run) -> dict[str, Any] | None:
     await_all(run, "build")
     missing = sorted({name for one in found.values() for name in one.get("missing", ())})
     if all("missing" in one for one in found.values()):
-        return {"skip": "not installed: %s; extensions cannot be built on this node" % ", ".join(missing)}
+        return {
+            "skip": (
+                "not installed: %s; extensions cannot be built on this node" % ", ".join(missing)
+            )
+        }
     return found
 
 
 def build_one(run: Run, kind: str) -> dict[str, Any]:
-    """{seconds, compiler}, or {missing: programs}. Raises Failed when the build does not end in time, or fails."""
+    """{seconds, compiler}, or {missing: programs}. Raises Failed when the build does not end in
+    time, or fails."""
     path = build_path(os.environ)
-    missing = [name for name in TOOLS[kind] if not shutil.which(name, path=path) and not (name == "c++" and os.environ.get("CXX"))]
+    missing = [
+        name
+        for name in TOOLS[kind]
+        if not shutil.which(name, path=path) and not (name == "c++" and os.environ.get("CXX"))
+    ]
     if missing:
         return {"missing": missing}
     folder = tempfile.mkdtemp(prefix="unhang-build-")
@@ -74,14 +93,24 @@ def build_one(run: Run, kind: str) -> dict[str, Any]:
     latest = min(run.phase_until - 5, time.monotonic() + limit_s + IMPORT_S)
     try:
         began = time.monotonic()
-        output = run_bounded(build_argv(folder, kind, run.device), limit_s, latest, dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"))
-        return {"seconds": round(time.monotonic() - began, 1), "compile_s": float(output.split("built in")[-1].split()[0]), "tools": tool_versions(kind, path)}
+        output = run_bounded(
+            build_argv(folder, kind, run.device),
+            limit_s,
+            latest,
+            dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"),
+        )
+        return {
+            "seconds": round(time.monotonic() - began, 1),
+            "compile_s": float(output.split("built in")[-1].split()[0]),
+            "tools": tool_versions(kind, path),
+        }
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def build_path(environment: Mapping[str, str]) -> str:
-    """PATH with the folder of the user's Python, which often contains ninja, and with the compiler of CUDA_HOME."""
+    """PATH with the folder of the user's Python, which often contains ninja, and with the compiler
+    of CUDA_HOME."""
     places = [os.path.dirname(sys.executable), environment.get("PATH") or os.defpath]
     home = environment.get("CUDA_HOME") or "/usr/local/cuda"
     return os.pathsep.join([*places, os.path.join(home, "bin")])
@@ -89,19 +118,42 @@ def build_path(environment: Mapping[str, str]) -> str:
 
 def build_argv(folder: str, kind: str, device: Any) -> list[str]:
     """argv of the builder; writes the builder and the source."""
-    name, program = os.path.join(folder, "source.cpp" if kind == "cpp" else "source.cu"), os.path.join(folder, "build.py")
-    for path, text in ((name, BUILD_SOURCE if kind == "cpp" else BUILD_KERNEL), (program, BUILD_PROGRAM)):
+    name, program = (
+        os.path.join(folder, "source.cpp" if kind == "cpp" else "source.cu"),
+        os.path.join(folder, "build.py"),
+    )
+    for path, text in (
+        (name, BUILD_SOURCE if kind == "cpp" else BUILD_KERNEL),
+        (program, BUILD_PROGRAM),
+    ):
         with open(path, "w", encoding="ascii") as target:
             target.write(text)
     function = "answer" if kind == "cpp" else "answer_cuda"
-    return [sys.executable, program, folder, name, function, "cpu" if kind == "cpp" else str(device.index or 0)]
+    return [
+        sys.executable,
+        program,
+        folder,
+        name,
+        function,
+        "cpu" if kind == "cpp" else str(device.index or 0),
+    ]
 
 
-def run_bounded(argv: list[str], limit_s: float, latest: float, environment: Mapping[str, str]) -> str:
-    """The builder's result. It and its children are killed limit_s after the build began, and at `latest` (CLOCK_MONOTONIC). Raises Failed."""
-    with tempfile.TemporaryFile() as output:  # not a pipe: a process that a compiler left running would keep it open
+def run_bounded(
+    argv: list[str], limit_s: float, latest: float, environment: Mapping[str, str]
+) -> str:
+    """The builder's result. It and its children are killed limit_s after the build began, and at
+    `latest` (CLOCK_MONOTONIC). Raises Failed."""
+    # not a pipe: a process that a compiler left running would keep it open
+    with tempfile.TemporaryFile() as output:
         builder = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True, preexec_fn=die_with_parent
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
         )
         try:
             until, begun = latest, False
@@ -112,7 +164,9 @@ def run_bounded(argv: list[str], limit_s: float, latest: float, environment: Map
             if builder.poll() is None:
                 working = session_commands(builder.pid)
                 text = "expected an extension to be built within %.0f s, found still at work: %s"
-                raise Failed(text % (limit_s, working[-1] if working else "nobody"), working=working[:8])
+                raise Failed(
+                    text % (limit_s, working[-1] if working else "nobody"), working=working[:8]
+                )
         finally:
             end_session(builder.pid)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -127,7 +181,9 @@ def run_bounded(argv: list[str], limit_s: float, latest: float, environment: Map
 def build_error(text: str) -> str:
     """The line with the error: the compiler's own, not the end of Python's traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if "error:" in line or "No such file" in line or "not found" in line]
+    telling = [
+        line for line in lines if "error:" in line or "No such file" in line or "not found" in line
+    ]
     return (telling or lines or ["nothing output"])[0 if telling else -1][:300]
 
 
@@ -138,9 +194,12 @@ def tool_versions(kind: str, path: str) -> dict[str, str]:
         program = (os.environ.get("CXX") or name) if name == "c++" else name
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
-                [program, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=5, env=dict(os.environ, PATH=path),
+                [program, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=5,
+                env=dict(os.environ, PATH=path),
                 preexec_fn=die_with_parent, check=False,
             )  # fmt: skip
             lines = done.stdout.decode("utf-8", "replace").splitlines()
-            found[name] = next((line for line in lines if "release" in line), lines[0] if lines else "")[:120]
+            found[name] = next(
+                (line for line in lines if "release" in line), lines[0] if lines else ""
+            )[:120]
     return found

@@ -21,16 +21,21 @@ def open_kernel_log() -> int | None:
 def new_kernel_lines(descriptor: int | None, most: int = 200) -> list[str] | None:
     """The new lines, limited in number; None where the log may not be read.
 
-    A record is `priority,number,time,flags;text`, followed by lines that begin with a blank and hold more for programs.
-    https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
+    A record is `priority,number,time,flags;text`, followed by lines that begin with a blank and
+    hold more for programs. https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg
     """
     if descriptor is None:
         return None
     lines: list[str] = []
     piece = b" "
-    with contextlib.suppress(OSError):  # EAGAIN: no more lines; EPIPE: the log's buffer was overwritten
+    # EAGAIN: no more lines; EPIPE: the log's buffer was overwritten
+    with contextlib.suppress(OSError):
         while len(lines) < most and piece:
             piece = os.read(descriptor, 8192)
-            records = [line for line in piece.decode("utf-8", "replace").split("\n") if line and not line.startswith(" ")]
+            records = [
+                line
+                for line in piece.decode("utf-8", "replace").split("\n")
+                if line and not line.startswith(" ")
+            ]
             lines += [record.partition(";")[2][:500] for record in records]
     return lines[:most]

@@ -25,16 +25,32 @@ from .survey import survey
 
 def main(argv: list[str]) -> int:
     """0 all well, 1 something failed, 2 wrong use, 3 stalled."""
-    parser = argparse.ArgumentParser(description="The smoke test's payload; `unhang smoke` starts it.")
-    parser.add_argument("what", nargs="?", choices=("rank", "node", "survey", "nvml"), default="rank")
+    parser = argparse.ArgumentParser(
+        description="The smoke test's payload; `unhang smoke` starts it."
+    )
+    parser.add_argument(
+        "what", nargs="?", choices=("rank", "node", "survey", "nvml"), default="rank"
+    )
     parser.add_argument("--plan", help="the plan as JSON, or @FILE")
     parser.add_argument("--events", type=int, default=1, help="descriptor for events")
     parser.add_argument("--folder", help="where status boards lie")
-    parser.add_argument("--short-lines", action="store_true", help="write events in numbered pieces of less than a kilobyte")
+    parser.add_argument(
+        "--short-lines",
+        action="store_true",
+        help="write events in numbered pieces of less than a kilobyte",
+    )
     parser.add_argument("--output", help="write events to this file instead")
-    parser.add_argument("--remove-self", action="store_true", help="remove the folder that this file lies in, at the end")
+    parser.add_argument(
+        "--remove-self",
+        action="store_true",
+        help="remove the folder that this file lies in, at the end",
+    )
     given = parser.parse_args(argv)
-    finish = shorten_lines(os.environ.get("SLURMD_NODENAME", "node")) if given.short_lines else lambda: None
+    finish = (
+        shorten_lines(os.environ.get("SLURMD_NODENAME", "node"))
+        if given.short_lines
+        else lambda: None
+    )
     try:
         return do(given)
     finally:
@@ -60,7 +76,8 @@ def do(given: argparse.Namespace) -> int:
 
 
 def run_one_rank(given: argparse.Namespace, plan: dict[str, Any]) -> int:
-    """Runs this process as one rank, with its rank number from the launcher's environment; returns the exit code."""
+    """Runs this process as one rank, with its rank number from the launcher's environment; returns
+    the exit code."""
     try:
         place = rank_place(os.environ)
     except Failed as problem:
@@ -68,7 +85,11 @@ def run_one_rank(given: argparse.Namespace, plan: dict[str, Any]) -> int:
         return 2
     plan.setdefault("master_address", os.environ.get("MASTER_ADDR", "127.0.0.1"))
     # torchrun has its own store at MASTER_PORT: the smoke test's store uses the next port.
-    plan.setdefault("master_port", int(os.environ.get("MASTER_PORT", "29511")) + (1 if "TORCHELASTIC_RUN_ID" in os.environ else 0))
+    plan.setdefault(
+        "master_port",
+        int(os.environ.get("MASTER_PORT", "29511"))
+        + (1 if "TORCHELASTIC_RUN_ID" in os.environ else 0),
+    )
     plan.setdefault("world_size", place[1])
     if given.folder:
         return run_rank(plan, place, given.events, given.folder)
@@ -76,13 +97,17 @@ def run_one_rank(given: argparse.Namespace, plan: dict[str, Any]) -> int:
     try:
         return run_rank(plan, place, given.events, folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)  # no agent knows of this folder, and its content was reported
+        # no agent knows of this folder, and its content was reported
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_plan(text: str) -> dict[str, Any]:
-    """The plan: from the argument, from the file that it names, or, under Slurm, this node's part of all nodes' plans (=, then base64 of packed JSON)."""
+    """The plan: from the argument, from the file that it names, or, under Slurm, this node's part
+    of all nodes' plans (=, then base64 of packed JSON)."""
     if text.startswith("="):
-        return dict(json.loads(zlib.decompress(base64.b64decode(text[1:])))[os.environ["SLURMD_NODENAME"]])
+        return dict(
+            json.loads(zlib.decompress(base64.b64decode(text[1:])))[os.environ["SLURMD_NODENAME"]]
+        )
     if text.startswith("@"):
         with open(text[1:], encoding="utf-8") as source:
             text = source.read()

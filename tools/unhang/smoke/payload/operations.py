@@ -1,4 +1,5 @@
-"""Phases broadcast to agreement: compares the result of each operation with the exactly known one."""
+"""Phases broadcast to agreement: compares the result of each operation with the exactly known
+one."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from .pattern import pattern, reduced_pattern, summand, wrong_elements
 from .run import Failed, Run, meet
 
 
-def op_broadcast(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
+def op_broadcast(
+    run: Run, count: int, dtype: Any, seed: int
+) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """Broadcast: every rank receives the last rank's data."""
     torch, source = run.torch, run.world - 1
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
@@ -18,13 +21,21 @@ def op_broadcast(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Call
     return held, lambda: run.dist.broadcast(held, source), lambda: [(source, held, expected)]
 
 
-def op_all_reduce(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
+def op_all_reduce(
+    run: Run, count: int, dtype: Any, seed: int
+) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """all_reduce: the sum over all ranks."""
     held = summand(run.torch, run, count, run.rank, seed, dtype)
-    return held, lambda: run.dist.all_reduce(held), lambda: [(None, held, reduced_pattern(run.torch, run, count, seed, dtype))]
+    return (
+        held,
+        lambda: run.dist.all_reduce(held),
+        lambda: [(None, held, reduced_pattern(run.torch, run, count, seed, dtype))],
+    )
 
 
-def op_all_gather(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
+def op_all_gather(
+    run: Run, count: int, dtype: Any, seed: int
+) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """all_gather: each rank's part, at that rank's place."""
     torch = run.torch
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
@@ -37,31 +48,52 @@ def op_all_gather(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Cal
     return held, lambda: gather_whole(run, whole, held), parts
 
 
-def op_reduce_scatter(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
+def op_reduce_scatter(
+    run: Run, count: int, dtype: Any, seed: int
+) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """reduce_scatter: this rank's part of the sum."""
     held = summand(run.torch, run, count * run.world, run.rank, seed, dtype)
     part = run.torch.zeros(count, dtype=dtype, device=run.device)
 
     def parts() -> Iterable[tuple[int | None, Any, Any]]:
-        return [(None, part, reduced_pattern(run.torch, run, count, seed, dtype, start=count * run.rank))]
+        return [
+            (
+                None,
+                part,
+                reduced_pattern(run.torch, run, count, seed, dtype, start=count * run.rank),
+            )
+        ]
 
     return held, lambda: scatter_sum(run, part, held), parts
 
 
-def op_all_to_all(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
+def op_all_to_all(
+    run: Run, count: int, dtype: Any, seed: int
+) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """all_to_all: the part of each rank that is meant for this rank."""
     torch = run.torch
-    held = torch.cat([pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype) for target in range(run.world)])
+    held = torch.cat(
+        [
+            pattern(torch, run.device, count, run.rank * run.world + target, seed, 256, dtype)
+            for target in range(run.world)
+        ]
+    )
     whole = torch.zeros_like(held)
 
     def parts() -> Iterable[tuple[int | None, Any, Any]]:
         for source, part in enumerate(whole.split(count)):
-            yield source, part, pattern(torch, run.device, count, source * run.world + run.rank, seed, 256, dtype)
+            yield (
+                source,
+                part,
+                pattern(torch, run.device, count, source * run.world + run.rank, seed, 256, dtype),
+            )
 
     return held, lambda: run.dist.all_to_all_single(whole, held), parts
 
 
-def op_send_recv(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
+def op_send_recv(
+    run: Run, count: int, dtype: Any, seed: int
+) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     """A ring: sends to the next rank and receives from the previous one."""
     torch, dist = run.torch, run.dist
     held = pattern(torch, run.device, count, run.rank, seed, 256, dtype)
@@ -71,10 +103,16 @@ def op_send_recv(run: Run, count: int, dtype: Any, seed: int) -> tuple[Any, Call
     after, before = (run.rank + 1) % run.world, (run.rank - 1) % run.world
 
     def call() -> None:
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, held, after), dist.P2POp(dist.irecv, came, before)]):
+        for work in dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, held, after), dist.P2POp(dist.irecv, came, before)]
+        ):
             work.wait()
 
-    return held, call, lambda: [(before, came, pattern(torch, run.device, count, before, seed, 256, dtype))]
+    return (
+        held,
+        call,
+        lambda: [(before, came, pattern(torch, run.device, count, before, seed, 256, dtype))],
+    )
 
 
 def gather_whole(run: Run, whole: Any, part: Any, **options: Any) -> Any:
@@ -88,21 +126,36 @@ def scatter_sum(run: Run, part: Any, whole: Any, **options: Any) -> Any:
 
 
 OPERATIONS = {
-    "broadcast": op_broadcast, "all_reduce": op_all_reduce, "all_gather": op_all_gather, "reduce_scatter": op_reduce_scatter,
+    "broadcast": op_broadcast, "all_reduce": op_all_reduce, "all_gather": op_all_gather,
+    "reduce_scatter": op_reduce_scatter,
     "all_to_all": op_all_to_all, "send_recv": op_send_recv,
 }  # fmt: skip
 
 
 def phase_operation(run: Run) -> None:
-    """Runs one operation on fresh data, in float32 and bfloat16, and compares it with the exactly known result."""
+    """Runs one operation on fresh data, in float32 and bfloat16, and compares it with the exactly
+    known result."""
     torch, operation = run.torch, OPERATIONS[run.phase]
-    count = max(1024, min(1 << 18, (1 << 24) // run.world, (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world))
+    count = max(
+        1024,
+        min(
+            1 << 18,
+            (1 << 24) // run.world,
+            (run.plan.get("max_bytes") or 1 << 30) // 4 // run.world,
+        ),
+    )
     total, senders = 0, {}
     for number, dtype in enumerate((torch.float32, torch.bfloat16)):
         seed = run.seed + 101 * number + 7 * list(OPERATIONS).index(run.phase)
         held, call, parts = operation(run, count, dtype, seed)
-        if any(one["fault"] == "corrupt" and one["rank"] == run.rank and one.get("phase", run.phase) == run.phase for one in run.plan.get("drills") or ()):
-            held[count // 3] = 1 - held[count // 3]  # one element; for a whole number x, 1 - x is never x
+        if any(
+            one["fault"] == "corrupt"
+            and one["rank"] == run.rank
+            and one.get("phase", run.phase) == run.phase
+            for one in run.plan.get("drills") or ()
+        ):
+            # one element; for a whole number x, 1 - x is never x
+            held[count // 3] = 1 - held[count // 3]
         name = str(dtype).replace("torch.", "")
         began = time.perf_counter()
         run.collective("%s %s" % (run.phase, name), call)
@@ -117,13 +170,20 @@ def phase_operation(run: Run) -> None:
         total += wrong
         size = count * dtype_bytes(dtype) * (run.world if run.phase in SPREAD else 1)
         about = {"op": run.phase, "dtype": name, "size_bytes": size, "measures": "correctness"}
-        run.event("collective", time_us=round(time_us, 1), wrong=wrong, wrong_from=wrong_from, **about)
+        run.event(
+            "collective", time_us=round(time_us, 1), wrong=wrong, wrong_from=wrong_from, **about
+        )
     if total:
         run.store.add("wrong", total)
-        raise Failed("expected the exactly known result of %s, found %d wrong elements" % (run.phase, total), wrong=total, wrong_from=senders)
+        raise Failed(
+            "expected the exactly known result of %s, found %d wrong elements" % (run.phase, total),
+            wrong=total,
+            wrong_from=senders,
+        )
 
 
-SPREAD = ("all_gather", "reduce_scatter", "all_to_all")  # their size is that of the whole result, as nccl-tests counts
+# their size is that of the whole result, as nccl-tests counts
+SPREAD = ("all_gather", "reduce_scatter", "all_to_all")
 
 
 def dtype_bytes(dtype: Any) -> int:
@@ -132,8 +192,12 @@ def dtype_bytes(dtype: Any) -> int:
 
 
 def phase_agreement(run: Run) -> None:
-    """Whether any rank found wrong data: all ranks get the same answer from the store, and continue or end together."""
+    """Whether any rank found wrong data: all ranks get the same answer from the store, and continue
+    or end together."""
     meet(run, "operations")
     wrong = run.store.add("wrong", 0)
     if wrong:
-        raise Failed("expected the exactly known results on all ranks, found %d wrong elements in all" % wrong)
+        raise Failed(
+            "expected the exactly known results on all ranks, found %d wrong elements in all"
+            % wrong
+        )

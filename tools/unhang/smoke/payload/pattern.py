@@ -7,10 +7,21 @@ from typing import Any
 from .run import Run
 
 
-def pattern(torch: Any, device: Any, count: int, source: int, seed: int, bound: int, dtype: Any, start: int = 0) -> Any:
-    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the seed: any rank can compute what any other rank sent.
+def pattern(
+    torch: Any,
+    device: Any,
+    count: int,
+    source: int,
+    seed: int,
+    bound: int,
+    dtype: Any,
+    start: int = 0,
+) -> Any:
+    """`count` whole numbers in [-bound, bound], scrambled from their place, the source rank and the
+    seed: any rank can compute what any other rank sent.
 
-    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is either right or wrong, never approximately right.
+    Whole numbers up to 256 are exact in bfloat16, and so are their sums: a result is either right
+    or wrong, never approximately right.
     """
     place = torch.arange(start, start + count, dtype=torch.int64, device=device)
     mixed = (place + source * 1_000_003 + seed * 7_919) * 6364136223846793005 + 1442695040888963407
@@ -26,8 +37,11 @@ def reduced_pattern(torch: Any, run: Run, count: int, seed: int, dtype: Any, sta
     return total.to(dtype)
 
 
-def summand(torch: Any, run: Run, count: int, source: int, seed: int, dtype: Any, start: int = 0) -> Any:
-    """One rank's input of a sum. With more than 256 ranks only every k-th rank has a value other than zero at a place, so that the sum stays exact."""
+def summand(
+    torch: Any, run: Run, count: int, source: int, seed: int, dtype: Any, start: int = 0
+) -> Any:
+    """One rank's input of a sum. With more than 256 ranks only every k-th rank has a value other
+    than zero at a place, so that the sum stays exact."""
     values = pattern(torch, run.device, count, source, seed, max(1, 256 // run.world), dtype, start)
     share = -(-run.world // 256)
     if share > 1:

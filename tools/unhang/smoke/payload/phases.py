@@ -21,12 +21,21 @@ from .shapes import phase_shapes
 from .storm import phase_overlap, phase_storm
 from .training import phase_ddp, phase_fsdp
 
-PHASE_LIMIT_S = {"environment": 120.0, "rendezvous": 60.0, "bandwidth": 120.0, "p2p_matrix": 60.0, "build": 240.0}
+PHASE_LIMIT_S = {
+    "environment": 120.0,
+    "rendezvous": 60.0,
+    "bandwidth": 120.0,
+    "p2p_matrix": 60.0,
+    "build": 240.0,
+}
 PHASES = {
-    "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous, "consistency": phase_consistency, "init": phase_init,
+    "environment": phase_environment, "binding": phase_binding, "rendezvous": phase_rendezvous,
+    "consistency": phase_consistency, "init": phase_init,
     **dict.fromkeys(OPERATIONS, phase_operation), "all_to_all": phase_all_to_all,
-    "agreement": phase_agreement, "storm": phase_storm, "shapes": phase_shapes, "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp,
-    "pace": phase_pace, "bandwidth": phase_bandwidth, "p2p_matrix": phase_p2p_matrix, "build": phase_build, "burn_in": phase_burn_in,
+    "agreement": phase_agreement, "storm": phase_storm, "shapes": phase_shapes,
+    "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp,
+    "pace": phase_pace, "bandwidth": phase_bandwidth, "p2p_matrix": phase_p2p_matrix,
+    "build": phase_build, "burn_in": phase_burn_in,
 }  # fmt: skip
 OPTIONAL = ("p2p_matrix", "build", "burn_in")
 ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
@@ -36,7 +45,11 @@ def phases_of(plan: dict[str, Any]) -> list[str]:
     """Names of the phases to run, in order."""
     asked = plan.get("phases") or [name for name in PHASES if name not in OPTIONAL]
     checked = any(name in OPERATIONS for name in asked)
-    return [name for name in PHASES if name in ALWAYS or name in asked or (name == "agreement" and checked)]
+    return [
+        name
+        for name in PHASES
+        if name in ALWAYS or name in asked or (name == "agreement" and checked)
+    ]
 
 
 def phase_limit_s(plan: dict[str, Any], name: str) -> float:

@@ -22,7 +22,8 @@ def process_state(pid: int) -> tuple[str, str]:
 
 
 def die_with_parent() -> None:
-    """Runs in a child before exec: the kernel kills the child when its parent ends, however the parent ends."""
+    """Runs in a child before exec: the kernel kills the child when its parent ends, however the
+    parent ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
@@ -40,7 +41,10 @@ def session_members(session: int) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError), open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source:
+            with (
+                contextlib.suppress(OSError, IndexError, ValueError),
+                open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source,
+            ):
                 fields = source.read().rpartition(")")[2].split()
                 if int(fields[3]) == session:
                     found.append((int(fields[19]), int(name)))
@@ -59,7 +63,8 @@ def session_commands(session: int) -> list[str]:
 
 
 def end_session(pid: int) -> None:
-    """Sends SIGKILL to a session: to its process group, and to every process with its session id."""
+    """Sends SIGKILL to a session: to its process group, and to every process with its session
+    id."""
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     for member in session_members(pid):

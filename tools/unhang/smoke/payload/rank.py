@@ -23,17 +23,21 @@ from .recording import read_encoded, read_tail, recording_path, write_flight_rec
 from .run import Failed, Run
 
 
-def run_rank(plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> int:
+def run_rank(
+    plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str
+) -> int:
     """Runs the phases; the exit code: 0 all well, 1 a phase failed, 3 stalled."""
     run = Run(plan, place, descriptor, folder)
     run.phases = tuple(phases_of(plan))
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1))  # PR_SET_PTRACER, any process of this user: py-spy is not an ancestor of the ranks
+        # PR_SET_PTRACER, any process of this user: py-spy is not an ancestor of the ranks
+        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1))
     faulthandler.enable(file=run.stacks)
     faulthandler.register(signal.SIGUSR1, file=run.stacks, all_threads=True)
     threading.Thread(target=keep_watch, args=(run,), daemon=True).start()
     for name in run.phases:
-        # A wrong result does not end the run before all operations were tried, because only all results together show whose data is wrong.
+        # A wrong result does not end the run before all operations were tried, because only all
+        # results together show whose data is wrong.
         if not run_phase(run, name) and (name not in OPERATIONS or run.last_status != "fail"):
             leave(run)
             return 1
@@ -48,7 +52,8 @@ def run_rank(plan: dict[str, Any], place: tuple[int, int, int, int], descriptor:
 
 
 def leave(run: Run) -> None:
-    """Rank 0 serves the store, so it leaves last; but it does not wait long for ranks that never leave."""
+    """Rank 0 serves the store, so it leaves last; but it does not wait long for ranks that never
+    leave."""
     if run.store is None:
         return
     with contextlib.suppress(RuntimeError):  # the store's server is gone, so no rank can read it
@@ -70,31 +75,50 @@ def run_phase(run: Run, name: str) -> bool:
         result = PHASES[name](run) or {}
     except Failed as problem:
         run.last_status = "fail"
-        run.event("phase_end", status="fail", duration_s=round(time.monotonic() - began, 3), message=str(problem), result=problem.more)
+        run.event(
+            "phase_end",
+            status="fail",
+            duration_s=round(time.monotonic() - began, 3),
+            message=str(problem),
+            result=problem.more,
+        )
         return False
     except Exception as problem:
-        # An error of torch is a result about the machine here: it becomes an event that begins with the error's type.
+        # An error of torch is a result about the machine here: it becomes an event that begins with
+        # the error's type.
         run.last_status = "error"
         message = "%s: %s" % (type(problem).__name__, " ".join(str(problem).split())[:600])
-        run.event("phase_end", status="error", duration_s=round(time.monotonic() - began, 3), message=message, result={}, seq=run.board.entered)
+        run.event(
+            "phase_end",
+            status="error",
+            duration_s=round(time.monotonic() - began, 3),
+            message=message,
+            result={},
+            seq=run.board.entered,
+        )
         return False
     status = "skip" if "skip" in result else "ok"
-    run.event("phase_end", status=status, duration_s=round(time.monotonic() - began, 3), message=result.get("skip"), result=result,
+    run.event("phase_end", status=status, duration_s=round(time.monotonic() - began, 3), message=result.get("skip"), result=result,  # noqa: E501
               steps=run.longest_steps())  # fmt: skip
     return True
 
 
 def keep_watch(run: Run) -> None:
-    """Answers the agent's request for a dump; without an agent, reports a stall itself and ends the rank."""
+    """Answers the agent's request for a dump; without an agent, reports a stall itself and ends the
+    rank."""
     while True:
         time.sleep(0.2)
         if run.board.flag(Board.ASKED) and not run.board.flag(Board.ANSWERED):
-            if os.fstat(run.stacks.fileno()).st_size == 0:  # the signal stays pending while the main thread hangs in the kernel
+            # the signal stays pending while the main thread hangs in the kernel
+            if os.fstat(run.stacks.fileno()).st_size == 0:
                 faulthandler.dump_traceback(file=run.stacks, all_threads=True)
             write_flight_recording(run)
             run.board.flag(Board.ANSWERED, 1)
         state = run.board.read()
-        if not run.plan.get("watched") and time.monotonic() > min(state["until"], state["phase_until"]) > 0:
+        if (
+            not run.plan.get("watched")
+            and time.monotonic() > min(state["until"], state["phase_until"]) > 0
+        ):
             write_flight_recording(run)
             faulthandler.dump_traceback(file=run.stacks, all_threads=True)
             emit(run.descriptor, "stall", host=run.host, **own_evidence(run, state))
@@ -104,8 +128,9 @@ def keep_watch(run: Run) -> None:
 
 def own_evidence(run: Run, state: dict[str, Any]) -> dict[str, Any]:
     """A rank's report of its own stall, without an agent."""
-    return {"rank": run.rank, "phase": state["phase"], "step": state["step"], "seq": state["seq"], "done": state["done"], "reason": "deadline",
-            "state": "S", "stack": read_tail(run.stacks.name), "flight_recorder": read_encoded(recording_path(run.folder, run.rank))}  # fmt: skip
+    return {"rank": run.rank, "phase": state["phase"], "step": state["step"], "seq": state["seq"], "done": state["done"], "reason": "deadline",  # noqa: E501
+            "state": "S", "stack": read_tail(run.stacks.name),
+            "flight_recorder": read_encoded(recording_path(run.folder, run.rank))}  # fmt: skip
 
 
 def leading_number(text: str) -> int:
@@ -115,12 +140,24 @@ def leading_number(text: str) -> int:
 
 
 def rank_place(environment: Mapping[str, str]) -> tuple[int, int, int, int]:
-    """(rank, world, local rank, local world) as torchrun, srun or a person set them. Raises Failed."""
-    for names in (("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE")):
+    """(rank, world, local rank, local world) as torchrun, srun or a person set them. Raises
+    Failed."""
+    for names in (
+        ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+        ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE"),
+    ):
         if names[0] in environment and names[1] in environment:
             try:
-                rank, world, local_rank, local_world = (leading_number(environment.get(name, default)) for name, default in zip(names, ("0", "1", "0", "1")))
+                rank, world, local_rank, local_world = (
+                    leading_number(environment.get(name, default))
+                    for name, default in zip(names, ("0", "1", "0", "1"))
+                )
                 return rank, world, local_rank, local_world
             except ValueError:
-                raise Failed("expected whole numbers in %s, found %s" % (", ".join(names), [environment.get(name) for name in names])) from None
-    raise Failed("expected RANK and WORLD_SIZE, found neither; start it with torchrun, srun or unhang smoke")
+                raise Failed(
+                    "expected whole numbers in %s, found %s"
+                    % (", ".join(names), [environment.get(name) for name in names])
+                ) from None
+    raise Failed(
+        "expected RANK and WORLD_SIZE, found neither; start it with torchrun, srun or unhang smoke"
+    )

@@ -17,19 +17,23 @@ def recording_path(folder: str, rank: int) -> str:
 
 
 def write_flight_recording(run: Run) -> None:
-    """Writes torch's own record of the last collectives (a pickle), if this torch keeps one. The file is complete or missing."""
+    """Writes torch's own record of the last collectives (a pickle), if this torch keeps one. The
+    file is complete or missing."""
     path = recording_path(run.folder, run.rank)
-    with contextlib.suppress(Exception):  # a recorder that is missing or broken must not prevent the other evidence
+    # a recorder that is missing or broken must not prevent the other evidence
+    with contextlib.suppress(Exception):
         import torch._C._distributed_c10d as inner
 
-        dump = getattr(inner, "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace", None) or inner._dump_fr_trace  # type: ignore[attr-defined]
+        name = "_dump_nccl_trace" if run.backend == "nccl" else "_dump_fr_trace"
+        dump = getattr(inner, name, None) or inner._dump_fr_trace  # type: ignore[attr-defined]
         with open(path + ".partial", "wb") as sink:
             sink.write(recorded(dump))
         os.replace(path + ".partial", path)
 
 
 def recorded(dump: Callable[..., bytes]) -> bytes:
-    """The record. To name Python's frames torch loads its compiler, which takes seconds of imports during a hang: done only where it is loaded already."""
+    """The record. To name Python's frames torch loads its compiler, which takes seconds of imports
+    during a hang: done only where it is loaded already."""
     if "torch._dynamo" in sys.modules:
         return dump()
     try:
@@ -39,13 +43,15 @@ def recorded(dump: Callable[..., bytes]) -> bytes:
 
 
 def nccl_log(folder: str, rank: int) -> tuple[str, str]:
-    """The path of NCCL's log file, and that of the file that lists the parts of it that concern other groups than that of all ranks."""
+    """The path of NCCL's log file, and that of the file that lists the parts of it that concern
+    other groups than that of all ranks."""
     return os.path.join(folder, "nccl-%d.log" % rank), os.path.join(folder, "nccl-%d.others" % rank)
 
 
 @contextlib.contextmanager
 def logs_of_others(run: Run) -> Iterator[None]:
-    """Marks the part of NCCL's log written meanwhile: it concerns groups with rank numbers of their own, not the group of all ranks."""
+    """Marks the part of NCCL's log written meanwhile: it concerns groups with rank numbers of their
+    own, not the group of all ranks."""
     log, record = nccl_log(run.folder, run.rank)
     with open(record, "a", encoding="ascii") as target:
         target.write("%d " % (os.path.getsize(log) if os.path.exists(log) else 0))
@@ -75,7 +81,8 @@ def read_tail(path: str, limit: int = 16000) -> str:
 
 
 def read_encoded(path: str, limit: int = 131072) -> str | None:
-    """A binary file as base64, or None. A file that is too large is left out, because half a pickle cannot be read."""
+    """A binary file as base64, or None. A file that is too large is left out, because half a pickle
+    cannot be read."""
     try:
         if os.path.getsize(path) > limit:
             return None

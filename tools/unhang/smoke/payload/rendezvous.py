@@ -20,17 +20,31 @@ def phase_rendezvous(run: Run) -> dict[str, Any]:
     if run.rank == 0:
         require_free(port)
     try:
-        run.store = run.dist.TCPStore(address, port, run.world, run.rank == 0, timeout=datetime.timedelta(seconds=limit_s), wait_for_workers=False)
+        run.store = run.dist.TCPStore(
+            address,
+            port,
+            run.world,
+            run.rank == 0,
+            timeout=datetime.timedelta(seconds=limit_s),
+            wait_for_workers=False,
+        )
     except (RuntimeError, ValueError, OSError) as problem:
         output = " ".join(str(problem).split())[:300]
-        raise Failed("expected a store at %s:%d, could not %s it: %s" % (address, port, "open" if run.rank == 0 else "reach", output)) from None
+        raise Failed(
+            "expected a store at %s:%d, could not %s it: %s"
+            % (address, port, "open" if run.rank == 0 else "reach", output)
+        ) from None
     run.store.set("here/%d" % run.rank, run.host)
     until = time.monotonic() + limit_s
     missing = list(range(run.world))
     while missing:
         missing = [rank for rank in missing if not run.store.check(["here/%d" % rank])]
         if missing and time.monotonic() > until:
-            raise Failed("expected %d ranks at %s:%d, still missing: %s" % (run.world, address, port, short_list(missing)), missing=missing[:64])
+            raise Failed(
+                "expected %d ranks at %s:%d, still missing: %s"
+                % (run.world, address, port, short_list(missing)),
+                missing=missing[:64],
+            )
         if missing:
             time.sleep(0.05)
     return {"address": address, "port": port}
@@ -38,12 +52,18 @@ def phase_rendezvous(run: Run) -> dict[str, Any]:
 
 def require_free(port: int) -> None:
     """Raises Failed when something listens on the port here."""
-    for family, place in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 -- asked, not served
+    for family, place in (
+        (socket.AF_INET6, "::"),
+        (socket.AF_INET, "0.0.0.0"),  # noqa: S104
+    ):
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((place, port))
             except OSError as problem:
                 if problem.errno in (errno.EADDRINUSE, errno.EACCES):
-                    message = "expected port %d to be free, found it in use (%s); choose another with --port" % (port, problem.strerror)
+                    message = (
+                        "expected port %d to be free, found it in use (%s); choose another with"
+                        " --port" % (port, problem.strerror)
+                    )
                     raise Failed(message, blind=True) from None

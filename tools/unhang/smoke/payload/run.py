@@ -1,4 +1,5 @@
-"""A rank's state: its rank number, its steps, its planned faults, and its exchange with the others outside the network under test."""
+"""A rank's state: its rank number, its steps, its planned faults, and its exchange with the others
+outside the network under test."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ MOST_STEPS, LEAST_STEP_S = 4, 0.1  # of the steps that are reported
 
 
 class Failed(Exception):
-    """A phase failed; the text has what was expected and what was found. more: fields of the event."""
+    """A phase failed; the text has what was expected and what was found. more: fields of the
+    event."""
 
     def __init__(self, message: str, **more: Any) -> None:
         super().__init__(message)
@@ -27,9 +29,12 @@ class Failed(Exception):
 
 
 class Run:
-    """State of a rank: its rank number, its plan, its board; torch and the process group once they exist."""
+    """State of a rank: its rank number, its plan, its board; torch and the process group once they
+    exist."""
 
-    def __init__(self, plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str) -> None:
+    def __init__(
+        self, plan: dict[str, Any], place: tuple[int, int, int, int], descriptor: int, folder: str
+    ) -> None:
         self.plan, self.descriptor, self.folder = plan, descriptor, folder
         self.rank, self.world, self.local_rank, self.local_world = place
         self.board = Board(os.path.join(folder, "board-%d" % self.rank), create=True)
@@ -54,7 +59,8 @@ class Run:
         emit(self.descriptor, kind, rank=self.rank, host=self.host, phase=self.phase, **fields)
 
     def step(self, name: str, limit_s: float | None = None) -> None:
-        """Announces a step: from now on the agent measures its time. A timer in this process measures it too, and ends the process if the agent does not."""
+        """Announces a step: from now on the agent measures its time. A timer in this process
+        measures it too, and ends the process if the agent does not."""
         limit_s = limit_s or self.plan.get("step_timeout_s") or STEP_S
         limit_s = min(limit_s, max(0.5, self.phase_until - time.monotonic()))
         self.end_step(name)
@@ -68,16 +74,25 @@ class Run:
         self.step_name, self.step_began = following, now
 
     def longest_steps(self) -> dict[str, float]:
-        """{step: seconds} of the phase's longest steps, which shows where its time was spent; then the counting starts again for the next phase."""
+        """{step: seconds} of the phase's longest steps, which shows where its time was spent; then
+        the counting starts again for the next phase."""
         self.end_step()
         longest = sorted(self.steps.items(), key=lambda step: -step[1])[:MOST_STEPS]
         self.steps = {}
         return {name: round(seconds, 3) for name, seconds in longest if seconds >= LEAST_STEP_S}
 
-    def collective(self, name: str, call: Callable[[], Any], size_bytes: int = 0, expected_s: float | None = None) -> Any:
-        """One collective, counted before it is entered and after it is over. Returns its result; the device has finished.
+    def collective(
+        self,
+        name: str,
+        call: Callable[[], Any],
+        size_bytes: int = 0,
+        expected_s: float | None = None,
+    ) -> Any:
+        """One collective, counted before it is entered and after it is over. Returns its result;
+        the device has finished.
 
-        Its limit is that of any collective plus the time that its size takes on a slow network, or plus three times the expected time, where one was measured.
+        Its limit is that of any collective plus the time that its size takes on a slow network, or
+        plus three times the expected time, where one was measured.
         """
         base_s = self.plan.get("step_timeout_s") or STEP_S
         slow = SLOW_BYTES_S if self.backend == "nccl" else SLOW_BYTES_S / 5
@@ -99,19 +114,30 @@ class Run:
         if self.device is not None and self.device.type == "cuda":
             return int(self.torch.cuda.mem_get_info()[0])
         with open("/proc/meminfo", encoding="ascii") as lines:
-            available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), 1 << 30)
+            available = next(
+                (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")),
+                1 << 30,
+            )
         return available // max(1, self.local_world)
 
     def scaled(self, elements: int, element_bytes: int, copies: int) -> int:
-        """The number of elements that was requested, limited by memory (half of what is free) and by the plan's largest message."""
-        room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (copies * element_bytes)
-        agreed = self.torch.tensor([min(elements, room)], dtype=self.torch.int64, device=self.device)
-        self.collective("agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN))
+        """The number of elements that was requested, limited by memory (half of what is free) and
+        by the plan's largest message."""
+        room = min(self.free_bytes() // 2, copies * (self.plan.get("max_bytes") or 1 << 62)) // (
+            copies * element_bytes
+        )
+        agreed = self.torch.tensor(
+            [min(elements, room)], dtype=self.torch.int64, device=self.device
+        )
+        self.collective(
+            "agree on the size", lambda: self.dist.all_reduce(agreed, op=self.dist.ReduceOp.MIN)
+        )
         return max(self.world, int(agreed) // self.world * self.world)
 
 
 def drill(run: Run) -> None:
-    """Runs a planned fault, so that the smoke test itself can be tested: `--drill RANK:FAULT[:PHASE]`. Once per run, except for lasting faults."""
+    """Runs a planned fault, so that the smoke test itself can be tested: `--drill
+    RANK:FAULT[:PHASE]`. Once per run, except for lasting faults."""
     for fault in run.plan.get("drills") or ():
         if fault["rank"] != run.rank or fault.get("phase", "all_reduce") != run.phase:
             continue
@@ -125,13 +151,18 @@ def drill(run: Run) -> None:
         elif fault["fault"] == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif fault["fault"] == "read":
-            with contextlib.suppress(OSError), open(os.environ["UNHANG_DRILL_FILE"], "rb") as source:
+            with (
+                contextlib.suppress(OSError),
+                open(os.environ["UNHANG_DRILL_FILE"], "rb") as source,
+            ):
                 source.read(1)
 
 
 def drilled(run: Run, fault: str) -> bool:
     """Whether this rank must show this lasting fault."""
-    return any(one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ())
+    return any(
+        one["rank"] == run.rank and one["fault"] == fault for one in run.plan.get("drills") or ()
+    )
 
 
 def short_list(numbers: Sequence[int]) -> str:
@@ -146,7 +177,9 @@ def wait_for(run: Run, keys: list[str], limit_s: float) -> None:
     for key in keys:
         while not run.store.check([key]):
             if time.monotonic() > until:
-                raise Failed("expected %s in the store, found nothing within %.0f s" % (key, limit_s))
+                raise Failed(
+                    "expected %s in the store, found nothing within %.0f s" % (key, limit_s)
+                )
             time.sleep(0.02)
 
 
@@ -156,7 +189,8 @@ def arrive(run: Run, name: str) -> None:
 
 
 def await_all(run: Run, name: str) -> None:
-    """Waits until all ranks have arrived, without the network under test. The waiting rank arrives first."""
+    """Waits until all ranks have arrived, without the network under test. The waiting rank arrives
+    first."""
     limit_s = run.phase_until - time.monotonic()
     run.step("wait for the others after %s" % name, limit_s)
     while run.store.add("met/" + name, 0) < run.world:

@@ -1,4 +1,5 @@
-"""Native stacks of ranks by py-spy, where it is installed: the function below Python that a process waits in."""
+"""Native stacks of ranks by py-spy, where it is installed: the function below Python that a process
+waits in."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from typing import IO
 from .processes import die_with_parent
 
 SPY_S = 4.0  # for all ranks of a node together
-# Without stopping the process, py-spy takes a hundredth of a second. With native frames it stops the process for half a second and more, but names the function
-# of NCCL or of the driver: its output replaces the first, if it finishes.
+# Without stopping the process, py-spy takes a hundredth of a second. With native frames it stops
+# the process for half a second and more, but names the function of NCCL or of the driver: its
+# output replaces the first, if it finishes.
 SPY_WAYS = (("--nonblocking", 0.25), ("--native", 0.75))
 
 
@@ -26,7 +28,8 @@ def find_spy(python: str | None) -> str | None:
 
 
 def native_stacks(spy: str, pids: list[int], limit_s: float = SPY_S) -> dict[int, str]:
-    """{pid: text} with py-spy's output for each process, all at the same time and each within the limit."""
+    """{pid: text} with py-spy's output for each process, all at the same time and each within the
+    limit."""
     found = {}
     for way, share in SPY_WAYS:
         until = time.monotonic() + limit_s * share
@@ -38,7 +41,9 @@ def native_stacks(spy: str, pids: list[int], limit_s: float = SPY_S) -> dict[int
                 process.kill()
             elif process.returncode == 0:
                 output.seek(0)
-                found[pid] = "\n".join(line[:160] for line in output.read().decode("utf-8", "replace").splitlines())[:8000]
+                found[pid] = "\n".join(
+                    line[:160] for line in output.read().decode("utf-8", "replace").splitlines()
+                )[:8000]
             output.close()
     return found
 
@@ -46,4 +51,10 @@ def native_stacks(spy: str, pids: list[int], limit_s: float = SPY_S) -> dict[int
 def _look(spy: str, way: str, pid: int) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
     output = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by who reads it
     argv = [spy, "dump", way, "--pid", str(pid)]
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent), output
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
+    ), output

@@ -30,14 +30,23 @@ def phase_storm(run: Run) -> None:
     large = torch.ones(elements, device=run.device)
     for number in range(3):
         large.fill_(1)
-        run.collective("large all_reduce %d of 3" % (number + 1), lambda: dist.all_reduce(large), size_bytes=elements * 4)
+        run.collective(
+            "large all_reduce %d of 3" % (number + 1),
+            lambda: dist.all_reduce(large),
+            size_bytes=elements * 4,
+        )
     wrong += wrong_elements(torch, large, torch.full_like(large, run.world))
     if wrong:
-        raise Failed("expected %d in every element after the storm, found %d wrong elements" % (run.world, wrong), wrong=wrong)
+        raise Failed(
+            "expected %d in every element after the storm, found %d wrong elements"
+            % (run.world, wrong),
+            wrong=wrong,
+        )
 
 
 def phase_overlap(run: Run) -> None:
-    """Collectives in flight on two process groups at once: two groups of the whole world, then a mesh, as sharding within and between nodes uses it."""
+    """Collectives in flight on two process groups at once: two groups of the whole world, then a
+    mesh, as sharding within and between nodes uses it."""
     groups = run.groups or OverlapGroups(run)
     groups.await_all(run)
     wrong = overlap_twice(run, groups.second)
@@ -48,7 +57,9 @@ def phase_overlap(run: Run) -> None:
     groups.destroy(run)
     run.groups = None
     if wrong:
-        raise Failed("expected exact results on both groups, found %d wrong elements" % wrong, wrong=wrong)
+        raise Failed(
+            "expected exact results on both groups, found %d wrong elements" % wrong, wrong=wrong
+        )
 
 
 def overlap_elements(run: Run) -> int:
@@ -57,24 +68,32 @@ def overlap_elements(run: Run) -> int:
 
 
 def overlap_twice(run: Run, second_group: Any) -> int:
-    """Reductions of the whole world on its own group and on a second one. Returns wrong elements of both."""
+    """Reductions of the whole world on its own group and on a second one. Returns wrong elements of
+    both."""
     torch, dist, elements = run.torch, run.dist, overlap_elements(run)
     first, second = (torch.empty(elements, device=run.device) for _ in range(2))
 
     def both() -> None:
         first.fill_(1)
         second.fill_(2)
-        works = [dist.all_reduce(held, group=group, async_op=True) for held, group in ((first, None), (second, second_group))]
+        works = [
+            dist.all_reduce(held, group=group, async_op=True)
+            for held, group in ((first, None), (second, second_group))
+        ]
         for work in works:
             work.wait()
 
     for number in range(10):
         run.collective("two groups at once, %d of 10" % (number + 1), both, size_bytes=elements * 8)
-    return sum(wrong_elements(torch, held, torch.full_like(held, value * run.world)) for held, value in ((first, 1), (second, 2)))
+    return sum(
+        wrong_elements(torch, held, torch.full_like(held, value * run.world))
+        for held, value in ((first, 1), (second, 2))
+    )
 
 
 def overlap_on_mesh(run: Run, mesh_groups: list[tuple[list[int], Any]]) -> int:
-    """A gather within one half during a reduction between every second rank. Returns the wrong elements of both."""
+    """A gather within one half during a reduction between every second rank. Returns the wrong
+    elements of both."""
     torch, share = run.torch, overlap_elements(run) // run.world
     (near, near_group), (far, far_group) = mesh_groups
     part = torch.full((share,), float(run.rank), device=run.device)
@@ -89,6 +108,14 @@ def overlap_on_mesh(run: Run, mesh_groups: list[tuple[list[int], Any]]) -> int:
         reduced.wait()
 
     for number in range(5):
-        run.collective("gather and reduce on a mesh, %d of 5" % (number + 1), both, size_bytes=share * run.world * 4)
-    wrong = wrong_elements(torch, summed, torch.full_like(summed, float(far.index(run.rank) * len(far))))
-    return wrong + wrong_elements(torch, whole, torch.tensor(near, device=run.device).repeat_interleave(share).float())
+        run.collective(
+            "gather and reduce on a mesh, %d of 5" % (number + 1),
+            both,
+            size_bytes=share * run.world * 4,
+        )
+    wrong = wrong_elements(
+        torch, summed, torch.full_like(summed, float(far.index(run.rank) * len(far)))
+    )
+    return wrong + wrong_elements(
+        torch, whole, torch.tensor(near, device=run.device).repeat_interleave(share).float()
+    )

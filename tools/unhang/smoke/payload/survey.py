@@ -17,40 +17,64 @@ from .limits import VERSION
 from .mapped import boot_id
 from .roots import rooted
 
-LOOKS, LOOK_AGAIN_S, SMI_S = 3, 1.0, 15.0  # the driver takes a moment to forget a process that has ended; without persistence mode it takes seconds to start
+# the driver takes a moment to forget a process that has ended; without persistence mode it takes
+# seconds to start
+LOOKS, LOOK_AGAIN_S, SMI_S = 3, 1.0, 15.0
 MOST_USERS = 16
 MPS = "nvidia-cuda-mps"  # its server is no job; the kernel keeps 15 characters of a name
-STEP = re.compile(r"slurmstepd: \[([0-9]{1,12})(?:\.|\])")  # how slurmstepd names itself: one process for each step of a job on the node
+# how slurmstepd names itself: one process for each step of a job on the node
+STEP = re.compile(r"slurmstepd: \[([0-9]{1,12})(?:\.|\])")
 
 
 def survey() -> dict[str, Any]:
-    """What a launcher needs to know of this node, from files and ip(8): addresses, routes, GPUs, a free port."""
+    """What a launcher needs to know of this node, from files and ip(8): addresses, routes, GPUs, a
+    free port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
     return {
-        "e": "survey", "hostname": socket.gethostname(), "interfaces": interfaces(), "routes": ip_json("route", "show", "table", "all"), "gpus": gpus(),
+        "e": "survey", "hostname": socket.gethostname(), "interfaces": interfaces(),
+        "routes": ip_json("route", "show", "table", "all"), "gpus": gpus(),
         "in_use": in_use(), "network": "%s-%d" % (boot_id(), os.stat("/proc/self/ns/net").st_ino),
-        "slurm_node": os.environ.get("SLURMD_NODENAME"), "free_port": port, "python": sys.version.split()[0], "payload": VERSION,
+        "slurm_node": os.environ.get("SLURMD_NODENAME"), "free_port": port,
+        "python": sys.version.split()[0], "payload": VERSION,
     }  # fmt: skip
 
 
 def ip_json(*arguments: Any) -> Any:
     """ip -j's answer, or None."""
     try:
-        output = subprocess.run(["ip", "-j", *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5, check=False).stdout
+        output = subprocess.run(
+            ["ip", "-j", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=5,
+            check=False,
+        ).stdout
         return json.loads(output)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
 
 
 def interfaces() -> list[dict[str, Any]]:
-    """[{name, up, kind, addresses: ["10.0.0.1/24"]}]; kind: bridge, veth, loopback, wireguard ... or physical."""
+    """[{name, up, kind, addresses: ["10.0.0.1/24"]}]; kind: bridge, veth, loopback, wireguard ...
+    or physical."""
     rows = []
     for row in ip_json("-d", "addr") or []:
-        kind = (row.get("linkinfo") or {}).get("info_kind") or ("loopback" if row.get("link_type") == "loopback" else "physical")
-        addresses = ["%s/%s" % (one.get("local"), one.get("prefixlen")) for one in row.get("addr_info") or []]
-        rows.append({"name": row.get("ifname"), "up": "UP" in (row.get("flags") or []), "kind": kind, "addresses": addresses})
+        kind = (row.get("linkinfo") or {}).get("info_kind") or (
+            "loopback" if row.get("link_type") == "loopback" else "physical"
+        )
+        addresses = [
+            "%s/%s" % (one.get("local"), one.get("prefixlen")) for one in row.get("addr_info") or []
+        ]
+        rows.append(
+            {
+                "name": row.get("ifname"),
+                "up": "UP" in (row.get("flags") or []),
+                "kind": kind,
+                "addresses": addresses,
+            }
+        )
     return rows
 
 
@@ -60,14 +84,26 @@ def gpus() -> list[dict[str, Any]]:
     root = rooted("/proc/driver/nvidia/gpus")
     with contextlib.suppress(OSError):
         for address in sorted(os.listdir(root)):
-            with contextlib.suppress(OSError), open(os.path.join(root, address, "information"), encoding="utf-8", errors="replace") as lines:
+            with (
+                contextlib.suppress(OSError),
+                open(
+                    os.path.join(root, address, "information"), encoding="utf-8", errors="replace"
+                ) as lines,
+            ):
                 pairs = dict(line.rstrip().split(":", 1) for line in lines if ":" in line)
-                rows.append({"model": pairs.get("Model", "").strip(), "uuid": pairs.get("GPU UUID", "").strip(), "pci_address": address})
+                rows.append(
+                    {
+                        "model": pairs.get("Model", "").strip(),
+                        "uuid": pairs.get("GPU UUID", "").strip(),
+                        "pci_address": address,
+                    }
+                )
     return rows
 
 
 def in_use() -> list[str] | None:
-    """A line for each process on the GPUs and each job of Slurm with a step on this node; [] where Slurm itself has started this; None if it is not known."""
+    """A line for each process on the GPUs and each job of Slurm with a step on this node; [] where
+    Slurm itself has started this; None if it is not known."""
     if "SLURM_JOB_ID" in os.environ or not gpus():
         return []
     for look in range(LOOKS):
@@ -75,15 +111,20 @@ def in_use() -> list[str] | None:
         pids = gpu_pids()
         if not pids:
             break
-    lines = [line for pid in pids or () for line in described(pid)] + ["job %s of Slurm" % job for job in slurm_jobs()]
+    lines = [line for pid in pids or () for line in described(pid)] + [
+        "job %s of Slurm" % job for job in slurm_jobs()
+    ]
     return None if pids is None and not lines else lines[:MOST_USERS]
 
 
 def gpu_pids() -> list[int] | None:
-    """Processes that compute on a GPU, of all users; None if nvidia-smi could not say. One that hangs in the kernel is left to itself."""
+    """Processes that compute on a GPU, of all users; None if nvidia-smi could not say. One that
+    hangs in the kernel is left to itself."""
     query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
     try:
-        asked = subprocess.Popen(query, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        asked = subprocess.Popen(
+            query, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
         output = asked.communicate(timeout=SMI_S)[0]
     except OSError:
         return None
@@ -91,19 +132,30 @@ def gpu_pids() -> list[int] | None:
         asked.kill()
         return None
     words = output.decode("ascii", "replace").split()
-    return sorted({int(word) for word in words if word.isdigit()} - {os.getpid()}) if asked.returncode == 0 else None
+    return (
+        sorted({int(word) for word in words if word.isdigit()} - {os.getpid()})
+        if asked.returncode == 0
+        else None
+    )
 
 
 def described(pid: int) -> list[str]:
-    """[process 4711 (python3) of alice]; [] for a daemon that is no job. A process of another container has a number alone."""
+    """[process 4711 (python3) of alice]; [] for a daemon that is no job. A process of another
+    container has a number alone."""
     command, user = "", ""
-    with contextlib.suppress(OSError), open(rooted("/proc/%d/comm" % pid), encoding="utf-8", errors="replace") as source:
+    with (
+        contextlib.suppress(OSError),
+        open(rooted("/proc/%d/comm" % pid), encoding="utf-8", errors="replace") as source,
+    ):
         command = source.read().strip()
     with contextlib.suppress(OSError, KeyError):
         user = pwd.getpwuid(os.stat(rooted("/proc/%d" % pid)).st_uid).pw_name
     if command.startswith(MPS):
         return []
-    return ["process %d%s%s" % (pid, " (%s)" % command if command else "", " of %s" % user if user else "")]
+    return [
+        "process %d%s%s"
+        % (pid, " (%s)" % command if command else "", " of %s" % user if user else "")
+    ]
 
 
 def slurm_jobs() -> list[str]:

@@ -13,7 +13,8 @@ from .run import Failed, Run
 
 
 def load_training(run: Run) -> None:
-    """Loads what training needs before the ranks wait for each other: the first optimizer step imports modules for seconds on a busy machine."""
+    """Loads what training needs before the ranks wait for each other: the first optimizer step
+    imports modules for seconds on a busy machine."""
     if not {"ddp", "fsdp"} & set(run.phases):
         return
     torch = run.torch
@@ -32,13 +33,21 @@ def small_model(torch: Any, checkpointed: bool) -> Any:
     class Block(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.norm, self.up, self.down = torch.nn.LayerNorm(256), torch.nn.Linear(256, 1024), torch.nn.Linear(1024, 256)
+            self.norm, self.up, self.down = (
+                torch.nn.LayerNorm(256),
+                torch.nn.Linear(256, 1024),
+                torch.nn.Linear(1024, 256),
+            )
 
         def inner(self, value: Any) -> Any:
             return value + self.down(torch.nn.functional.gelu(self.up(self.norm(value))))
 
         def forward(self, value: Any) -> Any:
-            return checkpoint(self.inner, value, use_reentrant=False) if checkpointed else self.inner(value)
+            return (
+                checkpoint(self.inner, value, use_reentrant=False)
+                if checkpointed
+                else self.inner(value)
+            )
 
     torch.manual_seed(7)
     return torch.nn.Sequential(*[Block() for _ in range(4)])
@@ -67,17 +76,25 @@ def train(run: Run, model: Any, steps: int = 10) -> list[float]:
 
 
 def phase_ddp(run: Run) -> dict[str, Any]:
-    """Ten real steps under DistributedDataParallel; afterwards all ranks hold the same parameters."""
+    """Ten real steps under DistributedDataParallel; afterwards all ranks hold the same
+    parameters."""
     torch = run.torch
     model = small_model(torch, checkpointed=False).to(run.device)
     run.step("wrap the model in DDP")
-    wrapped = torch.nn.parallel.DistributedDataParallel(model, device_ids=[run.device.index] if run.device.type == "cuda" else None)
+    wrapped = torch.nn.parallel.DistributedDataParallel(
+        model, device_ids=[run.device.index] if run.device.type == "cuda" else None
+    )
     losses = run.losses = train(run, wrapped)
     mine = sum(parameter.detach().double().sum() for parameter in model.parameters()).reshape(1)
     bounds = torch.cat([mine, -mine])
-    run.collective("compare parameters", lambda: run.dist.all_reduce(bounds, op=run.dist.ReduceOp.MAX))
+    run.collective(
+        "compare parameters", lambda: run.dist.all_reduce(bounds, op=run.dist.ReduceOp.MAX)
+    )
     if float(bounds[0] + bounds[1]) != 0.0:
-        raise Failed("expected the same parameters on all ranks after DDP, found sums from %r to %r" % (-float(bounds[1]), float(bounds[0])))
+        raise Failed(
+            "expected the same parameters on all ranks after DDP, found sums from %r to %r"
+            % (-float(bounds[1]), float(bounds[0]))
+        )
     return {"losses": [round(losses[0], 4), round(losses[-1], 4)]}
 
 
@@ -99,14 +116,21 @@ def phase_fsdp(run: Run) -> dict[str, Any]:
 
         if run.device.type != "cuda":
             return {"skip": "this torch has FSDP for GPUs only"}
-        wrapped, kind = FullyShardedDataParallel(model, device_id=run.device), "FullyShardedDataParallel"
+        wrapped, kind = (
+            FullyShardedDataParallel(model, device_id=run.device),
+            "FullyShardedDataParallel",
+        )
     losses = train(run, wrapped)
     check_losses(run, losses)
     return {"losses": [round(losses[0], 4), round(losses[-1], 4)], "kind": kind}
 
 
 def check_losses(run: Run, losses: Sequence[float]) -> None:
-    """The same model, data and optimizer must learn the same whether its gradients were averaged whole (DDP) or in shards. Raises Failed."""
+    """The same model, data and optimizer must learn the same whether its gradients were averaged
+    whole (DDP) or in shards. Raises Failed."""
     for number, (whole, sharded) in enumerate(zip(run.losses, losses)):
         if abs(whole - sharded) > 0.02 * abs(whole) + 1e-4:
-            raise Failed("expected the losses of DDP under FSDP, found %.6f in place of %.6f at step %d" % (sharded, whole, number + 1))
+            raise Failed(
+                "expected the losses of DDP under FSDP, found %.6f in place of %.6f at step %d"
+                % (sharded, whole, number + 1)
+            )

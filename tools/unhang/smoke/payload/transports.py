@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# The lines that NCCL prints in p2p.cc, shm.cc and net.cc; those for shared memory have no connection number, those for networks the proxy's rank in brackets.
+# The lines that NCCL prints in p2p.cc, shm.cc and net.cc; those for shared memory have no
+# connection number, those for networks the proxy's rank in brackets.
 # https://github.com/NVIDIA/nccl/tree/master/src/transport
-TRANSPORT = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via (.+?)(?: comm 0x.*)?$")
+TRANSPORT = re.compile(
+    r"Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\] (?:\[(send|receive)\] )?via (.+?)(?: comm"
+    r" 0x.*)?$"
+)
 NET_DEVICES = re.compile(r"NCCL INFO NET/(.+?) : Using (\[\d.*)")
 NET_DEVICE = re.compile(r"\[(\d+)\]=?(\{[^}]*\}|[^\s\[;]+)")
-THREAD = re.compile(r":(\d+):(\d+) \[")  # of a process, at the start of a line: host:process:thread [device]
+# of a process, at the start of a line: host:process:thread [device]
+THREAD = re.compile(r":(\d+):(\d+) \[")
 OTHER_GROUP = re.compile(r"nranks (\d+) cudaDev .* Init START")
 GRAPH = re.compile(r"NCCL INFO Pattern \d+, .*, type (\w+)/(\w+)")
 NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
@@ -19,9 +24,11 @@ NVLS_CHANNELS = re.compile(r" (\d+) nvls channels")
 def transports_of(log: str, world: int | None = None) -> dict[str, Any]:
     """The transports in one rank's log, as the fields of an event.
 
-    pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
-    graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls: NVLink SHARP in use. A smaller group has rank numbers of its own,
-    so the lines of a thread are left out after it started a group whose size is not `world`.
+    pairs: {"0>1": {"via": ["P2P/CUMEM"], "channels": 24}}; nics: lines that list the network's
+    devices; devices: {"IB": {"0": "mlx5_0:1/IB"}};
+    graph: kinds of path inside a node that NCCL planned with (NVL, PIX, PXB, PHB, SYS); nvls:
+    NVLink SHARP in use. A smaller group has rank numbers of its own, so the lines of a thread are
+    left out after it started a group whose size is not `world`.
     """
     found: dict[str, Any] = {"pairs": {}, "nics": [], "devices": {}, "nvls": None}
     graphs: list[str] = []
@@ -40,7 +47,9 @@ def transports_of(log: str, world: int | None = None) -> dict[str, Any]:
                 graphs.append(graph.group(1))
         elif "nvls channels" in line:
             channels = NVLS_CHANNELS.search(line)
-            found["nvls"] = bool(found["nvls"]) or (channels is not None and int(channels.group(1)) > 0)
+            found["nvls"] = bool(found["nvls"]) or (
+                channels is not None and int(channels.group(1)) > 0
+            )
     if found["nvls"] is None:  # for releases that do not log a count
         found["nvls"] = "NVLS multicast support is available" in log
     return dict(found, graph=graphs)
@@ -53,7 +62,8 @@ def thread_of(line: str) -> tuple[str, str]:
 
 
 def is_of_all(line: str, sizes: dict[tuple[str, str], int], world: int | None) -> bool:
-    """Whether a line concerns the group of all ranks. A thread that started no group works for the first thread of its process."""
+    """Whether a line concerns the group of all ranks. A thread that started no group works for the
+    first thread of its process."""
     process, thread = thread_of(line)
     size = sizes.get((process, thread), sizes.get((process, process)))
     return world is None or size is None or size == world
@@ -61,7 +71,9 @@ def is_of_all(line: str, sizes: dict[tuple[str, str], int], world: int | None) -
 
 def _add_pair(pairs: dict[str, dict[str, Any]], found: re.Match[str] | None) -> None:
     if found:
-        row = pairs.setdefault("%s>%s" % (found.group(1), found.group(2)), {"via": [], "channels": 0})
+        row = pairs.setdefault(
+            "%s>%s" % (found.group(1), found.group(2)), {"via": [], "channels": 0}
+        )
         row["channels"] += 1
         way = found.group(4).strip()[:120]
         if way not in row["via"] and len(row["via"]) < 16:

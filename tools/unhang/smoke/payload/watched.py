@@ -1,4 +1,5 @@
-"""Processes that an agent monitors: each in its own session, with a pipe for events, and ended together with the agent."""
+"""Processes that an agent monitors: each in its own session, with a pipe for events, and ended
+together with the agent."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 
 class Watched:
-    """A process as its agent sees it. events: pipe that it writes events to; buffer: an incomplete line; output: its last lines; code: its exit code."""
+    """A process as its agent sees it. events: pipe that it writes events to; buffer: an incomplete
+    line; output: its last lines; code: its exit code."""
 
     def __init__(self, process: subprocess.Popen[bytes], events: int) -> None:
         self.process, self.events = process, events
@@ -21,12 +23,16 @@ class Watched:
         self.output: list[str] = []
 
 
-def start_process(argv: list[str], environment: Mapping[str, str], begin: Callable[[], None]) -> tuple[subprocess.Popen[bytes], int]:
-    """(the process, the pipe of its events). argv: `--events` and the pipe's other end are added. begin: runs in the child before exec."""
+def start_process(
+    argv: list[str], environment: Mapping[str, str], begin: Callable[[], None]
+) -> tuple[subprocess.Popen[bytes], int]:
+    """(the process, the pipe of its events). argv: `--events` and the pipe's other end are added.
+    begin: runs in the child before exec."""
     reader, writer = os.pipe()
     try:
         process = subprocess.Popen(
-            [*argv, "--events", str(writer)], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            [*argv, "--events", str(writer)], env=environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             pass_fds=[writer], start_new_session=True, preexec_fn=begin,
         )  # fmt: skip
     finally:
@@ -56,9 +62,11 @@ def reap(children: Iterable[Watched]) -> None:
 
 
 def end_politely(ask: Callable[[int], None]) -> None:
-    """Signals only request a stop from now on. The launcher's death ends no process, and orphans of children become children of this process."""
+    """Signals only request a stop from now on. The launcher's death ends no process, and orphans of
+    children become children of this process."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: ask(number))
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans are ended with the other processes
+        # PR_SET_CHILD_SUBREAPER: orphans are ended with the other processes
+        ctypes.CDLL(None).prctl(36, 1)

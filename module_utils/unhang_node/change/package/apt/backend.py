@@ -18,8 +18,11 @@ from .restore import restore, wait_until_free
 from .selections import select_packages
 
 
-def read_offers(rootfs: str, patterns: Sequence[str], update_cache: bool, _modules: Sequence[str]) -> Listing:
-    """Versions that the repositories offer. Fetches into a copy of the lists. Raises ValueError, OSError."""
+def read_offers(
+    rootfs: str, patterns: Sequence[str], update_cache: bool, _modules: Sequence[str]
+) -> Listing:
+    """Versions that the repositories offer. Fetches into a copy of the lists. Raises ValueError,
+    OSError."""
     installed = read_installed(rootfs)
     folder = private_folder(rootfs)
     try:
@@ -29,7 +32,13 @@ def read_offers(rootfs: str, patterns: Sequence[str], update_cache: bool, _modul
         offers = offers_of(view, names)
     finally:
         shutil.rmtree(place_of(rootfs, folder), ignore_errors=True)
-    return Listing(offers=offers, installed=installed_rows(installed, names), warnings_of_update=warnings, manager="dpkg", streams={})
+    return Listing(
+        offers=offers,
+        installed=installed_rows(installed, names),
+        warnings_of_update=warnings,
+        manager="dpkg",
+        streams={},
+    )
 
 
 APT = Backend(

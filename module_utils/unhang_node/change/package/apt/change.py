@@ -1,4 +1,5 @@
-"""Changes packages with apt: simulated first, saved for a rollback, run in a systemd unit, and read back."""
+"""Changes packages with apt: simulated first, saved for a rollback, run in a systemd unit, and read
+back."""
 
 from __future__ import annotations
 
@@ -37,10 +38,17 @@ from .selections import merge_journal
 
 
 def plan_change(request: Request, writes: bool) -> PackagePlan:
-    """The plan of a change, as apt simulates it. writes: False in check mode: apt then works on copies. Raises ValueError (Locked), OSError. close_plan must
-    follow."""
+    """The plan of a change, as apt simulates it. writes: False in check mode: apt then works on
+    copies. Raises ValueError (Locked), OSError. close_plan must follow."""
     rootfs = request.rootfs
-    waited = [text for text in (wait_for_earlier(request.lock_timeout_s), wait_for_locks(rootfs, APT_LOCKS, request.lock_timeout_s)) if text]
+    waited = [
+        text
+        for text in (
+            wait_for_earlier(request.lock_timeout_s),
+            wait_for_locks(rootfs, APT_LOCKS, request.lock_timeout_s),
+        )
+        if text
+    ]
     installed = read_installed(rootfs)
     leaving = of_sources(installed, request)
     plan = PackagePlan(
@@ -48,15 +56,25 @@ def plan_change(request: Request, writes: bool) -> PackagePlan:
         writes=writes,
         installed=installed,
         pin=_pin(request),
-        repairs=installed.unfinished or (["a dpkg that was killed"] if installed.interrupted else []),
+        repairs=installed.unfinished
+        or (["a dpkg that was killed"] if installed.interrupted else []),
         arguments=arguments_of(request.install, request.remove),
         waited=waited,
     )
     if request.modules:
-        return plan._replace(refused=["expected no module streams, which are dnf's, on a node of dpkg"])
+        return plan._replace(
+            refused=["expected no module streams, which are dnf's, on a node of dpkg"]
+        )
     if plan.repairs and not request.repair:
-        next_step = "run dpkg --configure -a and apt-get --fix-broken install, or allow repair: true"
-        return plan._replace(refused=[f"expected every package to be configured, found {', '.join(plan.repairs[:12])}; {next_step}"])
+        next_step = (
+            "run dpkg --configure -a and apt-get --fix-broken install, or allow repair: true"
+        )
+        return plan._replace(
+            refused=[
+                f"expected every package to be configured, found {', '.join(plan.repairs[:12])};"
+                f" {next_step}"
+            ]
+        )
     if is_met(request, installed) and not leaving:
         return plan
     return _with_simulation(plan, leaving)
@@ -65,7 +83,11 @@ def plan_change(request: Request, writes: bool) -> PackagePlan:
 def of_sources(installed: Installed, request: Request) -> Set[str]:
     """Names of installed packages of the sources to remove, without the requested packages."""
     globs = request.remove_sources
-    return {name for name, source in installed.sources.items() if name not in request.install and any(fnmatch.fnmatchcase(source, glob) for glob in globs)}
+    return {
+        name
+        for name, source in installed.sources.items()
+        if name not in request.install and any(fnmatch.fnmatchcase(source, glob) for glob in globs)
+    }
 
 
 def _pin(request: Request) -> Optional[Tuple[str, Optional[str], Optional[str]]]:
@@ -95,7 +117,9 @@ def _simulated(plan: PackagePlan, view: View, leaving: Set[str]) -> PackagePlan:
         to_come = _still_to_come(request, plan.installed).install
         leaving = leaving - still_needed(view, leaving, arguments_of(to_come, []))
         request = request._replace(remove=sorted(set(request.remove) | leaving))
-        plan = plan._replace(request=request, arguments=arguments_of(request.install, request.remove))
+        plan = plan._replace(
+            request=request, arguments=arguments_of(request.install, request.remove)
+        )
     missing = not_offered(_still_to_come(request, plan.installed), offers)
     if missing:
         return plan._replace(refused=missing + warnings)
@@ -105,15 +129,29 @@ def _simulated(plan: PackagePlan, view: View, leaving: Set[str]) -> PackagePlan:
     try:
         steps = simulate(view, _fixing(plan) + plan.arguments)
     except Refused as problem:
-        return plan._replace(refused=[f"expected {' '.join(plan.arguments)}, found that apt cannot: {problem}", *warnings])
+        return plan._replace(
+            refused=[
+                f"expected {' '.join(plan.arguments)}, found that apt cannot: {problem}",
+                *warnings,
+            ]
+        )
     plan = plan._replace(steps=steps)
-    return plan._replace(refused=refusals(request, plan.installed, steps) + _without_room(plan, view))
+    return plan._replace(
+        refused=refusals(request, plan.installed, steps) + _without_room(plan, view)
+    )
 
 
 def _still_to_come(request: Request, installed: Installed) -> Request:
-    """The request without packages that are already installed: no repository needs to offer them."""
-    there = {name for name, version in request.install.items() if version and installed.version(name) == version}
-    return request._replace(install={name: version for name, version in request.install.items() if name not in there})
+    """The request without packages that are already installed: no repository needs to offer
+    them."""
+    there = {
+        name
+        for name, version in request.install.items()
+        if version and installed.version(name) == version
+    }
+    return request._replace(
+        install={name: version for name, version in request.install.items() if name not in there}
+    )
 
 
 def _fixing(plan: PackagePlan) -> List[str]:
@@ -121,7 +159,8 @@ def _fixing(plan: PackagePlan) -> List[str]:
 
 
 def open_view(plan: PackagePlan) -> View:
-    """The view for apt: without unhang's own holds if these packages may change, and with the future pins."""
+    """The view for apt: without unhang's own holds if these packages may change, and with the
+    future pins."""
     rootfs = plan.request.rootfs
     if plan.writes:
         folder = WORK
@@ -134,7 +173,8 @@ def open_view(plan: PackagePlan) -> View:
 
 
 def close_plan(plan: PackagePlan) -> None:
-    """Removes the files of the simulation and the change, unless the package manager still uses them."""
+    """Removes the files of the simulation and the change, unless the package manager still uses
+    them."""
     rootfs = plan.request.rootfs
     if plan.writes and not is_at_work():
         shutil.rmtree(place_of(rootfs, WORK), ignore_errors=True)
@@ -147,17 +187,28 @@ def _without_room(plan: PackagePlan, view: View) -> List[str]:
     request, rootfs = plan.request, plan.request.rootfs
     coming = [f"{step.name}={step.after}" for step in plan.steps if step.after is not None]
     going = [step.name for step in plan.steps if step.before is not None]
-    sizes = run(rootfs, ["dpkg-query", "-W", "-f", "${Installed-Size}\\n", *going])[1].split() if going else []
+    sizes = (
+        run(rootfs, ["dpkg-query", "-W", "-f", "${Installed-Size}\\n", *going])[1].split()
+        if going
+        else []
+    )
     old_bytes = sum(int(size) for size in sizes if size.isdigit()) * 1024
     needs = root_bytes(plan.steps, sizes_of(view, coming), old_bytes)
     needs["/boot"] = boot_bytes(plan.steps, *read_boot_sizes(rootfs))
     least = request.root_free_min_mib * MIB
-    minima = {"/": least, "/usr": least, "/var": least, STATE_FOLDER: least // 4, "/boot": request.boot_free_min_mib * MIB}
+    minima = {
+        "/": least,
+        "/usr": least,
+        "/var": least,
+        STATE_FOLDER: least // 4,
+        "/boot": request.boot_free_min_mib * MIB,
+    }
     return lacking(needs, read_rooms(rootfs), minima)
 
 
 def apply_change(plan: PackagePlan) -> ChangeResult:
-    """Carries out the plan. Raises ValueError if no rollback is possible, or the package manager has not ended in time; OSError."""
+    """Carries out the plan. Raises ValueError if no rollback is possible, or the package manager
+    has not ended in time; OSError."""
     request = plan.request
     folder = folder_of(request.state_id) if request.state_id else ""
     if folder:
@@ -177,7 +228,9 @@ def apply_change(plan: PackagePlan) -> ChangeResult:
         return ChangeResult()
     mark(request.rootfs, folder, "applying")
     code, log = run_apart(request.rootfs, _commands(plan, folder), request.deadline_s, folder)
-    return _close(plan, folder, _read_back(plan, code, log)._replace(fetched=fetched, repacked=repacked), log)
+    return _close(
+        plan, folder, _read_back(plan, code, log)._replace(fetched=fetched, repacked=repacked), log
+    )
 
 
 def _close(plan: PackagePlan, folder: str, result: ChangeResult, log: str) -> ChangeResult:
@@ -191,53 +244,91 @@ def _close(plan: PackagePlan, folder: str, result: ChangeResult, log: str) -> Ch
         if not result.stopped_at:
             raise
         # The file system is full: the state stays "applying", and the next run continues it.
-        return result._replace(message=f"{result.message}; and the result could not be recorded: {problem}")
+        return result._replace(
+            message=f"{result.message}; and the result could not be recorded: {problem}"
+        )
     if folder and not result.stopped_at:
         remove_new(rootfs, folder)
     return result
 
 
 def _prepare(plan: PackagePlan, folder: str) -> Tuple[List[str], List[str]]:
-    """Keeps the old packages and fetches the new ones: (fetched, repacked). Raises Refused before any change."""
+    """Keeps the old packages and fetches the new ones: (fetched, repacked). Raises Refused before
+    any change."""
     request, view = plan.request, plan.view
     assert view is not None  # a plan with steps comes from a simulation, which has a view
     if not folder and not request.allow_no_rollback:
-        raise Refused("expected a saved state to keep the old packages in, found none; give state_id, or allow_no_rollback: true")
+        raise Refused(
+            "expected a saved state to keep the old packages in, found none; give state_id, or"
+            " allow_no_rollback: true"
+        )
     fetched: List[str] = []
     repacked: List[str] = []
     if folder:
         kept = keep_old_packages(view, folder, plan.steps, plan.installed, request)
         fetched, repacked = kept.fetched, kept.repacked
         if kept.missing and not request.allow_no_rollback:
-            raise Refused("; ".join(kept.missing) + "; allow_no_rollback: true continues without a rollback")
-    new = fetch_new(view, folder or WORK, _fixing(plan) + plan.arguments, request.fetch_timeout_s, request.lock_timeout_s)
+            raise Refused(
+                "; ".join(kept.missing) + "; allow_no_rollback: true continues without a rollback"
+            )
+    new = fetch_new(
+        view,
+        folder or WORK,
+        _fixing(plan) + plan.arguments,
+        request.fetch_timeout_s,
+        request.lock_timeout_s,
+    )
     _check_still_the_same(plan, view)
     return fetched + new, repacked
 
 
 def _check_still_the_same(plan: PackagePlan, view: View) -> None:
-    """Fetching takes minutes, in which another process may have changed packages: apt would then take other steps than those that were judged. Raises
-    Refused, Locked, OSError.
-    """
+    """Fetching takes minutes, in which another process may have changed packages: apt would then
+    take other steps than those that were judged. Raises Refused, Locked, OSError."""
     wait_for_locks(plan.request.rootfs, APT_LOCKS, plan.request.lock_timeout_s)
     steps = simulate(view, _fixing(plan) + plan.arguments)
     if steps != plan.steps:
         others = sorted({step.name for step in {*steps} ^ {*plan.steps}})
         found = f"found that apt would take other steps now, for {', '.join(others[:12])}"
-        raise Refused(f"expected packages as they were before the change was fetched, {found}; somebody has changed packages meanwhile; run the role again")
+        raise Refused(
+            f"expected packages as they were before the change was fetched, {found}; somebody has"
+            " changed packages meanwhile; run the role again"
+        )
 
 
 def _commands(plan: PackagePlan, folder: str) -> List[List[str]]:
     """argvs to run in the systemd unit, in order."""
     rootfs, request = plan.request.rootfs, plan.request
     if not plan.steps or plan.view is None:
-        return [inside(rootfs, ["dpkg", "--configure", "-a"]), inside(rootfs, ["apt-get", "-q", "-y", "--no-remove", *DPKG, "--fix-broken", "install"])]
+        return [
+            inside(rootfs, ["dpkg", "--configure", "-a"]),
+            inside(
+                rootfs, ["apt-get", "-q", "-y", "--no-remove", *DPKG, "--fix-broken", "install"]
+            ),
+        ]
     options = [*plan.view.options, *DPKG, *BARE, *ALLOW]
     lock = ["-o", f"DPkg::Lock::Timeout={int(request.lock_timeout_s)}"]
     archives = ["-o", f"Dir::Cache::Archives={folder or WORK}/packages/new"]
-    # Another process may get the lock in between: apt then plans again, and must fail rather than remove packages that nobody has judged.
+    # Another process may get the lock in between: apt then plans again, and must fail rather than
+    # remove packages that nobody has judged.
     keeping = [] if any(step.after is None for step in plan.steps) else ["--no-remove"]
-    return [inside(rootfs, ["apt-get", "-q", "-y", *options, *lock, *archives, *keeping, "install", *_fixing(plan), *plan.arguments])]
+    return [
+        inside(
+            rootfs,
+            [
+                "apt-get",
+                "-q",
+                "-y",
+                *options,
+                *lock,
+                *archives,
+                *keeping,
+                "install",
+                *_fixing(plan),
+                *plan.arguments,
+            ],
+        )
+    ]
 
 
 def _read_back(plan: PackagePlan, code: int, log: str) -> ChangeResult:
@@ -248,11 +339,22 @@ def _read_back(plan: PackagePlan, code: int, log: str) -> ChangeResult:
     lines = error_lines(log, 12)
     if not (code or wrong or broken or unexpected or unmet or installed.interrupted):
         return ChangeResult(after=after, log=lines[-3:])
-    message = "; ".join(wrong + [line for line in unexpected if line not in wrong] + [f"{name} is not configured" for name in broken] + unmet)
+    message = "; ".join(
+        wrong
+        + [line for line in unexpected if line not in wrong]
+        + [f"{name} is not configured" for name in broken]
+        + unmet
+    )
     message = message or f"apt-get ended with {code}"
     message = "the package manager was killed half way; " + message if code == KILLED else message
     message = f"{message}; apt: {' | '.join(lines)}"
-    return ChangeResult(after=after, stopped_at="applying", message=message, log=lines, audit=audit(plan.request.rootfs))
+    return ChangeResult(
+        after=after,
+        stopped_at="applying",
+        message=message,
+        log=lines,
+        audit=audit(plan.request.rootfs),
+    )
 
 
 def audit(rootfs: str) -> List[str]:

@@ -1,4 +1,5 @@
-"""Whether all dependencies of packages are met: on the node now, and after a restore. Changes nothing."""
+"""Whether all dependencies of packages are met: on the node now, and after a restore. Changes
+nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _UNMET = re.compile(r"^ (\S+) : (.+)$")
 
 
 def parse_unmet(output: str) -> List[str]:
-    """["name: Depends: …"] from the output of `apt-get check`, one line for each dependency that is not met; other errors unchanged."""
+    """["name: Depends: …"] from the output of `apt-get check`, one line for each dependency that is
+    not met; other errors unchanged."""
     lines: List[str] = []
     name: Optional[str] = None
     for line in output.partition(_HEAD)[2].splitlines():
@@ -32,7 +34,11 @@ def parse_unmet(output: str) -> List[str]:
             lines.append(f"{name}: {line.strip()}")
         else:
             name = None
-    errors = [line.strip() for line in output.splitlines() if line.startswith("E: ") and "Unmet dependencies" not in line]
+    errors = [
+        line.strip()
+        for line in output.splitlines()
+        if line.startswith("E: ") and "Unmet dependencies" not in line
+    ]
     return lines + errors
 
 
@@ -42,7 +48,8 @@ def has_apt(rootfs: str) -> bool:
 
 
 def unmet_dependencies(rootfs: str, status: Optional[str] = None) -> List[str]:
-    """Dependencies that are not met, a line each. status: text of a dpkg status file in place of the node's. Raises OSError."""
+    """Dependencies that are not met, a line each. status: text of a dpkg status file in place of
+    the node's. Raises OSError."""
     if not has_apt(rootfs):
         return []
     folder = private_folder(rootfs)
@@ -58,24 +65,39 @@ def unmet_dependencies(rootfs: str, status: Optional[str] = None) -> List[str]:
 
 
 def broken_by(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[str]:
-    """Dependencies that are met now and would not be after the steps of a restore. folder: of the saved state."""
+    """Dependencies that are met now and would not be after the steps of a restore. folder: of the
+    saved state."""
     if not steps or not has_apt(rootfs):
         return []
     before = set(unmet_dependencies(rootfs))
-    return [line for line in unmet_dependencies(rootfs, status_after(rootfs, folder, saved, steps)) if line not in before]
+    return [
+        line
+        for line in unmet_dependencies(rootfs, status_after(rootfs, folder, saved, steps))
+        if line not in before
+    ]
 
 
 def status_after(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> str:
     """dpkg's status file as it will be after the steps of a restore."""
     root = Root([rootfs])
-    content, native = read_status_bytes(root).decode("utf-8", "surrogateescape"), native_architecture(root)
+    content, native = (
+        read_status_bytes(root).decode("utf-8", "surrogateescape"),
+        native_architecture(root),
+    )
     leaving = {step.name for step in steps}
-    kept = [stanza.strip("\n") for stanza in content.split("\n\n") if stanza.strip() and _name_of(stanza, native) not in leaving]
+    kept = [
+        stanza.strip("\n")
+        for stanza in content.split("\n\n")
+        if stanza.strip() and _name_of(stanza, native) not in leaving
+    ]
     rows = {row["name"]: row for row in saved["packages"]}
     for step in steps:
         if step.after:
-            # The control file is kept beside the package, because in a preview the package may be damaged and fetched again only later.
-            control = rows[step.name].get("control") or control_of(rootfs, f"{folder}/{rows[step.name]['deb']}")
+            # The control file is kept beside the package, because in a preview the package may be
+            # damaged and fetched again only later.
+            control = rows[step.name].get("control") or control_of(
+                rootfs, f"{folder}/{rows[step.name]['deb']}"
+            )
             kept.append(control.strip("\n").replace("\n", "\nStatus: install ok installed\n", 1))
     return "\n\n".join(kept) + "\n\n"
 
@@ -89,4 +111,6 @@ def _name_of(stanza: str, native: str) -> str:
     """The package's name in apt's notation."""
     name = re.search(r"^Package: (\S+)", stanza, re.M)
     architecture = re.search(r"^Architecture: (\S+)", stanza, re.M)
-    return apt_name(name.group(1) if name else "", architecture.group(1) if architecture else "", native)
+    return apt_name(
+        name.group(1) if name else "", architecture.group(1) if architecture else "", native
+    )

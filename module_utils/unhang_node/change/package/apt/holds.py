@@ -1,6 +1,6 @@
-"""Holds, pins and the blacklist of unattended-upgrades, because each alone can be bypassed. Values in, values out; only plan_holds and plan_pin read. An
-explicit install ignores a hold, a pin does not prevent a removal, and unattended-upgrades reads its blacklist before both.
-"""
+"""Holds, pins and the blacklist of unattended-upgrades, because each alone can be bypassed. Values
+in, values out; only plan_holds and plan_pin read. An explicit install ignores a hold, a pin does
+not prevent a removal, and unattended-upgrades reads its blacklist before both."""
 
 from __future__ import annotations
 
@@ -18,21 +18,37 @@ BLACKLIST_FILE = "/etc/apt/apt.conf.d/52unhang-package-hold"
 PRIORITY = 1001  # above 1000 apt also downgrades to it (apt_preferences(5))
 # New packages that would replace held ones, because a new kernel has a new name.
 PATTERNS = {
-    "driver": ("nvidia-driver", "nvidia-kernel", "nvidia-dkms", "nvidia-open", "nvidia-fabricmanager", "linux-modules-nvidia-", "cuda-drivers"),
+    "driver": (
+        "nvidia-driver",
+        "nvidia-kernel",
+        "nvidia-dkms",
+        "nvidia-open",
+        "nvidia-fabricmanager",
+        "linux-modules-nvidia-",
+        "cuda-drivers",
+    ),
     "kernel": ("linux-image-", "linux-headers-", "linux-modules-"),
     "nccl": ("libnccl",),
     "ofed": ("mlnx-", "ofed-", "doca-ofed"),
 }
 
 
-def plan_holds(rootfs: str, database: Database, groups: Sequence[str], state: Dict[str, Any]) -> HoldPlan:
+def plan_holds(
+    rootfs: str, database: Database, groups: Sequence[str], state: Dict[str, Any]
+) -> HoldPlan:
     """The plan of plan_files_and_holds for the node's files. Raises OSError, ValueError."""
     texts = {path: read_text_or_none(place_of(rootfs, path)) for path in (PIN_FILE, BLACKLIST_FILE)}
     return plan_files_and_holds(database, groups, state, texts)
 
 
-def plan_files_and_holds(database: Database, groups: Sequence[str], state: Mapping[str, Any], texts: Mapping[str, Optional[str]]) -> HoldPlan:
-    """Plans holds, pins and blacklist. state: what unhang saved before; texts: {PIN_FILE, BLACKLIST_FILE: present text or None}."""
+def plan_files_and_holds(
+    database: Database,
+    groups: Sequence[str],
+    state: Mapping[str, Any],
+    texts: Mapping[str, Optional[str]],
+) -> HoldPlan:
+    """Plans holds, pins and blacklist. state: what unhang saved before; texts: {PIN_FILE,
+    BLACKLIST_FILE: present text or None}."""
     packages = chosen_packages(database, groups)
     wanted = {dpkg_name(package) for package in packages}
     held = {dpkg_name(package) for package in database.packages if package.held}
@@ -43,11 +59,20 @@ def plan_files_and_holds(database: Database, groups: Sequence[str], state: Mappi
     for path in sorted(after):
         before = texts[path]
         if before is not None and OWN[2:] not in before:
-            skipped.append(f"{path}: expected a file of unhang's own, found one that somebody else wrote; it stays as it is")
+            skipped.append(
+                f"{path}: expected a file of unhang's own, found one that somebody else wrote; it"
+                " stays as it is"
+            )
         elif before != after[path]:
             changes[path] = (before, after[path])
     kept = sorted((ours & wanted) | set(hold))
-    return HoldPlan(hold=hold, unhold=unhold, texts=changes, state={"holds": kept} if wanted else {}, needs_manual_action=skipped)
+    return HoldPlan(
+        hold=hold,
+        unhold=unhold,
+        texts=changes,
+        state={"holds": kept} if wanted else {},
+        needs_manual_action=skipped,
+    )
 
 
 def pin_text(packages: Iterable[Package]) -> Optional[str]:
@@ -57,35 +82,52 @@ def pin_text(packages: Iterable[Package]) -> Optional[str]:
 
 
 def blacklist_text(packages: Sequence[Package], groups: Sequence[str]) -> Optional[str]:
-    """apt configuration that excludes these packages from unattended-upgrades, None without packages. Each entry is a regular expression that matches at a
-    name's beginning."""
+    """apt configuration that excludes these packages from unattended-upgrades, None without
+    packages. Each entry is a regular expression that matches at a name's beginning."""
     if not packages:
         return None
     exact = sorted({re.escape(package.name).replace("\\-", "-") + "$" for package in packages})
-    entries = exact + [pattern for group in GROUPS if group in groups for pattern in PATTERNS[group]]
+    entries = exact + [
+        pattern for group in GROUPS if group in groups for pattern in PATTERNS[group]
+    ]
     lines = [f'  "{entry}";' for entry in entries]
-    return "\n".join(["// " + OWN[2:], "Unattended-Upgrade::Package-Blacklist {", *lines, "};"]) + "\n"
+    return (
+        "\n".join(["// " + OWN[2:], "Unattended-Upgrade::Package-Blacklist {", *lines, "};"]) + "\n"
+    )
 
 
 def pin_stanzas_text(stanzas: Sequence[Mapping[str, Any]]) -> Optional[str]:
-    """A preferences file, None without stanzas. stanzas: [{package: name, pattern or src:NAME, version: exact or a pattern}]. Raises ValueError.
+    """A preferences file, None without stanzas. stanzas: [{package: name, pattern or src:NAME,
+    version: exact or a pattern}]. Raises ValueError.
 
-    For all packages of a source, in a file of their own, so that packages that must have the same version stay together, also in a downgrade.
+    For all packages of a source, in a file of their own, so that packages that must have the same
+    version stay together, also in a downgrade.
     """
     parts = []
     for stanza in stanzas:
         package, version = str(stanza.get("package") or ""), str(stanza.get("version") or "")
         if not package.strip() or not version.strip() or "\n" in package + version:
-            raise ValueError(f"expected a pin with package and version, each of one line, found {stanza!r}")
+            raise ValueError(
+                f"expected a pin with package and version, each of one line, found {stanza!r}"
+            )
         parts.append(f"Package: {package}\nPin: version {version}\nPin-Priority: {PRIORITY}\n")
     return OWN + "\n\n" + "\n".join(parts) if parts else None
 
 
-def plan_pin(rootfs: str, path: str, stanzas: Sequence[Mapping[str, Any]]) -> Tuple[Optional[str], Optional[str]]:
-    """(before, after) of the file's text; None means no file. Raises OSError, and ValueError if somebody else wrote it."""
+def plan_pin(
+    rootfs: str, path: str, stanzas: Sequence[Mapping[str, Any]]
+) -> Tuple[Optional[str], Optional[str]]:
+    """(before, after) of the file's text; None means no file. Raises OSError, and ValueError if
+    somebody else wrote it."""
     if not path.startswith("/etc/apt/preferences.d/") or "." in path.rsplit("/", 1)[1]:
-        raise ValueError(f"expected a file of /etc/apt/preferences.d without a dot in its name, which apt would pass over, found {path}")
+        raise ValueError(
+            "expected a file of /etc/apt/preferences.d without a dot in its name, which apt would"
+            f" pass over, found {path}"
+        )
     before: Optional[str] = read_text_or_none(place_of(rootfs, path))
     if before is not None and OWN[2:] not in before:
-        raise ValueError(f"{path}: expected a file of unhang's own, found one that somebody else wrote; move it away after a look")
+        raise ValueError(
+            f"{path}: expected a file of unhang's own, found one that somebody else wrote; move it"
+            " away after a look"
+        )
     return before, pin_stanzas_text(stanzas)

@@ -28,10 +28,16 @@ def read_installed(rootfs: str) -> Installed:
     try:
         content = read_status_bytes(root)
     except FileNotFoundError:
-        raise ValueError("expected dpkg's database at /var/lib/dpkg/status, found none; is this a node of Debian or Ubuntu?") from None
+        raise ValueError(
+            "expected dpkg's database at /var/lib/dpkg/status, found none; is this a node of Debian"
+            " or Ubuntu?"
+        ) from None
     database = parse_status(content, ("",))
     native = native_architecture(root)
-    packages = {apt_name(package.name, package.architecture, native): package for package in database.packages}
+    packages = {
+        apt_name(package.name, package.architecture, native): package
+        for package in database.packages
+    }
     return Installed(
         packages=packages,
         unfinished=list(database.unfinished),
@@ -47,7 +53,12 @@ def units_of(rootfs: str, row: Row) -> Set[str]:
     """Names of the systemd units that an installed package ships. row: of packages.json."""
     name = row["name"].split(":")[0]
     for stem in (name, f"{name}:{row['architecture'] or native_architecture(Root([rootfs]))}"):
-        with contextlib.suppress(FileNotFoundError), open(place_of(rootfs, f"{INFO}/{stem}.list"), encoding="utf-8", errors="surrogateescape") as source:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            open(
+                place_of(rootfs, f"{INFO}/{stem}.list"), encoding="utf-8", errors="surrogateescape"
+            ) as source,
+        ):
             return units_in(source.read().splitlines())
     return set()
 
@@ -61,7 +72,9 @@ def native_architecture(root: Root) -> str:
             continue
         if lines:
             return str(lines[0])
-    found = re.search(rb"^Package: dpkg\n(?:.+\n)*?Architecture: (\S+)$", read_status_bytes(root), re.M)
+    found = re.search(
+        rb"^Package: dpkg\n(?:.+\n)*?Architecture: (\S+)$", read_status_bytes(root), re.M
+    )
     return found.group(1).decode("ascii", "replace") if found else ""
 
 
@@ -71,7 +84,8 @@ def apt_name(name: str, architecture: str, native: str) -> str:
 
 
 def sources_of(content: bytes) -> Dict[str, str]:
-    """{name: source package} of every stanza. content: dpkg's status; a package without the field has a source of the same name."""
+    """{name: source package} of every stanza. content: dpkg's status; a package without the field
+    has a source of the same name."""
     found = {}
     for stanza in content.decode("utf-8", "replace").split("\n\n"):
         name, source = _PACKAGE.search(stanza), _SOURCE.search(stanza)
@@ -92,7 +106,9 @@ def removed_with_config_files(content: bytes) -> Set[str]:
 def read_automatic(rootfs: str, native: str) -> Set[str]:
     """Names, in apt's notation, of packages that apt installed because others needed them."""
     try:
-        with open(place_of(rootfs, "/var/lib/apt/extended_states"), encoding="utf-8", errors="replace") as source:
+        with open(
+            place_of(rootfs, "/var/lib/apt/extended_states"), encoding="utf-8", errors="replace"
+        ) as source:
             text = source.read()
     except FileNotFoundError:
         return set()
@@ -100,5 +116,7 @@ def read_automatic(rootfs: str, native: str) -> Set[str]:
     for stanza in text.split("\n\n"):
         name, architecture = _PACKAGE.search(stanza), _ARCHITECTURE.search(stanza)
         if name and _AUTO.search(stanza):
-            found.add(apt_name(name.group(1), architecture.group(1) if architecture else "", native))
+            found.add(
+                apt_name(name.group(1), architecture.group(1) if architecture else "", native)
+            )
     return found

@@ -1,4 +1,5 @@
-"""Restores dpkg's packages from those in a saved state, without a repository; with apt, or with dpkg if apt cannot."""
+"""Restores dpkg's packages from those in a saved state, without a repository; with apt, or with
+dpkg if apt cannot."""
 
 from __future__ import annotations
 
@@ -27,19 +28,29 @@ DEADLINE_S = 3600
 
 
 def wait_until_free(rootfs: str, timeout_s: float) -> None:
-    """Waits for an earlier change of unhang's, then for the holder of a lock of apt or dpkg. Raises Locked, OSError."""
+    """Waits for an earlier change of unhang's, then for the holder of a lock of apt or dpkg. Raises
+    Locked, OSError."""
     wait_for_earlier(timeout_s)
     wait_for_locks(rootfs, APT_LOCKS, timeout_s)
 
 
 def restore(request: RestoreRequest) -> List[Row]:
-    """[{name, action, before, after}] of packages that were restored, or would be. Raises ValueError, OSError."""
-    rootfs, folder, lock_timeout_s, check = request.rootfs, request.folder, request.lock_timeout_s, request.check
+    """[{name, action, before, after}] of packages that were restored, or would be. Raises
+    ValueError, OSError."""
+    rootfs, folder, lock_timeout_s, check = (
+        request.rootfs,
+        request.folder,
+        request.lock_timeout_s,
+        request.check,
+    )
     if not check:
         wait_until_free(rootfs, lock_timeout_s)
     installed = read_installed(rootfs)
     staying = kept_as_is(request.saved, installed, request.known, request.named)
-    saved = dict(request.saved, packages=[row for row in request.saved["packages"] if row["name"] not in staying])
+    saved = dict(
+        request.saved,
+        packages=[row for row in request.saved["packages"] if row["name"] not in staying],
+    )
     steps = plan_restore(saved, installed, deb_version_key)
     verify_kept(rootfs, folder, saved, steps, refetch, check)
     refuse_broken(broken_by(rootfs, folder, saved, steps), lambda line: line.split(":")[0])
@@ -63,14 +74,23 @@ def _restore(request: RestoreRequest, steps: List[Step], installed: Installed) -
         steps = plan_restore(saved, read_installed(rootfs), deb_version_key)
     _code, log = run_apart(rootfs, _apt_commands(request, steps), DEADLINE_S, folder)
     remaining = plan_restore(saved, read_installed(rootfs), deb_version_key)
-    if remaining:  # apt refuses to run while a package cannot be configured. dpkg runs, but does not wait for its lock.
+    # apt refuses to run while a package cannot be configured. dpkg runs, but does not wait for its
+    # lock.
+    if remaining:
         wait_for_locks(rootfs, APT_LOCKS, request.lock_timeout_s)
-        _code, log = run_apart(rootfs, _dpkg_commands(rootfs, folder, saved, remaining), DEADLINE_S, folder)
+        _code, log = run_apart(
+            rootfs, _dpkg_commands(rootfs, folder, saved, remaining), DEADLINE_S, folder
+        )
     now = read_installed(rootfs)
-    problems = not_restored(plan_restore(saved, now, deb_version_key)) + [name + " is not configured" for name in not_configured(now, now.packages)]
+    problems = not_restored(plan_restore(saved, now, deb_version_key)) + [
+        name + " is not configured" for name in not_configured(now, now.packages)
+    ]
     problems += [line for line in unmet_dependencies(rootfs) if line not in unmet_before]
     if problems:
-        message = f"expected every package as it was, found: {'; '.join(problems[:12])}; apt: {' | '.join(error_lines(log))}"
+        message = (
+            f"expected every package as it was, found: {'; '.join(problems[:12])}; apt:"
+            f" {' | '.join(error_lines(log))}"
+        )
         mark(rootfs, folder, "failed", message)
         raise ValueError(message)
 
@@ -81,18 +101,27 @@ def _debs(folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[str
 
 
 def _purged(saved: Dict[str, Any], steps: Sequence[Step]) -> List[str]:
-    """Names of packages to purge: before their installation there were no configuration files of theirs."""
-    bare = {row["name"] for row in saved["packages"] if row["before"] is None and not row["config_files"]}
+    """Names of packages to purge: before their installation there were no configuration files of
+    theirs."""
+    bare = {
+        row["name"]
+        for row in saved["packages"]
+        if row["before"] is None and not row["config_files"]
+    }
     return [step.name for step in steps if step.after is None and step.name in bare]
 
 
 def _apt_commands(request: RestoreRequest, steps: Sequence[Step]) -> List[List[str]]:
-    """argvs to restore with apt, which finds the right order; [] if apt would remove other packages: dpkg is used then."""
+    """argvs to restore with apt, which finds the right order; [] if apt would remove other
+    packages: dpkg is used then."""
     rootfs, folder, saved = request.rootfs, request.folder, request.saved
     view = make_view(rootfs, WORK)
-    shutil.rmtree(place_of(rootfs, WORK + "/preferences.d"), ignore_errors=True)  # today's pins do not apply to the former versions
+    # today's pins do not apply to the former versions
+    shutil.rmtree(place_of(rootfs, WORK + "/preferences.d"), ignore_errors=True)
     os.makedirs(place_of(rootfs, WORK + "/preferences.d"))
-    arguments = _debs(folder, saved, steps) + [step.name + "-" for step in steps if step.after is None]
+    arguments = _debs(folder, saved, steps) + [
+        step.name + "-" for step in steps if step.after is None
+    ]
     if not arguments:
         return []
     try:
@@ -103,12 +132,29 @@ def _apt_commands(request: RestoreRequest, steps: Sequence[Step]) -> List[List[s
     if any(step.action == "remove" and step.name not in wanted for step in found):
         return []
     lock = ["-o", f"DPkg::Lock::Timeout={int(request.lock_timeout_s)}"]
-    argv = ["apt-get", "-q", "-y", *view.options, *DPKG, *BARE, *ALLOW, *lock, "install", "--fix-broken", "--reinstall", *arguments]
+    argv = [
+        "apt-get",
+        "-q",
+        "-y",
+        *view.options,
+        *DPKG,
+        *BARE,
+        *ALLOW,
+        *lock,
+        "install",
+        "--fix-broken",
+        "--reinstall",
+        *arguments,
+    ]
     purged = _purged(saved, steps)
-    return [inside(rootfs, argv)] + ([inside(rootfs, ["dpkg", "--purge", *purged])] if purged else [])
+    return [inside(rootfs, argv)] + (
+        [inside(rootfs, ["dpkg", "--purge", *purged])] if purged else []
+    )
 
 
-def _dpkg_commands(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[List[str]]:
+def _dpkg_commands(
+    rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]
+) -> List[List[str]]:
     force = ["--force-confdef", "--force-confold", "--force-downgrade", "--force-remove-reinstreq"]
     purged = _purged(saved, steps)
     removed = [step.name for step in steps if step.after is None and step.name not in purged]
@@ -127,12 +173,22 @@ def _restore_marks(rootfs: str, saved: Dict[str, Any], lock_timeout_s: float) ->
     """Restores holds and apt's marks of automatically installed packages."""
     installed = read_installed(rootfs)
     automatic = read_automatic(rootfs, installed.architecture)
-    rows = [row for row in saved["packages"] if row["before"] is not None and row["name"] in installed.packages]
+    rows = [
+        row
+        for row in saved["packages"]
+        if row["before"] is not None and row["name"] in installed.packages
+    ]
     hold = [row["name"] for row in rows if row["held"] and not installed.packages[row["name"]].held]
-    unhold = [row["name"] for row in rows if not row["held"] and installed.packages[row["name"]].held]
+    unhold = [
+        row["name"] for row in rows if not row["held"] and installed.packages[row["name"]].held
+    ]
     if hold or unhold:
         select_packages(rootfs, hold, unhold, lock_timeout_s)
     for command, wanted in (("auto", True), ("manual", False)):
-        names = [row["name"] for row in rows if row["automatic"] == wanted and (row["name"] in automatic) != wanted]
+        names = [
+            row["name"]
+            for row in rows
+            if row["automatic"] == wanted and (row["name"] in automatic) != wanted
+        ]
         if names:
             run(rootfs, ["apt-mark", command, *names])

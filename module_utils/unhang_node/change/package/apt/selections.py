@@ -1,4 +1,5 @@
-"""Sets dpkg's selections, which hold and unhold packages; waits for dpkg's lock until a deadline."""
+"""Sets dpkg's selections, which hold and unhold packages; waits for dpkg's lock until a
+deadline."""
 
 from __future__ import annotations
 
@@ -12,11 +13,18 @@ from ..values import Locked
 
 CALL_DEADLINE_S = 120
 PAUSE_S = 1.0
-_LOCKED = re.compile(r"(locked by another process|database is locked|lock is held|unable to access dpkg status area).*", re.I)
+_LOCKED = re.compile(
+    r"(locked by another process|database is locked|lock is held|unable to access dpkg status"
+    r" area).*",
+    re.I,
+)
 
 
-def select_packages(rootfs: str, hold: Sequence[str], unhold: Sequence[str], lock_timeout_s: float) -> None:
-    """hold, unhold: names in dpkg's notation. Raises Locked, OSError, and ValueError with dpkg's output."""
+def select_packages(
+    rootfs: str, hold: Sequence[str], unhold: Sequence[str], lock_timeout_s: float
+) -> None:
+    """hold, unhold: names in dpkg's notation. Raises Locked, OSError, and ValueError with dpkg's
+    output."""
     text = "".join([f"{name} hold\n" for name in hold] + [f"{name} install\n" for name in unhold])
     until = time.monotonic() + lock_timeout_s
     while True:
@@ -27,12 +35,16 @@ def select_packages(rootfs: str, hold: Sequence[str], unhold: Sequence[str], loc
         if not locked:
             raise ValueError("dpkg --set-selections: " + problem)
         if time.monotonic() >= until:
-            raise Locked(f"expected dpkg's lock within {lock_timeout_s:g} s, found it taken ({problem}); wait for it, or look at what it does")
+            raise Locked(
+                f"expected dpkg's lock within {lock_timeout_s:g} s, found it taken ({problem});"
+                " wait for it, or look at what it does"
+            )
         time.sleep(PAUSE_S)
 
 
 def merge_journal(rootfs: str) -> None:
-    """Merges the journal of a killed dpkg into its database, which apt requires. Runs no package scripts. Raises OSError, ValueError with dpkg's output."""
+    """Merges the journal of a killed dpkg into its database, which apt requires. Runs no package
+    scripts. Raises OSError, ValueError with dpkg's output."""
     problem = call(_argv(rootfs), "")
     if problem:
         raise ValueError("dpkg --set-selections: " + problem)

@@ -24,19 +24,28 @@ def close_plan(_plan: PackagePlan) -> None:
 
 
 def wait_until_free(rootfs: str, timeout_s: float) -> None:
-    """Waits for an earlier change of unhang's, then for a transaction of rpm's. Raises Locked naming the holder, OSError."""
+    """Waits for an earlier change of unhang's, then for a transaction of rpm's. Raises Locked
+    naming the holder, OSError."""
     wait_for_earlier(timeout_s)
     wait_for_locks(rootfs, RPM_LOCKS, timeout_s)
 
 
-def set_holds(_rootfs: str, hold: Sequence[str], unhold: Sequence[str], _lock_timeout_s: float) -> None:
-    """Refuses any hold, because rpm has none: versions are locked in a file, which is saved and restored like any other."""
+def set_holds(
+    _rootfs: str, hold: Sequence[str], unhold: Sequence[str], _lock_timeout_s: float
+) -> None:
+    """Refuses any hold, because rpm has none: versions are locked in a file, which is saved and
+    restored like any other."""
     if hold or unhold:
-        raise ValueError(f"expected no holds of dpkg on a node of rpm, found {', '.join([*hold, *unhold][:8])}")
+        raise ValueError(
+            f"expected no holds of dpkg on a node of rpm, found {', '.join([*hold, *unhold][:8])}"
+        )
 
 
-def read_offers(rootfs: str, patterns: Sequence[str], _update_cache: bool, modules: Sequence[str]) -> Listing:
-    """Versions that the repositories offer. dnf itself refreshes old lists. Raises ValueError, OSError."""
+def read_offers(
+    rootfs: str, patterns: Sequence[str], _update_cache: bool, modules: Sequence[str]
+) -> Listing:
+    """Versions that the repositories offer. dnf itself refreshes old lists. Raises ValueError,
+    OSError."""
     installed = read_installed_rpms(rootfs)
     folder = private_folder(rootfs)
     try:
@@ -45,7 +54,9 @@ def read_offers(rootfs: str, patterns: Sequence[str], _update_cache: bool, modul
     finally:
         shutil.rmtree(place_of(rootfs, folder), ignore_errors=True)
     rows = installed_rows(installed, chosen_names(patterns, installed.packages))
-    return Listing(offers=offers, installed=rows, warnings_of_update=[], manager="rpm", streams=streams)
+    return Listing(
+        offers=offers, installed=rows, warnings_of_update=[], manager="rpm", streams=streams
+    )
 
 
 DNF = Backend(

@@ -1,4 +1,5 @@
-"""Changes packages with dnf 4 and rpm: simulated first, old packages kept, run in a systemd unit, and read back."""
+"""Changes packages with dnf 4 and rpm: simulated first, old packages kept, run in a systemd unit,
+and read back."""
 
 from __future__ import annotations
 
@@ -40,9 +41,13 @@ from .modules import enabled_streams, file_of, switches
 def plan_change(request: Request, writes: bool) -> PackagePlan:
     """The plan of a change, as dnf simulates it. Raises ValueError (Locked), OSError."""
     waited = [text for text in [wait_for_earlier(request.lock_timeout_s)] if text]
-    plan = PackagePlan(request=request, writes=writes, installed=read_installed_rpms(request.rootfs), waited=waited)
+    plan = PackagePlan(
+        request=request, writes=writes, installed=read_installed_rpms(request.rootfs), waited=waited
+    )
     if request.pin and request.pin.get("stanzas"):
-        return plan._replace(refused=["expected no pins of apt on a node of rpm; package_pin locks versions there"])
+        return plan._replace(
+            refused=["expected no pins of apt on a node of rpm; package_pin locks versions there"]
+        )
     plan = plan._replace(streams=switches(request.rootfs, request.modules))
     if is_met(request, plan.installed) and not plan.streams:
         return plan
@@ -62,19 +67,37 @@ def _simulated(plan: PackagePlan, folder: str) -> PackagePlan:
     try:
         steps = simulate(request, plan.installed, folder, plan.streams)
     except Refused as problem:
-        known = [f"{name} has on offer: {', '.join(row['version'] for row in rows[:8])}" for name, rows in sorted(offers.items())]
-        return plan._replace(refused=[*missing, f"expected {_request_line(request)}, found that dnf cannot: {problem}", *known])
-    return plan._replace(steps=steps, refused=refusals(request, plan.installed, steps) + installed_beside(steps))
+        known = [
+            f"{name} has on offer: {', '.join(row['version'] for row in rows[:8])}"
+            for name, rows in sorted(offers.items())
+        ]
+        return plan._replace(
+            refused=[
+                *missing,
+                f"expected {_request_line(request)}, found that dnf cannot: {problem}",
+                *known,
+            ]
+        )
+    return plan._replace(
+        steps=steps, refused=refusals(request, plan.installed, steps) + installed_beside(steps)
+    )
 
 
 def installed_beside(steps: Sequence[Step]) -> List[str]:
-    """A line for each version that dnf would install beside another one, as it does with kernels (installonlypkgs of dnf.conf(5)).
+    """A line for each version that dnf would install beside another one, as it does with kernels
+    (installonlypkgs of dnf.conf(5)).
 
-    In a rollback `rpm --upgrade --oldpackage` would erase all other versions, of the running kernel too.
+    In a rollback `rpm --upgrade --oldpackage` would erase all other versions, of the running kernel
+    too.
     """
     why = "which no rollback could take away again alone; install it first with dnf"
-    beside = [step for step in steps if step.action == "install" and step.before not in (None, step.after)]
-    return [f"{step.name} {step.after} would be installed beside {step.before}, {why}" for step in beside]
+    beside = [
+        step for step in steps if step.action == "install" and step.before not in (None, step.after)
+    ]
+    return [
+        f"{step.name} {step.after} would be installed beside {step.before}, {why}"
+        for step in beside
+    ]
 
 
 def _request_line(request: Request) -> str:
@@ -99,7 +122,9 @@ def apply_change(plan: PackagePlan) -> ChangeResult:
     mark(rootfs, folder, "applying")
     unmet_before = unmet_dependencies(rootfs)
     try:
-        code, log = run_apart(rootfs, apply_commands(request, plan.streams), request.deadline_s, folder)
+        code, log = run_apart(
+            rootfs, apply_commands(request, plan.streams), request.deadline_s, folder
+        )
     finally:
         clear_work(rootfs)
     result = _read_back(plan, code, log, unmet_before)._replace(fetched=fetched)
@@ -115,10 +140,14 @@ def clear_work(rootfs: str) -> None:
 
 
 def _prepare(plan: PackagePlan, folder: str) -> List[str]:
-    """Keeps the old packages and fetches the new ones; returns the file names of the old ones. Raises Refused before any change."""
+    """Keeps the old packages and fetches the new ones; returns the file names of the old ones.
+    Raises Refused before any change."""
     request, rootfs = plan.request, plan.request.rootfs
     if not folder and not request.allow_no_rollback:
-        raise Refused("expected a saved state to keep the old packages in, found none; give state_id, or allow_no_rollback: true")
+        raise Refused(
+            "expected a saved state to keep the old packages in, found none; give state_id, or"
+            " allow_no_rollback: true"
+        )
     fetched = _keep_old_packages(plan, folder) if folder else []
     view = private_folder(rootfs)
     try:
@@ -134,12 +163,25 @@ def _keep_old_packages(plan: PackagePlan, folder: str) -> List[str]:
     rows = merge_rows(earlier.get("packages", []), rows_of(plan.steps, plan.installed, set()))
     keep_links(rootfs, rows, lambda row: units_of(rootfs, row))
     asked = {"install": request.install, "remove": request.remove, "modules": request.modules}
-    streams = dict({module: before for module, (before, _after) in plan.streams.items()}, **earlier.get("streams", {}))
-    saved = dict(earlier, status="fetching", message="", manager="rpm", packages=rows, request=asked, streams=streams)
+    streams = dict(
+        {module: before for module, (before, _after) in plan.streams.items()},
+        **earlier.get("streams", {}),
+    )
+    saved = dict(
+        earlier,
+        status="fetching",
+        message="",
+        manager="rpm",
+        packages=rows,
+        request=asked,
+        streams=streams,
+    )
     saved_states.keep_files(rootfs, request.state_id, [file_of(module) for module in plan.streams])
     write_saved(rootfs, folder, saved)
     forget_damaged(rootfs, folder, rows)
-    fetched, missing = fetch_old(request, folder, [row for row in rows if row["before"] is not None and row["deb"] is None])
+    fetched, missing = fetch_old(
+        request, folder, [row for row in rows if row["before"] is not None and row["deb"] is None]
+    )
     if missing and not request.allow_no_rollback:
         raise Refused("; ".join(missing) + "; allow_no_rollback: true continues without a rollback")
     seal_kept(rootfs, folder, rows)
@@ -160,5 +202,7 @@ def _read_back(plan: PackagePlan, code: int, log: str, unmet_before: Sequence[st
     lines = error_lines(log, 12)
     if not (code or wrong or unexpected):
         return ChangeResult(after=after, log=lines[-3:])
-    message = f"{'; '.join(wrong + unexpected) or f'dnf ended with {code}'}; dnf: {' | '.join(lines)}"
+    message = (
+        f"{'; '.join(wrong + unexpected) or f'dnf ended with {code}'}; dnf: {' | '.join(lines)}"
+    )
     return ChangeResult(after=after, stopped_at="applying", message=message, log=lines)

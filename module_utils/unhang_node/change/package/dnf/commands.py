@@ -1,7 +1,8 @@
 """Calls dnf 4 and rpm, with a deadline for each call.
 
-Differences from apt: a package that no repository offers any more is not rebuilt, no package is ever half configured, and pins are version locks
-(package_pin). In addition there are module streams (modules.py).
+Differences from apt: a package that no repository offers any more is not rebuilt, no package is
+ever half configured, and pins are version locks (package_pin). In addition there are module streams
+(modules.py).
 """
 
 from __future__ import annotations
@@ -33,11 +34,21 @@ def read_installed_rpms(rootfs: str) -> Installed:
         raise ValueError(f"rpm -qa ended with {code}: {output.strip()[-200:]}")
     packages, sources = {}, {}
     for name, version, architecture, source in parse_lines(output):
-        row = Package(name=name, version=version, architecture=architecture, held=False, state="installed")
+        row = Package(
+            name=name, version=version, architecture=architecture, held=False, state="installed"
+        )
         packages[name] = row  # if several kernels are installed, the last one
         sources[name] = source.rsplit("-", 2)[0]
     ours = {lock.rsplit("-", 2)[0] for lock in read_state(rootfs, "package_hold").get("locks", ())}
-    return Installed(packages=packages, unfinished=[], interrupted=False, config_files=set(), ours=ours, architecture="", sources=sources)
+    return Installed(
+        packages=packages,
+        unfinished=[],
+        interrupted=False,
+        config_files=set(),
+        ours=ours,
+        architecture="",
+        sources=sources,
+    )
 
 
 def units_of(rootfs: str, row: Row) -> Set[str]:
@@ -55,12 +66,20 @@ def dnf(request: Request, *arguments: str) -> List[str]:
 
 def private(folder: str) -> List[str]:
     """Options for a simulation, which must not write to the node's cache and log."""
-    return [f"--setopt=cachedir={folder}/cache", f"--setopt=logdir={folder}", "--disableplugin=generate_completion_cache"]
+    return [
+        f"--setopt=cachedir={folder}/cache",
+        f"--setopt=logdir={folder}",
+        "--disableplugin=generate_completion_cache",
+    ]
 
 
 def arguments_of(request: Request, folder: str) -> List[str]:
-    """A request as arguments of dnf. To install and remove in one transaction needs dnf's shell, whose commands are in a file in `folder`. Raises OSError."""
-    install = [f"{name}-{version}" if version else name for name, version in sorted(request.install.items())]
+    """A request as arguments of dnf. To install and remove in one transaction needs dnf's shell,
+    whose commands are in a file in `folder`. Raises OSError."""
+    install = [
+        f"{name}-{version}" if version else name
+        for name, version in sorted(request.install.items())
+    ]
     erasing = ["--allowerasing"] if request.allow_remove and install else []
     if not install:
         return ["remove", *sorted(request.remove)]
@@ -73,28 +92,51 @@ def arguments_of(request: Request, folder: str) -> List[str]:
 
 
 def simulate(request: Request, installed: Installed, folder: str, streams: Streams) -> List[Step]:
-    """The steps that dnf would take with `streams` enabled. folder: for its cache and log. Raises Refused, Locked, OSError."""
+    """The steps that dnf would take with `streams` enabled. folder: for its cache and log. Raises
+    Refused, Locked, OSError."""
     view = open_view(request.rootfs, folder, streams, private(folder), request.fetch_timeout_s)
     if not request.install and not request.remove:
         return []
-    argv = [argument for argument in dnf(request, *private(folder), "--assumeno", *arguments_of(request, folder)) if argument != "-q"]
+    argv = [
+        argument
+        for argument in dnf(request, *private(folder), "--assumeno", *arguments_of(request, folder))
+        if argument != "-q"
+    ]
     code, output = run(request.rootfs, view(argv), request.lock_timeout_s + request.fetch_timeout_s)
     pid = waits_for(output)
     if pid and code not in (0, ABORTED):
-        raise Locked(f"expected dnf to be free, found that it waits for pid {pid} ({command_line(pid)})")
-    steps = parse_transaction(output, {name: package.version for name, package in installed.packages.items()})
+        raise Locked(
+            f"expected dnf to be free, found that it waits for pid {pid} ({command_line(pid)})"
+        )
+    steps = parse_transaction(
+        output, {name: package.version for name, package in installed.packages.items()}
+    )
     if not steps and code:
-        lines = [" ".join(line.split()) for line in output.splitlines() if line.strip() and not line.startswith("Last metadata")]
+        lines = [
+            " ".join(line.split())
+            for line in output.splitlines()
+            if line.strip() and not line.startswith("Last metadata")
+        ]
         raise Refused(" | ".join(lines[:4])[:600])
     return steps
 
 
 def offers_of(request: Request, names: Iterable[str], folder: str) -> Offers:
-    """{name: [{version, origin}]}, newest first, of every module stream. folder: of cache and log."""
+    """{name: [{version, origin}]}, newest first, of every module stream. folder: of cache and
+    log."""
     every = sorted(names)
     if not every:
         return {}
-    query = [*private(folder), ALL_STREAMS, "repoquery", "--available", "--showduplicates", "--qf", OFFERED, *every]
+    query = [
+        *private(folder),
+        ALL_STREAMS,
+        "repoquery",
+        "--available",
+        "--showduplicates",
+        "--qf",
+        OFFERED,
+        *every,
+    ]
     _code, output = run(request.rootfs, dnf(request, *query), request.fetch_timeout_s)
     offers: Offers = {}
     for name, version, _architecture, origin in parse_lines(output):
@@ -107,22 +149,32 @@ def offers_of(request: Request, names: Iterable[str], folder: str) -> Offers:
 
 
 def fetch_old(request: Request, folder: str, rows: Sequence[Row]) -> Tuple[List[str], List[str]]:
-    """(files, lines for missing packages): fetches old packages and sets `deb` (here: the rpm) of every row that a repository still offers."""
+    """(files, lines for missing packages): fetches old packages and sets `deb` (here: the rpm) of
+    every row that a repository still offers."""
     rootfs, path = request.rootfs, f"{folder}/{OLD}"
     place = place_of(rootfs, path)
     os.makedirs(place, mode=0o700, exist_ok=True)
     for row in rows:
         package = f"{row['name']}-{row['before']}.{row['architecture']}"
-        run(rootfs, dnf(request, ALL_STREAMS, "download", "--destdir", path, package), request.fetch_timeout_s)
+        run(
+            rootfs,
+            dnf(request, ALL_STREAMS, "download", "--destdir", path, package),
+            request.fetch_timeout_s,
+        )
         file_name = f"{row['name']}-{row['before'].split(':')[-1]}.{row['architecture']}.rpm"
         if os.path.isfile(os.path.join(place, file_name)):
             row["deb"] = f"{OLD}/{file_name}"
-    missing = [f"{row['name']} {row['before']}: no repository has it any more" for row in rows if row["deb"] is None]
+    missing = [
+        f"{row['name']} {row['before']}: no repository has it any more"
+        for row in rows
+        if row["deb"] is None
+    ]
     return [os.path.basename(row["deb"]) for row in rows if row["deb"]], missing
 
 
 def refetch(rootfs: str, folder: str, row: Row, check: bool) -> bool:
-    """restore_plan.Refetch. A package that a repository offers is fetched into a private folder and compared."""
+    """restore_plan.Refetch. A package that a repository offers is fetched into a private folder and
+    compared."""
     if not row.get("sha256"):
         return False
     path = private_folder(rootfs)
@@ -145,7 +197,11 @@ def fetch_new(request: Request, streams: Streams, folder: str) -> None:
     view = open_view(request.rootfs, folder, streams, private(folder), request.fetch_timeout_s)
     if request.install:
         options = ["-y", "--downloadonly", *(["--refresh"] if request.update_cache else [])]
-        code, output = run(request.rootfs, view(dnf(request, *options, *arguments_of(request, folder))), request.fetch_timeout_s)
+        code, output = run(
+            request.rootfs,
+            view(dnf(request, *options, *arguments_of(request, folder))),
+            request.fetch_timeout_s,
+        )
         if code:
             lines = output.split("\n")[-4:]
             raise Refused(f"expected to fetch every package, found: {' | '.join(lines)[-400:]}")
@@ -160,7 +216,9 @@ def apply_commands(request: Request, streams: Streams) -> List[List[str]]:
     return [inside(request.rootfs, argv) for argv in argvs]
 
 
-def restore_commands(rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[List[str]]:
+def restore_commands(
+    rootfs: str, folder: str, saved: Dict[str, Any], steps: Sequence[Step]
+) -> List[List[str]]:
     """argvs that restore the former packages, with rpm itself, because it needs no repository."""
     rows = {row["name"]: row for row in saved["packages"]}
     files = [f"{folder}/{rows[step.name]['deb']}" for step in steps if step.after]

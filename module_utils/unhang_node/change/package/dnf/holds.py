@@ -18,8 +18,11 @@ DNF5 = "/usr/bin/dnf5"
 TOML_HEAD = 'version = "1.0"\n'
 
 
-def plan_holds(rootfs: str, database: Database, groups: Sequence[str], state: Dict[str, Any]) -> HoldPlan:
-    """The plan of plan_locks for the node's file. Raises NotPossible without the versionlock plugin, OSError, ValueError."""
+def plan_holds(
+    rootfs: str, database: Database, groups: Sequence[str], state: Dict[str, Any]
+) -> HoldPlan:
+    """The plan of plan_locks for the node's file. Raises NotPossible without the versionlock
+    plugin, OSError, ValueError."""
     path = lock_file(rootfs, bool(groups or state))
     return plan_locks(database, groups, state, path, read_text_or_none(place_of(rootfs, path)))
 
@@ -31,22 +34,42 @@ def lock_file(rootfs: str, needed: bool) -> str:
         return DNF4_LOCKS
     if root.exists(DNF5) or not needed:
         return DNF5_LOCKS
-    raise NotPossible("expected dnf's versionlock, found none; install python3-dnf-plugin-versionlock")
+    raise NotPossible(
+        "expected dnf's versionlock, found none; install python3-dnf-plugin-versionlock"
+    )
 
 
-def plan_locks(database: Database, groups: Sequence[str], state: Mapping[str, Any], path: str, text: Optional[str]) -> HoldPlan:
-    """path: DNF4_LOCKS or DNF5_LOCKS; text: its present content, or None. Others' entries stay; only entries that unhang added are removed."""
+def plan_locks(
+    database: Database,
+    groups: Sequence[str],
+    state: Mapping[str, Any],
+    path: str,
+    text: Optional[str],
+) -> HoldPlan:
+    """path: DNF4_LOCKS or DNF5_LOCKS; text: its present content, or None. Others' entries stay;
+    only entries that unhang added are removed."""
     packages = chosen_packages(database, groups)
     entry = _list_entry if path == DNF4_LOCKS else _toml_entry
-    known = parse_versionlock(text or "") if path == DNF4_LOCKS else parse_versionlock_toml(text or "")
+    known = (
+        parse_versionlock(text or "") if path == DNF4_LOCKS else parse_versionlock_toml(text or "")
+    )
     others = {(name, pin) for _line, name, pin in known}
-    added = [entry(package) for package in packages if entry(package) in state.get("locks", ()) or _pin(package, path) not in others]
+    added = [
+        entry(package)
+        for package in packages
+        if entry(package) in state.get("locks", ()) or _pin(package, path) not in others
+    ]
     after = _lock_text(text or "", state.get("locks", ()), added, path)
     if state.get("made") and path == DNF5_LOCKS and after.strip() in ("", TOML_HEAD.strip()):
-        after_or_none = None  # unhang created the file; but dnf 4 fails if its list is missing, so dnf 4's file stays
+        # unhang created the file; but dnf 4 fails if its list is missing, so dnf 4's file stays
+        after_or_none = None
     else:
         after_or_none = after
-    changes = {} if after_or_none == text or (text is None and not after_or_none) else {path: (text, after_or_none)}
+    changes = (
+        {}
+        if after_or_none == text or (text is None and not after_or_none)
+        else {path: (text, after_or_none)}
+    )
     saved = {"locks": added, "made": state.get("made", text is None)} if added else {}
     return HoldPlan(hold=[], unhold=[], texts=changes, state=saved, needs_manual_action=[])
 
@@ -81,4 +104,8 @@ def _toml_entry(package: Package) -> str:
 def _pin(package: Package, path: str) -> Tuple[str, str]:
     """unhang's own entry, in the form in which lock files are read."""
     epoch, release = _epoch_and_release(package)
-    return (package.name, f"version {release}") if path == DNF4_LOCKS else (package.name, f"evr = {epoch}:{release}")
+    return (
+        (package.name, f"version {release}")
+        if path == DNF4_LOCKS
+        else (package.name, f"evr = {epoch}:{release}")
+    )

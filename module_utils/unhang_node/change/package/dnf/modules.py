@@ -1,7 +1,9 @@
-"""dnf's module streams: reads the enabled and available ones, and switches to another; a simulation switches in a copy of dnf's state.
+"""dnf's module streams: reads the enabled and available ones, and switches to another; a simulation
+switches in a copy of dnf's state.
 
-dnf hides the packages of every stream but the enabled one. The enabled streams are in /etc/dnf/modules.d, and no option of dnf changes that path: so for a
-simulation, copies are mounted over it and over dnf's own state, in a mount namespace that ends with dnf (unshare(1)).
+dnf hides the packages of every stream but the enabled one. The enabled streams are in
+/etc/dnf/modules.d, and no option of dnf changes that path: so for a simulation, copies are mounted
+over it and over dnf's own state, in a mount namespace that ends with dnf (unshare(1)).
 """
 
 from __future__ import annotations
@@ -24,7 +26,13 @@ Wrap = Callable[[Sequence[str]], List[str]]
 MODULES = "/etc/dnf/modules.d"
 DNF_STATE = "/var/lib/dnf"
 ALL_STREAMS = "--setopt=*.module_hotfixes=1"  # shows packages of hidden streams too
-VIEW = 'mount --bind "$0/modules.d" ' + MODULES + ' && mount --bind "$0/dnf" ' + DNF_STATE + ' && exec "$@"'
+VIEW = (
+    'mount --bind "$0/modules.d" '
+    + MODULES
+    + ' && mount --bind "$0/dnf" '
+    + DNF_STATE
+    + ' && exec "$@"'
+)
 _FIELD = re.compile(r"^(name|stream|state)\s*=\s*(\S*)\s*$", re.M)
 
 
@@ -47,14 +55,23 @@ def enabled_streams(rootfs: str) -> Dict[str, str]:
 def switches(rootfs: str, wanted: Mapping[str, str]) -> Dict[str, Tuple[Optional[str], str]]:
     """Streams of the streams that are not enabled yet. wanted: {module: stream}."""
     enabled = enabled_streams(rootfs) if wanted else {}
-    return {module: (enabled.get(module), stream) for module, stream in sorted(wanted.items()) if enabled.get(module) != stream}
+    return {
+        module: (enabled.get(module), stream)
+        for module, stream in sorted(wanted.items())
+        if enabled.get(module) != stream
+    }
 
 
-def offered_streams(rootfs: str, names: Sequence[str], options: Sequence[str], timeout_s: float) -> Dict[str, Dict[str, Any]]:
-    """{module: {streams, default, enabled}} of those modules that repositories offer. options: of dnf."""
+def offered_streams(
+    rootfs: str, names: Sequence[str], options: Sequence[str], timeout_s: float
+) -> Dict[str, Dict[str, Any]]:
+    """{module: {streams, default, enabled}} of those modules that repositories offer. options: of
+    dnf."""
     if not names:
         return {}
-    _code, output = run(rootfs, ["dnf", "-q", *options, "module", "list", "--all", *sorted(names)], timeout_s)
+    _code, output = run(
+        rootfs, ["dnf", "-q", *options, "module", "list", "--all", *sorted(names)], timeout_s
+    )
     enabled = enabled_streams(rootfs)
     found: Dict[str, Dict[str, Any]] = {}
     for name, stream, is_default in parse_streams(output):
@@ -66,7 +83,8 @@ def offered_streams(rootfs: str, names: Sequence[str], options: Sequence[str], t
 
 
 def enabling(streams: Streams, options: Sequence[str]) -> List[List[str]]:
-    """argvs that enable streams; dnf refuses to switch from one stream to another, so the old one is reset first."""
+    """argvs that enable streams; dnf refuses to switch from one stream to another, so the old one
+    is reset first."""
     argvs = []
     for module, (before, after) in sorted(streams.items()):
         if before is not None:
@@ -80,14 +98,20 @@ def viewed(folder: str, argv: Sequence[str]) -> List[str]:
     return ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", VIEW, folder, *argv]
 
 
-def open_view(rootfs: str, folder: str, streams: Streams, options: Sequence[str], timeout_s: float) -> Wrap:
-    """A function that wraps an argv of dnf, so that dnf has the new streams enabled and writes nothing on the node. Raises Refused, OSError."""
+def open_view(
+    rootfs: str, folder: str, streams: Streams, options: Sequence[str], timeout_s: float
+) -> Wrap:
+    """A function that wraps an argv of dnf, so that dnf has the new streams enabled and writes
+    nothing on the node. Raises Refused, OSError."""
     if not streams:
         return list
     for source, target in ((MODULES, "modules.d"), (DNF_STATE, "dnf")):
         place = place_of(rootfs, source)
         if not os.path.isdir(place):
-            raise Refused(f"expected {source}, where dnf keeps its module streams, found none; run dnf once, or make it")
+            raise Refused(
+                f"expected {source}, where dnf keeps its module streams, found none; run dnf once,"
+                " or make it"
+            )
         copy = place_of(rootfs, f"{folder}/{target}")
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(place, copy)

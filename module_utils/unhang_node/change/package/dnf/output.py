@@ -1,4 +1,5 @@
-"""Parses the output of dnf 4: the table of a transaction that was answered with no, offers, the holder of a lock. Text in, values out."""
+"""Parses the output of dnf 4: the table of a transaction that was answered with no, offers, the
+holder of a lock. Text in, values out."""
 
 from __future__ import annotations
 
@@ -7,7 +8,13 @@ from typing import Dict, List, Mapping, Optional, Tuple
 
 from ..values import Step
 
-_SECTIONS = {"Installing": "install", "Upgrading": "upgrade", "Downgrading": "downgrade", "Reinstalling": "reinstall", "Removing": "remove"}
+_SECTIONS = {
+    "Installing": "install",
+    "Upgrading": "upgrade",
+    "Downgrading": "downgrade",
+    "Reinstalling": "reinstall",
+    "Removing": "remove",
+}
 _HEAD = re.compile(r"^([A-Z][a-z]+)(?: [a-z ]+)?:$")
 _ROW = re.compile(r"^ (\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+([\d.]+(?: [kMGT])?)$")  # bytes have no unit
 _REPLACES = re.compile(r"^\s+replacing\s+(\S+)\.\S+\s+(\S+)$")
@@ -17,8 +24,8 @@ _WAITS = re.compile(r"Waiting for process with pid (\d+) to finish")
 
 
 def parse_transaction(text: str, installed: Mapping[str, str]) -> List[Step]:
-    """Parses the table that dnf prints before its question. installed: {name: version} of the packages that are replaced; a version without an epoch has
-    epoch 0."""
+    """Parses the table that dnf prints before its question. installed: {name: version} of the
+    packages that are replaced; a version without an epoch has epoch 0."""
     steps: Dict[str, Step] = {}
     action, wrapped = None, ""
     for line in text.splitlines():
@@ -28,7 +35,9 @@ def parse_transaction(text: str, installed: Mapping[str, str]) -> List[Step]:
             continue
         replaced = _REPLACES.match(line)
         if replaced:
-            steps[replaced.group(1)] = Step(name=replaced.group(1), action="remove", before=replaced.group(2), after=None)
+            steps[replaced.group(1)] = Step(
+                name=replaced.group(1), action="remove", before=replaced.group(2), after=None
+            )
             continue
         if action is None:
             continue
@@ -48,7 +57,8 @@ def _step(name: str, action: str, version: str, installed: Mapping[str, str]) ->
 
 
 def parse_lines(text: str) -> List[Tuple[str, str, str, str]]:
-    """[(name, version, architecture, origin)] of tab-separated lines; the last field may be missing, and an epoch of 0 is omitted."""
+    """[(name, version, architecture, origin)] of tab-separated lines; the last field may be
+    missing, and an epoch of 0 is omitted."""
     rows = []
     for line in text.splitlines():
         fields = line.strip().split("\t")

@@ -20,26 +20,46 @@ DEADLINE_S = 3600
 
 
 def restore(request: RestoreRequest) -> List[Row]:
-    """[{name, action, before, after}] of packages that were restored, or would be. Raises ValueError, OSError."""
-    rootfs, folder, lock_timeout_s, check = request.rootfs, request.folder, request.lock_timeout_s, request.check
+    """[{name, action, before, after}] of packages that were restored, or would be. Raises
+    ValueError, OSError."""
+    rootfs, folder, lock_timeout_s, check = (
+        request.rootfs,
+        request.folder,
+        request.lock_timeout_s,
+        request.check,
+    )
     if not check:
         wait_for_earlier(lock_timeout_s)
     installed = read_installed_rpms(rootfs)
     staying = kept_as_is(request.saved, installed, request.known, request.named)
-    saved = dict(request.saved, packages=[row for row in request.saved["packages"] if row["name"] not in staying])
+    saved = dict(
+        request.saved,
+        packages=[row for row in request.saved["packages"] if row["name"] not in staying],
+    )
     steps = plan_restore(saved, installed, rpm_version_key)
     verify_kept(rootfs, folder, saved, steps, refetch, check)
-    refuse_broken(broken_by(rootfs, folder, saved, steps), lambda line: line.split(": ")[0].rsplit("-", 2)[0])
-    gone = set() if check else units_to_go(saved, installed.packages, lambda row: units_of(rootfs, row))
+    refuse_broken(
+        broken_by(rootfs, folder, saved, steps), lambda line: line.split(": ")[0].rsplit("-", 2)[0]
+    )
+    gone = (
+        set()
+        if check
+        else units_to_go(saved, installed.packages, lambda row: units_of(rootfs, row))
+    )
     if steps and not check:
         mark(rootfs, folder, "restoring")
         unmet_before = unmet_dependencies(rootfs)
-        _code, log = run_apart(rootfs, restore_commands(rootfs, folder, saved, steps), DEADLINE_S, folder)
+        _code, log = run_apart(
+            rootfs, restore_commands(rootfs, folder, saved, steps), DEADLINE_S, folder
+        )
         clear_work(rootfs)
         problems = not_restored(plan_restore(saved, read_installed_rpms(rootfs), rpm_version_key))
         problems += [line for line in unmet_dependencies(rootfs) if line not in unmet_before]
         if problems:
-            message = f"expected every package as it was, found: {'; '.join(problems[:12])}; rpm: {' | '.join(error_lines(log))}"
+            message = (
+                f"expected every package as it was, found: {'; '.join(problems[:12])}; rpm:"
+                f" {' | '.join(error_lines(log))}"
+            )
             mark(rootfs, folder, "failed", message)
             raise ValueError(message)
     if not check:

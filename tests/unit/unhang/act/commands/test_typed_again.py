@@ -1,4 +1,5 @@
-"""The command that continues a rollout has the options with which it began: without --drain it would take another scheduler's nodes for free ones."""
+"""The command that continues a rollout has the options with which it began: without --drain it
+would take another scheduler's nodes for free ones."""
 
 from __future__ import annotations
 
@@ -9,7 +10,17 @@ import pytest
 from unhang.act.commands.typed_again import typed_again
 from unhang.cli import command_and_parser
 
-KEPT = ("inventory", "drain", "max_failed", "python", "forks", "no_smoke", "no_smoke_before", "ansible", "apply")
+KEPT = (
+    "inventory",
+    "drain",
+    "max_failed",
+    "python",
+    "forks",
+    "no_smoke",
+    "no_smoke_before",
+    "ansible",
+    "apply",
+)
 
 
 @pytest.mark.parametrize(
@@ -17,7 +28,10 @@ KEPT = ("inventory", "drain", "max_failed", "python", "forks", "no_smoke", "no_s
     [
         "",
         "--drain slurm --max-failed 5%",
-        "-i 'inventory/my cluster' -i second --forks 8 --python /opt/venv/bin/python --no-smoke-before",
+        (
+            "-i 'inventory/my cluster' -i second --forks 8 --python /opt/venv/bin/python"
+            " --no-smoke-before"
+        ),
         "--no-smoke --ansible=--become --ansible='-e drain_slurm_conf=/etc/slurm.conf'",
     ],
 )
@@ -31,5 +45,7 @@ def test_what_was_typed_reaches_and_drains_the_nodes_in_the_same_way_again(typed
 
 
 def test_filters_and_a_take_over_are_not_typed_again(tmp_path):
-    given = command_and_parser("remediate")[1].parse_args(["RUN", "--rule", "a-rule", "--host", "gpu001", "--take-over", "-q"])
+    given = command_and_parser("remediate")[1].parse_args(
+        ["RUN", "--rule", "a-rule", "--host", "gpu001", "--take-over", "-q"]
+    )
     assert typed_again(tmp_path, given).endswith(f"unhang remediate {tmp_path}")

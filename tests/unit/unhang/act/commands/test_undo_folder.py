@@ -1,4 +1,5 @@
-"""The folder of an undo lies in the run that it undoes: a link there is refused, and a run in which others could make one after it was looked at."""
+"""The folder of an undo lies in the run that it undoes: a link there is refused, and a run in which
+others could make one after it was looked at."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from unhang.core.errors import UserError
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_link_in_the_place_of_an_undo_is_refused_and_nothing_is_written_behind_it(tmp_path, is_there):
+def test_a_link_in_the_place_of_an_undo_is_refused_and_nothing_is_written_behind_it(
+    tmp_path, is_there
+):
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     run.mkdir()
     (run / "run.json").write_text("{}")
@@ -21,24 +24,45 @@ def test_a_link_in_the_place_of_an_undo_is_refused_and_nothing_is_written_behind
     if is_there:
         elsewhere.mkdir()
     (run / "undo").symlink_to(elsewhere)
-    with pytest.raises(UserError, match=r"expected a folder of this run at .*/undo, found a symbolic link; nothing was read or written"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"expected a folder of this run at .*/undo, found a symbolic link; nothing was read or"
+            r" written"
+        ),
+    ):
         planned_undo(str(run), argparse.Namespace(rule=None, severity=None, host=None, group=None))
     assert not elsewhere.exists() or list(elsewhere.iterdir()) == []
 
 
 @pytest.mark.parametrize("place", ["run", "run/undo"])
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
-def test_where_others_may_write_a_link_could_come_after_the_look_so_nothing_is_written(tmp_path, place, mode):
+def test_where_others_may_write_a_link_could_come_after_the_look_so_nothing_is_written(
+    tmp_path, place, mode
+):
     (tmp_path / "run" / "undo").mkdir(parents=True)
     (tmp_path / "run" / "run.json").write_text("{}")
     begin(tmp_path / "run", "2026-11-20T07:00:00Z", {})
     (tmp_path / place).chmod(mode)
-    with pytest.raises(UserError, match=rf"only you or root can write at {tmp_path / place}, found one in which others may put a link"):
-        planned_undo(str(tmp_path / "run"), argparse.Namespace(rule=None, severity=None, host=None, group=None))
+    with pytest.raises(
+        UserError,
+        match=(
+            rf"only you or root can write at {tmp_path / place}, found one in which others may put"
+            r" a link"
+        ),
+    ):
+        planned_undo(
+            str(tmp_path / "run"),
+            argparse.Namespace(rule=None, severity=None, host=None, group=None),
+        )
     assert list((tmp_path / "run" / "undo").iterdir()) == []
     (tmp_path / place).chmod(0o755)  # what the message says to type
-    with pytest.raises(UserError, match="expected"):  # this run has no findings; the folder is no longer the reason
-        planned_undo(str(tmp_path / "run"), argparse.Namespace(rule=None, severity=None, host=None, group=None))
+    # this run has no findings; the folder is no longer the reason
+    with pytest.raises(UserError, match="expected"):
+        planned_undo(
+            str(tmp_path / "run"),
+            argparse.Namespace(rule=None, severity=None, host=None, group=None),
+        )
 
 
 def test_a_run_of_another_user_is_not_undone(tmp_path, monkeypatch):
@@ -49,4 +73,6 @@ def test_a_run_of_another_user_is_not_undone(tmp_path, monkeypatch):
     os.chown(tmp_path, 4321, -1) if os.geteuid() == 0 else None
     monkeypatch.setattr("unhang.core.run.private_file.os.geteuid", lambda: user)
     with pytest.raises(UserError, match="found one in which others may put a link"):
-        planned_undo(str(tmp_path), argparse.Namespace(rule=None, severity=None, host=None, group=None))
+        planned_undo(
+            str(tmp_path), argparse.Namespace(rule=None, severity=None, host=None, group=None)
+        )

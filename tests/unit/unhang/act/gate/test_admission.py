@@ -1,4 +1,5 @@
-"""Admission records with the real ssh-keygen: written for nodes that passed; each reason for which a record is not valid is reported as its own state."""
+"""Admission records with the real ssh-keygen: written for nodes that passed; each reason for which
+a record is not valid is reported as its own state."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ SMOKE = {
     "world_size": 8,
     "burn_in": burned_in("pass"),
     "hosts": [{"host": "gpu001"}],
-    "collectives": [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 478.1, "measures": "bandwidth"}, {"op": "broadcast", "measures": "correctness"}],
+    "collectives": [
+        {"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 478.1, "measures": "bandwidth"},
+        {"op": "broadcast", "measures": "correctness"},
+    ],
 }
 
 
@@ -42,7 +46,10 @@ def facts_of(machine_id="0123456789abcdef0123456789abcdef"):
 def new_key(folder, name):
     """A key pair of this name."""
     key = folder / name
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "the gate", "-f", str(key)], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "the gate", "-f", str(key)],
+        check=True,
+    )
     return key
 
 
@@ -52,12 +59,29 @@ def gated(tmp_path):
     run = tmp_path / "runs" / "20261120T175745Z-c128066de5"
     (run / "nodes").mkdir(parents=True)
     times = {"started": "2026-11-20T17:57:45Z", "finished": "2026-11-20T17:58:00Z"}
-    (run / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": run.name, "hosts": ["gpu001", "gpu002"], **times}))
+    (run / "run.json").write_text(
+        json.dumps(
+            {"schema": "unhang/run/1", "id": run.name, "hosts": ["gpu001", "gpu002"], **times}
+        )
+    )
     for host in ("gpu001", "gpu002"):
-        node = {"schema": "unhang/node/1", "host": host, "groups": [], "policy": {}, "status": "ok", "message": None, "facts": facts_of()}
+        node = {
+            "schema": "unhang/node/1",
+            "host": host,
+            "groups": [],
+            "policy": {},
+            "status": "ok",
+            "message": None,
+            "facts": facts_of(),
+        }
         (run / "nodes" / f"{host}.json").write_text(json.dumps(node))
-    decisions = {"gpu001": {"outcome": "pass", "reasons": []}, "gpu002": {"outcome": "fail", "reasons": ["alone: exit code 7"]}}
-    document = gate_document(run.name, decisions, None, ["critical"], SmokeResults({"gpu001": SMOKE}, None))
+    decisions = {
+        "gpu001": {"outcome": "pass", "reasons": []},
+        "gpu002": {"outcome": "fail", "reasons": ["alone: exit code 7"]},
+    }
+    document = gate_document(
+        run.name, decisions, None, ["critical"], SmokeResults({"gpu001": SMOKE}, None)
+    )
     assert list(check_schema(document, read_schema("gate-1"))) == []
     (run / "gate.json").write_text(json.dumps(document))
     return run, new_key(tmp_path, "gate_key")
@@ -66,7 +90,18 @@ def gated(tmp_path):
 def verified(capsys, record, key, *options):
     """(exit code, state, reasons) of `unhang admit verify`."""
     capsys.readouterr()
-    code = main(["admit", "verify", str(record), "--key", f"{key}.pub", "--format", "json", *map(str, options)])
+    code = main(
+        [
+            "admit",
+            "verify",
+            str(record),
+            "--key",
+            f"{key}.pub",
+            "--format",
+            "json",
+            *map(str, options),
+        ]
+    )
     found = json.loads(capsys.readouterr().out)
     return code, found["state"], found["why"]
 
@@ -84,11 +119,17 @@ def test_only_nodes_that_passed_get_a_record_and_it_is_as_its_schema_says(gated)
     record = parse_admission(path.read_text())["record"]
     assert list(check_schema(record, read_schema("admission-1"))) == []
     assert (record["admitted_at"], record["expires"]) == ("2026-11-20T17:58:00Z", "2027-11-20")
-    assert record["results"]["alone"]["bandwidth"] == [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 478.1}]
+    assert record["results"]["alone"]["bandwidth"] == [
+        {"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 478.1}
+    ]
     assert record["results"]["alone"]["burn_in"] == burned_in("pass")
     assert record["limits"]["severities"] == ["critical"]
-    assert [row["uuid"] for row in record["gpus"]] == [row["uuid"] for row in FACTS["sections"]["gpus"]["devices"]]
-    assert [row["serial"] for row in record["gpus"]] == [f"165000000000{index}" for index in range(8)]
+    assert [row["uuid"] for row in record["gpus"]] == [
+        row["uuid"] for row in FACTS["sections"]["gpus"]["devices"]
+    ]
+    assert [row["serial"] for row in record["gpus"]] == [
+        f"165000000000{index}" for index in range(8)
+    ]
 
 
 def test_the_file_holds_the_public_key_and_nothing_of_the_private_one(gated):
@@ -103,9 +144,13 @@ def test_a_good_record_is_good_with_and_without_the_nodes_facts(gated, capsys, t
     run, key = gated
     path = signed(gated)
     assert verified(capsys, path, key, "--now", "2026-12-01") == (0, "good", [])
-    assert verified(capsys, path, key, "--now", "2026-12-01", "--facts", run / "nodes" / "gpu001.json") == (0, "good", [])
+    assert verified(
+        capsys, path, key, "--now", "2026-12-01", "--facts", run / "nodes" / "gpu001.json"
+    ) == (0, "good", [])
     (tmp_path / "facts.json").write_text(json.dumps(facts_of()))
-    assert verified(capsys, path, key, "--now", "2026-12-01", "--facts", tmp_path / "facts.json") == (0, "good", [])
+    assert verified(
+        capsys, path, key, "--now", "2026-12-01", "--facts", tmp_path / "facts.json"
+    ) == (0, "good", [])
 
 
 def test_the_commands_of_the_page_tell_a_good_record(gated, capsys):
@@ -115,7 +160,8 @@ def test_the_commands_of_the_page_tell_a_good_record(gated, capsys):
     for argv in (
         as_typed("unhang admit verify runs/latest/admission/gpu017 --key ~/gate_key.pub", places),
         as_typed(
-            "unhang admit verify runs/latest/admission/gpu017 --key ~/gate_key.pub --facts runs/20261220T080000Z-0123456789/nodes/gpu017.json",
+            "unhang admit verify runs/latest/admission/gpu017 --key ~/gate_key.pub --facts"
+            " runs/20261220T080000Z-0123456789/nodes/gpu017.json",
             {**places, **node},
         ),
     ):
@@ -156,7 +202,9 @@ def signed_by_somebody_else(path, tmp_path):
 def with_a_signature_for_another_purpose(path, tmp_path):
     found = parse_admission(path.read_text())
     argv = ["ssh-keygen", "-Y", "sign", "-n", "file", "-f", str(tmp_path / "gate_key")]
-    armoured = subprocess.run(argv, input=found["line"], capture_output=True, text=True, check=True).stdout
+    armoured = subprocess.run(
+        argv, input=found["line"], capture_output=True, text=True, check=True
+    ).stdout
     path.write_text(admission_file(found["line"], armoured, found["key"]))
 
 
@@ -183,7 +231,9 @@ def test_one_that_has_expired_and_another_nodes_are_told_apart(gated, capsys, tm
     assert verified(capsys, path, gated[1], "--now", "2026-11-30")[1] == "good"
     assert verified(capsys, path, gated[1], "--now", "2026-12-01")[:2] == (1, "expired")
     (tmp_path / "facts.json").write_text(json.dumps(facts_of("f" * 32)))
-    code, state, [why] = verified(capsys, path, gated[1], "--now", "2026-11-30", "--facts", tmp_path / "facts.json")
+    code, state, [why] = verified(
+        capsys, path, gated[1], "--now", "2026-11-30", "--facts", tmp_path / "facts.json"
+    )
     assert (code, state) == (1, "another node's")
     assert "0123456789abcdef" in why
 
@@ -217,14 +267,17 @@ def other(sections):
     [
         (driver, "driver: admitted "), (swapped, "GPUs: admitted GPU-"), (vbios, "vbios of GPU-"),
         (firmware, "firmware of mlx5_0: admitted 28.39.1002, found 28.40"),
-        (lost_nic, "RDMA devices: admitted mlx5_0, found none"), (other, "found other facts in limits"),
+        (lost_nic, "RDMA devices: admitted mlx5_0, found none"),
+        (other, "found other facts in limits"),
     ],
 )  # fmt: skip
 def test_what_changed_since_is_named_with_both_values(gated, capsys, tmp_path, change, message):
     path, facts = signed(gated), facts_of()
     change(facts["sections"])
     (tmp_path / "facts.json").write_text(json.dumps(facts))
-    code, state, why = verified(capsys, path, gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json")
+    code, state, why = verified(
+        capsys, path, gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json"
+    )
     assert (code, state) == (1, "changed")
     assert message in why[0]
 
@@ -233,9 +286,14 @@ def test_a_swapped_gpu_is_named_as_a_person_finds_it(gated, capsys, tmp_path):
     path, facts = signed(gated), facts_of()
     swapped(facts["sections"])
     (tmp_path / "facts.json").write_text(json.dumps(facts))
-    _, _, [why] = verified(capsys, path, gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json")
+    _, _, [why] = verified(
+        capsys, path, gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json"
+    )
     gone = FACTS["sections"]["gpus"]["devices"][2]
-    assert f"admitted {gone['uuid']} (serial 1650000000002, PCI {gone['pci_address']}), found GPU-new (serial 1651111111111, PCI {gone['pci_address']})" in why
+    assert (
+        f"admitted {gone['uuid']} (serial 1650000000002, PCI {gone['pci_address']}), found GPU-new"
+        f" (serial 1651111111111, PCI {gone['pci_address']})" in why
+    )
 
 
 @pytest.mark.parametrize(
@@ -243,12 +301,18 @@ def test_a_swapped_gpu_is_named_as_a_person_finds_it(gated, capsys, tmp_path):
     [
         ("nowhere", "gate_key.pub", "expected an admission record at"),
         ("gate_key.pub", "gate_key.pub", "expected a line with an admission record, found none"),
-        ("runs/20261120T175745Z-c128066de5/gate.json", "gate_key.pub", "expected a record of the schema unhang/admission/1, found another"),
+        (
+            "runs/20261120T175745Z-c128066de5/gate.json",
+            "gate_key.pub",
+            "expected a record of the schema unhang/admission/1, found another",
+        ),
         ("gate_key.pub", "missing.pub", "expected the gate's public key at"),
         ("gate_key.pub", "gate_key_without", "expected the gate's public key at"),
     ],
 )
-def test_what_cannot_be_read_is_one_line_and_exit_code_2(gated, capsys, tmp_path, record, key, message):
+def test_what_cannot_be_read_is_one_line_and_exit_code_2(
+    gated, capsys, tmp_path, record, key, message
+):
     assert main(["admit", "verify", str(tmp_path / record), "--key", str(tmp_path / key)]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert message in line
@@ -261,7 +325,9 @@ def test_a_private_key_given_for_the_public_one_is_not_read_as_one(gated, capsys
 
 
 def test_a_key_with_a_passphrase_ends_with_an_error_and_no_question(gated, capsys, tmp_path):
-    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret phrase", "-f", str(gated[1])], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret phrase", "-f", str(gated[1])], check=True
+    )
     assert main(["gate-step", "records", str(gated[0]), "--key", str(gated[1])]) == 2
     assert "ssh-keygen could not sign" in capsys.readouterr().err
 
@@ -269,14 +335,31 @@ def test_a_key_with_a_passphrase_ends_with_an_error_and_no_question(gated, capsy
 @pytest.mark.parametrize("day", ["0", "31.12.2027", "2027-1-1", "tomorrow"])
 def test_a_day_that_is_no_date_is_refused_and_decides_nothing(gated, day, capsys):
     """Days are compared as texts: before one such as 0 no record would ever have expired."""
-    assert main(["admit", "verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--now", day]) == 2
+    assert (
+        main(["admit", "verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--now", day]) == 2
+    )
     assert f"--now: expected a date such as 2026-12-31, found {day!r}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("sections", [[], {"node": []}, {"gpus": {"devices": [{"uuid": 7}]}}])
-def test_facts_that_are_no_document_are_refused_and_compared_with_nothing(gated, tmp_path, sections, capsys):
+def test_facts_that_are_no_document_are_refused_and_compared_with_nothing(
+    gated, tmp_path, sections, capsys
+):
     (tmp_path / "facts.json").write_text(json.dumps({**facts_of(), "sections": sections}))
-    assert main(["admit", "verify", str(signed(gated)), "--key", f"{gated[1]}.pub", "--facts", str(tmp_path / "facts.json")]) == 2
+    assert (
+        main(
+            [
+                "admit",
+                "verify",
+                str(signed(gated)),
+                "--key",
+                f"{gated[1]}.pub",
+                "--facts",
+                str(tmp_path / "facts.json"),
+            ]
+        )
+        == 2
+    )
     errors = capsys.readouterr().err
     assert f"{tmp_path / 'facts.json'}: facts.sections" in errors
     assert "fault of unhang" not in errors
@@ -304,12 +387,16 @@ def no_identity(facts):
         (lambda facts: facts["sections"].pop("limits"), "section limits"),
     ],
 )
-def test_facts_that_hide_what_the_record_attests_prove_nothing(gated, capsys, tmp_path, hide, named):
+def test_facts_that_hide_what_the_record_attests_prove_nothing(
+    gated, capsys, tmp_path, hide, named
+):
     """Another machine that does not say who it is must not pass for the admitted one."""
     facts = facts_of()
     hide(facts)
     (tmp_path / "facts.json").write_text(json.dumps(facts))
-    code, state, why = verified(capsys, signed(gated), gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json")
+    code, state, why = verified(
+        capsys, signed(gated), gated[1], "--now", "2026-12-01", "--facts", tmp_path / "facts.json"
+    )
     assert (code, state) == (2, "not proved")
     assert named in why[0]
 
@@ -321,6 +408,8 @@ def test_a_record_that_attests_no_identity_proves_nothing_of_a_node(gated, capsy
     node = json.loads((run / "nodes" / "gpu001.json").read_text())
     (run / "nodes" / "gpu001.json").write_text(json.dumps({**node, "facts": facts}))
     path = signed(gated)
-    code, state, why = verified(capsys, path, key, "--now", "2026-12-01", "--facts", run / "nodes" / "gpu001.json")
+    code, state, why = verified(
+        capsys, path, key, "--now", "2026-12-01", "--facts", run / "nodes" / "gpu001.json"
+    )
     assert (code, state) == (2, "not proved")
     assert "an identity" in why[0]

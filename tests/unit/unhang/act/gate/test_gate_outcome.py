@@ -16,19 +16,32 @@ from unhang.core.schemas.shapes import read_schema
 DECISIONS = {
     "gpu001": {"outcome": "pass", "reasons": []},
     "gpu002": {"outcome": "pass", "reasons": []},
-    "gpu003": {"outcome": "fail", "reasons": ["audit: driver-bad: a \x1b[31mtitle", "alone: exit code 7"]},
+    "gpu003": {
+        "outcome": "fail",
+        "reasons": ["audit: driver-bad: a \x1b[31mtitle", "alone: exit code 7"],
+    },
     "gpu004": {"outcome": "not proved", "reasons": ["audit: node-unreachable: no route to host"]},
 }
 
 
 def document_of(*hosts):
     """Of these nodes."""
-    return gate_document("20261120T175745Z-c128066de5", {host: DECISIONS[host] for host in hosts}, "gpu001", ["critical", "error"])
+    return gate_document(
+        "20261120T175745Z-c128066de5",
+        {host: DECISIONS[host] for host in hosts},
+        "gpu001",
+        ["critical", "error"],
+    )
 
 
 @pytest.mark.parametrize(
     ("hosts", "code"),
-    [(["gpu001", "gpu002"], 0), (["gpu001", "gpu004"], 4), (["gpu001", "gpu003", "gpu004"], 2), (["gpu003"], 2)],
+    [
+        (["gpu001", "gpu002"], 0),
+        (["gpu001", "gpu004"], 4),
+        (["gpu001", "gpu003", "gpu004"], 2),
+        (["gpu003"], 2),
+    ],
 )
 def test_a_failure_outweighs_what_is_not_proved(hosts, code):
     assert exit_code(document_of(*hosts)) == code
@@ -38,13 +51,26 @@ def test_the_document_is_as_its_schema_says():
     document = document_of(*DECISIONS)
     assert list(check_schema(document, read_schema("gate-1"))) == []
     assert document["totals"] == {"pass": 2, "fail": 1, "not proved": 1}
-    assert list(check_schema({**document, "nodes": [{"host": "gpu001", "outcome": "unknown", "reasons": [], "differences": []}]}, read_schema("gate-1"))) != []
+    assert (
+        list(
+            check_schema(
+                {
+                    **document,
+                    "nodes": [
+                        {"host": "gpu001", "outcome": "unknown", "reasons": [], "differences": []}
+                    ],
+                },
+                read_schema("gate-1"),
+            )
+        )
+        != []
+    )
 
 
 def test_the_table_names_each_node_once_with_its_reasons_and_those_that_fail_first():
     text = render_gate(document_of(*DECISIONS), "runs/latest", "unhang", plain=True)
-    assert text == (
-        " FAIL        gpu003\n"
+    assert (
+        text == " FAIL        gpu003\n"
         "             audit: driver-bad: a \\x1b[31mtitle\n"
         "             alone: exit code 7\n"
         " NOT PROVED  gpu004\n"
@@ -61,26 +87,61 @@ def test_the_table_names_each_node_once_with_its_reasons_and_those_that_fail_fir
 def test_junit_counts_what_is_not_proved_as_an_error_and_never_as_good():
     assert junit_faults(render_gate_junit(document_of(*DECISIONS))) == []
     suite = ElementTree.fromstring(render_gate_junit(document_of(*DECISIONS)))
-    assert dict(suite.attrib) == {"name": "unhang preprovision", "tests": "4", "failures": "1", "errors": "1", "skipped": "0"}
+    assert dict(suite.attrib) == {
+        "name": "unhang preprovision",
+        "tests": "4",
+        "failures": "1",
+        "errors": "1",
+        "skipped": "0",
+    }
     shown = {case.get("name"): [child.tag for child in case] for case in suite}
     assert shown == {"gpu001": [], "gpu002": [], "gpu003": ["failure"], "gpu004": ["error"]}
 
 
 def test_a_difference_that_fails_nobody_is_shown_with_both_values():
-    row = {"rule": "group-mtu-differs", "severity": "warning", "found": "eth0: 1500", "expected": ["eth0: 9000"], "by": "the reference gpu001 has"}
-    document = gate_document("r", {"gpu002": {"outcome": "pass", "reasons": [], "differences": [row, {**row, "severity": "error"}]}}, "gpu001", ["error"])
+    row = {
+        "rule": "group-mtu-differs",
+        "severity": "warning",
+        "found": "eth0: 1500",
+        "expected": ["eth0: 9000"],
+        "by": "the reference gpu001 has",
+    }
+    document = gate_document(
+        "r",
+        {
+            "gpu002": {
+                "outcome": "pass",
+                "reasons": [],
+                "differences": [row, {**row, "severity": "error"}],
+            }
+        },
+        "gpu001",
+        ["error"],
+    )
     assert list(check_schema(document, read_schema("gate-1"))) == []
     lines = render_gate(document, "runs/latest", "unhang", plain=True).splitlines()
     assert lines[0] == " PASS        gpu002"
-    assert lines[1].strip() == 'differs, warning: group-mtu-differs: found eth0: 1500, the reference gpu001 has ["eth0: 9000"]'
+    assert (
+        lines[1].strip()
+        == 'differs, warning: group-mtu-differs: found eth0: 1500, the reference gpu001 has ["eth0:'
+        ' 9000"]'
+    )
     assert lines[2] == ""
 
 
 def test_burn_ins_stand_in_the_document_and_in_the_table():
     burned = {"gpu001": burned_in("pass"), "gpu002": burned_in("incomplete"), "gpu003": None}
-    alone = {host: {"verdict": "pass", "hosts": [], "world_size": 4, "burn_in": row} for host, row in burned.items()}
-    document = gate_document("r", {"gpu001": DECISIONS["gpu001"]}, None, ["error"], SmokeResults(alone, None))
+    alone = {
+        host: {"verdict": "pass", "hosts": [], "world_size": 4, "burn_in": row}
+        for host, row in burned.items()
+    }
+    document = gate_document(
+        "r", {"gpu001": DECISIONS["gpu001"]}, None, ["error"], SmokeResults(alone, None)
+    )
     assert list(check_schema(document, read_schema("gate-1"))) == []
-    assert document["smoke"]["alone"]["gpu001"]["burn_in"]["ranks"][0]["types"]["bfloat16"]["tflop_s"] == 700.0
+    assert (
+        document["smoke"]["alone"]["gpu001"]["burn_in"]["ranks"][0]["types"]["bfloat16"]["tflop_s"]
+        == 700.0
+    )
     line = "burn-in    2 nodes, 32,000 results compared; dcgmi diag 1 pass, 1 incomplete\n"
     assert line in render_gate(document, "runs/latest", "unhang", plain=True)

@@ -1,4 +1,5 @@
-"""What a plan does once for nodes that are alike changes nothing: each node of a random fleet is planned as if it were alone."""
+"""What a plan does once for nodes that are alike changes nothing: each node of a random fleet is
+planned as if it were alone."""
 
 from __future__ import annotations
 
@@ -20,22 +21,43 @@ from unhang.core.run.findings import hosts_of
 CATALOGUE = load_catalogue()
 DAY = "2026-11-20"
 CHANGES = (
-    lambda sections, dice: sections["driver"]["loaded"].update(version=dice.choice(("545.23.08", "580.95.05"))),
-    lambda sections, dice: sections["kernel"].update(release=dice.choice(("5.4.0-172-generic", "6.8.0-57-generic"))),
-    lambda sections, dice: sections["driver"].update(install_method=dice.choice(("packages", "runfile", "container"))),
-    lambda sections, dice: sections["node"].update(image={"kind": dice.choice(("installed", "diskless"))}),
+    lambda sections, dice: sections["driver"]["loaded"].update(
+        version=dice.choice(("545.23.08", "580.95.05"))
+    ),
+    lambda sections, dice: sections["kernel"].update(
+        release=dice.choice(("5.4.0-172-generic", "6.8.0-57-generic"))
+    ),
+    lambda sections, dice: sections["driver"].update(
+        install_method=dice.choice(("packages", "runfile", "container"))
+    ),
+    lambda sections, dice: sections["node"].update(
+        image={"kind": dice.choice(("installed", "diskless"))}
+    ),
     lambda sections, dice: sections["node"].update(boot_id=f"boot-{dice.random()}"),
     lambda sections, dice: sections["gpus"]["devices"].reverse(),
     lambda sections, dice: sections["nccl"].update(libraries=[]),
 )
-POLICIES = ({}, {"driver": {"version": "580.95.05"}}, {"driver": {"version": "545.23.08"}}, {"kernel": {"version": "5.4.0-172-generic"}})
+POLICIES = (
+    {},
+    {"driver": {"version": "580.95.05"}},
+    {"driver": {"version": "545.23.08"}},
+    {"kernel": {"version": "5.4.0-172-generic"}},
+)
 
 
 def random_fleet(seed):
-    """[(node, its findings)]: copies of the five situations' nodes, some of them with another fact or policy, in any order."""
+    """[(node, its findings)]: copies of the five situations' nodes, some of them with another fact
+    or policy, in any order."""
     dice = random.Random(seed)
     findings, nodes = five_situations.fleet()
-    about = {node["host"]: [one for one in findings["findings"] if one["verdict"] == "fail" and node["host"] in hosts_of(one)] for node in nodes}
+    about = {
+        node["host"]: [
+            one
+            for one in findings["findings"]
+            if one["verdict"] == "fail" and node["host"] in hosts_of(one)
+        ]
+        for node in nodes
+    }
     read = [node for node in nodes if node["status"] == "ok" and about[node["host"]]]
     fleet = []
     for number in range(40):
@@ -47,7 +69,19 @@ def random_fleet(seed):
             except (KeyError, AttributeError):
                 continue  # that node has no such section
         policy = copy.deepcopy(dice.choice((node["policy"], *POLICIES)))
-        fleet.append((NodeDocument(f"gpu{number:03d}", tuple(node["groups"]), policy, "ok", None, to_fragment(sections)), about[node["host"]]))
+        fleet.append(
+            (
+                NodeDocument(
+                    f"gpu{number:03d}",
+                    tuple(node["groups"]),
+                    policy,
+                    "ok",
+                    None,
+                    to_fragment(sections),
+                ),
+                about[node["host"]],
+            )
+        )
     return fleet
 
 
@@ -56,7 +90,10 @@ def test_each_node_is_planned_as_if_it_were_alone(seed):
     shared = knowledge_of(CATALOGUE, DAY, step_minutes([]))
     fleet = random_fleet(seed)
     together = [plan_for_host(node, findings, shared) for node, findings in fleet]
-    alone = [plan_for_host(node, findings, knowledge_of(CATALOGUE, DAY, step_minutes([]))) for node, findings in fleet]
+    alone = [
+        plan_for_host(node, findings, knowledge_of(CATALOGUE, DAY, step_minutes([])))
+        for node, findings in fleet
+    ]
     assert together == alone
     assert len({one.config_hash for one in alone}) > 3
     assert {bool(one.remedies) for one in alone} == {True, False}
@@ -64,13 +101,27 @@ def test_each_node_is_planned_as_if_it_were_alone(seed):
 
 def test_nodes_that_differ_in_where_a_fault_is_are_not_planned_as_one():
     remedy = {"role": "nccl_profile", "policy": {"nccl": {"min": "2.26.5"}}}
-    finding = {"rule": "nccl-a", "severity": "error", "scope": "node", "verdict": "fail", "remedy": remedy}
+    finding = {
+        "rule": "nccl-a",
+        "severity": "error",
+        "scope": "node",
+        "verdict": "fail",
+        "remedy": remedy,
+    }
     node, _ = random_fleet(1)[0]
-    places = [None, {}, {"path": "/opt/a/libnccl.so.2"}, {"path": "/opt/b/libnccl.so.2"}, {"path": "/opt/a/libnccl.so.2", "value": "2.18"}]
+    places = [
+        None,
+        {},
+        {"path": "/opt/a/libnccl.so.2"},
+        {"path": "/opt/b/libnccl.so.2"},
+        {"path": "/opt/a/libnccl.so.2", "value": "2.18"},
+    ]
     fleet = [(node, [{**finding, "where": where}]) for where in places]
     shared = knowledge_of(CATALOGUE, DAY, step_minutes([]))
     plans = [plan_for_host(*one, shared) for one in fleet]
-    assert plans == [plan_for_host(*one, knowledge_of(CATALOGUE, DAY, step_minutes([]))) for one in fleet]
+    assert plans == [
+        plan_for_host(*one, knowledge_of(CATALOGUE, DAY, step_minutes([]))) for one in fleet
+    ]
     assert plans[0] == plans[1] and plans[2] == plans[4]
     assert "/opt/a/" in plans[2].person[0].what and "/opt/b/" in plans[3].person[0].what
 
@@ -88,4 +139,9 @@ def test_nodes_that_differ_in_where_a_fault_is_are_not_planned_as_one():
 def test_the_digest_of_a_plan_is_that_of_its_sorted_ascii_json(policy):
     document = {"schema": "unhang/plan/1", "digest": "is not counted", "hosts": [policy]}
     content = {key: value for key, value in document.items() if key != "digest"}
-    assert digest_of(document) == hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    assert (
+        digest_of(document)
+        == hashlib.sha256(
+            json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+        ).hexdigest()
+    )

@@ -11,9 +11,17 @@ from unhang.act.plan.applicable import NodeNow, OwnWork, reasons_against
 from unhang.act.plan.plan_document import HostPlan, Plan, PlanLimits, PlannedRun
 from unhang.core.schemas.configuration import hash_of_sections
 
-THEN = {"driver": {"probe": {"status": "ok"}, "loaded": {"version": "545.23.08"}}, "kernel": {"probe": {"status": "ok"}, "release": "6.1.0-47-amd64"}}
+THEN = {
+    "driver": {"probe": {"status": "ok"}, "loaded": {"version": "545.23.08"}},
+    "kernel": {"probe": {"status": "ok"}, "release": "6.1.0-47-amd64"},
+}
 ENTRY = HostPlan("gpu1", "boot-1", hash_of_sections(THEN))
-PLAN = Plan(PlannedRun("run", "2026-11-20T20:00:00Z", None), "2026-11-20", PlanLimits(1, 0, 1, 24 * 3600), (ENTRY,))
+PLAN = Plan(
+    PlannedRun("run", "2026-11-20T20:00:00Z", None),
+    "2026-11-20",
+    PlanLimits(1, 0, 1, 24 * 3600),
+    (ENTRY,),
+)
 SOON = datetime.datetime(2026, 11, 20, 21, 0, tzinfo=datetime.UTC)
 SAME = NodeNow("boot-1", THEN)
 
@@ -35,7 +43,10 @@ def test_a_node_that_is_as_planned_for_may_be_changed():
 
 def test_a_fact_that_changed_is_named():
     (line,) = reasons(NodeNow("boot-1", with_driver("535.154.05")))
-    assert line.startswith("gpu1: expected the configuration of the plan, found driver.loaded.version: 545.23.08 then, 535.154.05 now")
+    assert line.startswith(
+        "gpu1: expected the configuration of the plan, found driver.loaded.version: 545.23.08 then,"
+        " 535.154.05 now"
+    )
 
 
 def test_without_the_facts_of_then_a_change_refuses_all_the_same():
@@ -47,7 +58,10 @@ def test_without_the_facts_of_then_a_change_refuses_all_the_same():
 
 def test_a_boot_since_refuses():
     (line,) = reasons(NodeNow("boot-2", THEN))
-    assert "expected node.boot_id boot-1 as in the plan, found boot-2: the node has booted since" in line
+    assert (
+        "expected node.boot_id boot-1 as in the plan, found boot-2: the node has booted since"
+        in line
+    )
 
 
 @pytest.mark.parametrize("boot_id", [None, "boot-2"])
@@ -60,7 +74,10 @@ def test_a_boot_id_that_was_not_read_refuses(boot_id):
 @pytest.mark.parametrize(
     ("at", "says"),
     [
-        (SOON + datetime.timedelta(days=1), "found one whose audit began 2026-11-20T20:00:00Z, 25 h 0 min ago"),
+        (
+            SOON + datetime.timedelta(days=1),
+            "found one whose audit began 2026-11-20T20:00:00Z, 25 h 0 min ago",
+        ),
         (SOON - datetime.timedelta(days=1), "yet to come by this controller's clock"),
     ],
 )
@@ -82,12 +99,16 @@ def test_what_the_journal_records_as_the_rollouts_own_is_no_reason():
 
 
 def test_a_foreign_boot_counts_while_the_rollout_is_at_work():
-    (line,) = reasons(NodeNow("boot-3", with_driver("580.65.06")), own=OwnWork({"boot-2"}, changed=True))
+    (line,) = reasons(
+        NodeNow("boot-3", with_driver("580.65.06")), own=OwnWork({"boot-2"}, changed=True)
+    )
     assert "found boot-3: the node has booted since" in line
 
 
 def test_an_own_boot_excuses_no_foreign_change():
-    (line,) = reasons(NodeNow("boot-2", with_driver("535.154.05")), own=OwnWork({"boot-2"}, changed=False))
+    (line,) = reasons(
+        NodeNow("boot-2", with_driver("535.154.05")), own=OwnWork({"boot-2"}, changed=False)
+    )
     assert "driver.loaded.version" in line
 
 

@@ -1,4 +1,5 @@
-"""Limits as people write them: a limit that cannot be kept, or that covers no node, is refused in one line."""
+"""Limits as people write them: a limit that cannot be kept, or that covers no node, is refused in
+one line."""
 
 from __future__ import annotations
 
@@ -13,11 +14,18 @@ from unhang.act.plan.asked_limits import (
 )
 from unhang.core.errors import UserError
 
-MEMBERS = {"rack1": ["gpu1", "gpu2", "gpu3"], "rack2": ["gpu4"], "debug": ["gpu1", "gpu4"], "empty": []}
+MEMBERS = {
+    "rack1": ["gpu1", "gpu2", "gpu3"],
+    "rack2": ["gpu4"],
+    "debug": ["gpu1", "gpu4"],
+    "empty": [],
+}
 HOSTS = ["gpu1", "gpu2", "gpu3", "gpu4", "gpu9"]
 
 
-@pytest.mark.parametrize(("text", "number"), [("0", 0), ("7", 7), ("10%", 2), ("100%", 20), ("1%", 1), (" 5 ", 5)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("0", 0), ("7", 7), ("10%", 2), ("100%", 20), ("1%", 1), (" 5 ", 5)]
+)
 def test_a_number_or_a_share(text, number):
     assert amount(text, 20, "--x", least=1) == number
 
@@ -32,28 +40,47 @@ def test_what_is_no_number_is_reported_with_its_option(text):
         amount(text, 20, "--x")
 
 
-@pytest.mark.parametrize(("most", "floor", "answer"), [("10%", "0", (2, 0)), ("10%", "90%", (2, 18)), ("10", "19", (1, 19)), ("50%", "75%", (5, 15))])
+@pytest.mark.parametrize(
+    ("most", "floor", "answer"),
+    [("10%", "0", (2, 0)), ("10%", "90%", (2, 18)), ("10", "19", (1, 19)), ("50%", "75%", (5, 15))],
+)
 def test_the_floor_bounds_what_may_be_out(most, floor, answer):
     assert most_unavailable(most, floor, 20) == answer
 
 
 @pytest.mark.parametrize("floor", ["100%", "20", "500"])
 def test_a_floor_that_cannot_be_kept_is_refused(floor):
-    with pytest.raises(UserError, match="expected a floor below the 20 nodes that answered") as shown:
+    with pytest.raises(
+        UserError, match="expected a floor below the 20 nodes that answered"
+    ) as shown:
         most_unavailable("10%", floor, 20)
     assert "\n" not in str(shown.value)
 
 
 @pytest.mark.parametrize(
     ("most", "floor", "out", "answer"),
-    [("10%", "80%", 1, (2, 16)), ("10%", "80%", 3, (1, 16)), ("10", "16", 3, (1, 16)), ("5", "0", 12, (5, 0)), ("100%", "0", 19, (20, 0))],
+    [
+        ("10%", "80%", 1, (2, 16)),
+        ("10%", "80%", 3, (1, 16)),
+        ("10", "16", 3, (1, 16)),
+        ("5", "0", 12, (5, 0)),
+        ("100%", "0", 19, (20, 0)),
+    ],
 )
-def test_nodes_out_of_service_leave_a_floor_less_room_and_shares_stay_shares_of_all(most, floor, out, answer):
+def test_nodes_out_of_service_leave_a_floor_less_room_and_shares_stay_shares_of_all(
+    most, floor, out, answer
+):
     assert most_unavailable(most, floor, 20, [f"gpu{number}" for number in range(out)]) == answer
 
 
 def test_a_floor_that_nodes_out_of_service_have_used_up_is_refused_with_their_names():
-    with pytest.raises(UserError, match=r"expected a floor below the 16 nodes in service \(20 answered, out of service: gpu\[1-4\]\), found 16: no node"):
+    with pytest.raises(
+        UserError,
+        match=(
+            r"expected a floor below the 16 nodes in service \(20 answered, out of service:"
+            r" gpu\[1-4\]\), found 16: no node"
+        ),
+    ):
         most_unavailable("10%", "80%", 20, [f"gpu{number}" for number in range(1, 5)])
 
 
@@ -71,7 +98,13 @@ def test_limits_of_groups():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("rack9=1", "expected a group of the inventory with nodes that answered, found none .did you mean rack"),
+        (
+            "rack9=1",
+            (
+                "expected a group of the inventory with nodes that answered, found none .did you"
+                " mean rack"
+            ),
+        ),
         ("switch*=1", "found none; there are debug, empty, rack1, rack2"),
         ("empty=1", "expected a group of the inventory with nodes that answered"),
         ("rack1", "expected GROUP=N"),
@@ -88,7 +121,13 @@ def test_a_group_that_covers_nothing_is_refused(text, says):
 
 @pytest.mark.parametrize(
     ("text", "hosts"),
-    [("gpu[1-3]", {"gpu1", "gpu2", "gpu3"}), ("gpu9", {"gpu9"}), ("rack1", {"gpu1", "gpu2", "gpu3"}), ("rack2,gpu2", {"gpu4", "gpu2"}), ("*9", {"gpu9"})],
+    [
+        ("gpu[1-3]", {"gpu1", "gpu2", "gpu3"}),
+        ("gpu9", {"gpu9"}),
+        ("rack1", {"gpu1", "gpu2", "gpu3"}),
+        ("rack2,gpu2", {"gpu4", "gpu2"}),
+        ("*9", {"gpu9"}),
+    ],
 )
 def test_hosts_are_named_as_node_sets_groups_or_wildcards(text, hosts):
     assert named_hosts([text], HOSTS, MEMBERS, "--except") == hosts
@@ -102,7 +141,11 @@ def test_a_name_without_a_host_is_refused(text):
 
 def test_all_names_without_a_host_are_reported_together():
     with pytest.raises(
-        UserError, match=r"--out-of-service gpu\[1-7\],cpu1: expected hosts or groups of the run, found none that cpu1,gpu\[5-7\] names"
+        UserError,
+        match=(
+            r"--out-of-service gpu\[1-7\],cpu1: expected hosts or groups of the run, found none"
+            r" that cpu1,gpu\[5-7\] names"
+        ),
     ) as shown:
         named_hosts(["gpu[1-7]", "cpu1"], HOSTS, MEMBERS, "--out-of-service")
     assert "\n" not in str(shown.value)
@@ -110,5 +153,8 @@ def test_all_names_without_a_host_are_reported_together():
 
 def test_a_rule_that_does_not_exist_is_refused():
     assert known_rules(["b,a", "a"], {"a", "b", "c"}) == ("a", "b")
-    with pytest.raises(UserError, match=r"--only: expected the id of a rule, found .driver-old. .did you mean driver-odd"):
+    with pytest.raises(
+        UserError,
+        match=r"--only: expected the id of a rule, found .driver-old. .did you mean driver-odd",
+    ):
         known_rules(["driver-old"], {"driver-odd"})

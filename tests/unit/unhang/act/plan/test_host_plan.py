@@ -1,4 +1,5 @@
-"""One host: its remedies with versions before and after, what they disrupt, and why they are refused."""
+"""One host: its remedies with versions before and after, what they disrupt, and why they are
+refused."""
 
 from __future__ import annotations
 
@@ -20,10 +21,29 @@ KNOWLEDGE = knowledge_of(load_catalogue(), DAY, step_minutes([]))
 OK = {"probe": {"status": "ok"}}
 WAVES = (Wave("canary 1", ("gpu1",)),)
 SECTIONS = {
-    "node": {**OK, "boot_id": "boot-1", "os": {"id": "ubuntu", "version_id": "22.04", "family": "debian"}, "image": {"kind": "installed"}},
-    "kernel": {**OK, "release": "5.4.0-172-generic", "out_of_tree": ["nvidia"], "boot": {"can_clear_one_shot": True}},
-    "driver": {**OK, "loaded": {"is_loaded": True, "version": "545.23.08", "flavour": "proprietary"}, "install_method": "packages"},
-    "gpus": {**OK, "count": 2, "model": "NVIDIA GeForce RTX 3090", "devices": [{"index": 0, "processes": []}, {"index": 1, "processes": []}]},
+    "node": {
+        **OK,
+        "boot_id": "boot-1",
+        "os": {"id": "ubuntu", "version_id": "22.04", "family": "debian"},
+        "image": {"kind": "installed"},
+    },
+    "kernel": {
+        **OK,
+        "release": "5.4.0-172-generic",
+        "out_of_tree": ["nvidia"],
+        "boot": {"can_clear_one_shot": True},
+    },
+    "driver": {
+        **OK,
+        "loaded": {"is_loaded": True, "version": "545.23.08", "flavour": "proprietary"},
+        "install_method": "packages",
+    },
+    "gpus": {
+        **OK,
+        "count": 2,
+        "model": "NVIDIA GeForce RTX 3090",
+        "devices": [{"index": 0, "processes": []}, {"index": 1, "processes": []}],
+    },
     "interconnect": {**OK, "iommu": {"mode": "translated"}},
 }
 
@@ -32,10 +52,16 @@ def finding(rule, remedy):
     return {"rule": rule, "severity": "error", "scope": "node", "where": {}, "remedy": remedy}
 
 
-DRIVER = finding("p2p-deadlock", {"role": "gpu_driver", "policy": {"driver": {"min": "580.65.06", "held": True}}})
+DRIVER = finding(
+    "p2p-deadlock", {"role": "gpu_driver", "policy": {"driver": {"min": "580.65.06", "held": True}}}
+)
 KERNEL = finding("kernel-below-5-5", {"role": "kernel", "policy": {"kernel": {"min": "5.15.0"}}})
-IOMMU = finding("iommu-translates", {"role": "host_tuning", "policy": {"host": {"iommu": "passthrough"}}})
-NUMA = finding("numa-balancing-on", {"role": "host_tuning", "policy": {"host": {"numa_balancing": False}}})
+IOMMU = finding(
+    "iommu-translates", {"role": "host_tuning", "policy": {"host": {"iommu": "passthrough"}}}
+)
+NUMA = finding(
+    "numa-balancing-on", {"role": "host_tuning", "policy": {"host": {"numa_balancing": False}}}
+)
 LINK = finding("nvlink-down", {"person": "have the board serviced"})
 
 
@@ -44,7 +70,14 @@ def planned(*findings, policy=None, status="ok", change=None):
     if change:
         change(sections)
     typed = to_fragment(sections) if status == "ok" else None
-    node = NodeDocument("gpu1", ("training",), policy or {}, status, None if status == "ok" else "No route to host", typed)
+    node = NodeDocument(
+        "gpu1",
+        ("training",),
+        policy or {},
+        status,
+        None if status == "ok" else "No route to host",
+        typed,
+    )
     return plan_for_host(node, findings, KNOWLEDGE)
 
 
@@ -63,7 +96,10 @@ def test_versions_stand_before_and_after():
 
 
 def test_a_driver_takes_one_reboot_and_one_more_to_go_back():
-    assert planned(DRIVER).reboots == (Reboot("apply", "the new driver is loaded"), Reboot("rollback", "back to what was loaded before"))
+    assert planned(DRIVER).reboots == (
+        Reboot("apply", "the new driver is loaded"),
+        Reboot("rollback", "back to what was loaded before"),
+    )
 
 
 def test_all_roles_share_one_reboot_beside_a_kernels_trial():
@@ -88,7 +124,10 @@ def test_settings_need_no_reboot():
     [
         (DRIVER, lambda now: now["driver"].update(loaded={"is_loaded": False})),
         (IOMMU, lambda now: now["interconnect"].update(iommu={"mode": "passthrough"})),
-        (IOMMU, lambda now: now["node"].update(virtualization={"is_vm": True, "is_container": False})),
+        (
+            IOMMU,
+            lambda now: now["node"].update(virtualization={"is_vm": True, "is_container": False}),
+        ),
     ],
 )
 def test_where_nothing_is_loaded_or_changed_no_reboot_is_counted(one, change):
@@ -102,13 +141,23 @@ def test_nouveau_has_to_go_with_a_reboot():
 
 def test_a_process_on_several_gpus_is_one_job():
     process = {"pid": 7, "user": "ada", "command": "python"}
-    entry = planned(LINK, change=lambda now: now["gpus"].update(devices=[{"index": 0, "processes": [process]}, {"index": 1, "processes": [process]}]))
+    entry = planned(
+        LINK,
+        change=lambda now: now["gpus"].update(
+            devices=[{"index": 0, "processes": [process]}, {"index": 1, "processes": [process]}]
+        ),
+    )
     assert entry.jobs == (Job(7, "ada", "python", (0, 1)),)
 
 
 def test_jobs_that_could_not_be_read_are_not_none():
     assert planned(LINK).jobs == ()
-    assert planned(LINK, change=lambda now: now["gpus"].update(devices=[{"index": 0}, {"index": 1}])).jobs is None
+    assert (
+        planned(
+            LINK, change=lambda now: now["gpus"].update(devices=[{"index": 0}, {"index": 1}])
+        ).jobs
+        is None
+    )
     assert planned(LINK, change=lambda now: now.pop("gpus")).jobs is None
 
 
@@ -130,38 +179,64 @@ def test_where_a_step_was_not_measured_the_others_say_how_long_it_takes_at_least
     measured = {"frame": 1.0, "smoke": 0.5, "host_tuning": 0.25, "reboot": None}
     assert minutes(["host_tuning", "kernel"], [Reboot("apply", "x")], measured) == (None, 2.2)
     entries = tuple(
-        HostPlan(host, None, None, minutes=known, minutes_at_least=least) for host, known, least in (("a", 2.5, 2.5), ("b", None, 0.5), ("c", 3.0, 3.0))
+        HostPlan(host, None, None, minutes=known, minutes_at_least=least)
+        for host, known, least in (("a", 2.5, 2.5), ("b", None, 0.5), ("c", 3.0, 3.0))
     )
     run, limits = PlannedRun("r", "2026-11-20T07:00:00Z", None), PlanLimits(2, 0, 3, 86400)
     waves = (Wave("canary 1", ("a", "b")), Wave("wave 1", ("c",)))
-    assert describe_minutes(Plan(run, "2026-11-20", limits, entries, waves)) == "at least 5.5 minutes for all waves, without waiting for jobs"
-    assert describe_minutes(Plan(run, "2026-11-20", limits, entries, waves[1:])) == "3 minutes for all waves, without waiting for jobs"
+    assert (
+        describe_minutes(Plan(run, "2026-11-20", limits, entries, waves))
+        == "at least 5.5 minutes for all waves, without waiting for jobs"
+    )
+    assert (
+        describe_minutes(Plan(run, "2026-11-20", limits, entries, waves[1:]))
+        == "3 minutes for all waves, without waiting for jobs"
+    )
 
 
 def test_what_only_a_person_repairs_is_in_no_wave_and_named():
     entry = planned(LINK)
     assert (entry.remedies, entry.reboots, entry.refused) == ((), (), ())
-    assert [(one.rule, one.what) for one in entry.person] == [("nvlink-down", "have the board serviced")]
+    assert [(one.rule, one.what) for one in entry.person] == [
+        ("nvlink-down", "have the board serviced")
+    ]
 
 
-@pytest.mark.parametrize(("severity", "named"), [("critical", True), ("error", True), ("warning", True), ("info", False)])
+@pytest.mark.parametrize(
+    ("severity", "named"), [("critical", True), ("error", True), ("warning", True), ("info", False)]
+)
 def test_warnings_and_above_are_work_for_a_person_and_remarks_are_not(severity, named):
     assert bool(planned({**LINK, "severity": severity}, DRIVER).person) == named
 
 
 def test_where_several_versions_are_possible_the_plan_says_how_to_pin_one():
     def shown(*findings, **more):
-        plan = Plan(PlannedRun("r", "2026-11-20T00:00:00Z", None), DAY, PlanLimits(1, 0, 1, 1, (), (), (), (), ()), (planned(*findings, **more),), WAVES, ())
+        plan = Plan(
+            PlannedRun("r", "2026-11-20T00:00:00Z", None),
+            DAY,
+            PlanLimits(1, 0, 1, 1, (), (), (), (), ()),
+            (planned(*findings, **more),),
+            WAVES,
+            (),
+        )
         return " ".join(render_plan_table(plan).split())
 
     open_ended = shown(DRIVER)
-    assert "choice 580.65.06 or newer, or a version that you pin: set driver.version in unhang_policy" in open_ended
+    assert (
+        "choice 580.65.06 or newer, or a version that you pin: set driver.version in unhang_policy"
+        in open_ended
+    )
     assert "unhang explain p2p-deadlock" in open_ended
     assert "choice" not in shown(DRIVER, policy={"driver": {"version": "580.95.05"}})
 
 
 def test_a_policy_that_would_bring_in_a_known_fault_refuses_the_host():
-    entry = planned(DRIVER, NUMA, LINK, policy={"driver": {"version": "545.23.08"}, "host": {"numa_balancing": False}})
+    entry = planned(
+        DRIVER,
+        NUMA,
+        LINK,
+        policy={"driver": {"version": "545.23.08"}, "host": {"numa_balancing": False}},
+    )
     assert entry.remedies == ()
     shown = "\n".join(one.why for one in entry.refused)
     assert "driver-545-23-08-p2p-deadlock" in shown
@@ -174,7 +249,9 @@ DEADLOCK = finding("driver-545-23-08-p2p-deadlock", DRIVER["remedy"])
 
 
 @pytest.mark.parametrize("version", ["535.309.01", "535.154.05"])
-def test_a_pin_of_the_inventory_that_clears_a_finding_is_its_remedy_whatever_the_rule_proposes(version):
+def test_a_pin_of_the_inventory_that_clears_a_finding_is_its_remedy_whatever_the_rule_proposes(
+    version,
+):
     policy = {"driver": {"version": version, "flavour": "proprietary", "held": True}}
     entry = planned(DEADLOCK, NUMA, policy=policy)
     assert [(one.role, one.because, one.before, one.after) for one in entry.remedies] == [
@@ -185,11 +262,22 @@ def test_a_pin_of_the_inventory_that_clears_a_finding_is_its_remedy_whatever_the
     assert (entry.refused, entry.person) == ((), ())
 
 
-@pytest.mark.parametrize("policy", [{"driver": {"max": "550.1"}}, {"driver": {"version": "545.23.8"}}, {"driver": {"version": "545.23.08"}}])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"driver": {"max": "550.1"}},
+        {"driver": {"version": "545.23.8"}},
+        {"driver": {"version": "545.23.08"}},
+    ],
+)
 def test_what_the_inventory_pins_is_no_remedy_where_the_finding_would_stay(policy):
     entry = planned(DEADLOCK, policy=policy)
     assert entry.remedies == ()
-    assert any("driver-545-23-08-p2p-deadlock wants driver.min: 580.65.06, and unhang_policy wants" in one.why for one in entry.refused)
+    assert any(
+        "driver-545-23-08-p2p-deadlock wants driver.min: 580.65.06, and unhang_policy wants"
+        in one.why
+        for one in entry.refused
+    )
 
 
 def test_a_pin_says_nothing_of_a_rule_that_reads_what_it_does_not_bring():
@@ -209,7 +297,12 @@ def test_a_policy_that_cannot_be_used_refuses_the_host():
     [
         (lambda now: now["driver"].update(install_method="gpu_operator"), "NVIDIA's GPU Operator"),
         (lambda now: now["driver"].update(install_method="runfile"), ".run installer"),
-        (lambda now: now["node"].update(image={"kind": "stateless", "evidence": "root is an overlay"}), "a stateless image"),
+        (
+            lambda now: now["node"].update(
+                image={"kind": "stateless", "evidence": "root is an overlay"}
+            ),
+            "a stateless image",
+        ),
     ],
 )
 def test_a_driver_that_is_not_ours_to_change_is_refused_alone(change, says):
@@ -224,8 +317,16 @@ def test_a_driver_that_is_not_ours_to_change_is_refused_alone(change, says):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda now: now["kernel"].update(boot={"can_clear_one_shot": False, "why_not": "/boot is on LVM"}), "/boot is on LVM"),
-        (lambda now: now["node"].update(virtualization={"is_container": True, "kind": "docker"}), "found a container"),
+        (
+            lambda now: now["kernel"].update(
+                boot={"can_clear_one_shot": False, "why_not": "/boot is on LVM"}
+            ),
+            "/boot is on LVM",
+        ),
+        (
+            lambda now: now["node"].update(virtualization={"is_container": True, "kind": "docker"}),
+            "found a container",
+        ),
         (lambda now: now["node"]["os"].update(family="redhat"), "family debian"),
     ],
 )

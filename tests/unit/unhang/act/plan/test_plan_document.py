@@ -32,7 +32,16 @@ GPU1 = HostPlan(
     "gpu1",
     "boot-1",
     "sha256:" + "0" * 64,
-    (Remedy("gpu_driver", POLICY, ("driver-545-23-08-p2p-deadlock",), "545.23.08", "580.65.06 or newer"), Remedy("package_hold", POLICY, ("held",))),
+    (
+        Remedy(
+            "gpu_driver",
+            POLICY,
+            ("driver-545-23-08-p2p-deadlock",),
+            "545.23.08",
+            "580.65.06 or newer",
+        ),
+        Remedy("package_hold", POLICY, ("held",)),
+    ),
     (Reboot("apply", "driver"), Reboot("rollback", "the old driver")),
     (Job(4711, "ada", "python", (0, 1)),),
     None,
@@ -93,7 +102,10 @@ def test_an_entry_is_found_by_its_host(tmp_path):
         (lambda plan: plan["hosts"][0]["remedies"].pop(), "edited since"),
         (lambda plan: plan["limits"].update(max_unavailable=50), "edited since"),
         (lambda plan: plan.update(digest="0" * 64), "edited since"),
-        (lambda plan: plan.update(schema="unhang/plan/2"), "expected a plan of schema unhang/plan/1, found unhang/plan/2"),
+        (
+            lambda plan: plan.update(schema="unhang/plan/2"),
+            "expected a plan of schema unhang/plan/1, found unhang/plan/2",
+        ),
         (lambda plan: plan.pop("waves"), "the key waves is missing"),
         (lambda plan: plan.update(extra=1), "unknown key"),
         (lambda plan: plan["hosts"][0].update(minutes=-1), "hosts.0.minutes"),
@@ -115,13 +127,22 @@ def with_policy(plan, policy):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda plan: plan["waves"].append({"name": "wave 1", "hosts": ["gpu1"]}), "exactly one wave"),
+        (
+            lambda plan: plan["waves"].append({"name": "wave 1", "hosts": ["gpu1"]}),
+            "exactly one wave",
+        ),
         (lambda plan: plan["waves"][0]["hosts"].append("gpu2"), "exactly one wave"),
         (lambda plan: plan["waves"].clear(), "exactly one wave"),
         (lambda plan: plan["hosts"].append(plan["hosts"][0]), "exactly one wave"),
         (lambda plan: plan["hosts"][0]["remedies"][1].update(policy={}), "one policy"),
-        (lambda plan: plan["hosts"][0]["remedies"][0].update(role="drain"), "gpu1: expected one of the roles kernel, .* found drain; next: unhang plan"),
-        (lambda plan: with_policy(plan, {"driver": {"version": "{{ lookup('pipe', 'id') }}"}}), "gpu1: driver.version: "),
+        (
+            lambda plan: plan["hosts"][0]["remedies"][0].update(role="drain"),
+            "gpu1: expected one of the roles kernel, .* found drain; next: unhang plan",
+        ),
+        (
+            lambda plan: with_policy(plan, {"driver": {"version": "{{ lookup('pipe', 'id') }}"}}),
+            "gpu1: driver.version: ",
+        ),
         (lambda plan: with_policy(plan, {"command": "id"}), "gpu1: command: unknown key"),
     ],
 )

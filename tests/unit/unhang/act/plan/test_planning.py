@@ -1,4 +1,5 @@
-"""A whole run becomes a plan: the fleet with the five situations, and limits that cannot be kept."""
+"""A whole run becomes a plan: the fleet with the five situations, and limits that cannot be
+kept."""
 
 from __future__ import annotations
 
@@ -35,11 +36,17 @@ CATALOGUE = load_catalogue()
 
 
 def write_fleet(folder, change=None, chance=None):
-    """The run folder of the fleet, its files named as the audit names them. chance: shuffles what has no order."""
+    """The run folder of the fleet, its files named as the audit names them. chance: shuffles what
+    has no order."""
     findings, nodes = copy.deepcopy(five_situations.fleet())
-    for one in findings["findings"]:  # the rule reports this remedy as a policy that removes the setting, and no policy can express that
+    # the rule reports this remedy as a policy that removes the setting, and no policy can express
+    # that
+    for one in findings["findings"]:
         if one["rule"] == "nccl-timeout-does-nothing":
-            one["remedy"] = {"role": "nccl_profile", "policy": {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}}}
+            one["remedy"] = {
+                "role": "nccl_profile",
+                "policy": {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}},
+            }
     if change:
         change(findings, nodes)
     if chance:
@@ -73,7 +80,10 @@ def test_what_a_role_repairs_is_planned_and_all_else_is_named(folder, plan):
             by_role = [remedy.role for remedy in entry.remedies if one["rule"] in remedy.because]
             by_person = [row for row in entry.person if row.rule == one["rule"] and row.what]
             refused = [row for row in entry.refused if one["rule"] in row.why]
-            assert (by_role and by_role == [one["remedy"]["role"]]) or by_person or refused, (host, one["rule"])
+            assert (by_role and by_role == [one["remedy"]["role"]]) or by_person or refused, (
+                host,
+                one["rule"],
+            )
 
 
 def test_the_five_situations_come_out_as_they_should(plan):
@@ -84,7 +94,11 @@ def test_the_five_situations_come_out_as_they_should(plan):
         "gpu002": ["gpu_binding"],
     }
     dev = plan.for_host("dev01").remedies[0]
-    assert (dev.before, dev.after, dev.policy) == ("545.23.08", "535.154.05", {"driver": {"version": "535.154.05", "held": True}})
+    assert (dev.before, dev.after, dev.policy) == (
+        "545.23.08",
+        "535.154.05",
+        {"driver": {"version": "535.154.05", "held": True}},
+    )
     assert [row.rule for row in plan.for_host("gpu004").person] == ["nvlink-inactive"]
     assert [row.rule for row in plan.for_host("gpu009").person] == ["node-unreachable"]
     assert "found of its family" not in plan.for_host("ws1").refused[0].why
@@ -93,18 +107,25 @@ def test_the_five_situations_come_out_as_they_should(plan):
 
 def test_a_waived_finding_and_one_that_is_not_known_are_not_planned(plan):
     assert plan.for_host("gpu003") is None
-    assert all("acs-breaks-p2p" not in remedy.because for entry in plan.hosts for remedy in entry.remedies)
+    assert all(
+        "acs-breaks-p2p" not in remedy.because for entry in plan.hosts for remedy in entry.remedies
+    )
 
 
 def test_a_healthy_node_that_only_a_faulty_one_sets_apart_is_no_work(tmp_path):
     findings = fleets.compared_with_a_faulty_node()
-    run = fleets.write_run(tmp_path / "run", findings, [fleets.node(host, [], {}) for host in ("gpu1", "gpu2")])
+    run = fleets.write_run(
+        tmp_path / "run", findings, [fleets.node(host, [], {}) for host in ("gpu1", "gpu2")]
+    )
     (entry,) = plan_run(run, CATALOGUE).hosts
     assert (entry.host, [one.rule for one in entry.person]) == ("gpu1", ["links-differ", "lost"])
 
 
 def test_a_fleet_of_which_no_node_answered_has_no_share_of_nodes(tmp_path):
-    findings = fleets.document([fleets.finding("node-unreachable", "gone", "error", "Not reached", "e", "f")], {"unreachable": 1})
+    findings = fleets.document(
+        [fleets.finding("node-unreachable", "gone", "error", "Not reached", "e", "f")],
+        {"unreachable": 1},
+    )
     plan = plan_run(fleets.write_run(tmp_path / "run", findings, []), CATALOGUE)
     assert (plan.limits.in_service, describe_limits(plan)) == (0, "no node answered")
 
@@ -116,53 +137,94 @@ def test_the_plan_follows_its_schema_and_is_read_again(plan, tmp_path):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_same_findings_in_another_order_give_the_same_bytes(plan, tmp_path, seed):
-    assert render_plan(plan_run(write_fleet(tmp_path / "run", chance=random.Random(seed)), CATALOGUE)) == render_plan(plan)
+    assert render_plan(
+        plan_run(write_fleet(tmp_path / "run", chance=random.Random(seed)), CATALOGUE)
+    ) == render_plan(plan)
 
 
 def test_another_day_or_run_is_another_plan(plan, tmp_path):
-    later = plan_run(write_fleet(tmp_path / "run", lambda findings, nodes: findings["run"].update(judged="2026-03-03")), CATALOGUE)
+    later = plan_run(
+        write_fleet(
+            tmp_path / "run", lambda findings, nodes: findings["run"].update(judged="2026-03-03")
+        ),
+        CATALOGUE,
+    )
     assert (later.day, later.waves) == ("2026-03-03", plan.waves)
     assert render_plan(later) != render_plan(plan)
 
 
 def test_waves_begin_with_one_of_each_kind_within_the_limit(plan):
     assert plan.limits.max_unavailable == 2
-    assert [(wave.name, wave.hosts) for wave in plan.waves[:2]] == [("canary 1", ("dev01", "gpu001")), ("wave 1", ("dev02", "dev03"))]
+    assert [(wave.name, wave.hosts) for wave in plan.waves[:2]] == [
+        ("canary 1", ("dev01", "gpu001")),
+        ("wave 1", ("dev02", "dev03")),
+    ]
 
 
 def test_the_canary_of_a_kind_is_a_node_without_jobs_where_there_is_one(tmp_path):
     def occupy(findings, nodes):
-        """A user's process on a GPU of gpu001 and of all dev nodes but one; they would be the first otherwise."""
+        """A user's process on a GPU of gpu001 and of all dev nodes but one; they would be the first
+        otherwise."""
         busy = ("gpu001", *(f"dev{number:02d}" for number in (1, 2, 3, 5, 6, 7, 8)))
         for node in (one for one in nodes if one["facts"] is not None):
             for device in node["facts"]["sections"]["gpus"]["devices"]:
-                device["processes"] = [{"pid": 4711, "user": "anna", "command": "python"}] if node["host"] in busy else []
+                device["processes"] = (
+                    [{"pid": 4711, "user": "anna", "command": "python"}]
+                    if node["host"] in busy
+                    else []
+                )
 
     plan = plan_run(write_fleet(tmp_path / "run", occupy), CATALOGUE)
-    assert plan.waves[0].name == "canary 1" and plan.waves[0].hosts[0] == "dev04" and "gpu001" not in plan.waves[0].hosts
+    assert (
+        plan.waves[0].name == "canary 1"
+        and plan.waves[0].hosts[0] == "dev04"
+        and "gpu001" not in plan.waves[0].hosts
+    )
     assert [bool(plan.for_host(host).jobs) for host in plan.waves[0].hosts] == [False, False]
 
 
 def test_only_one_rule_and_all_but_some_hosts(folder):
-    plan = plan_run(folder, CATALOGUE, PlanOptions(only=["driver-545-23-08-p2p-deadlock"], except_=["dev[01-06]"]))
+    plan = plan_run(
+        folder,
+        CATALOGUE,
+        PlanOptions(only=["driver-545-23-08-p2p-deadlock"], except_=["dev[01-06]"]),
+    )
     assert [entry.host for entry in plan.hosts] == ["dev07", "dev08"]
     assert (plan.limits.only, len(plan.limits.except_)) == (("driver-545-23-08-p2p-deadlock",), 6)
 
 
 def test_limits_of_groups_and_the_floor_are_kept(folder):
-    plan = plan_run(folder, CATALOGUE, PlanOptions(max_unavailable="100%", floor="20", group_limits=["development=1", "production=50%"]))
+    plan = plan_run(
+        folder,
+        CATALOGUE,
+        PlanOptions(
+            max_unavailable="100%", floor="20", group_limits=["development=1", "production=50%"]
+        ),
+    )
     assert plan.limits.max_unavailable == 5
-    assert [(one.group, one.max_unavailable) for one in plan.limits.groups] == [("development", 1), ("production", 7)]
+    assert [(one.group, one.max_unavailable) for one in plan.limits.groups] == [
+        ("development", 1),
+        ("production", 7),
+    ]
     for wave in plan.waves:
         assert len(wave.hosts) <= 5
         assert sum(host.startswith("dev") for host in wave.hosts) <= 1
 
 
-def test_nodes_out_of_service_count_against_the_floor_and_are_no_canaries(folder, plan, tmp_path, capsys):
-    asked = PlanOptions(max_unavailable="100%", floor="20", out_of_service=["gpu[002-003]", "gpu001", "gpu009"])
+def test_nodes_out_of_service_count_against_the_floor_and_are_no_canaries(
+    folder, plan, tmp_path, capsys
+):
+    asked = PlanOptions(
+        max_unavailable="100%", floor="20", out_of_service=["gpu[002-003]", "gpu001", "gpu009"]
+    )
     found = plan_run(folder, CATALOGUE, asked)
     assert found.limits.out_of_service == ("gpu001", "gpu002", "gpu003", "gpu009")
-    assert (found.limits.in_service, found.limits.floor, found.limits.max_unavailable) == (25, 20, 2)  # gpu009 did not answer, and is in no count
+    # gpu009 did not answer, and is in no count
+    assert (found.limits.in_service, found.limits.floor, found.limits.max_unavailable) == (
+        25,
+        20,
+        2,
+    )
     assert "gpu001" in plan.waves[0].hosts
     assert found.waves[0].hosts == ("dev01", "gpu005")
     assert "gpu[001-003,009] out of service already" in " ".join(render_plan_table(found).split())
@@ -174,13 +236,18 @@ def test_nodes_out_of_service_count_against_the_floor_and_are_no_canaries(folder
 def test_a_run_without_a_beginning_has_no_age(tmp_path):
     folder = write_fleet(tmp_path / "run")
     findings = json.loads((folder / "findings.json").read_text())
-    (folder / "findings.json").write_text(json.dumps({**findings, "run": {**findings["run"], "started": "yesterday"}}))
+    (folder / "findings.json").write_text(
+        json.dumps({**findings, "run": {**findings["run"], "started": "yesterday"}})
+    )
     with pytest.raises(UserError, match=r"expected the time when the run began.*found 'yesterday'"):
         plan_run(folder, CATALOGUE)
 
 
 def test_findings_by_another_policy_are_not_planned(folder):
-    findings = {**json.loads((folder / "findings.json").read_text()), "judged_by": {"policy": "strict.yml", "rules": []}}
+    findings = {
+        **json.loads((folder / "findings.json").read_text()),
+        "judged_by": {"policy": "strict.yml", "rules": []},
+    }
     with pytest.raises(UserError, match=r"found a run that was judged by strict\.yml"):
         plan_run(folder, CATALOGUE, findings=findings)
 
@@ -188,12 +255,18 @@ def test_findings_by_another_policy_are_not_planned(folder):
 def test_the_rules_that_the_run_was_judged_by_are_known(tmp_path, capsys):
     (tmp_path / "rules").mkdir()
     own = (
-        "rules:\n  - {id: own-numa, title: t, severity: warning, scope: node, when: limits.numa_balancing, expected: e, found: f, confidence: reported,"
-        " remedy: {person: look},\n     sources: [{url: https://example.org, says: s}],"
-        " examples: {match: [{limits: {numa_balancing: true}}], near_miss: [{limits: {numa_balancing: false}}]}}\n"
+        "rules:\n  - {id: own-numa, title: t, severity: warning, scope: node, when:"
+        " limits.numa_balancing, expected: e, found: f, confidence: reported, remedy: {person:"
+        " look},\n     sources: [{url: https://example.org, says: s}], examples: {match: [{limits:"
+        " {numa_balancing: true}}], near_miss: [{limits: {numa_balancing: false}}]}}\n"
     )
     (tmp_path / "rules" / "own.yml").write_text(own)
-    folder = write_fleet(tmp_path / "run", lambda findings, nodes: findings.update(judged_by={"policy": None, "rules": [str(tmp_path / "rules")]}))
+    folder = write_fleet(
+        tmp_path / "run",
+        lambda findings, nodes: findings.update(
+            judged_by={"policy": None, "rules": [str(tmp_path / "rules")]}
+        ),
+    )
     assert main(["plan", str(folder), "--only", "own-numa"]) == 0
     assert "rules own-numa alone" in " ".join(capsys.readouterr().out.split())
 
@@ -201,7 +274,10 @@ def test_the_rules_that_the_run_was_judged_by_are_known(tmp_path, capsys):
 def test_the_table_fits_80_columns_and_folds_nodes(plan):
     table = render_plan_table(plan, 80, next_step="unhang remediate RUN")
     assert max(map(len, table.splitlines())) <= 80
-    assert "WAVE 1 to 3: 2 nodes each\n  where       dev[02-07]\n  role        gpu_driver: 545.23.08 -> 535.154.05\n" in table
+    assert (
+        "WAVE 1 to 3: 2 nodes each\n  where       dev[02-07]\n  role        gpu_driver: 545.23.08"
+        " -> 535.154.05\n" in table
+    )
     assert "reboot      if it is rolled back: back to what was loaded before" in table
     assert "minutes     unknown, for not every step was measured; at least 1.5 a node" in table
     assert "FOR A PERSON\n  dev[01-08]\n    decide which driver" in table
@@ -224,7 +300,9 @@ def test_what_a_node_says_steers_no_terminal(tmp_path):
                 one["remedy"] = {"person": "look \x1b[2J\x1b]0;x\x07 here\nand there"}
 
     table = render_plan_table(plan_run(write_fleet(tmp_path / "run", hostile), CATALOGUE))
-    assert table.isprintable() or set(table) - {"\n"} == {letter for letter in table if letter.isprintable()}
+    assert table.isprintable() or set(table) - {"\n"} == {
+        letter for letter in table if letter.isprintable()
+    }
     assert "\\x1b[2J" in table
 
 
@@ -233,15 +311,27 @@ def test_the_page_of_a_run_shows_its_plan(folder, plan, tmp_path):
     write_plan(tmp_path, plan)
     page = " ".join(html.unescape(render_html(folder, plan=plan_view(tmp_path))).split())
     assert '<h2 id="plan-title">Plan</h2>' in page
-    assert "Of findings judged on 2026-03-02: 8 waves over 15 nodes; 8 reboots at most, and 8 more if every node is rolled back" in page
-    assert "<td>wave 1 to 3<br><small>2 nodes each</small></td><td><code>dev[02-07]</code></td><td>gpu_driver: 545.23.08 -> 535.154.05" in page
+    assert (
+        "Of findings judged on 2026-03-02: 8 waves over 15 nodes; 8 reboots at most, and 8 more if"
+        " every node is rolled back" in page
+    )
+    assert (
+        "<td>wave 1 to 3<br><small>2 nodes"
+        " each</small></td><td><code>dev[02-07]</code></td><td>gpu_driver: 545.23.08 -> 535.154.05"
+        in page
+    )
     assert "<td>for a person</td><td><code>dev[01-08]</code></td>" in page
     assert 'id="plan"' not in render_html(folder)
 
 
 def test_markup_in_a_plan_is_text_on_the_page(folder, plan, tmp_path):
     person = PersonNeeded("odd", "<script>alert(1)</script>")
-    write_plan(tmp_path, dataclasses.replace(plan, hosts=(*plan.hosts, HostPlan("zz", None, None, person=(person,)))))
+    write_plan(
+        tmp_path,
+        dataclasses.replace(
+            plan, hosts=(*plan.hosts, HostPlan("zz", None, None, person=(person,)))
+        ),
+    )
     page = render_html(folder, plan=plan_view(tmp_path))
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt; (odd)" in page
@@ -251,7 +341,10 @@ def test_a_plan_that_was_edited_is_named_on_the_page_and_not_shown(folder, plan,
     path = write_plan(tmp_path, plan)
     path.write_text(path.read_text().replace("535.154.05", "545.23.08"))
     page = html.unescape(render_html(folder, plan=plan_view(tmp_path)))
-    assert "The plan beside this run is not shown: expected the plan as `unhang plan` wrote it, found one that was edited since" in page
+    assert (
+        "The plan beside this run is not shown: expected the plan as `unhang plan` wrote it, found"
+        " one that was edited since" in page
+    )
     assert "wave 1" not in page
 
 
@@ -270,7 +363,12 @@ def test_the_command_writes_the_plan_and_shows_it(folder, plan, capsys, monkeypa
 
 
 def test_the_totals_of_a_plan_name_nothing_that_there_is_none_of(plan):
-    calm = dataclasses.replace(plan, hosts=tuple(dataclasses.replace(one, reboots=(), refused=(), person=()) for one in plan.hosts))
+    calm = dataclasses.replace(
+        plan,
+        hosts=tuple(
+            dataclasses.replace(one, reboots=(), refused=(), person=()) for one in plan.hosts
+        ),
+    )
     shown = describe_totals(calm)
     assert shown.split("; ")[1] == "no reboot"
     assert not re.search(r"\b0 |refused|a person", shown)
@@ -294,28 +392,40 @@ def test_a_plan_of_documents_is_previewed_with_an_inventory(folder, tmp_path, ca
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**run, "inventory": None}))
     assert main(["plan", str(folder)]) == 0
-    assert re.search(rf"remediate\s+{folder}\s+-i INVENTORY\n", capsys.readouterr().out.replace("\\\n", ""))
+    assert re.search(
+        rf"remediate\s+{folder}\s+-i INVENTORY\n", capsys.readouterr().out.replace("\\\n", "")
+    )
 
 
 def test_the_next_command_reaches_the_nodes_as_the_audit_did(folder, tmp_path, capsys):
     folder = shutil.copytree(folder, tmp_path / "run")
     run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**run, "options": ["--become", "--become-method=su -l"]}))
+    (folder / "run.json").write_text(
+        json.dumps({**run, "options": ["--become", "--become-method=su -l"]})
+    )
     assert main(["plan", str(folder)]) == 0
     assert "su -l" not in capsys.readouterr().out  # of a run that somebody else may have made
     mark_as_own(folder)
     assert main(["plan", str(folder)]) == 0
     shown = capsys.readouterr().out.replace("\\\n", "")
-    assert re.search(rf"remediate\s+{folder}\s+--ansible=--become\s+--ansible='--become-method=su -l'\n", shown)
+    assert re.search(
+        rf"remediate\s+{folder}\s+--ansible=--become\s+--ansible='--become-method=su -l'\n", shown
+    )
 
 
-@pytest.mark.parametrize(("columns", "widest"), [(None, 80), ("60", 60), ("110", 110), ("300", 120)])
+@pytest.mark.parametrize(
+    ("columns", "widest"), [(None, 80), ("60", 60), ("110", 110), ("300", 120)]
+)
 def test_columns_decide_the_width_in_a_pipe_too(folder, capsys, monkeypatch, columns, widest):
     monkeypatch.delenv("COLUMNS", raising=False)
     if columns:
         monkeypatch.setenv("COLUMNS", columns)
     assert main(["plan", str(folder)]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if "next: " not in line and "what to look at: " not in line]
+    lines = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if "next: " not in line and "what to look at: " not in line
+    ]
     assert widest - 12 < max(map(len, lines)) <= widest
 
 
@@ -323,15 +433,30 @@ def test_columns_decide_the_width_in_a_pipe_too(folder, capsys, monkeypatch, col
     ("arguments", "says"),
     [
         (["--floor", "25"], "expected a floor below the 25 nodes that answered"),
-        (["--group-limit", "rack*=1"], "expected a group of the inventory with nodes that answered"),
+        (
+            ["--group-limit", "rack*=1"],
+            "expected a group of the inventory with nodes that answered",
+        ),
         (["--max-unavailable", "many"], "--max-unavailable: expected a number of nodes"),
         (["--only", "no-such-rule"], "--only: expected the id of a rule"),
-        (["--except", "gpu[900-901]"], "--except gpu[900-901]: expected hosts or groups of the run"),
+        (
+            ["--except", "gpu[900-901]"],
+            "--except gpu[900-901]: expected hosts or groups of the run",
+        ),
         (
             ["--out-of-service", "gpu[001,900-901]"],
-            "--out-of-service gpu[001,900-901]: expected hosts or groups of the run, found none that gpu[900-901] names",
+            (
+                "--out-of-service gpu[001,900-901]: expected hosts or groups of the run, found none"
+                " that gpu[900-901] names"
+            ),
         ),
-        (["--floor", "20", "--out-of-service", "development"], "expected a floor below the 17 nodes in service (25 answered, out of service: dev[01-08])"),
+        (
+            ["--floor", "20", "--out-of-service", "development"],
+            (
+                "expected a floor below the 17 nodes in service (25 answered, out of service:"
+                " dev[01-08])"
+            ),
+        ),
         (["--max-age", "0"], "--max-age: expected hours above 0"),
         (["--max-age", "nan"], "--max-age: expected hours above 0"),
     ],
@@ -367,28 +492,43 @@ def test_looking_at_a_plan_does_not_replace_it(tmp_path, capsys):
     folder = write_fleet(tmp_path / "run")
     assert main(["plan", str(folder), "--floor", "50%"]) == 0
     before = (folder / "plan.json").read_text()
-    assert main(["plan", str(folder), "-o", "csv"]) == main(["plan", str(folder)]) == main(["plan", str(folder), "--floor", "50%"]) == 0
+    assert (
+        main(["plan", str(folder), "-o", "csv"])
+        == main(["plan", str(folder)])
+        == main(["plan", str(folder), "--floor", "50%"])
+        == 0
+    )
     capsys.readouterr()
     assert main(["plan", str(folder), "--floor", "20%"]) == 2
     problem = capsys.readouterr().err
-    assert "expected no plan of this run, or --new to make another with --floor=20%, found plan " in problem
+    assert (
+        "expected no plan of this run, or --new to make another with --floor=20%, found plan "
+        in problem
+    )
     assert (folder / "plan.json").read_text() == before
 
 
 def test_a_plan_that_is_made_anew_keeps_the_old_one_and_says_the_difference(tmp_path, capsys):
     folder = write_fleet(tmp_path / "run")
     assert main(["plan", str(folder), "--floor", "50%"]) == 0
-    before, digest = (folder / "plan.json").read_text(), json.loads((folder / "plan.json").read_text())["digest"]
+    before, digest = (
+        (folder / "plan.json").read_text(),
+        json.loads((folder / "plan.json").read_text())["digest"],
+    )
     assert main(["plan", str(folder), "--floor", "20%", "--new"]) == 0
     assert (folder / f"plan-{digest[:12]}.json").read_text() == before
     said = capsys.readouterr().err
     assert f"replaces plan {digest[:12]}, which is kept in" in said
     now = json.loads((folder / "plan.json").read_text())["limits"]["floor"]
-    assert [f"{floor} at least stay in service" in said for floor in (json.loads(before)["limits"]["floor"], now)] == [True, True]
+    assert [
+        f"{floor} at least stay in service" in said
+        for floor in (json.loads(before)["limits"]["floor"], now)
+    ] == [True, True]
 
 
 def slice_of(folder, target, number, count):
-    """The run that a slice of AWX makes: each count-th host of the inventory, from this number on."""
+    """The run that a slice of AWX makes: each count-th host of the inventory, from this number
+    on."""
     hosts = sorted(path.name for path in (folder / "nodes").iterdir())[number::count]
     names = {json.loads((folder / "nodes" / name).read_text())["host"] for name in hosts}
 
@@ -397,14 +537,23 @@ def slice_of(folder, target, number, count):
         for one in findings["findings"]:
             if one.get("hosts"):
                 one["hosts"] = [host for host in one["hosts"] if host in names]
-        findings["findings"][:] = [one for one in findings["findings"] if one.get("hosts") or one["host"] in names]
+        findings["findings"][:] = [
+            one for one in findings["findings"] if one.get("hosts") or one["host"] in names
+        ]
 
     return write_fleet(target / f"slice{number}", keep)
 
 
 @pytest.mark.parametrize("count", [2, 5])
-def test_slices_of_a_job_never_plan_one_node_twice_and_leave_none_out(folder, plan, tmp_path, count):
-    planned = [host for number in range(count) for wave in plan_run(slice_of(folder, tmp_path, number, count), CATALOGUE).waves for host in wave.hosts]
+def test_slices_of_a_job_never_plan_one_node_twice_and_leave_none_out(
+    folder, plan, tmp_path, count
+):
+    planned = [
+        host
+        for number in range(count)
+        for wave in plan_run(slice_of(folder, tmp_path, number, count), CATALOGUE).waves
+        for host in wave.hosts
+    ]
     assert len(planned) == len(set(planned))
     assert set(planned) == {host for wave in plan.waves for host in wave.hosts}
 

@@ -1,4 +1,5 @@
-"""A policy from good nodes: it holds for these very nodes, pins what they share, leaves open what differs, and bad nodes are refused."""
+"""A policy from good nodes: it holds for these very nodes, pins what they share, leaves open what
+differs, and bad nodes are refused."""
 
 from __future__ import annotations
 
@@ -23,11 +24,28 @@ def run_of(folder, nodes):
     (folder / "nodes").mkdir(parents=True)
     for host, facts in nodes.items():
         status = "ok" if facts else "unreachable"
-        node = {"schema": "unhang/node/1", "host": host, "groups": ["training"], "policy": {}, "status": status, "message": None, "facts": facts}
+        node = {
+            "schema": "unhang/node/1",
+            "host": host,
+            "groups": ["training"],
+            "policy": {},
+            "status": status,
+            "message": None,
+            "facts": facts,
+        }
         (folder / "nodes" / f"{host}.json").write_text(json.dumps(node))
-    run = {"schema": "unhang/run/1", "id": folder.name, "started": "2026-11-20T17:57:45Z", "finished": "2026-11-20T17:58:00Z", "inventory": [], "limit": None}
+    run = {
+        "schema": "unhang/run/1",
+        "id": folder.name,
+        "started": "2026-11-20T17:57:45Z",
+        "finished": "2026-11-20T17:58:00Z",
+        "inventory": [],
+        "limit": None,
+    }
     controller = {"unhang": "0", "ansible_core": "0", "python": "3.11"}
-    (folder / "run.json").write_text(json.dumps({**run, "hosts": list(nodes), "controller": controller, "policy_sources": []}))
+    (folder / "run.json").write_text(
+        json.dumps({**run, "hosts": list(nodes), "controller": controller, "policy_sources": []})
+    )
     return folder
 
 
@@ -52,7 +70,10 @@ def test_what_a_recorded_machine_has_is_pinned_with_the_reason(tmp_path):
     assert policy_faults(written) == []
     assert written["driver"] == {"version": "580.159.04", "flavour": "open"}
     assert written["gpu"] == {"model": "NVIDIA H200", "count": 8, "compute_mode": "default"}
-    assert (written["nvlink"], written["pcie"]) == ({"links_per_gpu": 18}, {"generation": 5, "width": 16})
+    assert (written["nvlink"], written["pcie"]) == (
+        {"links_per_gpu": 18},
+        {"generation": 5, "width": 16},
+    )
     text = render_policy(draft, ["head"])
     assert '    version: "580.159.04" # exactly this one' in text
     (tmp_path / "policy.yml").write_text(text)
@@ -69,9 +90,15 @@ def test_what_differs_is_left_open_and_says_who_has_what():
 
 def test_the_least_of_all_nodes_is_the_measure_for_sizes_and_links():
     other = changed(
-        H200, lambda sections: (sections["limits"]["shm"].update(size_bytes=1 << 30), sections["interconnect"]["by_gpu"][3].update(nvlinks_active=12))
+        H200,
+        lambda sections: (
+            sections["limits"]["shm"].update(size_bytes=1 << 30),
+            sections["interconnect"]["by_gpu"][3].update(nvlinks_active=12),
+        ),
     )
-    written = policy_of(policy_from_nodes({"gpu001": H200["sections"], "gpu002": other["sections"]}))
+    written = policy_of(
+        policy_from_nodes({"gpu001": H200["sections"], "gpu002": other["sections"]})
+    )
     assert written["limits"]["shm_bytes"] == 1 << 30
     assert written["nvlink"]["links_per_gpu"] == 12
 
@@ -101,7 +128,10 @@ def test_bandwidth_of_an_inventory_that_is_none_is_refused(text):
         (["--from", "RUN", "--out", "RUN/run.json"], "expected no file at"),
         (["--from", "RUN/nowhere"], "expected a run folder"),
         (["--from", "RUN", "--smoke", "RUN/run.json"], "unhang: --smoke: expected unhang/smoke/1"),
-        (["--from", "RUN", "--smoke", "RUN/nowhere"], "unhang: --smoke: expected a result of unhang smoke"),
+        (
+            ["--from", "RUN", "--smoke", "RUN/nowhere"],
+            "unhang: --smoke: expected a result of unhang smoke",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_and_writes_nothing(tmp_path, capsys, arguments, message):
@@ -114,7 +144,12 @@ def test_what_cannot_be_done_is_said_and_writes_nothing(tmp_path, capsys, argume
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda facts: facts.pop("sections"), lambda facts: facts.update(sections=[]), lambda facts: facts["sections"].update(gpus=[1])]
+    "damage",
+    [
+        lambda facts: facts.pop("sections"),
+        lambda facts: facts.update(sections=[]),
+        lambda facts: facts["sections"].update(gpus=[1]),
+    ],
 )
 def test_a_node_whose_answer_is_no_document_is_refused_by_name(tmp_path, capsys, damage):
     bad = copy.deepcopy(H200)
@@ -130,11 +165,21 @@ def test_a_node_whose_answer_is_no_document_is_refused_by_name(tmp_path, capsys,
 def test_the_newest_run_can_be_named_and_is_never_taken_for_a_node(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
-    found = "expected a run folder (one that holds run.json), found none at latest; there is none yet, make one with: unhang audit"
-    assert policy(capsys, "--from", "latest", "--out", "policy.yml") == (2, "", f"unhang: {found}\n")
+    found = (
+        "expected a run folder (one that holds run.json), found none at latest; there is none yet,"
+        " make one with: unhang audit"
+    )
+    assert policy(capsys, "--from", "latest", "--out", "policy.yml") == (
+        2,
+        "",
+        f"unhang: {found}\n",
+    )
     folder = run_of(tmp_path / "runs" / "20261120T175745Z-0123456789", {"gpu001": H200})
     (tmp_path / "runs" / "latest").symlink_to(folder.name)
     code, out, problem = policy(capsys, "--from", "latest", "--out", "policy.yml")
     assert (code, problem) == (0, ""), out
-    assert load_policy(tmp_path / "policy.yml").everybody["driver"] == {"version": "580.159.04", "flavour": "open"}
+    assert load_policy(tmp_path / "policy.yml").everybody["driver"] == {
+        "version": "580.159.04",
+        "flavour": "open",
+    }
     assert f"(run {folder.name})" in (tmp_path / "policy.yml").read_text().splitlines()[0]

@@ -1,4 +1,5 @@
-"""One policy of a host: the inventory is never overruled, proposals that agree are merged, and a conflict is named with both sides."""
+"""One policy of a host: the inventory is never overruled, proposals that agree are merged, and a
+conflict is named with both sides."""
 
 from __future__ import annotations
 
@@ -9,27 +10,69 @@ from unhang.audit.rules.remedies import PolicyRequest
 
 
 def merged(policy, *proposals):
-    return resolve_policy(policy, [PolicyRequest(f"rule-{number}", one) for number, one in enumerate(proposals, 1)])
+    return resolve_policy(
+        policy, [PolicyRequest(f"rule-{number}", one) for number, one in enumerate(proposals, 1)]
+    )
 
 
 @pytest.mark.parametrize(
     ("policy", "proposals", "result"),
     [
-        ({}, [{"driver": {"min": "580.65.06", "held": True}}], {"driver": {"min": "580.65.06", "held": True}}),
-        ({"gpu": {"count": 8}}, [{"host": {"persistence": True}}], {"gpu": {"count": 8}, "host": {"persistence": True}}),
-        ({}, [{"driver": {"min": "580.65.06"}}, {"driver": {"min": "595.91.07"}}], {"driver": {"min": "595.91.07"}}),
-        ({}, [{"driver": {"min": "595.91.07"}}, {"driver": {"min": "580.65.06"}}], {"driver": {"min": "595.91.07"}}),
-        ({"driver": {"min": "535.1"}}, [{"driver": {"min": "580.65.06"}}], {"driver": {"min": "580.65.06"}}),
-        ({"driver": {"version": "580.159.04"}}, [{"driver": {"min": "580.65.06"}}], {"driver": {"version": "580.159.04", "min": "580.65.06"}}),
-        ({"limits": {"nofile": 65536}}, [{"limits": {"nofile": 131072}}], {"limits": {"nofile": 131072}}),
-        ({"driver": {"max": "590.99"}}, [{"driver": {"max": "580.999.99"}}], {"driver": {"max": "580.999.99"}}),
-        ({"kernel": {"min": "6.8.0-9-generic"}}, [{"kernel": {"min": "6.8.0-10"}}], {"kernel": {"min": "6.8.0-10"}}),
+        (
+            {},
+            [{"driver": {"min": "580.65.06", "held": True}}],
+            {"driver": {"min": "580.65.06", "held": True}},
+        ),
+        (
+            {"gpu": {"count": 8}},
+            [{"host": {"persistence": True}}],
+            {"gpu": {"count": 8}, "host": {"persistence": True}},
+        ),
+        (
+            {},
+            [{"driver": {"min": "580.65.06"}}, {"driver": {"min": "595.91.07"}}],
+            {"driver": {"min": "595.91.07"}},
+        ),
+        (
+            {},
+            [{"driver": {"min": "595.91.07"}}, {"driver": {"min": "580.65.06"}}],
+            {"driver": {"min": "595.91.07"}},
+        ),
+        (
+            {"driver": {"min": "535.1"}},
+            [{"driver": {"min": "580.65.06"}}],
+            {"driver": {"min": "580.65.06"}},
+        ),
+        (
+            {"driver": {"version": "580.159.04"}},
+            [{"driver": {"min": "580.65.06"}}],
+            {"driver": {"version": "580.159.04", "min": "580.65.06"}},
+        ),
+        (
+            {"limits": {"nofile": 65536}},
+            [{"limits": {"nofile": 131072}}],
+            {"limits": {"nofile": 131072}},
+        ),
+        (
+            {"driver": {"max": "590.99"}},
+            [{"driver": {"max": "580.999.99"}}],
+            {"driver": {"max": "580.999.99"}},
+        ),
+        (
+            {"kernel": {"min": "6.8.0-9-generic"}},
+            [{"kernel": {"min": "6.8.0-10"}}],
+            {"kernel": {"min": "6.8.0-10"}},
+        ),
         (
             {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}},
             [{"nccl": {"settings": {"NCCL_NET": "IB"}}}],
             {"nccl": {"settings": {"NCCL_DEBUG": "WARN", "NCCL_NET": "IB"}}},
         ),
-        ({"host": {"persistence": True}}, [{"host": {"persistence": True}}], {"host": {"persistence": True}}),
+        (
+            {"host": {"persistence": True}},
+            [{"host": {"persistence": True}}],
+            {"host": {"persistence": True}},
+        ),
     ],
 )
 def test_proposals_that_agree_are_merged(policy, proposals, result):
@@ -40,12 +83,28 @@ def test_proposals_that_agree_are_merged(policy, proposals, result):
 @pytest.mark.parametrize(
     ("policy", "proposal", "wants"),
     [
-        ({"driver": {"version": "545.23.08"}}, {"driver": {"min": "580.65.06"}}, "driver.version: 545.23.08"),
-        ({"driver": {"version": "595.91.07"}}, {"driver": {"max": "580.999.99"}}, "driver.version: 595.91.07"),
+        (
+            {"driver": {"version": "545.23.08"}},
+            {"driver": {"min": "580.65.06"}},
+            "driver.version: 545.23.08",
+        ),
+        (
+            {"driver": {"version": "595.91.07"}},
+            {"driver": {"max": "580.999.99"}},
+            "driver.version: 595.91.07",
+        ),
         ({"driver": {"max": "550.1"}}, {"driver": {"min": "580.65.06"}}, "driver.max: 550.1"),
         ({"host": {"iommu": "off"}}, {"host": {"iommu": "passthrough"}}, "host.iommu: off"),
-        ({"driver": {"held": False}}, {"driver": {"min": "580.65.06", "held": True}}, "driver.held: false"),
-        ({"nccl": {"settings": {"NCCL_DEBUG": "INFO"}}}, {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}}, "nccl.settings.NCCL_DEBUG: INFO"),
+        (
+            {"driver": {"held": False}},
+            {"driver": {"min": "580.65.06", "held": True}},
+            "driver.held: false",
+        ),
+        (
+            {"nccl": {"settings": {"NCCL_DEBUG": "INFO"}}},
+            {"nccl": {"settings": {"NCCL_DEBUG": "WARN"}}},
+            "nccl.settings.NCCL_DEBUG: INFO",
+        ),
     ],
 )
 def test_the_inventory_is_not_overruled(policy, proposal, wants):
@@ -56,18 +115,33 @@ def test_the_inventory_is_not_overruled(policy, proposal, wants):
 
 
 def test_two_rules_that_contradict_are_both_left_out_and_named():
-    found = merged({}, {"driver": {"max": "550.1", "held": True}}, {"driver": {"min": "580.65.06"}}, {"host": {"persistence": True}})
+    found = merged(
+        {},
+        {"driver": {"max": "550.1", "held": True}},
+        {"driver": {"min": "580.65.06"}},
+        {"host": {"persistence": True}},
+    )
     assert found.policy == {"host": {"persistence": True}}
     assert set(found.conflicts) == {"rule-1", "rule-2"}
-    assert "rule-2 wants driver.min: 580.65.06, and rule-1 wants driver.max: 550.1" in found.conflicts["rule-1"]
+    assert (
+        "rule-2 wants driver.min: 580.65.06, and rule-1 wants driver.max: 550.1"
+        in found.conflicts["rule-1"]
+    )
 
 
 def test_a_proposal_counts_as_a_whole():
-    assert merged({"driver": {"held": False}}, {"driver": {"min": "580.65.06", "held": True}}).policy == {"driver": {"held": False}}
+    assert merged(
+        {"driver": {"held": False}}, {"driver": {"min": "580.65.06", "held": True}}
+    ).policy == {"driver": {"held": False}}
 
 
 def test_what_is_left_is_looked_at_again():
-    found = merged({"driver": {"held": False}}, {"driver": {"max": "550.1", "held": True}}, {"driver": {"min": "580.65.06"}}, {"driver": {"max": "560.1"}})
+    found = merged(
+        {"driver": {"held": False}},
+        {"driver": {"max": "550.1", "held": True}},
+        {"driver": {"min": "580.65.06"}},
+        {"driver": {"max": "560.1"}},
+    )
     assert set(found.conflicts) == {"rule-1", "rule-2", "rule-3"}
     assert found.policy == {"driver": {"held": False}}
 

@@ -16,10 +16,19 @@ from unhang.core.run.run_input import natural
 def fleets(draw):
     """(host -> kind, limits) of fleets of up to 60 nodes with overlapping limited groups."""
     count = draw(some.integers(0, 60))
-    kinds = {f"gpu{number}": draw(some.sampled_from(["h200", "h100", "a100", "l4"])) for number in range(count)}
+    kinds = {
+        f"gpu{number}": draw(some.sampled_from(["h200", "h100", "a100", "l4"]))
+        for number in range(count)
+    }
     racks = draw(some.integers(1, 8))
-    members = [frozenset(host for host in kinds if int(host[3:]) % racks == rack) for rack in range(racks)]
-    members.append(frozenset(draw(some.lists(some.sampled_from(sorted(kinds)), unique=True))) if kinds else frozenset())
+    members = [
+        frozenset(host for host in kinds if int(host[3:]) % racks == rack) for rack in range(racks)
+    ]
+    members.append(
+        frozenset(draw(some.lists(some.sampled_from(sorted(kinds)), unique=True)))
+        if kinds
+        else frozenset()
+    )
     groups = tuple((draw(some.integers(1, 5)), group) for group in members)
     return kinds, WaveLimits(draw(some.integers(1, 25)), groups)
 
@@ -46,19 +55,36 @@ def test_the_canaries_are_the_first_of_each_kind_and_come_first(fleet):
     waves = plan_waves(kinds, limits)
     canaries = [host for wave in waves if wave.is_canary for host in wave.hosts]
     assert sorted(kinds[host] for host in canaries) == sorted(set(kinds.values()))
-    assert all(host == min((one for one in kinds if kinds[one] == kinds[host]), key=natural) for host in canaries)
-    assert [wave.is_canary for wave in waves] == sorted((wave.is_canary for wave in waves), reverse=True)
+    assert all(
+        host == min((one for one in kinds if kinds[one] == kinds[host]), key=natural)
+        for host in canaries
+    )
+    assert [wave.is_canary for wave in waves] == sorted(
+        (wave.is_canary for wave in waves), reverse=True
+    )
 
 
 @given(fleets(), some.data())
 def test_idle_hosts_come_before_busy_ones_of_their_kind_and_of_their_groups(fleet, chance):
     kinds, limits = fleet
-    busy = frozenset(chance.draw(some.lists(some.sampled_from(sorted(kinds)), unique=True))) if kinds else frozenset()
+    busy = (
+        frozenset(chance.draw(some.lists(some.sampled_from(sorted(kinds)), unique=True)))
+        if kinds
+        else frozenset()
+    )
     waves = plan_waves(kinds, dataclasses.replace(limits, busy=busy))
     canaries = {host for wave in waves if wave.is_canary for host in wave.hosts}
-    assert all({one for one in kinds if kinds[one] == kinds[host]} <= busy for host in canaries & busy)
+    assert all(
+        {one for one in kinds if kinds[one] == kinds[host]} <= busy for host in canaries & busy
+    )
     place = {host: number for number, wave in enumerate(waves) for host in wave.hosts}
-    groups = {host: (host in canaries, *(number for number, (_, members) in enumerate(limits.groups) if host in members)) for host in kinds}
+    groups = {
+        host: (
+            host in canaries,
+            *(number for number, (_, members) in enumerate(limits.groups) if host in members),
+        )
+        for host in kinds
+    }
     for idle in set(kinds) - busy:
         assert all(place[idle] <= place[host] for host in busy if groups[host] == groups[idle])
 
@@ -66,11 +92,17 @@ def test_idle_hosts_come_before_busy_ones_of_their_kind_and_of_their_groups(flee
 @given(fleets(), some.data())
 def test_a_host_out_of_service_is_a_canary_only_if_its_kind_has_no_other(fleet, chance):
     kinds, limits = fleet
-    out = frozenset(chance.draw(some.lists(some.sampled_from(sorted(kinds)), unique=True))) if kinds else frozenset()
+    out = (
+        frozenset(chance.draw(some.lists(some.sampled_from(sorted(kinds)), unique=True)))
+        if kinds
+        else frozenset()
+    )
     waves = plan_waves(kinds, dataclasses.replace(limits, out_of_service=out))
     canaries = {host for wave in waves if wave.is_canary for host in wave.hosts}
     assert sorted(kinds[host] for host in canaries) == sorted(set(kinds.values()))
-    assert all({one for one in kinds if kinds[one] == kinds[host]} <= out for host in canaries & out)
+    assert all(
+        {one for one in kinds if kinds[one] == kinds[host]} <= out for host in canaries & out
+    )
     assert sorted(host for wave in waves for host in wave.hosts) == sorted(kinds)
 
 
@@ -79,12 +111,21 @@ def test_waves_grow_and_are_as_large_as_the_limits_allow(fleet):
     kinds, limits = fleet
     waves = plan_waves(kinds, limits)
     batches = [wave for wave in waves if not wave.is_canary]
-    left = [set(kinds).difference(*(one.hosts for one in waves[: waves.index(wave) + 1])) for wave in batches]
+    left = [
+        set(kinds).difference(*(one.hosts for one in waves[: waves.index(wave) + 1]))
+        for wave in batches
+    ]
     for number, (wave, waiting) in enumerate(zip(batches, left, strict=True), 1):
         target = min(len(set(kinds.values())) * 2**number, limits.max_unavailable)
         assert len(wave.hosts) <= target
-        full = [members for limit, members in limits.groups if len(members.intersection(wave.hosts)) == limit]
-        assert len(wave.hosts) == target or all(any(host in members for members in full) for host in waiting)
+        full = [
+            members
+            for limit, members in limits.groups
+            if len(members.intersection(wave.hosts)) == limit
+        ]
+        assert len(wave.hosts) == target or all(
+            any(host in members for members in full) for host in waiting
+        )
 
 
 @given(fleets(), some.randoms(use_true_random=False))
@@ -106,16 +147,32 @@ def test_one_kind_without_groups(count, most, sizes):
 
 def test_hosts_stand_in_natural_order_and_waves_are_counted():
     waves = plan_waves({f"gpu{number}": "h200" for number in (10, 9, 2, 1)}, WaveLimits(2))
-    assert [(wave.name, wave.hosts) for wave in waves] == [("canary 1", ("gpu1",)), ("wave 1", ("gpu2", "gpu9")), ("wave 2", ("gpu10",))]
+    assert [(wave.name, wave.hosts) for wave in waves] == [
+        ("canary 1", ("gpu1",)),
+        ("wave 1", ("gpu2", "gpu9")),
+        ("wave 2", ("gpu10",)),
+    ]
 
 
 def test_more_kinds_than_may_be_out_at_once_are_several_canary_waves():
     waves = plan_waves({f"gpu{number}": f"kind {number}" for number in range(5)}, WaveLimits(2))
-    assert [(wave.name, len(wave.hosts)) for wave in waves] == [("canary 1", 2), ("canary 2", 2), ("canary 3", 1)]
+    assert [(wave.name, len(wave.hosts)) for wave in waves] == [
+        ("canary 1", 2),
+        ("canary 2", 2),
+        ("canary 3", 1),
+    ]
 
 
 def test_a_rack_is_never_taken_as_a_whole():
     kinds = {f"gpu{number}": "h200" for number in range(8)}
-    racks = tuple((1, frozenset(f"gpu{number}" for number in range(8) if number // 2 == rack)) for rack in range(4))
+    racks = tuple(
+        (1, frozenset(f"gpu{number}" for number in range(8) if number // 2 == rack))
+        for rack in range(4)
+    )
     waves = plan_waves(kinds, WaveLimits(8, racks))
-    assert [wave.hosts for wave in waves] == [("gpu0",), ("gpu1", "gpu2"), ("gpu3", "gpu4", "gpu6"), ("gpu5", "gpu7")]
+    assert [wave.hosts for wave in waves] == [
+        ("gpu0",),
+        ("gpu1", "gpu2"),
+        ("gpu3", "gpu4", "gpu6"),
+        ("gpu5", "gpu7"),
+    ]

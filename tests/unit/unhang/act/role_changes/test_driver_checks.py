@@ -1,4 +1,5 @@
-"""After a change of driver: reasons against a reboot, notes about other kernels, and changes that need a reboot."""
+"""After a change of driver: reasons against a reboot, notes about other kernels, and changes that
+need a reboot."""
 
 from __future__ import annotations
 
@@ -9,20 +10,48 @@ from unhang.act.role_changes.driver_checks import check_driver
 from unhang.act.role_changes.driver_plan import plan_driver
 
 TESLA = "535.274.02-1~deb13u1"
-PACKAGES = rows({"nvidia-tesla-535-driver": TESLA, "nvidia-tesla-535-kernel-dkms": TESLA, "libnvidia-tesla-535-ml1": TESLA})
-BUILT = [{"module": "nvidia-tesla-535", "version": "535.274.02", "kernel": KERNEL, "state": "installed"}]
+PACKAGES = rows(
+    {
+        "nvidia-tesla-535-driver": TESLA,
+        "nvidia-tesla-535-kernel-dkms": TESLA,
+        "libnvidia-tesla-535-ml1": TESLA,
+    }
+)
+BUILT = [
+    {"module": "nvidia-tesla-535", "version": "535.274.02", "kernel": KERNEL, "state": "installed"}
+]
 FAILED = [{"module": "nvidia-tesla-535", "version": "535.274.02", "kernel": None, "state": "added"}]
 NEW_KERNEL = "6.18.1-amd64"
 
 
 def kernels(module, headers=True, **more):
-    found = [{"release": KERNEL, "image": f"/boot/vmlinuz-{KERNEL}", "headers": headers, "nvidia_module": module}]
-    return found + [{"release": NEW_KERNEL, "image": f"/boot/vmlinuz-{NEW_KERNEL}", "headers": False, "nvidia_module": one} for one in more.values()]
+    found = [
+        {
+            "release": KERNEL,
+            "image": f"/boot/vmlinuz-{KERNEL}",
+            "headers": headers,
+            "nvidia_module": module,
+        }
+    ]
+    return found + [
+        {
+            "release": NEW_KERNEL,
+            "image": f"/boot/vmlinuz-{NEW_KERNEL}",
+            "headers": False,
+            "nvidia_module": one,
+        }
+        for one in more.values()
+    ]
 
 
 def check(**changes):
     """check_driver on the node as it is after the change."""
-    facts = {"driver.packages": PACKAGES, "kernel.installed": kernels("535.274.02"), "kernel.dkms": BUILT, "driver.loaded.version": "550.163.01"}
+    facts = {
+        "driver.packages": PACKAGES,
+        "kernel.installed": kernels("535.274.02"),
+        "kernel.dkms": BUILT,
+        "driver.loaded.version": "550.163.01",
+    }
     facts.update({path.replace("__", "."): value for path, value in changes.items()})
     return check_driver(case(changes=facts), plan_driver(case()))
 
@@ -31,7 +60,9 @@ def test_a_node_that_will_boot_the_new_driver_is_without_fault_and_pending():
     found = check()
     assert found["faults"] == []
     assert found["notes"] == []
-    assert found["pending"].startswith("gpu001: driver 535.274.02 is installed and 550.163.01 is loaded until the node boots")
+    assert found["pending"].startswith(
+        "gpu001: driver 535.274.02 is installed and 550.163.01 is loaded until the node boots"
+    )
 
 
 def test_after_the_boot_nothing_is_pending():
@@ -41,7 +72,14 @@ def test_after_the_boot_nothing_is_pending():
 @pytest.mark.parametrize(
     ("module", "dkms", "says"),
     [
-        ("", FAILED, f"in {KERNEL}, the kernel that boots next, found none (DKMS says nvidia-tesla-535 535.274.02: added); do not boot it"),
+        (
+            "",
+            FAILED,
+            (
+                f"in {KERNEL}, the kernel that boots next, found none (DKMS says nvidia-tesla-535"
+                " 535.274.02: added); do not boot it"
+            ),
+        ),
         ("550.163.01", FAILED, "found nvidia module 550.163.01 (DKMS says"),
         ("550.163.01", [], "found nvidia module 550.163.01; do not boot it"),
         (None, [], "found one of unknown version"),
@@ -63,7 +101,12 @@ def test_a_compressed_module_counts_when_dkms_has_installed_it():
 
 
 @pytest.mark.parametrize(
-    ("module", "says"), [("", "nvidia module none, and no headers"), ("550.163.01", "nvidia module 550.163.01"), (None, "one of unknown version")]
+    ("module", "says"),
+    [
+        ("", "nvidia module none, and no headers"),
+        ("550.163.01", "nvidia module 550.163.01"),
+        (None, "one of unknown version"),
+    ],
 )
 def test_another_kernel_without_the_driver_is_a_note(module, says):
     found = check(kernel__installed=kernels("535.274.02", other=module))
@@ -79,7 +122,9 @@ def test_packages_of_another_version_are_a_fault():
 
 
 def test_a_fabric_manager_of_another_version_is_a_fault_on_a_node_with_nvswitch():
-    packages = PACKAGES + rows({"nvidia-fabricmanager-535": "535.261.03-1", "nvidia-fabricmanager-dev-535": "535.261.03-1"})
+    packages = PACKAGES + rows(
+        {"nvidia-fabricmanager-535": "535.261.03-1", "nvidia-fabricmanager-dev-535": "535.261.03-1"}
+    )
     assert check(driver__packages=packages)["faults"] == []
     faults = check(driver__packages=packages, fabric_manager__nvswitch_present=True)["faults"]
     assert any("nvidia-fabricmanager-535 535.274.02" in fault for fault in faults)

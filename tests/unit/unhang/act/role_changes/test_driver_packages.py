@@ -33,26 +33,84 @@ EXPECTED = [
     # family, release, branch, flavour, packages, packages and streams before, proof
     ("debian", "12", "535", OLD, "nvidia-driver nvidia-kernel-dkms", "", "executed"),
     ("debian", "12", "535", OPEN, "nvidia-driver nvidia-open-kernel-dkms", "", "simulated"),
-    ("debian", "12", "470", OLD, "nvidia-tesla-470-driver nvidia-tesla-470-kernel-dkms", "", "simulated"),
+    (
+        "debian",
+        "12",
+        "470",
+        OLD,
+        "nvidia-tesla-470-driver nvidia-tesla-470-kernel-dkms",
+        "",
+        "simulated",
+    ),
     ("debian", "13", "550", OLD, "nvidia-driver nvidia-kernel-dkms", "", "executed"),
     ("debian", "13", "550", OPEN, "nvidia-driver nvidia-open-kernel-dkms", "", "simulated"),
-    ("debian", "13", "535", OLD, "nvidia-tesla-535-driver nvidia-tesla-535-kernel-dkms", "", "executed"),
-    ("ubuntu", "22.04", "580", OLD, "nvidia-driver-580-server linux-modules-nvidia-580-server-generic", "", "table"),
-    ("ubuntu", "24.04", "580", OPEN, "nvidia-driver-580-server-open linux-modules-nvidia-580-server-open-generic", "", "table"),
-    ("ubuntu", "24.04", "595", OPEN, "nvidia-driver-595-server-open linux-modules-nvidia-595-server-open-generic", "", "table"),
-    ("ubuntu", "26.04", "615", OPEN, "nvidia-driver-615-server-open nvidia-dkms-615-server-open", "", "table"),
+    (
+        "debian",
+        "13",
+        "535",
+        OLD,
+        "nvidia-tesla-535-driver nvidia-tesla-535-kernel-dkms",
+        "",
+        "executed",
+    ),
+    (
+        "ubuntu",
+        "22.04",
+        "580",
+        OLD,
+        "nvidia-driver-580-server linux-modules-nvidia-580-server-generic",
+        "",
+        "table",
+    ),
+    (
+        "ubuntu",
+        "24.04",
+        "580",
+        OPEN,
+        "nvidia-driver-580-server-open linux-modules-nvidia-580-server-open-generic",
+        "",
+        "table",
+    ),
+    (
+        "ubuntu",
+        "24.04",
+        "595",
+        OPEN,
+        "nvidia-driver-595-server-open linux-modules-nvidia-595-server-open-generic",
+        "",
+        "table",
+    ),
+    (
+        "ubuntu",
+        "26.04",
+        "615",
+        OPEN,
+        "nvidia-driver-615-server-open nvidia-dkms-615-server-open",
+        "",
+        "table",
+    ),
     ("ubuntu", "22.04", "545", OLD, "nvidia-driver-545 nvidia-dkms-545", "", "table"),
     ("nvidia-deb", "12", "535", OLD, "cuda-drivers-535", "", "table"),
     ("nvidia-deb", "24.04", "580", OPEN, "nvidia-open-580", "", "table"),
     ("nvidia-deb", "24.04", "590", OPEN, "nvidia-open", "nvidia-driver-pinning-590", "table"),
     ("nvidia-deb", "24.04", "595", OLD, "cuda-drivers", "nvidia-driver-pinning-595", "table"),
     ("redhat", "9", "580", OPEN, "nvidia-open", "nvidia-driver:580-open", "table"),
-    ("redhat", "8", "535", OLD, "nvidia-driver kmod-nvidia-latest-dkms", "nvidia-driver:535-dkms", "table"),
+    (
+        "redhat",
+        "8",
+        "535",
+        OLD,
+        "nvidia-driver kmod-nvidia-latest-dkms",
+        "nvidia-driver:535-dkms",
+        "table",
+    ),
     ("redhat", "10", "580", OPEN, "nvidia-open", "", "table"),
 ]
 
 
-@pytest.mark.parametrize(("family", "release", "branch", "flavour", "packages", "before", "proof"), EXPECTED)
+@pytest.mark.parametrize(
+    ("family", "release", "branch", "flavour", "packages", "before", "proof"), EXPECTED
+)
 def test_the_set_of_a_driver(family, release, branch, flavour, packages, before, proof):
     found = package_set(family, release, branch, flavour, TABLES)
     assert " ".join(found.packages) == packages
@@ -102,10 +160,20 @@ def packages_of(release, branch, flavour):
 
 def test_no_set_of_ubuntu_holds_an_empty_package():
     """Whatever is asked for, a package that installs another branch is never the answer."""
-    empty = [row for row in TABLES["ubuntu_driver_packages"] if "pulls_in" in row and row["package"].startswith("nvidia-driver-")]
-    sets = [(row, packages_of(row["release"], row["package"].split("-")[2], flavour)) for row in empty for flavour in (OPEN, OLD)]
+    empty = [
+        row
+        for row in TABLES["ubuntu_driver_packages"]
+        if "pulls_in" in row and row["package"].startswith("nvidia-driver-")
+    ]
+    sets = [
+        (row, packages_of(row["release"], row["package"].split("-")[2], flavour))
+        for row in empty
+        for flavour in (OPEN, OLD)
+    ]
     offered = [(row, packages) for row, packages in sets if packages is not None]
-    assert offered and [row["name"] for row, packages in offered if row["package"] in packages] == []
+    assert (
+        offered and [row["name"] for row, packages in offered if row["package"] in packages] == []
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Plans of the role fabric_manager: the driver's version, its service on, and never a start that breaks the fabric under jobs."""
+"""Plans of the role fabric_manager: the driver's version, its service on, and never a start that
+breaks the fabric under jobs."""
 
 from __future__ import annotations
 
@@ -10,16 +11,29 @@ from unhang.act.role_changes.fabric_plan import plan_fabric_manager
 FULL = "580.95.05-0ubuntu0.24.04.2"
 DRIVER = {"nvidia-driver-580-server-open": FULL, "libnvidia-compute-580-server": FULL}
 FABRIC = {"nvidia-fabricmanager-580": FULL, "libnvidia-nscq-580": FULL}
-OFFERS = {name: [{"version": FULL, "origin": "Ubuntu"}, {"version": "580.82.07-0ubuntu0.24.04.1", "origin": "Ubuntu"}] for name in FABRIC}
+OFFERS = {
+    name: [
+        {"version": FULL, "origin": "Ubuntu"},
+        {"version": "580.82.07-0ubuntu0.24.04.1", "origin": "Ubuntu"},
+    ]
+    for name in FABRIC
+}
 POLICY = {"driver": {"version": "580.95.05", "flavour": "open"}}
 
 
-def plan(packages=None, policy=POLICY, users=None, reset=False, offers=OFFERS, previews=False, **changes):
+def plan(
+    packages=None, policy=POLICY, users=None, reset=False, offers=OFFERS, previews=False, **changes
+):
     facts = {
         "node.os": {"id": "ubuntu", "version_id": "24.04", "family": "debian"},
         "driver.packages": rows({**DRIVER, **FABRIC} if packages is None else packages),
         "driver.loaded": {"is_loaded": True, "version": "580.95.05", "flavour": "open"},
-        "fabric_manager": {"nvswitch_present": True, "installed": True, "running": True, "enabled": True},
+        "fabric_manager": {
+            "nvswitch_present": True,
+            "installed": True,
+            "running": True,
+            "enabled": True,
+        },
         "interconnect": {"fabric_state": "completed"},
     }
     facts.update({path.replace("__", "."): value for path, value in changes.items()})
@@ -27,7 +41,11 @@ def plan(packages=None, policy=POLICY, users=None, reset=False, offers=OFFERS, p
 
 
 def acts(found):
-    return {name: found[name] for name in ("install", "enable", "disable", "start", "reset") if found[name]}
+    return {
+        name: found[name]
+        for name in ("install", "enable", "disable", "start", "reset")
+        if found[name]
+    }
 
 
 def test_a_node_that_is_as_it_should_be_is_left_alone_and_its_service_never_restarted():
@@ -52,10 +70,16 @@ def test_it_is_installed_at_the_drivers_version():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"policy": {"driver": {"version": "580.126.09"}}}, "expected driver version 580.126.09, found driver 580.95.05; apply the role gpu_driver"),
+        (
+            {"policy": {"driver": {"version": "580.126.09"}}},
+            "expected driver version 580.126.09, found driver 580.95.05; apply the role gpu_driver",
+        ),
         ({"packages": {}}, "found driver none"),
         ({"packages": DRIVER, "offers": {}}, "not offered"),
-        ({"packages": DRIVER, "users": {"processes": [JOB]}}, "found process 4711 (python3) of alice"),
+        (
+            {"packages": DRIVER, "users": {"processes": [JOB]}},
+            "found process 4711 (python3) of alice",
+        ),
         ({"fabric_manager__nvswitch_present": None}, "apply the role as root"),
     ],
 )
@@ -90,14 +114,21 @@ def test_no_gpu_is_reset_that_is_partitioned():
     gpus = [{"index": 0, "uuid": "GPU-0", "mig": {"enabled": True, "pending": True}}]
     found = plan(fabric_manager__running=False, reset=True, gpus__devices=gpus)
     assert acts(found) == {}
-    assert "GPU 0 (GPU-0) is in MIG mode, and its instances would be gone; reboot the node" in found["notes"][0]
+    assert (
+        "GPU 0 (GPU-0) is in MIG mode, and its instances would be gone; reboot the node"
+        in found["notes"][0]
+    )
 
 
 def test_no_gpu_is_reset_under_a_job_nor_a_service_started_on_another_driver():
     busy = plan(fabric_manager__running=False, reset=True, users={"processes": [JOB]})
     assert acts(busy) == {}
     assert "4711" in busy["notes"][0]
-    other = plan(fabric_manager__running=False, driver__loaded={"is_loaded": True, "version": "580.82.07"}, interconnect__fabric_state="not_started")
+    other = plan(
+        fabric_manager__running=False,
+        driver__loaded={"is_loaded": True, "version": "580.82.07"},
+        interconnect__fabric_state="not_started",
+    )
     assert acts(other) == {}
     assert "starts with the next boot" in other["notes"][0]
 

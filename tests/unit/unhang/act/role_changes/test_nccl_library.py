@@ -6,14 +6,22 @@ import pytest
 
 from unhang.act.role_changes.nccl_library import plan_library
 
-OLD, NEW, NEWER, OTHER_CUDA = "2.21.5-1+cuda12.4", "2.26.5-1+cuda12.9", "2.29.7-1+cuda12.9", "2.26.5-1+cuda13.0"
+OLD, NEW, NEWER, OTHER_CUDA = (
+    "2.21.5-1+cuda12.4",
+    "2.26.5-1+cuda12.9",
+    "2.29.7-1+cuda12.9",
+    "2.26.5-1+cuda13.0",
+)
 OFFERED = [NEWER, OTHER_CUDA, NEW, OLD]
 
 
 def plan(nccl, installed=(OLD,), offered=OFFERED, headers=None, libraries=()):
     packages = [{"name": "libnccl2", "version": version} for version in installed]
     packages += [{"name": "libnccl-dev", "version": OLD}] if headers is not None else []
-    offers = {name: [{"version": version} for version in versions or ()] for name, versions in (("libnccl2", offered), ("libnccl-dev", headers))}
+    offers = {
+        name: [{"version": version} for version in versions or ()]
+        for name, versions in (("libnccl2", offered), ("libnccl-dev", headers))
+    }
     return plan_library({"nccl": nccl}, libraries, packages, None if offered is None else offers)
 
 
@@ -45,7 +53,10 @@ def test_repositories_are_asked_only_where_something_is_to_be_done():
 
 
 def test_headers_go_along_or_nothing_moves():
-    assert plan({"version": "2.26.5"}, headers=[NEW])["install"] == {"libnccl2": NEW, "libnccl-dev": NEW}
+    assert plan({"version": "2.26.5"}, headers=[NEW])["install"] == {
+        "libnccl2": NEW,
+        "libnccl-dev": NEW,
+    }
     refused = plan({"version": "2.26.5"}, headers=[OLD])
     assert refused["install"] == {}
     assert "expected libnccl-dev" in refused["problems"][0]
@@ -54,11 +65,26 @@ def test_headers_go_along_or_nothing_moves():
 def test_what_nobody_offers_is_refused_with_what_is_on_offer():
     refused = plan({"version": "2.25.1"})
     assert refused["install"] == {}
-    assert refused["problems"] == [f"expected libnccl2 2.25.1 for CUDA 12 in the node's repositories, found {', '.join(OFFERED)}; add the repository"]
+    assert refused["problems"] == [
+        "expected libnccl2 2.25.1 for CUDA 12 in the node's repositories, found"
+        f" {', '.join(OFFERED)}; add the repository"
+    ]
 
 
 def test_no_package_is_brought_where_there_is_none_and_an_environments_library_is_left_to_it():
-    wheel = {"path": "/opt/train/libnccl.so.2", "version": "2.21.5", "package": None, "where": "host"}
-    found = plan({"version": "2.26.5"}, installed=(), libraries=[wheel, {**wheel, "version": "2.26.5"}, {**wheel, "where": "container"}])
+    wheel = {
+        "path": "/opt/train/libnccl.so.2",
+        "version": "2.21.5",
+        "package": None,
+        "where": "host",
+    }
+    found = plan(
+        {"version": "2.26.5"},
+        installed=(),
+        libraries=[wheel, {**wheel, "version": "2.26.5"}, {**wheel, "where": "container"}],
+    )
     assert (found["install"], found["problems"]) == ({}, [])
-    assert found["notes"] == ["/opt/train/libnccl.so.2 is 2.21.5 and of no package: bring its environment to 2.26.5, with pip where pip installed it"]
+    assert found["notes"] == [
+        "/opt/train/libnccl.so.2 is 2.21.5 and of no package: bring its environment to 2.26.5, with"
+        " pip where pip installed it"
+    ]

@@ -12,7 +12,9 @@ from unhang.act.role_changes.nccl_setting_check import read_known
 from unhang.act.role_changes.nccl_values import DesiredState
 from unhang.core.strict_yaml import load_yaml
 
-PROFILES = load_yaml(Path(__file__).parents[5] / "roles" / "nccl_profile" / "vars" / "main.yml")[0]["__nccl_profile_profiles"]
+PROFILES = load_yaml(Path(__file__).parents[5] / "roles" / "nccl_profile" / "vars" / "main.yml")[0][
+    "__nccl_profile_profiles"
+]
 IPV4_GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"
 IPV6_GID = "fe80:0000:0000:0000:0000:0000:0000:0001"
 
@@ -57,7 +59,13 @@ INFINIBAND = {
 
 def roce(*indices):
     """A node whose RoCE ports have their IPv4 GID at these places."""
-    devices = [{"name": f"mlx5_{n}", "ports": [port("ethernet", gids=[gid(0, IPV6_GID), gid(1, kind="roce_v1"), gid(i)])]} for n, i in enumerate(indices)]
+    devices = [
+        {
+            "name": f"mlx5_{n}",
+            "ports": [port("ethernet", gids=[gid(0, IPV6_GID), gid(1, kind="roce_v1"), gid(i)])],
+        }
+        for n, i in enumerate(indices)
+    ]
     return {**ONE_CARD, "has_rdma": True, "rdma": devices}
 
 
@@ -66,13 +74,31 @@ def known():
     return read_known()
 
 
-def plan(network, policy, *, nccl="2.27.5", torch=(), desired=None, host="gpu001", today="2026-11-20", allow_debug=False, profiles=PROFILES):
+def plan(
+    network,
+    policy,
+    *,
+    nccl="2.27.5",
+    torch=(),
+    desired=None,
+    host="gpu001",
+    today="2026-11-20",
+    allow_debug=False,
+    profiles=PROFILES,
+):
     sections = {
         "network": network,
         "nccl": {"libraries": [{"version": nccl}] if nccl else []},
         "torch": {"environments": [{"torch": version} for version in torch]},
     }
-    return plan_settings(Node(host, ("training",), sections, today), policy, profiles, known(), desired or DesiredState(), allow_debug)
+    return plan_settings(
+        Node(host, ("training",), sections, today),
+        policy,
+        profiles,
+        known(),
+        desired or DesiredState(),
+        allow_debug,
+    )
 
 
 def of_profile(name, network, **more):
@@ -83,7 +109,11 @@ def of_profile(name, network, **more):
     ("profile", "network", "conf"),
     [
         ("single_node_nvlink", ONE_CARD, {}),
-        ("single_node_nvlink", {**TWO_CARDS, "interfaces": [interface("bond0", "10.1.0.7/16", True)]}, {"NCCL_SOCKET_IFNAME": "=bond0"}),
+        (
+            "single_node_nvlink",
+            {**TWO_CARDS, "interfaces": [interface("bond0", "10.1.0.7/16", True)]},
+            {"NCCL_SOCKET_IFNAME": "=bond0"},
+        ),
         ("pcie_workstation", ONE_CARD, {"NCCL_DEBUG": "WARN"}),
         ("no_infiniband", ONE_CARD, {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "=eno1"}),
         ("tcp", ONE_CARD, {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "=eno1"}),
@@ -104,7 +134,9 @@ def test_every_profile_names_its_source_and_sets_only_what_is_known(profile):
     """On some node that it fits, each profile passes the check against the known variables."""
     networks = [ONE_CARD, roce(3, 3), {**INFINIBAND, "usable_interfaces": ["bond0"]}]
     waiver = {"rule": "nccl-p2p-disabled", "reason": "r", "by": "b", "until": "2026-12-31"}
-    plans = [plan(network, {"nccl": {"profile": profile}, "waivers": [waiver]}) for network in networks]
+    plans = [
+        plan(network, {"nccl": {"profile": profile}, "waivers": [waiver]}) for network in networks
+    ]
     assert any(one["problems"] == [] for one in plans), plans
     assert PROFILES[profile]["source"].startswith("https://")
 
@@ -128,8 +160,12 @@ def test_infiniband_takes_active_ports_of_the_fastest_rate_and_tells_what_it_lef
 
 def test_named_hcas_are_taken_and_one_that_is_down_is_refused():
     desired = DesiredState(network="10.1.0.0/16", hcas=("mlx5_2",))
-    assert of_profile("infiniband", INFINIBAND, desired=desired)["conf"]["NCCL_IB_HCA"] == "=mlx5_2:1"
-    (problem,) = of_profile("infiniband", INFINIBAND, desired=DesiredState(network="10.1.0.0/16", hcas=("mlx5_3",)))["problems"]
+    assert (
+        of_profile("infiniband", INFINIBAND, desired=desired)["conf"]["NCCL_IB_HCA"] == "=mlx5_2:1"
+    )
+    (problem,) = of_profile(
+        "infiniband", INFINIBAND, desired=DesiredState(network="10.1.0.0/16", hcas=("mlx5_3",))
+    )["problems"]
     assert "mlx5_3" in problem
 
 
@@ -141,7 +177,12 @@ def test_an_interface_that_the_facts_do_not_decide_is_asked_for():
 
 def test_the_policys_interfaces_are_taken_by_their_exact_names():
     policy = {"nccl": {"profile": "tcp"}, "network": {"interfaces": ["bond0"]}}
-    assert plan(TWO_CARDS, policy, desired=DesiredState(interfaces=("bond0",)))["conf"]["NCCL_SOCKET_IFNAME"] == "=bond0"
+    assert (
+        plan(TWO_CARDS, policy, desired=DesiredState(interfaces=("bond0",)))["conf"][
+            "NCCL_SOCKET_IFNAME"
+        ]
+        == "=bond0"
+    )
     (problem,) = plan(TWO_CARDS, policy, desired=DesiredState(interfaces=("eth0",)))["problems"]
     assert "eth0" in problem
 
@@ -161,7 +202,10 @@ def test_profiles_are_added_up_and_what_torch_reads_goes_apart():
 def test_what_no_torch_of_the_node_reads_is_left_out():
     found = of_profile("flight_recorder", ONE_CARD, torch=["2.12.0"])
     assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" not in found["environment"]
-    assert "TORCH_NCCL_DEBUG_INFO_PIPE_FILE" in of_profile("flight_recorder", ONE_CARD, torch=["2.12.0", "2.7.1"])["environment"]
+    assert (
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+        in of_profile("flight_recorder", ONE_CARD, torch=["2.12.0", "2.7.1"])["environment"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +221,12 @@ def test_what_no_torch_of_the_node_reads_is_left_out():
         ("NCCL_SOCKET_RETRY_CNT", "50", "2.21.5", "read from NCCL 2.24.3 on, found 2.21.5"),
         ("NCCL_SOCKET_IFNAME", '"=eno1"', "2.27.5", "without quotes"),
         ("NCCL_SOCKET_IFNAME", "=eno1\nNCCL_DEBUG=INFO", "2.27.5", "on one line"),
-        ("TORCH_NCCL_TRACE_BUFER_SIZE", "2000", "2.27.5", "did you mean TORCH_NCCL_TRACE_BUFFER_SIZE"),
+        (
+            "TORCH_NCCL_TRACE_BUFER_SIZE",
+            "2000",
+            "2.27.5",
+            "did you mean TORCH_NCCL_TRACE_BUFFER_SIZE",
+        ),
     ],
 )
 def test_a_setting_of_the_policy_that_does_not_hold_is_reported(name, value, nccl, says):
@@ -191,8 +240,20 @@ def test_a_variable_for_debugging_can_be_allowed():
 
 
 def test_settings_of_the_policy_win_over_the_profile():
-    found = plan(ONE_CARD, {"nccl": {"profile": "no_infiniband", "settings": {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_IB_TIMEOUT": 22}}})
-    assert found["conf"] == {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "=ib0", "NCCL_IB_TIMEOUT": "22"}
+    found = plan(
+        ONE_CARD,
+        {
+            "nccl": {
+                "profile": "no_infiniband",
+                "settings": {"NCCL_SOCKET_IFNAME": "=ib0", "NCCL_IB_TIMEOUT": 22},
+            }
+        },
+    )
+    assert found["conf"] == {
+        "NCCL_NET": "Socket",
+        "NCCL_SOCKET_IFNAME": "=ib0",
+        "NCCL_IB_TIMEOUT": "22",
+    }
 
 
 def test_an_unknown_profile_is_reported_with_its_neighbour():
@@ -204,8 +265,16 @@ class TestPeerToPeerWorkaround:
     """The workaround holds for as long as the policy waives the rule that tells of it."""
 
     def waived(self, until, hosts=("gpu[001-004]",), host="gpu001"):
-        waiver = {"rule": "nccl-p2p-disabled", "hosts": list(hosts), "reason": "driver 545", "by": "ops", "until": until}
-        return plan(ONE_CARD, {"nccl": {"profile": "p2p_workaround"}, "waivers": [waiver]}, host=host)
+        waiver = {
+            "rule": "nccl-p2p-disabled",
+            "hosts": list(hosts),
+            "reason": "driver 545",
+            "by": "ops",
+            "until": until,
+        }
+        return plan(
+            ONE_CARD, {"nccl": {"profile": "p2p_workaround"}, "waivers": [waiver]}, host=host
+        )
 
     def test_it_is_applied_until_the_last_day_of_the_waiver(self):
         found = self.waived("2026-11-20")

@@ -1,4 +1,5 @@
-"""The conductor on a plan and a journal on disk: the wave, the order, the journal's entries, and the controller."""
+"""The conductor on a plan and a journal on disk: the wave, the order, the journal's entries, and
+the controller."""
 
 from __future__ import annotations
 
@@ -39,15 +40,23 @@ def test_a_plan_is_waves_limits_and_targets(tmp_path):
     plan = planned(tmp_path)
     limits = limits_of(plan, GROUPS, "40%")
     assert (limits.failed, limits.canaries) == (1, {"a"})
-    assert [(one.name, one.out_of_service) for one in limits.groups] == [("the fleet", 2), ("rack1", 1)]
+    assert [(one.name, one.out_of_service) for one in limits.groups] == [
+        ("the fleet", 2),
+        ("rack1", 1),
+    ]
     target = target_of(plan.hosts[0])
     assert (target.reboots, target.boots_back, target.running) == (2, True, {"driver": "580.95.05"})
     assert not target_of(replace(plan.hosts[0], reboots=plan.hosts[0].reboots[:2])).boots_back
 
 
-def test_a_group_of_the_plans_limits_that_the_inventory_does_not_have_is_refused_and_never_no_limit(conductor):
+def test_a_group_of_the_plans_limits_that_the_inventory_does_not_have_is_refused_and_never_no_limit(
+    conductor,
+):
     for groups in ({"all": HOSTS}, {"all": HOSTS, "rack1": []}):
-        with pytest.raises(UserError, match="expected the groups of the plan's limits in the inventory, found none of rack1"):
+        with pytest.raises(
+            UserError,
+            match="expected the groups of the plan's limits in the inventory, found none of rack1",
+        ):
             conductor.begin_wave(["a"], groups, "0")
         with pytest.raises(UserError, match="found none of rack1"):
             conductor.ask("a", "lock", groups, "0")
@@ -76,7 +85,9 @@ def test_a_step_is_in_the_journal_before_it_is_done_and_after(conductor):
     assert conductor.ask("a", "drain", GROUPS, "0") is None
     order = conductor.ask("a", "lock", GROUPS, "0")
     assert [entry.status for entry in read_journal(conductor.folder).entries] == ["begun", "begun"]
-    assert conductor.record(order, StepResult("ok", {"fencing": 7, "boot_id": "a-boot"}))[0] == "done"
+    assert (
+        conductor.record(order, StepResult("ok", {"fencing": 7, "boot_id": "a-boot"}))[0] == "done"
+    )
     assert conductor.ask("a", "lock", GROUPS, "0") is None
     assert conductor.ask("a", "drain", GROUPS, "0").token == 7
 
@@ -85,8 +96,14 @@ def test_a_node_that_does_not_answer_any_more_ends_its_step(conductor):
     conductor.ask("a", "lock", GROUPS, "0")
     conductor.silent("a", "unreachable")
     conductor.silent("b", "unreachable")
-    assert [entry.status for entry in read_journal(conductor.folder).entries if entry.host] == ["begun", "silent"]
-    assert conductor.ending("a") == (False, "a no answer: it did not answer, or its answer was not understood (lock: unreachable)")
+    assert [entry.status for entry in read_journal(conductor.folder).entries if entry.host] == [
+        "begun",
+        "silent",
+    ]
+    assert conductor.ending("a") == (
+        False,
+        "a no answer: it did not answer, or its answer was not understood (lock: unreachable)",
+    )
 
 
 def test_a_wave_that_nobody_planned_is_refused(conductor):
@@ -96,7 +113,9 @@ def test_a_wave_that_nobody_planned_is_refused(conductor):
 
 def test_a_second_controller_is_refused_while_the_first_may_be_at_work(conductor):
     folder, run = conductor.folder, conductor.plan.run.id
-    with pytest.raises(UserError, match=re.escape(f"found ops@ctl, who began {read_journal(folder).entries[0].at}")):
+    with pytest.raises(
+        UserError, match=re.escape(f"found ops@ctl, who began {read_journal(folder).entries[0].at}")
+    ):
         begin(folder, HOSTS, WHO, at_work, "")
     assert begin(folder, HOSTS, WHO, at_work, run)["epoch"] == 2
     with pytest.raises(Superseded):
@@ -116,9 +135,15 @@ def test_a_plan_for_hosts_that_are_gone_touches_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("groups", "max_failed", "reason"), [({"rack1": []}, "0", "found none of rack1"), (GROUPS, "many", "expected a number of nodes or a share such as 5%")]
+    ("groups", "max_failed", "reason"),
+    [
+        ({"rack1": []}, "0", "found none of rack1"),
+        (GROUPS, "many", "expected a number of nodes or a share such as 5%"),
+    ],
 )
-def test_limits_that_do_not_hold_are_refused_before_the_controller_begins(tmp_path, groups, max_failed, reason):
+def test_limits_that_do_not_hold_are_refused_before_the_controller_begins(
+    tmp_path, groups, max_failed, reason
+):
     planned(tmp_path)
     with pytest.raises(UserError, match=reason):
         begin(tmp_path, HOSTS, WHO, over, "", groups, max_failed)
@@ -128,7 +153,9 @@ def test_limits_that_do_not_hold_are_refused_before_the_controller_begins(tmp_pa
 
 def test_what_is_too_long_for_the_journal_is_cut(conductor):
     order = conductor.ask("a", "lock", GROUPS, "0")
-    conductor.record(order, StepResult("failed", {"why": "x" * 100_000, "holder": {"run": "y" * 100_000}}))
+    conductor.record(
+        order, StepResult("failed", {"why": "x" * 100_000, "holder": {"run": "y" * 100_000}})
+    )
     assert len(read_journal(conductor.folder).entries[-1].evidence["why"]) == 2000
 
 
@@ -136,8 +163,17 @@ def test_a_node_that_is_released_because_of_the_failure_limit_says_so(conductor)
     for step, evidence in (("lock", {"fencing": 7, "boot_id": "a-boot"}),):
         conductor.record(conductor.ask("a", step, GROUPS, "0"), StepResult("ok", evidence))
     conductor.begin_wave(["a"], GROUPS, "0")
-    order = replace(conductor.ask("a", "drain", GROUPS, "0"), step="release", boot_id=None, why="not proved healthy among the canaries: x")
-    journal.append(conductor.folder, conductor.epoch, Entry("2026-11-21T00:00:00Z", "a", "release", "begun", 7, {"why": order.why}))
+    order = replace(
+        conductor.ask("a", "drain", GROUPS, "0"),
+        step="release",
+        boot_id=None,
+        why="not proved healthy among the canaries: x",
+    )
+    journal.append(
+        conductor.folder,
+        conductor.epoch,
+        Entry("2026-11-21T00:00:00Z", "a", "release", "begun", 7, {"why": order.why}),
+    )
     conductor.record(order, StepResult("ok", {"drained": False, "owned": False}))
     assert conductor.ending("a") == (
         False, "a withdrawn: nothing was changed on it, and it was released as it was (not proved healthy among the canaries: x)",
@@ -146,20 +182,29 @@ def test_a_node_that_is_released_because_of_the_failure_limit_says_so(conductor)
 
 def test_the_floor_is_one_of_the_nodes_that_were_audited(conductor):
     assert conductor.fleet(["a", "b", "z"]) == ["a", "b", "z"]
-    (conductor.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": ["a", "b", "gone"]}))
+    (conductor.folder / "run.json").write_text(
+        json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": ["a", "b", "gone"]})
+    )
     assert conductor.fleet(["a", "b", "z"]) == ["a", "b"]
 
 
 def test_what_the_floor_leaves_is_written_down_and_admits(conductor):
     plan = replace(conductor.plan, limits=replace(conductor.plan.limits, floor=2))
     floored = replace(conductor, plan=plan)
-    assert floored.keep_floor(Service(frozenset("ab"), {"c": "alice (bad DIMM)"})).endswith("out of service by others: c (alice (bad DIMM))")
+    assert floored.keep_floor(Service(frozenset("ab"), {"c": "alice (bad DIMM)"})).endswith(
+        "out of service by others: c (alice (bad DIMM))"
+    )
     assert "c (alice (bad DIMM))" in floored.begin_wave(["a"], GROUPS, "0")["postponed"]["a"]
-    assert floored.keep_floor(None, "the drain adapter none lists no nodes").endswith("for the floor: the drain adapter none lists no nodes")
+    assert floored.keep_floor(None, "the drain adapter none lists no nodes").endswith(
+        "for the floor: the drain adapter none lists no nodes"
+    )
     assert floored.begin_wave(["a"], GROUPS, "0")["begin"] == ["a"]
     assert floored.keep_no_room("slurmctld is away").endswith("found: slurmctld is away")
     assert "slurmctld is away" in floored.begin_wave(["a"], GROUPS, "0")["postponed"]["a"]
-    assert [entry.step for entry in read_journal(floored.folder).entries if not entry.host] == ["rollout", *["floor", "failure_limit"] * 3]
+    assert [entry.step for entry in read_journal(floored.folder).entries if not entry.host] == [
+        "rollout",
+        *["floor", "failure_limit"] * 3,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -167,27 +212,72 @@ def test_what_the_floor_leaves_is_written_down_and_admits(conductor):
     [
         (["gpu001", "gpu002", "gpu003"], {}, None, "wave 1: 3 nodes to begin, gpu[001-003]"),
         (["gpu001"], {"gpu002": "w"}, None, "wave 1: 1 node to begin, gpu001; put off: gpu002, w"),
-        ([], {}, "not proved healthy: gpu009", "wave 1: nothing new is begun, not proved healthy: gpu009"),
-        (["gpu001"], {}, "not proved healthy: gpu009", "wave 1: 1 node to bring to an end, gpu001; nothing new is begun, not proved healthy: gpu009"),
+        (
+            [],
+            {},
+            "not proved healthy: gpu009",
+            "wave 1: nothing new is begun, not proved healthy: gpu009",
+        ),
+        (
+            ["gpu001"],
+            {},
+            "not proved healthy: gpu009",
+            (
+                "wave 1: 1 node to bring to an end, gpu001; nothing new is begun, not proved"
+                " healthy: gpu009"
+            ),
+        ),
         ([], {}, None, "wave 1: nothing is left to do"),
     ],
 )
 def test_a_wave_is_said_with_its_hosts(begin, postponed, stopped, message):
-    assert wave_line({"wave": "wave 1", "begin": begin, "postponed": postponed, "stopped": stopped}) == message
+    assert (
+        wave_line({"wave": "wave 1", "begin": begin, "postponed": postponed, "stopped": stopped})
+        == message
+    )
 
 
 def test_the_kind_of_a_node_is_its_hardware_as_it_was_read_last(conductor, tmp_path):
     assert conductor.kind("a") == "a"
     (tmp_path / "nodes").mkdir()
     for host, count in (("a", 8), ("b", 8), ("c", 4)):
-        facts = {"schema": "unhang/node-facts/1", "sections": {"gpus": {"model": "NVIDIA H200", "count": count}}}
-        (tmp_path / "nodes" / f"{host}.json").write_text(json.dumps({"schema": "unhang/node/1", "host": host, "status": "ok", "message": "", "facts": facts}))
+        facts = {
+            "schema": "unhang/node-facts/1",
+            "sections": {"gpus": {"model": "NVIDIA H200", "count": count}},
+        }
+        (tmp_path / "nodes" / f"{host}.json").write_text(
+            json.dumps(
+                {
+                    "schema": "unhang/node/1",
+                    "host": host,
+                    "status": "ok",
+                    "message": "",
+                    "facts": facts,
+                }
+            )
+        )
     read = replace(conductor, read=tmp_path)
     assert read.kind("a") == read.kind("b") != read.kind("c")
 
 
-@pytest.mark.parametrize("facts", [{}, [], {"sections": None}, {"sections": []}, {"sections": {"gpus": [1]}}, {"sections": {"gpus": {"devices": [7]}}}])
-def test_a_node_that_answers_rubbish_in_the_middle_of_a_rollout_costs_no_other(conductor, tmp_path, facts):
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        [],
+        {"sections": None},
+        {"sections": []},
+        {"sections": {"gpus": [1]}},
+        {"sections": {"gpus": {"devices": [7]}}},
+    ],
+)
+def test_a_node_that_answers_rubbish_in_the_middle_of_a_rollout_costs_no_other(
+    conductor, tmp_path, facts
+):
     (tmp_path / "nodes").mkdir()
-    (tmp_path / "nodes" / "a.json").write_text(json.dumps({"schema": "unhang/node/1", "host": "a", "status": "ok", "message": "", "facts": facts}))
+    (tmp_path / "nodes" / "a.json").write_text(
+        json.dumps(
+            {"schema": "unhang/node/1", "host": "a", "status": "ok", "message": "", "facts": facts}
+        )
+    )
     assert replace(conductor, read=tmp_path).kind("a") == "a"

@@ -1,4 +1,5 @@
-"""The floor over the nodes that are really in service: the number that it leaves to a rollout, the hosts in its message, and the admitted hosts."""
+"""The floor over the nodes that are really in service: the number that it leaves to a rollout, the
+hosts in its message, and the admitted hosts."""
 
 from __future__ import annotations
 
@@ -50,21 +51,36 @@ def test_as_many_may_be_out_as_the_floor_leaves_of_those_in_service(out, ours, f
 
 def test_the_line_names_who_took_nodes_out_and_never_our_own():
     found = floor_left(service(b="unhang r", e="alice (bad DIMM)", f="x" * 100), {"b"}, 4)
-    assert found.why == f"expected at least 4 nodes in service, found 3; out of service by others: e (alice (bad DIMM)), f ({'x' * 60}… (cut, 100 characters))"
+    assert (
+        found.why
+        == "expected at least 4 nodes in service, found 3; out of service by others: e (alice (bad"
+        f" DIMM)), f ({'x' * 60}… (cut, 100 characters))"
+    )
     many = Service(frozenset(), {f"n{number:02}": "it is not Ready" for number in range(20)})
     assert floor_left(many, set(), 1).why.endswith("n07 (it is not Ready) and 12 more")
 
 
 def test_a_host_has_another_name_in_its_scheduler_and_one_that_is_not_listed_takes_no_jobs():
-    found = service_of({"in_service": ["a", "node-b"], "out": {"node-c": "alice"}}, ["a", "b", "c", "d"], lambda host: f"node-{host}")
-    assert (found.in_service, found.out) == ({"a", "b"}, {"c": "alice", "d": "not listed by its scheduler"})
+    found = service_of(
+        {"in_service": ["a", "node-b"], "out": {"node-c": "alice"}},
+        ["a", "b", "c", "d"],
+        lambda host: f"node-{host}",
+    )
+    assert (found.in_service, found.out) == (
+        {"a", "b"},
+        {"c": "alice", "d": "not listed by its scheduler"},
+    )
 
 
 def test_a_wave_begins_with_as_many_as_the_floor_leaves():
     left = floor_left(service(e="alice", f="alice"), set(), 3)
     admitted = admit(standing(left, NodeState("a", state=RELEASED)), 1, LIMITS)
     assert (admitted.begin, set(admitted.postponed)) == (("b",), {"c", "d"})
-    assert admitted.postponed["c"] == "expected at least 3 nodes in service, found 4; out of service by others: e (alice), f (alice)"
+    assert (
+        admitted.postponed["c"]
+        == "expected at least 3 nodes in service, found 4; out of service by others: e (alice), f"
+        " (alice)"
+    )
 
 
 def test_who_is_drained_already_is_not_one_too_many_and_who_only_was_to_be_is():
@@ -77,14 +93,33 @@ def test_who_is_drained_already_is_not_one_too_many_and_who_only_was_to_be_is():
 
 def test_behind_a_canary_that_was_put_off_nothing_begins():
     admitted = admit(standing_of(WAVES, {"a": NodeState("a", state=POSTPONED)}), 1, LIMITS)
-    assert (admitted.begin, admitted.stopped) == ((), "not proved healthy among the canaries, for it was put off: a")
+    assert (admitted.begin, admitted.stopped) == (
+        (),
+        "not proved healthy among the canaries, for it was put off: a",
+    )
 
 
-@pytest.mark.parametrize("evidence", [{}, {"most": True, "undrained": []}, {"most": 1}, {"most": "1", "undrained": []}, {"most": 1, "undrained": {}}])
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {},
+        {"most": True, "undrained": []},
+        {"most": 1},
+        {"most": "1", "undrained": []},
+        {"most": 1, "undrained": {}},
+    ],
+)
 def test_what_says_no_number_is_no_floor(evidence):
     assert floor_of(evidence) is None
-    assert RolloutState(WAVES).take([Entry("2026-11-20T07:00:00Z", "", FLOOR, DONE, 1, evidence)]).floor is None
+    assert (
+        RolloutState(WAVES)
+        .take([Entry("2026-11-20T07:00:00Z", "", FLOOR, DONE, 1, evidence)])
+        .floor
+        is None
+    )
 
 
 def test_a_floor_is_read_as_it_was_kept():
-    assert floor_of(floor_evidence(Floor(3, "why", frozenset("ba")))) == Floor(3, "why", frozenset("ab"))
+    assert floor_of(floor_evidence(Floor(3, "why", frozenset("ba")))) == Floor(
+        3, "why", frozenset("ab")
+    )

@@ -10,9 +10,19 @@ from unhang.act.rollout.hardware import losses, read_hardware
 
 SECTIONS = {
     "node": {"memory_total_bytes": 2_000_000_000, "numa_nodes": 2},
-    "gpus": {"devices": [{"uuid": f"GPU-{number}", "memory_total_mib": 143771.0} for number in range(8)]},
-    "interconnect": {"by_gpu": [{"uuid": f"GPU-{number}", "nvlinks_active": 18} for number in range(8)], "fabric_state": "completed"},
-    "network": {"rdma": [{"name": f"mlx5_{number}", "ports": [{"port": 1, "state": "active"}]} for number in range(4)]},
+    "gpus": {
+        "devices": [{"uuid": f"GPU-{number}", "memory_total_mib": 143771.0} for number in range(8)]
+    },
+    "interconnect": {
+        "by_gpu": [{"uuid": f"GPU-{number}", "nvlinks_active": 18} for number in range(8)],
+        "fabric_state": "completed",
+    },
+    "network": {
+        "rdma": [
+            {"name": f"mlx5_{number}", "ports": [{"port": 1, "state": "active"}]}
+            for number in range(4)
+        ]
+    },
 }
 
 
@@ -33,17 +43,36 @@ def drop_gpu(sections):
 def test_a_node_that_has_what_it_had_has_lost_nothing():
     assert lost(lambda sections: None) == []
     assert lost(lambda sections: sections["node"].update(memory_total_bytes=1_990_000_000)) == []
-    assert lost(lambda sections: sections["gpus"]["devices"].append({"uuid": "GPU-9", "memory_total_mib": 143771.0})) == []
+    assert (
+        lost(
+            lambda sections: sections["gpus"]["devices"].append(
+                {"uuid": "GPU-9", "memory_total_mib": 143771.0}
+            )
+        )
+        == []
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "line"),
     [
         (drop_gpu, "expected the 8 GPUs of before, found 7: gone GPU-3"),
-        (lambda sections: sections["gpus"]["devices"][3].update(error="lost"), "expected the 8 GPUs of before, found 7: gone GPU-3"),
-        (lambda sections: sections["gpus"]["devices"][0].update(memory_total_mib=81559.0), "expected 143771 MiB of memory on GPU GPU-0 as before, found 81559"),
-        (lambda sections: sections["interconnect"]["by_gpu"][1].update(nvlinks_active=17), "expected 18 active NVLinks on GPU GPU-1 as before, found 17"),
-        (lambda sections: sections["interconnect"].update(fabric_state="in_progress"), "expected the NVSwitch fabric completed as before, found in progress"),
+        (
+            lambda sections: sections["gpus"]["devices"][3].update(error="lost"),
+            "expected the 8 GPUs of before, found 7: gone GPU-3",
+        ),
+        (
+            lambda sections: sections["gpus"]["devices"][0].update(memory_total_mib=81559.0),
+            "expected 143771 MiB of memory on GPU GPU-0 as before, found 81559",
+        ),
+        (
+            lambda sections: sections["interconnect"]["by_gpu"][1].update(nvlinks_active=17),
+            "expected 18 active NVLinks on GPU GPU-1 as before, found 17",
+        ),
+        (
+            lambda sections: sections["interconnect"].update(fabric_state="in_progress"),
+            "expected the NVSwitch fabric completed as before, found in progress",
+        ),
         (
             lambda sections: sections["network"]["rdma"][2]["ports"][0].update(state="down"),
             "expected the 4 active RDMA ports of before, found 3: not active mlx5_2:1",
@@ -52,8 +81,14 @@ def test_a_node_that_has_what_it_had_has_lost_nothing():
             lambda sections: sections["node"].update(memory_total_bytes=1_900_000_000),
             "expected 2000000000 bytes of memory as before, found 1900000000",
         ),
-        (lambda sections: sections["node"].update(numa_nodes=1), "expected 2 NUMA nodes as before, found 1"),
-        (lambda sections: sections["gpus"].update(devices=None), "no longer known: the node's GPUs"),
+        (
+            lambda sections: sections["node"].update(numa_nodes=1),
+            "expected 2 NUMA nodes as before, found 1",
+        ),
+        (
+            lambda sections: sections["gpus"].update(devices=None),
+            "no longer known: the node's GPUs",
+        ),
         (lambda sections: sections.pop("network"), "no longer known: active RDMA ports"),
     ],
 )
@@ -63,8 +98,17 @@ def test_what_is_gone_is_named(change, line):
 
 def test_what_the_policy_asks_for_is_no_loss():
     assert lost(drop_gpu, {"gpu": {"count": 7}}) == []
-    assert lost(lambda sections: sections["network"]["rdma"].pop(), {"network": {"rdma_ports": 3}}) == []
-    assert lost(lambda sections: sections["interconnect"]["by_gpu"][1].update(nvlinks_active=17), {"nvlink": {"links_per_gpu": 12}}) == []
+    assert (
+        lost(lambda sections: sections["network"]["rdma"].pop(), {"network": {"rdma_ports": 3}})
+        == []
+    )
+    assert (
+        lost(
+            lambda sections: sections["interconnect"]["by_gpu"][1].update(nvlinks_active=17),
+            {"nvlink": {"links_per_gpu": 12}},
+        )
+        == []
+    )
     assert lost(drop_gpu, {"gpu": {"count": 8}}) != []
 
 

@@ -1,4 +1,5 @@
-"""Each kind of failure at each place of a batch: no node after the current batch is changed, and every node ends in a named state."""
+"""Each kind of failure at each place of a batch: no node after the current batch is changed, and
+every node ends in a named state."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from unhang.act.rollout import failure_limit
 from unhang.act.rollout.steps import PUT_OFF, RELEASED, TO_COME
 
 WAVES = (("gpu001",), ("gpu002", "gpu003", "gpu004"), ("gpu005", "gpu006"))
-# The node boots with the requested versions, or another user keeps it, or what releases it is gone: its proof remains valid.
+# The node boots with the requested versions, or another user keeps it, or what releases it is gone:
+# its proof remains valid.
 HARMLESS = {
     "crashes in between",
     "drained by somebody else under way",
@@ -53,11 +55,20 @@ def rolled_out(fault, host):
     nodes = [Node(name, {fault} if name == host else set(), trial=True) for name in names]
     if fault.startswith("rollback"):
         next(node for node in nodes if node.host == host).faults.add("smoke fails")
-    limits = failure_limit.Limits(0, frozenset(WAVES[0]), (failure_limit.Limit("all", frozenset(names), 6),))
-    case = RandomRollout(SimulatedPlan({node.host: target_of(node) for node in nodes}, WAVES, limits), World(nodes), Journal())
+    limits = failure_limit.Limits(
+        0, frozenset(WAVES[0]), (failure_limit.Limit("all", frozenset(names), 6),)
+    )
+    case = RandomRollout(
+        SimulatedPlan({node.host: target_of(node) for node in nodes}, WAVES, limits),
+        World(nodes),
+        Journal(),
+    )
     for _ in controller(case):
         pass
-    case.finished_at, case.ended = len(case.world.log), {name: node.state for name, node in case.states().items()}
+    case.finished_at, case.ended = (
+        len(case.world.log),
+        {name: node.state for name, node in case.states().items()},
+    )
     return case
 
 
@@ -77,7 +88,9 @@ def test_harm_stays_within_the_batch_in_flight(fault, host):
     if fault in HARMLESS:
         assert set(states.values()) == {RELEASED, ENDS.get(fault, RELEASED)}
     elif ENDS.get(fault) in PUT_OFF and wave:
-        assert {states[name] for name in behind} == {RELEASED}, "nothing was changed on the node, so nothing failed"
+        assert {states[name] for name in behind} == {RELEASED}, (
+            "nothing was changed on the node, so nothing failed"
+        )
         assert case.states()[host].why
     else:
         assert changed(case) & behind == set()

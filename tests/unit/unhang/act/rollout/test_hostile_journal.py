@@ -1,4 +1,5 @@
-"""A run folder of somebody else whose journal or lock is a link, a pipe or a device: no other file changes, and nothing is waited for or read without end."""
+"""A run folder of somebody else whose journal or lock is a link, a pipe or a device: no other file
+changes, and nothing is waited for or read without end."""
 
 from __future__ import annotations
 
@@ -50,7 +51,13 @@ def endpoint(path: Path) -> None:
         os.chdir(before)
 
 
-ODD = [(link, "a symbolic link"), (os.mkfifo, "a pipe"), (device, "a device"), (endpoint, "a socket"), (os.mkdir, "a folder")]
+ODD = [
+    (link, "a symbolic link"),
+    (os.mkfifo, "a pipe"),
+    (device, "a device"),
+    (endpoint, "a socket"),
+    (os.mkdir, "a folder"),
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -61,7 +68,10 @@ def test_a_link_changes_no_file_of_the_operator(tmp_path, name, content):
     if content is not None:
         precious.write_bytes(content)
     (run / name).symlink_to(precious)
-    with pytest.raises(UserError, match=rf"expected a regular file at {run / name}, found a symbolic link; .*; next: "):
+    with pytest.raises(
+        UserError,
+        match=rf"expected a regular file at {run / name}, found a symbolic link; .*; next: ",
+    ):
         begin(run, AT, {})
     with pytest.raises(UserError, match="found a symbolic link"):
         append(run, 0, FIRST)
@@ -83,7 +93,9 @@ def test_a_second_name_of_an_operators_file_changes_nothing(tmp_path, name):
 @pytest.mark.parametrize(("make", "kind"), ODD)
 def test_what_is_no_file_is_refused_at_once(tmp_path, name, make, kind):
     make(tmp_path / name)
-    with pytest.raises(UserError, match=f"expected a regular file at {tmp_path / name}, found {kind}"):
+    with pytest.raises(
+        UserError, match=f"expected a regular file at {tmp_path / name}, found {kind}"
+    ):
         begin(tmp_path, AT, {})
     with pytest.raises(UserError, match=f"found {kind}"):
         read_journal(tmp_path) if name == JOURNAL else controllers_of_a_lost_journal(tmp_path)
@@ -100,7 +112,10 @@ def test_a_journal_of_another_user_is_not_continued(tmp_path, monkeypatch):
         if os.getuid():
             pytest.skip("giving a file away takes root")
         os.chown(tmp_path / LOCK, 4321, -1)
-    with pytest.raises(UserError, match=rf"expected {tmp_path / LOCK} to belong to user {owner + 1} or to root, found user"):
+    with pytest.raises(
+        UserError,
+        match=rf"expected {tmp_path / LOCK} to belong to user {owner + 1} or to root, found user",
+    ):
         append(tmp_path, 1, FIRST)
 
 

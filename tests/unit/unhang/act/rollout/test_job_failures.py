@@ -6,7 +6,8 @@ import pytest
 
 from unhang.act.rollout.job_failures import chance, faults_by_jobs, parse_ended_jobs, why_unwatched
 
-# Lines in the form of `sacct --allocations --noheader --parsable2 --format=JobIDRaw,State,NodeList` of Slurm 22.05.
+# Lines in the form of `sacct --allocations --noheader --parsable2 --format=JobIDRaw,State,NodeList`
+# of Slurm 22.05.
 LINES = """\
 101|COMPLETED|gpu[003-004]
 102|FAILED|gpu001
@@ -41,9 +42,14 @@ def test_a_job_that_ended_because_of_its_node_is_a_fault():
 
 
 def test_failed_jobs_count_where_more_fail_than_elsewhere():
-    found = faults_by_jobs([*jobs("FAILED", "gpu001", 5), *jobs("COMPLETED", "gpu009", 20, 50)], RELEASED)
+    found = faults_by_jobs(
+        [*jobs("FAILED", "gpu001", 5), *jobs("COMPLETED", "gpu009", 20, 50)], RELEASED
+    )
     assert found == {
-        "a": "jobs failed on it since its release: 1 FAILED, 2 FAILED, 3 FAILED and 2 more; 5 of 5 jobs failed on the released nodes, 0 of 20 on the others"
+        "a": (
+            "jobs failed on it since its release: 1 FAILED, 2 FAILED, 3 FAILED and 2 more; 5 of 5"
+            " jobs failed on the released nodes, 0 of 20 on the others"
+        )
     }
 
 
@@ -67,6 +73,9 @@ def test_the_chance_is_that_of_fishers_test():
 
 
 def test_without_accounting_it_is_told_that_nobody_could_watch():
-    assert why_unwatched("slurm", {"rc": 1, "stderr": "Slurm accounting storage is disabled\n"}) == "sacct: Slurm accounting storage is disabled"
+    assert (
+        why_unwatched("slurm", {"rc": 1, "stderr": "Slurm accounting storage is disabled\n"})
+        == "sacct: Slurm accounting storage is disabled"
+    )
     assert "the scheduler is kubernetes" in why_unwatched("kubernetes", {})
     assert why_unwatched("slurm", {"rc": 0, "stdout": ""}) == ""

@@ -1,4 +1,5 @@
-"""The journal on disk: each entry is written before its step starts, an incomplete line is reported, and only one controller writes."""
+"""The journal on disk: each entry is written before its step starts, an incomplete line is
+reported, and only one controller writes."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ from unhang.act.rollout.steps import BEGUN, DONE, STATUSES, Entry
 from unhang.core.errors import UserError
 
 AT = "2026-11-20T07:00:00Z"
-FIRST, SECOND = Entry(AT, "gpu001", "lock", BEGUN, 0, {"boot_id": None}), Entry(AT, "gpu001", "lock", DONE, 3, {"fencing": 3, "boot_id": "b1"})
+FIRST, SECOND = (
+    Entry(AT, "gpu001", "lock", BEGUN, 0, {"boot_id": None}),
+    Entry(AT, "gpu001", "lock", DONE, 3, {"fencing": 3, "boot_id": "b1"}),
+)
 ENTRIES = st.builds(
     Entry,
     st.just(AT),
@@ -61,7 +65,9 @@ def test_no_journal_is_nothing_that_happened(tmp_path):
 
 
 @pytest.mark.parametrize("kept", range(1, len(render_entry(SECOND)) - 1))
-def test_a_line_that_broke_off_did_not_happen_is_reported_and_does_not_spoil_the_next(tmp_path, kept):
+def test_a_line_that_broke_off_did_not_happen_is_reported_and_does_not_spoil_the_next(
+    tmp_path, kept
+):
     epoch = begin(tmp_path, AT, {})
     whole = (tmp_path / JOURNAL).read_bytes()
     with (tmp_path / JOURNAL).open("ab") as journal:
@@ -88,7 +94,10 @@ def test_whatever_breaks_off_wherever_all_that_was_written_whole_is_read(steps):
     assert all(any(one == other for other in position) for one in map(as_read, whole))
 
 
-@given(st.lists(st.tuples(ENTRIES, st.integers(0, 400)), max_size=12), st.lists(st.integers(0, 3000), max_size=12))
+@given(
+    st.lists(st.tuples(ENTRIES, st.integers(0, 400)), max_size=12),
+    st.lists(st.integers(0, 3000), max_size=12),
+)
 def test_a_journal_that_is_followed_in_whatever_pieces_says_what_the_whole_says(steps, stops):
     content = b""
     for entry, lost in steps:
@@ -97,7 +106,9 @@ def test_a_journal_that_is_followed_in_whatever_pieces_says_what_the_whole_says(
     parser, entries = JournalParser(), []
     for stop in [*sorted(min(stop, len(content)) for stop in stops), len(content)]:
         entries += parser.feed(content[parser.taken_bytes : max(stop, parser.taken_bytes)])
-    assert JournalText(tuple(entries), parser.broken_off(content[parser.taken_bytes :])) == parse_journal(content)
+    assert JournalText(
+        tuple(entries), parser.broken_off(content[parser.taken_bytes :])
+    ) == parse_journal(content)
 
 
 def as_read(entry):
@@ -109,11 +120,26 @@ def as_read(entry):
     [
         (b'{"at": "x"}', "expected at, host, step, status, token, evidence in line 2"),
         (b"[]", "expected JSON in line 2"),
-        (b'{"at":"2026-11-20T07:00:00Z","host":"a","step":"lock","status":"perhaps","token":0,"evidence":{}}', "in line 2"),
-        (b'{"at":"2026-11-20T07:00:00Z","host":"a","step":"lock","status":"done","token":true,"evidence":{}}', "in line 2"),
-        (b'{"at":"yesterday","host":"a","step":"lock","status":"done","token":1,"evidence":{}}', "in line 2"),
-        (b'{"at":"2026-11-20T07:00:00","host":"a","step":"lock","status":"done","token":1,"evidence":{}}', "in line 2"),
-        (b'{"at":"x","at":"y","host":"a","step":"lock","status":"done","token":1,"evidence":{}}', "occurs twice"),
+        (
+            b'{"at":"2026-11-20T07:00:00Z","host":"a","step":"lock","status":"perhaps","token":0,"evidence":{}}',
+            "in line 2",
+        ),
+        (
+            b'{"at":"2026-11-20T07:00:00Z","host":"a","step":"lock","status":"done","token":true,"evidence":{}}',
+            "in line 2",
+        ),
+        (
+            b'{"at":"yesterday","host":"a","step":"lock","status":"done","token":1,"evidence":{}}',
+            "in line 2",
+        ),
+        (
+            b'{"at":"2026-11-20T07:00:00","host":"a","step":"lock","status":"done","token":1,"evidence":{}}',
+            "in line 2",
+        ),
+        (
+            b'{"at":"x","at":"y","host":"a","step":"lock","status":"done","token":1,"evidence":{}}',
+            "occurs twice",
+        ),
     ],
 )
 def test_a_journal_that_somebody_edited_is_refused_with_the_line(line, found):
@@ -126,7 +152,13 @@ def test_a_controller_that_was_cut_off_writes_nothing_more(tmp_path):
     first = begin(tmp_path, AT, {})
     second = begin(tmp_path, AT, {})
     before = (tmp_path / JOURNAL).read_bytes()
-    with pytest.raises(Superseded, match=f"expected controller {first} to be the newest of the rollout in {tmp_path}, found {second}"):
+    with pytest.raises(
+        Superseded,
+        match=(
+            f"expected controller {first} to be the newest of the rollout in {tmp_path}, found"
+            f" {second}"
+        ),
+    ):
         append(tmp_path, first, FIRST)
     assert (tmp_path / JOURNAL).read_bytes() == before
     append(tmp_path, second, FIRST)
@@ -142,7 +174,11 @@ def test_the_numbers_of_controllers_go_up_without_the_lock_file_too(tmp_path):
 def test_an_entry_that_is_too_long_is_refused_and_names_its_step(tmp_path):
     epoch = begin(tmp_path, AT, {})
     with pytest.raises(ValueError, match=f"at most {LONGEST_LINE_BYTES} bytes"):
-        append(tmp_path, epoch, Entry(AT, "gpu001", "audit", DONE, 1, {"why": "x" * LONGEST_LINE_BYTES}))
+        append(
+            tmp_path,
+            epoch,
+            Entry(AT, "gpu001", "audit", DONE, 1, {"why": "x" * LONGEST_LINE_BYTES}),
+        )
 
 
 def test_a_reader_gives_each_entry_once_and_waits_for_a_line_that_is_being_written(tmp_path):
@@ -153,7 +189,12 @@ def test_a_reader_gives_each_entry_once_and_waits_for_a_line_that_is_being_writt
     assert [entry.step for entry in reader.news()] == ["rollout", "lock"]
     assert reader.news() == []
     line = render_entry(SECOND)
-    for part, news in ((line[:40], []), (line[40:-1], [SECOND]), (line[-1:] + line[:9], []), (line[9:], [SECOND])):
+    for part, news in (
+        (line[:40], []),
+        (line[40:-1], [SECOND]),
+        (line[-1:] + line[:9], []),
+        (line[9:], [SECOND]),
+    ):
         with (tmp_path / JOURNAL).open("ab") as journal:
             journal.write(part)
         assert reader.news() == news
@@ -169,7 +210,10 @@ def test_a_journal_that_was_replaced_under_its_reader_is_refused_again_and_again
     if after:
         (tmp_path / JOURNAL).write_bytes(after)
     for _ in range(2):
-        with pytest.raises(UserError, match=r"journal.jsonl to grow, found that what was read of it is gone or another"):
+        with pytest.raises(
+            UserError,
+            match=r"journal.jsonl to grow, found that what was read of it is gone or another",
+        ):
             reader.news()
 
 
@@ -180,7 +224,10 @@ def test_a_line_that_is_no_entry_is_refused_by_a_reader_each_time_it_looks(tmp_p
     with (tmp_path / JOURNAL).open("ab") as journal:
         journal.write(render_entry(SECOND) + b'{"at":"x"}\n')
     for _ in range(2):
-        with pytest.raises(UserError, match="expected at, host, step, status, token, evidence in line 4 of the journal"):
+        with pytest.raises(
+            UserError,
+            match="expected at, host, step, status, token, evidence in line 4 of the journal",
+        ):
             reader.news()
 
 
@@ -199,7 +246,9 @@ for number in range(10_000):
 
 def test_what_was_said_to_be_written_is_there_after_a_kill(tmp_path):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, env=environment) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, env=environment
+    ) as writer:
         reported = [int(writer.stdout.readline()) for _ in range(20)]
         writer.send_signal(signal.SIGKILL)
         reported += [int(line) for line in writer.stdout.read().split()]
@@ -211,4 +260,7 @@ def test_what_was_said_to_be_written_is_there_after_a_kill(tmp_path):
 def test_every_line_is_json_by_itself(tmp_path):
     epoch = begin(tmp_path, AT, {})
     append(tmp_path, epoch, Entry(AT, "gpu\u2028\udc80", "audit", DONE, 1, {"why": "two\nlines"}))
-    assert [type(json.loads(line)) for line in (tmp_path / JOURNAL).read_bytes().splitlines()] == [dict, dict]
+    assert [type(json.loads(line)) for line in (tmp_path / JOURNAL).read_bytes().splitlines()] == [
+        dict,
+        dict,
+    ]

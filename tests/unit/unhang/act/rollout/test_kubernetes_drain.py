@@ -48,21 +48,34 @@ def test_a_node_of_another_boot_is_another_machine_and_is_not_cordoned():
     other = node()
     other.setdefault("status", {})["nodeInfo"] = {"bootID": "aaaa"}
     with pytest.raises(
-        ValueError, match="expected gpu001 to be the machine of boot bbbb, found boot aaaa: drain_node names another machine, or its kubelet is away"
+        ValueError,
+        match=(
+            "expected gpu001 to be the machine of boot bbbb, found boot aaaa: drain_node names"
+            " another machine, or its kubelet is away"
+        ),
     ):
         plan_drain(other, [], "r1", "driver", boot_id="bbbb")
     assert plan_drain(other, [], "r1", "driver", boot_id="aaaa").act
     assert plan_drain(other, [], "r1", "driver").act
-    ours = node(OURS, cordoned=True)  # it has rebooted since, and its kubelet has not reported that yet
+    # it has rebooted since, and its kubelet has not reported that yet
+    ours = node(OURS, cordoned=True)
     ours.setdefault("status", {})["nodeInfo"] = {"bootID": "aaaa"}
     assert plan_drain(ours, [], "r1", "driver", boot_id="bbbb").answer.owned
 
 
 def test_mark_and_cordon_are_one_change_that_the_api_can_refuse():
     metadata = {"name": "gpu001", "resourceVersion": "1", "annotations": {ANNOTATION: OURS}}
-    assert plan_drain(node(), [], "r1", "driver").patch == {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"unschedulable": True}}
+    assert plan_drain(node(), [], "r1", "driver").patch == {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata,
+        "spec": {"unschedulable": True},
+    }
     undone = plan_release(node(OURS, True), [], "r1").patch
-    assert (undone["metadata"]["annotations"], undone["spec"]) == ({ANNOTATION: None}, {"unschedulable": None})
+    assert (undone["metadata"]["annotations"], undone["spec"]) == (
+        {ANNOTATION: None},
+        {"unschedulable": None},
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,21 +99,45 @@ def test_a_node_that_is_not_ready_is_not_uncordoned():
     assert "stays cordoned" in plan_release(sick, [], "r1").refused
 
 
-@pytest.mark.parametrize("label", ["nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state"])
-@pytest.mark.parametrize("state", ["cordon-required", "wait-for-jobs-required", "pod-deletion-required", "pod-restart-required", "uncordon-required"])
-def test_a_node_on_which_an_operator_exchanges_a_driver_is_neither_drained_nor_released(label, state):
+@pytest.mark.parametrize(
+    "label", ["nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state"]
+)
+@pytest.mark.parametrize(
+    "state",
+    [
+        "cordon-required",
+        "wait-for-jobs-required",
+        "pod-deletion-required",
+        "pod-restart-required",
+        "uncordon-required",
+    ],
+)
+def test_a_node_on_which_an_operator_exchanges_a_driver_is_neither_drained_nor_released(
+    label, state
+):
     upgraded, ours = node(), node(OURS, True)
     upgraded["metadata"]["labels"][label] = ours["metadata"]["labels"][label] = state
-    with pytest.raises(ValueError, match=f"expected no driver upgrade under way on gpu001, found {label} {state}: an operator cordons"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            f"expected no driver upgrade under way on gpu001, found {label} {state}: an operator"
+            " cordons"
+        ),
+    ):
         plan_drain(upgraded, [], "r1", "driver")
     assert plan_drain(ours, [], "r1", "driver").answer.owned  # it began after this run's drain
-    assert f"found {label} {state}: the operator ends jobs for it" in plan_release(ours, [], "r1").refused
+    assert (
+        f"found {label} {state}: the operator ends jobs for it"
+        in plan_release(ours, [], "r1").refused
+    )
 
 
 @pytest.mark.parametrize("state", ["", "upgrade-required", "upgrade-done", "upgrade-failed"])
 def test_a_node_on_which_an_operator_does_nothing_is_drained_and_released(state):
     idle, ours = node(), node(OURS, True)
-    idle["metadata"]["labels"]["nvidia.com/gpu-driver-upgrade-state"] = ours["metadata"]["labels"]["nvidia.com/gpu-driver-upgrade-state"] = state
+    idle["metadata"]["labels"]["nvidia.com/gpu-driver-upgrade-state"] = ours["metadata"]["labels"][
+        "nvidia.com/gpu-driver-upgrade-state"
+    ] = state
     assert plan_drain(idle, [], "r1", "driver").act
     assert plan_release(ours, [], "r1").refused == ""
 
@@ -132,30 +169,50 @@ def test_static_pods_and_claims_of_devices():
 
 def test_the_gpu_operators_driver():
     assert driver_by(node(), [make_pod("web", "gpu001")]) == ""
-    assert driver_by(node(), [make_pod("nvidia-driver-daemonset-x7", "gpu001", "DaemonSet")]) == "GPU operator (work/nvidia-driver-daemonset-x7)"
+    assert (
+        driver_by(node(), [make_pod("nvidia-driver-daemonset-x7", "gpu001", "DaemonSet")])
+        == "GPU operator (work/nvidia-driver-daemonset-x7)"
+    )
     labelled = make_node("gpu001", **{"nvidia.com/gpu.deploy.driver": "true"})
     assert driver_by(labelled, []) == "GPU operator (node label nvidia.com/gpu.deploy.driver)"
 
 
-@pytest.mark.parametrize("document", [{}, {"metadata": None}, {"metadata": {"name": 7, "resourceVersion": "1"}}, {"metadata": {"name": "gpu001"}}])
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"metadata": None},
+        {"metadata": {"name": 7, "resourceVersion": "1"}},
+        {"metadata": {"name": "gpu001"}},
+    ],
+)
 def test_a_document_that_is_no_node_is_refused(document):
     with pytest.raises(ValueError, match="expected a node with a name"):
         plan_drain(document, [], "r1", "x")
 
 
 def test_rubbish_in_pods_is_a_job_and_not_a_crash():
-    answer = drain_answer(node(), [{}, {"metadata": [], "spec": {"containers": "x"}, "status": 7}], "r1")
+    answer = drain_answer(
+        node(), [{}, {"metadata": [], "spec": {"containers": "x"}, "status": 7}], "r1"
+    )
     assert len(answer.jobs) == 2
 
 
 def test_nodes_that_take_pods_and_who_took_the_others_out_of_service():
     away, ours, theirs = make_node("gpu002"), make_node("gpu003"), make_node("gpu004")
     away["status"]["conditions"][0]["status"] = "Unknown"
-    ours["spec"]["unschedulable"], ours["metadata"]["annotations"] = True, {ANNOTATION: "unhang r1: driver"}
+    ours["spec"]["unschedulable"], ours["metadata"]["annotations"] = (
+        True,
+        {ANNOTATION: "unhang r1: driver"},
+    )
     theirs["spec"]["unschedulable"] = True
     found = list_states([make_node("gpu001"), away, ours, theirs])
     assert found["in_service"] == ["gpu001"]
     why = "unhang's run r1 (unhang r1: driver) cordoned it"
-    assert found["out"] == {"gpu002": "it is not Ready", "gpu003": why, "gpu004": "somebody else cordoned it"}
+    assert found["out"] == {
+        "gpu002": "it is not Ready",
+        "gpu003": why,
+        "gpu004": "somebody else cordoned it",
+    }
     with pytest.raises(ValueError, match="expected a node with a name"):
         list_states([{}])

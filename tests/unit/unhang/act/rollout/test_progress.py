@@ -1,4 +1,5 @@
-"""The display of a running rollout: a line for each step that ended, or a screen, from the journal only."""
+"""The display of a running rollout: a line for each step that ended, or a screen, from the journal
+only."""
 
 from __future__ import annotations
 
@@ -23,8 +24,14 @@ def at(seconds):
     return f"2026-11-20T07:{seconds // 60:02d}:{seconds % 60:02d}Z"
 
 
-BEGINNING = [Entry(at(0), "", ROLLOUT, BEGUN, 1, {"by": "ops"}), Entry(at(1), "", FAILURE_LIMIT, DONE, 1, {"wave": "canary 1", "why": ""})]
-LOCKED = [Entry(at(2), "a", "lock", BEGUN), Entry(at(14), "a", "lock", DONE, 7, {"fencing": 7, "boot_id": "a-boot"})]
+BEGINNING = [
+    Entry(at(0), "", ROLLOUT, BEGUN, 1, {"by": "ops"}),
+    Entry(at(1), "", FAILURE_LIMIT, DONE, 1, {"wave": "canary 1", "why": ""}),
+]
+LOCKED = [
+    Entry(at(2), "a", "lock", BEGUN),
+    Entry(at(14), "a", "lock", DONE, 7, {"fencing": 7, "boot_id": "a-boot"}),
+]
 WAITING = Entry(at(20), "a", "wait", BEGUN, 7, {"boot_id": "a-boot", "until": at(3600 - 1)})
 
 
@@ -43,9 +50,21 @@ def test_each_step_that_ended_is_a_line_with_its_time(plan):
 
 
 def test_why_a_step_failed_and_how_the_node_ended_stand_in_its_line(plan):
-    refused = [Entry(at(2), "a", "lock", BEGUN), Entry(at(3), "a", "lock", FAILED, 0, {"why": "another run has it"})]
-    stopped = Entry(at(4), "", FAILURE_LIMIT, FAILED, 1, {"wave": "wave 1", "why": "not proved healthy among the canaries: a"})
-    lines = list(Progress(plan).feed([*BEGINNING, *refused, stopped, Entry(at(5), "", ROLLOUT, DONE, 1)]))[2:]
+    refused = [
+        Entry(at(2), "a", "lock", BEGUN),
+        Entry(at(3), "a", "lock", FAILED, 0, {"why": "another run has it"}),
+    ]
+    stopped = Entry(
+        at(4),
+        "",
+        FAILURE_LIMIT,
+        FAILED,
+        1,
+        {"wave": "wave 1", "why": "not proved healthy among the canaries: a"},
+    )
+    lines = list(
+        Progress(plan).feed([*BEGINNING, *refused, stopped, Entry(at(5), "", ROLLOUT, DONE, 1)])
+    )[2:]
     assert lines == [
         "a: lock failed, 1 s: another run has it; refused",
         "wave 1: nothing new is begun: not proved healthy among the canaries: a",
@@ -64,15 +83,32 @@ def test_the_screen_folds_nodes_by_step_and_state_and_says_until_when_it_waits(p
 
 def test_the_jobs_that_are_waited_for_are_named(plan):
     progress, jobs = Progress(plan), [str(number) for number in range(4711, 4718)]
-    drained = [Entry(at(15), "a", "drain", BEGUN), Entry(at(18), "a", "drain", DONE, 7, {"drained": True, "owned": True, "jobs": jobs})]
+    drained = [
+        Entry(at(15), "a", "drain", BEGUN),
+        Entry(at(18), "a", "drain", DONE, 7, {"drained": True, "owned": True, "jobs": jobs}),
+    ]
     named = "jobs 4711, 4712, 4713, 4714, 4715 and 2 more"
-    assert list(progress.feed([*BEGINNING, *LOCKED, *drained, WAITING]))[-1] == f"a: wait for {named} until 2026-11-20T07:59:59Z at the latest"
-    assert progress.screen(at(270))[1] == f"  wait           a  for 4 min 10 s, until 2026-11-20T07:59:59Z at the latest, {named}"
-    again = [*drained[:1], Entry(at(18), "a", "drain", DONE, 7, {"drained": True, "owned": True, "jobs": ["4717"]})]
-    assert list(progress.feed([*again, WAITING]))[-1] == "a: wait for job 4717 until 2026-11-20T07:59:59Z at the latest"
+    assert (
+        list(progress.feed([*BEGINNING, *LOCKED, *drained, WAITING]))[-1]
+        == f"a: wait for {named} until 2026-11-20T07:59:59Z at the latest"
+    )
+    assert (
+        progress.screen(at(270))[1]
+        == f"  wait           a  for 4 min 10 s, until 2026-11-20T07:59:59Z at the latest, {named}"
+    )
+    again = [
+        *drained[:1],
+        Entry(at(18), "a", "drain", DONE, 7, {"drained": True, "owned": True, "jobs": ["4717"]}),
+    ]
+    assert (
+        list(progress.feed([*again, WAITING]))[-1]
+        == "a: wait for job 4717 until 2026-11-20T07:59:59Z at the latest"
+    )
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (-5, "0 s")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (-5, "0 s")]
+)
 def test_a_time_is_reported_in_two_units_and_never_below_nothing(seconds, text):
     assert elapsed(at(100), at(100 + seconds)) == text
 
@@ -88,7 +124,13 @@ def test_plain_lines_tell_of_this_controller_and_not_of_an_earlier_one(tmp_path,
     lines = output.getvalue().splitlines()
     assert "unhang: something else" in lines
     assert [line for line in lines if line.startswith("unhang: a:")] == []
-    assert sum(line.startswith("unhang: b: release done") and line.endswith("; released") for line in lines) == 1
+    assert (
+        sum(
+            line.startswith("unhang: b: release done") and line.endswith("; released")
+            for line in lines
+        )
+        == 1
+    )
     assert all("\x1b" not in line for line in lines)
     assert read_journal(tmp_path).torn == ()
 
@@ -116,7 +158,9 @@ def test_a_journal_that_cannot_be_read_is_named_once(tmp_path, plan):
     output = io.StringIO()
     with following(tmp_path, plan, output):
         (tmp_path / "journal.jsonl").write_text("nothing\n" + json.dumps({"at": "x"}) + "\n")
-    assert output.getvalue().count("the journal could not be followed: expected at, host, step") == 1
+    assert (
+        output.getvalue().count("the journal could not be followed: expected at, host, step") == 1
+    )
 
 
 def defaults(role):
@@ -124,9 +168,20 @@ def defaults(role):
 
 
 def test_how_long_jobs_are_waited_for_is_the_roles_own_limit():
-    assert (defaults("drain")["drain_wait_timeout_s"], defaults("smoke_test")["smoke_test_deadline_s"]) == (DRAIN_WAIT_S, SMOKE_S)
-    assert (limit_of("wait", {}), limit_of("wait", {"drain_wait_timeout_s": "60"}), limit_of("drain", {})) == (DRAIN_WAIT_S, 60, 0)
-    assert limit_of("wait", {"drain_wait_timeout_s": "{{ hours * 3600 }}"}) == limit_of("wait", {"drain_beside_jobs": "true"}) == 0
+    assert (
+        defaults("drain")["drain_wait_timeout_s"],
+        defaults("smoke_test")["smoke_test_deadline_s"],
+    ) == (DRAIN_WAIT_S, SMOKE_S)
+    assert (
+        limit_of("wait", {}),
+        limit_of("wait", {"drain_wait_timeout_s": "60"}),
+        limit_of("drain", {}),
+    ) == (DRAIN_WAIT_S, 60, 0)
+    assert (
+        limit_of("wait", {"drain_wait_timeout_s": "{{ hours * 3600 }}"})
+        == limit_of("wait", {"drain_beside_jobs": "true"})
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +214,12 @@ def test_the_play_waits_for_a_reboot_and_a_first_smoke_test_as_long_as_is_said()
 
 
 @pytest.mark.parametrize(
-    ("step", "words"), [("wait", "until T at the latest"), ("reboot", "back by T, or it has failed"), ("smoke_alone", "until T, longer if it fails")]
+    ("step", "words"),
+    [
+        ("wait", "until T at the latest"),
+        ("reboot", "back by T, or it has failed"),
+        ("smoke_alone", "until T, longer if it fails"),
+    ],
 )
 def test_until_when_is_said_as_it_is_meant(step, words):
     assert (until_words(step, "T"), until_words(step, "")) == (words, "")
@@ -168,8 +228,14 @@ def test_until_when_is_said_as_it_is_meant(step, words):
 def test_a_reboot_is_said_with_its_deadline_in_lines_and_on_the_screen(plan):
     progress = Progress(plan)
     begun = Entry(at(20), "a", "reboot", BEGUN, 7, {"boot_id": "a-boot", "until": at(3600 - 1)})
-    assert list(progress.feed([*BEGINNING, *LOCKED, begun]))[-1] == "a: reboot back by 2026-11-20T07:59:59Z, or it has failed"
-    assert progress.screen(at(270))[1] == "  reboot         a  for 4 min 10 s, back by 2026-11-20T07:59:59Z, or it has failed"
+    assert (
+        list(progress.feed([*BEGINNING, *LOCKED, begun]))[-1]
+        == "a: reboot back by 2026-11-20T07:59:59Z, or it has failed"
+    )
+    assert (
+        progress.screen(at(270))[1]
+        == "  reboot         a  for 4 min 10 s, back by 2026-11-20T07:59:59Z, or it has failed"
+    )
 
 
 def test_a_conductor_writes_down_until_when_it_waits(tmp_path, plan):
@@ -184,11 +250,23 @@ def test_a_conductor_writes_down_until_when_it_waits(tmp_path, plan):
 
 
 def test_of_ansibles_output_only_failures_are_told_beside_the_journal():
-    assert shown_line('fatal: [a]: FAILED! => {"changed": false, "msg": "a refused: not touched"}') == "unhang: a: refused: not touched"
-    assert shown_line(r'fatal: [a]: UNREACHABLE! => {"msg": "no route to \"a\""}') == 'unhang: a: no route to "a"'
+    assert (
+        shown_line('fatal: [a]: FAILED! => {"changed": false, "msg": "a refused: not touched"}')
+        == "unhang: a: refused: not touched"
+    )
+    assert (
+        shown_line(r'fatal: [a]: UNREACHABLE! => {"msg": "no route to \"a\""}')
+        == 'unhang: a: no route to "a"'
+    )
     assert shown_line(r'fatal: [a]: FAILED! => {"msg": "no \q JSON"}') == r"unhang: a: no \q JSON"
-    full = r'{"msg": "non-zero return code", "rc": 2, "stderr": "unhang: No space left on device at \"runs\"", "stdout": ""}'
-    assert shown_line(f"fatal: [a -> localhost]: FAILED! => {full}") == 'unhang: a -> localhost: unhang: No space left on device at "runs"'
+    full = (
+        r'{"msg": "non-zero return code", "rc": 2, "stderr": "unhang: No space left on device at'
+        r' \"runs\"", "stdout": ""}'
+    )
+    assert (
+        shown_line(f"fatal: [a -> localhost]: FAILED! => {full}")
+        == 'unhang: a -> localhost: unhang: No space left on device at "runs"'
+    )
     silent = '{"msg": "non-zero return code", "rc": 2, "stderr": ""}'
     assert shown_line(f"fatal: [a]: FAILED! => {silent}") == "unhang: a: non-zero return code"
     assert shown_line("rollout: a: lock done") == shown_line("TASK [Audit] ****") == ""
@@ -196,9 +274,18 @@ def test_of_ansibles_output_only_failures_are_told_beside_the_journal():
 
 def test_a_preview_reports_a_reason_once_whichever_node_and_task_it_comes_from(capsys):
     report = preview_line(verbose=False)
-    for host, text in [("a", "expected x, found y; next: ssh a"), ("b", "expected x, found y; next: ssh b"), ("a", "expected z"), ("b", "no route")]:
+    for host, text in [
+        ("a", "expected x, found y; next: ssh a"),
+        ("b", "expected x, found y; next: ssh b"),
+        ("a", "expected z"),
+        ("b", "no route"),
+    ]:
         report(f'fatal: [{host}]: FAILED! => {{"msg": "{text}"}}')
         report(f'fatal: [{host}]: FAILED! => {{"msg": "{host} is not proved healthy: {text}"}}')
-    assert capsys.readouterr().err.splitlines() == ["unhang: a: expected x, found y; next: ssh a", "unhang: a: expected z", "unhang: b: no route"]
+    assert capsys.readouterr().err.splitlines() == [
+        "unhang: a: expected x, found y; next: ssh a",
+        "unhang: a: expected z",
+        "unhang: b: no route",
+    ]
     preview_line(verbose=True)("TASK [Audit] ****")
     assert capsys.readouterr().err == "TASK [Audit] ****\n"

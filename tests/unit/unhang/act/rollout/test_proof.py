@@ -13,12 +13,19 @@ BY_ROLE = {"role": "gpu_driver", "policy": {"driver": {"version": "535.154.05", 
 BY_PERSON = {"person": "reseat the card"}
 
 
-def finding(rule, verdict="fail", severity="error", remedy=None, host="gpu001", scope="node", where=None):
-    missing = [{"path": "gpus.count", "status": "timeout", "reason": "no answer"}] if verdict == "unknown" else []
+def finding(
+    rule, verdict="fail", severity="error", remedy=None, host="gpu001", scope="node", where=None
+):
+    missing = (
+        [{"path": "gpus.count", "status": "timeout", "reason": "no answer"}]
+        if verdict == "unknown"
+        else []
+    )
     host = host if scope == "node" else None
     return msgspec.convert(
         {
-            "rule": rule, "verdict": verdict, "severity": severity, "host": host, "scope": scope, "where": where or {},
+            "rule": rule, "verdict": verdict, "severity": severity, "host": host, "scope": scope,
+            "where": where or {},
             "remedy": remedy or BY_PERSON, "expected": "this", "found": "that", "missing": missing,
         },
         Finding,
@@ -41,7 +48,10 @@ def test_a_serious_finding_that_a_role_brings_about_has_to_be_gone(severity):
 
 
 def test_what_is_gone_and_what_is_left_is_reported():
-    driver, hold = finding("driver-bad", remedy=BY_ROLE), finding("not-held", severity="warning", remedy={"role": "package_hold"})
+    driver, hold = (
+        finding("driver-bad", remedy=BY_ROLE),
+        finding("not-held", severity="warning", remedy={"role": "package_hold"}),
+    )
     proof = proof_of([driver, hold], [hold])
     assert proof["healthy"]
     assert (proof["gone"], proof["left"]) == (["driver-bad"], ["not-held"])
@@ -50,7 +60,10 @@ def test_what_is_gone_and_what_is_left_is_reported():
 def test_the_reason_names_rule_role_and_what_the_policy_lacks():
     bad = finding("driver-bad", remedy=BY_ROLE)
     (reason,) = proof_of([bad], [bad])["reasons"]
-    assert reason == ("left: driver-bad (error), expected this, found that; role gpu_driver with driver.version: 535.154.05, driver.held: True in the policy")
+    assert (
+        reason == "left: driver-bad (error), expected this, found that; role gpu_driver with"
+        " driver.version: 535.154.05, driver.held: True in the policy"
+    )
 
 
 def test_a_broken_part_that_was_broken_before_is_reported_and_stops_nothing():
@@ -75,7 +88,13 @@ def test_what_was_known_before_has_to_be_known_after():
 
 
 def test_a_finding_that_became_unknown_is_not_gone():
-    assert proof_of([finding("driver-bad", remedy=BY_ROLE)], [finding("driver-bad", "unknown", remedy=BY_ROLE)])["gone"] == []
+    assert (
+        proof_of(
+            [finding("driver-bad", remedy=BY_ROLE)],
+            [finding("driver-bad", "unknown", remedy=BY_ROLE)],
+        )["gone"]
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +112,11 @@ def test_what_does_not_count(other):
 
 
 def test_lesser_findings_count_when_they_are_asked_for():
-    assert not healthy([], [finding("not-held", severity="warning", remedy=BY_ROLE)], severities=["critical", "error", "warning"])
+    assert not healthy(
+        [],
+        [finding("not-held", severity="warning", remedy=BY_ROLE)],
+        severities=["critical", "error", "warning"],
+    )
 
 
 def test_a_policy_rule_of_a_role_that_was_played_never_passes_as_unknown():
@@ -101,19 +124,26 @@ def test_a_policy_rule_of_a_role_that_was_played_never_passes_as_unknown():
     asked = {"policy_rules": ["policy-driver-version"]}
     assert healthy([unknown], [unknown], roles=["host_tuning"], **asked)
     proof = proof_of([unknown], [unknown], roles=["gpu_driver"], **asked)
-    assert proof["reasons"] == ["not known: policy-driver-version, for want of gpus.count (no answer)"]
+    assert proof["reasons"] == [
+        "not known: policy-driver-version, for want of gpus.count (no answer)"
+    ]
 
 
 def test_the_same_fault_on_another_gpu_is_a_new_one():
     first, second = ({"index": 0, "uuid": "GPU-1"}, {"index": 0, "uuid": "GPU-2"})
     assert healthy([finding("gpu-row-remap", where=first)], [finding("gpu-row-remap", where=first)])
-    proof = proof_of([finding("gpu-row-remap", where=first)], [finding("gpu-row-remap", where=second)])
+    proof = proof_of(
+        [finding("gpu-row-remap", where=first)], [finding("gpu-row-remap", where=second)]
+    )
     assert proof["reasons"][0].startswith("new: gpu-row-remap")
 
 
 def test_what_the_node_has_not_any_more_is_no_health():
     proof = proof_of([], [], lost=["expected the 8 GPUs of before, found 7: gone GPU-3"])
-    assert (proof["healthy"], proof["reasons"]) == (False, ["lost: expected the 8 GPUs of before, found 7: gone GPU-3"])
+    assert (proof["healthy"], proof["reasons"]) == (
+        False,
+        ["lost: expected the 8 GPUs of before, found 7: gone GPU-3"],
+    )
 
 
 def test_a_rollback_brings_back_what_a_role_had_repaired():
@@ -126,7 +156,10 @@ def test_a_rollback_brings_back_what_a_role_had_repaired():
 
 
 def test_what_the_plan_left_to_a_person_and_was_there_before_stops_nothing():
-    library = finding("nccl-stops-jobs", remedy={"role": "nccl_profile", "person": "bring its environment to a newer NCCL"})
+    library = finding(
+        "nccl-stops-jobs",
+        remedy={"role": "nccl_profile", "person": "bring its environment to a newer NCCL"},
+    )
     assert not healthy([library], [library])
     proof = proof_of([library], [library], for_a_person=["nccl-stops-jobs"])
     assert (proof["healthy"], proof["left"]) == (True, ["nccl-stops-jobs"])

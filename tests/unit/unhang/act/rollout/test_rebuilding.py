@@ -1,4 +1,5 @@
-"""A journal that was lost: journal.lock and the nodes say that the rollout has begun, and the journal is rebuilt from what the nodes have kept."""
+"""A journal that was lost: journal.lock and the nodes say that the rollout has begun, and the
+journal is rebuilt from what the nodes have kept."""
 
 from __future__ import annotations
 
@@ -33,7 +34,13 @@ def rebuilt(lost, **kept):
     found = Recorded(lost.folder, lost.plan)
     found.begin()
     assert found.standing().is_lost
-    found.rebuild({host: kept.get(host, Kept(f"{host}-boot")) for host in HOSTS if kept.get(host, True) is not None})
+    found.rebuild(
+        {
+            host: kept.get(host, Kept(f"{host}-boot"))
+            for host in HOSTS
+            if kept.get(host, True) is not None
+        }
+    )
     assert not found.standing().is_lost
     return found
 
@@ -56,14 +63,19 @@ def test_the_status_says_that_the_journal_was_lost_and_calls_no_node_untouched(l
         (lost.folder / JOURNAL).write_bytes(content)
     text = render_status(status(lost.folder, lost.plan))
     assert "it has begun, and what it did is known to its nodes alone" in text
-    assert "the journal of this rollout was lost: journal.lock beside it says that this rollout has begun" in text
+    assert (
+        "the journal of this rollout was lost: journal.lock beside it says that this rollout has"
+        " begun" in text
+    )
     assert "not touched" not in text
     assert "not begun" not in text
     assert exit_code(status(lost.folder, lost.plan)) == 1
 
 
 def test_an_undo_of_a_rollout_whose_journal_was_lost_says_how_to_get_there(lost, capsys):
-    (lost.folder / "run.json").write_text('{"schema": "unhang/run/1", "id": "r", "started": "2026-11-20T07:00:00Z", "hosts": []}')
+    (lost.folder / "run.json").write_text(
+        '{"schema": "unhang/run/1", "id": "r", "started": "2026-11-20T07:00:00Z", "hosts": []}'
+    )
     assert main(["remediate", str(lost.folder), "--undo"]) == 2
     told = capsys.readouterr().err
     assert "found that it was lost" in told
@@ -103,7 +115,11 @@ def test_a_node_that_was_rolled_back_is_audited_again_and_kept(lost):
     again.through("a", until="audit_back")
     node = again.standing().node("a")
     assert (node.begun, node.boots, "roll_back" in node.done) == ("audit_back", (), False)
-    assert node.failure == "apply: the journal of this rollout was lost, and this is what the node has kept: it was rolled back"
+    assert (
+        node.failure
+        == "apply: the journal of this rollout was lost, and this is what the node has kept: it was"
+        " rolled back"
+    )
 
 
 def test_a_controller_that_dies_before_it_has_asked_the_nodes_leaves_that_to_the_next(lost):
@@ -115,4 +131,7 @@ def test_a_controller_that_dies_before_it_has_asked_the_nodes_leaves_that_to_the
 
 def test_what_was_rebuilt_is_said_in_the_status(lost):
     rebuilt(lost, a=Kept("a-boot2", [FINISHED]))
-    assert "lost       the journal of this rollout was lost; by what the nodes have kept: 1 released" in render_status(status(lost.folder, lost.plan))
+    assert (
+        "lost       the journal of this rollout was lost; by what the nodes have kept: 1 released"
+        in render_status(status(lost.folder, lost.plan))
+    )

@@ -1,4 +1,5 @@
-"""What a rollout shows to a person: what happens, on which nodes, what it waits for, until when, what to type; and no phrase that confused people."""
+"""What a rollout shows to a person: what happens, on which nodes, what it waits for, until when,
+what to type; and no phrase that confused people."""
 
 from __future__ import annotations
 
@@ -41,12 +42,21 @@ def shown(recorded, alive=None):
     """The status and the lines while it runs, in one text."""
     entries = read_journal(recorded.folder)
     lines = list(Progress(recorded.plan).feed(entries.entries))
-    return render_status(status_of(recorded.plan, entries, "unhang remediate --undo RUN", lambda _: alive if alive is None else not alive)) + "\n".join(lines)
+    return render_status(
+        status_of(
+            recorded.plan,
+            entries,
+            "unhang remediate --undo RUN",
+            lambda _: alive if alive is None else not alive,
+        )
+    ) + "\n".join(lines)
 
 
 def confusing(text):
     folded = " ".join(text.split())
-    return [phrase for phrase in CONFUSING if phrase in text or phrase in folded] + [sign for sign in ("{'", "['") if sign in text]
+    return [phrase for phrase in CONFUSING if phrase in text or phrase in folded] + [
+        sign for sign in ("{'", "['") if sign in text
+    ]
 
 
 @pytest.mark.parametrize("alive", [True, False, None])
@@ -69,13 +79,28 @@ def test_no_screen_of_an_end_has_one(recorded, failing):
 def test_a_preview_says_not_possible_instead_of_refusing_something(tmp_path):
     plan = planned(tmp_path)
     text = render_preview(
-        preview_of(plan, [{"host": "a", "role": "gpu_driver", "task": "t", "status": "failed", "text": "no", "diffs": [], "needs_root": False}])
+        preview_of(
+            plan,
+            [
+                {
+                    "host": "a",
+                    "role": "gpu_driver",
+                    "task": "t",
+                    "status": "failed",
+                    "text": "no",
+                    "diffs": [],
+                    "needs_root": False,
+                }
+            ],
+        )
     )
     assert confusing(text) == []
     assert "3 nodes: 3 cannot be changed as planned" in text
 
 
-def test_a_living_rollout_names_its_nodes_the_job_it_waits_for_and_that_nothing_is_to_be_typed(recorded):
+def test_a_living_rollout_names_its_nodes_the_job_it_waits_for_and_that_nothing_is_to_be_typed(
+    recorded,
+):
     recorded.ask("a", "lock", GROUPS, "0")
     order = state_of(recorded, "lock", {"fencing": 7, "boot_id": "a-boot"})
     assert order == "done"
@@ -93,20 +118,40 @@ def test_a_living_rollout_names_its_nodes_the_job_it_waits_for_and_that_nothing_
 def state_of(recorded, step, evidence):
     """Records the answer to the step that was begun last."""
     node = recorded.standing().node("a")
-    return recorded.record(Order("a", step, node.token, node.boot_id), StepResult("ok", evidence))[0]
+    return recorded.record(Order("a", step, node.token, node.boot_id), StepResult("ok", evidence))[
+        0
+    ]
 
 
 def test_an_interrupted_rollout_says_so_and_what_to_type(recorded):
     recorded.through("a", until="reboot")
-    assert "interrupted, on a: the command was ended or killed; give it again, and it goes on" in shown(recorded, alive=False)
+    assert (
+        "interrupted, on a: the command was ended or killed; give it again, and it goes on"
+        in shown(recorded, alive=False)
+    )
     assert "next     the same command goes on: it reboots it" in shown(recorded, alive=False)
 
 
-def test_who_typed_a_command_is_told_the_option_of_the_command_and_the_playbook_its_variable(tmp_path):
+def test_who_typed_a_command_is_told_the_option_of_the_command_and_the_playbook_its_variable(
+    tmp_path,
+):
     planned(tmp_path)
     begin(tmp_path, HOSTS, {"by": "ops@ctl"}, lambda _: True, "")
-    with pytest.raises(UserError, match=r"when that one is over for sure: unhang remediate RUN --apply --take-over$"):
-        begin(tmp_path, HOSTS, {"by": "ops@ctl"}, lambda _: False, "", command="unhang remediate RUN --apply")
+    with pytest.raises(
+        UserError,
+        match=r"when that one is over for sure: unhang remediate RUN --apply --take-over$",
+    ):
+        begin(
+            tmp_path,
+            HOSTS,
+            {"by": "ops@ctl"},
+            lambda _: False,
+            "",
+            command="unhang remediate RUN --apply",
+        )
     with pytest.raises(UserError, match="for sure: -e unhang_take_over="):
         begin(tmp_path, HOSTS, {"by": "ops@ctl"}, lambda _: False, "")
-    assert as_typed_here("next: -e unhang_take_over=R1") == "next: --ansible=-e --ansible=unhang_take_over=R1"
+    assert (
+        as_typed_here("next: -e unhang_take_over=R1")
+        == "next: --ansible=-e --ansible=unhang_take_over=R1"
+    )

@@ -1,4 +1,5 @@
-"""Released nodes soak before the next wave and are asked again after it; a fault counts against the failure limit, and a killed controller forgets nothing."""
+"""Released nodes soak before the next wave and are asked again after it; a fault counts against the
+failure limit, and a killed controller forgets nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +26,16 @@ USUAL = Soak(600, 120)
 SECTIONS = {"probe": {"status": "ok"}}
 
 
-@pytest.mark.parametrize(("given", "wanted"), [("10m,2m", USUAL), ("5m", Soak(300, 300)), ("0", Soak()), ("", Soak()), ("10m,0", Soak(600, 0))])
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("10m,2m", USUAL),
+        ("5m", Soak(300, 300)),
+        ("0", Soak()),
+        ("", Soak()),
+        ("10m,0", Soak(600, 0)),
+    ],
+)
 def test_a_soak_is_one_time_or_that_of_canaries_and_of_others(given, wanted):
     assert parse_soak(given) == wanted
 
@@ -44,10 +54,16 @@ def released(plan, *hosts, at=RELEASE):
             ("lock", {"fencing": 7, "boot_id": "b1"}),
             ("drain", {"drained": True, "owned": True}),
             ("apply", {"boot_id": "b1", "needs_reboot": False}),
-            *((proof, {"boot_id": "b1", "healthy": True}) for proof in ("audit", "smoke_alone", "smoke_together")),
+            *(
+                (proof, {"boot_id": "b1", "healthy": True})
+                for proof in ("audit", "smoke_alone", "smoke_together")
+            ),
             ("release", {"boot_id": "b1", "drained": False, "owned": False}),
         ):
-            entries += [Entry(at, host, step, BEGUN, 7, {"boot_id": "b1"}), Entry(at, host, step, DONE, 7, evidence)]
+            entries += [
+                Entry(at, host, step, BEGUN, 7, {"boot_id": "b1"}),
+                Entry(at, host, step, DONE, 7, evidence),
+            ]
     return RolloutState(waves_of(plan)).take([Entry(at, "", "rollout", BEGUN, 1), *entries])
 
 
@@ -86,10 +102,22 @@ def test_a_clock_that_was_set_back_makes_nobody_wait_longer_than_the_soak():
 def test_a_fault_after_the_release_counts_against_the_limit_and_is_not_proved(plan):
     from unhang.act.rollout.failure_limit import Limits, stop_reason
 
-    standing = released(plan, "a", "b").take([Entry(LATER, host, SOAK, FAILED, 0, {"why": "it has booted", "until": UNTIL}) for host in ("a", "b")])
+    standing = released(plan, "a", "b").take(
+        [
+            Entry(LATER, host, SOAK, FAILED, 0, {"why": "it has booted", "until": UNTIL})
+            for host in ("a", "b")
+        ]
+    )
     assert (standing.node("a").state, standing.node("a").why) == (LOST, "soak: it has booted")
-    assert stop_reason(standing, 1, Limits(9, frozenset("a"))) == "not proved healthy among the canaries: a (failed after its release)"
-    assert stop_reason(standing, 1, Limits(1)) == "not proved healthy: a (failed after its release), b (failed after its release); at most 1 may be"
+    assert (
+        stop_reason(standing, 1, Limits(9, frozenset("a")))
+        == "not proved healthy among the canaries: a (failed after its release)"
+    )
+    assert (
+        stop_reason(standing, 1, Limits(1))
+        == "not proved healthy: a (failed after its release), b (failed after its release); at most"
+        " 1 may be"
+    )
     assert stop_reason(standing, 1, Limits(2)) is None
     standing.take([Entry(LATER, "a", SOAK, DONE, 0, {"until": ""})])
     assert (standing.node("a").state, standing.node("a").fell) == (RELEASED, False)
@@ -114,7 +142,15 @@ def next_controller(recorded, tmp_path, boot="a-boot2", code="ok"):
     run = tmp_path / "read"
     (run / "nodes").mkdir(parents=True, exist_ok=True)
     sections = {"node": {**SECTIONS, "boot_id": boot}}
-    document = {"schema": "unhang/node/1", "host": "a", "groups": [], "policy": {}, "status": code, "message": "", "facts": {"sections": sections}}
+    document = {
+        "schema": "unhang/node/1",
+        "host": "a",
+        "groups": [],
+        "policy": {},
+        "status": code,
+        "message": "",
+        "facts": {"sections": sections},
+    }
     (run / "nodes" / "a.json").write_text(json.dumps(document))
     found = Recorded(recorded.folder, recorded.plan)
     object.__setattr__(found, "read", run)
@@ -148,7 +184,10 @@ def test_a_soak_is_seen_in_the_status_also_after_the_controller_was_killed(recor
     until = recorded.standing().soak.evidence["until"]
     assert (row["state"], row["step"], row["until"]) == ("released", "soak", until)
     assert exit_code(found) == 1
-    assert f"a soaks until {until} (back in service), then is asked again, and wave 1 begins" in render_status(found)
+    assert (
+        f"a soaks until {until} (back in service), then is asked again, and wave 1 begins"
+        in render_status(found)
+    )
     again = Recorded(recorded.folder, recorded.plan)
     again.begin()
     assert again.begin_wave(["b", "c"], GROUPS, "0", USUAL)["stopped"] == f"a soaks until {until}"
@@ -168,7 +207,10 @@ def test_a_canary_that_is_well_after_its_soak_lets_the_next_wave_begin(recorded,
     after = next_controller(recorded, tmp_path)
     asked = due(after, USUAL)
     assert asked.hosts == ("a",)
-    assert look_back(after, asked, Heard(no_jobs="sacct: no accounting")) == "a is as proved; jobs on it could not be watched: sacct: no accounting"
+    assert (
+        look_back(after, asked, Heard(no_jobs="sacct: no accounting"))
+        == "a is as proved; jobs on it could not be watched: sacct: no accounting"
+    )
     assert after.begin_wave(["b"], GROUPS, "0", USUAL)["begin"] == ["b"]
     assert due(after, USUAL) is None
 
@@ -176,18 +218,36 @@ def test_a_canary_that_is_well_after_its_soak_lets_the_next_wave_begin(recorded,
 @pytest.mark.parametrize(
     ("boot", "code", "service", "why"),
     [
-        ("other", "ok", None, "expected the boot a-boot2 in which it was proved, found other: it has booted since its release"),
+        (
+            "other",
+            "ok",
+            None,
+            (
+                "expected the boot a-boot2 in which it was proved, found other: it has booted since"
+                " its release"
+            ),
+        ),
         ("a-boot2", "unreachable", None, "expected an answer after its release, found none"),
-        ("a-boot2", "ok", Service(frozenset(), {"a": "slurm (Not responding)"}), "expected it to take jobs, found it out of service: slurm (Not responding)"),
+        (
+            "a-boot2",
+            "ok",
+            Service(frozenset(), {"a": "slurm (Not responding)"}),
+            "expected it to take jobs, found it out of service: slurm (Not responding)",
+        ),
     ],
 )
-def test_a_canary_with_a_fault_after_its_release_stops_what_follows_and_is_not_said_to_be_proved(recorded, tmp_path, boot, code, service, why):
+def test_a_canary_with_a_fault_after_its_release_stops_what_follows_and_is_not_said_to_be_proved(
+    recorded, tmp_path, boot, code, service, why
+):
     age(recorded)
     after = next_controller(recorded, tmp_path, boot, code)
     assert "1 node failed after its release" in look_back(after, due(after, USUAL), Heard(service))
     assert after.standing().node("a").why == f"soak: {why}"
     stopped = after.begin_wave(["b", "c"], GROUPS, "0", USUAL)
-    assert (stopped["begin"], stopped["stopped"]) == ([], "not proved healthy among the canaries: a (failed after its release)")
+    assert (stopped["begin"], stopped["stopped"]) == (
+        [],
+        "not proved healthy among the canaries: a (failed after its release)",
+    )
     text = render_status(status(after))
     assert "0 of 3 nodes proved healthy" in text
     assert "proved and released, and it has failed since" in text
@@ -198,14 +258,27 @@ def test_a_canary_with_a_fault_after_its_release_stops_what_follows_and_is_not_s
     assert again.standing().node("a").state == RELEASED
 
 
-def test_a_new_serious_finding_after_the_release_is_a_fault_and_an_old_one_is_none(recorded, tmp_path):
+def test_a_new_serious_finding_after_the_release_is_a_fault_and_an_old_one_is_none(
+    recorded, tmp_path
+):
     age(recorded)
     after = next_controller(recorded, tmp_path)
     rows = [
-        {"rule": rule, "severity": "critical", "scope": "node", "verdict": "fail", "host": "a", "expected": "none", "found": "79"} for rule in ("old", "xid")
+        {
+            "rule": rule,
+            "severity": "critical",
+            "scope": "node",
+            "verdict": "fail",
+            "host": "a",
+            "expected": "none",
+            "found": "79",
+        }
+        for rule in ("old", "xid")
     ]
     for folder, findings in ((recorded.folder, rows[:1]), (after.read, rows)):
-        (folder / "findings.json").write_text(json.dumps({"run": {"id": "r"}, "findings": findings}))
+        (folder / "findings.json").write_text(
+            json.dumps({"run": {"id": "r"}, "findings": findings})
+        )
     look_back(after, due(after, USUAL), Heard())
     assert after.standing().node("a").why == "soak: new: xid (critical), expected none, found 79"
 

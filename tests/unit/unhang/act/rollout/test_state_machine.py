@@ -1,4 +1,5 @@
-"""The decisions of a rollout, one at a time: the next step of a node, and whether a step is done."""
+"""The decisions of a rollout, one at a time: the next step of a node, and whether a step is
+done."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ GOOD = {
     "smoke_before": {"boot_id": "b1", "healthy": True},
     "apply": {"boot_id": "b1", "needs_reboot": True},
     "reboot": {"boot_id": "b2", "running": {"driver": "580.95.05"}},
-    **{step: {"boot_id": "b2", "healthy": True} for step in ("audit", "smoke_alone", "smoke_together")},
+    **{
+        step: {"boot_id": "b2", "healthy": True}
+        for step in ("audit", "smoke_alone", "smoke_together")
+    },
     "release": {"boot_id": "b2", "drained": False, "owned": False},
     "roll_back": {"boot_id": "b2", "needs_reboot": True},
     "reboot_back": {"boot_id": "b3"},
@@ -41,7 +45,8 @@ GOOD = {
 
 
 def journal(*results):
-    """The first controller's entries. results: (step, what came of it), None for one that was begun and has no end."""
+    """The first controller's entries. results: (step, what came of it), None for one that was begun
+    and has no end."""
     entries = [Entry(AT, "", ROLLOUT, BEGUN, 1)]
     for step, result in results:
         order = next_order(replay(entries).node(HOST), TARGET, 1)
@@ -64,7 +69,19 @@ def after(entries, *more):
     return next_order(replay(entries).node(HOST), TARGET, 2)
 
 
-FORWARD = ("lock", "drain", "wait", "save", "smoke_before", "apply", "reboot", "audit", "smoke_alone", "smoke_together", "release")
+FORWARD = (
+    "lock",
+    "drain",
+    "wait",
+    "save",
+    "smoke_before",
+    "apply",
+    "reboot",
+    "audit",
+    "smoke_alone",
+    "smoke_together",
+    "release",
+)
 BACK = ("roll_back", "reboot_back", "audit_back", "keep")
 
 
@@ -89,16 +106,32 @@ BROKEN = [*well(*FORWARD[:7]), ("audit", StepResult("failed", {"why": "it broke"
 @pytest.mark.parametrize("bad", BACK[:-1])
 def test_a_node_that_is_not_brought_back_is_lost(bad):
     back = BACK[: BACK.index(bad)]
-    node = replay(journal(*BROKEN, *well(*back), (bad, StepResult("failed", {"why": "worse"})), *well("keep"))).node(HOST)
+    node = replay(
+        journal(*BROKEN, *well(*back), (bad, StepResult("failed", {"why": "worse"})), *well("keep"))
+    ).node(HOST)
     assert (node.state, node.why) == ("lost", f"audit: it broke; {bad}: worse")
     assert node.lost
 
 
 def test_a_node_that_could_not_be_kept_stops_the_others_and_the_next_controller_keeps_it():
-    entries = journal(*BROKEN, *well(*BACK[:-1]), ("keep", StepResult("failed", {"why": "slurmctld does not answer"})))
+    entries = journal(
+        *BROKEN,
+        *well(*BACK[:-1]),
+        ("keep", StepResult("failed", {"why": "slurmctld does not answer"})),
+    )
     node = replay(entries).node(HOST)
-    assert (node.state, node.why, node.locked, node.lost) == ("not released", "audit: it broke; keep: slurmctld does not answer", True, True)
-    again = [*entries, Entry(AT, "", ROLLOUT, BEGUN, 2), Entry(AT, HOST, "lock", BEGUN, 8), Entry(AT, HOST, "lock", DONE, 8, {"fencing": 8, "boot_id": "b3"})]
+    assert (node.state, node.why, node.locked, node.lost) == (
+        "not released",
+        "audit: it broke; keep: slurmctld does not answer",
+        True,
+        True,
+    )
+    again = [
+        *entries,
+        Entry(AT, "", ROLLOUT, BEGUN, 2),
+        Entry(AT, HOST, "lock", BEGUN, 8),
+        Entry(AT, HOST, "lock", DONE, 8, {"fencing": 8, "boot_id": "b3"}),
+    ]
     order = next_order(replay(again).node(HOST), TARGET, 2)
     assert (order.step, order.why) == ("keep", "audit: it broke")
     kept = [Entry(AT, HOST, "keep", BEGUN, 8, {"why": order.why}), Entry(AT, HOST, "keep", DONE, 8)]
@@ -107,14 +140,20 @@ def test_a_node_that_could_not_be_kept_stops_the_others_and_the_next_controller_
 
 
 def test_a_changed_node_that_is_kept_because_its_rollout_was_ended_says_so():
-    ended = [*journal(*well(*FORWARD[:6])), Entry(AT, HOST, "keep", BEGUN, 7, {"why": "ended by ops"}), Entry(AT, HOST, "keep", DONE, 7)]
+    ended = [
+        *journal(*well(*FORWARD[:6])),
+        Entry(AT, HOST, "keep", BEGUN, 7, {"why": "ended by ops"}),
+        Entry(AT, HOST, "keep", DONE, 7),
+    ]
     node = replay(ended).node(HOST)
     assert (node.state, node.why) == ("lost", "ended by ops")
 
 
 @pytest.mark.parametrize(("holder", "locked"), [(None, True), ({"run": "another"}, False)])
 def test_a_node_whose_lock_step_failed_may_be_locked_unless_another_run_has_it(holder, locked):
-    entries = journal(("lock", StepResult("failed", {"why": "Read the boot id: no space left", "holder": holder})))
+    entries = journal(
+        ("lock", StepResult("failed", {"why": "Read the boot id: no space left", "holder": holder}))
+    )
     node = replay(entries).node(HOST)
     assert (node.state, node.locked) == ("refused", locked)
     assert (after(entries).step, next_order(node, TARGET, 1)) == ("lock", None)
@@ -124,7 +163,13 @@ IN_USE = StepResult("failed", {"why": "expected no job on gpu001, found 4711", "
 
 
 def test_a_node_with_a_job_again_directly_before_its_change_is_released_unchanged():
-    node = replay(journal(*well(*FORWARD[:5]), ("apply", IN_USE), ("release", StepResult("ok", GOOD["release"] | {"boot_id": "b1"})))).node(HOST)
+    node = replay(
+        journal(
+            *well(*FORWARD[:5]),
+            ("apply", IN_USE),
+            ("release", StepResult("ok", GOOD["release"] | {"boot_id": "b1"})),
+        )
+    ).node(HOST)
     assert (node.state, node.changed, node.boots) == ("withdrawn", False, ())
     assert node.why.startswith("apply: expected no job on gpu001, found 4711")
 
@@ -135,9 +180,16 @@ def test_a_node_with_a_job_again_directly_before_its_reboot_is_neither_booted_no
 
 
 def test_a_change_that_a_killed_controller_began_is_not_forgotten_when_a_job_runs_at_the_next_try():
-    taken = [Entry(AT, "", ROLLOUT, BEGUN, 2), Entry(AT, HOST, "lock", BEGUN, 4), Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b1"})]
+    taken = [
+        Entry(AT, "", ROLLOUT, BEGUN, 2),
+        Entry(AT, HOST, "lock", BEGUN, 4),
+        Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b1"}),
+    ]
     taken += [Entry(AT, HOST, step, DONE, 5, GOOD[step]) for step in ("drain", "wait")]
-    taken += [Entry(AT, HOST, "apply", BEGUN, 5), Entry(AT, HOST, "apply", FAILED, 5, IN_USE.evidence)]
+    taken += [
+        Entry(AT, HOST, "apply", BEGUN, 5),
+        Entry(AT, HOST, "apply", FAILED, 5, IN_USE.evidence),
+    ]
     node = replay([*journal(*well(*FORWARD[:5]), ("apply", None)), *taken]).node(HOST)
     assert node.changed
     assert next_order(node, TARGET, 2).step == "keep"
@@ -148,17 +200,32 @@ def test_the_next_controller_locks_first_and_then_goes_on_with_what_had_no_end(k
     entries = journal(*well(*FORWARD[: FORWARD.index(killed)]), (killed, None))
     assert after(entries).step == "lock"
     boot = "b2" if STEPS.index(killed) > STEPS.index("reboot") else "b1"
-    taken = [Entry(AT, HOST, "lock", BEGUN, 4), Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": boot})]
-    again = [entry for step in ("drain", "wait") for entry in (Entry(AT, HOST, step, BEGUN, 5), Entry(AT, HOST, step, DONE, 5, GOOD[step]))]
+    taken = [
+        Entry(AT, HOST, "lock", BEGUN, 4),
+        Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": boot}),
+    ]
+    again = [
+        entry
+        for step in ("drain", "wait")
+        for entry in (Entry(AT, HOST, step, BEGUN, 5), Entry(AT, HOST, step, DONE, 5, GOOD[step]))
+    ]
     order = after(entries, *taken) if killed == "release" else after(entries, *taken, *again)
     assert order.token == 5
-    assert order.step == {"lock": "save", "drain": "save", "wait": "save", "smoke_before": "save"}.get(killed, killed)
+    assert order.step == {
+        "lock": "save",
+        "drain": "save",
+        "wait": "save",
+        "smoke_before": "save",
+    }.get(killed, killed)
 
 
 @pytest.mark.parametrize("seen", ["b1", "b2"])
 def test_a_reboot_that_was_ordered_is_ordered_for_the_same_boot_again_and_counted_once(seen):
     entries = journal(*well(*FORWARD[:6]), ("reboot", None))
-    taken = [Entry(AT, HOST, "lock", BEGUN, 4), Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": seen})]
+    taken = [
+        Entry(AT, HOST, "lock", BEGUN, 4),
+        Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": seen}),
+    ]
     again = [Entry(AT, HOST, step, DONE, 5, GOOD[step]) for step in ("drain", "wait")]
     order = after(entries, *taken, *again)
     assert (order.step, order.boot_id, order.reboots_left) == ("reboot", "b1", 1)
@@ -174,36 +241,65 @@ def test_a_reboot_that_was_ordered_is_ordered_for_the_same_boot_again_and_counte
         ({"needs_reboot": False}, "b9", True, "audit_back"),  # it has booted since
     ],
 )
-def test_a_rollback_whose_end_nobody_saw_may_have_brought_back_what_takes_a_boot(answer, seen, has_boots, step):
+def test_a_rollback_whose_end_nobody_saw_may_have_brought_back_what_takes_a_boot(
+    answer, seen, has_boots, step
+):
     failed = ("audit", StepResult("failed", {"why": "it broke", "boot_id": "b2"}))
     entries = journal(*well(*FORWARD[: FORWARD.index("audit")]), failed, ("roll_back", None))
-    entries += [Entry(AT, "", ROLLOUT, BEGUN, 2), Entry(AT, HOST, "lock", BEGUN, 4), Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": seen})]
+    entries += [
+        Entry(AT, "", ROLLOUT, BEGUN, 2),
+        Entry(AT, HOST, "lock", BEGUN, 4),
+        Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": seen}),
+    ]
     entries += [Entry(AT, HOST, name, DONE, 5, GOOD[name]) for name in ("drain", "wait")]
-    entries += [Entry(AT, HOST, "roll_back", BEGUN, 5), Entry(AT, HOST, "roll_back", DONE, 5, {"boot_id": seen, **answer})]
-    order = next_order(replay(entries).node(HOST), dataclasses.replace(TARGET, boots_back=has_boots), 2)
+    entries += [
+        Entry(AT, HOST, "roll_back", BEGUN, 5),
+        Entry(AT, HOST, "roll_back", DONE, 5, {"boot_id": seen, **answer}),
+    ]
+    order = next_order(
+        replay(entries).node(HOST), dataclasses.replace(TARGET, boots_back=has_boots), 2
+    )
     assert order.step == step
     assert order.boot_id == seen
 
 
 @pytest.mark.parametrize("seen_by", ["roll_back", "lock"])
 def test_the_trial_boot_of_a_kernel_that_did_not_come_up_is_counted(seen_by):
-    entries = journal(*well(*FORWARD[: FORWARD.index("apply")]), ("apply", StepResult("failed", {"why": "found the old kernel"})))
+    entries = journal(
+        *well(*FORWARD[: FORWARD.index("apply")]),
+        ("apply", StepResult("failed", {"why": "found the old kernel"})),
+    )
     if seen_by == "lock":
-        entries += [Entry(AT, "", ROLLOUT, BEGUN, 2), Entry(AT, HOST, "lock", BEGUN, 4), Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b2"})]
-    entries += [Entry(AT, HOST, "roll_back", BEGUN, 5), Entry(AT, HOST, "roll_back", DONE, 5, {"boot_id": "b2", "needs_reboot": True})]
-    entries += [Entry(AT, HOST, "reboot_back", BEGUN, 5, {"boot_id": "b2"}), Entry(AT, HOST, "reboot_back", DONE, 5, {"boot_id": "b3"})]
+        entries += [
+            Entry(AT, "", ROLLOUT, BEGUN, 2),
+            Entry(AT, HOST, "lock", BEGUN, 4),
+            Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b2"}),
+        ]
+    entries += [
+        Entry(AT, HOST, "roll_back", BEGUN, 5),
+        Entry(AT, HOST, "roll_back", DONE, 5, {"boot_id": "b2", "needs_reboot": True}),
+    ]
+    entries += [
+        Entry(AT, HOST, "reboot_back", BEGUN, 5, {"boot_id": "b2"}),
+        Entry(AT, HOST, "reboot_back", DONE, 5, {"boot_id": "b3"}),
+    ]
     assert replay(entries).node(HOST).boots == (("apply", "b1"), ("reboot_back", "b2"))
 
 
 def test_a_rollback_that_was_seen_to_its_end_is_believed():
     failed = ("audit", StepResult("failed", {"why": "it broke", "boot_id": "b2"}))
     done = StepResult("ok", {"boot_id": "b2", "needs_reboot": False})
-    node = replay(journal(*well(*FORWARD[: FORWARD.index("audit")]), failed, ("roll_back", done))).node(HOST)
+    node = replay(
+        journal(*well(*FORWARD[: FORWARD.index("audit")]), failed, ("roll_back", done))
+    ).node(HOST)
     assert next_order(node, TARGET, 1).step == "audit_back"
 
 
 def test_a_reboot_beyond_the_plan_is_not_made():
-    entries = journal(*well(*FORWARD[:5]), ("apply", StepResult("ok", {"boot_id": "b2", "needs_reboot": True})))  # its trial boot was the one of the plan
+    # its trial boot was the one of the plan
+    entries = journal(
+        *well(*FORWARD[:5]), ("apply", StepResult("ok", {"boot_id": "b2", "needs_reboot": True}))
+    )
     order = next_order(replay(entries).node(HOST), TARGET, 1)
     assert order.step == "reboot"
     assert "expected a reboot that the plan allows, found none left" in may_act(order)
@@ -213,17 +309,49 @@ def test_a_reboot_beyond_the_plan_is_not_made():
     ("step", "evidence", "found"),
     [
         ("reboot", {"boot_id": "b1", "running": {}}, "found the same: the node did not reboot"),
-        ("reboot", {"boot_id": "b2", "running": {"driver": "535.1"}}, "expected after the reboot driver 580.95.05, found 535.1"),
+        (
+            "reboot",
+            {"boot_id": "b2", "running": {"driver": "535.1"}},
+            "expected after the reboot driver 580.95.05, found 535.1",
+        ),
         ("reboot", {}, "expected boot_id in the answer to reboot, found None"),
         ("audit", {"boot_id": "b2", "healthy": True}, "the node booted while it was proved"),
-        ("audit", {"boot_id": "b1", "healthy": "yes"}, "expected healthy in the answer to audit, found 'yes'"),
-        ("smoke_alone", {"boot_id": "b1", "healthy": False, "why": "gpu001: its links are slow"}, "gpu001: its links are slow"),
+        (
+            "audit",
+            {"boot_id": "b1", "healthy": "yes"},
+            "expected healthy in the answer to audit, found 'yes'",
+        ),
+        (
+            "smoke_alone",
+            {"boot_id": "b1", "healthy": False, "why": "gpu001: its links are slow"},
+            "gpu001: its links are slow",
+        ),
         ("wait", {"jobs": ["4711"]}, "expected no jobs on the node, found 4711"),
-        ("drain", {"drained": False, "owned": False, "reason": "down"}, "found it in service: down"),
-        ("release", {"boot_id": "b1", "drained": True, "owned": True}, "still drained by this rollout"),
-        ("release", {"boot_id": "b1", "drained": True, "owned": False}, "expected who has drained the node"),
-        ("release", {"boot_id": "b2", "drained": False, "owned": False}, "expected the boot b1 in which the node was proved, found b2"),
-        ("release", {"drained": False, "owned": False}, "expected the boot b1 in which the node was proved, found None"),
+        (
+            "drain",
+            {"drained": False, "owned": False, "reason": "down"},
+            "found it in service: down",
+        ),
+        (
+            "release",
+            {"boot_id": "b1", "drained": True, "owned": True},
+            "still drained by this rollout",
+        ),
+        (
+            "release",
+            {"boot_id": "b1", "drained": True, "owned": False},
+            "expected who has drained the node",
+        ),
+        (
+            "release",
+            {"boot_id": "b2", "drained": False, "owned": False},
+            "expected the boot b1 in which the node was proved, found b2",
+        ),
+        (
+            "release",
+            {"drained": False, "owned": False},
+            "expected the boot b1 in which the node was proved, found None",
+        ),
     ],
 )
 def test_ok_without_the_evidence_has_failed(step, evidence, found):
@@ -233,7 +361,10 @@ def test_ok_without_the_evidence_has_failed(step, evidence, found):
 
 
 def test_a_node_that_boots_between_its_proof_and_its_release_is_not_released_until_it_is_proved_again():
-    entries = journal(*well(*FORWARD[:-1]), ("release", StepResult("failed", {"why": "it has booted since", "boot_id": "b9"})))
+    entries = journal(
+        *well(*FORWARD[:-1]),
+        ("release", StepResult("failed", {"why": "it has booted since", "boot_id": "b9"})),
+    )
     node = replay(entries).node(HOST)
     assert (node.state, node.out_of_service, is_proved(node)) == ("not released", True, False)
     assert after(entries, *taken_in("b9")) == Order(HOST, "audit", 5, "b9")
@@ -248,18 +379,34 @@ def test_a_node_that_boots_while_its_controller_is_dead_is_proved_again_though_i
 
 def taken_in(boot):
     """The next controller has the node, in this boot, drained and without jobs."""
-    lock = [Entry(AT, HOST, "lock", BEGUN, 4), Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": boot})]
+    lock = [
+        Entry(AT, HOST, "lock", BEGUN, 4),
+        Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": boot}),
+    ]
     return [*lock, *(Entry(AT, HOST, step, DONE, 5, GOOD[step]) for step in ("drain", "wait"))]
 
 
 def test_a_node_on_which_nothing_was_changed_is_released_in_whatever_boot_it_is():
-    order = after(journal(*well("lock", "drain")), *[Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b9", "stale": "it has booted"})])
+    order = after(
+        journal(*well("lock", "drain")),
+        *[
+            Entry(
+                AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": "b9", "stale": "it has booted"}
+            )
+        ],
+    )
     assert (order.step, order.boot_id) == ("release", None)
     assert judge(order, StepResult("ok", {"drained": False, "owned": False}), TARGET)[0] == DONE
 
 
 def test_a_node_that_somebody_else_drained_is_released_without_a_change():
-    entries = journal(*well("lock"), ("drain", StepResult("ok", {"drained": True, "owned": False, "by": "ops", "reason": "dimm"})))
+    entries = journal(
+        *well("lock"),
+        (
+            "drain",
+            StepResult("ok", {"drained": True, "owned": False, "by": "ops", "reason": "dimm"}),
+        ),
+    )
     order = next_order(replay(entries).node(HOST), TARGET, 1)
     assert order.step == "release"
     assert "expected a node that nobody else has drained, found ops: dimm" in order.why
@@ -268,7 +415,10 @@ def test_a_node_that_somebody_else_drained_is_released_without_a_change():
 def test_a_node_that_has_booted_since_the_plan_is_released_without_a_change():
     entries = journal(("lock", StepResult("ok", {"fencing": 4, "boot_id": "b9"})))
     order = next_order(replay(entries).node(HOST), TARGET, 1)
-    assert (order.step, "found b9: audit the node and make a new plan" in order.why) == ("release", True)
+    assert (order.step, "found b9: audit the node and make a new plan" in order.why) == (
+        "release",
+        True,
+    )
 
 
 def test_a_plan_that_is_not_good_for_the_node_any_more_touches_nothing():
@@ -283,12 +433,20 @@ def test_nothing_is_asked_of_a_node_that_did_not_answer_until_the_next_controlle
 
 
 def test_a_node_that_another_run_has_taken_is_left_to_it_for_good():
-    entries = journal(*well(*FORWARD[:5]), ("apply", StepResult("fenced", {"why": "its number is 9"})))
+    entries = journal(
+        *well(*FORWARD[:5]), ("apply", StepResult("fenced", {"why": "its number is 9"}))
+    )
     assert replay(entries).node(HOST).state == "taken over"
     assert after(entries) is None
 
 
-@pytest.mark.parametrize("result", [StepResult("failed", {"why": "no torch"}), StepResult("ok", {"boot_id": "b1", "healthy": False, "why": "it hangs"})])
+@pytest.mark.parametrize(
+    "result",
+    [
+        StepResult("failed", {"why": "no torch"}),
+        StepResult("ok", {"boot_id": "b1", "healthy": False, "why": "it hangs"}),
+    ],
+)
 def test_a_measurement_before_the_change_that_fails_is_evidence_and_the_node_is_repaired(result):
     entries = journal(*well(*FORWARD[:4]), ("smoke_before", result), *well(*FORWARD[5:]))
     [kept] = [one for one in entries if (one.step, one.status) == ("smoke_before", DONE)]
@@ -297,7 +455,10 @@ def test_a_measurement_before_the_change_that_fails_is_evidence_and_the_node_is_
 
 
 def test_a_node_that_boots_while_it_is_measured_has_not_used_up_a_boot_of_the_plan():
-    entries = journal(*well(*FORWARD[:4]), ("smoke_before", StepResult("ok", {"boot_id": "b9", "healthy": False, "why": "it booted"})))
+    entries = journal(
+        *well(*FORWARD[:4]),
+        ("smoke_before", StepResult("ok", {"boot_id": "b9", "healthy": False, "why": "it booted"})),
+    )
     node = replay(entries).node(HOST)
     assert (node.boot_id, node.boots) == ("b9", ())
     assert next_order(node, TARGET, 1) == Order(HOST, "apply", 4, "b9", 1)

@@ -1,4 +1,5 @@
-"""`unhang remediate --status`: the state and next step of each node, from plan and journal only, while the rollout runs and after any crash."""
+"""`unhang remediate --status`: the state and next step of each node, from plan and journal only,
+while the rollout runs and after any crash."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def row(recorded, host="a"):
 
 def test_before_it_begins_every_node_is_to_come(recorded):
     assert status(recorded)["counts"] == {"to come": len(HOSTS)}
-    assert "rollout of run 20261120T070000Z-0123456789: not begun" in render_status(status(recorded))
+    assert "rollout of run 20261120T070000Z-0123456789: not begun" in render_status(
+        status(recorded)
+    )
     assert exit_code(status(recorded)) == 1
 
 
@@ -54,16 +57,24 @@ def test_after_a_death_in_any_step_the_step_and_what_comes_next_are_named(record
     assert (found["state"], found["step"]) == ("under way", step)
     assert found["next"].startswith("the same command goes on: it ")
     text = render_status(status(recorded))
-    assert "begun on another machine, so it is not seen here whether the command still runs there, on a; if not, give it again" in text
+    assert (
+        "begun on another machine, so it is not seen here whether the command still runs there, on"
+        " a; if not, give it again" in text
+    )
     assert f"now      {NOW[step]} since " in text
 
 
 def test_a_node_that_waits_for_its_jobs_is_a_state_of_the_document(recorded):
     recorded.begin()
     for step in ("lock", "drain", "wait"):
-        evidence = {key: value.format(host="a") if isinstance(value, str) else value for key, value in EVIDENCE[step].items()}
+        evidence = {
+            key: value.format(host="a") if isinstance(value, str) else value
+            for key, value in EVIDENCE[step].items()
+        }
         waits = {"jobs": ["4711 of alice"], "ends": [], "wait_s": 3600} if step == "wait" else {}
-        recorded.record(recorded.ask("a", step, GROUPS, "9"), StepResult("ok", {**evidence, **waits}))
+        recorded.record(
+            recorded.ask("a", step, GROUPS, "9"), StepResult("ok", {**evidence, **waits})
+        )
     assert (row(recorded)["state"], row(recorded)["drained"]) == ("waiting", True)
 
 
@@ -74,7 +85,10 @@ def test_until_when_a_step_may_take_is_shown_with_it(recorded):
     found = row(recorded)
     assert order.step == found["step"] == "reboot"
     assert found["until"] == read_journal(recorded.folder).entries[-1].evidence["until"] != ""
-    assert f"now      rebooting since {found['since']}, back by {found['until']}, or it has failed\n" in render_status(status(recorded))
+    assert (
+        f"now      rebooting since {found['since']}, back by {found['until']}, or it has failed\n"
+        in render_status(status(recorded))
+    )
     recorded.begin()
     recorded.through("a")
     assert row(recorded)["until"] == ""
@@ -84,9 +98,14 @@ def test_a_node_that_booted_since_its_proof_is_proved_again_by_the_same_command(
     recorded.begin()
     recorded.through("a", until="release")
     order = recorded.ask("a", "release", GROUPS, "9")
-    recorded.record(order, StepResult("failed", {"why": "it has booted since", "boot_id": "a-another-boot"}))
+    recorded.record(
+        order, StepResult("failed", {"why": "it has booted since", "boot_id": "a-another-boot"})
+    )
     found = row(recorded)
-    again = "it stays drained, for it has booted since its proof; started again, the same command proves it again, then gives it back"
+    again = (
+        "it stays drained, for it has booted since its proof; started again, the same command"
+        " proves it again, then gives it back"
+    )
     assert (found["state"], found["next"], found["drained"]) == ("not released", again, True)
     recorded.begin()
     recorded.through("a", until="audit")
@@ -96,14 +115,21 @@ def test_a_node_that_booted_since_its_proof_is_proved_again_by_the_same_command(
 def test_a_node_that_could_not_be_released_is_released_by_the_same_command(recorded):
     recorded.begin()
     recorded.through("a", failing="release")
-    assert (row(recorded)["state"], row(recorded)["next"]) == ("not released", "started again, the same command tries to give it back")
+    assert (row(recorded)["state"], row(recorded)["next"]) == (
+        "not released",
+        "started again, the same command tries to give it back",
+    )
 
 
 def test_a_node_that_is_proved_names_what_it_came_to_and_what_takes_it_back(recorded):
     recorded.begin()
     recorded.through("a")
     found = row(recorded)
-    assert (found["state"], found["gone"], found["running"]) == ("released", ["policy-driver-version"], {"driver": "580.95.05"})
+    assert (found["state"], found["gone"], found["running"]) == (
+        "released",
+        ["policy-driver-version"],
+        {"driver": "580.95.05"},
+    )
     assert found["boots"] == ["reboot, out of a-boot"]
     text = render_status(status(recorded))
     assert "versions gpu_driver 535.1 -> 580.95.05" in text
@@ -112,24 +138,45 @@ def test_a_node_that_is_proved_names_what_it_came_to_and_what_takes_it_back(reco
 
 def test_what_takes_it_back_reaches_the_node_as_the_rollout_did(recorded, tmp_path):
     evidence = {"by": "ops@ctl", "options": ["--become", "--become-method=su -l"]}
-    object.__setattr__(recorded, "epoch", begin(tmp_path, HOSTS, evidence, lambda _holder: True, "")["epoch"])
+    object.__setattr__(
+        recorded, "epoch", begin(tmp_path, HOSTS, evidence, lambda _holder: True, "")["epoch"]
+    )
     recorded.through("a")
-    assert row(recorded)["undo"] == f"{UNDO} --ansible=--become '--ansible=--become-method=su -l' --host a"
+    assert (
+        row(recorded)["undo"]
+        == f"{UNDO} --ansible=--become '--ansible=--become-method=su -l' --host a"
+    )
     assert row(recorded, "b")["undo"] == ""
 
 
 def test_a_node_that_refuses_the_connecting_user_needs_root(recorded):
     recorded.begin()
     order = recorded.ask("a", "lock", GROUPS, "9")
-    recorded.record(order, StepResult("failed", {"why": "Lock the node: the folder may not be written", "needs_root": True}))
-    assert (row(recorded)["state"], row(recorded, "b")["next"]) == ("refused", "it begins when its wave may")
-    assert row(recorded)["next"].endswith("the same command, with root on the node: --ansible=--become, or ansible_become: true in the inventory")
+    recorded.record(
+        order,
+        StepResult(
+            "failed", {"why": "Lock the node: the folder may not be written", "needs_root": True}
+        ),
+    )
+    assert (row(recorded)["state"], row(recorded, "b")["next"]) == (
+        "refused",
+        "it begins when its wave may",
+    )
+    assert row(recorded)["next"].endswith(
+        "the same command, with root on the node: --ansible=--become, or ansible_become: true in"
+        " the inventory"
+    )
 
 
 def test_a_text_about_permissions_alone_is_no_reason_to_ask_for_root(recorded):
     recorded.begin()
     order = recorded.ask("a", "lock", GROUPS, "9")
-    recorded.record(order, StepResult("failed", {"why": "Lock the node: the site's hook printed [Errno 13] Permission denied"}))
+    recorded.record(
+        order,
+        StepResult(
+            "failed", {"why": "Lock the node: the site's hook printed [Errno 13] Permission denied"}
+        ),
+    )
     assert row(recorded)["state"] == "refused"
     assert "--become" not in row(recorded)["next"]
 
@@ -138,7 +185,11 @@ def test_who_is_left_drained_says_why_and_who_has_to_look(recorded):
     recorded.begin()
     recorded.through("a", failing="smoke_alone")
     found = row(recorded)
-    assert (found["state"], found["why"], found["drained"]) == ("kept", "smoke_alone: it broke", True)
+    assert (found["state"], found["why"], found["drained"]) == (
+        "kept",
+        "smoke_alone: it broke",
+        True,
+    )
     assert found["boots"] == ["reboot, out of a-boot", "reboot of the rollback, out of a-boot2"]
     assert "a person looks why" in found["next"]
 
@@ -147,7 +198,9 @@ def test_a_torn_line_is_reported(recorded):
     recorded.begin()
     with (recorded.folder / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"at":"2026')
-    assert 'torn       line 2: {"at":"2026: a controller died while it wrote this' in render_status(status(recorded))
+    assert 'torn       line 2: {"at":"2026: a controller died while it wrote this' in render_status(
+        status(recorded)
+    )
 
 
 def test_when_all_are_released_the_code_is_0(recorded):
@@ -163,36 +216,71 @@ def test_the_fleet_before_and_after_has_its_bandwidth(recorded):
         recorded.through(host)
     recorded.through("c", failing="smoke_alone")
     fleet = status(recorded)["fleet"]
-    assert (fleet["nodes"], fleet["proved_healthy"], fleet["boots"], fleet["findings"]) == (3, 2, 4, {"found": 3, "gone": 2})
-    assert fleet["bandwidth"] == [{"op": "all_reduce", "size_bytes": 1 << 30, "nodes": 2, "lowest_gb_s": 350.5, "highest_gb_s": 350.5}]
+    assert (fleet["nodes"], fleet["proved_healthy"], fleet["boots"], fleet["findings"]) == (
+        3,
+        2,
+        4,
+        {"found": 3, "gone": 2},
+    )
+    assert fleet["bandwidth"] == [
+        {
+            "op": "all_reduce",
+            "size_bytes": 1 << 30,
+            "nodes": 2,
+            "lowest_gb_s": 350.5,
+            "highest_gb_s": 350.5,
+        }
+    ]
     assert fleet["before"] == {"passed": 3, "failed": 0, "not_measured": 0}
-    assert [(one["nodes"], one["lowest_gb_s"]) for one in (*fleet["bandwidth_before"], *fleet["bandwidth_alone"])] == [(3, 310.0), (2, 340.0)]
+    assert [
+        (one["nodes"], one["lowest_gb_s"])
+        for one in (*fleet["bandwidth_before"], *fleet["bandwidth_alone"])
+    ] == [(3, 310.0), (2, 340.0)]
     text = render_status(status(recorded))
     assert "fleet: 2 of 3 nodes proved healthy, 2 of 3 findings gone, 4 boots" in text
     assert "  smoke test before the change: 3 passed, 0 failed, 0 not measured" in text
-    before, after = "310.0 GB/s alone before the change (3 nodes)", "340.0 GB/s alone after it (2 nodes), 350.5 GB/s in the last test (2 nodes)"
+    before, after = (
+        "310.0 GB/s alone before the change (3 nodes)",
+        "340.0 GB/s alone after it (2 nodes), 350.5 GB/s in the last test (2 nodes)",
+    )
     assert f"  busbw all_reduce at 1,073,741,824 bytes: {before}, {after}\n" in text
 
 
-def test_a_smoke_test_that_fails_before_the_change_is_shown_beside_what_was_measured_after_it(recorded):
+def test_a_smoke_test_that_fails_before_the_change_is_shown_beside_what_was_measured_after_it(
+    recorded,
+):
     recorded.begin()
     recorded.through("a", failing="smoke_before")
     found = row(recorded)
-    assert (found["state"], found["smoke_before"]) == ("released", {"verdict": "failed", "why": "it broke", "bandwidth": []})
+    assert (found["state"], found["smoke_before"]) == (
+        "released",
+        {"verdict": "failed", "why": "it broke", "bandwidth": []},
+    )
     assert status(recorded)["fleet"]["before"] == {"passed": 0, "failed": 1, "not_measured": 2}
     text = render_status(status(recorded))
     assert "  before   failed: it broke\n" in text
-    assert "busbw all_reduce at 1,073,741,824 bytes: 340.0 GB/s alone after it (1 node), 350.5 GB/s in the last test (1 node)" in text
+    assert (
+        "busbw all_reduce at 1,073,741,824 bytes: 340.0 GB/s alone after it (1 node), 350.5 GB/s in"
+        " the last test (1 node)" in text
+    )
     assert "smoke test before the change: failed: it broke" in render_status_junit(status(recorded))
     shown = next(one for one in describe_rows(status(recorded)["hosts"]) if one["hosts"] == "a")
-    assert (shown["before"], shown["bandwidth"]) == ("it broke", "all_reduce 350.5 GB/s at 1,073,741,824 bytes")
+    assert (shown["before"], shown["bandwidth"]) == (
+        "it broke",
+        "all_reduce 350.5 GB/s at 1,073,741,824 bytes",
+    )
 
 
 def test_what_was_rolled_back_is_not_told_as_repaired_and_needs_nothing_taken_back(recorded):
     recorded.begin()
     recorded.through("a", failing="smoke_alone")
     found = row(recorded)
-    assert (found["found"], found["gone"], found["running"], found["undo"]) == (["policy-driver-version"], [], {}, "")
+    assert (found["found"], found["gone"], found["running"], found["undo"]) == (
+        ["policy-driver-version"],
+        [],
+        {},
+        "",
+    )
 
 
 def test_junit_passes_a_node_that_is_proved_and_no_other(recorded):
@@ -202,19 +290,36 @@ def test_junit_passes_a_node_that_is_proved_and_no_other(recorded):
     assert junit_faults(render_status_junit(status(recorded))) == []
     suite = ElementTree.fromstring(render_status_junit(status(recorded)))
     shown = {case.get("name"): [child.tag for child in case] for case in suite}
-    assert shown == {"a": ["system-out"], "b": ["failure", "system-out"], "c": ["error", "system-out"]}
+    assert shown == {
+        "a": ["system-out"],
+        "b": ["failure", "system-out"],
+        "c": ["error", "system-out"],
+    }
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("3", "1", "1")
     lines = suite.find("testcase[@name='a']/system-out").text.splitlines()
-    assert {"before gpu_driver: 535.1", "running driver: 580.95.05", "gone: policy-driver-version"} <= set(lines)
+    assert {
+        "before gpu_driver: 535.1",
+        "running driver: 580.95.05",
+        "gone: policy-driver-version",
+    } <= set(lines)
     assert "busbw all_reduce at 1073741824 bytes, alone before the change: 310.0 GB/s" in lines
-    assert {"smoke test before the change: passed", "busbw all_reduce at 1073741824 bytes, alone: 340.0 GB/s"} <= set(lines)
-    assert {"busbw all_reduce at 1073741824 bytes: 350.5 GB/s", f"undo: {UNDO} --host a"} <= set(lines)
+    assert {
+        "smoke test before the change: passed",
+        "busbw all_reduce at 1073741824 bytes, alone: 340.0 GB/s",
+    } <= set(lines)
+    assert {"busbw all_reduce at 1073741824 bytes: 350.5 GB/s", f"undo: {UNDO} --host a"} <= set(
+        lines
+    )
     assert "smoke_alone: it broke" in suite.find("testcase[@name='b']/failure").text
 
 
 @pytest.mark.parametrize("form", ["table", "json", "junit"])
 def test_the_command_says_it_and_starts_nothing(recorded, form, capsys):
-    (recorded.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}))
+    (recorded.folder / "run.json").write_text(
+        json.dumps(
+            {"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}
+        )
+    )
     mark_as_own(recorded.folder)
     recorded.begin()
     recorded.through("a")
@@ -239,14 +344,22 @@ def test_a_plan_that_somebody_edited_is_refused_in_one_line(recorded, capsys):
     path = recorded.folder / "plan.json"
     path.write_text(path.read_text().replace("580.95.05", "580.95.06"))
     assert main(["remediate", str(path), "--status"]) == 2
-    assert "expected the plan as `unhang plan` wrote it, found one that was edited since" in capsys.readouterr().err
+    assert (
+        "expected the plan as `unhang plan` wrote it, found one that was edited since"
+        in capsys.readouterr().err
+    )
 
 
-HELD = "libnvidia-ml1: expected 580.1, as unhang left it, found 580.1 on hold; somebody changed it since, and it stays unless the rollback names it"
+HELD = (
+    "libnvidia-ml1: expected 580.1, as unhang left it, found 580.1 on hold; somebody changed it"
+    " since, and it stays unless the rollback names it"
+)
 
 
 @pytest.mark.parametrize(("step", "state"), [("apply", "released"), ("roll_back", "kept")])
-def test_what_others_have_changed_since_is_named_of_an_undone_and_of_a_rolled_back_node(recorded, step, state):
+def test_what_others_have_changed_since_is_named_of_an_undone_and_of_a_rolled_back_node(
+    recorded, step, state
+):
     recorded.begin()
     evidence = dict(EVIDENCE[step])
     EVIDENCE[step]["look_at"] = [HELD, *"bcdef"]
@@ -260,19 +373,34 @@ def test_what_others_have_changed_since_is_named_of_an_undone_and_of_a_rolled_ba
     assert HELD in render_status(status(recorded))
 
 
-def test_the_page_shows_what_stopped_it_each_wave_and_the_step_the_boots_and_the_next_of_each_node(recorded):
-    (recorded.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}))
+def test_the_page_shows_what_stopped_it_each_wave_and_the_step_the_boots_and_the_next_of_each_node(
+    recorded,
+):
+    (recorded.folder / "run.json").write_text(
+        json.dumps(
+            {"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}
+        )
+    )
     recorded.begin()
     recorded.through("a", until="reboot")
     view = rollout_view(recorded.folder)
     [shown] = [row for row in view["rows"] if row["hosts"] == "a"]
-    assert (shown["now"], shown["next"]) == (f"rebooting since {row(recorded)['since']}", "the same command goes on: it reboots it")
+    assert (shown["now"], shown["next"]) == (
+        f"rebooting since {row(recorded)['since']}",
+        "the same command goes on: it reboots it",
+    )
     assert view["waves"] == ["canary 1: 1 under way", "wave 1: 2 to come"]
     assert_shown(view, "ops@ctl", *view["waves"], shown["now"], shown["next"])
     recorded.begin()
     recorded.through("a", failing="smoke_alone")
     stopped = recorded.begin_wave(["b", "c"], GROUPS, "0")["stopped"]
-    assert_shown(rollout_view(recorded.folder), f"stopped    {stopped}", "canary 1: 1 kept", "<td>reboot, reboot of the rollback</td>", "a person looks why")
+    assert_shown(
+        rollout_view(recorded.folder),
+        f"stopped    {stopped}",
+        "canary 1: 1 kept",
+        "<td>reboot, reboot of the rollback</td>",
+        "a person looks why",
+    )
 
 
 def assert_shown(view, *texts):
@@ -284,18 +412,29 @@ def test_the_page_has_the_bandwidth_of_each_of_the_three_smoke_tests(recorded):
     recorded.begin()
     recorded.through("a")
     shown = next(one for one in describe_rows(status(recorded)["hosts"]) if one["hosts"] == "a")
-    assert [shown[name].split()[1] for name in ("before", "alone", "bandwidth")] == ["310.0", "340.0", "350.5"]
+    assert [shown[name].split()[1] for name in ("before", "alone", "bandwidth")] == [
+        "310.0",
+        "340.0",
+        "350.5",
+    ]
 
 
 def test_the_page_shows_the_rollout_node_by_node(recorded):
-    (recorded.folder / "run.json").write_text(json.dumps({"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}))
+    (recorded.folder / "run.json").write_text(
+        json.dumps(
+            {"schema": "unhang/run/1", "id": "x", "hosts": [], "inventory": ["inventory/mycluster"]}
+        )
+    )
     mark_as_own(recorded.folder)
     assert rollout_view(recorded.folder) is None
     recorded.begin()
     for host in ("a", "b"):
         recorded.through(host)
     view = rollout_view(recorded.folder)
-    assert [(row["state"], row["hosts"]) for row in view["rows"]] == [("released", "a,b"), ("to come", "c")]
+    assert [(row["state"], row["hosts"]) for row in view["rows"]] == [
+        ("released", "a,b"),
+        ("to come", "c"),
+    ]
     page = render_page({"findings": [], "node_verdicts": {}, "causes": []}, {}, [], rollout=view)
     assert "fleet: 2 of 3 nodes proved healthy, 2 of 3 findings gone" in page
     assert "gpu_driver 535.1 -&gt; 580.95.05" in page

@@ -1,4 +1,5 @@
-"""The undo of a rollout: which nodes it is about, its plan, the boots that it needs, and who may begin it. Values, and run folders with a journal."""
+"""The undo of a rollout: which nodes it is about, its plan, the boots that it needs, and who may
+begin it. Values, and run folders with a journal."""
 
 from __future__ import annotations
 
@@ -28,25 +29,45 @@ from unhang.core.errors import UserError
 
 NOW = "2026-11-23T22:00:00Z"
 HOSTS = ("a", "b", "c", "d")
-DRIVER = Remedy("gpu_driver", {"driver": {"version": "580.1"}}, ("policy-driver-version",), "535.1", "580.1")
+DRIVER = Remedy(
+    "gpu_driver", {"driver": {"version": "580.1"}}, ("policy-driver-version",), "535.1", "580.1"
+)
 PLAN = Plan(
     PlannedRun("20261120T070000Z-0123456789", NOW, NOW),
     NOW[:10],
     PlanLimits(2, 1, 4, 3600),
-    tuple(HostPlan(host, f"{host}-boot", f"sha256:{'0' * 64}", (DRIVER,), (Reboot("apply", "x"),), scheduler="slurm") for host in HOSTS),
+    tuple(
+        HostPlan(
+            host,
+            f"{host}-boot",
+            f"sha256:{'0' * 64}",
+            (DRIVER,),
+            (Reboot("apply", "x"),),
+            scheduler="slurm",
+        )
+        for host in HOSTS
+    ),
     (Wave("canary 1", ("a",)), Wave("wave 1", ("b", "c", "d"))),
 )
 
 
 def standing(**nodes):
-    return RolloutState([wave.hosts for wave in PLAN.waves], [NodeState(host, **{"state": "released", **known}) for host, known in nodes.items()])
+    return RolloutState(
+        [wave.hosts for wave in PLAN.waves],
+        [NodeState(host, **{"state": "released", **known}) for host, known in nodes.items()],
+    )
 
 
 CHANGED = {"changed": True, "applied": True}
 
 
 def test_only_nodes_that_the_rollout_changed_and_nothing_brought_back_are_undone():
-    known = standing(a=CHANGED, b={**CHANGED, "as_before": True, "state": "kept"}, c={**CHANGED, "state": "lost"}, d={"state": "withdrawn"})
+    known = standing(
+        a=CHANGED,
+        b={**CHANGED, "as_before": True, "state": "kept"},
+        c={**CHANGED, "state": "lost"},
+        d={"state": "withdrawn"},
+    )
     assert hosts_to_undo(PLAN, known, undone=()) == ["a", "c"]
     assert hosts_to_undo(PLAN, known, undone=("a",)) == ["c"]
     assert hosts_to_undo(PLAN, known, undone=(), asked=("c",)) == ["c"]
@@ -57,13 +78,21 @@ WAITING = {"state": "waiting", "locked": True, "drained": True}
 
 def test_a_rollout_that_still_holds_an_unchanged_node_is_not_undone_before_it_has_ended():
     known = standing(a=CHANGED, b=WAITING)
-    with pytest.raises(UserError, match=f"found b still locked or drained by it, and unchanged; .* first: unhang remediate --end {PLAN.run.id}"):
+    with pytest.raises(
+        UserError,
+        match=(
+            "found b still locked or drained by it, and unchanged; .* first: unhang remediate"
+            f" --end {PLAN.run.id}"
+        ),
+    ):
         hosts_to_undo(PLAN, known, undone=())
     known.take([Entry(NOW, "", ROLLOUT, DONE, 1, {"closed": "ended by ops"})])
     assert hosts_to_undo(PLAN, known, undone=()) == ["a"]
 
 
-@pytest.mark.parametrize("why", ["d was not changed", "b was rolled back by the rollout itself", "x is not in the plan"])
+@pytest.mark.parametrize(
+    "why", ["d was not changed", "b was rolled back by the rollout itself", "x is not in the plan"]
+)
 def test_a_named_node_that_cannot_be_undone_is_refused_with_the_reason(why):
     known = standing(a=CHANGED, b={**CHANGED, "as_before": True}, c=CHANGED)
     with pytest.raises(UserError, match=why):
@@ -72,11 +101,18 @@ def test_a_named_node_that_cannot_be_undone_is_refused_with_the_reason(why):
 
 def test_the_plan_has_the_waves_and_limits_of_the_rollout_and_may_boot_twice(tmp_path):
     plan = undo_plan(PLAN, ["a", "c"], 1, NOW)
-    assert [(wave.name, wave.hosts) for wave in plan.waves] == [("canary 1", ("a",)), ("wave 1", ("c",))]
+    assert [(wave.name, wave.hosts) for wave in plan.waves] == [
+        ("canary 1", ("a",)),
+        ("wave 1", ("c",)),
+    ]
     assert (plan.limits.max_unavailable, plan.limits.floor) == (2, 1)
     assert (plan.undoes, plan.run.id) == (PLAN.run.id, f"{PLAN.run.id}-undo")
     entry = plan.by_host["c"]
-    assert (entry.roles, entry.remedies[0].before, entry.remedies[0].after) == (["undo"], "gpu_driver 580.1", "gpu_driver 535.1")
+    assert (entry.roles, entry.remedies[0].before, entry.remedies[0].after) == (
+        ["undo"],
+        "gpu_driver 580.1",
+        "gpu_driver 535.1",
+    )
     assert [one.step for one in entry.reboots] == ["apply", "apply", "rollback"]
     assert entry.scheduler == "slurm"
     write_plan(tmp_path, plan)
@@ -102,30 +138,61 @@ UNTIL_APPLIED = [
 def test_a_node_is_booted_again_where_packages_waited_for_the_restored_kernel():
     target = Target("a", None, 2, {"kernel": "old", "driver": "535.1"})
     node = through(NodeState("a", epoch=1), *UNTIL_APPLIED)
-    booted = {"boot_id": "b2", "running": {"kernel": "old", "driver": "580.1"}, "needs_reboot": True}
+    booted = {
+        "boot_id": "b2",
+        "running": {"kernel": "old", "driver": "580.1"},
+        "needs_reboot": True,
+    }
     order = state_machine.Order("a", "reboot", 1, "b1", 1)
     assert state_machine.judge(order, state_machine.StepResult("ok", booted), target)[0] == DONE
     node = through(node, ("reboot", DONE, booted))
     again = state_machine.next_order(node, target, 1)
     assert (again.step, again.boot_id, again.reboots_left) == ("reboot", "b2", 1)
-    node = through(node, ("reboot", BEGUN, {"boot_id": "b2"}), ("reboot", DONE, {"boot_id": "b3", "needs_reboot": False}))
+    node = through(
+        node,
+        ("reboot", BEGUN, {"boot_id": "b2"}),
+        ("reboot", DONE, {"boot_id": "b3", "needs_reboot": False}),
+    )
     assert state_machine.next_order(node, target, 1).step == "audit"
 
 
 def test_the_last_boot_has_to_bring_back_what_ran_before_the_rollout():
     target = Target("a", None, 2, {"driver": "535.1"})
-    answer = state_machine.StepResult("ok", {"boot_id": "b2", "running": {"driver": "580.1"}, "needs_reboot": False})
-    status, evidence = state_machine.judge(state_machine.Order("a", "reboot", 1, "b1", 1), answer, target)
-    assert (status, evidence["why"]) == ("failed", "expected after the reboot driver 535.1, found 580.1")
+    answer = state_machine.StepResult(
+        "ok", {"boot_id": "b2", "running": {"driver": "580.1"}, "needs_reboot": False}
+    )
+    status, evidence = state_machine.judge(
+        state_machine.Order("a", "reboot", 1, "b1", 1), answer, target
+    )
+    assert (status, evidence["why"]) == (
+        "failed",
+        "expected after the reboot driver 535.1, found 580.1",
+    )
 
 
 def test_a_rollback_boots_again_where_the_rest_was_restored_after_its_first_boot():
     begun = frozenset(("lock", "drain", "wait"))
-    node = NodeState("a", 1, boot_id="b1", done=begun, changed=True, failure="x", rolled_back=True, booted_back=False, leaves="b1")
-    node = through(node, ("reboot_back", BEGUN, {"boot_id": "b1"}), ("reboot_back", DONE, {"boot_id": "b2", "needs_reboot": True}))
+    node = NodeState(
+        "a",
+        1,
+        boot_id="b1",
+        done=begun,
+        changed=True,
+        failure="x",
+        rolled_back=True,
+        booted_back=False,
+        leaves="b1",
+    )
+    node = through(
+        node,
+        ("reboot_back", BEGUN, {"boot_id": "b1"}),
+        ("reboot_back", DONE, {"boot_id": "b2", "needs_reboot": True}),
+    )
     again = state_machine.next_order(node, Target("a"), 1)
     assert (again.step, again.boot_id, again.reboots_left) == ("reboot_back", "b2", 1)
-    node = through(node, ("reboot_back", BEGUN, {"boot_id": "b2"}), ("reboot_back", DONE, {"boot_id": "b3"}))
+    node = through(
+        node, ("reboot_back", BEGUN, {"boot_id": "b2"}), ("reboot_back", DONE, {"boot_id": "b3"})
+    )
     assert state_machine.next_order(node, Target("a"), 1).step == "audit_back"
 
 

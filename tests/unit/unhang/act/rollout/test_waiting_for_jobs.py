@@ -1,4 +1,5 @@
-"""How long a node waits for its jobs, what that means for the others, and how a rollout is ended. States and answers, no node."""
+"""How long a node waits for its jobs, what that means for the others, and how a rollout is ended.
+States and answers, no node."""
 
 from __future__ import annotations
 
@@ -36,16 +37,25 @@ from unhang.core.errors import UserError
 
 SINCE = "2026-11-23T12:00:00Z"
 WAVES = [("a",), ("b", "c"), ("d",)]
-DRAINED = [("lock", DONE, {"fencing": 1, "boot_id": "b1"}), ("drain", DONE, {"drained": True, "owned": True})]
+DRAINED = [
+    ("lock", DONE, {"fencing": 1, "boot_id": "b1"}),
+    ("drain", DONE, {"drained": True, "owned": True}),
+]
 
 
 def later(seconds):
-    return (datetime.datetime.fromisoformat(SINCE) + datetime.timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (datetime.datetime.fromisoformat(SINCE) + datetime.timedelta(seconds=seconds)).strftime(
+        "%Y-%m-%dT%H:%M:%SZ"
+    )
 
 
 def local(seconds):
     """As squeue prints it, by the clock of its host."""
-    return (datetime.datetime.fromisoformat(SINCE) + datetime.timedelta(seconds=seconds)).astimezone().strftime("%Y-%m-%dT%H:%M:%S")
+    return (
+        (datetime.datetime.fromisoformat(SINCE) + datetime.timedelta(seconds=seconds))
+        .astimezone()
+        .strftime("%Y-%m-%dT%H:%M:%S")
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,11 +68,15 @@ def local(seconds):
         ((local(-50),), 0, later(GRACE_S)),
     ],
 )
-def test_jobs_are_waited_for_until_their_time_limits_or_as_long_as_a_person_says(ends, wait_s, until):
+def test_jobs_are_waited_for_until_their_time_limits_or_as_long_as_a_person_says(
+    ends, wait_s, until
+):
     assert waits_until(SINCE, ends, wait_s) == until
 
 
-@pytest.mark.parametrize(("given", "seconds"), [("90s", 90), ("30m", 1800), ("12h", 43200), ("3d", 259200)])
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("90s", 90), ("30m", 1800), ("12h", 43200), ("3d", 259200)]
+)
 def test_a_time_has_its_unit(given, seconds):
     assert parse_time(given, "--wait") == seconds
 
@@ -84,7 +98,9 @@ def test_a_job_that_goes_on_is_waited_for_and_fails_only_when_the_wait_is_over()
 
 
 def through(rollout, host, *rows, epoch=1):
-    return rollout.take(Entry(SINCE, host, step, status, epoch, evidence) for step, status, evidence in rows)
+    return rollout.take(
+        Entry(SINCE, host, step, status, epoch, evidence) for step, status, evidence in rows
+    )
 
 
 def begun(rollout, epoch):
@@ -93,21 +109,41 @@ def begun(rollout, epoch):
 
 def with_b_to_come():
     """A rollout in which every node before the last wave but b is proved."""
-    return begun(RolloutState(WAVES, [NodeState(host, state=RELEASED, changed=True) for host in ("a", "c")]), 1)
+    return begun(
+        RolloutState(WAVES, [NodeState(host, state=RELEASED, changed=True) for host in ("a", "c")]),
+        1,
+    )
 
 
 def test_while_a_node_waits_the_next_wave_goes_on_and_the_node_stays_drained():
-    rollout = through(with_b_to_come(), "b", *DRAINED, ("drain", BEGUN, {}), ("wait", WAITS, {"jobs": ["4711"], "why": "job 4711"}))
+    rollout = through(
+        with_b_to_come(),
+        "b",
+        *DRAINED,
+        ("drain", BEGUN, {}),
+        ("wait", WAITS, {"jobs": ["4711"], "why": "job 4711"}),
+    )
     node = rollout.node("b")
-    assert (node.state, node.waits_since, node.out_of_service, node.failure) == (WAITING, SINCE, True, None)
+    assert (node.state, node.waits_since, node.out_of_service, node.failure) == (
+        WAITING,
+        SINCE,
+        True,
+        None,
+    )
     assert next_order(node, Target("b"), 1) is None
     assert admit(rollout, 2, Limits()).begin == ("d",)
 
 
 @pytest.mark.parametrize("failing", ["lock", "drain", "wait", "save"])
 def test_a_node_that_was_refused_or_withdrawn_is_begun_again_by_the_next_controller(failing):
-    rows = [*DRAINED, ("wait", DONE, {"jobs": []})][: ["lock", "drain", "wait", "save"].index(failing)]
-    ending = [] if failing == "lock" else [("release", BEGUN, {}), ("release", DONE, {"drained": False, "owned": False})]
+    rows = [*DRAINED, ("wait", DONE, {"jobs": []})][
+        : ["lock", "drain", "wait", "save"].index(failing)
+    ]
+    ending = (
+        []
+        if failing == "lock"
+        else [("release", BEGUN, {}), ("release", DONE, {"drained": False, "owned": False})]
+    )
     rollout = through(with_b_to_come(), "b", *rows, (failing, FAILED, {"why": "no"}), *ending)
     assert admit(rollout, 2, Limits()).begin == ("d",), "nothing was changed, so nothing failed"
     assert next_order(rollout.node("b"), Target("b"), 1) is None
@@ -117,7 +153,12 @@ def test_a_node_that_was_refused_or_withdrawn_is_begun_again_by_the_next_control
 
 
 def test_no_later_wave_begins_before_a_canary_that_waits_and_the_next_controller_takes_it_up():
-    rollout = through(begun(RolloutState(WAVES), 1), "a", *DRAINED, ("wait", WAITS, {"jobs": ["1"], "why": "job 1"}))
+    rollout = through(
+        begun(RolloutState(WAVES), 1),
+        "a",
+        *DRAINED,
+        ("wait", WAITS, {"jobs": ["1"], "why": "job 1"}),
+    )
     limits = Limits(0, frozenset(("a",)))
     assert admit(rollout, 1, limits).begin == ()
     begun(rollout, 2)
@@ -126,7 +167,9 @@ def test_no_later_wave_begins_before_a_canary_that_waits_and_the_next_controller
 
 def test_a_changed_node_with_a_job_is_kept_and_not_waited_for():
     node = follow(
-        NodeState("b", epoch=1, done=frozenset(("lock", "drain")), changed=True, boot_id="b1"), Entry(SINCE, "b", "wait", WAITS, 1, {"why": "job 1"}), 1
+        NodeState("b", epoch=1, done=frozenset(("lock", "drain")), changed=True, boot_id="b1"),
+        Entry(SINCE, "b", "wait", WAITS, 1, {"why": "job 1"}),
+        1,
     )
     assert next_order(node, Target("b"), 1).step == "keep"
 
@@ -148,10 +191,23 @@ def test_nodes_are_looked_at_again_while_they_wait_or_others_get_on(before, afte
 
 def test_who_ends_a_rollout_releases_what_is_unchanged_and_keeps_what_is_changed():
     done = frozenset(("lock", "drain", "wait"))
-    unchanged = NodeState("b", epoch=2, locked=True, drained=True, done=done, boot_id="b1", state="under way")
-    changed = NodeState("c", epoch=2, changed=True, applied=True, done=done, boot_id="b1", state="under way")
-    orders = [next_order(node, Target(node.host), 2, "ended by ops", "ended by ops") for node in (unchanged, changed)]
-    assert [(order.step, order.why) for order in orders] == [("release", "ended by ops"), ("keep", "ended by ops")]
+    unchanged = NodeState(
+        "b", epoch=2, locked=True, drained=True, done=done, boot_id="b1", state="under way"
+    )
+    changed = NodeState(
+        "c", epoch=2, changed=True, applied=True, done=done, boot_id="b1", state="under way"
+    )
+    orders = [
+        next_order(node, Target(node.host), 2, "ended by ops", "ended by ops")
+        for node in (unchanged, changed)
+    ]
+    assert [(order.step, order.why) for order in orders] == [
+        ("release", "ended by ops"),
+        ("keep", "ended by ops"),
+    ]
     rollout = RolloutState(WAVES, [unchanged])
     assert admit(rollout, 1, Limits(), "ended by ops").begin == ("b",)
-    assert rollout.take([Entry(SINCE, "", ROLLOUT, DONE, 2, {"closed": "ended by ops"})]).closed == "ended by ops"
+    assert (
+        rollout.take([Entry(SINCE, "", ROLLOUT, DONE, 2, {"closed": "ended by ops"})]).closed
+        == "ended by ops"
+    )

@@ -15,7 +15,9 @@ from unhang.audit.commands.demo import ARCHIVE, recorded_fleet
 @pytest.fixture
 def packing(monkeypatch):
     """tools/setup/packed_project.py, which hatchling loads by its path."""
-    spec = importlib.util.spec_from_file_location("packed_project", PROJECT / "tools" / "setup" / "packed_project.py")
+    spec = importlib.util.spec_from_file_location(
+        "packed_project", PROJECT / "tools" / "setup" / "packed_project.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -37,7 +39,11 @@ def test_the_archive_is_the_same_each_time_and_gives_the_fleet_back(packing, tmp
     for path in (PROJECT / "inventory" / "demo").rglob("*"):
         if "__pycache__" not in path.parts and (path.is_symlink() or path.is_file()):
             copy = fleet / path.relative_to(PROJECT / "inventory" / "demo")
-            assert os.readlink(copy) == os.readlink(path) if path.is_symlink() else copy.read_bytes() == path.read_bytes()
+            assert (
+                os.readlink(copy) == os.readlink(path)
+                if path.is_symlink()
+                else copy.read_bytes() == path.read_bytes()
+            )
 
 
 def test_a_checkout_uses_its_own_and_an_inventory_is_refused(capsys):

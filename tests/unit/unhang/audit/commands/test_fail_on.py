@@ -9,8 +9,18 @@ from unhang.audit.commands.fail_on import exit_code
 
 def document(read, unread, **severities):
     """A head of findings.json with so many nodes."""
-    verdicts = {"critical": [], "error": [], "warning": [], "unread": ["gone"] * unread, "healthy": ["gpu1"] * read}
-    return {"host_count": read + unread, "node_verdicts": verdicts, "totals_by_severity": severities}
+    verdicts = {
+        "critical": [],
+        "error": [],
+        "warning": [],
+        "unread": ["gone"] * unread,
+        "healthy": ["gpu1"] * read,
+    }
+    return {
+        "host_count": read + unread,
+        "node_verdicts": verdicts,
+        "totals_by_severity": severities,
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""`unhang judge -` reads the documents of many nodes, one after another, and says which of them is wrong."""
+"""`unhang judge -` reads the documents of many nodes, one after another, and says which of them is
+wrong."""
 
 from __future__ import annotations
 
@@ -36,7 +37,12 @@ def node(host):
 @pytest.mark.parametrize("between", ["", "\n", "\n\n  ", "\r\n"])
 @pytest.mark.parametrize("indent", [None, 2])
 def test_documents_one_after_another_are_nodes_of_one_run(piped, between, indent):
-    assert piped(between.join(json.dumps(node(host), indent=indent) for host in ("gpu001", "gpu002", "gpu003")) + between) == ["gpu001", "gpu002", "gpu003"]
+    assert piped(
+        between.join(
+            json.dumps(node(host), indent=indent) for host in ("gpu001", "gpu002", "gpu003")
+        )
+        + between
+    ) == ["gpu001", "gpu002", "gpu003"]
 
 
 def test_one_document_is_still_one_node(piped):
@@ -47,8 +53,17 @@ def test_one_document_is_still_one_node(piped):
     ("text", "message"),
     [
         ("", "standard input: expected a document of unhang collect, found nothing"),
-        (json.dumps(node("a")) + '{"schema": "unh', "standard input, document 2: expected a document of unhang collect, found: no valid JSON"),
-        (json.dumps(node("a")) + "ssh: connect refused", "standard input, document 2: expected a document"),
+        (
+            json.dumps(node("a")) + '{"schema": "unh',
+            (
+                "standard input, document 2: expected a document of unhang collect, found: no valid"
+                " JSON"
+            ),
+        ),
+        (
+            json.dumps(node("a")) + "ssh: connect refused",
+            "standard input, document 2: expected a document",
+        ),
         ("[" * 100_000, "standard input: expected a document"),
         ("}" + json.dumps(node("a")), "standard input: expected a document"),
     ],
@@ -60,16 +75,35 @@ def test_what_is_no_document_is_named_by_its_number(piped, text, message):
 
 
 def test_groups_and_policy_that_nodes_send_are_dropped_and_named(piped, tmp_path, capsys):
-    assert piped(json.dumps({**node("gpu001"), "policy": {"driver": {"version": "535.104.05"}}})) == ["gpu001"]
+    assert piped(
+        json.dumps({**node("gpu001"), "policy": {"driver": {"version": "535.104.05"}}})
+    ) == ["gpu001"]
     (written,) = (tmp_path / "runs").glob("*/nodes/gpu001.json")
-    assert (run_folder.read_node(written)["groups"], run_folder.read_node(written)["policy"]) == ([], {})
-    assert capsys.readouterr().err == "unhang: groups and policy count only from a run folder or an inventory, and were not used of gpu001\n"
+    assert (run_folder.read_node(written)["groups"], run_folder.read_node(written)["policy"]) == (
+        [],
+        {},
+    )
+    assert (
+        capsys.readouterr().err
+        == "unhang: groups and policy count only from a run folder or an inventory, and were not"
+        " used of gpu001\n"
+    )
 
 
 def test_a_node_that_comes_twice_is_named_and_ends_the_judgement_of_no_other(piped, capsys):
     """A node that sends another's name loses only its own result."""
-    own = {**node("gpu001"), "facts": fleets.node("gpu001", [], {"node": {**OK, "hostname": "gpu001", "machine_id": "a" * 32}})["facts"]}
-    other = {**own, "facts": fleets.node("gpu001", [], {"node": {**OK, "hostname": "gpu009", "machine_id": "b" * 32}})["facts"]}
+    own = {
+        **node("gpu001"),
+        "facts": fleets.node(
+            "gpu001", [], {"node": {**OK, "hostname": "gpu001", "machine_id": "a" * 32}}
+        )["facts"],
+    }
+    other = {
+        **own,
+        "facts": fleets.node(
+            "gpu001", [], {"node": {**OK, "hostname": "gpu009", "machine_id": "b" * 32}}
+        )["facts"],
+    }
     assert piped("".join(map(json.dumps, (other, own, node("gpu002"))))) == ["gpu001", "gpu002"]
     lines = capsys.readouterr().err.splitlines()
     assert "two machines answer by this name; that of standard input, document 2 counts" in lines[0]

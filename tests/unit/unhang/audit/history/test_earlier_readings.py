@@ -1,4 +1,5 @@
-"""A GPU that fell off the bus tells no serial number: the ticket has the one that an earlier run of the same machine read, and names that run."""
+"""A GPU that fell off the bus tells no serial number: the ticket has the one that an earlier run of
+the same machine read, and names that run."""
 
 from __future__ import annotations
 
@@ -15,19 +16,35 @@ from unhang.audit.history.packed import pack_section
 from unhang.audit.history.recording import record
 
 SERIALS = {number: f"165000000000{number}" for number in range(8)}
-LOST = fleets.finding("gpu-gives-no-handle", "gpu007", "critical", "A GPU gives no handle", "an answer", "none", owner="vendor", where={"index": 5})
+LOST = fleets.finding(
+    "gpu-gives-no-handle",
+    "gpu007",
+    "critical",
+    "A GPU gives no handle",
+    "an answer",
+    "none",
+    owner="vendor",
+    where={"index": 5},
+)
 
 
 def gpu(number, uuid=None, address=None):
     """A GPU that answers."""
     return {
-        "index": number, "uuid": uuid or f"GPU-{number}", "serial": SERIALS[number], "pci_address": address or f"0000:0{number}:00.0", "model": "NVIDIA H200",
+        "index": number, "uuid": uuid or f"GPU-{number}", "serial": SERIALS[number],
+        "pci_address": address or f"0000:0{number}:00.0", "model": "NVIDIA H200",
     }  # fmt: skip
 
 
 def a_run(runs, day, gpus, machine="m1", findings=()):
-    """A judged run of gpu007 on a day of November. gpus: rows of facts, None where they were not read."""
-    found = fleets.document(list(findings), {"ok": 1}, id=f"202611{day}T000000Z-0123456789", started=f"2026-11-{day}T00:00:00Z")
+    """A judged run of gpu007 on a day of November. gpus: rows of facts, None where they were not
+    read."""
+    found = fleets.document(
+        list(findings),
+        {"ok": 1},
+        id=f"202611{day}T000000Z-0123456789",
+        started=f"2026-11-{day}T00:00:00Z",
+    )
     folder = fleets.write_run(runs / found["run"]["id"], found, [])
     run = {
         "schema": "unhang/run/1",
@@ -37,7 +54,10 @@ def a_run(runs, day, gpus, machine="m1", findings=()):
         **{name: found["run"][name] for name in ("id", "started", "finished")},
     }
     (folder / "run.json").write_text(json.dumps(run))
-    read = {"node": {"probe": {"status": "ok"}, "machine_id": machine}, "gpus": {"probe": {"status": "ok" if gpus is not None else "timeout"}, "devices": gpus}}
+    read = {
+        "node": {"probe": {"status": "ok"}, "machine_id": machine},
+        "gpus": {"probe": {"status": "ok" if gpus is not None else "timeout"}, "devices": gpus},
+    }
     (folder / "nodes" / "gpu007.json").write_text(json.dumps(fleets.node("gpu007", ["all"], read)))
     return folder
 
@@ -54,8 +74,14 @@ def runs(tmp_path, monkeypatch):
 def rows_of(folder, capsys):
     """The ticket's rows of GPUs that do not answer now: {serial: who read it}."""
     assert cli.main(["report", str(folder), "--host", "gpu007", "-o", "ticket"]) == 1
-    _, heading, after = capsys.readouterr().out.partition("GPUs that do not answer now, as an earlier run read them:\n\n")
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in after.partition("\n\n")[0].splitlines() if line.startswith("|")]
+    _, heading, after = capsys.readouterr().out.partition(
+        "GPUs that do not answer now, as an earlier run read them:\n\n"
+    )
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in after.partition("\n\n")[0].splitlines()
+        if line.startswith("|")
+    ]
     assert not heading or (rows[0][3], rows[0][-1]) == ("serial", "read by")
     return {row[3]: row[-1] for row in rows[2:]}
 
@@ -65,12 +91,16 @@ def today(runs, *, without=(5,), machine="m1"):
     return a_run(runs, 20, rows, machine, [LOST])
 
 
-def test_the_serial_of_a_lost_gpu_comes_from_the_newest_run_that_read_it_and_the_run_is_named(runs, capsys):
+def test_the_serial_of_a_lost_gpu_comes_from_the_newest_run_that_read_it_and_the_run_is_named(
+    runs, capsys
+):
     a_run(runs, 10, [gpu(number) for number in range(8)])
     a_run(runs, 12, [gpu(number) for number in range(8)])
     a_run(runs, 15, None)  # the driver did not answer at all
     a_run(runs, 21, [gpu(number) for number in range(8)])  # a later one
-    assert rows_of(today(runs), capsys) == {SERIALS[5]: "run 20261112T000000Z-0123456789 of 2026-11-12T00:00:00Z"}
+    assert rows_of(today(runs), capsys) == {
+        SERIALS[5]: "run 20261112T000000Z-0123456789 of 2026-11-12T00:00:00Z"
+    }
 
 
 def test_a_gpu_that_the_driver_no_longer_counts_is_named_too(runs, capsys):
@@ -83,7 +113,10 @@ def test_gpus_that_were_lost_one_after_the_other_are_both_named(runs, capsys):
     a_run(runs, 10, [gpu(number) for number in range(8)])
     a_run(runs, 12, [gpu(number) for number in range(8) if number != 3])
     named = rows_of(today(runs, without=(3, 5)), capsys)
-    assert {serial: run.split("T")[0] for serial, run in named.items()} == {SERIALS[3]: "run 20261110", SERIALS[5]: "run 20261112"}
+    assert {serial: run.split("T")[0] for serial, run in named.items()} == {
+        SERIALS[3]: "run 20261110",
+        SERIALS[5]: "run 20261112",
+    }
 
 
 def test_a_gpu_that_was_replaced_or_moved_is_not_lost(runs, capsys):
@@ -101,7 +134,16 @@ def test_a_ticket_of_a_node_that_lost_nothing_has_no_such_rows(runs, capsys):
     assert rows_of(today(runs, without=()), capsys) == {}
 
 
-@pytest.mark.parametrize(("machine", "named"), [("m1", {SERIALS[5]: "run 20261112T000000Z-0123456789 of 2026-11-12T00:00:00Z, in the history"}), ("m0", {})])
+@pytest.mark.parametrize(
+    ("machine", "named"),
+    [
+        (
+            "m1",
+            {SERIALS[5]: "run 20261112T000000Z-0123456789 of 2026-11-12T00:00:00Z, in the history"},
+        ),
+        ("m0", {}),
+    ],
+)
 def test_the_history_knows_what_runs_read_that_were_removed(runs, capsys, machine, named):
     for day, uuid in ((10, "GPU-replaced"), (12, "GPU-5")):
         old = a_run(runs, day, [gpu(number) for number in range(5)] + [gpu(5, uuid)], machine)
@@ -112,7 +154,14 @@ def test_the_history_knows_what_runs_read_that_were_removed(runs, capsys, machin
 
 @pytest.mark.parametrize(
     "body",
-    [b"x", "text", 7, pack_section(b"[]"), pack_section(b'{"devices": ["x"]}'), pack_section(b'{"devices": [{"index": 0, "uuid": 7, "pci_address": []}]}')],
+    [
+        b"x",
+        "text",
+        7,
+        pack_section(b"[]"),
+        pack_section(b'{"devices": ["x"]}'),
+        pack_section(b'{"devices": [{"index": 0, "uuid": 7, "pci_address": []}]}'),
+    ],
 )
 def test_a_history_of_somebody_else_ends_no_ticket(runs, capsys, body):
     old = a_run(runs, 12, [gpu(number) for number in range(8)])
@@ -123,7 +172,15 @@ def test_a_history_of_somebody_else_ends_no_ticket(runs, capsys, body):
     assert rows_of(today(runs), capsys) == {}
 
 
-@pytest.mark.parametrize("facts", ["x", {"gpus": ["x"]}, {"gpus": {"devices": ["x"]}}, {"gpus": {"devices": [{"index": 0, "uuid": 7}]}}])
+@pytest.mark.parametrize(
+    "facts",
+    [
+        "x",
+        {"gpus": ["x"]},
+        {"gpus": {"devices": ["x"]}},
+        {"gpus": {"devices": [{"index": 0, "uuid": 7}]}},
+    ],
+)
 def test_a_file_that_is_no_document_ends_no_ticket(runs, capsys, facts):
     folder = a_run(runs, 12, [])
     (folder / "nodes" / "gpu007.json").write_text(json.dumps(fleets.node("gpu007", ["all"], facts)))

@@ -45,14 +45,19 @@ def older(db, version):
         for number in range(version):
             apply_step(connection, number)
         if version:
-            connection.execute("INSERT INTO runs (id, folder, started, stored) VALUES ('old', '/runs/old', '2026-01-01T00:00:00Z', '')")
+            connection.execute(
+                "INSERT INTO runs (id, folder, started, stored) VALUES ('old', '/runs/old',"
+                " '2026-01-01T00:00:00Z', '')"
+            )
             connection.execute("INSERT INTO hosts (name) VALUES ('a')")
             connection.execute("INSERT INTO visits VALUES (1, 1, 'ok')")
         connection.commit()
 
 
 @pytest.mark.parametrize("version", range(len(STEPS) + 1))
-def test_a_file_of_every_schema_is_brought_to_the_present_one_and_keeps_what_it_held(fleet, db, version):
+def test_a_file_of_every_schema_is_brought_to_the_present_one_and_keeps_what_it_held(
+    fleet, db, version
+):
     older(db, version)
     assert record(fleet.run({"a": facts()}, [finding("bad", "a")], smoke={"a": 400.0}), db)
     with reading(db) as connection:
@@ -72,14 +77,18 @@ def test_reading_an_older_file_brings_it_up_too(db, version):
 
 
 @pytest.mark.parametrize("statement", range(8))
-def test_a_file_that_another_program_makes_while_it_is_read_is_the_history(db, monkeypatch, statement):
+def test_a_file_that_another_program_makes_while_it_is_read_is_the_history(
+    db, monkeypatch, statement
+):
     db.parent.mkdir()
     db.touch()
     connect, begun = sqlite3.connect, []
 
     def traced(*arguments, **keywords):
         connection = connect(*arguments, **keywords)
-        connection.set_trace_callback(lambda text: begun.append(text) or (len(begun) == statement + 1 and made_by_another()))
+        connection.set_trace_callback(
+            lambda text: begun.append(text) or (len(begun) == statement + 1 and made_by_another())
+        )
         return connection
 
     def made_by_another():
@@ -102,7 +111,9 @@ def test_migrated_and_new_files_have_the_same_schema(fleet, db, tmp_path):
     schemas = []
     for file in (db, tmp_path / "new.db"):
         with closing(sqlite3.connect(file)) as connection:
-            schemas.append(connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall())
+            schemas.append(
+                connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+            )
     assert schemas[0] == schemas[1]
 
 
@@ -115,24 +126,37 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(db):
         pass
     with closing(sqlite3.connect(db)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-        assert connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'findings'").fetchone() == (0,)
+        assert connection.execute(
+            "SELECT count(*) FROM sqlite_master WHERE name = 'findings'"
+        ).fetchone() == (0,)
 
 
 def test_a_locked_file_is_one_line_and_costs_nothing(fleet, db):
     record(fleet.run({"a": facts()}), db)
     with closing(sqlite3.connect(db)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(UserError, match=r"is locked by another program, which was waited for 0\.1 s; see who has it open") as shown:
+        with pytest.raises(
+            UserError,
+            match=r"is locked by another program, which was waited for 0\.1 s; see who has it open",
+        ) as shown:
             record(fleet.run({"a": facts()}), db, wait_s=0.1)
     assert "\n" not in str(shown.value)
 
 
-@pytest.mark.parametrize("content", [b"rubbish" * 1000, b"SQLite format 3\0" + b"\xff" * 5000], ids=["no-database", "damaged"])
+@pytest.mark.parametrize(
+    "content",
+    [b"rubbish" * 1000, b"SQLite format 3\0" + b"\xff" * 5000],
+    ids=["no-database", "damaged"],
+)
 def test_a_damaged_file_is_one_line_and_is_left_alone(fleet, db, content):
     db.parent.mkdir()
     db.write_bytes(content)
     line = keep_run(fleet.run({"a": facts()}), str(db))
-    assert "found a file that SQLite cannot read" in line and "move it away" in line and "\n" not in line
+    assert (
+        "found a file that SQLite cannot read" in line
+        and "move it away" in line
+        and "\n" not in line
+    )
     assert db.read_bytes() == content
 
 
@@ -155,14 +179,21 @@ def test_a_full_disk_is_one_line_and_keeps_the_runs_before(fleet, db):
         line = keep_run(big, str(db))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert line.startswith("this run is not kept in the history: ") and str(db) in line and "\n" not in line
+    assert (
+        line.startswith("this run is not kept in the history: ")
+        and str(db) in line
+        and "\n" not in line
+    )
     with reading(db) as connection:
         assert len(run_rows(connection)) == 1
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_no_room_within_the_file_is_said_as_such(db):
-    with pytest.raises(UserError, match="there is no room for the history"), writing(db) as connection:
+    with (
+        pytest.raises(UserError, match="there is no room for the history"),
+        writing(db) as connection,
+    ):
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages + 2}")
         connection.execute("INSERT INTO contents (digest, body) VALUES (x'00', zeroblob(1000000))")
@@ -210,15 +241,22 @@ def test_a_fault_of_the_history_itself_costs_no_run(fleet, db):
 
 def test_off_is_one_line(fleet, monkeypatch):
     monkeypatch.setenv("UNHANG_HISTORY", "off")
-    assert keep_run(fleet.run({"a": facts()})) == "UNHANG_HISTORY=off: this run is not kept in the history"
+    assert (
+        keep_run(fleet.run({"a": facts()}))
+        == "UNHANG_HISTORY=off: this run is not kept in the history"
+    )
 
 
 def test_where_the_history_lies(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     assert database_file(None, {"XDG_STATE_HOME": "/state"}) == Path("/state/unhang/history.db")
-    assert database_file(None, {"XDG_STATE_HOME": "relative"}) == Path("/home/ada/.local/state/unhang/history.db")
+    assert database_file(None, {"XDG_STATE_HOME": "relative"}) == Path(
+        "/home/ada/.local/state/unhang/history.db"
+    )
     assert database_file("x.db", {"UNHANG_HISTORY": "off"}) == Path.cwd() / "x.db"
-    assert database_file(None, {"UNHANG_HISTORY": "/other.db", "XDG_STATE_HOME": "/state"}) == Path("/other.db")
+    assert database_file(None, {"UNHANG_HISTORY": "/other.db", "XDG_STATE_HOME": "/state"}) == Path(
+        "/other.db"
+    )
     assert database_file(None, {"UNHANG_HISTORY": "off"}) is None
 
 
@@ -234,10 +272,13 @@ MOUNTS = """\
 
 @pytest.mark.parametrize(
     ("folder", "kind", "journal"),
-    [("/root", "ext4", WRITE_AHEAD), ("/home/ada", "nfs4", ROLLBACK), ("/home/scratch/ada", "xfs", WRITE_AHEAD), ("/lustre/ada", "lustre", ROLLBACK),
+    [("/root", "ext4", WRITE_AHEAD), ("/home/ada", "nfs4", ROLLBACK), ("/home/scratch/ada", "xfs",
+    WRITE_AHEAD), ("/lustre/ada", "lustre", ROLLBACK),
      ("/odd", "something.new", ROLLBACK), ("/over", "overlay", ROLLBACK)],
 )  # fmt: skip
-def test_only_a_file_system_known_to_be_local_gets_the_write_ahead_log(tmp_path, folder, kind, journal):
+def test_only_a_file_system_known_to_be_local_gets_the_write_ahead_log(
+    tmp_path, folder, kind, journal
+):
     table = tmp_path / "mountinfo"
     table.write_text(MOUNTS)
     assert (file_system(Path(folder), table), journal_mode(Path(folder), table)) == (kind, journal)
@@ -265,7 +306,10 @@ def test_the_folder_is_the_callers_alone(fleet, db):
 @pytest.mark.parametrize(
     "planted",
     [
-        "CREATE VIEW runs2 AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n) SELECT x FROM n",
+        (
+            "CREATE VIEW runs2 AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x FROM n)"
+            " SELECT x FROM n"
+        ),
         "CREATE TRIGGER t AFTER INSERT ON runs BEGIN SELECT 1; END",
     ],
 )

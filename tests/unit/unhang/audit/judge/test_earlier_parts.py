@@ -1,4 +1,5 @@
-"""What an earlier run of the same machine had and this one has not is found, without a policy, an admission or a model table; kept with the run."""
+"""What an earlier run of the same machine had and this one has not is found, without a policy, an
+admission or a model table; kept with the run."""
 
 from __future__ import annotations
 
@@ -14,8 +15,16 @@ from run_folders import Fleet
 from unhang.audit.judge.earlier_parts import PARTS, REMEMBERED_DAYS
 from unhang.audit.triage.run_judging import judge_folder
 
-GALLERY = {machine.name: machine.document["sections"] for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")}
-MINE = {"gpu-gone-since-earlier-run", "rdma-card-gone-since-earlier-run", "rdma-port-down-since-earlier-run", "nvswitch-gone-since-earlier-run"}
+GALLERY = {
+    machine.name: machine.document["sections"]
+    for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")
+}
+MINE = {
+    "gpu-gone-since-earlier-run",
+    "rdma-card-gone-since-earlier-run",
+    "rdma-port-down-since-earlier-run",
+    "nvswitch-gone-since-earlier-run",
+}
 
 
 @pytest.fixture
@@ -31,7 +40,11 @@ def found(folder, out=None):
     """{rule: what was found} of the rules about earlier runs."""
     judge_folder(folder, [], None, "2026-11-25", out=out)
     document = json.loads((out or folder / "findings.json").read_text())
-    return {one["rule"]: one["found"] for one in document["findings"] if one["rule"] in MINE and one["verdict"] == "fail"}
+    return {
+        one["rule"]: one["found"]
+        for one in document["findings"]
+        if one["rule"] in MINE and one["verdict"] == "fail"
+    }
 
 
 def without_gpu(sections):
@@ -55,7 +68,9 @@ def without_switch(sections):
     return "3 on the PCI bus"
 
 
-LOSSES = dict(zip(sorted(MINE), (without_gpu, without_switch, without_card, port_down), strict=True))
+LOSSES = dict(
+    zip(sorted(MINE), (without_gpu, without_switch, without_card, port_down), strict=True)
+)
 
 
 @pytest.mark.parametrize("rule", LOSSES)
@@ -77,14 +92,21 @@ def test_a_machine_that_has_more_or_the_same_is_silent(fleet):
 def test_a_loss_is_told_until_the_part_is_back(fleet):
     less = machine()
     without_card(less)
-    told = [bool(found(fleet.run({"gpu1": one}))) for one in (machine(), less, "unreachable", less, machine(), machine())]
+    told = [
+        bool(found(fleet.run({"gpu1": one})))
+        for one in (machine(), less, "unreachable", less, machine(), machine())
+    ]
     assert told == [False, True, False, True, False, False]
 
 
 def test_a_card_that_was_replaced_is_no_loss_then_or_later(fleet):
     replaced = machine()
     replaced["gpus"]["devices"][5]["uuid"] = "GPU-new"
-    assert [found(fleet.run({"gpu1": one})) for one in (machine(), replaced, replaced)] == [{}, {}, {}]
+    assert [found(fleet.run({"gpu1": one})) for one in (machine(), replaced, replaced)] == [
+        {},
+        {},
+        {},
+    ]
 
 
 def test_another_machine_of_that_name_begins_anew(fleet):
@@ -101,7 +123,8 @@ def test_what_was_removed_long_ago_is_forgotten(fleet):
     assert found(fleet.run({"gpu1": less}, day=2))
     later = fleet.run({"gpu1": less}, day=3)
     run = json.loads((later / "run.json").read_text())
-    (later / "run.json").write_text(json.dumps({**run, "started": "2026-12-02T00:00:09Z"}))  # more than REMEMBERED_DAYS after the first
+    # more than REMEMBERED_DAYS after the first
+    (later / "run.json").write_text(json.dumps({**run, "started": "2026-12-02T00:00:09Z"}))
     assert REMEMBERED_DAYS == 30
     assert found(later) == {}
 
@@ -146,11 +169,21 @@ def test_a_later_run_is_no_past(fleet):
 
 def test_a_node_cannot_say_what_it_had(fleet):
     claims = machine()
-    claims["node"]["earlier"] = {"gpus": {"count": 9, "now": 8, "missing": ["GPU-x"], "run": "r", "at": "2026-11-19T00:00:00Z"}}
+    claims["node"]["earlier"] = {
+        "gpus": {
+            "count": 9,
+            "now": 8,
+            "missing": ["GPU-x"],
+            "run": "r",
+            "at": "2026-11-19T00:00:00Z",
+        }
+    }
     assert found(fleet.run({"gpu1": claims})) == {}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"schema": "unhang/parts/2"}', "\udcff", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"schema": "unhang/parts/2"}', "\udcff", "[" * 100_000]
+)
 def test_a_file_that_is_none_is_no_past(fleet, text):
     less = machine()
     without_gpu(less)
@@ -164,17 +197,31 @@ def test_healthy_machines_are_silent_in_their_second_run(fleet):
     assert found(fleet.run(GALLERY)) == {}
 
 
-@pytest.mark.parametrize("name", ["dgx_h100_580", "xe9680_roce", "h20_roce_bonds", "hgx_h100_gpu_operator"])
+@pytest.mark.parametrize(
+    "name", ["dgx_h100_580", "xe9680_roce", "h20_roce_bonds", "hgx_h100_gpu_operator"]
+)
 def test_a_loss_beside_healthy_peers_is_one_cause_with_a_command_that_drains_its_node(fleet, name):
-    nodes = {"healthy0": machine(name), "healthy1": machine(name), **{rule: machine(name) for rule in LOSSES}}
+    nodes = {
+        "healthy0": machine(name),
+        "healthy1": machine(name),
+        **{rule: machine(name) for rule in LOSSES},
+    }
     for rule, change in LOSSES.items():
         change(nodes[rule])
     links = nodes["gpu-gone-since-earlier-run"]["interconnect"]
-    links.update(by_gpu=links["by_gpu"][:7], links=[one for one in links["links"] if one["gpu"] < 7], pairs=[one for one in links["pairs"] if one["b"] < 7])
+    links.update(
+        by_gpu=links["by_gpu"][:7],
+        links=[one for one in links["links"] if one["gpu"] < 7],
+        pairs=[one for one in links["pairs"] if one["b"] < 7],
+    )
     found(fleet.run(dict.fromkeys(nodes, machine(name))))
     folder = fleet.run(nodes)
     found(folder)
-    causes = [one for one in json.loads((folder / "findings.json").read_text())["causes"] if one["severity"] != "info"]
+    causes = [
+        one
+        for one in json.loads((folder / "findings.json").read_text())["causes"]
+        if one["severity"] != "info"
+    ]
     assert sorted(host for one in causes for host in one["nodes"]) == sorted(LOSSES)
     assert [one["command"] for one in causes if "drain" not in one["command"]] == []
 

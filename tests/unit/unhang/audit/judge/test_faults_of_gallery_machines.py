@@ -1,4 +1,5 @@
-"""Faults on healthy machines of the gallery are found by the rule and with the severity beside them."""
+"""Faults on healthy machines of the gallery are found by the rule and with the severity beside
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ ROWS = load_yaml(FIXTURES / "incidents" / "gallery_faults.yml")[0]
 
 
 def faulty(row):
-    return changed(MACHINES[row["machine"]], {"filled": row.get("facts", {}), "drop": row.get("drop", {})})
+    return changed(
+        MACHINES[row["machine"]], {"filled": row.get("facts", {}), "drop": row.get("drop", {})}
+    )
 
 
 @pytest.mark.parametrize("row", ROWS["faults"], ids=lambda row: f"{row['machine']}: {row['name']}")

@@ -1,4 +1,5 @@
-"""The gallery of health: on machines without a fault the audit says nothing above info but what stands on their list, and that is little."""
+"""The gallery of health: on machines without a fault the audit says nothing above info but what
+stands on their list, and that is little."""
 
 from __future__ import annotations
 
@@ -48,7 +49,11 @@ def test_machines_have_few_findings_above_info():
 
 
 def test_every_finding_on_the_list_has_a_reason_that_begins_with_right():
-    assert [name for name, machine in MACHINES.items() if not all(reason.startswith("right: ") for reason in machine.above_info.values())] == []
+    assert [
+        name
+        for name, machine in MACHINES.items()
+        if not all(reason.startswith("right: ") for reason in machine.above_info.values())
+    ] == []
 
 
 def test_a_fault_is_found_on_every_machine():
@@ -61,9 +66,21 @@ def test_a_fault_is_found_on_every_machine():
 
 def test_repeated_items_are_written_out_with_their_number():
     made = changed(
-        {"sections": {"node": {"disks": []}}}, {"filled": {"node.disks": {"repeat": 2, "item": {"name": "nvme{n}"}, "vary": {"state": ["live", "dead"]}}}}
+        {"sections": {"node": {"disks": []}}},
+        {
+            "filled": {
+                "node.disks": {
+                    "repeat": 2,
+                    "item": {"name": "nvme{n}"},
+                    "vary": {"state": ["live", "dead"]},
+                }
+            }
+        },
     )
-    assert made["sections"]["node"]["disks"] == [{"name": "nvme0", "state": "live"}, {"name": "nvme1", "state": "dead"}]
+    assert made["sections"]["node"]["disks"] == [
+        {"name": "nvme0", "state": "live"},
+        {"name": "nvme1", "state": "dead"},
+    ]
 
 
 def test_a_change_that_nobody_knows_is_refused():

@@ -1,4 +1,5 @@
-"""Values that a rule joins of several facts are shown with the names of the facts, and only where nodes differ."""
+"""Values that a rule joins of several facts are shown with the names of the facts, and only where
+nodes differ."""
 
 from __future__ import annotations
 
@@ -12,19 +13,34 @@ from unhang.audit.rules.expression import parsed
 from unhang.audit.rules.groups import Ballot, Compared, add_votes, judge_group
 
 PATHS = "(network.peermem.loaded | string) ~ ' ' ~ (network.dmabuf.possible | string)"
-SETTINGS = "nccl.settings | map(attribute='name') | join(' ') ~ '=' ~ (nccl.settings | map(attribute='value') | join(' '))"
+SETTINGS = (
+    "nccl.settings | map(attribute='name') | join(' ') ~ '=' ~ (nccl.settings |"
+    " map(attribute='value') | join(' '))"
+)
 
 
 @pytest.mark.parametrize(
     ("compare", "values", "shown"),
     [
         (PATHS, ["False True", "False False"], ["dmabuf.possible=yes", "dmabuf.possible=no"]),
-        (PATHS, ["False True", "None False"], ["peermem.loaded=no; dmabuf.possible=yes", "peermem.loaded=not known; dmabuf.possible=no"]),
+        (
+            PATHS,
+            ["False True", "None False"],
+            [
+                "peermem.loaded=no; dmabuf.possible=yes",
+                "peermem.loaded=not known; dmabuf.possible=no",
+            ],
+        ),
         (SETTINGS, ["=", "NCCL_A NCCL_B=1 x=y"], ["none", "NCCL_A=1; NCCL_B=x=y"]),
         (SETTINGS, ["NCCL_A=1", "NCCL_A NCCL_B=1 2"], ["none", "NCCL_B=2"]),
         (SETTINGS, ["NCCL_A=1", "NCCL_A=1 2"], []),  # a blank within a value
-        ("gpus.a | join(', ') ~ ' / ' ~ (gpus.b | join(', '))", ["1, 1 / 2", " / "], ["a=1, 1; b=2", "a=none; b=none"]),
-        ("gpus.a ~ ' ' ~ gpus.b", ["x y z", "x y"], []),  # nobody can tell where the first part ends
+        (
+            "gpus.a | join(', ') ~ ' / ' ~ (gpus.b | join(', '))",
+            ["1, 1 / 2", " / "],
+            ["a=1, 1; b=2", "a=none; b=none"],
+        ),
+        # nobody can tell where the first part ends
+        ("gpus.a ~ ' ' ~ gpus.b", ["x y z", "x y"], []),
         ("gpus.a ~ ' W / ' ~ gpus.b ~ ' MHz'", ["700 W / 1980 MHz", "600 W / 1980 MHz"], []),
         ("gpus.a ~ ' ' ~ gpus.b", ["x y", "x " + "y" * 500 + "…"], []),
         ("gpus.count", [8, 7], []),
@@ -41,9 +57,18 @@ def test_a_finding_of_the_catalogue_has_names_in_its_texts_and_below_them():
     add_votes(ballot, ["n1", "n2"], Compared("a", "False True"))
     add_votes(ballot, ["n3"], Compared("b", "False False"))
     found = labelled(rule, judge_group(rule, ballot, {}, catalogue_view(catalogue.tables)))
-    assert found.texts["found"] == "dmabuf.possible=yes // dmabuf.possible=no on 2 / 1 nodes; other than most: n3"
-    assert found.texts["expected"] == "the same on all nodes of the group, most have dmabuf.possible=yes"
-    assert comparison({"comparison": found.comparison}) == ["dmabuf.possible=yes on n[1-2] (2 nodes)", "dmabuf.possible=no on n3"]
+    assert (
+        found.texts["found"]
+        == "dmabuf.possible=yes // dmabuf.possible=no on 2 / 1 nodes; other than most: n3"
+    )
+    assert (
+        found.texts["expected"]
+        == "the same on all nodes of the group, most have dmabuf.possible=yes"
+    )
+    assert comparison({"comparison": found.comparison}) == [
+        "dmabuf.possible=yes on n[1-2] (2 nodes)",
+        "dmabuf.possible=no on n3",
+    ]
     assert found.comparison["majority"] == "False True"
 
 

@@ -16,11 +16,21 @@ DRIVER = rule(None, id="differs", scope="group", compare="driver.loaded.version"
 OLD, NEW = "580.95.05", "580.159.04"
 
 
-def machines(name, count, groups, driver=OLD, model="NVIDIA H200", gpus=8, facts_more=None, mig=None, **more):
+def machines(
+    name, count, groups, driver=OLD, model="NVIDIA H200", gpus=8, facts_more=None, mig=None, **more
+):
     """Nodes with equal facts in these groups."""
     facts = sections(driver) | (facts_more or {})
-    facts["gpus"] = {"probe": OK, "count": gpus, "model": model, "devices": [{"index": number, "model": model, "mig": mig} for number in range(gpus)]}
-    return [node(f"{name}{number}", facts, groups=["all", *groups], **more) for number in range(1, count + 1)]
+    facts["gpus"] = {
+        "probe": OK,
+        "count": gpus,
+        "model": model,
+        "devices": [{"index": number, "model": model, "mig": mig} for number in range(gpus)],
+    }
+    return [
+        node(f"{name}{number}", facts, groups=["all", *groups], **more)
+        for number in range(1, count + 1)
+    ]
 
 
 def compared(tmp_path, *nodes, policy=None):
@@ -29,7 +39,11 @@ def compared(tmp_path, *nodes, policy=None):
     catalogue = load_catalogue([write_rules(tmp_path / "rules", DRIVER)], built_in=False)
     run = write_run(tmp_path / "run", *nodes)
     judge_run(read_run_input(run), catalogue, "2026-11-20", policy)
-    return [(one["group"], one["hosts"]) for one in json.loads((run / "findings.json").read_text())["findings"] if one["verdict"] == "fail"]
+    return [
+        (one["group"], one["hosts"])
+        for one in json.loads((run / "findings.json").read_text())["findings"]
+        if one["verdict"] == "fail"
+    ]
 
 
 def test_racks_within_a_group_do_not_end_the_comparison(tmp_path):
@@ -38,7 +52,11 @@ def test_racks_within_a_group_do_not_end_the_comparison(tmp_path):
 
 
 def test_the_outlier_in_another_rack_is_named(tmp_path):
-    nodes = [*machines("a", 3, ["h200", "rack1"]), *machines("b", 2, ["h200", "rack2"]), *machines("c", 1, ["h200", "rack3"], NEW)]
+    nodes = [
+        *machines("a", 3, ["h200", "rack1"]),
+        *machines("b", 2, ["h200", "rack2"]),
+        *machines("c", 1, ["h200", "rack3"], NEW),
+    ]
     assert compared(tmp_path, *nodes) == [("h200", ["c1"])]
 
 
@@ -46,27 +64,60 @@ def test_partitions_and_switches_of_slurm_do_not_end_it(tmp_path):
     nodes = [
         *machines("a", 2, ["slurm", "slurm_partition_train", "slurm_switch_leaf1"]),
         *machines("b", 2, ["slurm", "slurm_partition_train", "slurm_switch_leaf2"]),
-        *machines("c", 1, ["slurm", "slurm_partition_train", "slurm_partition_debug", "slurm_switch_leaf2"], NEW),
+        *machines(
+            "c",
+            1,
+            ["slurm", "slurm_partition_train", "slurm_partition_debug", "slurm_switch_leaf2"],
+            NEW,
+        ),
     ]
     assert compared(tmp_path, *nodes) == [("slurm+slurm_partition_train", ["c1"])]
 
 
-@pytest.mark.parametrize("other", [{"model": "NVIDIA A100-SXM4-80GB"}, {"gpus": 4}, {"policy": {"driver": {"min": "580.65.06"}}}])
+@pytest.mark.parametrize(
+    "other",
+    [{"model": "NVIDIA A100-SXM4-80GB"}, {"gpus": 4}, {"policy": {"driver": {"min": "580.65.06"}}}],
+)
 def test_nodes_of_another_kind_that_share_a_group_are_not_compared(tmp_path, other):
-    assert compared(tmp_path, *machines("a", 3, ["fleet", "train"]), *machines("b", 3, ["fleet", "other"], NEW, **other)) == []
+    assert (
+        compared(
+            tmp_path,
+            *machines("a", 3, ["fleet", "train"]),
+            *machines("b", 3, ["fleet", "other"], NEW, **other),
+        )
+        == []
+    )
 
 
-FABRIC = {"network": {"probe": OK, "rdma": [{"name": "mlx5_0", "ports": [{"port": 1, "link_layer": "infiniband"}]}]}}
-POOLS = {"with InfiniBand": {"facts_more": FABRIC}, "cut by MIG": {"mig": {"enabled": True, "pending": True}}}
+FABRIC = {
+    "network": {
+        "probe": OK,
+        "rdma": [{"name": "mlx5_0", "ports": [{"port": 1, "link_layer": "infiniband"}]}],
+    }
+}
+POOLS = {
+    "with InfiniBand": {"facts_more": FABRIC},
+    "cut by MIG": {"mig": {"enabled": True, "pending": True}},
+}
 
 
 @pytest.mark.parametrize("other", POOLS.values(), ids=POOLS)
 def test_pools_of_one_machine_with_another_use_are_not_compared(tmp_path, other):
-    assert compared(tmp_path, *machines("a", 3, ["h200", "train"]), *machines("b", 3, ["h200", "serve"], NEW, **other)) == []
+    assert (
+        compared(
+            tmp_path,
+            *machines("a", 3, ["h200", "train"]),
+            *machines("b", 3, ["h200", "serve"], NEW, **other),
+        )
+        == []
+    )
 
 
 def test_one_policy_for_all_does_not_join_what_the_inventory_keeps_apart_by_its_policies(tmp_path):
-    nodes = [*machines("a", 3, ["fleet", "train"], policy={"driver": {"min": "580.65.06"}}), *machines("b", 3, ["fleet", "dev"], NEW)]
+    nodes = [
+        *machines("a", 3, ["fleet", "train"], policy={"driver": {"min": "580.65.06"}}),
+        *machines("b", 3, ["fleet", "dev"], NEW),
+    ]
     assert compared(tmp_path, *nodes, policy=PolicyFile({}, {})) == []
 
 
@@ -86,19 +137,39 @@ def test_a_node_that_lost_a_gpu_and_one_with_a_waiver_of_its_own_stay_with_their
 def test_two_kinds_that_share_a_group_are_compared_each_within_itself(tmp_path):
     nodes = [
         *machines("a", 2, ["batch", "leaf1"]), *machines("b", 1, ["batch", "leaf2"], NEW),
-        *machines("c", 2, ["batch", "leaf3"], model="NVIDIA L40S"), *machines("d", 1, ["batch", "leaf4"], NEW, model="NVIDIA L40S"),
+        *machines("c", 2, ["batch", "leaf3"], model="NVIDIA L40S"),
+        *machines("d", 1, ["batch", "leaf4"], NEW, model="NVIDIA L40S"),
     ]  # fmt: skip
     assert compared(tmp_path, *nodes) == [("batch", ["b1"]), ("batch+leaf3", ["d1"])]
 
 
 def test_peers_of_a_policy_are_not_joined_with_others(tmp_path):
-    nodes = [*machines("a", 3, ["h200", "rack1"]), *machines("b", 2, ["h200", "rack2"], NEW, policy={"peers": "trial"})]
+    nodes = [
+        *machines("a", 3, ["h200", "rack1"]),
+        *machines("b", 2, ["h200", "rack2"], NEW, policy={"peers": "trial"}),
+    ]
     assert compared(tmp_path, *nodes) == []
 
 
 def test_a_waiver_in_one_rack_alone_is_for_the_hosts_of_that_rack(tmp_path):
-    waiver = {"rule": "differs", "reason": "upgrade", "by": "ops", "until": "2030-12-31", "hosts": ["b1"]}
+    waiver = {
+        "rule": "differs",
+        "reason": "upgrade",
+        "by": "ops",
+        "until": "2030-12-31",
+        "hosts": ["b1"],
+    }
     racks = machines("a", 3, ["h200", "rack1"])
-    assert compared(tmp_path / "waived", *racks, *machines("b", 1, ["h200", "rack2"], NEW, policy={"waivers": [waiver]})) == []
-    others = [*machines("b", 1, ["h200", "rack2"], NEW, policy={"waivers": [waiver]}), *machines("c", 1, ["h200", "rack3"], NEW)]
+    assert (
+        compared(
+            tmp_path / "waived",
+            *racks,
+            *machines("b", 1, ["h200", "rack2"], NEW, policy={"waivers": [waiver]}),
+        )
+        == []
+    )
+    others = [
+        *machines("b", 1, ["h200", "rack2"], NEW, policy={"waivers": [waiver]}),
+        *machines("c", 1, ["h200", "rack3"], NEW),
+    ]
     assert compared(tmp_path / "not", *racks, *others) == [("h200", ["b1", "c1"])]

@@ -11,7 +11,14 @@ from unhang.audit.report.folding import item_label
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.run.run_input import read_run_input
 
-PORT = {"port": 1, "state": "active", "link_layer": "infiniband", "rate_gbps": 400.0, "lid": 4, "sm_lid": 1}
+PORT = {
+    "port": 1,
+    "state": "active",
+    "link_layer": "infiniband",
+    "rate_gbps": 400.0,
+    "lid": 4,
+    "sm_lid": 1,
+}
 
 
 def places(tmp_path, rule, **more):
@@ -23,16 +30,38 @@ def places(tmp_path, rule, **more):
 
 
 def test_a_port_is_named_by_its_device(tmp_path):
-    cards = [{"name": f"mlx5_{number}", "ports": [PORT | {"counters": {"symbol_error": 5000 * number}}]} for number in range(2)]
-    (where,) = places(tmp_path, "rdma-port-errors", network={"probe": judge_cases.OK, "rdma": cards})
+    cards = [
+        {"name": f"mlx5_{number}", "ports": [PORT | {"counters": {"symbol_error": 5000 * number}}]}
+        for number in range(2)
+    ]
+    (where,) = places(
+        tmp_path, "rdma-port-errors", network={"probe": judge_cases.OK, "rdma": cards}
+    )
     assert where == {"path": "network.rdma[1].ports[0]", "port": 1, "name": "mlx5_1"}
     assert item_label(where) == "mlx5_1"
 
 
 def test_a_kind_of_cards_is_not_named_by_the_first_card_of_it(tmp_path):
     """The other card differs; a finding about one card can then explain that of the kind."""
-    link = {"generation_now": 5, "generation_max": 5, "generation_card": 5, "width_max": 16, "errors_fatal": 0, "errors_nonfatal": 0}
-    card = {"board": "MT_1", "driver": "mlx5_core", "ats_enabled": None, "ports": [PORT | {"gids": []}]}
-    cards = [card | {"name": f"mlx5_{number}", "pcie": link | {"width_now": width}} for number, width in enumerate((16, 8))]
-    (where,) = places(tmp_path, "rdma-cards-of-one-kind-differ", network={"probe": judge_cases.OK, "rdma": cards})
+    link = {
+        "generation_now": 5,
+        "generation_max": 5,
+        "generation_card": 5,
+        "width_max": 16,
+        "errors_fatal": 0,
+        "errors_nonfatal": 0,
+    }
+    card = {
+        "board": "MT_1",
+        "driver": "mlx5_core",
+        "ats_enabled": None,
+        "ports": [PORT | {"gids": []}],
+    }
+    cards = [
+        card | {"name": f"mlx5_{number}", "pcie": link | {"width_now": width}}
+        for number, width in enumerate((16, 8))
+    ]
+    (where,) = places(
+        tmp_path, "rdma-cards-of-one-kind-differ", network={"probe": judge_cases.OK, "rdma": cards}
+    )
     assert where == {"path": "network.rdma[0].board", "value": "MT_1"}

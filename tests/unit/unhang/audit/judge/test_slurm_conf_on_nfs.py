@@ -1,4 +1,5 @@
-"""Rules about Slurm decide on a node whose slurm.conf lies on NFS as on one that has it on its disk; a server that is gone leaves them unknown."""
+"""Rules about Slurm decide on a node whose slurm.conf lies on NFS as on one that has it on its
+disk; a server that is gone leaves them unknown."""
 
 from __future__ import annotations
 
@@ -15,7 +16,11 @@ from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
 from unhang_node.base.root import Root
 
-HEALTHY = next(machine.document for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery") if machine.name == "dgx_a100")
+HEALTHY = next(
+    machine.document
+    for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")
+    if machine.name == "dgx_a100"
+)
 CONF = """TaskPlugin=task/cgroup,task/affinity
 ProctrackType=proctrack/cgroup
 PrologFlags=Contain
@@ -63,9 +68,17 @@ def verdicts_of_slurm_rules(root, **options):
     node, rows = read(root, ("node",), **options)["node"]
     sections = copy.deepcopy(HEALTHY["sections"])
     sections["node"]["slurm"] = node["slurm"]
-    sections["node"]["probe"]["unread"] += [row for field, row in rows.items() if field.startswith("slurm")]
-    world = node_world(NodeView("n2", ("training",), {}, "ok", "", "", to_fragment(sections)), view())
-    rules = [rule for rule in catalogue().rules if rule.scope == "node" and "node.slurm.config" in str(rule.row)]
+    sections["node"]["probe"]["unread"] += [
+        row for field, row in rows.items() if field.startswith("slurm")
+    ]
+    world = node_world(
+        NodeView("n2", ("training",), {}, "ok", "", "", to_fragment(sections)), view()
+    )
+    rules = [
+        rule
+        for rule in catalogue().rules
+        if rule.scope == "node" and "node.slurm.config" in str(rule.row)
+    ]
     return {rule.id: {one.verdict for one in judge_rule(rule, world)} for rule in rules}
 
 

@@ -1,4 +1,5 @@
-"""`unhang explain`: what is known of a thing, found under each way of naming it, always with sources."""
+"""`unhang explain`: what is known of a thing, found under each way of naming it, always with
+sources."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def ids(word):
 
 
 def shown(word):
-    return "\n".join(f"{name}: {text}" for topic in explain(CATALOGUE, word) for name, text in topic.lines)
+    return "\n".join(
+        f"{name}: {text}" for topic in explain(CATALOGUE, word) for name, text in topic.lines
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,8 +66,15 @@ def test_a_thing_is_found_under_each_way_of_naming_it(word, topic):
 
 
 def test_every_rule_is_explained_with_sources():
-    topics = {rule.id: next(one for one in explain(CATALOGUE, rule.id) if one.kind == "rule") for rule in CATALOGUE.rules}
-    assert [rule_id for rule_id, topic in topics.items() if not (topic.sources and topic.confidence and dict(topic.lines)["expected"])] == []
+    topics = {
+        rule.id: next(one for one in explain(CATALOGUE, rule.id) if one.kind == "rule")
+        for rule in CATALOGUE.rules
+    }
+    assert [
+        rule_id
+        for rule_id, topic in topics.items()
+        if not (topic.sources and topic.confidence and dict(topic.lines)["expected"])
+    ] == []
 
 
 @pytest.mark.parametrize("row", CATALOGUE.entries, ids=lambda row: row["id"])
@@ -81,11 +91,15 @@ def test_answers_to_an_xid_that_disagree_are_all_told_with_their_address(word):
 def test_a_driver_version_is_reported_with_the_rules_that_it_can_make_fire():
     assert "driver-545-23-08-p2p-deadlock" in shown("545.23.08")
     assert "driver-545-23-08-p2p-deadlock" not in shown("535.154.05")
-    assert "driver-branch-end-of-life" in shown("535.154.05") and "driver-branch-end-of-life" not in shown("580.159.04")
+    assert "driver-branch-end-of-life" in shown(
+        "535.154.05"
+    ) and "driver-branch-end-of-life" not in shown("580.159.04")
 
 
 def test_rules_that_only_compare_two_versions_are_not_blamed_on_one():
-    assert "fabric-manager-version-differs" not in shown("580.159.04") and "policy-driver-min" not in shown("535.154.05")
+    assert "fabric-manager-version-differs" not in shown(
+        "580.159.04"
+    ) and "policy-driver-min" not in shown("535.154.05")
 
 
 def test_a_branch_that_ended_says_when_and_what_is_given_up():
@@ -105,26 +119,38 @@ def test_what_is_not_known_names_what_is_near():
 def test_the_command_prints_text_or_one_json_object(capsys):
     assert main(["explain", "xid", "79"]) == 0
     text = capsys.readouterr().out
-    assert "fallen off the bus" in text and "source:" in text and max(map(len, text.splitlines())) < 220
+    assert (
+        "fallen off the bus" in text
+        and "source:" in text
+        and max(map(len, text.splitlines())) < 220
+    )
     assert main(["explain", "xid", "79", "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["asked"] == "xid 79" and answer["topics"][0]["sources"]
 
 
-@pytest.mark.parametrize("word", ["acs-on-bare-metall", "xid 9999", "\x1b[31m", "nccl 9.9", "driver 5", "*", "(", "gpu ("])
+@pytest.mark.parametrize(
+    "word",
+    ["acs-on-bare-metall", "xid 9999", "\x1b[31m", "nccl 9.9", "driver 5", "*", "(", "gpu ("],
+)
 def test_the_command_says_in_one_line_that_nothing_is_known(word, capsys):
     assert main(["explain", word]) == 2
     errors = capsys.readouterr().err
-    assert "nothing is known of" in errors and "\x1b" not in errors and len(errors.splitlines()) == 1
+    assert (
+        "nothing is known of" in errors and "\x1b" not in errors and len(errors.splitlines()) == 1
+    )
 
 
 def test_a_users_own_rules_are_explained_too(tmp_path, capsys):
     own = {
         "rules": [
             {
-                "id": "own-rule", "title": "Own", "severity": "info", "scope": "node", "when": "gpus.count == 0", "expected": "e", "found": "f",
-                "remedy": {"person": "look"}, "sources": [{"url": "u", "says": "s"}], "confidence": "inferred",
-                "examples": {"match": [{"gpus": {"count": 0}}], "near_miss": [{"gpus": {"count": 1}}]},
+                "id": "own-rule", "title": "Own", "severity": "info", "scope": "node",
+                "when": "gpus.count == 0", "expected": "e", "found": "f",
+                "remedy": {"person": "look"}, "sources": [{"url": "u", "says": "s"}],
+                "confidence": "inferred",
+                "examples": {"match": [{"gpus": {"count": 0}}],
+                "near_miss": [{"gpus": {"count": 1}}]},
             }
         ]
     }  # fmt: skip
@@ -136,7 +162,16 @@ def test_a_users_own_rules_are_explained_too(tmp_path, capsys):
 # ---- how old the tables are
 
 
-@pytest.mark.parametrize(("age", "day"), [("1d", "2026-11-19"), ("2w", "2026-11-06"), ("6m", "2026-05-24"), ("1y", "2025-11-20"), ("2026-01-01", "2026-01-01")])
+@pytest.mark.parametrize(
+    ("age", "day"),
+    [
+        ("1d", "2026-11-19"),
+        ("2w", "2026-11-06"),
+        ("6m", "2026-05-24"),
+        ("1y", "2025-11-20"),
+        ("2026-01-01", "2026-01-01"),
+    ],
+)
 def test_an_age_is_a_day(age, day):
     assert day_of(age, datetime.date(2026, 11, 20)) == day
 
@@ -162,7 +197,10 @@ def test_stale_tables_are_listed_and_counted_by_the_exit_code(capsys):
 def test_several_names_are_explained_each(capsys):
     assert main(["explain", "xid", "79", "NCCL_P2P_LEVEL", "xid", "94"]) == 0
     shown = capsys.readouterr().out
-    assert all(f"\n{topic}:" in f"\n{shown}" for topic in ("xids/79", "nccl_variables/NCCL_P2P_LEVEL", "xids/94"))
+    assert all(
+        f"\n{topic}:" in f"\n{shown}"
+        for topic in ("xids/79", "nccl_variables/NCCL_P2P_LEVEL", "xids/94")
+    )
 
 
 def test_of_several_names_the_unknown_one_is_named_and_the_others_explained(capsys):
@@ -177,7 +215,10 @@ def test_of_several_names_the_unknown_one_is_named_and_the_others_explained(caps
     [
         ("GPU has fallen off the bus", "xid_hardware: "),
         ("NCCL WARN Call to ibv_create_qp failed", "memlock_ulimit: "),
-        ("CUDA error: an illegal memory access was encountered", "error message: a kernel on a GPU failed"),
+        (
+            "CUDA error: an illegal memory access was encountered",
+            "error message: a kernel on a GPU failed",
+        ),
         ("unhandled system error", "error message: NCCL gave up"),
     ],
 )
@@ -220,7 +261,14 @@ def test_a_title_that_diagnose_shows_is_a_name_of_its_cause(title, cause):
         ("acs_iommu", "cause", ("decided by", "lspci")),
         ("driver.version", "policy", ("applied by", "role gpu_driver")),
         ("nccl.version", "policy", ("applied by", "role nccl_profile")),
-        ("gpu.count", "policy", ("applied by", "no role that a rule asks for; docs/roles.md lists what each role reads")),
+        (
+            "gpu.count",
+            "policy",
+            (
+                "applied by",
+                "no role that a rule asks for; docs/roles.md lists what each role reads",
+            ),
+        ),
     ],
 )
 def test_facts_sections_and_causes_are_topics(asked, kind, line):

@@ -1,4 +1,5 @@
-"""The pages that are written from the catalogue name every rule, and every fact is either used by a rule or listed as unused."""
+"""The pages that are written from the catalogue name every rule, and every fact is either used by a
+rule or listed as unused."""
 
 from __future__ import annotations
 
@@ -23,7 +24,10 @@ USED = rules_by_fact(CATALOGUE)
 def test_make_manual_writes_every_page(tmp_path):
     main(tmp_path / "manual")
     assert {path.name for path in (tmp_path / "manual").iterdir()} == {*PAGES}
-    assert all(path.read_text(encoding="utf-8").startswith("# ") for path in (tmp_path / "manual").iterdir())
+    assert all(
+        path.read_text(encoding="utf-8").startswith("# ")
+        for path in (tmp_path / "manual").iterdir()
+    )
 
 
 def test_every_rule_and_table_stands_on_the_page_of_rules():
@@ -41,19 +45,29 @@ def test_each_fact_is_used_by_a_rule_or_listed_as_unused():
     lines, paths = set(page_of_facts().splitlines()), fact_paths()
     assert len(paths) > 300
     assert [path for path in paths if (f"- `{path}`" in lines) == bool(USED[path])] == []
-    assert [path for path in paths if USED[path] and f"| `{path}` | {', '.join(USED[path])} |" not in lines] == []
+    assert [
+        path
+        for path in paths
+        if USED[path] and f"| `{path}` | {', '.join(USED[path])} |" not in lines
+    ] == []
 
 
 def only_asks_what_was_read(rule):
     """Whether all that it asks is that a section could be read."""
-    asked = {path for path in rule.decision_reads if path[0] not in ("policy", "groups", "host", "run_status", "message", "policy_error")}
+    asked = {
+        path
+        for path in rule.decision_reads
+        if path[0] not in ("policy", "groups", "host", "run_status", "message", "policy_error")
+    }
     return all("probe" in path for path in asked)
 
 
 def test_every_rule_is_found_under_a_fact():
     found = {rule_id for ids in USED.values() for rule_id in ids}
     rules = [rule for rule in CATALOGUE.rules if rule.reads_facts]
-    assert [rule.id for rule in rules if rule.id not in found and not only_asks_what_was_read(rule)] == []
+    assert [
+        rule.id for rule in rules if rule.id not in found and not only_asks_what_was_read(rule)
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,14 @@ def test_a_fact_is_called_as_the_page_of_facts_calls_it(path, name):
 
 def test_rows_of_our_own_tables_are_no_evidence_and_a_hang_is_named_by_what_is_seen():
     finding = {
-        "evidence": [{"path": "tables.xid_levels.fatal.codes", "value": [79]}, {"path": "faults.events[0].codes", "value": [79]}],
+        "evidence": [
+            {"path": "tables.xid_levels.fatal.codes", "value": [79]},
+            {"path": "faults.events[0].codes", "value": [79]},
+        ],
         "situations": [3, 1, 4],
     }
     assert phrases.evidence(finding) == [("faults.events.codes", "[79]")]
-    assert phrases.situations(finding) == ["can look like: stuck while the trainer is created; an all-gather that times out; and 1 other hang"]
+    assert phrases.situations(finding) == [
+        "can look like: stuck while the trainer is created; an all-gather that times out; and 1"
+        " other hang"
+    ]

@@ -1,4 +1,5 @@
-"""Findings for other programs: each format holds what the run holds, and nothing from a node is obeyed."""
+"""Findings for other programs: each format holds what the run holds, and nothing from a node is
+obeyed."""
 
 from __future__ import annotations
 
@@ -31,14 +32,20 @@ def test_names_are_the_nodes_that_have_a_cause(found):
 
 def test_csv_has_a_row_for_each_finding_and_host(found):
     rows = list(csv.DictReader(io.StringIO(RENDERERS["csv"](found))))
-    assert len(rows) == sum(max(1, len(one.get("hosts") or [one["host"]])) for one in found["findings"])
+    assert len(rows) == sum(
+        max(1, len(one.get("hosts") or [one["host"]])) for one in found["findings"]
+    )
     assert {row["rule"] for row in rows} == {one["rule"] for one in found["findings"]}
 
 
 @pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@x", " =1+1", "  @x", "a; =1+1"])
 def test_a_spreadsheet_takes_nothing_for_a_formula(start):
-    text = RENDERERS["csv"](fleets.document([fleets.finding("r", "n", "error", "t", "e", start)], {"ok": 1}))
-    assert next(csv.DictReader(io.StringIO(text)))["found"] == re.sub("([=@+-])", r"'\1", start, count=1)
+    text = RENDERERS["csv"](
+        fleets.document([fleets.finding("r", "n", "error", "t", "e", start)], {"ok": 1})
+    )
+    assert next(csv.DictReader(io.StringIO(text)))["found"] == re.sub(
+        "([=@+-])", r"'\1", start, count=1
+    )
 
 
 def test_each_json_line_is_a_finding_with_its_causes(found):
@@ -54,24 +61,40 @@ def test_markdown_has_a_row_for_each_cause(found):
 
 
 def suite_of(text):
-    """The one suite, as a CI's parser reads it: {name of a test case: kind of its outcome, or passed}, and its counts."""
+    """The one suite, as a CI's parser reads it: {name of a test case: kind of its outcome, or
+    passed}, and its counts."""
     (suite,) = junitparser.JUnitXml.fromstring(text.encode())
-    cases = {case.name: type(case.result[0]).__name__ if case.result else "passed" for case in suite}
+    cases = {
+        case.name: type(case.result[0]).__name__ if case.result else "passed" for case in suite
+    }
     assert all(len(case.result) <= 1 for case in suite)
-    return cases, {"tests": suite.tests, "Failure": suite.failures, "Error": suite.errors, "Skipped": suite.skipped}
+    return cases, {
+        "tests": suite.tests,
+        "Failure": suite.failures,
+        "Error": suite.errors,
+        "Skipped": suite.skipped,
+    }
 
 
 @pytest.mark.parametrize("fail_on", ["info", "warning", "error", "critical"])
-def test_a_node_is_one_test_case_which_fails_where_the_exit_code_counts_its_findings(found, fail_on):
+def test_a_node_is_one_test_case_which_fails_where_the_exit_code_counts_its_findings(
+    found, fail_on
+):
     text = render_junit(found, fail_on)
     assert junit_faults(text) == []
     cases, counts = suite_of(text)
     verdicts = found["node_verdicts"]
     severities = ["critical", "error", "warning", "info"]
     counted = severities[: severities.index(fail_on) + 1]
-    assert {name for name, kind in cases.items() if kind == "Failure"} >= {host for one in counted for host in verdicts.get(one, ())}
-    assert {name for name, kind in cases.items() if kind in ("Error", "Skipped")} == set(verdicts["unread"])
-    assert counts == {"tests": found["host_count"]} | {kind: list(cases.values()).count(kind) for kind in ("Failure", "Error", "Skipped")}
+    assert {name for name, kind in cases.items() if kind == "Failure"} >= {
+        host for one in counted for host in verdicts.get(one, ())
+    }
+    assert {name for name, kind in cases.items() if kind in ("Error", "Skipped")} == set(
+        verdicts["unread"]
+    )
+    assert counts == {"tests": found["host_count"]} | {
+        kind: list(cases.values()).count(kind) for kind in ("Failure", "Error", "Skipped")
+    }
     assert exit_code(found, fail_on) == int(counts["Failure"] + counts["Error"] > 0)
 
 
@@ -81,26 +104,46 @@ def test_by_default_healthy_nodes_pass_and_their_remarks_are_the_output(found):
     assert counts["Failure"] == sum(len(verdicts[one]) for one in ("critical", "error", "warning"))
     assert {name for name, kind in cases.items() if kind == "passed"} == set(verdicts["healthy"])
     remark = fleets.finding("pid-max-low", "n", "info", "a remark", "e", "f")
-    (suite,) = junitparser.JUnitXml.fromstring(render_junit(fleets.document([remark], {"ok": 1})).encode())
-    assert suite.failures == 0 and any("info pid-max-low: a remark" in case.system_out for case in suite if case.name == "n")
+    (suite,) = junitparser.JUnitXml.fromstring(
+        render_junit(fleets.document([remark], {"ok": 1})).encode()
+    )
+    assert suite.failures == 0 and any(
+        "info pid-max-low: a remark" in case.system_out for case in suite if case.name == "n"
+    )
 
 
 def test_of_72_nodes_of_which_46_are_healthy_26_fail_and_remarks_on_all_of_them_fail_none():
     """A remark on 69 nodes once made 69 of 72 tests fail."""
     hosts = [f"gpu{number:03d}" for number in range(1, 73)]
-    remarks = [fleets.finding("pid-max-low", host, "info", "a remark", "e", "f") for host in hosts[:69]]
-    faults = [fleets.finding("acs-breaks-p2p", host, "warning", "ACS is on", "e", "f") for host in hosts[46:]]
+    remarks = [
+        fleets.finding("pid-max-low", host, "info", "a remark", "e", "f") for host in hosts[:69]
+    ]
+    faults = [
+        fleets.finding("acs-breaks-p2p", host, "warning", "ACS is on", "e", "f")
+        for host in hosts[46:]
+    ]
     found = fleets.document([*remarks, *faults], {"ok": 72})
     cases, counts = suite_of(render_junit(found))
     assert counts == {"tests": 72, "Failure": 26, "Error": 0, "Skipped": 0}
-    assert [host for host, kind in cases.items() if kind == "passed"] == hosts[:46] == found["node_verdicts"]["healthy"]
+    assert (
+        [host for host, kind in cases.items() if kind == "passed"]
+        == hosts[:46]
+        == found["node_verdicts"]["healthy"]
+    )
 
 
 def test_a_healthy_node_that_only_a_faulty_one_sets_apart_passes():
     found = fleets.compared_with_a_faulty_node()
-    assert found["node_verdicts"] | {"critical": ["gpu1"], "healthy": ["gpu2"]} == found["node_verdicts"]
+    assert (
+        found["node_verdicts"] | {"critical": ["gpu1"], "healthy": ["gpu2"]}
+        == found["node_verdicts"]
+    )
     cases, counts = suite_of(render_junit(found))
-    assert (cases, counts["tests"], counts["Failure"]) == ({"gpu1": "Failure", "gpu2": "passed"}, 2, 1)
+    assert (cases, counts["tests"], counts["Failure"]) == (
+        {"gpu1": "Failure", "gpu2": "passed"},
+        2,
+        1,
+    )
 
 
 def test_sarif_has_a_result_for_each_failure_and_names_its_rule(found):
@@ -108,13 +151,19 @@ def test_sarif_has_a_result_for_each_failure_and_names_its_rule(found):
     (run,) = json.loads(RENDERERS["sarif"](found))["runs"]
     failures = [one for one in found["findings"] if one["verdict"] == "fail"]
     assert [one["ruleId"] for one in run["results"]] == [one["rule"] for one in failures]
-    assert {one["ruleId"] for one in run["results"]} <= {rule["id"] for rule in run["tool"]["driver"]["rules"]}
+    assert {one["ruleId"] for one in run["results"]} <= {
+        rule["id"] for rule in run["tool"]["driver"]["rules"]
+    }
     assert {one["level"] for one in run["results"]} <= {"error", "warning", "note"}
 
 
 @pytest.mark.parametrize("name", RENDERERS)
 @pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())
 def test_no_format_hands_on_what_steers_a_terminal(name, text):
-    findings = [fleets.finding("r", "n", "error", text, text, text, where={"name": text}, remedy={"person": text})]
+    findings = [
+        fleets.finding(
+            "r", "n", "error", text, text, text, where={"name": text}, remedy={"person": text}
+        )
+    ]
     shown = RENDERERS[name](fleets.document(findings, {"ok": 1}))
     assert all(line.isprintable() for line in shown.split("\n"))

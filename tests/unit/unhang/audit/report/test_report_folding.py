@@ -11,8 +11,11 @@ from unhang.audit.report.folding import fold_findings, fold_items, fold_unread, 
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.findings import hosts_of
 
-# A host whose name is a word of the sentence cannot be distinguished from it: its findings are not folded.
-HOSTS = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(-[a-z][0-9]{1,2})?", fullmatch=True).filter(lambda host: host not in ("of", "x4", "x8"))
+# A host whose name is a word of the sentence cannot be distinguished from it: its findings are not
+# folded.
+HOSTS = st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(-[a-z][0-9]{1,2})?", fullmatch=True).filter(
+    lambda host: host not in ("of", "x4", "x8")
+)
 
 
 @pytest.mark.parametrize(
@@ -31,16 +34,35 @@ def test_hosts_are_written_as_slurm_writes_them(hosts, folded):
     assert sorted(fold_hosts(hosts)) == sorted(folded)
 
 
-@given(st.lists(st.tuples(HOSTS, st.integers(0, 15), st.sampled_from(["x4", "x8"])), min_size=1, max_size=80, unique_by=lambda row: row[:2]))
+@given(
+    st.lists(
+        st.tuples(HOSTS, st.integers(0, 15), st.sampled_from(["x4", "x8"])),
+        min_size=1,
+        max_size=80,
+        unique_by=lambda row: row[:2],
+    )
+)
 def test_every_finding_is_reported_exactly_once(rows):
     findings = [
         fleets.finding(
-            "gpu-pcie-width", host, "warning", "narrow", "x16", f"GPU {index} (0000:{index:02x}:00.0) of {host} runs {width}", where={"index": index}
+            "gpu-pcie-width",
+            host,
+            "warning",
+            "narrow",
+            "x16",
+            f"GPU {index} (0000:{index:02x}:00.0) of {host} runs {width}",
+            where={"index": index},
         )
         for host, index, width in rows
     ]
     folds = fold_findings(findings)
-    shown = [(host, item, str(fold.example["found"])[-2:]) for fold in folds for place in fold.places for host in place.hosts for item in place.items]
+    shown = [
+        (host, item, str(fold.example["found"])[-2:])
+        for fold in folds
+        for place in fold.places
+        for host in place.hosts
+        for item in place.items
+    ]
     assert sorted(shown) == sorted((host, f"GPU {index}", width) for host, index, width in rows)
     assert sum(fold.size for fold in folds) == len(rows)
     assert len(folds) == len({width for _, _, width in rows})
@@ -49,13 +71,19 @@ def test_every_finding_is_reported_exactly_once(rows):
 def test_the_most_severe_stand_first_and_then_those_on_most_hosts():
     findings = [fleets.finding("a", "n1", "info", "t", "e", "f")]
     findings += [fleets.finding("b", host, "error", "t", "e", "f") for host in ("n1", "n2")]
-    findings += [fleets.finding("c", "n1", "error", "t", "e", "f"), fleets.finding("d", "n1", "critical", "t", "e", "f")]
+    findings += [
+        fleets.finding("c", "n1", "error", "t", "e", "f"),
+        fleets.finding("d", "n1", "critical", "t", "e", "f"),
+    ]
     assert [fold.example["rule"] for fold in fold_findings(findings)] == ["d", "b", "c", "a"]
 
 
 def test_findings_of_two_groups_are_not_mixed():
     findings = [
-        fleets.finding("drift", None, "error", "t", "e", "f", scope="group", group=group, hosts=hosts) for group, hosts in (("a", ["a1"]), ("b", ["b1"]))
+        fleets.finding(
+            "drift", None, "error", "t", "e", "f", scope="group", group=group, hosts=hosts
+        )
+        for group, hosts in (("a", ["a1"]), ("b", ["b1"]))
     ]
     assert [fold.hosts for fold in fold_findings(findings)] == [("a1",), ("b1",)]
 
@@ -69,7 +97,10 @@ def test_findings_of_two_groups_are_not_mixed():
         ([""], ""),
         (
             [f"/opt/env{i}" for i in "abcdefghijk"],
-            "/opt/enva, /opt/envb, /opt/envc, /opt/envd, /opt/enve, /opt/envf, /opt/envg, /opt/envh and 3 more",
+            (
+                "/opt/enva, /opt/envb, /opt/envc, /opt/envd, /opt/enve, /opt/envf, /opt/envg,"
+                " /opt/envh and 3 more"
+            ),
         ),
     ],
 )
@@ -87,7 +118,15 @@ def test_items_are_folded_like_hosts(labels, folded):
         ({"name": "mlx5_0"}, "mlx5_0"),
         ({"odd": 1}, "odd 1"),
         ({"path": "/opt/env/lib"}, "/opt/env/lib"),
-        ({"path": "faults.events[0]", "code": 79, "pci_address": "0000:0b:00.0", "line": "NVRM: Xid"}, "PCI 0000:0b:00.0"),
+        (
+            {
+                "path": "faults.events[0]",
+                "code": 79,
+                "pci_address": "0000:0b:00.0",
+                "line": "NVRM: Xid",
+            },
+            "PCI 0000:0b:00.0",
+        ),
         ({"path": "faults.events[12]", "kind": "hung_task"}, "kind hung_task"),
         ({"path": "tables.nccl_issues.communicators-leak"}, "communicators-leak"),
         ({"path": "tables.xid_levels[79]"}, "79"),
@@ -118,11 +157,21 @@ def test_unknown_findings_are_folded_by_why_their_facts_were_not_read():
 
 def test_one_folder_on_a_network_file_system_is_one_line_whatever_would_be_in_it():
     def far(rule, path, file):
-        return unknown(rule, "n1", path, status="error", reason=f"{file}: lies on nfs4 at /opt, which nobody named: not touched")
+        return unknown(
+            rule,
+            "n1",
+            path,
+            status="error",
+            reason=f"{file}: lies on nfs4 at /opt, which nobody named: not touched",
+        )
 
     folded = fold_unread([far(f"rule-{number}", f"nccl.libraries[{number}].version", f"/opt/env{number}/libnccl.so.2") for number in range(70)]
-        + [far("torch", "torch.environments", "/opt/conda"), unknown("shm", "n1", "limits.shm", status="timeout", reason="stat /dev/shm")])  # fmt: skip
-    assert [(gap.path, len(gap.rules)) for gap in folded] == [("nccl.libraries[*].version, torch.environments", 71), ("limits.shm", 1)]
+        + [far("torch", "torch.environments", "/opt/conda"), unknown("shm", "n1", "limits.shm",
+        status="timeout", reason="stat /dev/shm")])  # fmt: skip
+    assert [(gap.path, len(gap.rules)) for gap in folded] == [
+        ("nccl.libraries[*].version, torch.environments", 71),
+        ("limits.shm", 1),
+    ]
     assert folded[0].reason == "error: /opt lies on nfs4, which nobody named: not touched"
 
 
@@ -133,7 +182,10 @@ def test_many_facts_of_one_reason_are_counted():
 
 def test_a_finding_without_a_host_folds_too():
     assert hosts_of(fleets.finding("a", None, "info", "t", "e", "f")) == ()
-    assert fold_findings([fleets.finding("a", None, "info", "t", "e", "f", scope="fleet")])[0].hosts == ()
+    assert (
+        fold_findings([fleets.finding("a", None, "info", "t", "e", "f", scope="fleet")])[0].hosts
+        == ()
+    )
 
 
 def test_a_long_node_set_is_cut_between_its_parts():
@@ -153,7 +205,11 @@ def test_two_thousand_nodes_with_fifty_findings_need_no_pairwise_comparison(monk
     def cost(hosts):
         nonlocal looked
         looked = 0
-        findings = [Counting(fleets.finding(f"rule-{rule}", f"gpu{host:04d}", "error", "t", "e", "f")) for rule in range(10) for host in range(hosts)]
+        findings = [
+            Counting(fleets.finding(f"rule-{rule}", f"gpu{host:04d}", "error", "t", "e", "f"))
+            for rule in range(10)
+            for host in range(hosts)
+        ]
         folds = fold_findings(findings)
         assert len(folds) == 10
         return looked

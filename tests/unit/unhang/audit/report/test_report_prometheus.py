@@ -28,7 +28,9 @@ def found():
 
 def series(text):
     """{(name, labels): value}; no series occurs twice."""
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    samples = [
+        sample for family in text_string_to_metric_families(text) for sample in family.samples
+    ]
     made = {(one.name, *sorted(one.labels.items())): one.value for one in samples}
     assert len(made) == len(samples)
     return made
@@ -36,22 +38,34 @@ def series(text):
 
 def test_each_node_is_counted_once_by_its_verdict(found):
     made = series(render_prometheus(found))
-    counts = {verdict: made["unhang_nodes", ("verdict", verdict)] for verdict in found["node_verdicts"]}
+    counts = {
+        verdict: made["unhang_nodes", ("verdict", verdict)] for verdict in found["node_verdicts"]
+    }
     assert counts == {verdict: len(hosts) for verdict, hosts in found["node_verdicts"].items()}
-    assert sum(counts.values()) == sum(value for key, value in made.items() if key[0] == "unhang_nodes_by_status") == found["host_count"]
+    assert (
+        sum(counts.values())
+        == sum(value for key, value in made.items() if key[0] == "unhang_nodes_by_status")
+        == found["host_count"]
+    )
 
 
 def test_findings_causes_and_rules_are_those_of_the_document(found):
     made = series(render_prometheus(found))
     for severity in ("critical", "error", "warning", "info"):
-        assert made["unhang_findings", ("severity", severity)] == found["totals_by_severity"].get(severity, 0)
-        assert made["unhang_causes", ("severity", severity)] == Counter(one["severity"] for one in found["causes"])[severity]
+        assert made["unhang_findings", ("severity", severity)] == found["totals_by_severity"].get(
+            severity, 0
+        )
+        assert (
+            made["unhang_causes", ("severity", severity)]
+            == Counter(one["severity"] for one in found["causes"])[severity]
+        )
     hosts = {}
     for one in found["findings"]:
         if one["verdict"] == "fail":
             hosts.setdefault((one["rule"], one["severity"]), set()).update(hosts_of(one))
     assert {key: value for key, value in made.items() if key[0] == "unhang_rule_nodes"} == {
-        ("unhang_rule_nodes", ("rule", rule), ("severity", severity)): len(among) for (rule, severity), among in hosts.items()
+        ("unhang_rule_nodes", ("rule", rule), ("severity", severity)): len(among)
+        for (rule, severity), among in hosts.items()
     }
 
 
@@ -60,7 +74,10 @@ def test_the_run_says_when_it_was_and_whether_it_is_whole(found):
     assert made["unhang_run_timestamp_seconds",] == 1772421271
     assert made["unhang_run_duration_seconds",] == 24
     assert made["unhang_run_complete",] == 1
-    for part in ({"catalogue": {**found["catalogue"], "stopped": ["a-rule"]}}, {"run": {**found["run"], "finished": None}}):
+    for part in (
+        {"catalogue": {**found["catalogue"], "stopped": ["a-rule"]}},
+        {"run": {**found["run"], "finished": None}},
+    ):
         assert series(render_prometheus({**found, **part}))["unhang_run_complete",] == 0
 
 
@@ -69,14 +86,27 @@ def test_names_of_nodes_appear_only_when_asked_for_and_the_worst_come_first(foun
     assert not any(f'"{host}"' in render_prometheus(found) for host in hosts)
     some = series(render_prometheus(found, most_nodes=3))
     named = [dict(key[1:]) for key in some if key[0] == "unhang_node_verdict"]
-    assert [one["node"] for one in named] == hosts[:3] and {one["verdict"] for one in named} == {"critical"}
+    assert [one["node"] for one in named] == hosts[:3] and {one["verdict"] for one in named} == {
+        "critical"
+    }
     assert some["unhang_nodes_without_series",] == len(hosts) - 3
     assert series(render_prometheus(found, most_nodes=1000))["unhang_nodes_without_series",] == 0
 
 
 def test_ten_times_as_many_nodes_have_no_more_series():
     def fleet(size):
-        findings = [fleets.finding("a-rule", f"gpu{number}", "error", "t", "e", f"found {number}", where={"index": number}) for number in range(size)]
+        findings = [
+            fleets.finding(
+                "a-rule",
+                f"gpu{number}",
+                "error",
+                "t",
+                "e",
+                f"found {number}",
+                where={"index": number},
+            )
+            for number in range(size)
+        ]
         return series(render_prometheus(fleets.document(findings, {"ok": size})))
 
     assert fleet(400).keys() == fleet(4).keys()
@@ -89,7 +119,17 @@ def test_labels_are_on_every_series_and_a_part_of_a_run_counts_that_part(found):
     assert sum(value for key, value in made.items() if key[0] == "unhang_nodes") == 1
 
 
-@pytest.mark.parametrize("given", [["cluster"], ["9=x"], ["__name__=x"], ["ä=x"], ["a=1", "a=2"], *([f"{name}=x"] for name in sorted(OWN_LABELS))])
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["cluster"],
+        ["9=x"],
+        ["__name__=x"],
+        ["ä=x"],
+        ["a=1", "a=2"],
+        *([f"{name}=x"] for name in sorted(OWN_LABELS)),
+    ],
+)
 def test_a_label_that_prometheus_would_not_take_is_refused_by_name(given):
     with pytest.raises(UserError, match="--label"):
         parse_labels(given)
@@ -106,8 +146,27 @@ def test_what_a_node_is_called_adds_no_series_of_its_own(text):
 def test_the_command_writes_the_file_and_says_how_many_nodes_it_leaves_out(tmp_path, capsys, found):
     run = fleets.write_run(tmp_path / "run", found, [])
     target = tmp_path / "unhang.prom"
-    assert cli.main(["report", str(run), "--format", "prometheus", "--per-node", "2", "--label", "cluster=x", "--out", str(target)]) == 1
-    assert capsys.readouterr() == ("", f"unhang: {found['host_count'] - 2} nodes have no series: --per-node 2\n")
+    assert (
+        cli.main(
+            [
+                "report",
+                str(run),
+                "--format",
+                "prometheus",
+                "--per-node",
+                "2",
+                "--label",
+                "cluster=x",
+                "--out",
+                str(target),
+            ]
+        )
+        == 1
+    )
+    assert capsys.readouterr() == (
+        "",
+        f"unhang: {found['host_count'] - 2} nodes have no series: --per-node 2\n",
+    )
     assert target.read_text() == render_prometheus(found, 2, {"cluster": "x"})
     assert target.stat().st_mode & 0o777 == 0o644  # node_exporter is another user
     assert cli.main(["report", str(run), "--format", "prometheus", "--label", "job=x"]) == 2

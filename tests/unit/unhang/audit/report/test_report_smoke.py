@@ -1,4 +1,5 @@
-"""Smoke tests on the page: the timeline of the phases, the heat maps of copies and bandwidth, and files that are no results."""
+"""Smoke tests on the page: the timeline of the phases, the heat maps of copies and bandwidth, and
+files that are no results."""
 
 from __future__ import annotations
 
@@ -29,9 +30,17 @@ def result(host="n1", verdict="pass", **more):
 
 
 def test_phases_stand_one_after_another_each_as_long_as_it_took():
-    phases = [Phase("environment", "ok", 6.0, {"import torch": 4.0, "": 1.0}), Phase("storm", "skip", 0.0), Phase("ddp", "stall", 2.0)]
+    phases = [
+        Phase("environment", "ok", 6.0, {"import torch": 4.0, "": 1.0}),
+        Phase("storm", "skip", 0.0),
+        Phase("ddp", "stall", 2.0),
+    ]
     bars = timeline(result(phases=phases)).bars
-    assert [(bar.name, bar.kind) for bar in bars] == [("environment", "ok"), ("storm", "skip"), ("ddp", "bad")]
+    assert [(bar.name, bar.kind) for bar in bars] == [
+        ("environment", "ok"),
+        ("storm", "skip"),
+        ("ddp", "bad"),
+    ]
     assert (bars[0].x, bars[2].x - LABEL) == (LABEL, bars[0].width)
     assert bars[2].width * 3 == pytest.approx(bars[0].width)
     assert [bar.summary for bar in bars] == ["6.0 s, import torch 4.0 s", "skip", "✕ stall, 2.0 s"]
@@ -39,51 +48,111 @@ def test_phases_stand_one_after_another_each_as_long_as_it_took():
 
 
 def test_a_slow_pair_and_one_that_copies_wrong_are_marked():
-    copies = [Copy(a, b, 100.0 if 2 in (a, b) else 360.0, wrong=int((a, b) == (0, 1)), host="n1") for a in range(3) for b in range(3) if a != b]
+    copies = [
+        Copy(a, b, 100.0 if 2 in (a, b) else 360.0, wrong=int((a, b) == (0, 1)), host="n1")
+        for a in range(3)
+        for b in range(3)
+        if a != b
+    ]
     (made,) = heat_maps(copies)
     cells = dict(zip([(row.source, row.target) for row in copies], made.cells, strict=True))
-    assert {pair for pair, cell in cells.items() if cell.marked} == {(0, 1), (0, 2), (1, 2), (2, 0), (2, 1)}
-    assert (cells[0, 1].label, cells[0, 1].level, cells[1, 0].level, cells[0, 2].level) == ("✕", 0, 4, 0)
+    assert {pair for pair, cell in cells.items() if cell.marked} == {
+        (0, 1),
+        (0, 2),
+        (1, 2),
+        (2, 0),
+        (2, 1),
+    }
+    assert (cells[0, 1].label, cells[0, 1].level, cells[1, 0].level, cells[0, 2].level) == (
+        "✕",
+        0,
+        4,
+        0,
+    )
     assert made.summary == "360 GB/s at most; 5 ways below 80% of it or wrong"
     assert cells[0, 1].x > cells[1, 0].x and cells[0, 1].y < cells[1, 0].y  # row to column
 
 
-@pytest.mark.parametrize(("value", "level"), [(0, 0), (49, 0), (50, 1), (80, 2), (90, 3), (97, 4), (120, 4)])
+@pytest.mark.parametrize(
+    ("value", "level"), [(0, 0), (49, 0), (50, 1), (80, 2), (90, 3), (97, 4), (120, 4)]
+)
 def test_a_level_is_a_part_of_the_whole(value, level):
     assert level_of(value, 100) == level
     assert level_of(value, 0) == 4
 
 
 def test_tests_of_as_many_ranks_stand_beside_each_other_the_slowest_first():
-    many = [result(f"n{number}", bandwidth=[Bandwidth("all_reduce", 1 << 30, 70.0 if number == 2 else 360.0)]) for number in range(4)]
-    judged = result("odd", ranks=4, bandwidth=[Bandwidth("all_reduce", 1 << 30, 99.0, 340.0, "fail")])
+    many = [
+        result(
+            f"n{number}",
+            bandwidth=[Bandwidth("all_reduce", 1 << 30, 70.0 if number == 2 else 360.0)],
+        )
+        for number in range(4)
+    ]
+    judged = result(
+        "odd", ranks=4, bandwidth=[Bandwidth("all_reduce", 1 << 30, 99.0, 340.0, "fail")]
+    )
     few, eight = smoke_view(SmokeTests((*many, judged))).tables
-    assert [(row.hosts, [cell.level for cell in row.cells]) for row in eight.rows] == [(("n2",), [0]), (("n0",), [4]), (("n1",), [4]), (("n3",), [4])]
+    assert [(row.hosts, [cell.level for cell in row.cells]) for row in eight.rows] == [
+        (("n2",), [0]),
+        (("n0",), [4]),
+        (("n1",), [4]),
+        (("n3",), [4]),
+    ]
     assert (eight.columns, few.ranks, few.rows[0].cells[0].level) == (("all_reduce 1 GiB",), 4, 0)
 
 
 def test_what_failed_stands_first_and_is_open():
     phases = [Phase("ddp", "ok", 1.0)]
-    view = smoke_view(SmokeTests(tuple(result(f"n{number}", "fail" if number == 15 else "pass", phases=phases) for number in range(20)), unread=3))
-    assert [(test.hosts, test.is_open) for test in view.tests[:3]] == [(("n15",), True), (("n0",), False), (("n1",), False)]
+    view = smoke_view(
+        SmokeTests(
+            tuple(
+                result(f"n{number}", "fail" if number == 15 else "pass", phases=phases)
+                for number in range(20)
+            ),
+            unread=3,
+        )
+    )
+    assert [(test.hosts, test.is_open) for test in view.tests[:3]] == [
+        (("n15",), True),
+        (("n0",), False),
+        (("n1",), False),
+    ]
     assert (len(view.tests), view.undrawn, view.notes) == (12, 8, ("3 older results not read",))
     assert smoke_view(SmokeTests(())) is None
 
 
-def test_results_of_a_rollout_of_the_gate_and_of_a_file_are_read_and_what_is_none_costs_only_itself(tmp_path):
-    page_smoke.write_results(tmp_path, page_smoke.result("gpu001"), page_smoke.result("gpu004", 3, 0.5))
-    (tmp_path / "smoke" / "20260302T031401Z" / "group" / "result.json").rename(tmp_path / "given.json")
+def test_results_of_a_rollout_of_the_gate_and_of_a_file_are_read_and_what_is_none_costs_only_itself(
+    tmp_path,
+):
+    page_smoke.write_results(
+        tmp_path, page_smoke.result("gpu001"), page_smoke.result("gpu004", 3, 0.5)
+    )
+    (tmp_path / "smoke" / "20260302T031401Z" / "group" / "result.json").rename(
+        tmp_path / "given.json"
+    )
     (tmp_path / "smoke" / "20260302T031401Z" / "group" / "result.json").write_text('{"verdict": 5}')
-    alone = {host: {"verdict": "pass", "hosts": [host], "world_size": 8, "bandwidth": []} for host in ("gpu001", "gpu009")}
-    (tmp_path / "gate.json").write_text(json.dumps({"smoke": {"alone": {**alone, "gpu010": None}, "together": None}}))
+    alone = {
+        host: {"verdict": "pass", "hosts": [host], "world_size": 8, "bandwidth": []}
+        for host in ("gpu001", "gpu009")
+    }
+    (tmp_path / "gate.json").write_text(
+        json.dumps({"smoke": {"alone": {**alone, "gpu010": None}, "together": None}})
+    )
     found = read_smoke_tests(tmp_path, [tmp_path / "given.json"])
-    assert [[member.host for member in one.hosts] for one in found.results] == [["gpu004"], ["gpu001"], ["gpu009"]]
+    assert [[member.host for member in one.hosts] for one in found.results] == [
+        ["gpu004"],
+        ["gpu001"],
+        ["gpu009"],
+    ]
     (fault,) = found.faults
     assert "expected a result of the smoke test, found: " in fault and "\n" not in fault
 
 
 def test_nothing_that_a_smoke_test_says_becomes_markup(tmp_path):
-    folder = fleets.write_run(tmp_path / "run", fleets.document([], {"ok": 1}), [fleets.node("n1", ["all"], None)])
+    folder = fleets.write_run(
+        tmp_path / "run", fleets.document([], {"ok": 1}), [fleets.node("n1", ["all"], None)]
+    )
     texts = [text[:2000].encode("utf-8", "replace").decode() for text in hostile.TEXTS.values()]
     made = []
     for text in texts:
@@ -98,14 +167,32 @@ def test_nothing_that_a_smoke_test_says_becomes_markup(tmp_path):
     parser.feed(page)
     tags = [tag for tag, _ in seen]
     assert tags.count("script") == 1 and "img" not in tags and "rect" in tags
-    assert [name for _, attrs in seen for name, _ in attrs if name.startswith("on") or name == "style"] == []
+    assert [
+        name for _, attrs in seen for name, _ in attrs if name.startswith("on") or name == "style"
+    ] == []
     assert all(character.isprintable() or character == "\n" for character in page)
 
 
 def test_a_file_of_a_smoke_test_is_shown_on_the_page_alone(tmp_path, capsys):
-    folder = fleets.write_run(tmp_path / "run", fleets.document([], {"ok": 1}), [fleets.node("n1", ["all"], None)])
+    folder = fleets.write_run(
+        tmp_path / "run", fleets.document([], {"ok": 1}), [fleets.node("n1", ["all"], None)]
+    )
     (tmp_path / "one.json").write_text(json.dumps(page_smoke.result("gpu004", 3, 0.5)))
-    assert main(["report", str(folder), "--smoke", str(tmp_path / "one.json"), "-o", "html", "--out", "-"]) == 0
+    assert (
+        main(
+            [
+                "report",
+                str(folder),
+                "--smoke",
+                str(tmp_path / "one.json"),
+                "-o",
+                "html",
+                "--out",
+                "-",
+            ]
+        )
+        == 0
+    )
     assert 'class="timeline"' in capsys.readouterr().out
     assert main(["report", str(folder), "--smoke", str(tmp_path / "one.json")]) == 2
     assert "--smoke: expected --format html" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""The terminal table: its content, its width, and control characters, which never reach a terminal."""
+"""The terminal table: its content, its width, and control characters, which never reach a
+terminal."""
 
 from __future__ import annotations
 
@@ -59,9 +60,14 @@ def test_no_golden_file_is_left_over():
 def test_no_line_is_wider_than_asked_and_no_word_is_lost(width):
     findings = five_situations.fleet()[0]
     text = render_table(findings, width)
-    pasted = {line for block in re.findall(r"^  run   (?:.*\\\n)*.*", text, re.MULTILINE) for line in block.splitlines()}
+    pasted = {
+        line
+        for block in re.findall(r"^  run   (?:.*\\\n)*.*", text, re.MULTILINE)
+        for line in block.splitlines()
+    }
     assert max(len(line) for line in text.splitlines() if line not in pasted) <= width
-    assert width < 80 or max(map(len, pasted)) <= width  # a command's words are never broken, however narrow the terminal is
+    # a command's words are never broken, however narrow the terminal is
+    assert width < 80 or max(map(len, pasted)) <= width
     if width < 150:
         bare = re.sub(r"\s+", "", text)
         for finding in findings["findings"]:
@@ -85,16 +91,38 @@ def test_nothing_that_a_node_says_is_obeyed_by_the_terminal(text, colour):
             remedy={"person": text},
             workaround={"what": text, "cost": text},
         ),
-        fleets.finding("r", text, "error", "t", "e", "f", verdict="unknown", missing=[{"path": text, "status": "error", "reason": text}]),
-        fleets.finding("r", text, "error", text, "e", "f", verdict="waived", waiver={"reason": text, "by": text, "until": text}),
+        fleets.finding(
+            "r",
+            text,
+            "error",
+            "t",
+            "e",
+            "f",
+            verdict="unknown",
+            missing=[{"path": text, "status": "error", "reason": text}],
+        ),
+        fleets.finding(
+            "r",
+            text,
+            "error",
+            text,
+            "e",
+            "f",
+            verdict="waived",
+            waiver={"reason": text, "by": text, "until": text},
+        ),
     ]
-    shown = COLOUR.sub("", render_table(fleets.document(findings, {"ok": 1, text[:80]: 1}, id=text), 100, colour))
+    shown = COLOUR.sub(
+        "", render_table(fleets.document(findings, {"ok": 1, text[:80]: 1}, id=text), 100, colour)
+    )
     assert all(line.isprintable() for line in shown.split("\n"))
     assert len(shown) < 40_000
 
 
 def test_rich_markup_from_a_node_stays_text():
-    findings = fleets.document([fleets.finding("r", "n", "error", "[bold]t[/bold]", "[red]e", ":skull:")], {"ok": 1})
+    findings = fleets.document(
+        [fleets.finding("r", "n", "error", "[bold]t[/bold]", "[red]e", ":skull:")], {"ok": 1}
+    )
     shown = render_table(findings, 100, True)
     assert "[bold]t[/bold]" in shown
     assert "[red]e" in shown
@@ -134,17 +162,32 @@ def test_the_terminal_decides_width_colour_and_letters(encoding, is_terminal, en
 
 
 def test_the_last_line_is_the_next_command():
-    assert render_table(fleets.document([], {"ok": 1}), 100, run="runs/7").rstrip().splitlines()[-1] == "next: unhang report runs/7 --format html"
+    assert (
+        render_table(fleets.document([], {"ok": 1}), 100, run="runs/7").rstrip().splitlines()[-1]
+        == "next: unhang report runs/7 --format html"
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 150, 160, 200])
 def test_no_set_of_nodes_is_broken_inside_a_number(width):
-    findings = fleets.document([fleets.finding("r", f"gpu{host:04d}", "error", "t", "e", "f") for host in range(0, 2000, 2)], {"ok": 2000})
+    findings = fleets.document(
+        [
+            fleets.finding("r", f"gpu{host:04d}", "error", "t", "e", "f")
+            for host in range(0, 2000, 2)
+        ],
+        {"ok": 2000},
+    )
     shown = re.search(r"gpu\[[^\]]*\]", render_table(findings, width))
     assert {len(number) for number in re.findall(r"\d+", shown[0])} == {4}
 
 
 def test_many_scattered_hosts_are_shortened_on_a_terminal_and_whole_in_a_pipe():
-    findings = fleets.document([fleets.finding("r", f"gpu{host:04d}", "error", "t", "e", "f") for host in range(0, 2000, 2)], {"ok": 2000})
+    findings = fleets.document(
+        [
+            fleets.finding("r", f"gpu{host:04d}", "error", "t", "e", "f")
+            for host in range(0, 2000, 2)
+        ],
+        {"ok": 2000},
+    )
     assert len(render_table(findings, 100, full=False)) < 1500
     assert "1998]" in re.sub(r"\s", "", render_table(findings, 100))

@@ -29,7 +29,16 @@ def test_a_narrow_slot_is_marked():
 
 
 def test_a_card_without_a_bridge_has_no_link_that_is_down():
-    assert troubles(topology_of(fleets.sections(fleets.RTX3090, 2, "", "", "", nvlinks=4, remote="none", active={0: 0, 1: 0}))) == []
+    assert (
+        troubles(
+            topology_of(
+                fleets.sections(
+                    fleets.RTX3090, 2, "", "", "", nvlinks=4, remote="none", active={0: 0, 1: 0}
+                )
+            )
+        )
+        == []
+    )
 
 
 def test_links_to_switches_that_are_all_down_are_marked():
@@ -48,7 +57,9 @@ def test_nodes_that_are_joined_alike_compare_equal():
 
 @pytest.mark.parametrize("count", [2, 3, 8, 16, 128])
 def test_nothing_is_drawn_outside_the_drawing(count):
-    topology = topology_of(fleets.sections(fleets.H200, count, "", "", "", nvlinks=18, remote="switch", ports=count))
+    topology = topology_of(
+        fleets.sections(fleets.H200, count, "", "", "", nvlinks=18, remote="switch", ports=count)
+    )
     drawing = draw(topology)
     assert len(topology.gpus) == min(count, 32)
     for shape in drawing.shapes:
@@ -63,12 +74,21 @@ def test_one_gpu_is_joined_to_nothing(count):
 
 SCRAPS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
-@given(st.lists(st.fixed_dictionaries({"index": SCRAPS, "pcie": SCRAPS, "numa_node": SCRAPS}), max_size=4), SCRAPS, SCRAPS, SCRAPS)
+@given(
+    st.lists(
+        st.fixed_dictionaries({"index": SCRAPS, "pcie": SCRAPS, "numa_node": SCRAPS}), max_size=4
+    ),
+    SCRAPS,
+    SCRAPS,
+    SCRAPS,
+)
 def test_fields_of_a_wrong_type_count_as_not_read(devices, by_gpu, pairs, rdma):
     sections = {
         "gpus": {"devices": [{"index": 0}, {"index": 1}, *devices], "model": by_gpu},

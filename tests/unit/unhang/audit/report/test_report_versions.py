@@ -31,13 +31,34 @@ def test_versions_are_read_from_the_sections_that_have_them():
 
 def test_what_is_of_a_wrong_type_or_absent_has_no_version():
     assert versions_of({}) == {}
-    assert versions_of({"driver": [], "gpus": {"devices": [1, {"vbios": 7}]}, "nccl": {"libraries": "x"}, "node": {"dmi": None}}) == {}
+    assert (
+        versions_of(
+            {
+                "driver": [],
+                "gpus": {"devices": [1, {"vbios": 7}]},
+                "nccl": {"libraries": "x"},
+                "node": {"dmi": None},
+            }
+        )
+        == {}
+    )
 
 
 def test_a_drift_names_the_usual_version_and_its_outliers_by_node():
-    shown = drift({f"gpu{number}": {"driver": "580.1" if number != 10 else "545.2", "kernel": "6.8"} for number in range(12)})
-    assert [(one.name, one.nodes, one.drifts) for one in shown] == [("driver", 12, True), ("kernel", 12, False)]
-    assert [(row.version, row.usual, row.hosts[-1]) for row in shown[0].versions] == [("580.1", True, "gpu11"), ("545.2", False, "gpu10")]
+    shown = drift(
+        {
+            f"gpu{number}": {"driver": "580.1" if number != 10 else "545.2", "kernel": "6.8"}
+            for number in range(12)
+        }
+    )
+    assert [(one.name, one.nodes, one.drifts) for one in shown] == [
+        ("driver", 12, True),
+        ("kernel", 12, False),
+    ]
+    assert [(row.version, row.usual, row.hosts[-1]) for row in shown[0].versions] == [
+        ("580.1", True, "gpu11"),
+        ("545.2", False, "gpu10"),
+    ]
 
 
 def test_no_version_is_usual_where_two_are_as_frequent():

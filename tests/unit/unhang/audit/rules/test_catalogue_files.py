@@ -1,4 +1,5 @@
-"""Files of rules: every fault is one line with file and place, and spoils nothing but its own row."""
+"""Files of rules: every fault is one line with file and place, and spoils nothing but its own
+row."""
 
 from __future__ import annotations
 
@@ -47,7 +48,12 @@ def test_a_good_file_is_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
-        ("    title: A rule", "    title: A rule\n    sympotms: []", 4, "rule a-rule: sympotms: unknown key (did you mean symptoms?); allowed are id, title"),
+        (
+            "    title: A rule",
+            "    title: A rule\n    sympotms: []",
+            4,
+            "rule a-rule: sympotms: unknown key (did you mean symptoms?); allowed are id, title",
+        ),
         ("    title: A rule\n", "", 2, "the key title is missing"),
         (
             "severity: error",
@@ -56,20 +62,45 @@ def test_a_good_file_is_loaded(tmp_path):
             "severity: found 'eror' (did you mean error?); allowed are critical, error",
         ),
         ("scope: node", "scope: [node]", 5, "scope: found a list"),
-        ("gpus.count == 0", "gpus.cuont == 0", 6, "when: unknown fact path gpus.cuont (did you mean count?)"),
+        (
+            "gpus.count == 0",
+            "gpus.cuont == 0",
+            6,
+            "when: unknown fact path gpus.cuont (did you mean count?)",
+        ),
         ("gpus.count == 0", "driver.loaded.version is version('abc')", 6, "bad version literal"),
         ("gpus.count == 0", "'{% for %}'", 6, "when: "),
         ("found: something else", "found: '{{ nope }}'", 8, "found: unknown name 'nope'"),
-        ("remedy: {person: look}", "remedy: {nobody: look}", 9, "remedy: found a map with nobody; allowed is {role, policy, person} or {person}"),
+        (
+            "remedy: {person: look}",
+            "remedy: {nobody: look}",
+            9,
+            "remedy: found a map with nobody; allowed is {role, policy, person} or {person}",
+        ),
         (
             "remedy: {person: look}",
             "remedy: {role: r, policy: {driver: {verison: '1'}}}",
             9,
             "remedy.policy.driver.verison: unknown key (did you mean version?)",
         ),
-        ('    sources: [{url: "https://example.org/", says: so}]\n', "", 2, "the key sources is missing"),
-        ('sources: [{url: "https://example.org/", says: so}]', "sources: []", 10, "sources: found a list"),
-        ("confidence: documented", "confidence: sure", 11, "allowed are documented, maintainers, reported, inferred"),
+        (
+            '    sources: [{url: "https://example.org/", says: so}]\n',
+            "",
+            2,
+            "the key sources is missing",
+        ),
+        (
+            'sources: [{url: "https://example.org/", says: so}]',
+            "sources: []",
+            10,
+            "sources: found a list",
+        ),
+        (
+            "confidence: documented",
+            "confidence: sure",
+            11,
+            "allowed are documented, maintainers, reported, inferred",
+        ),
         ("count: 0}}]", "count: x}}]", 12, "examples.match[0]: gpus.count: Expected int"),
         ("{gpus: {count: 1}}", "{gpsu: {count: 1}}", 12, "(did you mean gpus?)"),
         ("- id: a-rule", "- id: A Rule", 2, "id: found 'A Rule'; allowed is what matches"),
@@ -91,7 +122,8 @@ def test_a_fault_is_one_line_with_file_and_place(tmp_path, old, new, line, messa
         ("rules:\n\t- id: x\n", ":2: YAML: "),
         ("a: &a [x, x]\nb: &b [*a, *a]\nrules: [*b]\n", ":1: aliases and anchors"),
         ("rules: []\nrules: []\n", ":2: the key 'rules' occurs twice"),
-        ("rules: !!python/object/apply:os.system ['true']\n", "the tag tag:yaml.org,2002:python/object/apply:os.system is not allowed"),
+        ("rules: !!python/object/apply:os.system ['true']\n",
+        "the tag tag:yaml.org,2002:python/object/apply:os.system is not allowed"),
         ("rules: " + "[" * 100 + "]" * 100 + "\n", "nests more than 40 deep"),
         ("rule: []\n", ":1: rule: unknown key (did you mean rules?)"),
         ("- id: x\n", "expected a map, found a list"),
@@ -116,17 +148,26 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
 def test_an_id_that_is_used_twice_names_both_places(tmp_path):
     faults_of(tmp_path, ROW)
     (fault,) = faults_of(tmp_path, ROW, "second.yml")
-    assert fault == f"{tmp_path}/second.yml:2: the id a-rule is already used at {tmp_path}/own.yml:2"
+    assert (
+        fault == f"{tmp_path}/second.yml:2: the id a-rule is already used at {tmp_path}/own.yml:2"
+    )
 
 
 def test_a_row_at_fault_leaves_its_neighbours_alone(tmp_path):
-    write_rules(tmp_path / "rules", rule("gpus.cuont == 1", id="bad"), rule(id="good"), rule(id="badder", severity="x"))
+    write_rules(
+        tmp_path / "rules",
+        rule("gpus.cuont == 1", id="bad"),
+        rule(id="good"),
+        rule(id="badder", severity="x"),
+    )
     catalogue = load_catalogue([tmp_path / "rules"], built_in=False)
     assert [one.id for one in catalogue.rules] == ["good"]
     assert len(catalogue.faults) == 2
 
 
-@pytest.mark.parametrize(("name", "message"), [("nowhere", "no such folder"), ("empty", "holds no .yml file")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("nowhere", "no such folder"), ("empty", "holds no .yml file")]
+)
 def test_a_folder_without_rules_is_reported(tmp_path, name, message):
     (tmp_path / "empty").mkdir()
     assert message in load_catalogue([tmp_path / name], built_in=False).faults[0]
@@ -134,12 +175,27 @@ def test_a_folder_without_rules_is_reported(tmp_path, name, message):
 
 @pytest.mark.parametrize("built_in", [False, True])
 def test_rows_of_tables_are_looked_up_and_counted(tmp_path, built_in):
-    table = {"title": "Xids", "key": "code", "confidence": "documented", "sources": [{"url": "u", "says": "s"}], "rows": [{"code": 79, "means": "gone"}]}
+    table = {
+        "title": "Xids",
+        "key": "code",
+        "confidence": "documented",
+        "sources": [{"url": "u", "says": "s"}],
+        "rows": [{"code": 79, "means": "gone"}],
+    }
     own = rule("tables.xids['79'].means == 'gone'", id="own")
-    (tmp_path / "own.yml").write_text(json.dumps({"tables": {"own_xids": table}, "rules": [{**own, "when": own["when"].replace("xids", "own_xids")}]}))
+    (tmp_path / "own.yml").write_text(
+        json.dumps(
+            {
+                "tables": {"own_xids": table},
+                "rules": [{**own, "when": own["when"].replace("xids", "own_xids")}],
+            }
+        )
+    )
     catalogue = load_catalogue([tmp_path], built_in=built_in)
     assert catalogue.faults == ()
-    assert [row["id"] for row in catalogue.table_rows if built_in is False or row["kind"] == "own_xids"] == ["own_xids/79"]
+    assert [
+        row["id"] for row in catalogue.table_rows if built_in is False or row["kind"] == "own_xids"
+    ] == ["own_xids/79"]
 
 
 def test_the_command_lists_every_row_as_json(capsys):
@@ -151,9 +207,36 @@ def test_the_command_lists_every_row_as_json(capsys):
 
 def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
     examples = {"match": [{"gpus": {"count": 99}}], "near_miss": [{"gpus": {"count": 1}}]}
-    assert main(["rule", "check", str(write_rules(tmp_path / "good", rule("gpus.count == 99", examples=examples, costs="jobs fail")))]) == 0
+    assert (
+        main(
+            [
+                "rule",
+                "check",
+                str(
+                    write_rules(
+                        tmp_path / "good",
+                        rule("gpus.count == 99", examples=examples, costs="jobs fail"),
+                    )
+                ),
+            ]
+        )
+        == 0
+    )
     assert "1 rule," in capsys.readouterr().out
-    assert main(["rule", "check", str(write_rules(tmp_path / "bad", rule("gpus.cuont == 0"), rule(id="b", severity="x")))]) == 1
+    assert (
+        main(
+            [
+                "rule",
+                "check",
+                str(
+                    write_rules(
+                        tmp_path / "bad", rule("gpus.cuont == 0"), rule(id="b", severity="x")
+                    )
+                ),
+            ]
+        )
+        == 1
+    )
     assert len(capsys.readouterr().out.splitlines()) == 2
     assert main(["rule", "check", str(write_rules(tmp_path / "unproven", rule()))]) == 1
     assert "match[0]: expected fail, found unknown" in capsys.readouterr().out

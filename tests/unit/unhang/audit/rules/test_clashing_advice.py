@@ -6,6 +6,10 @@ from unhang.audit.rules.clashing_advice import contradicts
 
 
 def test_a_contradiction_would_be_seen():
-    assert contradicts({"driver": {"version": "535.154.05"}}, {"driver": {"min": "580.65.06"}}) == [("driver", "version")]
+    assert contradicts({"driver": {"version": "535.154.05"}}, {"driver": {"min": "580.65.06"}}) == [
+        ("driver", "version")
+    ]
     assert contradicts({"driver": {"min": "535.154.05"}}, {"driver": {"min": "580.65.06"}}) == []
-    assert contradicts({"host": {"iommu": "off"}}, {"host": {"iommu": "passthrough"}}) == [("host", "iommu")]
+    assert contradicts({"host": {"iommu": "off"}}, {"host": {"iommu": "passthrough"}}) == [
+        ("host", "iommu")
+    ]

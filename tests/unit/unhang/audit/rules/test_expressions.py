@@ -1,4 +1,5 @@
-"""Expressions: those that are accepted, the messages of those that are refused, and facts that were not read."""
+"""Expressions: those that are accepted, the messages of those that are refused, and facts that were
+not read."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ TABLES = {"xids": {"79": {"code": 79, "bucket": "RESET"}}}
 
 
 def evaluated(source, facts=None, **more):
-    world = node_world(example_node({**(sections() if facts is None else facts), **more}), catalogue_view(TABLES))
+    world = node_world(
+        example_node({**(sections() if facts is None else facts), **more}), catalogue_view(TABLES)
+    )
     return plain(compile_expression(source, node_names(TABLES)).evaluate(world))
 
 
@@ -60,7 +63,10 @@ def evaluated(source, facts=None, **more):
         ("'=eth1' | expand_names(['lo', 'eth1', 'eth10'])", ["eth1"]),
         ("'^docker,lo' | expand_names(['lo', 'eth1', 'docker0'])", ["eth1"]),
         ("'^=eth1' | expand_names(['eth1', 'eth10'])", ["eth10"]),
-        ("'=mlx5_0:1,mlx5_3' | expand_names(['mlx5_0', 'mlx5_3', 'mlx5_30'])", ["mlx5_0", "mlx5_3"]),
+        (
+            "'=mlx5_0:1,mlx5_3' | expand_names(['mlx5_0', 'mlx5_3', 'mlx5_30'])",
+            ["mlx5_0", "mlx5_3"],
+        ),
         ("'' | expand_names(['eth1'])", []),
         ("'nvidia-driver-5* libnvidia-*' is covers('libnvidia-ml1')", True),
         ("'nvidia-driver-5*' is covers('nvidia-fabricmanager-580')", False),
@@ -80,16 +86,25 @@ def test_an_expression_yields_its_value(source, value):
     ("source", "message"),
     [
         ("gpus.cuont > 1", "unknown fact path gpus.cuont (did you mean count?)"),
-        ("driver.loaded.verison is version('1')", "unknown fact path driver.loaded.verison (did you mean version?)"),
+        (
+            "driver.loaded.verison is version('1')",
+            "unknown fact path driver.loaded.verison (did you mean version?)",
+        ),
         (
             "gpus.devices | selectattr('pcie.widht_now', '<', 16) | list | length > 0",
             "unknown fact path gpus.devices[*].pcie.widht_now (did you mean width_now?)",
         ),
         ("gpsu.count > 1", "unknown name 'gpsu' (did you mean gpus?)"),
-        ("driver.loaded.version is version('abc')", "bad version literal: 'abc' is not a driver version"),
+        (
+            "driver.loaded.version is version('abc')",
+            "bad version literal: 'abc' is not a driver version",
+        ),
         ("driver.loaded.version is version('1', '~')", "'~' is no operator"),
         ("gpus.model is version('1')", "give version_type="),
-        ("gpus.model is version('1', version_type='drivr')", "version_type='drivr' is unknown (did you mean driver?)"),
+        (
+            "gpus.model is version('1', version_type='drivr')",
+            "version_type='drivr' is unknown (did you mean driver?)",
+        ),
         ("driver.loaded.version is version(kernel.release)", "versions of two types"),
         ("driver.loaded.version > '535'", "versions have an order of their own"),
         ("gpus.count == '2'", "different kinds"),
@@ -131,8 +146,10 @@ def test_what_is_refused_is_refused_with_the_place_and_a_hint(source, message):
 @pytest.mark.parametrize(
     "source",
     [
-        "{% for x in gpus.devices %}{% endfor %}", "{% while true %}", "{% macro m() %}{% endmacro %}", "{% set x = 1 %}", "{% include 'x' %}",
-        "{{ range(9) }}", "{{ x }", "{% if true %}a{% endif %}", "{{ gpus }}", "{{ gpus.devices }}", "{{ self }}", "{{ ''.__class__ }}",
+        "{% for x in gpus.devices %}{% endfor %}", "{% while true %}",
+        "{% macro m() %}{% endmacro %}", "{% set x = 1 %}", "{% include 'x' %}",
+        "{{ range(9) }}", "{{ x }", "{% if true %}a{% endif %}", "{{ gpus }}", "{{ gpus.devices }}",
+        "{{ self }}", "{{ ''.__class__ }}",
     ],
 )  # fmt: skip
 def test_a_template_quotes_values_and_nothing_else(source):
@@ -140,15 +157,27 @@ def test_a_template_quotes_values_and_nothing_else(source):
         compile_template(source, node_names({}))
 
 
-@pytest.mark.parametrize(("count", "text"), [(1, "held by 1 process on 1 GPU"), (2, "held by 2 processes on 2 GPUs"), (11, "held by 11 processes on 11 GPUs")])
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "held by 1 process on 1 GPU"),
+        (2, "held by 2 processes on 2 GPUs"),
+        (11, "held by 11 processes on 11 GPUs"),
+    ],
+)
 def test_one_of_something_is_named_in_the_singular(count, text):
-    template = compile_template("held by {{ gpus.count }} processes on {{ gpus.count }} GPUs", node_names({}))
+    template = compile_template(
+        "held by {{ gpus.count }} processes on {{ gpus.count }} GPUs", node_names({})
+    )
     world = node_world(example_node({"gpus": {"probe": OK, "count": count}}), catalogue_view())
     assert plain(template.evaluate(world)) == text
 
 
 NO_ECC = {"field": "devices[*].ecc", "status": "absent", "reason": "NVML_ERROR_NOT_SUPPORTED"}
-UNREAD = {"driver": {"probe": {"status": "timeout", "error": "modinfo did not answer"}}, "gpus": {"probe": OK, "devices": [{"index": 0}], "count": None}}
+UNREAD = {
+    "driver": {"probe": {"status": "timeout", "error": "modinfo did not answer"}},
+    "gpus": {"probe": OK, "devices": [{"index": 0}], "count": None},
+}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +195,11 @@ UNREAD = {"driver": {"probe": {"status": "timeout", "error": "modinfo did not an
         ("gpus.count > 1", "gpus.count", "error"),
         ("gpus.count + 1 > 1", "gpus.count", "error"),
         ("gpus.count ~ 'x' == 'y'", "gpus.count", "error"),
-        ("gpus.devices | map(attribute='uuid') | unique | list | length > 1", "gpus.devices[0].uuid", "error"),
+        (
+            "gpus.devices | map(attribute='uuid') | unique | list | length > 1",
+            "gpus.devices[0].uuid",
+            "error",
+        ),
         ("gpus.devices[0].pcie.width_now < 16", "gpus.devices[0].pcie.width_now", "error"),
         ("kernel.release == 'x'", "kernel.release", "error"),
     ],
@@ -207,11 +240,14 @@ def test_what_does_not_depend_on_the_unread_fact_is_still_decided(source, value)
         ("driver.loaded.version is version(policy.driver.version, '!=')", {}),
         ("policy.nvlink.links_per_gpu > 1", {}),
         ("(gpus.devices | first).index == 0", {"gpus": {"probe": OK, "devices": []}}),
-        ("nccl.effective.ssh.NCCL_ALGO == 'Tree'", {"nccl": {"probe": OK, "effective": {"ssh": {}}}}),
+        ("nccl.effective.ssh.NCCL_ALGO == 'Tree'", {"nccl": {"probe": OK,
+        "effective": {"ssh": {}}}}),
         ("tables.xids['80'].bucket == 'RESET'", {}),
     ],
 )  # fmt: skip
-def test_what_the_node_does_not_have_and_the_policy_does_not_say_is_no_matter_for_the_rule(source, facts):
+def test_what_the_node_does_not_have_and_the_policy_does_not_say_is_no_matter_for_the_rule(
+    source, facts
+):
     with pytest.raises(Undecided) as problem:
         evaluated(source, {**sections(), **facts})
     assert problem.value.is_skip
@@ -222,7 +258,17 @@ def test_a_value_beside_an_absent_section_is_still_a_value():
     assert evaluated("gpus.pci_count > 0", facts) is True
 
 
-@pytest.mark.parametrize("hostile", ["{{ 7*7 }}", "{% for x in y %}", "\x1b[2J<script>", "'; drop", "__class__", "{{ ''.__class__ }}"])
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "{{ 7*7 }}",
+        "{% for x in y %}",
+        "\x1b[2J<script>",
+        "'; drop",
+        "__class__",
+        "{{ ''.__class__ }}",
+    ],
+)
 def test_what_a_node_says_is_never_a_template(hostile):
     facts = {"gpus": {"probe": OK, "model": hostile}}
     assert evaluated("gpus.model", facts) == hostile
@@ -235,12 +281,19 @@ def test_what_a_node_says_is_never_a_template(hostile):
 def test_a_template_says_what_it_does_not_know():
     template = compile_template("{{ gpus.count }} and {{ gpus.count + 1 }}", node_names({}))
     text = plain(template.evaluate(node_world(example_node(UNREAD), catalogue_view())))
-    assert text == "not known (the node gave no value and no reason) and not known (the node gave no value and no reason)"
+    assert (
+        text
+        == "not known (the node gave no value and no reason) and not known (the node gave no value"
+        " and no reason)"
+    )
 
 
 def test_a_text_that_grows_is_stopped():
     with pytest.raises(RuleStopped):
-        evaluated(" ~ ".join(["gpus.model"] * 100) + " == 'x'", {"gpus": {"probe": OK, "model": "x" * 4000}})
+        evaluated(
+            " ~ ".join(["gpus.model"] * 100) + " == 'x'",
+            {"gpus": {"probe": OK, "model": "x" * 4000}},
+        )
 
 
 def test_division_by_nothing_is_no_verdict():

@@ -1,4 +1,5 @@
-"""The reason for a path without a value: first the section's own rows, then its status, then the schema's meaning of a null."""
+"""The reason for a path without a value: first the section's own rows, then its status, then the
+schema's meaning of a null."""
 
 from __future__ import annotations
 
@@ -36,7 +37,12 @@ def test_a_row_speaks_of_its_field_and_of_what_lies_below(field, path):
 
 
 @pytest.mark.parametrize(
-    ("field", "path"), [("rdma[2].firmware", "network.rdma[1].firmware"), ("rdm", "network.rdma"), ("rdma[*].ports", "network.rdma[2].firmware")]
+    ("field", "path"),
+    [
+        ("rdma[2].firmware", "network.rdma[1].firmware"),
+        ("rdm", "network.rdma"),
+        ("rdma[*].ports", "network.rdma[2].firmware"),
+    ],
 )
 def test_a_row_does_not_speak_of_its_neighbours(field, path):
     assert why_null(facts_with("network", row(field)), path).reason != "needs root"
@@ -47,7 +53,10 @@ def test_a_null_that_means_that_there_is_none_makes_the_rule_not_apply():
     assert (found.kind, found.reason) == ("absent", "not installed")
 
 
-@pytest.mark.parametrize("probe", [row("build_tools"), {"status": "timeout", "error": "open /usr/local/cuda did not return"}])
+@pytest.mark.parametrize(
+    "probe",
+    [row("build_tools"), {"status": "timeout", "error": "open /usr/local/cuda did not return"}],
+)
 def test_a_field_that_could_not_be_read_is_not_taken_for_one_that_is_not_there(probe):
     assert why_null(facts_with("cuda", probe), "cuda.build_tools.nvcc.version").kind == "unread"
 

@@ -1,4 +1,5 @@
-"""A rule may take the severity of each finding from a table: never from a node, and never another word than the four."""
+"""A rule may take the severity of each finding from a table: never from a node, and never another
+word than the four."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from unhang.audit.rules.rules import RuleError, compile_rule
 
 CATALOGUE = load_catalogue()
 ROW = {
-    "id": "own", "title": "Own", "scope": "node", "for_each": "tables.kernel_issues | values", "when": "item.build in kernel.release",
-    "severity": "item.severity", "expected": "x", "found": "y", "remedy": {"person": "look"}, "sources": [], "confidence": "reported",
+    "id": "own", "title": "Own", "scope": "node", "for_each": "tables.kernel_issues | values",
+    "when": "item.build in kernel.release",
+    "severity": "item.severity", "expected": "x", "found": "y", "remedy": {"person": "look"},
+    "sources": [], "confidence": "reported",
 }  # fmt: skip
 
 
@@ -45,7 +48,8 @@ def test_what_is_no_column_of_severities_in_a_table_is_refused(change):
 def test_each_finding_has_the_severity_of_its_own_row():
     rule = next(one for one in CATALOGUE.rules if one.id == "kernel-message-of-fault")
     events = [
-        {"kind": "other", "subject": name, "count": 1, "line": "x", "pci_address": None} for name in ("neighbour-table", "nfs-server", "memory-corrected")
+        {"kind": "other", "subject": name, "count": 1, "line": "x", "pci_address": None}
+        for name in ("neighbour-table", "nfs-server", "memory-corrected")
     ]
     node = example_node({"faults": {"events": events}})
     judged = judge_rule(rule, node_world(node, catalogue_view(CATALOGUE.tables)))

@@ -19,12 +19,18 @@ from unhang.core.schemas.shapes import read_schema
 def shown(findings, nodes=None, explains=None):
     """The fields that triage adds; all nodes were read unless the test sets otherwise."""
     hosts = {host for one in findings for host in one.get("hosts") or [one["host"]]}
-    return triage(fleets.failures(findings), Explaining(explains or {}), nodes or {host: NodeNote(True) for host in hosts})
+    return triage(
+        fleets.failures(findings),
+        Explaining(explains or {}),
+        nodes or {host: NodeNote(True) for host in hosts},
+    )
 
 
 def finding(rule, host, severity="error", **more):
     """A finding that a person repairs, unless it says otherwise."""
-    return fleets.finding(rule, host, severity, f"title of {rule}", "e", "f", **{"remedy": {"person": "look"}, **more})
+    return fleets.finding(
+        rule, host, severity, f"title of {rule}", "e", "f", **{"remedy": {"person": "look"}, **more}
+    )
 
 
 def role(name, **policy):
@@ -39,7 +45,10 @@ def test_equal_causes_of_many_nodes_are_one_and_name_every_finding():
 
 
 def test_the_worst_of_what_it_explains_is_a_causes_severity():
-    (cause,) = shown([finding("small", "n", "warning"), finding("big", "n", "critical")], explains={"small": frozenset({"big"})})["causes"]
+    (cause,) = shown(
+        [finding("small", "n", "warning"), finding("big", "n", "critical")],
+        explains={"small": frozenset({"big"})},
+    )["causes"]
     assert (cause["rule"], cause["severity"], cause["explains"]) == ("small", "critical", ["big"])
 
 
@@ -51,26 +60,56 @@ def test_causes_stand_in_the_order_of_harm_and_unread_nodes_before_other_errors(
         finding("node-unreachable", "gone"),
         finding("bad", "n4", "critical"),
     ]
-    assert [cause["id"] for cause in shown(findings, nodes)["causes"]] == ["bad", "node-unreachable", "many", "few"]
+    assert [cause["id"] for cause in shown(findings, nodes)["causes"]] == [
+        "bad",
+        "node-unreachable",
+        "many",
+        "few",
+    ]
 
 
 def test_each_node_has_one_verdict():
     nodes = {name: NodeNote(name != "gone") for name in ("c", "e", "w", "i", "fine", "gone")}
-    findings = [finding("x", "c", "critical"), finding("y", "c", "warning"), finding("y", "w", "warning"), finding("z", "e"), finding("i", "i", "info")]
+    findings = [
+        finding("x", "c", "critical"),
+        finding("y", "c", "warning"),
+        finding("y", "w", "warning"),
+        finding("z", "e"),
+        finding("i", "i", "info"),
+    ]
     assert shown([*findings, finding("node-unreachable", "gone")], nodes)["node_verdicts"] == {
-        "critical": ["c"], "error": ["e"], "warning": ["w"], "unread": ["gone"], "healthy": ["fine", "i"],
+        "critical": ["c"], "error": ["e"], "warning": ["w"], "unread": ["gone"],
+        "healthy": ["fine", "i"],
     }  # fmt: skip
 
 
 def test_xids_with_another_code_are_another_cause_with_an_id_of_its_own():
-    codes = [finding("xid-fatal", f"n{code}", "critical", where={"code": code}) for code in (79, 48, 79)]
-    assert [(cause["id"], cause["nodes"]) for cause in shown(codes)["causes"]] == [("xid-fatal", ["n79"]), ("xid-fatal-2", ["n48"])]
+    codes = [
+        finding("xid-fatal", f"n{code}", "critical", where={"code": code}) for code in (79, 48, 79)
+    ]
+    assert [(cause["id"], cause["nodes"]) for cause in shown(codes)["causes"]] == [
+        ("xid-fatal", ["n79"]),
+        ("xid-fatal-2", ["n48"]),
+    ]
 
 
 def test_two_rules_that_want_a_driver_give_one_answer_on_the_node_that_has_both():
-    old, older = role("gpu_driver", driver={"min": "550.54.14"}), role("gpu_driver", driver={"min": "580.65.06"})
-    causes = shown([finding("a", "n1", remedy=old), finding("a", "n2", remedy=old), finding("b", "n2", remedy=older)])["causes"]
-    answers = {(cause["rule"], node): cause["remedy"]["policy"]["driver"]["min"] for cause in causes for node in cause["nodes"]}
+    old, older = (
+        role("gpu_driver", driver={"min": "550.54.14"}),
+        role("gpu_driver", driver={"min": "580.65.06"}),
+    )
+    causes = shown(
+        [
+            finding("a", "n1", remedy=old),
+            finding("a", "n2", remedy=old),
+            finding("b", "n2", remedy=older),
+        ]
+    )["causes"]
+    answers = {
+        (cause["rule"], node): cause["remedy"]["policy"]["driver"]["min"]
+        for cause in causes
+        for node in cause["nodes"]
+    }
     assert answers == {("a", "n1"): "550.54.14", ("a", "n2"): "580.65.06", ("b", "n2"): "580.65.06"}
 
 
@@ -82,8 +121,14 @@ def test_an_exact_driver_of_the_inventory_below_what_a_rule_needs_is_said_once_a
     ]
     causes = shown(wanted, nodes)["causes"]
     assert [cause["remedy"]["policy"] for cause in causes] == [{}, {}]
-    assert all(cause["remedy"]["conflicts"][0]["sides"][1]["because"] == "unhang_policy" for cause in causes)
-    assert [cause["command"] for cause in causes] == ["unhang explain policy-driver-version", "unhang explain bad"]
+    assert all(
+        cause["remedy"]["conflicts"][0]["sides"][1]["because"] == "unhang_policy"
+        for cause in causes
+    )
+    assert [cause["command"] for cause in causes] == [
+        "unhang explain policy-driver-version",
+        "unhang explain bad",
+    ]
 
 
 def test_a_critical_cause_in_conflict_keeps_jobs_off_until_a_person_has_decided():
@@ -92,7 +137,10 @@ def test_a_critical_cause_in_conflict_keeps_jobs_off_until_a_person_has_decided(
         finding("policy-driver-version", "n", remedy={"role": "gpu_driver", "person": "bring it"}),
         finding("bad", "n", "critical", remedy=role("gpu_driver", driver={"min": "580.65.06"})),
     ]
-    assert shown(wanted, nodes)["causes"][0]["command"] == "scontrol update nodename=n state=drain reason='unhang: bad'"
+    assert (
+        shown(wanted, nodes)["causes"][0]["command"]
+        == "scontrol update nodename=n state=drain reason='unhang: bad'"
+    )
 
 
 def test_of_causes_that_weigh_the_same_the_one_nearest_the_hardware_comes_first():
@@ -106,27 +154,57 @@ def test_of_causes_that_weigh_the_same_the_one_nearest_the_hardware_comes_first(
 @pytest.mark.parametrize(
     ("given", "note", "command"),
     [
-        (finding("r", "gpu1", remedy=role("host_tuning", limits={"nofile": 65536})), NodeNote(True), "unhang remediate runs/latest --rule r --host gpu1"),
-        (finding("r", "gpu1", remedy=role("gpu_binding")), NodeNote(True), "unhang remediate runs/latest --rule r --host gpu1"),
+        (
+            finding("r", "gpu1", remedy=role("host_tuning", limits={"nofile": 65536})),
+            NodeNote(True),
+            "unhang remediate runs/latest --rule r --host gpu1",
+        ),
+        (
+            finding("r", "gpu1", remedy=role("gpu_binding")),
+            NodeNote(True),
+            "unhang remediate runs/latest --rule r --host gpu1",
+        ),
         (
             finding("r", "gpu1", remedy=role("gpu_driver")),
             NodeNote(True, policy={"driver": {"min": "535.154.05"}}, policy_key=1),
             "unhang remediate runs/latest --rule r --host gpu1",
         ),
-        # No policy says which driver, and of no package is an NCCL that the role could exchange: a plan would give both to a person.
+        # No policy says which driver, and of no package is an NCCL that the role could exchange: a
+        # plan would give both to a person.
         (finding("r", "gpu1", remedy=role("gpu_driver")), NodeNote(True), "unhang explain r"),
-        (finding("policy-nccl-version", "gpu1", remedy=role("nccl_profile")), NodeNote(True), "unhang explain policy-nccl-version"),
         (
-            finding("policy-nccl-version", "gpu1", remedy=role("nccl_profile"), where={"package": "libnccl2"}),
+            finding("policy-nccl-version", "gpu1", remedy=role("nccl_profile")),
+            NodeNote(True),
+            "unhang explain policy-nccl-version",
+        ),
+        (
+            finding(
+                "policy-nccl-version",
+                "gpu1",
+                remedy=role("nccl_profile"),
+                where={"package": "libnccl2"},
+            ),
             NodeNote(True),
             "unhang remediate runs/latest --rule policy-nccl-version --host gpu1",
         ),
-        (finding("r", "gpu1", "critical"), NodeNote(True, "slurm"), "scontrol update nodename=gpu1 state=drain reason='unhang: r'"),
-        (finding("r", "gpu1", "critical"), NodeNote(True, "kubernetes"), "kubectl drain gpu1 --ignore-daemonsets --delete-emptydir-data"),
+        (
+            finding("r", "gpu1", "critical"),
+            NodeNote(True, "slurm"),
+            "scontrol update nodename=gpu1 state=drain reason='unhang: r'",
+        ),
+        (
+            finding("r", "gpu1", "critical"),
+            NodeNote(True, "kubernetes"),
+            "kubectl drain gpu1 --ignore-daemonsets --delete-emptydir-data",
+        ),
         (finding("r", "gpu1", "critical"), NodeNote(True), "unhang explain r"),
         (finding("r", "gpu1"), NodeNote(True, "slurm"), "unhang explain r"),
         (finding("node-unreachable", "gpu1"), NodeNote(False), "unhang audit --limit gpu1"),
-        (finding("r", "gpu1; reboot", "critical"), NodeNote(True, "slurm"), "scontrol update nodename='gpu1; reboot' state=drain reason='unhang: r'"),
+        (
+            finding("r", "gpu1; reboot", "critical"),
+            NodeNote(True, "slurm"),
+            "scontrol update nodename='gpu1; reboot' state=drain reason='unhang: r'",
+        ),
     ],
 )
 def test_every_cause_ends_in_a_command(given, note, command):
@@ -140,23 +218,45 @@ def test_a_ticket_has_uuid_and_pci_address_from_all_findings_of_the_cause():
         finding("xid", "n", "critical", where={"index": 3, "pci_address": "0000:0b:00.0"}),
     ]
     (cause,) = shown(same, explains={"lost": frozenset({"xid"})})["causes"]
-    assert cause["devices"] == [{"host": "n", "gpu": 3, "uuid": "GPU-1", "pci_address": "0000:0b:00.0", "serial": None}]
+    assert cause["devices"] == [
+        {"host": "n", "gpu": 3, "uuid": "GPU-1", "pci_address": "0000:0b:00.0", "serial": None}
+    ]
 
 
 def test_a_ticket_has_the_boards_serial_number_and_what_else_the_node_said_of_it():
-    boards = (Board(0, "GPU-0", "0000:0a:00.0", "165000"), Board(3, "GPU-3", "0000:0b:00.0", "165003"))
-    events = [finding("xid", host, "critical", where={"pci_address": "0000:0b:00.0", "code": 79}) for host in ("n1", "n2")]
-    (cause,) = shown(events, {"n1": NodeNote(True, boards=boards), "n2": NodeNote(True, boards=boards[:1])})["causes"]
+    boards = (
+        Board(0, "GPU-0", "0000:0a:00.0", "165000"),
+        Board(3, "GPU-3", "0000:0b:00.0", "165003"),
+    )
+    events = [
+        finding("xid", host, "critical", where={"pci_address": "0000:0b:00.0", "code": 79})
+        for host in ("n1", "n2")
+    ]
+    (cause,) = shown(
+        events, {"n1": NodeNote(True, boards=boards), "n2": NodeNote(True, boards=boards[:1])}
+    )["causes"]
     assert cause["devices"] == [
-        {"host": "n1", "gpu": 3, "uuid": "GPU-3", "pci_address": "0000:0b:00.0", "serial": "165003"},
+        {
+            "host": "n1",
+            "gpu": 3,
+            "uuid": "GPU-3",
+            "pci_address": "0000:0b:00.0",
+            "serial": "165003",
+        },
         {"host": "n2", "gpu": None, "uuid": None, "pci_address": "0000:0b:00.0", "serial": None},
     ]
-    assert phrases.devices(cause) == "n1 GPU 3 serial 165003 PCI 0000:0b:00.0 GPU-3; n2 PCI 0000:0b:00.0"
+    assert (
+        phrases.devices(cause)
+        == "n1 GPU 3 serial 165003 PCI 0000:0b:00.0 GPU-3; n2 PCI 0000:0b:00.0"
+    )
 
 
 def test_causes_and_verdicts_are_what_the_schema_allows():
     nodes = {"a": NodeNote(True, "slurm"), "b": NodeNote(False)}
-    findings = [finding("x", "a", "critical", where={"uuid": "GPU-1"}), finding("node-unreachable", "b")]
+    findings = [
+        finding("x", "a", "critical", where={"uuid": "GPU-1"}),
+        finding("node-unreachable", "b"),
+    ]
     document = fleets.document(findings, {"ok": 1, "unreachable": 1}) | shown(findings, nodes)
     assert list(check_schema(json.loads(json.dumps(document)), read_schema("findings-1"))) == []
 
@@ -164,7 +264,10 @@ def test_causes_and_verdicts_are_what_the_schema_allows():
 @pytest.mark.parametrize(("having", "is_cause"), [(1, True), (2, True), (3, False), (4, False)])
 def test_a_remark_that_holds_for_most_healthy_nodes_is_no_cause(having, is_cause):
     hosts = [f"n{number}" for number in range(1, 5)]
-    found = [finding("usual", host, "info") for host in hosts[:having]] + [finding("broken", "n9", "error"), finding("usual", "n9", "info")]
+    found = [finding("usual", host, "info") for host in hosts[:having]] + [
+        finding("broken", "n9", "error"),
+        finding("usual", "n9", "info"),
+    ]
     causes = shown(found, {host: NodeNote(True) for host in (*hosts, "n9")})["causes"]
     assert ("usual" in [cause["rule"] for cause in causes]) == is_cause
     assert "broken" in [cause["rule"] for cause in causes]
@@ -173,10 +276,16 @@ def test_a_remark_that_holds_for_most_healthy_nodes_is_no_cause(having, is_cause
 def test_a_remark_on_69_of_70_healthy_nodes_is_no_cause_and_one_on_a_single_of_them_is():
     hosts = [f"gpu{number:03d}" for number in range(1, 71)]
     usual = [finding("pid-max-low", host, "info") for host in hosts[:69]]
-    found = shown([*usual, finding("ecc-off", hosts[69], "info")], {host: NodeNote(True) for host in hosts})
-    assert [(cause["rule"], cause["nodes"]) for cause in found["causes"]] == [("ecc-off", hosts[69:])]
+    found = shown(
+        [*usual, finding("ecc-off", hosts[69], "info")], {host: NodeNote(True) for host in hosts}
+    )
+    assert [(cause["rule"], cause["nodes"]) for cause in found["causes"]] == [
+        ("ecc-off", hosts[69:])
+    ]
     assert found["node_verdicts"]["healthy"] == hosts
 
 
 def test_a_remark_about_one_machine_alone_is_shown():
-    assert [cause["rule"] for cause in shown([finding("usual", "n1", "info")])["causes"]] == ["usual"]
+    assert [cause["rule"] for cause in shown([finding("usual", "n1", "info")])["causes"]] == [
+        "usual"
+    ]

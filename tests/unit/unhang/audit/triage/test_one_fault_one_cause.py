@@ -1,4 +1,5 @@
-"""A fault that several rules see is one cause on the first screen: the others are folded under the rule that names it."""
+"""A fault that several rules see is one cause on the first screen: the others are folded under the
+rule that names it."""
 
 from __future__ import annotations
 
@@ -11,14 +12,28 @@ from gallery import read_gallery
 
 from unhang.audit.triage.run_judging import judge_folder
 
-HEALTHY = next(machine.document for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery") if machine.name == "dgx_h200")
-GSP = "NVRM: Xid (PCI:0000:15:00): 119, pid=482013, name=python3, Timeout after 6s of waiting for RPC response from GPU5 GSP!"
+HEALTHY = next(
+    machine.document
+    for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")
+    if machine.name == "dgx_h200"
+)
+GSP = (
+    "NVRM: Xid (PCI:0000:15:00): 119, pid=482013, name=python3, Timeout after 6s of waiting for RPC"
+    " response from GPU5 GSP!"
+)
 NEXT = "6.8.0-155-generic"
 
 
 def next_kernel_without_module(sections):
     kernel = sections["kernel"]
-    kernel["installed"].append({**kernel["installed"][0], "release": NEXT, "image": f"/boot/vmlinuz-{NEXT}", "nvidia_module": ""})
+    kernel["installed"].append(
+        {
+            **kernel["installed"][0],
+            "release": NEXT,
+            "image": f"/boot/vmlinuz-{NEXT}",
+            "nvidia_module": "",
+        }
+    )
     kernel["dkms"].append({**kernel["dkms"][0], "kernel": NEXT, "state": "added"})
     kernel["boot"]["default_release"] = NEXT
     kernel.update(reboot_required=True, reboot_reasons=["linux-image-" + NEXT])
@@ -36,11 +51,24 @@ def gpu_that_does_not_answer(sections):
     sections["gpus"]["devices"].pop()
     sections["gpus"]["count"] = 7
     links = sections["interconnect"]
-    links.update(links=[one for one in links["links"] if one["gpu"] < 7], pairs=[one for one in links["pairs"] if one["b"] < 7], by_gpu=links["by_gpu"][:7])
+    links.update(
+        links=[one for one in links["links"] if one["gpu"] < 7],
+        pairs=[one for one in links["pairs"] if one["b"] < 7],
+        by_gpu=links["by_gpu"][:7],
+    )
 
 
 def firmware_that_does_not_answer(sections):
-    event = {"kind": "xid", "code": 119, "pci_address": "0000:15:00.0", "subject": "python3", "severity": None, "count": 1, "first_s": 1.0, "last_s": 1.0}
+    event = {
+        "kind": "xid",
+        "code": 119,
+        "pci_address": "0000:15:00.0",
+        "subject": "python3",
+        "severity": None,
+        "count": 1,
+        "first_s": 1.0,
+        "last_s": 1.0,
+    }
     sections["faults"]["events"] = [event | {"line": GSP}]
 
 
@@ -58,6 +86,10 @@ def test_a_fault_is_one_cause(tmp_path, rule):
     sections = copy.deepcopy(HEALTHY["sections"])
     FAULTS[rule](sections)
     judge_cases.write_run(tmp_path / "run", judge_cases.node("gpu1", sections))
-    causes = [cause for cause in judge_folder(tmp_path / "run", [], None, "2026-11-20")["causes"] if cause["severity"] != "info"]
+    causes = [
+        cause
+        for cause in judge_folder(tmp_path / "run", [], None, "2026-11-20")["causes"]
+        if cause["severity"] != "info"
+    ]
     assert [cause["rule"] for cause in causes] == [rule]
     assert causes[0]["explains"] != []

@@ -1,4 +1,5 @@
-"""What srun starts on a node runs the collector that was brought, and nothing else; its answer is packed, and unpacked with a limit."""
+"""What srun starts on a node runs the collector that was brought, and nothing else; its answer is
+packed, and unpacked with a limit."""
 
 from __future__ import annotations
 
@@ -22,18 +23,33 @@ DIGEST = hashlib.sha256(COLLECTOR).hexdigest()
 def start(place, data=b"", folder=None):
     """(what the task answered, its code, the finished process)."""
     argv = task_words(sys.executable, (), DIGEST, str(place), ["--silence-s=2"])
-    done = subprocess.run(argv, input=data, capture_output=True, timeout=60, check=False, env={"TMPDIR": str(folder or "/tmp")})
+    done = subprocess.run(
+        argv,
+        input=data,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env={"TMPDIR": str(folder or "/tmp")},
+    )
     lines = [line[1:] for line in done.stdout.decode().splitlines() if line.startswith("~")]
     ended = END.fullmatch(lines[-1]) if lines else None
-    return (unpack_answer(lines[:-1], int(ended[2])), int(ended[1]), done) if ended else (None, None, done)
+    return (
+        (unpack_answer(lines[:-1], int(ended[2])), int(ended[1]), done)
+        if ended
+        else (None, None, done)
+    )
 
 
 @pytest.mark.parametrize("by_file", [True, False])
 def test_the_collector_runs_once_and_nothing_of_it_stays(tmp_path, by_file):
     brought = tmp_path / "collect.pyz"
     brought.write_bytes(COLLECTOR)
-    text, code, done = start(brought, folder=tmp_path) if by_file else start(STDIN, COLLECTOR, tmp_path)
-    assert (text.split(" ", 3)[:3], code) == (["collected", "['--silence-s=2']", "1"], 0), done.stderr
+    text, code, done = (
+        start(brought, folder=tmp_path) if by_file else start(STDIN, COLLECTOR, tmp_path)
+    )
+    assert (text.split(" ", 3)[:3], code) == (["collected", "['--silence-s=2']", "1"], 0), (
+        done.stderr
+    )
     assert max(map(len, done.stdout.splitlines())) < 1000
     assert [path.name for path in tmp_path.iterdir()] == ([] if by_file else ["collect.pyz"])
 

@@ -1,4 +1,5 @@
-"""The collector lies on a node by its hash where only its user can write, goes there once, and is checked before each start."""
+"""The collector lies on a node by its hash where only its user can write, goes there once, and is
+checked before each start."""
 
 from __future__ import annotations
 
@@ -27,12 +28,25 @@ BEGUN = f"{BEGUN_LINE}\n".encode()
 
 @pytest.fixture
 def start(tmp_path):
-    """how, bytes on standard input -> the finished starter of a user whose home is tmp_path/home."""
+    """how, bytes on standard input -> the finished starter of a user whose home is
+    tmp_path/home."""
     (tmp_path / "home").mkdir(exist_ok=True)
-    home = f"import pwd, types; pwd.getpwuid = lambda uid: types.SimpleNamespace(pw_dir={str(tmp_path / 'home')!r})\n"
+    home = (
+        "import pwd, types; pwd.getpwuid = lambda uid:"
+        f" types.SimpleNamespace(pw_dir={str(tmp_path / 'home')!r})\n"
+    )
 
     def run(how, data=b"", name=NAME, umask=0o022):
-        argv = [sys.executable, "-I", "-S", "-c", f"import os; os.umask({umask})\n{home}{STARTER}", name, how, "--silence-s=2"]
+        argv = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            f"import os; os.umask({umask})\n{home}{STARTER}",
+            name,
+            how,
+            "--silence-s=2",
+        ]
         return subprocess.run(argv, input=data, capture_output=True, timeout=60, check=False)
 
     return run
@@ -48,7 +62,10 @@ def test_it_is_sent_once_and_then_started_from_where_it_lies(start, kept):
     assert (asked.returncode, asked.stdout.decode().split()) == (WANTED, [BEGUN_LINE, WANTED_LINE])
     for how, data in ((SENT, COLLECTOR), (KEPT, b""), (KEPT, b"")):
         done = start(how, data)
-        assert (done.returncode, done.stdout) == (0, BEGUN + b"collected ['--silence-s=2'] 1\n"), done.stderr
+        assert (done.returncode, done.stdout) == (
+            0,
+            BEGUN + b"collected ['--silence-s=2'] 1\n",
+        ), done.stderr
     assert [kept.parent.stat().st_mode & 0o777, kept.stat().st_mode & 0o777] == [0o700, 0o600]
 
 
@@ -89,7 +106,11 @@ def test_a_folder_that_others_may_write_is_refused(start, kept):
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
 def test_what_it_creates_is_private_whatever_the_umask(start, kept, umask):
     assert start(SENT, COLLECTOR, umask=umask).returncode == 0
-    assert [one.stat().st_mode & 0o777 for one in (kept.parent.parent, kept.parent, kept)] == [0o700, 0o700, 0o600]
+    assert [one.stat().st_mode & 0o777 for one in (kept.parent.parent, kept.parent, kept)] == [
+        0o700,
+        0o700,
+        0o600,
+    ]
     assert start(KEPT, umask=umask).returncode == 0
 
 
@@ -98,7 +119,10 @@ def test_the_users_own_folder_of_caches_keeps_its_mode(start, kept, mode):
     kept.parent.parent.mkdir()
     kept.parent.parent.chmod(mode)
     assert start(SENT, COLLECTOR).returncode == 0
-    assert [kept.parent.parent.stat().st_mode & 0o7777, kept.parent.stat().st_mode & 0o777] == [mode, 0o700]
+    assert [kept.parent.parent.stat().st_mode & 0o7777, kept.parent.stat().st_mode & 0o777] == [
+        mode,
+        0o700,
+    ]
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o775])
@@ -108,7 +132,11 @@ def test_where_others_may_write_into_the_folder_of_caches_it_lies_elsewhere(star
     kept.parent.parent.chmod(mode)
     assert start(SENT, COLLECTOR).returncode == start(KEPT).returncode == 0
     own = kept.parents[2] / ".unhang"
-    assert [one.stat().st_mode & 0o777 for one in (kept.parent.parent, own, own / kept.name)] == [mode, 0o700, 0o600]
+    assert [one.stat().st_mode & 0o777 for one in (kept.parent.parent, own, own / kept.name)] == [
+        mode,
+        0o700,
+        0o600,
+    ]
     assert list(kept.parent.parent.iterdir()) == []
 
 
@@ -150,12 +178,21 @@ def test_a_value_of_the_inventory_is_a_word_for_the_nodes_shell(tmp_path):
     script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {shlex.quote(str(said))}\n')
     script.chmod(0o755)
     options = {"rootfs": ["/a; touch /tmp/no", "$(id) 'x'"]}
-    subprocess.run(["/bin/sh", "-c", start_command(str(script), ["env"], NAME, KEPT, options)], check=True, timeout=60)
-    assert said.read_text().splitlines()[-2:] == ["--rootfs=/a; touch /tmp/no", "--rootfs=$(id) 'x'"]
+    subprocess.run(
+        ["/bin/sh", "-c", start_command(str(script), ["env"], NAME, KEPT, options)],
+        check=True,
+        timeout=60,
+    )
+    assert said.read_text().splitlines()[-2:] == [
+        "--rootfs=/a; touch /tmp/no",
+        "--rootfs=$(id) 'x'",
+    ]
 
 
 def test_nodes_that_share_a_home_may_keep_it_at_the_same_time(start, kept):
     with concurrent.futures.ThreadPoolExecutor(8) as several:
         done = list(several.map(lambda _: start(SENT, COLLECTOR), range(24)))
-    assert {(one.returncode, one.stdout) for one in done} == {(0, BEGUN + b"collected ['--silence-s=2'] 1\n")}, [one.stderr for one in done]
+    assert {(one.returncode, one.stdout) for one in done} == {
+        (0, BEGUN + b"collected ['--silence-s=2'] 1\n")
+    }, [one.stderr for one in done]
     assert kept.read_bytes() == COLLECTOR

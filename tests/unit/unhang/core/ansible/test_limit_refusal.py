@@ -12,7 +12,21 @@ from unhang.core.errors import UserError
 
 
 @pytest.mark.parametrize(
-    "limit", ["", "gpu001,login", "all:!spare", "web[0]", "web[0:3]", "web[-1]", "gpu[12]*", "gpu0[0-9]*", "~gpu[0-9]+", "&~^(?:a[1-2])$", "@hosts", "gpu[a-b]"]
+    "limit",
+    [
+        "",
+        "gpu001,login",
+        "all:!spare",
+        "web[0]",
+        "web[0:3]",
+        "web[-1]",
+        "gpu[12]*",
+        "gpu0[0-9]*",
+        "~gpu[0-9]+",
+        "&~^(?:a[1-2])$",
+        "@hosts",
+        "gpu[a-b]",
+    ],
 )
 def test_what_ansible_itself_understands_passes(limit):
     assert limit_refusal(limit) == ""
@@ -43,7 +57,25 @@ def test_whatever_is_typed_has_an_answer_of_one_line(limit):
 
 
 def test_options_of_a_playbook_get_hosts_for_node_sets():
-    given = ["-i", "gpu[1-2]", "--limit", "gpu[1-2]", "-l", "web[0:1]", "--limit=gpu[3-4]", "--check"]
-    assert _with_hosts(given) == ["-i", "gpu[1-2]", "--limit", "gpu1,gpu2", "-l", "web[0:1]", "--limit=gpu3,gpu4", "--check"]
+    given = [
+        "-i",
+        "gpu[1-2]",
+        "--limit",
+        "gpu[1-2]",
+        "-l",
+        "web[0:1]",
+        "--limit=gpu[3-4]",
+        "--check",
+    ]
+    assert _with_hosts(given) == [
+        "-i",
+        "gpu[1-2]",
+        "--limit",
+        "gpu1,gpu2",
+        "-l",
+        "web[0:1]",
+        "--limit=gpu3,gpu4",
+        "--check",
+    ]
     with pytest.raises(UserError, match="at most 100000 hosts"):
         _with_hosts(["-l", "gpu[1-999999999]"])

@@ -56,7 +56,8 @@ def test_an_answer_within_bounds_is_left_alone(_alarm):
 
 def test_no_alarm_rings_once_the_answer_was_read(_alarm):
     for _ in range(20):
-        watch = MemoryWatch(most_bytes=-(10**12))  # exceeded at the first look, which may fall on the end of the reading
+        # exceeded at the first look, which may fall on the end of the reading
+        watch = MemoryWatch(most_bytes=-(10**12))
         try:
             with watch:
                 time.sleep(0.05)

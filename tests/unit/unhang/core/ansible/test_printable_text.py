@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[5] / "plugins"))  # as Ansible finds what its plugins share
+# as Ansible finds what its plugins share
+sys.path.append(str(Path(__file__).parents[5] / "plugins"))
 
 from unhang.core.ansible.printable_text import clean
 
 FRAME = "@" * 59
-CHANGED_KEY = f"Failed to connect via ssh: {FRAME}\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n{FRAME}\r\nkey of root@gpu001 is new"
+CHANGED_KEY = (
+    f"Failed to connect via ssh: {FRAME}\r\n@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  "
+    f"   @\r\n{FRAME}\r\nkey of root@gpu001 is new"
+)
 
 
 @pytest.mark.parametrize(
@@ -21,7 +25,13 @@ CHANGED_KEY = f"Failed to connect via ssh: {FRAME}\r\n@    WARNING: REMOTE HOST 
         ("\x1b[31mred\x1b[0m", "[31mred [0m"),
         ("two\nlines\tand a tab", "two lines and a tab"),
         ("\u202egnp.exe", "gnp.exe"),
-        (CHANGED_KEY, "Failed to connect via ssh: WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! key of root@gpu001 is new"),
+        (
+            CHANGED_KEY,
+            (
+                "Failed to connect via ssh: WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! key of"
+                " root@gpu001 is new"
+            ),
+        ),
         ("mail ops@example.org @once", "mail ops@example.org @once"),
     ],
 )

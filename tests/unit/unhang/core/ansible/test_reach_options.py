@@ -1,4 +1,5 @@
-"""Options of ansible-playbook that a printed command needs to reach the nodes as the call before it did."""
+"""Options of ansible-playbook that a printed command needs to reach the nodes as the call before it
+did."""
 
 from __future__ import annotations
 
@@ -21,8 +22,14 @@ def record_of(*options):
         ([], []),
         (["--limit", "gpu001", "-e", "secret=1", "-f", "3", "--check"], []),
         (["-b"], ["--become"]),
-        (["--become", "-K", "--become-method", "su"], ["--become", "--ask-become-pass", "--become-method=su"]),
-        (["-u", "ops", "--private-key", "/keys/ops", "-k"], ["--ask-pass", "--user=ops", "--private-key=/keys/ops"]),
+        (
+            ["--become", "-K", "--become-method", "su"],
+            ["--become", "--ask-become-pass", "--become-method=su"],
+        ),
+        (
+            ["-u", "ops", "--private-key", "/keys/ops", "-k"],
+            ["--ask-pass", "--user=ops", "--private-key=/keys/ops"],
+        ),
         (["--ssh-common-args=-J jump"], ["--ssh-common-args=-J jump"]),
     ],
 )

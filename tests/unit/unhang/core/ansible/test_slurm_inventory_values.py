@@ -1,4 +1,5 @@
-"""Slurm's nodes in an inventory: groups, variables, unsuitable names, and text of users that looks like a node."""
+"""Slurm's nodes in an inventory: groups, variables, unsuitable names, and text of users that looks
+like a node."""
 
 from __future__ import annotations
 
@@ -25,11 +26,21 @@ SwitchName=spine Level=1 LinkSpeed=1 Nodes=cpu01,gpu[001-004] Switches=leaf[1-2]
 """
 
 
-def node(name="gpu001", state="IDLE", features="h200,ib", gres="gpu:h200:8(S:0-1)", partitions="all,train", address="10.0.0.1", end=""):
+def node(
+    name="gpu001",
+    state="IDLE",
+    features="h200,ib",
+    gres="gpu:h200:8(S:0-1)",
+    partitions="all,train",
+    address="10.0.0.1",
+    end="",
+):
     return (
-        f"NodeName={name} Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUTot=2 AvailableFeatures=x,{features} ActiveFeatures={features} Gres={gres} "
-        f"NodeAddr={address} NodeHostName=vm Port=7001 Version=22.05.8 OS=Linux 6.1.0 #1 SMP  RealMemory=1 Sockets=2 Boards=1 State={state} ThreadsPerCore=1 "
-        f"TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions={partitions}  BootTime=None CfgTRES=cpu=2,mem=1M,billing=2{end}\n"
+        f"NodeName={name} Arch=x86_64 CoresPerSocket=1  CPUAlloc=0 CPUTot=2"
+        f" AvailableFeatures=x,{features} ActiveFeatures={features} Gres={gres} NodeAddr={address}"
+        " NodeHostName=vm Port=7001 Version=22.05.8 OS=Linux 6.1.0 #1 SMP  RealMemory=1 Sockets=2"
+        f" Boards=1 State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A"
+        f" Partitions={partitions}  BootTime=None CfgTRES=cpu=2,mem=1M,billing=2{end}\n"
     )
 
 
@@ -72,7 +83,10 @@ def test_slurm_without_a_topology_and_machines_that_do_not_exist_yet():
     assert "unhang_switch" not in found.hosts["gpu001"]
 
 
-@pytest.mark.parametrize("name", ["-x", "a[1", "a:b", "a,b", "!a", "&a", "~a", "a*", "all", "ungrouped", "é", "a/b", "{{x}}"])
+@pytest.mark.parametrize(
+    "name",
+    ["-x", "a[1", "a:b", "a,b", "!a", "&a", "~a", "a*", "all", "ungrouped", "é", "a/b", "{{x}}"],
+)
 def test_a_name_that_ansible_or_a_node_set_takes_for_something_else_is_refused_in_one_line(name):
     with pytest.raises(UserError, match="expected node names of letters") as refused:
         inventory_of(parse_nodes(node() + node(name)), "")
@@ -85,12 +99,23 @@ def test_a_node_that_is_there_twice_and_text_that_is_no_node_are_refused():
     with pytest.raises(UserError, match="Slurm's nodes cannot be read: expected NodeName="):
         read_slurm(["sh", "-c", "echo slurm_load_node error", "/usr/bin/scontrol"], 60)
     with pytest.raises(UserError, match="expected at most"):
-        inventory_of(parse_nodes(node()), "SwitchName=s Level=0 LinkSpeed=1 Nodes=gpu[0-999999999]\n")
+        inventory_of(
+            parse_nodes(node()), "SwitchName=s Level=0 LinkSpeed=1 Nodes=gpu[0-999999999]\n"
+        )
 
 
 def test_group_names_are_safe_and_two_never_become_one():
     names = group_names(
-        [(), ("partition", "a-b"), ("partition", "a.b"), ("partition", "ab"), ("gres", "gpu", "x"), ("gres", "gpu_x"), ("feature", "é{{")], "slurm"
+        [
+            (),
+            ("partition", "a-b"),
+            ("partition", "a.b"),
+            ("partition", "ab"),
+            ("gres", "gpu", "x"),
+            ("gres", "gpu_x"),
+            ("feature", "é{{"),
+        ],
+        "slurm",
     )
     assert names[()] == "slurm"
     assert names["partition", "ab"] == "slurm_partition_ab"
@@ -111,7 +136,10 @@ def test_gres_as_slurm_writes_them():
 
 
 def test_a_switch_that_names_itself_or_one_that_is_not_there_is_no_parent_of_it():
-    found = parse_topology("SwitchName=a Level=1 Nodes=x Switches=a,b,c\nSwitchName=b Level=0 Nodes=gpu001\nBlockName=k BlockIndex=0 Nodes=gpu002\nrubbish\n")
+    found = parse_topology(
+        "SwitchName=a Level=1 Nodes=x Switches=a,b,c\nSwitchName=b Level=0"
+        " Nodes=gpu001\nBlockName=k BlockIndex=0 Nodes=gpu002\nrubbish\n"
+    )
     assert found["a"].switches == ("b",)
     assert (found["b"].nodes, found["k"].nodes) == ("gpu001", "gpu002")
 
@@ -149,10 +177,17 @@ def slurm(tmp_path):
     """A folder with scontrol and sinfo, which print the folder's files."""
 
     def installed(nodes, names, document=None, alone=""):
-        for name, content in (("nodes", nodes), ("names", names), ("alone", alone), ("nodes.json", json.dumps(document))):
+        for name, content in (
+            ("nodes", nodes),
+            ("names", names),
+            ("alone", alone),
+            ("nodes.json", json.dumps(document)),
+        ):
             (tmp_path / name).write_text(content)
         for name in ("scontrol", "sinfo"):
-            (tmp_path / name).write_text(PROGRAM.format(folder=tmp_path, help="echo --json" if document else "true"))
+            (tmp_path / name).write_text(
+                PROGRAM.format(folder=tmp_path, help="echo --json" if document else "true")
+            )
             (tmp_path / name).chmod(0o755)
         return [str(tmp_path / "scontrol")]
 
@@ -160,14 +195,17 @@ def slurm(tmp_path):
 
 
 def test_a_reason_with_a_line_break_adds_no_host(slurm):
-    """A health check writes what a node printed as the reason: a line of it chose the address of a host of its own."""
+    """A health check writes what a node printed as the reason: a line of it chose the address of a
+    host of its own."""
     with pytest.raises(UserError, match="found evil01, which only a text of a node claims"):
         read_slurm(slurm(node(end=FORGED), "gpu001\ngpu001\n"), 60)
 
 
 def test_a_reason_with_a_line_break_takes_no_address_of_another_host(slurm):
     forged = " Reason=x\n" + node("gpu002", address="203.0.113.9")
-    nodes, topology = read_slurm(slurm(node(end=forged) + node("gpu002", address="10.0.0.2"), "gpu001\ngpu002\n"), 60)
+    nodes, topology = read_slurm(
+        slurm(node(end=forged) + node("gpu002", address="10.0.0.2"), "gpu001\ngpu002\n"), 60
+    )
     with pytest.raises(UserError, match="found gpu002 more often"):
         inventory_of(nodes, topology)
 
@@ -178,7 +216,15 @@ def test_a_node_of_no_partition_is_a_host(slurm):
 
 
 def test_json_says_what_is_text(slurm):
-    rows = [{"name": "gpu001", "state": ["IDLE", "DRAIN"], "reason": f"x {FORGED}", "address": "10.0.0.1", "partitions": ["train"]}]
+    rows = [
+        {
+            "name": "gpu001",
+            "state": ["IDLE", "DRAIN"],
+            "reason": f"x {FORGED}",
+            "address": "10.0.0.1",
+            "partitions": ["train"],
+        }
+    ]
     nodes, topology = read_slurm(slurm("", "", {"nodes": rows}), 60)
     found = inventory_of(nodes, topology)
     assert list(found.hosts) == ["gpu001"]
@@ -186,20 +232,51 @@ def test_json_says_what_is_text(slurm):
 
 
 def test_an_address_is_a_name_or_a_number_and_no_option_of_ssh(slurm):
-    for address in ("-oProxyCommand=touch /tmp/x", "{{ lookup('pipe', 'id') }}", "a b", "a\nb", "$(id)"):
+    for address in (
+        "-oProxyCommand=touch /tmp/x",
+        "{{ lookup('pipe', 'id') }}",
+        "a b",
+        "a\nb",
+        "$(id)",
+    ):
         rows = [{"name": "gpu001", "state": ["IDLE"], "address": address}]
         found = inventory_of(*read_slurm(slurm("", "", {"nodes": rows}), 60))
         assert "ansible_host" not in found.hosts["gpu001"]
 
 
 @pytest.mark.parametrize(
-    "text", [text for text in TEXTS.values() if len(text) < 10_000] + ["-oProxyCommand=id", "ansible_host", "x=y,{{ lookup('pipe', 'id') }}"]
+    "text",
+    [text for text in TEXTS.values() if len(text) < 10_000]
+    + ["-oProxyCommand=id", "ansible_host", "x=y,{{ lookup('pipe', 'id') }}"],
 )
-@pytest.mark.parametrize("place", ["reason", "reason_set_by_user", "address", "hostname", "partitions", "active_features", "gres", "comment", "extra"])
-def test_whatever_stands_in_a_node_it_is_a_value_of_that_node_and_no_setting_of_ansible(slurm, place, text):
+@pytest.mark.parametrize(
+    "place",
+    [
+        "reason",
+        "reason_set_by_user",
+        "address",
+        "hostname",
+        "partitions",
+        "active_features",
+        "gres",
+        "comment",
+        "extra",
+    ],
+)
+def test_whatever_stands_in_a_node_it_is_a_value_of_that_node_and_no_setting_of_ansible(
+    slurm, place, text
+):
     row = {"name": "gpu001", "state": ["IDLE"], "address": "10.0.0.1", "partitions": ["train"]}
-    found = inventory_of(*read_slurm(slurm("", "", {"nodes": [row | {place: [text] if place == "partitions" else text}]}), 60))
+    found = inventory_of(
+        *read_slurm(
+            slurm("", "", {"nodes": [row | {place: [text] if place == "partitions" else text}]}), 60
+        )
+    )
     assert list(found.hosts) == ["gpu001"]
-    assert {name for name in found.hosts["gpu001"] if not name.startswith("slurm_")} <= {"ansible_host"}
-    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", found.hosts["gpu001"].get("ansible_host", "none"))
+    assert {name for name in found.hosts["gpu001"] if not name.startswith("slurm_")} <= {
+        "ansible_host"
+    }
+    assert re.fullmatch(
+        r"[A-Za-z0-9_][A-Za-z0-9_.-]*", found.hosts["gpu001"].get("ansible_host", "none")
+    )
     assert all(name.isidentifier() and name.isascii() for name in found.groups)

@@ -22,7 +22,9 @@ def findings(today="2026-11-20", **fragment):
     for rule in NODE_RULES:
         for judged in judge_rule(rule, world):
             if judged.verdict == "fail":
-                found[rule.id] = finding_texts(rule, world, judged, {})["found"] if rule.for_each is None else ""
+                found[rule.id] = (
+                    finding_texts(rule, world, judged, {})["found"] if rule.for_each is None else ""
+                )
     return found
 
 
@@ -31,7 +33,11 @@ def driver(version, flavour="open", **more):
 
 
 def torch(version, cuda, **more):
-    return {"environments": [{"path": "/opt/train", "torch": version, "cuda": cuda, "has_cuda": True, **more}]}
+    return {
+        "environments": [
+            {"path": "/opt/train", "torch": version, "cuda": cuda, "has_cuda": True, **more}
+        ]
+    }
 
 
 # ---- tables
@@ -40,7 +46,8 @@ def torch(version, cuda, **more):
 @pytest.mark.parametrize(
     ("table", "rows"),
     [
-        ("xids", 172), ("sxids", 93), ("cuda_toolkits", 60), ("torch_wheels", 40), ("nccl_wheels", 52), ("driver_branches", 26), ("driver_versions", 213),
+        ("xids", 172), ("sxids", 93), ("cuda_toolkits", 60), ("torch_wheels", 40),
+        ("nccl_wheels", 52), ("driver_branches", 26), ("driver_versions", 213),
         ("kernel_features", 6), ("couplings", 6), ("cuda_compatibility", 9),
     ],
 )  # fmt: skip
@@ -71,8 +78,10 @@ def names_of(table, field):
 @pytest.mark.parametrize(
     ("table", "field", "other"),
     [
-        ("driver_versions", "branch", "driver_branches"), ("gpu_models", "architecture", "gpu_architectures"), ("sxids", "group", "sxid_groups"),
-        ("cudnn_releases", "cuda_major", "cuda_majors"), ("platform_products", "platform", "platforms"),
+        ("driver_versions", "branch", "driver_branches"),
+        ("gpu_models", "architecture", "gpu_architectures"), ("sxids", "group", "sxid_groups"),
+        ("cudnn_releases", "cuda_major", "cuda_majors"),
+        ("platform_products", "platform", "platforms"),
     ],
 )  # fmt: skip
 def test_what_a_table_refers_to_is_there(table, field, other):
@@ -80,11 +89,15 @@ def test_what_a_table_refers_to_is_there(table, field, other):
 
 
 def test_the_nccl_of_every_torch_is_known_as_a_wheel():
-    assert {row["nccl"] for row in T["torch_wheels"].values() if row["linkage"] == "wheel"} - names_of("nccl_wheels", "nccl") == set()
+    assert {
+        row["nccl"] for row in T["torch_wheels"].values() if row["linkage"] == "wheel"
+    } - names_of("nccl_wheels", "nccl") == set()
 
 
 def test_every_torch_has_a_cuda_whose_floor_is_known():
-    assert {row["cuda"].split(".")[0] for row in T["torch_wheels"].values()} - set(T["cuda_majors"]) == set()
+    assert {row["cuda"].split(".")[0] for row in T["torch_wheels"].values()} - set(
+        T["cuda_majors"]
+    ) == set()
 
 
 def test_a_branch_begins_before_it_ends_and_its_last_release_is_of_it():
@@ -106,11 +119,37 @@ def test_all_features_need_no_older_driver_than_a_start_does():
 @pytest.mark.parametrize(
     ("version", "environment", "message", "unsaid"),
     [
-        ("570.124.06", torch("2.11.0", "13.0"), {"driver-too-old-for-torch"}, {"driver-below-torch-cuda"}),
-        ("535.154.05", torch("2.9.1", "12.8"), {"driver-below-torch-cuda"}, {"driver-too-old-for-torch"}),
-        ("580.159.04", torch("2.11.0", "13.0"), set(), {"driver-too-old-for-torch", "driver-below-torch-cuda", "driver-branch-end-of-life"}),
-        ("470.256.02", torch("2.5.1", "12.4"), {"driver-too-old-for-torch", "driver-branch-end-of-life"}, {"driver-below-torch-cuda"}),
-        ("580.65.06", torch("2.15.0", "13.2"), set(), {"driver-too-old-for-torch", "driver-below-torch-cuda"}),  # 13.2 is in no table yet: nothing is guessed
+        (
+            "570.124.06",
+            torch("2.11.0", "13.0"),
+            {"driver-too-old-for-torch"},
+            {"driver-below-torch-cuda"},
+        ),
+        (
+            "535.154.05",
+            torch("2.9.1", "12.8"),
+            {"driver-below-torch-cuda"},
+            {"driver-too-old-for-torch"},
+        ),
+        (
+            "580.159.04",
+            torch("2.11.0", "13.0"),
+            set(),
+            {"driver-too-old-for-torch", "driver-below-torch-cuda", "driver-branch-end-of-life"},
+        ),
+        (
+            "470.256.02",
+            torch("2.5.1", "12.4"),
+            {"driver-too-old-for-torch", "driver-branch-end-of-life"},
+            {"driver-below-torch-cuda"},
+        ),
+        # 13.2 is in no table yet: nothing is guessed
+        (
+            "580.65.06",
+            torch("2.15.0", "13.2"),
+            set(),
+            {"driver-too-old-for-torch", "driver-below-torch-cuda"},
+        ),
     ],
 )
 def test_both_floors_of_a_driver_are_reported(version, environment, message, unsaid):
@@ -135,30 +174,61 @@ def test_a_branch_ends_on_its_day(version, today, ended):
 
 
 def test_a_policy_that_pins_an_ended_branch_is_honoured_and_told_what_it_gives_up():
-    found = findings(driver=driver("535.154.05", "proprietary"), policy={"driver": {"version": "535.154.05"}})
+    found = findings(
+        driver=driver("535.154.05", "proprietary"), policy={"driver": {"version": "535.154.05"}}
+    )
     assert set(found) == {"policy-pins-ended-branch"}
-    assert "2026-06-01" in found["policy-pins-ended-branch"] and "CUDA 13" in found["policy-pins-ended-branch"]
-    assert next(rule.severity for rule in NODE_RULES if rule.id == "policy-pins-ended-branch") == "info"
+    assert (
+        "2026-06-01" in found["policy-pins-ended-branch"]
+        and "CUDA 13" in found["policy-pins-ended-branch"]
+    )
+    assert (
+        next(rule.severity for rule in NODE_RULES if rule.id == "policy-pins-ended-branch")
+        == "info"
+    )
 
 
 @pytest.mark.parametrize(
     ("model", "architecture", "version", "flavour", "message"),
     [
         ("NVIDIA B200", "blackwell", "580.159.04", "proprietary", {"driver-flavour-not-for-gpu"}),
-        ("NVIDIA B200", "blackwell", "570.124.06", "open", {"driver-older-than-gpu", "driver-branch-end-of-life"}),
+        (
+            "NVIDIA B200",
+            "blackwell",
+            "570.124.06",
+            "open",
+            {"driver-older-than-gpu", "driver-branch-end-of-life"},
+        ),
         ("Tesla V100-SXM2-32GB", "volta", "580.159.04", "open", {"driver-flavour-not-for-gpu"}),
         ("Tesla V100-SXM2-32GB", "volta", "580.159.04", "proprietary", set()),
         ("NVIDIA H200", "hopper", "580.159.04", "open", set()),
         ("NVIDIA Unheard Of", "hopper", "580.159.04", "open", set()),
     ],
 )
-def test_gpus_get_the_flavour_and_the_driver_that_they_need(model, architecture, version, flavour, message):
+def test_gpus_get_the_flavour_and_the_driver_that_they_need(
+    model, architecture, version, flavour, message
+):
     gpus = {"devices": [{"index": 0, "model": model, "architecture": architecture}]}
     assert set(findings(driver=driver(version, flavour), gpus=gpus)) == message
 
 
 def test_old_gpus_are_not_led_beyond_their_last_branch_and_cuda():
-    gpus = {"model": "Tesla V100-SXM2-32GB", "devices": [{"index": 0, "model": "Tesla V100-SXM2-32GB", "architecture": "volta"}]}
+    gpus = {
+        "model": "Tesla V100-SXM2-32GB",
+        "devices": [{"index": 0, "model": "Tesla V100-SXM2-32GB", "architecture": "volta"}],
+    }
     loaded = driver("580.159.04", "proprietary", on_disk={"version": "590.48.01"})
-    found = set(findings(driver=loaded, gpus=gpus, torch=torch("2.11.0", "13.0", cudnn="9.19.0.56"), policy={"driver": {"version": "595.91.07"}}))
-    assert {"driver-on-disk-drops-gpu", "policy-driver-drops-gpu", "torch-cuda-13-without-old-architectures", "cudnn-drops-gpu"} <= found
+    found = set(
+        findings(
+            driver=loaded,
+            gpus=gpus,
+            torch=torch("2.11.0", "13.0", cudnn="9.19.0.56"),
+            policy={"driver": {"version": "595.91.07"}},
+        )
+    )
+    assert {
+        "driver-on-disk-drops-gpu",
+        "policy-driver-drops-gpu",
+        "torch-cuda-13-without-old-architectures",
+        "cudnn-drops-gpu",
+    } <= found

@@ -9,8 +9,10 @@ from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang_node.base.versions.compare import check_version, compare_versions, holds
 
 ENTRY = {
-    "id": "entry-own", "title": "A fault of our own jobs", "known_to": "job", "why": "only the launcher knows how many ranks share a GPU",
-    "versions": [{"of": "nccl", "from": "2.19", "below": "2.20.3"}], "symptoms": ["hangs"], "remedy": "another launcher",
+    "id": "entry-own", "title": "A fault of our own jobs", "known_to": "job",
+    "why": "only the launcher knows how many ranks share a GPU",
+    "versions": [{"of": "nccl", "from": "2.19", "below": "2.20.3"}], "symptoms": ["hangs"],
+    "remedy": "another launcher",
     "sources": [{"url": "https://example.org/", "says": "so"}], "confidence": "reported",
 }  # fmt: skip
 
@@ -57,9 +59,11 @@ def test_an_id_is_used_once_by_rules_and_entries_together(tmp_path):
 
 def test_a_rule_that_names_no_rule_in_also_is_told_the_nearest(tmp_path):
     rule = {
-        "id": "own", "title": "Own", "severity": "info", "scope": "node", "when": "gpus.count == 0", "expected": "x", "found": "y",
+        "id": "own", "title": "Own", "severity": "info", "scope": "node", "when": "gpus.count == 0",
+        "expected": "x", "found": "y",
         "remedy": {"person": "look at it"},
-        "sources": [{"url": "https://example.org/", "says": "so"}], "confidence": "reported", "also": ["driver-nouveau-loded"],
+        "sources": [{"url": "https://example.org/", "says": "so"}], "confidence": "reported",
+        "also": ["driver-nouveau-loded"],
         "examples": {"match": [{"gpus": {"count": 0}}], "near_miss": [{"gpus": {"count": 1}}]},
     }  # fmt: skip
     (tmp_path / "own.yml").write_text(yaml.safe_dump({"rules": [rule]}, sort_keys=False))
@@ -73,7 +77,10 @@ ENTRIES = load_catalogue().entries
 @pytest.mark.parametrize("row", ENTRIES, ids=lambda row: row["id"])
 def test_entry_says_why_no_rule_can_decide_it_and_where_it_is_reported(row):
     assert len(row["why"]) > 30
-    assert all(source["url"].startswith("https://") and len(source["says"]) > 15 for source in row["sources"])
+    assert all(
+        source["url"].startswith("https://") and len(source["says"]) > 15
+        for source in row["sources"]
+    )
 
 
 @pytest.mark.parametrize("row", ENTRIES, ids=lambda row: row["id"])

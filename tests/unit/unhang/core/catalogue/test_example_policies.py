@@ -1,4 +1,5 @@
-"""The policies that people start from: valid, met by a healthy node of their kind, and not by one that differs."""
+"""The policies that people start from: valid, met by a healthy node of their kind, and not by one
+that differs."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
 FOLDER = Path(__file__).resolve().parents[5] / "inventory" / "example" / "group_vars"
-KINDS = {"training": h100_infiniband, "training_a100": a100_roce, "workstations": lambda: rtx_4090_workstation(4), "cloud": t4_cloud_vm}
+KINDS = {
+    "training": h100_infiniband,
+    "training_a100": a100_roce,
+    "workstations": lambda: rtx_4090_workstation(4),
+    "cloud": t4_cloud_vm,
+}
 
 
 def policy(name):

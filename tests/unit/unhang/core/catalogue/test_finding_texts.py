@@ -16,13 +16,25 @@ def findings_of(rule, example):
     failed = [one for one in judge_rule(rule, world) if one.verdict == "fail"]
     items = {}
     if rule.for_each is not None:
-        items = {item.path: item for item in world.items(rule.for_each.evaluate(world)) if hasattr(item, "path")}
+        items = {
+            item.path: item
+            for item in world.items(rule.for_each.evaluate(world))
+            if hasattr(item, "path")
+        }
     return [finding_texts(rule, world, one, items) for one in failed]
 
 
 def xid(code, second, address="0000:1a:00.0", count=1):
     line = f"NVRM: Xid (PCI:{address[:-2]}): {code}, reported"
-    return {"kind": "xid", "code": code, "count": count, "pci_address": address, "first_s": second, "last_s": second, "line": line}
+    return {
+        "kind": "xid",
+        "code": code,
+        "count": count,
+        "pci_address": address,
+        "first_s": second,
+        "last_s": second,
+        "line": line,
+    }
 
 
 def test_an_xid_of_a_burst_is_counted_by_itself_and_with_its_own_gpu():
@@ -41,4 +53,6 @@ def test_a_double_bit_error_asks_for_a_reset_where_its_row_is_replaced():
     assert "the memory row" not in action(xid(48, 10.0), xid(63, 11.0, "0000:2b:00.0"))
     assert "the memory row" not in action(xid(48, 10.0))
     assert "the memory row" not in action(xid(48, 10.0), xid(63, 11.0), xid(95, 12.0))
-    assert "the memory row" not in action(xid(48, 10.0), xid(63, 11.0), xid(48, 12.0, "0000:2b:00.0"))
+    assert "the memory row" not in action(
+        xid(48, 10.0), xid(63, 11.0), xid(48, 12.0, "0000:2b:00.0")
+    )

@@ -1,4 +1,5 @@
-"""Nodes of a group are compared in every versioned fact and in every setting that has to be alike; no side is blamed without a majority."""
+"""Nodes of a group are compared in every versioned fact and in every setting that has to be alike;
+no side is blamed without a majority."""
 
 from __future__ import annotations
 
@@ -12,8 +13,13 @@ CATALOGUE = load_catalogue()
 GROUP = {rule.id: rule for rule in CATALOGUE.rules if rule.scope == "group"}
 VIEW = catalogue_view(CATALOGUE.tables, tuple(GROUP))
 NOT_COMPARED = {
-    "kernel.modules.*.version": "modules of the driver follow driver.loaded.version; those of the network stack are compared by their packages",
-    "kernel.installed.*.release": "old kernels stay on some nodes longer; what boots next is compared",
+    "kernel.modules.*.version": (
+        "modules of the driver follow driver.loaded.version; those of the network stack are"
+        " compared by their packages"
+    ),
+    "kernel.installed.*.release": (
+        "old kernels stay on some nodes longer; what boots next is compared"
+    ),
     "kernel.installed.*.nvidia_module": "kernel-next-boot-without-driver looks at each node",
     "driver.cuda_version": "part of driver.loaded.version",
     "driver.on_disk.kernel": "kernel.release and kernel.boot.default_release are compared",
@@ -39,7 +45,9 @@ def versioned(shape, path):
         yield from versioned(shape.item, (*path, "*"))
 
 
-FACTS = sorted({path for name, shape in fact_shapes().items() for path in versioned(shape, (name,))})
+FACTS = sorted(
+    {path for name, shape in fact_shapes().items() for path in versioned(shape, (name,))}
+)
 COMPARED = {".".join(path) for rule in GROUP.values() for path in rule.compare.reads}
 
 
@@ -48,13 +56,22 @@ def test_every_versioned_fact_is_compared_between_peers_or_there_is_a_reason_why
     assert (fact in COMPARED) != (fact in NOT_COMPARED)
 
 
-@pytest.mark.parametrize("name", sorted(name for name, row in CATALOGUE.tables["nccl_variables"].items() if row.get("must_agree")))
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        name for name, row in CATALOGUE.tables["nccl_variables"].items() if row.get("must_agree")
+    ),
+)
 def test_every_setting_that_must_agree_has_its_rule(name):
     rule = GROUP[f"group-setting-{name.removeprefix('NCCL_').lower().replace('_', '-')}-differs"]
     assert f"'{name}'" in rule.compare.source
 
 
 def test_settings_that_belong_to_one_node_are_not_compared():
-    names = [name for name, row in CATALOGUE.tables["nccl_variables"].items() if row.get("per_node")]
+    names = [
+        name for name, row in CATALOGUE.tables["nccl_variables"].items() if row.get("per_node")
+    ]
     assert len(names) >= 5
-    assert not [name for name in names for rule in GROUP.values() if f"'{name}'" in rule.compare.source]
+    assert not [
+        name for name in names for rule in GROUP.values() if f"'{name}'" in rule.compare.source
+    ]

@@ -26,14 +26,24 @@ LOUD = ("critical", "error", "warning")
 
 def verdicts_on(document, verdicts, policy=None):
     """{(rule, verdict)} of node rules above info."""
-    node = NodeView("node1", ("training",), policy or {}, "ok", "", "", to_fragment(document["sections"]))
+    node = NodeView(
+        "node1", ("training",), policy or {}, "ok", "", "", to_fragment(document["sections"])
+    )
     loud = [rule for rule in CATALOGUE.rules if rule.scope == "node" and rule.severity in LOUD]
     found = ((rule, one) for rule in loud for one in judge_rule(rule, node_world(node, VIEW)))
-    return {(rule.id, one.verdict) for rule, one in found if one.verdict in verdicts and (one.severity or rule.severity) in LOUD}
+    return {
+        (rule.id, one.verdict)
+        for rule, one in found
+        if one.verdict in verdicts and (one.severity or rule.severity) in LOUD
+    }
 
 
 def real_8xh200():
-    options = {"rootfs": str(FIXTURES / "roots" / "h200x8"), "nvml_recording": str(FIXTURES / "h200x8" / "nvml.json"), "collected_via": "local"}
+    options = {
+        "rootfs": str(FIXTURES / "roots" / "h200x8"),
+        "nvml_recording": str(FIXTURES / "h200x8" / "nvml.json"),
+        "collected_via": "local",
+    }
     return collect(options, lambda: pytest.fail("a recording needs no NVML"))
 
 
@@ -69,7 +79,9 @@ def test_nothing_above_info_is_found_on_a_healthy_node_and_nothing_is_left_open(
 def test_equal_healthy_nodes_do_not_differ(kind):
     sections = HEALTHY[kind]()["sections"]
     rules = [rule for rule in CATALOGUE.rules if rule.scope != "node" and rule.severity in LOUD]
-    answers = {rule.id: judge_fragments(rule, [sections, sections, sections], VIEW) for rule in rules}
+    answers = {
+        rule.id: judge_fragments(rule, [sections, sections, sections], VIEW) for rule in rules
+    }
     assert {rule: answer for rule, answer in answers.items() if answer in ("fail", "unknown")} == {}
 
 
@@ -78,14 +90,33 @@ def test_facts_of_the_real_machines_fit_the_schema(read):
     assert list(check_schema(read(), read_schema("node-facts-1"))) == []
 
 
-@pytest.mark.parametrize("read", [real_8xh200, real_4xh200, real_1xh200, one_file_8xh200, one_file_2xh100])
+@pytest.mark.parametrize(
+    "read", [real_8xh200, real_4xh200, real_1xh200, one_file_8xh200, one_file_2xh100]
+)
 def test_nothing_above_info_is_found_on_the_real_machines(read):
     assert verdicts_on(read(), ("fail",)) == set()
 
 
-KERNELS_OWN = {"kernel.pid_max": "32768", "kernel.threads-max": "1030000", "vm.max_map_count": "65530", "fs.file-max": "6500000", "vm.swappiness": "60"}
-UBUNTU = {**KERNELS_OWN, "kernel.pid_max": "4194304", "fs.file-max": "9223372036854775807", "net.ipv4.conf.all.rp_filter": "2", "kernel.yama.ptrace_scope": "1"}
-RED_HAT = {**UBUNTU, "net.ipv4.conf.all.rp_filter": "0", "kernel.yama.ptrace_scope": "0", "kernel.panic_on_oops": "1"}
+KERNELS_OWN = {
+    "kernel.pid_max": "32768",
+    "kernel.threads-max": "1030000",
+    "vm.max_map_count": "65530",
+    "fs.file-max": "6500000",
+    "vm.swappiness": "60",
+}
+UBUNTU = {
+    **KERNELS_OWN,
+    "kernel.pid_max": "4194304",
+    "fs.file-max": "9223372036854775807",
+    "net.ipv4.conf.all.rp_filter": "2",
+    "kernel.yama.ptrace_scope": "1",
+}
+RED_HAT = {
+    **UBUNTU,
+    "net.ipv4.conf.all.rp_filter": "0",
+    "kernel.yama.ptrace_scope": "0",
+    "kernel.panic_on_oops": "1",
+}
 
 
 @pytest.mark.parametrize("kernel_settings", [KERNELS_OWN, UBUNTU, RED_HAT])
@@ -99,7 +130,11 @@ def test_settings_that_nobody_changed_are_silent_on_a_small_virtual_machine(kern
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_nothing_above_info_is_found_on_a_public_machine_but_what_is_true_of_it(name):
-    persistence = {("gpu-persistence-off", "fail")} if MACHINES[name].get("persistence") is False and MACHINES[name]["count"] > 1 else set()
+    persistence = (
+        {("gpu-persistence-off", "fail")}
+        if MACHINES[name].get("persistence") is False and MACHINES[name]["count"] > 1
+        else set()
+    )
     document = public_node(name)
     assert list(check_schema(document, read_schema("node-facts-1"))) == []
     assert verdicts_on(document, ("fail", "unknown")) == persistence

@@ -1,4 +1,5 @@
-"""Each harmful setting, driver parameter and kernel parameter is found on a healthy node to which it is added."""
+"""Each harmful setting, driver parameter and kernel parameter is found on a healthy node to which
+it is added."""
 
 from __future__ import annotations
 
@@ -9,13 +10,19 @@ from healthy_platforms import PLATFORMS
 from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
 
-TABLES = {"setting_norms": "setting-", "driver_parameter_norms": "driver-parameter-", "boot_parameter_norms": "boot-parameter-"}
+TABLES = {
+    "setting_norms": "setting-",
+    "driver_parameter_norms": "driver-parameter-",
+    "boot_parameter_norms": "boot-parameter-",
+}
 ROWS = [(table, key) for table in TABLES for key in catalogue().tables[table]]
 """Every row of the tables of norms."""
 
 
 def node_of(row):
-    if "sxm" not in row.get("forms", ()) and ("nvl72" in row.get("forms", ()) or "aarch64" in row.get("processors", ())):
+    if "sxm" not in row.get("forms", ()) and (
+        "nvl72" in row.get("forms", ()) or "aarch64" in row.get("processors", ())
+    ):
         return PLATFORMS["gb200_nvl72"]()
     if "efa" in row.get("network", ()):
         return PLATFORMS["p5_efa"]()
@@ -31,14 +38,28 @@ def harmed(table, row):
         return changed(node, {"settings": {row["setting"]: next(iter(row["values"]), "another")}})
     if table == "driver_parameter_norms":
         return changed(node, {"facts": {f"driver.parameters.{row['parameter']}": "another"}})
-    return changed(node, {"facts": {"kernel.cmdline": f"ro quiet iommu=pt {row['parameters'][-1]}"}})
+    return changed(
+        node, {"facts": {"kernel.cmdline": f"ro quiet iommu=pt {row['parameters'][-1]}"}}
+    )
 
 
 def shown(document, table):
     """Keys of the rows that a rule of this table finds on a document."""
-    world = node_world(NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])), view())
-    rules = [rule for rule in catalogue().rules if rule.id.startswith(TABLES[table]) and f"tables.{table} " in rule.row.get("for_each", "")]
-    return {one.item.rpartition(".")[2] for rule in rules for one in judge_rule(rule, world) if one.verdict == "fail"}
+    world = node_world(
+        NodeView("node1", ("training",), {}, "ok", "", "", to_fragment(document["sections"])),
+        view(),
+    )
+    rules = [
+        rule
+        for rule in catalogue().rules
+        if rule.id.startswith(TABLES[table]) and f"tables.{table} " in rule.row.get("for_each", "")
+    ]
+    return {
+        one.item.rpartition(".")[2]
+        for rule in rules
+        for one in judge_rule(rule, world)
+        if one.verdict == "fail"
+    }
 
 
 @pytest.mark.parametrize(("table", "key"), ROWS)

@@ -1,4 +1,5 @@
-"""What is kept of the catalogue is what reading and compiling it gives; nothing stale, damaged or of another user's is ever taken."""
+"""What is kept of the catalogue is what reading and compiling it gives; nothing stale, damaged or
+of another user's is ever taken."""
 
 from __future__ import annotations
 
@@ -82,7 +83,9 @@ def rules_of(top: Path) -> Path:
 
 def kept_of(top: Path) -> dict[str, Path]:
     """yaml and rules -> the file that is kept of them."""
-    found = {path.name.partition("-")[0]: path for path in sorted((top / ".cache" / "kept").iterdir())}
+    found = {
+        path.name.partition("-")[0]: path for path in sorted((top / ".cache" / "kept").iterdir())
+    }
     assert set(found) == {"audit", "compiled"}, "the folder holds what is kept and nothing else"
     return {"yaml": found["audit"], "rules": found["compiled"]}
 
@@ -103,8 +106,11 @@ def read(top: Path, **environment: str) -> list:
     return json.loads(answer)
 
 
-def poison(path: Path, old: bytes = b"swap_total_bytes is", new: bytes = b"swap_total_bytes WAS") -> None:
-    """Another content under the same key, with the digest that belongs to it: who can write this file can do so."""
+def poison(
+    path: Path, old: bytes = b"swap_total_bytes is", new: bytes = b"swap_total_bytes WAS"
+) -> None:
+    """Another content under the same key, with the digest that belongs to it: who can write this
+    file can do so."""
     data = path.read_bytes()
     head = len(kept_files.MAGIC) + kept_files.KEY_BYTES
     content = data[head + kept_files.KEY_BYTES :].replace(old, new)
@@ -123,14 +129,27 @@ def test_rules_that_are_kept_are_those_that_compiling_gives():
     assert len(kept) > 500
     for rule in compiled.rules:
         other = kept[rule.id]
-        for name in ("row", "scope", "severity", "decision_reads", "text_reads", "where_fields", "reads_facts"):
+        for name in (
+            "row",
+            "scope",
+            "severity",
+            "decision_reads",
+            "text_reads",
+            "where_fields",
+            "reads_facts",
+        ):
             assert getattr(rule, name) == getattr(other, name), f"{rule.id}: {name}"
         assert list(rule.texts) == list(other.texts)
-        pairs = [(getattr(rule, name), getattr(other, name)) for name in CONDITIONS] + [(rule.texts[name], other.texts[name]) for name in rule.texts]
+        pairs = [(getattr(rule, name), getattr(other, name)) for name in CONDITIONS] + [
+            (rule.texts[name], other.texts[name]) for name in rule.texts
+        ]
         for one, again in pairs:
             assert (one is None) == (again is None), rule.id
             if one is not None:
-                found, wanted = ([each.source, each.reads, each.uses, each.kind, each.tree()] for each in (again, one))
+                found, wanted = (
+                    [each.source, each.reads, each.uses, each.kind, each.tree()]
+                    for each in (again, one)
+                )
                 assert found == wanted, f"{rule.id}: {one.source}"
 
 
@@ -141,7 +160,9 @@ def test_values_and_places_of_a_kept_file_are_those_of_the_file():
     again = read_yaml(path)
     assert again.content == content
     deep = next(one for one in places if len(one) > 4)
-    assert [again.places[one] for one in ((), ("rules", 1), deep)] == [places[one] for one in ((), ("rules", 1), deep)]
+    assert [again.places[one] for one in ((), ("rules", 1), deep)] == [
+        places[one] for one in ((), ("rules", 1), deep)
+    ]
     assert deep in again.places
     assert ("rules", 1, "no-such-key") not in again.places
     assert dict(again.places) == dict(places)
@@ -149,19 +170,33 @@ def test_values_and_places_of_a_kept_file_are_those_of_the_file():
 
 def test_the_second_start_takes_what_the_first_has_kept(checkout):
     first = read(checkout)
-    assert first[0] == [["too-many-threads", "swap_total_bytes is {{ limits.swap_total_bytes }}", "fail"]]
+    assert first[0] == [
+        ["too-many-threads", "swap_total_bytes is {{ limits.swap_total_bytes }}", "fail"]
+    ]
     before = {name: path.stat().st_ino for name, path in kept_of(checkout).items()}
     assert read(checkout) == first
-    assert {name: path.stat().st_ino for name, path in kept_of(checkout).items()} == before, "nothing is written again"
+    assert {name: path.stat().st_ino for name, path in kept_of(checkout).items()} == before, (
+        "nothing is written again"
+    )
     poison(kept_of(checkout)["yaml"])
-    assert read(checkout)[0][0][1] == "swap_total_bytes WAS {{ limits.swap_total_bytes }}", "else this test would not see what the others refuse"
+    assert read(checkout)[0][0][1] == "swap_total_bytes WAS {{ limits.swap_total_bytes }}", (
+        "else this test would not see what the others refuse"
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ("swap_total_bytes is", "swap_total_bytes has", ["too-many-threads", "swap_total_bytes has {{ limits.swap_total_bytes }}", "fail"]),
-        ("most: 100}", "most: 500}", ["too-many-threads", "swap_total_bytes is {{ limits.swap_total_bytes }}", "pass"]),
+        (
+            "swap_total_bytes is",
+            "swap_total_bytes has",
+            ["too-many-threads", "swap_total_bytes has {{ limits.swap_total_bytes }}", "fail"],
+        ),
+        (
+            "most: 100}",
+            "most: 500}",
+            ["too-many-threads", "swap_total_bytes is {{ limits.swap_total_bytes }}", "pass"],
+        ),
         (
             "limits.swap_total_bytes > tables",
             "limits.swap_total_bytes < tables",
@@ -174,13 +209,22 @@ def test_a_changed_file_is_read_anew(checkout, old, new, found):
     text = rules_of(checkout).read_text()
     state = rules_of(checkout).stat()
     rules_of(checkout).write_text(text.replace(old, new))
-    os.utime(rules_of(checkout), ns=(state.st_atime_ns, state.st_mtime_ns))  # no date tells of the change
+    # no date tells of the change
+    os.utime(rules_of(checkout), ns=(state.st_atime_ns, state.st_mtime_ns))
     assert read(checkout)[0] == [found]
     assert read(checkout)[0] == [found]
 
 
 @pytest.mark.parametrize(
-    "name", ["__init__.py", "audit/rules/rules.py", "core/schemas/rule-1.yaml", "core/strict_yaml.py", "core/strict_json.py", "core/kept_files.py"]
+    "name",
+    [
+        "__init__.py",
+        "audit/rules/rules.py",
+        "core/schemas/rule-1.yaml",
+        "core/strict_yaml.py",
+        "core/strict_json.py",
+        "core/kept_files.py",
+    ],
 )
 def test_other_code_takes_nothing_that_was_kept(checkout, name):
     first = read(checkout)
@@ -190,7 +234,8 @@ def test_other_code_takes_nothing_that_was_kept(checkout, name):
     text = changed.read_text()
     changed.write_text(text.replace("0.1.0", "0.1.1") if name == "__init__.py" else text + "\n")
     if name in ("audit/rules/rules.py", "core/schemas/rule-1.yaml"):
-        poison(kept_of(checkout)["yaml"], b"limitS", b"limits")  # the reader of YAML is not made of these
+        # the reader of YAML is not made of these
+        poison(kept_of(checkout)["yaml"], b"limitS", b"limits")
     assert read(checkout) == first
 
 
@@ -198,8 +243,16 @@ def test_a_damaged_file_is_made_again(checkout):
     first = read(checkout)
     for name in ("yaml", "rules"):
         whole = kept_of(checkout)[name].read_bytes()
-        for place in (0, len(kept_files.MAGIC) + 3, len(kept_files.MAGIC) + kept_files.KEY_BYTES + 3, len(whole) // 2, len(whole) - 1):
-            kept_of(checkout)[name].write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        for place in (
+            0,
+            len(kept_files.MAGIC) + 3,
+            len(kept_files.MAGIC) + kept_files.KEY_BYTES + 3,
+            len(whole) // 2,
+            len(whole) - 1,
+        ):
+            kept_of(checkout)[name].write_bytes(
+                whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+            )
             assert read(checkout) == first
             assert kept_of(checkout)[name].read_bytes() == whole
         for damaged in (b"", whole[:40], whole[:-1], whole + b" "):
@@ -232,7 +285,9 @@ def test_a_file_that_another_user_may_have_written_is_not_taken(checkout, change
         change(path)
     assert read(checkout) == first
     for path in kept_of(checkout).values():
-        assert (path.lstat().st_mode, path.stat().st_uid) == (0o100600, os.geteuid()), "one of the user's own has taken its place"
+        assert (path.lstat().st_mode, path.stat().st_uid) == (0o100600, os.geteuid()), (
+            "one of the user's own has taken its place"
+        )
 
 
 @pytest.mark.parametrize("change", [readable_by_others, of_another_user])
@@ -243,7 +298,9 @@ def test_a_folder_that_another_user_may_write_to_is_not_used(checkout, change):
     before = {path: path.read_bytes() for path in kept_of(checkout).values()}
     change(checkout / ".cache" / "kept")
     assert read(checkout) == first
-    assert {path: path.read_bytes() for path in kept_of(checkout).values()} == before, "nothing is written there either"
+    assert {path: path.read_bytes() for path in kept_of(checkout).values()} == before, (
+        "nothing is written there either"
+    )
 
 
 def test_without_a_folder_to_write_to_nothing_is_kept(checkout, tmp_path):
@@ -276,10 +333,14 @@ def test_starts_at_the_same_time_do_not_disturb_each_other(checkout):
 
 
 def test_a_catalogue_at_fault_is_not_kept(checkout):
-    rules_of(checkout).write_text(RULE.replace("limits.swap_total_bytes > tables", "limits.swap_totals > tables"))
+    rules_of(checkout).write_text(
+        RULE.replace("limits.swap_total_bytes > tables", "limits.swap_totals > tables")
+    )
     first = read(checkout)
     assert "swap_totals" in first[2][0]
-    assert [path.name.partition("-")[0] for path in (checkout / ".cache" / "kept").iterdir()] == ["audit"]
+    assert [path.name.partition("-")[0] for path in (checkout / ".cache" / "kept").iterdir()] == [
+        "audit"
+    ]
     assert read(checkout) == first
 
 
@@ -289,5 +350,8 @@ def test_a_users_rules_are_judged_beside_kept_ones(tmp_path):
     mine = load_catalogue([tmp_path])
     assert mine.faults == ()
     assert mine.rules[-1].id == "too-many-threads"
-    (tmp_path / "more.yml").write_text(RULE.partition("rules:")[0].replace("limits:\n    title", "xids:\n    title") + "rules: []\n")
+    (tmp_path / "more.yml").write_text(
+        RULE.partition("rules:")[0].replace("limits:\n    title", "xids:\n    title")
+        + "rules: []\n"
+    )
     assert "more.yml:3: the table xids is already there at " in load_catalogue([tmp_path]).faults[0]

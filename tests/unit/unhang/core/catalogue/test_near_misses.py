@@ -13,7 +13,9 @@ RULES = {rule.id: rule for rule in load_catalogue().rules}
 
 
 def test_no_row_of_the_catalogue_is_refused():
-    assert {rule_id: found for rule_id, rule in RULES.items() if (found := list(row_faults(rule)))} == {}
+    assert {
+        rule_id: found for rule_id, rule in RULES.items() if (found := list(row_faults(rule)))
+    } == {}
 
 
 def changed(rule_id, **change):
@@ -28,15 +30,44 @@ MATCH = {"limits": {"numa_balancing": True}, "gpus": {"count": 8}}
 @pytest.mark.parametrize(
     ("rule_id", "change", "fault"),
     [
-        ("xid-fatal", {"costs": None}, "costs: expected what makes it critical, 'no job may start', found none"),
-        ("xid-fatal", {"costs": "some jobs"}, "costs: expected what makes it critical, 'no job may start', found some jobs"),
-        ("numa-balancing-on", {"costs": "some jobs"}, "costs: expected none, because info costs a job nothing, found some jobs"),
-        ("kernel-release-has-fault", {"costs": "jobs fail"}, "costs: expected none, because each row of the table has its severity, found jobs fail"),
-        ("numa-balancing-on", {"remedy": {"person": "drain the node"}}, "remedy.person: expected no drain for an info"),
-        ("numa-balancing-on", {"examples": {"match": [MATCH], "near_miss": [{"kernel": {}}]}}, "examples.near_miss[0]: expected facts that a match has too"),
+        (
+            "xid-fatal",
+            {"costs": None},
+            "costs: expected what makes it critical, 'no job may start', found none",
+        ),
+        (
+            "xid-fatal",
+            {"costs": "some jobs"},
+            "costs: expected what makes it critical, 'no job may start', found some jobs",
+        ),
         (
             "numa-balancing-on",
-            {"examples": {"match": [MATCH], "near_miss": [{"limits": {"numa_balancing": False}, "gpus": {"count": 1}}]}},
+            {"costs": "some jobs"},
+            "costs: expected none, because info costs a job nothing, found some jobs",
+        ),
+        (
+            "kernel-release-has-fault",
+            {"costs": "jobs fail"},
+            "costs: expected none, because each row of the table has its severity, found jobs fail",
+        ),
+        (
+            "numa-balancing-on",
+            {"remedy": {"person": "drain the node"}},
+            "remedy.person: expected no drain for an info",
+        ),
+        (
+            "numa-balancing-on",
+            {"examples": {"match": [MATCH], "near_miss": [{"kernel": {}}]}},
+            "examples.near_miss[0]: expected facts that a match has too",
+        ),
+        (
+            "numa-balancing-on",
+            {
+                "examples": {
+                    "match": [MATCH],
+                    "near_miss": [{"limits": {"numa_balancing": False}, "gpus": {"count": 1}}],
+                }
+            },
             "found gpus.count, limits.numa_balancing",
         ),
     ],

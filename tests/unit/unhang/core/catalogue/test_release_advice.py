@@ -1,4 +1,5 @@
-"""A release that a row of the tables of faults advises has itself no fault above info that is certain to show on the same nodes."""
+"""A release that a row of the tables of faults advises has itself no fault above info that is
+certain to show on the same nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +11,20 @@ from packaging.version import Version
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 
 TABLES = ("nccl_issues", "driver_issues", "software_issues")
-NO_CONDITIONS = {"id", "severity", "says", "from", "below", "do", "sources", "confidence", "of", "names", "unless", "unless_values"}
+NO_CONDITIONS = {
+    "id",
+    "severity",
+    "says",
+    "from",
+    "below",
+    "do",
+    "sources",
+    "confidence",
+    "of",
+    "names",
+    "unless",
+    "unless_values",
+}
 ADVISED = re.compile(r"(\d+\.\d[\d.]*)(?: \([^)]*\))? or newer")
 
 
@@ -25,7 +39,9 @@ def is_certain(other, row):
         if name in NO_CONDITIONS or not wanted:
             continue
         had = row.get(name)
-        if not (had and set(had) <= set(wanted) if isinstance(wanted, (list, tuple)) else had == wanted):
+        if not (
+            had and set(had) <= set(wanted) if isinstance(wanted, (list, tuple)) else had == wanted
+        ):
             return False
     return True
 
@@ -35,23 +51,41 @@ def advised_faults(row, rows):
     if not (advised := ADVISED.search(row["do"])):
         return []
     target = release(advised[1])
-    of_same = [other for other in rows if other is not row and all(other.get(name) == row.get(name) for name in ("of", "names"))]
+    of_same = [
+        other
+        for other in rows
+        if other is not row and all(other.get(name) == row.get(name) for name in ("of", "names"))
+    ]
     return [
         other["says"]
         for other in of_same
-        if other["severity"] != "info" and is_certain(other, row) and release(other["from"]) <= target < release(other["below"])
+        if other["severity"] != "info"
+        and is_certain(other, row)
+        and release(other["from"]) <= target < release(other["below"])
     ]
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_no_row_advises_a_release_that_has_an_open_fault_of_its_own(table):
     rows = load_catalogue().tables[table]
-    assert {key: faults for key, row in rows.items() if (faults := advised_faults(row, list(rows.values())))} == {}
+    assert {
+        key: faults
+        for key, row in rows.items()
+        if (faults := advised_faults(row, list(rows.values())))
+    } == {}
 
 
 def test_a_row_that_advises_a_faulty_release_is_seen():
     old = {"severity": "error", "says": "old", "from": "1.0", "below": "1.2", "do": "1.2 or newer"}
-    new = {"severity": "warning", "says": "new", "from": "1.2", "below": "1.4", "do": "1.4 or newer"}
+    new = {
+        "severity": "warning",
+        "says": "new",
+        "from": "1.2",
+        "below": "1.4",
+        "do": "1.4 or newer",
+    }
     assert advised_faults(old, [old, new]) == ["new"]
     assert advised_faults(old, [old, {**new, "models": ["GB200"]}]) == []
-    assert advised_faults({**old, "models": ["GB200"]}, [{**new, "models": ["GB200", "GB300"]}]) == ["new"]
+    assert advised_faults(
+        {**old, "models": ["GB200"]}, [{**new, "models": ["GB200", "GB300"]}]
+    ) == ["new"]

@@ -1,4 +1,5 @@
-"""Every row of the catalogue runs on its own examples, also with its facts taken away, and keeps the house's form: what `unhang rule check` refuses."""
+"""Every row of the catalogue runs on its own examples, also with its facts taken away, and keeps
+the house's form: what `unhang rule check` refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ from unhang.core.catalogue.rule_files import read_folders
 CATALOGUE = load_catalogue()
 RULES = {rule.id: rule for rule in CATALOGUE.rules}
 FOLDER = folders_of("rules")[0]
-FILES = {file.path: [RULES[row["id"]] for _, row in file.rows if row["id"] in RULES] for file in read_folders([FOLDER], [])}
+FILES = {
+    file.path: [RULES[row["id"]] for _, row in file.rows if row["id"] in RULES]
+    for file in read_folders([FOLDER], [])
+}
 SITUATIONS = {1, 2, 3, 4, 5}
 
 
@@ -25,8 +29,12 @@ def test_built_in_catalogue_has_no_fault():
 
 
 @pytest.mark.parametrize("rule_id", sorted(RULES))
-def test_row_fails_on_its_matches_passes_its_near_misses_and_never_passes_without_its_facts(rule_id):
-    assert [str(one) for one in check_examples(RULES[rule_id], CATALOGUE.tables, tuple(RULES))] == []
+def test_row_fails_on_its_matches_passes_its_near_misses_and_never_passes_without_its_facts(
+    rule_id,
+):
+    assert [
+        str(one) for one in check_examples(RULES[rule_id], CATALOGUE.tables, tuple(RULES))
+    ] == []
 
 
 @pytest.mark.parametrize("rule_id", sorted(RULES))
@@ -53,4 +61,8 @@ def test_each_situation_has_rules_that_can_be_found_on_a_node():
 def test_kernel_age_alone_is_called_weak_evidence():
     row = RULES["kernel-below-5-5"].row
     assert row["severity"] in ("warning", "info") and row["confidence"] == "reported"
-    assert "weak evidence" in row["expected"].lower() and "P2P" in row["expected"] and "ACS" in row["expected"]
+    assert (
+        "weak evidence" in row["expected"].lower()
+        and "P2P" in row["expected"]
+        and "ACS" in row["expected"]
+    )

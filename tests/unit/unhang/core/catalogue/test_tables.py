@@ -1,4 +1,5 @@
-"""Tables: each row is checked against the fields that its table declares, and every table has a date."""
+"""Tables: each row is checked against the fields that its table declares, and every table has a
+date."""
 
 from __future__ import annotations
 
@@ -19,7 +20,12 @@ FIELDS = {
     "branch": {"kind": "text", "says": "the branch"},
     "eol": {"kind": "date", "says": "the last day with fixes"},
     "first": {"kind": "text", "version": "driver", "says": "the first release"},
-    "type": {"kind": "text", "values": ["LTSB", "PB"], "says": "what kind of branch", "optional": True},
+    "type": {
+        "kind": "text",
+        "values": ["LTSB", "PB"],
+        "says": "what kind of branch",
+        "optional": True,
+    },
     "links": {"kind": "number", "says": "how many", "optional": True},
     "codes": {"kind": "numbers", "says": "some codes", "optional": True},
 }
@@ -28,7 +34,8 @@ ROW = {"branch": "535", "eol": "2026-06-01", "first": "535.54.03"}
 
 def written(folder, *rows, name="own.yml", **more):
     table = {
-        "title": "Branches", "key": "branch", "as_of": "2026-11-20", "confidence": "documented", "sources": [{"url": "u", "says": "s"}], "fields": FIELDS,
+        "title": "Branches", "key": "branch", "as_of": "2026-11-20", "confidence": "documented",
+        "sources": [{"url": "u", "says": "s"}], "fields": FIELDS,
         "rows": list(rows), **more,
     }  # fmt: skip
     (folder / name).write_text(yaml.safe_dump({"tables": {"own": table}}, sort_keys=False))
@@ -36,7 +43,10 @@ def written(folder, *rows, name="own.yml", **more):
 
 
 def test_a_row_with_all_its_fields_is_taken(tmp_path):
-    catalogue = written(tmp_path, {**ROW, "type": "LTSB", "links": 4, "codes": [1, 2], "note": "n", "as_of": "2026-01-01"})
+    catalogue = written(
+        tmp_path,
+        {**ROW, "type": "LTSB", "links": 4, "codes": [1, 2], "note": "n", "as_of": "2026-01-01"},
+    )
     assert catalogue.faults == ()
     assert catalogue.tables["own"]["535"]["eol"] == "2026-06-01"
 
@@ -56,10 +66,15 @@ def test_a_row_with_all_its_fields_is_taken(tmp_path):
         ({"links": True}, "535: links: expected a number, found True"),
         ({"codes": [1, "two"]}, "535: codes: expected a number, found 'two'"),
         ({"codes": 1}, "535: codes: expected a list of numbers, found 1"),
-        ({"eof": "2026-01-01"}, "535: eof: unknown field (did you mean eol?); the table has branch, eol"),
+        (
+            {"eof": "2026-01-01"},
+            "535: eof: unknown field (did you mean eol?); the table has branch, eol",
+        ),
     ],
 )
-def test_a_row_that_departs_from_its_fields_is_reported_with_its_line_and_left_out(tmp_path, change, message):
+def test_a_row_that_departs_from_its_fields_is_reported_with_its_line_and_left_out(
+    tmp_path, change, message
+):
     catalogue = written(tmp_path, {**ROW, **change}, {**ROW, "branch": "580"})
     (fault,) = catalogue.faults
     assert message in fault
@@ -79,31 +94,60 @@ def test_the_day_of_a_table_must_be_a_day(tmp_path):
 
 
 def test_fields_give_rules_their_types(tmp_path):
-    """A version needs no version_type, and a field that is spelt wrong is found before any node is judged."""
+    """A version needs no version_type, and a field that is spelt wrong is found before any node is
+    judged."""
     rule = {
-        "id": "a-rule", "title": "t", "severity": "info", "scope": "node", "expected": "e", "found": "f", "remedy": {"person": "look"},
-        "when": "driver.loaded.version is version(tables.own['535'].first, '<')", "sources": [{"url": "u", "says": "s"}], "confidence": "inferred",
-        "examples": {"match": [{"driver": {"loaded": {"version": "535.43.02"}}}], "near_miss": [{"driver": {"loaded": {"version": "535.54.03"}}}]},
+        "id": "a-rule", "title": "t", "severity": "info", "scope": "node", "expected": "e",
+        "found": "f", "remedy": {"person": "look"},
+        "when": "driver.loaded.version is version(tables.own['535'].first, '<')",
+        "sources": [{"url": "u", "says": "s"}], "confidence": "inferred",
+        "examples": {"match": [{"driver": {"loaded": {"version": "535.43.02"}}}],
+        "near_miss": [{"driver": {"loaded": {"version": "535.54.03"}}}]},
     }  # fmt: skip
-    (tmp_path / "rules.yml").write_text(json.dumps({"rules": [rule, {**rule, "id": "b-rule", "when": "tables.own['535'].frist == 'x'"}]}))
+    (tmp_path / "rules.yml").write_text(
+        json.dumps(
+            {"rules": [rule, {**rule, "id": "b-rule", "when": "tables.own['535'].frist == 'x'"}]}
+        )
+    )
     catalogue = written(tmp_path, ROW)
     assert [one.id for one in catalogue.rules] == ["a-rule"]
     assert "frist" in catalogue.faults[0] and "did you mean first?" in catalogue.faults[0]
 
 
 def test_what_is_older_than_a_day_is_listed_and_what_has_no_day_too(tmp_path):
-    rows = [ROW, {**ROW, "branch": "580", "as_of": "2026-01-05"}, {**ROW, "branch": "590", "as_of": "2026-12-24"}]
+    rows = [
+        ROW,
+        {**ROW, "branch": "580", "as_of": "2026-01-05"},
+        {**ROW, "branch": "590", "as_of": "2026-12-24"},
+    ]
     catalogue = written(tmp_path, *rows)
     assert list(stale(catalogue.tables, "2026-11-20")) == [("own", "2026-01-05", 1)]
-    assert list(stale(catalogue.tables, "2026-11-21")) == [("own", "2026-01-05", 1), ("own", "2026-11-20", 1)]
+    assert list(stale(catalogue.tables, "2026-11-21")) == [
+        ("own", "2026-01-05", 1),
+        ("own", "2026-11-20", 1),
+    ]
     assert list(stale({"plain": {"a": {}}}, "2026-01-01")) == [("plain", None, 1)]
 
 
 def test_rows_of_tables_are_counted_with_their_sources(tmp_path):
-    catalogue = written(tmp_path, ROW, {**ROW, "branch": "580", "confidence": "inferred", "sources": [{"url": "v", "says": "s"}]})
+    catalogue = written(
+        tmp_path,
+        ROW,
+        {**ROW, "branch": "580", "confidence": "inferred", "sources": [{"url": "v", "says": "s"}]},
+    )
     assert json.loads(json.dumps(catalogue.table_rows)) == [
-        {"id": "own/535", "kind": "own", "confidence": "documented", "sources": [{"url": "u", "says": "s"}]},
-        {"id": "own/580", "kind": "own", "confidence": "inferred", "sources": [{"url": "v", "says": "s"}]},
+        {
+            "id": "own/535",
+            "kind": "own",
+            "confidence": "documented",
+            "sources": [{"url": "u", "says": "s"}],
+        },
+        {
+            "id": "own/580",
+            "kind": "own",
+            "confidence": "inferred",
+            "sources": [{"url": "v", "says": "s"}],
+        },
     ]
 
 
@@ -119,14 +163,28 @@ def test_a_table_that_is_not_there_is_named():
 
 def test_no_other_module_opens_files_of_the_catalogue():
     tools = Path(catalogue.__file__).parents[2]
-    texts = {path.relative_to(tools).as_posix(): path.read_text() for path in tools.rglob("*.py") if path.parent.name != "catalogue"}
-    opening = [name for name, text in texts.items() if re.search(r'/ "catalogue"|catalogue" /|yaml\.load\(|safe_load\(', text)]
-    # activities.py names one table of its own, which a test reads by the catalogue's reader: a fleet that is judged with another catalogue has the same torch.
+    texts = {
+        path.relative_to(tools).as_posix(): path.read_text()
+        for path in tools.rglob("*.py")
+        if path.parent.name != "catalogue"
+    }
+    opening = [
+        name
+        for name, text in texts.items()
+        if re.search(r'/ "catalogue"|catalogue" /|yaml\.load\(|safe_load\(', text)
+    ]
+    # activities.py names one table of its own, which a test reads by the catalogue's reader: a
+    # fleet that is judged with another catalogue has the same torch.
     assert sorted(opening) == ["core/schemas/shapes.py", "jobs/inspect/activities.py"]
 
 
 @pytest.mark.parametrize(
-    "source", ["'RTX 40' in gpus.model", "item.model is startswith('NVIDIA B300')", "gpus.devices | selectattr('model', 'like', '*B300*')"]
+    "source",
+    [
+        "'RTX 40' in gpus.model",
+        "item.model is startswith('NVIDIA B300')",
+        "gpus.devices | selectattr('model', 'like', '*B300*')",
+    ],
 )
 def test_a_part_of_a_name_would_be_seen(source):
     assert BY_A_PART_OF_THE_NAME.search(source)

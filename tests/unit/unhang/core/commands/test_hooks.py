@@ -1,4 +1,5 @@
-"""--webhook and --hook: new and resolved findings are sent once, known ones are not, and a hook never changes how the command ends."""
+"""--webhook and --hook: new and resolved findings are sent once, known ones are not, and a hook
+never changes how the command ends."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ from unhang.core.commands.hooks import HOOK_S, call, post
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
-RUNS = [RunRow(number, f"run{number}", "", "2026-11-20T03:00:00Z", None, None, None, None, 0, 0, 0, 0, 0) for number in (1, 2)]
+RUNS = [
+    RunRow(
+        number, f"run{number}", "", "2026-11-20T03:00:00Z", None, None, None, None, 0, 0, 0, 0, 0
+    )
+    for number in (1, 2)
+]
 NEWS = {"schema": "unhang/news/1", "new": [{"rule": "bad"}], "text": "unhang: 1 new"}
 
 
@@ -60,7 +66,9 @@ def hook(tmp_path):
     program = tmp_path / "hook.sh"
     program.write_text(f"#!/bin/sh\ncat >> {file}\necho >> {file}\n")
     program.chmod(0o755)
-    return str(program), lambda: [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return str(
+        program
+    ), lambda: [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 class Server:
@@ -72,7 +80,9 @@ class Server:
 
         class Page(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
-                outer.posted.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+                outer.posted.append(
+                    (self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                )
                 if outer.answer is None:
                     outer.held.wait()
                     return
@@ -106,8 +116,13 @@ def test_only_what_is_new_or_resolved_is_reported_and_nothing_when_nothing_is(fl
     assert diff("--hook", command) == (1, "")
     (news,) = given()
     assert list(check_schema(news, read_schema("news-1"))) == []
-    assert [(row["change"], row["rule"], row["nodes"]) for row in (*news["new"], *news["resolved"])] == [("new", "worse", "gpu2"), ("resolved", "bad", "gpu1")]
-    assert news["text"].splitlines()[1:] == ["NEW critical: gpu2: What worse says [worse]", "RESOLVED error: gpu1: What bad says [bad]"]
+    assert [
+        (row["change"], row["rule"], row["nodes"]) for row in (*news["new"], *news["resolved"])
+    ] == [("new", "worse", "gpu2"), ("resolved", "bad", "gpu1")]
+    assert news["text"].splitlines()[1:] == [
+        "NEW critical: gpu2: What worse says [worse]",
+        "RESOLVED error: gpu1: What bad says [bad]",
+    ]
     fleet(finding("worse", "gpu2", severity="critical"), finding("known", "gpu1"))
     assert diff("--hook", command) == (0, "")
     assert len(given()) == 1
@@ -133,7 +148,9 @@ def test_a_webhook_gets_the_same_from_an_address_in_a_file(fleet, diff, webhook,
 
 
 @pytest.mark.parametrize("status", [500, 404, 302])
-def test_an_address_that_refuses_is_one_line_without_the_address_and_the_exit_code_stays(fleet, diff, webhook, status):
+def test_an_address_that_refuses_is_one_line_without_the_address_and_the_exit_code_stays(
+    fleet, diff, webhook, status
+):
     webhook.answer, webhook.headers = status, {"Location": webhook.address}
     fleet()
     fleet(finding("bad", "gpu1"))
@@ -160,13 +177,27 @@ def test_a_hook_that_fails_says_its_last_line_with_secrets_masked():
 
 
 def test_a_hook_that_prints_without_end_is_bounded_and_one_that_reads_nothing_is_no_fault():
-    assert call(["sh", "-c", "head -c 50000000 /dev/zero | tr '\\0' x; exit 1"], NEWS, HOOK_S).startswith("expected exit code 0, found 1: xxxx")
+    assert call(
+        ["sh", "-c", "head -c 50000000 /dev/zero | tr '\\0' x; exit 1"], NEWS, HOOK_S
+    ).startswith("expected exit code 0, found 1: xxxx")
     assert call(["true"], {**NEWS, "text": "x" * 10_000_000}) is None
-    assert call(["/nonexistent/hook"], NEWS) == "expected a program, could not start it: No such file or directory"
+    assert (
+        call(["/nonexistent/hook"], NEWS)
+        == "expected a program, could not start it: No such file or directory"
+    )
 
 
 def test_no_shell_reads_a_hooks_words(tmp_path):
-    assert call(shlex.split(f"{sys.executable} -c 'import sys; sys.exit(sys.argv[1] != \"$(reboot);\")' '$(reboot);'"), NEWS) is None
+    assert (
+        call(
+            shlex.split(
+                f"{sys.executable} -c 'import sys; sys.exit(sys.argv[1] != \"$(reboot);\")'"
+                " '$(reboot);'"
+            ),
+            NEWS,
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,11 +215,24 @@ def test_no_shell_reads_a_hooks_words(tmp_path):
 def test_an_option_that_is_none_is_refused_before_anything_is_done(fleet, diff, argv):
     fleet()
     code, errors = diff(*argv)
-    assert code == 2 and errors.startswith(f"unhang: {argv[0]}: expected") and "S3CRET" not in errors
+    assert (
+        code == 2 and errors.startswith(f"unhang: {argv[0]}: expected") and "S3CRET" not in errors
+    )
 
 
 def test_secrets_in_what_was_found_are_masked_and_a_message_has_an_end():
-    changes = [FoundChange("new", "error", f"r{number}", "t", {}, "password=hunter22 " + "x" * 5000, (f"gpu{number}",)) for number in range(5000)]
+    changes = [
+        FoundChange(
+            "new",
+            "error",
+            f"r{number}",
+            "t",
+            {},
+            "password=hunter22 " + "x" * 5000,
+            (f"gpu{number}",),
+        )
+        for number in range(5000)
+    ]
     news = news_of(*RUNS, changes, "warning")
     assert "hunter22" not in json.dumps(news) and "password=<secret>" in json.dumps(news)
     assert (len(news["new"]), news["new_count"]) == (MOST_ROWS, 5000)
@@ -197,9 +241,13 @@ def test_secrets_in_what_was_found_are_masked_and_a_message_has_an_end():
     assert list(check_schema(news, read_schema("news-1"))) == []
 
 
-def test_an_audit_tells_what_its_run_changed_and_the_first_run_nothing(fleet, hook, tmp_path, capsys):
+def test_an_audit_tells_what_its_run_changed_and_the_first_run_nothing(
+    fleet, hook, tmp_path, capsys
+):
     command, given = hook
-    asked = argparse.Namespace(webhook=[], hook=[command], db=str(tmp_path / "history.db"), fail_on="warning")
+    asked = argparse.Namespace(
+        webhook=[], hook=[command], db=str(tmp_path / "history.db"), fail_on="warning"
+    )
     report_run(fleet(finding("bad", "gpu1")), asked)
     assert given() == [] and "the first run of the history" in capsys.readouterr().err
     report_run(fleet(finding("bad", "gpu1"), finding("worse", "gpu2")), asked)
@@ -233,9 +281,17 @@ if os.fork() == 0:
 """
 
 
-@pytest.mark.parametrize(("rest", "expected"), [("", None), ("time.sleep(3000)", "expected it to end within 3 s; it was killed")])
-def test_a_process_of_a_hook_that_starts_its_own_session_and_never_ends_ends_with_it(tmp_path, rest, expected):
-    program = STARTS_A_SESSION.format("time.sleep(3000)") + f"\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n{rest}\n"
+@pytest.mark.parametrize(
+    ("rest", "expected"),
+    [("", None), ("time.sleep(3000)", "expected it to end within 3 s; it was killed")],
+)
+def test_a_process_of_a_hook_that_starts_its_own_session_and_never_ends_ends_with_it(
+    tmp_path, rest, expected
+):
+    program = (
+        STARTS_A_SESSION.format("time.sleep(3000)")
+        + f"\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n{rest}\n"
+    )
     beside = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     why = call([sys.executable, "-c", program, str(tmp_path / "pid")], NEWS, limit_s=3)
     assert why == expected
@@ -244,16 +300,37 @@ def test_a_process_of_a_hook_that_starts_its_own_session_and_never_ends_ends_wit
     beside.communicate(b"\n")
 
 
-@pytest.mark.parametrize(("status", "why"), [(200, None), (407, "expected status 2xx, found 407"), (302, "expected status 2xx, found 302")])
-def test_a_proxy_of_the_environment_gets_the_message_once_and_its_answer_is_not_followed(webhook, monkeypatch, status, why):
-    webhook.answer, webhook.headers = status, {"Location": webhook.address, "Proxy-Authenticate": "Basic"}
-    monkeypatch.setenv("http_proxy", webhook.address.replace("http://", "http://me:pr0xySECRET@").partition("/services")[0])
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [(200, None), (407, "expected status 2xx, found 407"), (302, "expected status 2xx, found 302")],
+)
+def test_a_proxy_of_the_environment_gets_the_message_once_and_its_answer_is_not_followed(
+    webhook, monkeypatch, status, why
+):
+    webhook.answer, webhook.headers = (
+        status,
+        {"Location": webhook.address, "Proxy-Authenticate": "Basic"},
+    )
+    monkeypatch.setenv(
+        "http_proxy",
+        webhook.address.replace("http://", "http://me:pr0xySECRET@").partition("/services")[0],
+    )
     output = post("http://hooks.invalid/services/S3CRET", NEWS)
     assert output == why
     assert [path for path, _ in webhook.posted] == ["http://hooks.invalid/services/S3CRET"]
 
 
-@pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "file:///etc/passwd", "ftp://127.0.0.1:1", "http://[", "127.0.0.1:x", "http://127.0.0.1:1\n"])
+@pytest.mark.parametrize(
+    "proxy",
+    [
+        "http://127.0.0.1:1",
+        "file:///etc/passwd",
+        "ftp://127.0.0.1:1",
+        "http://[",
+        "127.0.0.1:x",
+        "http://127.0.0.1:1\n",
+    ],
+)
 def test_a_proxy_that_is_none_is_said_without_the_address(monkeypatch, proxy):
     monkeypatch.setenv("http_proxy", proxy)
     output = post("http://hooks.invalid/services/S3CRET", NEWS)
@@ -262,10 +339,14 @@ def test_a_proxy_that_is_none_is_said_without_the_address(monkeypatch, proxy):
 
 @pytest.fixture
 def tls(webhook, tmp_path):
-    """A webhook under https whose certificate is of hooks.example.org, and made by nobody that this machine knows: (address, file of the certificate)."""
+    """A webhook under https whose certificate is of hooks.example.org, and made by nobody that this
+    machine knows: (address, file of the certificate)."""
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     named = "-subj /CN=hooks.example.org -addext subjectAltName=DNS:hooks.example.org"
-    words = f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {named} -keyout {key} -out {certificate}"
+    words = (
+        f"openssl req -x509 -newkey rsa:2048 -nodes -days 2 {named} -keyout {key} -out"
+        f" {certificate}"
+    )
     subprocess.run(words.split(), check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -274,17 +355,24 @@ def tls(webhook, tmp_path):
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-def test_a_name_that_leads_to_another_machine_gets_nothing_under_https(webhook, tls, monkeypatch, is_known):
-    """What DNS rebinding does: the name of the webhook leads to a server that has another certificate."""
+def test_a_name_that_leads_to_another_machine_gets_nothing_under_https(
+    webhook, tls, monkeypatch, is_known
+):
+    """What DNS rebinding does: the name of the webhook leads to a server that has another
+    certificate."""
     address, certificate = tls
     if is_known:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     output = post(address, NEWS)
-    assert output.startswith("expected an answer, found [SSL: CERTIFICATE_VERIFY_FAILED]") and "S3CRET" not in output
+    assert (
+        output.startswith("expected an answer, found [SSL: CERTIFICATE_VERIFY_FAILED]")
+        and "S3CRET" not in output
+    )
     assert webhook.posted == []
 
 
 def test_an_answer_of_another_service_behind_the_name_is_not_shown(webhook):
-    """What DNS rebinding does under http: a service of the inner network answers; only its status is told."""
+    """What DNS rebinding does under http: a service of the inner network answers; only its status
+    is told."""
     webhook.answer, webhook.headers = 401, {"X-Inner": "token=S3CRET"}
     assert post(webhook.address, NEWS) == "expected status 2xx, found 401"

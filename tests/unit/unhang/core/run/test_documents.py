@@ -30,7 +30,10 @@ def test_a_good_file_yields_typed_facts():
 @pytest.mark.parametrize("indent", [None, 2])
 def test_the_order_and_the_spacing_of_keys_do_not_matter(indent):
     document = dict(reversed(list(node("a1").items())))
-    assert decode_node(json.dumps(document, indent=indent).encode()).sections.driver.loaded.version == "535.154.05"
+    assert (
+        decode_node(json.dumps(document, indent=indent).encode()).sections.driver.loaded.version
+        == "535.154.05"
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,16 +41,30 @@ def test_the_order_and_the_spacing_of_keys_do_not_matter(indent):
     [
         ({"gpus": {"probe": OK, "count": "8"}}, "facts.sections.gpus.count: Expected int"),
         (
-            {"gpus": {"probe": OK, "devices": [{"index": 0}, {"index": 1, "pcie": {"width_now": []}}]}},
+            {
+                "gpus": {
+                    "probe": OK,
+                    "devices": [{"index": 0}, {"index": 1, "pcie": {"width_now": []}}],
+                }
+            },
             "facts.sections.gpus.devices[1].pcie.width_now: Expected int",
         ),
         ({"gpus": {"probe": OK, "devices": [{"uuid": "GPU-1"}]}}, "missing required field index"),
         ({"gpus": {"count": 8}}, "missing required field probe"),
         ({"gpus": {"probe": {"status": "fine"}}}, "Invalid enum value 'fine'"),
-        ({"gpus": {"probe": OK, "cuont": 8}}, "facts.sections.gpus: Object contains unknown field cuont"),
+        (
+            {"gpus": {"probe": OK, "cuont": 8}},
+            "facts.sections.gpus: Object contains unknown field cuont",
+        ),
         ({"gpsu": {"probe": OK}}, "unknown field gpsu"),
-        ({"gpus": {"probe": OK, "model": "x" * 5000}}, "facts.sections.gpus.model: Expected str of length <= 4096"),
-        ({"gpus": {"probe": OK, "devices": [{"index": 0}] * 200}}, "facts.sections.gpus.devices: Expected array of length <= 128"),
+        (
+            {"gpus": {"probe": OK, "model": "x" * 5000}},
+            "facts.sections.gpus.model: Expected str of length <= 4096",
+        ),
+        (
+            {"gpus": {"probe": OK, "devices": [{"index": 0}] * 200}},
+            "facts.sections.gpus.devices: Expected array of length <= 128",
+        ),
         ({"gpus": 5}, "facts.sections.gpus: Expected object"),
     ],
 )
@@ -73,10 +90,21 @@ def test_a_wrong_type_is_named_with_its_path(change, message):
         (encoded({**node("a1"), "groups": "gpu"}), "groups: expected a list"),
         (encoded({**node("a1"), "facts": None}), "status is ok, but facts is null"),
         (encoded(node("a1")).replace(b'"count": 2', b'"count": NaN'), "NaN is no number"),
-        (encoded(node("a1")).replace(b'"count": 2', b'"count": -Infinity'), "-Infinity is no number"),
-        (encoded(node("a1")).replace(b'"status": "ok", "message"', b'"status": "ok", "status": "ok", "message"'), "the key 'status' occurs twice"),
+        (
+            encoded(node("a1")).replace(b'"count": 2', b'"count": -Infinity'),
+            "-Infinity is no number",
+        ),
+        (
+            encoded(node("a1")).replace(
+                b'"status": "ok", "message"', b'"status": "ok", "status": "ok", "message"'
+            ),
+            "the key 'status' occurs twice",
+        ),
         (encoded(node("a1"))[:-1] + b', "facts": null}', "the key 'facts' occurs twice"),
-        (encoded({key: value for key, value in node("a1").items() if key != "groups"}), "the key 'groups' is missing"),
+        (
+            encoded({key: value for key, value in node("a1").items() if key != "groups"}),
+            "the key 'groups' is missing",
+        ),
         (b" " * (MAX_NODE_BYTES + 1), "bytes long, at most"),
     ],
 )

@@ -1,4 +1,5 @@
-"""The files of a run folder and the history are private from their creation, whatever the umask; a site may share them with a group."""
+"""The files of a run folder and the history are private from their creation, whatever the umask; a
+site may share them with a group."""
 
 from __future__ import annotations
 
@@ -81,6 +82,9 @@ def test_the_group_of_a_site_reads_them_whatever_the_umask(tmp_path, monkeypatch
             connection.execute("CREATE TABLE more (x)")
     found = modes(tmp_path)
     assert {found[name] for name in ("findings.json", "journal.jsonl", "journal.lock")} == {0o640}
-    assert (found["history.db"], (tmp_path / "history.db").stat().st_gid) == (0o660, grp.getgrnam("daemon").gr_gid)
+    assert (found["history.db"], (tmp_path / "history.db").stat().st_gid) == (
+        0o660,
+        grp.getgrnam("daemon").gr_gid,
+    )
     with contextlib.closing(sqlite3.connect(tmp_path / "history.db")) as connection:
         assert connection.execute("SELECT count(*) FROM more").fetchone() == (0,)

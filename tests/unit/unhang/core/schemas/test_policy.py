@@ -16,34 +16,64 @@ WAIVER = {"rule": "a-rule", "reason": "known", "by": "ops", "until": "2026-12-31
     ("policy", "message"),
     [
         ({"drvier": {}}, "drvier: unknown key (did you mean driver?); allowed are driver, kernel"),
-        ({"driver": {"verison": "1"}}, "driver.verison: unknown key (did you mean version?); allowed are version, min"),
-        ({"driver": {"version": 535.1}}, "driver.version: expected a text, found a number 535.1; write '535.1' in quotes"),
+        (
+            {"driver": {"verison": "1"}},
+            "driver.verison: unknown key (did you mean version?); allowed are version, min",
+        ),
+        (
+            {"driver": {"version": 535.1}},
+            "driver.version: expected a text, found a number 535.1; write '535.1' in quotes",
+        ),
         ({"driver": {"version": "latest"}}, "driver.version: 'latest' is not a driver version"),
-        ({"driver": {"version": "535.261.03 "}}, "driver.version: found '535.261.03 ' with blanks around it; write '535.261.03'"),
+        (
+            {"driver": {"version": "535.261.03 "}},
+            "driver.version: found '535.261.03 ' with blanks around it; write '535.261.03'",
+        ),
         ({"kernel": {"min": "\t6.1"}}, "kernel.min: found '\\t6.1' with blanks around it"),
         ({"cuda": {"min": "{{ 7*7 }}"}}, "cuda.min: '{{ 7*7 }}' is not a cuda version"),
-        ({"driver": {"flavour": "opne"}}, "driver.flavour: found 'opne' (did you mean open?); allowed are open, proprietary"),
+        (
+            {"driver": {"flavour": "opne"}},
+            "driver.flavour: found 'opne' (did you mean open?); allowed are open, proprietary",
+        ),
         ({"driver": "535"}, "driver: expected a map, found a text '535'"),
         ({"gpu": {"count": "8"}}, "gpu.count: expected a whole number, found a text '8'"),
         ({"gpu": {"count": -1}}, "gpu.count: found -1"),
         ({"pcie": {"width": 7}}, "pcie.width: found 7; allowed are 1, 2, 4, 8, 16"),
         ({"nccl": {"settings": {"nccl_debug": "WARN"}}}, "nccl.settings"),
         ({"waivers": [{"rule": "a-rule"}]}, "waivers.0: the key reason is missing"),
-        ({"waivers": [{**WAIVER, "until": "2026-02-31"}]}, "waivers.0.until: '2026-02-31' is no date"),
+        (
+            {"waivers": [{**WAIVER, "until": "2026-02-31"}]},
+            "waivers.0.until: '2026-02-31' is no date",
+        ),
         (
             {"waivers": [{**WAIVER, "until": "next week"}]},
-            "waivers.0.until: found 'next week'; allowed is what matches ^[0-9]{4}-[0-9]{2}-[0-9]{2}$, such as 2026-12-31",
+            (
+                "waivers.0.until: found 'next week'; allowed is what matches"
+                " ^[0-9]{4}-[0-9]{2}-[0-9]{2}$, such as 2026-12-31"
+            ),
         ),
         ({"waivers": [{**WAIVER, "hosts": ["gpu[001-"]}]}, "waivers.0.hosts.0: "),
         ({"waivers": [{**WAIVER, "hosts": ["gpu[1-999999999]"]}]}, "at most 100000 hosts"),
         ([], "unhang_policy: expected a map, found a list"),
         (
             {"driver": {"version": "535.154.05", "min": "580.65.06"}},
-            "driver.version: '535.154.05' is below driver.min, which is '580.65.06': no driver satisfies both",
+            (
+                "driver.version: '535.154.05' is below driver.min, which is '580.65.06': no driver"
+                " satisfies both"
+            ),
         ),
-        ({"driver": {"version": "595.91.07", "max": "580.999.99"}}, "driver.version: '595.91.07' is above driver.max, which is '580.999.99'"),
-        ({"nccl": {"version": "2.9.6", "min": "2.18.3"}}, "nccl.version: '2.9.6' is below nccl.min"),
-        ({"driver": {"min": "595.45.04", "max": "580.999.99"}}, "driver.min: '595.45.04' is above driver.max"),
+        (
+            {"driver": {"version": "595.91.07", "max": "580.999.99"}},
+            "driver.version: '595.91.07' is above driver.max, which is '580.999.99'",
+        ),
+        (
+            {"nccl": {"version": "2.9.6", "min": "2.18.3"}},
+            "nccl.version: '2.9.6' is below nccl.min",
+        ),
+        (
+            {"driver": {"min": "595.45.04", "max": "580.999.99"}},
+            "driver.min: '595.45.04' is above driver.max",
+        ),
     ],
 )
 def test_a_fault_names_the_path_what_was_found_and_what_is_allowed(policy, message):
@@ -53,7 +83,15 @@ def test_a_fault_names_the_path_what_was_found_and_what_is_allowed(policy, messa
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"), [([], "a list"), (["a"], "a list"), ("", "a text ''"), (None, "nothing"), (8, "a number 8"), (True, "yes or no True")]
+    ("given", "shown"),
+    [
+        ([], "a list"),
+        (["a"], "a list"),
+        ("", "a text ''"),
+        (None, "nothing"),
+        (8, "a number 8"),
+        (True, "yes or no True"),
+    ],
 )
 def test_what_was_found_is_named_once(given, shown):
     (found,) = policy_faults({"driver": given})
@@ -94,11 +132,20 @@ def test_a_policy_file_may_hold_one_policy_or_one_for_each_group(tmp_path):
     ("text", "message"),
     [
         ("driver:\n  verison: '1'\n", ":2: driver.verison: unknown key (did you mean version?)"),
-        ("groups:\n  gpu:\n    kernel:\n      min: none\n", ":4: groups.gpu.kernel.min: 'none' is not a kernel version"),
+        (
+            "groups:\n  gpu:\n    kernel:\n      min: none\n",
+            ":4: groups.gpu.kernel.min: 'none' is not a kernel version",
+        ),
         ("driver: [\n", ":2: YAML: "),
         ("driver: &a {}\nkernel: *a\n", ":1: aliases and anchors"),
         ("cuda: {version: 12.10}\n", "write '12.1' in quotes"),
-        ("driver:\n  held: true\ngpu: {count: 010}\n", ":3: '010' would be read as another number; write a text in quotes, a number in plain decimal digits"),
+        (
+            "driver:\n  held: true\ngpu: {count: 010}\n",
+            (
+                ":3: '010' would be read as another number; write a text in quotes, a number in"
+                " plain decimal digits"
+            ),
+        ),
         ("gpu:\n  count: 1:30:00\n", ":2: '1:30:00' would be read as another number"),
         ("gpu: {count: 0x10}\n", ":1: '0x10' would be read as another number"),
         ("gpu: {count: 1_0}\n", ":1: '1_0' would be read as another number"),
@@ -132,32 +179,54 @@ def test_a_policy_file_that_is_not_there_is_reported(tmp_path):
 )
 def test_a_waiver_covers_the_hosts_that_it_names(hosts, covered):
     (waiver,) = waivers_of({"waivers": [{**WAIVER, "hosts": hosts}]})
-    assert {host for host in ("gpu001", "gpu004", "login") if waiver.covers(host, ("racks",))} == covered
+    assert {
+        host for host in ("gpu001", "gpu004", "login") if waiver.covers(host, ("racks",))
+    } == covered
 
 
 def test_numbers_in_plain_decimal_digits_are_what_they_say(tmp_path):
     path = tmp_path / "policy.yml"
-    path.write_text("gpu: {count: 8}\nlimits: {memlock_bytes: -1}\nthresholds: {temperature_c: 80.5}\n")
-    assert load_policy(path).for_groups([]) == {"gpu": {"count": 8}, "limits": {"memlock_bytes": -1}, "thresholds": {"temperature_c": 80.5}}
+    path.write_text(
+        "gpu: {count: 8}\nlimits: {memlock_bytes: -1}\nthresholds: {temperature_c: 80.5}\n"
+    )
+    assert load_policy(path).for_groups([]) == {
+        "gpu": {"count": 8},
+        "limits": {"memlock_bytes": -1},
+        "thresholds": {"temperature_c": 80.5},
+    }
 
 
 @pytest.mark.timeout(60)
 def test_a_pipe_in_place_of_a_policy_is_refused_and_never_waited_for(tmp_path):
     pipe = tmp_path / "policy.yml"
     os.mkfifo(pipe)
-    with pytest.raises(UserError, match=r"policy\.yml: expected a regular file, found something else"):
+    with pytest.raises(
+        UserError, match=r"policy\.yml: expected a regular file, found something else"
+    ):
         load_policy(pipe)
 
 
 def test_every_fault_of_a_policy_file_is_reported_at_once_in_the_order_of_its_lines(tmp_path):
     path = tmp_path / "policy.yml"
-    path.write_text("driver: {minn: '1', held: maybe}\nkernel: 6.8\nwaivers:\n  - {rule: a-rule, until: '2026-12-31'}\n")
+    path.write_text(
+        "driver: {minn: '1', held: maybe}\nkernel: 6.8\nwaivers:\n  - {rule: a-rule, until:"
+        " '2026-12-31'}\n"
+    )
     with pytest.raises(UserError) as refused:
         load_policy(path)
     lines = str(refused.value).splitlines()
-    assert sorted(line.partition(": ")[2].split(":")[0] for line in lines) == ["driver.held", "driver.minn", "kernel", "waivers.0", "waivers.0"]
+    assert sorted(line.partition(": ")[2].split(":")[0] for line in lines) == [
+        "driver.held",
+        "driver.minn",
+        "kernel",
+        "waivers.0",
+        "waivers.0",
+    ]
     assert [line.split(":")[1] for line in lines] == sorted(line.split(":")[1] for line in lines)
-    assert {line.rpartition(": ")[2] for line in lines if "waivers" in line} == {"the key reason is missing", "the key by is missing"}
+    assert {line.rpartition(": ")[2] for line in lines if "waivers" in line} == {
+        "the key reason is missing",
+        "the key by is missing",
+    }
 
 
 def test_a_policy_with_very_many_faults_names_the_first(tmp_path):

@@ -1,4 +1,5 @@
-"""Events on a node at the time of the failure are added to the suspect; counters that rise on healthy machines are not."""
+"""Events on a node at the time of the failure are added to the suspect; counters that rise on
+healthy machines are not."""
 
 from __future__ import annotations
 
@@ -25,19 +26,54 @@ Current thread 0x00007f5386aa1b80 (most recent call first):
 
 def node(**seen):
     """Evidence of one node; empty by default."""
-    return {"host": "gpu001", "kernel_log": [], "counters": {}, "nvlink": {}, "nvml": None, "nccl_warnings": [], **seen}
+    return {
+        "host": "gpu001",
+        "kernel_log": [],
+        "counters": {},
+        "nvlink": {},
+        "nvml": None,
+        "nccl_warnings": [],
+        **seen,
+    }
 
 
 @pytest.mark.parametrize(
     "seen, clue",
     [
-        ({"kernel_log": ["usb 1-1: new device", "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."]}, "Xid (PCI:0000:3b:00): 79"),
-        ({"kernel_log": ["NVRM: Xid (PCI:0000:c4:00): 45, pid=2, name=python3, Ch 00000001 caused by previous Xid 149"]}, "caused by previous Xid 149"),
-        ({"kernel_log": ["nvidia 0000:83:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer"]}, "Uncorrected (Fatal)"),
+        (
+            {
+                "kernel_log": [
+                    "usb 1-1: new device",
+                    "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.",
+                ]
+            },
+            "Xid (PCI:0000:3b:00): 79",
+        ),
+        (
+            {
+                "kernel_log": [
+                    "NVRM: Xid (PCI:0000:c4:00): 45, pid=2, name=python3, Ch 00000001 caused by"
+                    " previous Xid 149"
+                ]
+            },
+            "caused by previous Xid 149",
+        ),
+        (
+            {
+                "kernel_log": [
+                    "nvidia 0000:83:00.0: PCIe Bus Error: severity=Uncorrected (Fatal),"
+                    " type=Transaction Layer"
+                ]
+            },
+            "Uncorrected (Fatal)",
+        ),
         ({"kernel_log": ["mlx5_core 0000:17:00.0 ib0: Link down"]}, "Link down"),
         ({"kernel_log": ["Out of memory: Killed process 4711 (python)"]}, "Out of memory"),
         ({"nvml": "NVML did not answer within 3 s: the driver hangs"}, "the driver hangs"),
-        ({"nccl_warnings": ["gpu001:1:2 [0] x.cc:5 NCCL WARN Call to ibv_modify_qp failed"]}, "Call to ibv_modify_qp failed"),
+        (
+            {"nccl_warnings": ["gpu001:1:2 [0] x.cc:5 NCCL WARN Call to ibv_modify_qp failed"]},
+            "Call to ibv_modify_qp failed",
+        ),
     ],
 )
 def test_what_tells_is_reported(seen, clue):
@@ -46,20 +82,32 @@ def test_what_tells_is_reported(seen, clue):
 
 
 def test_a_counter_that_stands_out_is_reported_with_how_many_more_there_are():
-    rises = [Rise("gpu001", "mlx5_0 port 1 symbol_error", 60, 10, 2), Rise("gpu001", "mlx5_1 port 1 symbol_error", 50, 10, 2)]
-    [clue] = clues_of(node(counters={"mlx5_0 port 1 symbol_error": 60, "eth0 rx_bytes": 10**9}), rises)
-    assert clue == "mlx5_0 port 1 symbol_error rose by 60, normal are up to 10 and 2 on its peers, and 1 more such counters"
+    rises = [
+        Rise("gpu001", "mlx5_0 port 1 symbol_error", 60, 10, 2),
+        Rise("gpu001", "mlx5_1 port 1 symbol_error", 50, 10, 2),
+    ]
+    [clue] = clues_of(
+        node(counters={"mlx5_0 port 1 symbol_error": 60, "eth0 rx_bytes": 10**9}), rises
+    )
+    assert (
+        clue
+        == "mlx5_0 port 1 symbol_error rose by 60, normal are up to 10 and 2 on its peers, and 1"
+        " more such counters"
+    )
 
 
 @pytest.mark.parametrize(
     "seen",
     [
-        {"nvlink": {"GPU 1 link 5 CRC errors": 7}}, {"counters": {"mlx5_0 port 1 packet_seq_err": 60}},
-        {}, {"counters": {"eth0 rx_bytes": 5000, "eth0 rx_dropped": 3}}, {"nvlink": {"GPU 0 link 3 data sent (KiB)": 900}}, {"nvml": "nvmlInit answered 9"},
+        {"nvlink": {"GPU 1 link 5 CRC errors": 7}},
+        {"counters": {"mlx5_0 port 1 packet_seq_err": 60}},
+        {}, {"counters": {"eth0 rx_bytes": 5000, "eth0 rx_dropped": 3}},
+        {"nvlink": {"GPU 0 link 3 data sent (KiB)": 900}}, {"nvml": "nvmlInit answered 9"},
         {"kernel_log": ["pcieport 0000:80:03.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer"]},
         {"kernel_log": ["pcieport 0000:80:03.0: AER: Corrected error message received from 0000:83:00.0"]},
         {"kernel_log": ["NVRM: Xid (PCI:0000:c4:00): 45, pid=220714, name=python3, Ch 00000001"]},
-        {"kernel_log": None}, {"kernel_log": ["audit: type=1400 apparmor"]}, {"counters": {"eth0 rx_errors": -4}},
+        {"kernel_log": None}, {"kernel_log": ["audit: type=1400 apparmor"]},
+        {"counters": {"eth0 rx_errors": -4}},
         {"kernel_log": 7, "nvlink": ["x"], "nccl_warnings": {}},
     ],
 )  # fmt: skip
@@ -85,15 +133,53 @@ def test_a_suspect_gets_what_was_seen_on_its_own_node_and_its_own_stack():
 
 
 def test_when_the_way_is_suspected_the_node_of_each_clue_is_named():
-    suspect, rises = Suspect(None, None, None, "all_reduce", "none left it", "look"), [Rise("gpu001", "ib0 symbol_error", 90, 10, 0)]
+    suspect, rises = (
+        Suspect(None, None, None, "all_reduce", "none left it", "look"),
+        [Rise("gpu001", "ib0 symbol_error", 90, 10, 0)],
+    )
     [way] = with_likely([suspect], [node(), {**node(), "host": "gpu002"}], [], rises)
-    assert way.why == "none left it; likely: gpu001: ib0 symbol_error rose by 90, normal are up to 10 and none on its peers"
+    assert (
+        way.why
+        == "none left it; likely: gpu001: ib0 symbol_error rose by 90, normal are up to 10 and none"
+        " on its peers"
+    )
 
 
 def test_the_verdict_of_a_stall_says_what_is_likely_whatever_the_node_says():
-    stood = {"phase": "all_reduce", "step": "x", "seq": 3, "done": 2, "state": "S", "reason": "deadline", "waited_s": 10, "stack": STACK}
+    stood = {
+        "phase": "all_reduce",
+        "step": "x",
+        "seq": 3,
+        "done": 2,
+        "state": "S",
+        "reason": "deadline",
+        "waited_s": 10,
+        "stack": STACK,
+    }
     stall = {"e": "stall", "rank": 0, **stood}
-    evidence = {"e": "evidence", "kernel_log": ["NVRM: Xid (PCI:0000:3b:00): 31, \x1b[31mred"], "counters": {}, "nvlink": {}, "nvml": None}
-    result = judge([Stream("gpu001", (0,), ({"e": "phase_begin", "rank": 0, "phase": "all_reduce"}, stall, evidence, {"e": "node_end"}))])
+    evidence = {
+        "e": "evidence",
+        "kernel_log": ["NVRM: Xid (PCI:0000:3b:00): 31, \x1b[31mred"],
+        "counters": {},
+        "nvlink": {},
+        "nvml": None,
+    }
+    result = judge(
+        [
+            Stream(
+                "gpu001",
+                (0,),
+                (
+                    {"e": "phase_begin", "rank": 0, "phase": "all_reduce"},
+                    stall,
+                    evidence,
+                    {"e": "node_end"},
+                ),
+            )
+        ]
+    )
     assert list(check_schema(result, read_schema("smoke-1"))) == []
-    assert "gpu001: its kernel log says 'NVRM: Xid (PCI:0000:3b:00): 31, \\x1b[31mred'" in result["suspects"][0]["why"]
+    assert (
+        "gpu001: its kernel log says 'NVRM: Xid (PCI:0000:3b:00): 31, \\x1b[31mred'"
+        in result["suspects"][0]["why"]
+    )

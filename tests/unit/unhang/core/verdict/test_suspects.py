@@ -1,4 +1,5 @@
-"""From the reports of ranks and agents to the suspects; reports may be incomplete, contradictory or hostile."""
+"""From the reports of ranks and agents to the suspects; reports may be incomplete, contradictory or
+hostile."""
 
 from __future__ import annotations
 
@@ -23,7 +24,14 @@ def ok(rank, *phases):
     for phase in phases:
         events += [
             {"e": "phase_begin", "rank": rank, "phase": phase},
-            {"e": "phase_end", "rank": rank, "phase": phase, "status": "ok", "duration_s": 0.1, "result": {}},
+            {
+                "e": "phase_end",
+                "rank": rank,
+                "phase": phase,
+                "status": "ok",
+                "duration_s": 0.1,
+                "result": {},
+            },
         ]
     return events
 
@@ -40,21 +48,33 @@ def stall(rank, seq, **more):
         "waited_s": 10.2,
         "stack": "x",
     }
-    return [{"e": "phase_begin", "rank": rank, "phase": "all_reduce"}, {"e": "stall", "rank": rank, **fields, **more}]
+    return [
+        {"e": "phase_begin", "rank": rank, "phase": "all_reduce"},
+        {"e": "stall", "rank": rank, **fields, **more},
+    ]
 
 
 def end(status, rank, phase, message="no", **result):
     """A phase that ended otherwise."""
     return [
         {"e": "phase_begin", "rank": rank, "phase": phase},
-        {"e": "phase_end", "rank": rank, "phase": phase, "status": status, "message": message, "result": result},
+        {
+            "e": "phase_end",
+            "rank": rank,
+            "phase": phase,
+            "status": status,
+            "message": message,
+            "result": result,
+        },
     ]
 
 
 def node(rank, *events, ended=True, problem=None):
     """A node with one rank."""
     shown = [*ok(rank, *PHASES), *(event for group in events for event in group)]
-    return Stream(f"gpu{rank:03d}", (rank,), tuple(shown + ([{"e": "node_end"}] if ended else [])), problem)
+    return Stream(
+        f"gpu{rank:03d}", (rank,), tuple(shown + ([{"e": "node_end"}] if ended else [])), problem
+    )
 
 
 def blamed(*streams):
@@ -63,7 +83,9 @@ def blamed(*streams):
     assert list(check_schema(result, read_schema("smoke-1"))) == []
     render_table(result)
     assert junit_faults(render_junit(result)) == []
-    assert not any("unhang audit --limit" in row["next"] for row in result["suspects"]), "the audit would refuse a limit without an inventory"
+    assert not any("unhang audit --limit" in row["next"] for row in result["suspects"]), (
+        "the audit would refuse a limit without an inventory"
+    )
     return result, [(row["host"], row["rank"]) for row in result["suspects"]]
 
 
@@ -80,7 +102,9 @@ def test_when_all_entered_and_none_left_nobody_is_blamed_but_the_way_between():
 
 
 def test_a_death_outranks_the_errors_that_it_causes():
-    crash = [{"e": "exit", "rank": 2, "code": -11, "signal": "SIGSEGV", "phase": "all_reduce", "seq": 6}]
+    crash = [
+        {"e": "exit", "rank": 2, "code": -11, "signal": "SIGSEGV", "phase": "all_reduce", "seq": 6}
+    ]
     echo = end("error", 0, "all_reduce", "RuntimeError: connection closed by peer")
     result, found = blamed(node(0, echo), node(1, stall(1, 7)), node(2, crash))
     assert found == [("gpu002", 2)]
@@ -89,7 +113,8 @@ def test_a_death_outranks_the_errors_that_it_causes():
 
 def test_errors_alone_are_told_when_nothing_better_is_known():
     result, found = blamed(
-        node(0, end("error", 0, "all_reduce", "RuntimeError: NCCL error")), node(1, end("error", 1, "all_reduce", "RuntimeError: NCCL error"))
+        node(0, end("error", 0, "all_reduce", "RuntimeError: NCCL error")),
+        node(1, end("error", 1, "all_reduce", "RuntimeError: NCCL error")),
     )
     assert found == [("gpu000", 0), ("gpu001", 1)]
     assert "NCCL error" in result["suspects"][0]["why"]
@@ -97,7 +122,9 @@ def test_errors_alone_are_told_when_nothing_better_is_known():
 
 def test_a_process_that_survives_sigkill_makes_its_node_unfit():
     stuck = [{"e": "unkillable", "rank": 1, "pid": 77, "state": "D", "wchan": "nv_open"}]
-    result, found = blamed(node(0, stall(0, 7)), node(1, stall(1, 7, state="D", wchan="nv_open"), stuck))
+    result, found = blamed(
+        node(0, stall(0, 7)), node(1, stall(1, 7, state="D", wchan="nv_open"), stuck)
+    )
     assert found[0] == ("gpu001", 1)
     assert "its process 77 survives SIGKILL" in result["suspects"][0]["why"]
     assert "nv_open" in result["suspects"][0]["why"]
@@ -115,36 +142,58 @@ def test_a_process_in_state_d_is_reported_with_the_place_in_the_kernel():
     [{"e": "exit", "rank": 0, "code": -10, "signal": "SIGUSR1", "phase": "all_reduce", "seq": 7}],
     [{"e": "exit", "rank": 0, "code": 1, "signal": None, "phase": "all_reduce", "seq": 7}],
     end("error", 0, "all_reduce", "RuntimeError: connection reset by peer"),
-], ids=["a witness that reads a page", "the watchdog's abort", "our own signal", "code 1 without a word", "an error"])  # fmt: skip
+], ids=["a witness that reads a page", "the watchdog's abort", "our own signal",
+"code 1 without a word", "an error"])  # fmt: skip
 def test_the_stopped_rank_is_named_alone_whatever_its_peers_do_about_it(echo):
-    _, found = blamed(node(0, echo), node(1, stall(1, 7, state="T", reason="stopped")), node(2, stall(2, 7, reason="witness")))
+    _, found = blamed(
+        node(0, echo),
+        node(1, stall(1, 7, state="T", reason="stopped")),
+        node(2, stall(2, 7, reason="witness")),
+    )
     assert found == [("gpu001", 1)]
 
 
 def test_a_rank_that_hangs_before_it_meets_the_others_is_named_even_when_all_do():
     def hung(rank):
-        stuck = stall(rank, 0, step="start the interpreter")[1] | {"phase": "environment", "waited_s": 30.1}
-        return Stream(f"gpu{rank:03d}", (rank,), ({"e": "phase_begin", "rank": rank, "phase": "environment"}, stuck, {"e": "node_end"}))
+        stuck = stall(rank, 0, step="start the interpreter")[1] | {
+            "phase": "environment",
+            "waited_s": 30.1,
+        }
+        return Stream(
+            f"gpu{rank:03d}",
+            (rank,),
+            ({"e": "phase_begin", "rank": rank, "phase": "environment"}, stuck, {"e": "node_end"}),
+        )
 
     result, found = blamed(*(hung(rank) for rank in range(3)))
     assert found == [("gpu000", 0), ("gpu001", 1), ("gpu002", 2)]
-    assert result["suspects"][0]["why"].startswith("did not get past start the interpreter within 30 s")
+    assert result["suspects"][0]["why"].startswith(
+        "did not get past start the interpreter within 30 s"
+    )
 
 
 def test_an_abort_is_told_when_nothing_else_explains_it():
-    crash = [{"e": "exit", "rank": 1, "code": -6, "signal": "SIGABRT", "phase": "all_reduce", "seq": 6}]
+    crash = [
+        {"e": "exit", "rank": 1, "code": -6, "signal": "SIGABRT", "phase": "all_reduce", "seq": 6}
+    ]
     _, found = blamed(node(0, end("error", 0, "all_reduce", "connection closed")), node(1, crash))
     assert found == [("gpu001", 1)]
 
 
 def test_a_node_that_was_never_there_explains_no_abort_of_others():
-    crash = [{"e": "exit", "rank": 1, "code": -6, "signal": "SIGABRT", "phase": "all_reduce", "seq": 6}]
-    _, found = blamed(node(0), node(1, crash), Stream("gpu009", (), (), "cannot be reached by ssh: timed out"))
+    crash = [
+        {"e": "exit", "rank": 1, "code": -6, "signal": "SIGABRT", "phase": "all_reduce", "seq": 6}
+    ]
+    _, found = blamed(
+        node(0), node(1, crash), Stream("gpu009", (), (), "cannot be reached by ssh: timed out")
+    )
     assert found == [("gpu009", None), ("gpu001", 1)]
 
 
 def test_a_witness_in_state_d_is_a_hint_where_there_is_nothing_better():
-    result, found = blamed(node(0, stall(0, 7)), node(1, stall(1, 7, state="D", wchan="nv_open", reason="witness")))
+    result, found = blamed(
+        node(0, stall(0, 7)), node(1, stall(1, 7, state="D", wchan="nv_open", reason="witness"))
+    )
     assert found == [("gpu001", 1)]
     assert "nv_open" in result["suspects"][0]["why"]
 
@@ -166,29 +215,62 @@ def test_who_receives_wrong_data_from_everybody_is_told_from_who_sends_it():
     wrong = {"wrong": 5, "wrong_from": {"0": 1, "2": 2, "3": 2}}
     _, found = blamed(node(0), node(1, end("fail", 1, "all_gather", **wrong)), node(2), node(3))
     assert found == [("gpu001", 1)]
-    sends = [node(rank, end("fail", rank, "all_gather", wrong=1, wrong_from={"2": 1})) for rank in range(4)]
+    sends = [
+        node(rank, end("fail", rank, "all_gather", wrong=1, wrong_from={"2": 1}))
+        for rank in range(4)
+    ]
     _, found = blamed(*sends)
     assert found == [("gpu002", 2)]
 
 
 def test_wrong_sums_everywhere_and_right_data_blame_nobody():
-    _, found = blamed(*(node(rank, end("fail", rank, "all_reduce", wrong=4, wrong_from={"unknown": 4})) for rank in range(3)))
+    _, found = blamed(
+        *(
+            node(rank, end("fail", rank, "all_reduce", wrong=4, wrong_from={"unknown": 4}))
+            for rank in range(3)
+        )
+    )
     assert found == [(None, None)]
 
 
 def test_missing_ranks_are_named_by_those_that_wait_for_them():
     waiting = [
-        Stream(f"gpu{rank:03d}", (rank,), (*ok(rank, "environment", "binding"), *end("fail", rank, "rendezvous", missing=[2]), {"e": "node_end"}))
+        Stream(
+            f"gpu{rank:03d}",
+            (rank,),
+            (
+                *ok(rank, "environment", "binding"),
+                *end("fail", rank, "rendezvous", missing=[2]),
+                {"e": "node_end"},
+            ),
+        )
         for rank in (0, 1)
     ]
-    _, found = blamed(*waiting, Stream("gpu002", (2,), ({"e": "phase_begin", "rank": 2, "phase": "environment"}, {"e": "node_end"})))
+    _, found = blamed(
+        *waiting,
+        Stream(
+            "gpu002",
+            (2,),
+            ({"e": "phase_begin", "rank": 2, "phase": "environment"}, {"e": "node_end"}),
+        ),
+    )
     assert found == [("gpu002", 2)]
 
 
-@pytest.mark.parametrize("values, expected", [({"2.28.9": [0, 1, 3], "2.27.3": [2]}, [2]), ({"2.28.9": [0, 1], "2.27.3": [2, 3]}, [0, 1, 2, 3])])
-def test_of_values_that_differ_the_minority_is_named_and_both_sides_when_there_is_none(values, expected):
+@pytest.mark.parametrize(
+    "values, expected",
+    [
+        ({"2.28.9": [0, 1, 3], "2.27.3": [2]}, [2]),
+        ({"2.28.9": [0, 1], "2.27.3": [2, 3]}, [0, 1, 2, 3]),
+    ],
+)
+def test_of_values_that_differ_the_minority_is_named_and_both_sides_when_there_is_none(
+    values, expected
+):
     mismatch = {"differences": [{"name": "NCCL", "values": values}], "binding": []}
-    _, found = blamed(*(node(rank, end("fail", rank, "consistency", **mismatch)) for rank in range(4)))
+    _, found = blamed(
+        *(node(rank, end("fail", rank, "consistency", **mismatch)) for rank in range(4))
+    )
     assert sorted(rank for _, rank in found) == expected
 
 
@@ -229,5 +311,10 @@ def test_under_nccl_each_way_between_gpus_is_switched_off_once():
 
 
 def test_what_was_answered_exactly_needs_no_experiment():
-    result, _ = blamed(*(node(rank, end("fail", rank, "consistency", differences=[], binding=[])) for rank in range(2)))
+    result, _ = blamed(
+        *(
+            node(rank, end("fail", rank, "consistency", differences=[], binding=[]))
+            for rank in range(2)
+        )
+    )
     assert worth_trying(result) is None

@@ -12,15 +12,28 @@ from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 
 
-def evidence(rank: int | None, world_size: int | None, frame: str = "time.sleep (train.py:4)", state: str = "S", **probes: dict) -> dict:
+def evidence(
+    rank: int | None,
+    world_size: int | None,
+    frame: str = "time.sleep (train.py:4)",
+    state: str = "S",
+    **probes: dict,
+) -> dict:
     processes = [{"pid": 4711, "of": 4711, "threads": [{"frames": [frame]}]}]
     return {
         "collector": {"host": "gpu03"},
         "ranks": [{"rank": rank, "world_size": world_size, "pid": 4711, "job": "uid=0"}],
         "sections": {
             "ranks": {"probe": {"status": "ok"}},
-            "proc": {"ranks_1": [{"pid": 4711, "state": state}], "ranks_2": [{"pid": 4711, "state": state}]},
-            "stacks": {"processes": processes, "processes_2": processes, "probe": probes.get("stacks", {"status": "ok"})},
+            "proc": {
+                "ranks_1": [{"pid": 4711, "state": state}],
+                "ranks_2": [{"pid": 4711, "state": state}],
+            },
+            "stacks": {
+                "processes": processes,
+                "processes_2": processes,
+                "probe": probes.get("stacks", {"status": "ok"}),
+            },
             "kernel_log": {"probe": probes.get("kernel_log", {"status": "ok"})},
         },
     }
@@ -29,12 +42,24 @@ def evidence(rank: int | None, world_size: int | None, frame: str = "time.sleep 
 @pytest.mark.parametrize(
     "rank, world_size, heading, row",
     [
-        (1, 2, "1 of 2 ranks on gpu03", "  1              S     code        time.sleep (train.py:4)"),
+        (
+            1,
+            2,
+            "1 of 2 ranks on gpu03",
+            "  1              S     code        time.sleep (train.py:4)",
+        ),
         (0, 1, "1 rank on gpu03", "  0              S     code        time.sleep (train.py:4)"),
-        (None, None, "1 process without a rank on gpu03", "  pid 4711       S     code        time.sleep (train.py:4)"),
+        (
+            None,
+            None,
+            "1 process without a rank on gpu03",
+            "  pid 4711       S     code        time.sleep (train.py:4)",
+        ),
     ],
 )
-def test_the_ranks_that_were_looked_at_are_counted_and_each_shows_where_it_stands(rank, world_size, heading, row):
+def test_the_ranks_that_were_looked_at_are_counted_and_each_shows_where_it_stands(
+    rank, world_size, heading, row
+):
     shown = render_inspection(inspection_of([evidence(rank, world_size)])).splitlines()
     assert shown[0] == heading
     assert row in shown
@@ -42,25 +67,46 @@ def test_the_ranks_that_were_looked_at_are_counted_and_each_shows_where_it_stand
 
 
 def test_one_rank_is_no_plural():
-    found = inspection_of([evidence(0, 1, frame="all_reduce (/opt/site-packages/torch/distributed/distributed_c10d.py:9)")])
-    assert "the only rank is in all_reduce" in found["headline"] and "1 ranks" not in render_inspection(found)
+    found = inspection_of(
+        [
+            evidence(
+                0,
+                1,
+                frame="all_reduce (/opt/site-packages/torch/distributed/distributed_c10d.py:9)",
+            )
+        ]
+    )
+    assert "the only rank is in all_reduce" in found[
+        "headline"
+    ] and "1 ranks" not in render_inspection(found)
 
 
 @pytest.mark.parametrize("status, is_helped", [("denied", True), ("absent", False)])
 def test_root_helps_where_the_kernel_log_is_denied_and_not_where_there_is_none(status, is_helped):
-    shown = render_inspection(inspection_of([evidence(0, 1, kernel_log={"status": status, "error": "no such log"})]))
+    shown = render_inspection(
+        inspection_of([evidence(0, 1, kernel_log={"status": status, "error": "no such log"})])
+    )
     assert "no such log" in shown
     assert ("run it as root" in shown) is is_helped
 
 
-@pytest.mark.parametrize("status, is_helped", [("denied", True), ("absent", True), ("error", False)])
+@pytest.mark.parametrize(
+    "status, is_helped", [("denied", True), ("absent", True), ("error", False)]
+)
 def test_py_spy_helps_where_it_was_not_there_and_not_where_it_failed(status, is_helped):
-    shown = render_inspection(inspection_of([evidence(0, 1, stacks={"status": status, "error": "no stack"})]))
+    shown = render_inspection(
+        inspection_of([evidence(0, 1, stacks={"status": status, "error": "no stack"})])
+    )
     assert ("would help: py-spy on PATH" in shown) is is_helped
 
 
 @pytest.mark.parametrize(
-    "state, said", [("Z", "unknown: the job has ended, none"), ("gone", "unknown: the job has ended, none"), ("R", "unknown: it runs Python code, work that")]
+    "state, said",
+    [
+        ("Z", "unknown: the job has ended, none"),
+        ("gone", "unknown: the job has ended, none"),
+        ("R", "unknown: it runs Python code, work that"),
+    ],
 )
 def test_a_lone_process_that_has_ended_or_runs_is_told_as_that(state, said):
     assert said in render_inspection(inspection_of([evidence(None, None, state=state)]))
@@ -82,7 +128,17 @@ def parsed(*words: str) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-@pytest.mark.parametrize("words", [("--gap", "0"), ("--gap", "601"), ("--gap", "nan"), ("--gap", "soon"), ("--pid", "-3"), ("--pid", "0")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--gap", "0"),
+        ("--gap", "601"),
+        ("--gap", "nan"),
+        ("--gap", "soon"),
+        ("--pid", "-3"),
+        ("--pid", "0"),
+    ],
+)
 def test_a_value_that_makes_no_sense_is_refused_by_the_name_of_its_option(words, capsys):
     with pytest.raises(SystemExit):
         parsed(*words)
@@ -101,7 +157,11 @@ def test_a_limit_without_hosts_is_refused_and_not_taken_for_this_machine():
 
 
 def test_of_nodes_without_an_answer_no_process_is_asked_for(monkeypatch):
-    unanswered = {"collector": {"host": "gone"}, "ranks": [], "sections": {"ranks": {"probe": {"status": "error", "error": "no answer: no such host"}}}}
+    unanswered = {
+        "collector": {"host": "gone"},
+        "ranks": [],
+        "sections": {"ranks": {"probe": {"status": "error", "error": "no answer: no such host"}}},
+    }
     monkeypatch.setattr(inspect, "node_documents", lambda *_: [unanswered])
     with pytest.raises(UserError, match=r"no answer: no such host$"):
         inspect.run(parsed("--hosts", "gone"))

@@ -1,4 +1,5 @@
-"""`unhang signature check`: the catalogue's own have no fault, and a row that names an unknown cause, or stands twice, is refused with its file."""
+"""`unhang signature check`: the catalogue's own have no fault, and a row that names an unknown
+cause, or stands twice, is refused with its file."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def checked(top):
     folders = [str(top / name) for name in ("tools", "module_utils")]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "unhang", "signature", "check", str((top / FILE).parent)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders), "XDG_CACHE_HOME": str(top / "cache")},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders),
+        "XDG_CACHE_HOME": str(top / "cache")},
         capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert done.stderr == ""
@@ -42,7 +44,11 @@ def checked(top):
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        ("shm_too_small", "shm_to_small", "signature own-row: for: there is no cause shm_to_small (did you mean shm_too_small?)"),
+        (
+            "shm_too_small",
+            "shm_to_small",
+            "signature own-row: for: there is no cause shm_to_small (did you mean shm_too_small?)",
+        ),
         ('near_miss: ["a segment 7"]', 'near_miss: ["no such segment 8"]', "matches its near miss"),
         ("", "", ""),
     ],

@@ -15,7 +15,15 @@ from unhang.jobs.commands import watch
 def trace(seconds: int):
     """A rank that stands still, with another progress once: two times without progress."""
     for t in range(seconds):
-        yield {"t": float(t), "pid": 1, "rank": 0, "state": "S", "cpu_s": 1.0, "switches": 5 + (1000 if t > seconds // 2 else 0), "children_cpu_s": 0.0}
+        yield {
+            "t": float(t),
+            "pid": 1,
+            "rank": 0,
+            "state": "S",
+            "cpu_s": 1.0,
+            "switches": 5 + (1000 if t > seconds // 2 else 0),
+            "children_cpu_s": 0.0,
+        }
 
 
 def arguments_of(*words: str):
@@ -36,7 +44,10 @@ def test_a_look_that_fails_ends_no_watch_and_no_job(capsys):
     assert watch._watched(job, arguments, watch.outputs_of(arguments, watch._say)) is None
     printed = capsys.readouterr().err
     assert len(looked) >= 2 and ended == []
-    assert "the look failed: --slurm-job 7: srun brought no answer: Requested nodes are busy" in printed
+    assert (
+        "the look failed: --slurm-job 7: srun brought no answer: Requested nodes are busy"
+        in printed
+    )
     assert "\x1b" not in printed
 
 
@@ -55,7 +66,13 @@ def test_a_job_without_ranks_on_this_node_is_not_looked_at_and_watched_until_slu
         asked.append(1)
         return len(asked) == 2
 
-    job = watch.Job(between_steps(300), lambda: looked.append(1), lambda: None, is_ours=True, has_ended=has_ended)
+    job = watch.Job(
+        between_steps(300),
+        lambda: looked.append(1),
+        lambda: None,
+        is_ours=True,
+        has_ended=has_ended,
+    )
     assert watch._watched(job, arguments, watch.outputs_of(arguments, watch._say)) is None
     assert (len(asked), looked) == (2, [])
     assert next(job.samples)["t"] < 200
@@ -70,7 +87,14 @@ def test_this_node_alone_is_watched_only_for_a_job_of_slurm():
 
 @pytest.mark.parametrize(
     "words",
-    [("--every", "nan"), ("--every", "inf"), ("--every", "0"), ("--no-progress", "nan"), ("--no-progress", "-4"), ("--grace", "-5")],
+    [
+        ("--every", "nan"),
+        ("--every", "inf"),
+        ("--every", "0"),
+        ("--no-progress", "nan"),
+        ("--no-progress", "-4"),
+        ("--grace", "-5"),
+    ],
 )
 def test_seconds_that_make_no_sense_are_refused_by_the_name_of_their_option(words):
     arguments = arguments_of(*words)
@@ -82,5 +106,8 @@ def test_seconds_that_make_no_sense_are_refused_by_the_name_of_their_option(word
 @pytest.mark.parametrize(("ending", "code"), [("sys.exit(7)", 7), ("os.kill(os.getpid(), 9)", 137)])
 def test_the_exit_code_is_the_job_s_and_of_a_signal_that_of_a_shell(ending, code):
     arguments = arguments_of("--no-recorder")
-    arguments.slurm_job, arguments.command = None, [sys.executable, "-c", f"import os, sys; {ending}"]
+    arguments.slurm_job, arguments.command = (
+        None,
+        [sys.executable, "-c", f"import os, sys; {ending}"],
+    )
     assert watch.run(arguments) == code

@@ -1,4 +1,5 @@
-"""Where a watcher reports: a real log socket, a textfile that Prometheus' own parser reads, once for each verdict, and no failure that ends the watch."""
+"""Where a watcher reports: a real log socket, a textfile that Prometheus' own parser reads, once
+for each verdict, and no failure that ends the watch."""
 
 from __future__ import annotations
 
@@ -20,7 +21,10 @@ from unhang.jobs.watch.detector import Tick
 NAMED = {("gpu03", 1, "loading")}
 FOUND = {
     "state": "hung",
-    "headline": "rank 1 on gpu03: it sleeps\x1b[2J in __next__\nMar 1 12:00:00 root: all is well, token=ghp_0123456789abcdefghijABCDEFGHIJ012345",
+    "headline": (
+        "rank 1 on gpu03: it sleeps\x1b[2J in __next__\nMar 1 12:00:00 root: all is well,"
+        " token=ghp_0123456789abcdefghijABCDEFGHIJ012345"
+    ),
 }
 TICK = Tick(9.0, ranks={0: {"state": "S"}, 1: {"state": "gone"}})
 
@@ -44,7 +48,11 @@ def outputs(*words: str):
 
 
 def series(path: Path) -> dict[str, float]:
-    return {sample.name: sample.value for family in text_string_to_metric_families(path.read_text()) for sample in family.samples}
+    return {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(path.read_text())
+        for sample in family.samples
+    }
 
 
 def test_a_hang_is_one_line_in_the_log_once_for_each_verdict(log):
@@ -81,7 +89,11 @@ def test_metrics_follow_the_job(tmp_path):
     told.looked(FOUND, None)
     again = series(path)
     names = ("hung", "seconds_without_progress", "ranks", "ranks_ended", "looks", "hangs")
-    assert [[row[f"unhang_watch_{name}"] for name in names] for row in (first, hung, again)] == [[0, 42, 1, 1, 0, 0], [1, 42, 1, 1, 1, 1], [0, 0, 1, 1, 2, 1]]
+    assert [[row[f"unhang_watch_{name}"] for name in names] for row in (first, hung, again)] == [
+        [0, 42, 1, 1, 0, 0],
+        [1, 42, 1, 1, 1, 1],
+        [0, 0, 1, 1, 2, 1],
+    ]
     assert 'unhang_watch_hung{cluster="a"} 0.0' in path.read_text()
     assert [entry.name for entry in tmp_path.iterdir()] == ["unhang.prom"]
     assert said == []
@@ -107,7 +119,10 @@ def test_metrics_that_cannot_be_written_cost_a_line_for_each_try_and_no_watch():
         (["--syslog", "/no/such/log"], "--syslog: expected a log socket at /no/such/log"),
         (["--textfile", "/no/such/x.prom"], "--textfile: expected an existing folder"),
         (["--label", "a=b"], "--label: expected --textfile beside it"),
-        (["--textfile", "/tmp/x.prom", "--label", "job=b"], "a label of its own here or of Prometheus"),
+        (
+            ["--textfile", "/tmp/x.prom", "--label", "job=b"],
+            "a label of its own here or of Prometheus",
+        ),
     ],
 )
 def test_mistakes_are_told_before_a_job_is_started(words, expected):
@@ -116,8 +131,12 @@ def test_mistakes_are_told_before_a_job_is_started(words, expected):
 
 
 def test_a_watcher_without_a_terminal_loads_nothing_that_draws_or_judges_a_fleet():
-    """It stays beside a training for days: rich, the metrics and the history came to a third of its memory."""
+    """It stays beside a training for days: rich, the metrics and the history came to a third of its
+    memory."""
     heavy = {"rich", "prometheus_client", "jsonschema_rs", "ClusterShell", "sqlite3"}
-    code = f"import sys, unhang.cli, unhang.jobs.commands.watch; print(*sorted({heavy} & set(sys.modules)))"
+    code = (
+        f"import sys, unhang.cli, unhang.jobs.commands.watch; print(*sorted({heavy} &"
+        " set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"

@@ -1,4 +1,5 @@
-"""What people really hand in: archives, half lines, other encodings, endless lines, colours, quotations, ranks out of order."""
+"""What people really hand in: archives, half lines, other encodings, endless lines, colours,
+quotations, ranks out of order."""
 
 from __future__ import annotations
 
@@ -21,14 +22,18 @@ from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures
 
 SIEVE = Sieve(load_signatures())
-SHM = "pod:4:5 [1] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-Ab to 33030532 bytes, error: No space left on device (28)"
+SHM = (
+    "pod:4:5 [1] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-Ab to 33030532"
+    " bytes, error: No space left on device (28)"
+)
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB."
 
 
 def watchdog(rank, seq=7, op="ALLREDUCE", numel=1):
     return (
-        f"[rank{rank}]:[E105 10:31:12.1 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, "
-        f"OpType={op}, NumelIn={numel}, NumelOut={numel}, Timeout(ms)=600000) ran for 600079 milliseconds before timing out."
+        f"[rank{rank}]:[E105 10:31:12.1 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught"
+        f" collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={numel},"
+        f" NumelOut={numel}, Timeout(ms)=600000) ran for 600079 milliseconds before timing out."
     )
 
 
@@ -41,7 +46,10 @@ def first_cause(answer):
     return answer["causes"][0]["cause"] if answer["causes"] else None
 
 
-@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("log", bytes)])
+@pytest.mark.parametrize(
+    ("suffix", "pack"),
+    [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("log", bytes)],
+)
 def test_archive_reads_like_what_is_in_it(tmp_path, suffix, pack):
     log = tmp_path / f"job.{suffix}"
     log.write_bytes(pack((SHM + "\n").encode()))
@@ -68,7 +76,9 @@ def test_archive_of_which_only_the_head_is_there_is_no_plain_empty_file(tmp_path
 
 def test_folder_of_one_file_per_rank_is_one_job(tmp_path):
     for rank in range(4):
-        (tmp_path / f"rank{rank}.log").write_text(watchdog(rank, op="BROADCAST" if rank == 2 else "ALLREDUCE") + "\n")
+        (tmp_path / f"rank{rank}.log").write_text(
+            watchdog(rank, op="BROADCAST" if rank == 2 else "ALLREDUCE") + "\n"
+        )
     answer = diagnose([str(tmp_path)])
     assert len(answer["inputs"]) == 4 and first_cause(answer) == "rank_desync_app"
     assert answer["facts"]["ranks"]["arrived"] == [0, 1, 2, 3]
@@ -94,7 +104,14 @@ def test_binary_file_is_named_and_left_alone(tmp_path):
     assert first_cause(answer) == "shm_too_small"
 
 
-@pytest.mark.parametrize(("ending", "how"), [(".tar.gz", "tar archive and was not read; unpack it"), (".zip", "zip archive"), (".log.zst", "zstd -dc FILE")])
+@pytest.mark.parametrize(
+    ("ending", "how"),
+    [
+        (".tar.gz", "tar archive and was not read; unpack it"),
+        (".zip", "zip archive"),
+        (".log.zst", "zstd -dc FILE"),
+    ],
+)
 def test_an_archive_says_how_its_logs_are_read(tmp_path, capsys, ending, how):
     log, archive = tmp_path / "job.log.gz", tmp_path / f"logs{ending}"
     log.write_bytes(gzip.compress(random.Random(7).randbytes(20_000)))
@@ -139,17 +156,25 @@ def test_line_of_fifty_megabytes_is_cut_and_the_next_line_is_read():
 
     about = Input("log")
     found = scan_blocks(read_blocks(Endless(), about), "log", SIEVE)
-    assert [(event.signature.id, event.line) for event in found.events if event.signature.id == "nccl-shm-extend-failed"] == [("nccl-shm-extend-failed", 2)]
+    assert [
+        (event.signature.id, event.line)
+        for event in found.events
+        if event.signature.id == "nccl-shm-extend-failed"
+    ] == [("nccl-shm-extend-failed", 2)]
     assert about.lines == 2 and any("line 1 is longer" in note for note in about.notes)
 
 
 def test_message_behind_a_progress_bar_without_a_line_end_is_found_under_its_line():
     bar = "\r".join(f"Epoch 1: {percent}%|###| {percent}/100" for percent in range(100))
     found, _about = scan(f"start\n{bar}\r{SHM}\nend\n".encode())
-    assert [event.line for event in found.events if event.signature.id == "nccl-shm-extend-failed"] == [2]
+    assert [
+        event.line for event in found.events if event.signature.id == "nccl-shm-extend-failed"
+    ] == [2]
 
 
-@pytest.mark.parametrize("before", [0, 1, LONGEST_LINE // 2 - 1, LONGEST_LINE // 2, LONGEST_LINE - 1])
+@pytest.mark.parametrize(
+    "before", [0, 1, LONGEST_LINE // 2 - 1, LONGEST_LINE // 2, LONGEST_LINE - 1]
+)
 def test_line_that_is_a_byte_too_long_is_cut_wherever_it_begins(before):
     about = Input("log")
     data = b"\n" * before + b"x" * (LONGEST_LINE + 1) + b"\nrest\n"
@@ -161,11 +186,22 @@ def test_redrawn_parts_have_the_number_of_their_line_wherever_returns_stand():
     noise = random.Random(9)
     for _ in range(400):
         ends = [b"\r", b"\n", b"\r\n", b"\r\r", b"\n\r", b"\r\r\n", b"\n\n", b""]
-        data = b"".join(noise.choice(ends) + noise.choice([b"a", b"bc", b""]) for _ in range(noise.randint(1, 30)))
+        data = b"".join(
+            noise.choice(ends) + noise.choice([b"a", b"bc", b""])
+            for _ in range(noise.randint(1, 30))
+        )
         expected = []
-        for number, line in enumerate((data.replace(b"\r\n", b"\n").removesuffix(b"\n")).split(b"\n"), 1):
-            expected += [(number, part) for part in [part for part in line.split(b"\r") if part] or [b""]]
-        read = [(block.number(index), line) for block in read_blocks(io.BytesIO(data), Input("log")) for index, line in enumerate(block.lines)]
+        for number, line in enumerate(
+            (data.replace(b"\r\n", b"\n").removesuffix(b"\n")).split(b"\n"), 1
+        ):
+            expected += [
+                (number, part) for part in [part for part in line.split(b"\r") if part] or [b""]
+            ]
+        read = [
+            (block.number(index), line)
+            for block in read_blocks(io.BytesIO(data), Input("log"))
+            for index, line in enumerate(block.lines)
+        ]
         assert read == (expected if data else []), data
 
 
@@ -177,7 +213,9 @@ def test_message_far_to_the_right_of_redrawn_progress_is_not_cut_off():
 
 def test_windows_line_ends_count_as_one():
     found, about = scan(f"a\r\nb\r\n{OOM}\r\n".encode())
-    assert about.lines == 3 and [event.line for event in found.events if event.signature.id == "cuda-out-of-memory"] == [3]
+    assert about.lines == 3 and [
+        event.line for event in found.events if event.signature.id == "cuda-out-of-memory"
+    ] == [3]
 
 
 def test_last_line_without_an_end_is_read():
@@ -186,21 +224,31 @@ def test_last_line_without_an_end_is_read():
 
 
 def test_colours_and_links_of_terminals_are_taken_out():
-    coloured = OOM.replace("CUDA out", "CUDA \x1b[1;31mout\x1b[0m").replace("memory", "\x1b]8;;https://x\x07memory\x1b]8;;\x07")
+    coloured = OOM.replace("CUDA out", "CUDA \x1b[1;31mout\x1b[0m").replace(
+        "memory", "\x1b]8;;https://x\x07memory\x1b]8;;\x07"
+    )
     found, _about = scan(coloured.encode() + b"\n")
-    assert any(event.signature.id == "cuda-out-of-memory" and "\x1b" not in event.text for event in found.events)
+    assert any(
+        event.signature.id == "cuda-out-of-memory" and "\x1b" not in event.text
+        for event in found.events
+    )
 
 
 def test_ranks_of_a_large_job_out_of_order_are_all_heard():
     lines = [watchdog(rank) for rank in range(512)]
     random.Random(3).shuffle(lines)
     answer_facts = _facts("\n".join(lines))
-    assert answer_facts["ranks"]["arrived"] == list(range(512)) and answer_facts["ranks"]["world_size"] == 512
+    assert (
+        answer_facts["ranks"]["arrived"] == list(range(512))
+        and answer_facts["ranks"]["world_size"] == 512
+    )
     assert len(answer_facts["collectives"]) == 1
 
 
 def test_rank_that_is_missing_in_a_large_job_is_named():
-    lines = ["using world size: 512, data-parallel size: 512"] + [watchdog(rank) for rank in range(512) if rank != 137]
+    lines = ["using world size: 512, data-parallel size: 512"] + [
+        watchdog(rank) for rank in range(512) if rank != 137
+    ]
     assert _facts("\n".join(lines))["ranks"]["not_arrived"] == [137]
 
 
@@ -229,7 +277,10 @@ def test_quotation_of_an_error_is_no_error_of_this_job(tmp_path, line):
 
 def test_log_that_was_pasted_as_a_quotation_as_a_whole_is_the_log_that_is_meant(tmp_path):
     log = tmp_path / "ticket.md"
-    log.write_text("Hello, this is what I get:\n> $ torchrun a.py\n> torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB\nThanks\n")
+    log.write_text(
+        "Hello, this is what I get:\n> $ torchrun a.py\n> torch.OutOfMemoryError: CUDA out of"
+        " memory. Tried to allocate 1 GiB\nThanks\n"
+    )
     assert first_cause(diagnose([str(log)])) == "oom"
 
 
@@ -248,7 +299,11 @@ def test_error_in_a_log_that_a_container_runtime_wrapped_in_json_is_an_error(tmp
         ("07/09/2024 05:30:02 [INFO] text", True, 1720503002),
         ("[Tue Apr  8 02:37:51 2025] NVRM: x", True, 1744079871),
         ("[1671442880.204417] [login3:7:0] UCX ERROR", True, 1671442880.204417),
-        ("[rank1]:[E1014 08:07:52.118204455 ProcessGroupNCCL.cpp:607] x", False, 24739672.118204455),
+        (
+            "[rank1]:[E1014 08:07:52.118204455 ProcessGroupNCCL.cpp:607] x",
+            False,
+            24739672.118204455,
+        ),
         ("[rank1]:[E602 04:51:18.440120933 ProcessGroupNCCL.cpp:616] x", False, 13150278.440120933),
         ("Aug 21 06:40:10 hgx-03 kernel: x", False, 20068810),
         ("INFO 06-19 14:02:11 llm_engine.py:161] x", False, 14652131),

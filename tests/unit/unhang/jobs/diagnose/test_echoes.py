@@ -1,4 +1,5 @@
-"""Which error came first and which are echoes, across programs: vLLM, SGLang, Ray, JAX, TensorFlow, Horovod and launchers wrap and repeat."""
+"""Which error came first and which are echoes, across programs: vLLM, SGLang, Ray, JAX, TensorFlow,
+Horovod and launchers wrap and repeat."""
 
 from __future__ import annotations
 
@@ -12,14 +13,32 @@ from unhang.jobs.diagnose.diagnosing import diagnose
 ROWS = load_yaml(Path(__file__).parents[4] / "fixtures" / "diagnose_echoes" / "programs.yml")[0]
 # What each program prints of a failure elsewhere: never a cause by itself.
 ECHOES = (
-    "client.h:80] Terminating process because the JAX distributed service detected fatal errors. This most likely indicates that another task died",
-    "Coordination agent is set to ERROR: UNAVAILABLE: Task /job:worker/replica:0/task:3 heartbeat timeout.",
-    "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was caused by an exception on one of the ranks",
+    (
+        "client.h:80] Terminating process because the JAX distributed service detected fatal"
+        " errors. This most likely indicates that another task died"
+    ),
+    (
+        "Coordination agent is set to ERROR: UNAVAILABLE: Task /job:worker/replica:0/task:3"
+        " heartbeat timeout."
+    ),
+    (
+        "horovod.common.exceptions.HorovodInternalError: Horovod has been shut down. This was"
+        " caused by an exception on one of the ranks"
+    ),
     "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 1.",
-    "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
-    "[2026-01-18 08:16:03] Received sigquit from a child process. It usually means the child failed.",
+    (
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack"
+        " trace (above) for the root cause."
+    ),
+    (
+        "[2026-01-18 08:16:03] Received sigquit from a child process. It usually means the child"
+        " failed."
+    ),
     "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
-    "[rank: 3] Child process with PID 4471 terminated with code 1. Forcefully terminating all other processes to avoid zombies",
+    (
+        "[rank: 3] Child process with PID 4471 terminated with code 1. Forcefully terminating all"
+        " other processes to avoid zombies"
+    ),
 )
 
 
@@ -37,4 +56,8 @@ def test_echo_alone_names_no_cause_and_is_no_all_clear(tmp_path, line):
     log = tmp_path / "job.log"
     log.write_text(f"{line}\n", encoding="utf-8")
     answer = diagnose([str(log)])
-    assert not answer["found"] and answer["outcome"]["word"] in ("no_end", "failure") and answer["collect_next"]
+    assert (
+        not answer["found"]
+        and answer["outcome"]["word"] in ("no_end", "failure")
+        and answer["collect_next"]
+    )

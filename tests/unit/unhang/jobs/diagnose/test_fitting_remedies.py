@@ -1,4 +1,5 @@
-"""A remedy fits the facts of the log: GPUs, versions, experiments that were made, accelerators of other makers, one machine or a fleet."""
+"""A remedy fits the facts of the log: GPUs, versions, experiments that were made, accelerators of
+other makers, one machine or a fleet."""
 
 from __future__ import annotations
 
@@ -19,8 +20,13 @@ BAD_DRIVER = "2x NVIDIA {gpu}, driver 570.172.08, training hangs after the upgra
         ("GeForce RTX 3090", "545.29.06", False),
     ],
 )
-def test_release_that_cured_the_driver_of_the_log_is_the_advice_where_it_serves_the_gpu_else_a_live_branch(answer, gpu, driver, is_proven):
-    remedy = answer(f"2x NVIDIA {gpu}, training hangs\nDriver Version: {driver}\nNCCL_P2P_DISABLE=1 makes it work\n")["causes"]
+def test_release_that_cured_the_driver_of_the_log_is_the_advice_where_it_serves_the_gpu_else_a_live_branch(
+    answer, gpu, driver, is_proven
+):
+    remedy = answer(
+        f"2x NVIDIA {gpu}, training hangs\nDriver Version: {driver}\nNCCL_P2P_DISABLE=1 makes it"
+        " work\n"
+    )["causes"]
     remedy = next(one["remedy"] for one in remedy if one["cause"] == "driver_p2p_bug")
     wanted = {"version": "535.154.05"} if is_proven else {"min": "580.65.06"}
     assert remedy["variables"]["driver"] == {**wanted, "held": True}
@@ -28,34 +34,59 @@ def test_release_that_cured_the_driver_of_the_log_is_the_advice_where_it_serves_
 
 
 def test_drivers_of_nvidia_are_no_advice_for_the_accelerators_of_others(answer):
-    found = answer("import torch_npu 2.1.0, 8x Ascend 910B\nthe driver version is too old, training hangs\n")
-    assert found["causes"] == [] and found["remarks"][0]["says"].startswith("the accelerators are Huawei's")
+    found = answer(
+        "import torch_npu 2.1.0, 8x Ascend 910B\nthe driver version is too old, training hangs\n"
+    )
+    assert found["causes"] == [] and found["remarks"][0]["says"].startswith(
+        "the accelerators are Huawei's"
+    )
     assert "not covered" in render_table(found)
-    assert answer("CUDA driver version is insufficient for CUDA runtime version\n")["causes"][0]["cause"] == "cuda_driver_too_old"
+    assert (
+        answer("CUDA driver version is insufficient for CUDA runtime version\n")["causes"][0][
+            "cause"
+        ]
+        == "cuda_driver_too_old"
+    )
 
 
 def test_person_reads_the_command_first_and_the_role_second(answer):
     shown = " ".join(render_table(answer(BAD_DRIVER.format(gpu="GeForce RTX 3090"))).split())
-    assert shown.index("sudo apt install nvidia-driver-580") < shown.index("on a fleet: apply role gpu_driver")
+    assert shown.index("sudo apt install nvidia-driver-580") < shown.index(
+        "on a fleet: apply role gpu_driver"
+    )
 
 
 @pytest.mark.parametrize(
     ("line", "settings"),
     [
-        ("[E] you can either increase the timeout or disable the monitor (TORCH_NCCL_ENABLE_MONITORING=0).", []),
+        (
+            (
+                "[E] you can either increase the timeout or disable the monitor"
+                " (TORCH_NCCL_ENABLE_MONITORING=0)."
+            ),
+            [],
+        ),
         ("Last error: please rerun with NCCL_DEBUG=INFO to see more", []),
         ("可以设置NCCL_DEBUG=INFO环境变量，查看日志", []),
         ("export NCCL_DEBUG=INFO", [("NCCL_DEBUG", "INFO")]),
-        ("NCCL_SOCKET_IFNAME=^lo,docker0 NCCL_IB_DISABLE=1: same", [("NCCL_SOCKET_IFNAME", "^lo,docker0"), ("NCCL_IB_DISABLE", "1")]),
+        (
+            "NCCL_SOCKET_IFNAME=^lo,docker0 NCCL_IB_DISABLE=1: same",
+            [("NCCL_SOCKET_IFNAME", "^lo,docker0"), ("NCCL_IB_DISABLE", "1")],
+        ),
         ("MASTER_ADDR=$(hostname) torchrun train.py", [("MASTER_ADDR", "$(hostname")]),
     ],
 )
 def test_settings_are_those_of_the_job_and_not_of_advice(answer, line, settings):
-    assert [(one["name"], one["value"]) for one in answer(line + "\n")["facts"]["settings"]] == settings
+    assert [
+        (one["name"], one["value"]) for one in answer(line + "\n")["facts"]["settings"]
+    ] == settings
 
 
 def test_experiment_that_the_log_shows_is_not_asked_for_again(answer):
-    waits = "n1:1:1 [0] NCCL INFO comm 0x55 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0x1 - Init START\n"
+    waits = (
+        "n1:1:1 [0] NCCL INFO comm 0x55 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0x1 -"
+        " Init START\n"
+    )
     made = "n1:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n"
     assert any("NCCL_P2P_DISABLE=1" in one for one in answer(waits)["collect_next"])
     assert not any("NCCL_P2P_DISABLE=1" in one for one in answer(made + waits)["collect_next"])

@@ -1,4 +1,5 @@
-"""Whether a job hangs, failed or is only slow: each is asked about in its own terms, and a report of two runs is answered for the one that it asks about."""
+"""Whether a job hangs, failed or is only slow: each is asked about in its own terms, and a report
+of two runs is answered for the one that it asks about."""
 
 from __future__ import annotations
 
@@ -25,14 +26,19 @@ def asked(document):
     return " ".join(document["collect_next"])
 
 
-@pytest.mark.parametrize("last", ["result = agent.run()", "process.wait()", "p.join()", "os.waitpid(pid, 0)"])
+@pytest.mark.parametrize(
+    "last", ["result = agent.run()", "process.wait()", "p.join()", "os.waitpid(pid, 0)"]
+)
 def test_a_parent_that_waited_is_no_failure(last):
     found = diagnose_text(LAUNCHER.format(told="", last=last))
     assert found["outcome"]["word"] == "no_end" and "py-spy" in asked(found)
 
 
 def test_a_traceback_in_the_work_itself_is_a_failure():
-    assert diagnose_text(LAUNCHER.format(told="", last="raise ChildFailedError("))["outcome"]["word"] == "failure"
+    assert (
+        diagnose_text(LAUNCHER.format(told="", last="raise ChildFailedError("))["outcome"]["word"]
+        == "failure"
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,8 +46,20 @@ def test_a_traceback_in_the_work_itself_is_a_failure():
     [
         (NCCL_FAILED.format("invalid argument"), "cudaErrorInvalidValue"),
         (NCCL_FAILED.format("invalid device context"), "no context"),
-        ("CUDA backend failed to initialize: a_helper.cc:90: operation gpuGet( &x) failed: CUDA_ERROR_NOT_INITIALIZED\n", "before cuInit"),
-        ("RuntimeError: NCCL error in: x/ProcessGroupNCCL.cpp:784, unhandled system error, NCCL version 2.7.8\n", "NCCL gave up"),
+        (
+            (
+                "CUDA backend failed to initialize: a_helper.cc:90: operation gpuGet( &x) failed:"
+                " CUDA_ERROR_NOT_INITIALIZED\n"
+            ),
+            "before cuInit",
+        ),
+        (
+            (
+                "RuntimeError: NCCL error in: x/ProcessGroupNCCL.cpp:784, unhandled system error,"
+                " NCCL version 2.7.8\n"
+            ),
+            "NCCL gave up",
+        ),
     ],
 )
 def test_an_error_of_a_library_is_a_failure_with_its_meaning(message, meant):
@@ -51,7 +69,10 @@ def test_an_error_of_a_library_is_a_failure_with_its_meaning(message, meant):
 
 
 def test_a_library_without_kernels_for_the_gpu():
-    assert diagnose_text(NCCL_FAILED.format("named symbol not found"))["causes"][0]["cause"] == "gpu_not_in_build"
+    assert (
+        diagnose_text(NCCL_FAILED.format("named symbol not found"))["causes"][0]["cause"]
+        == "gpu_not_in_build"
+    )
 
 
 TWO_RUNS = """\
@@ -64,21 +85,46 @@ E0217 07:42:21.080000 470998 torch/distributed/elastic/multiprocessing/api.py:86
 
 
 def test_the_error_of_the_same_run_is_its_answer():
-    assert diagnose_text(TWO_RUNS.format(told="The end of the log is this:"))["causes"][0]["cause"] == "oom"
+    assert (
+        diagnose_text(TWO_RUNS.format(told="The end of the log is this:"))["causes"][0]["cause"]
+        == "oom"
+    )
 
 
-@pytest.mark.parametrize("told", ["No vLLM.", "We do not use vLLM.", "It runs without vLLM or Ray and hangs.", "This is not using Ray."])
+@pytest.mark.parametrize(
+    "told",
+    [
+        "No vLLM.",
+        "We do not use vLLM.",
+        "It runs without vLLM or Ray and hangs.",
+        "This is not using Ray.",
+    ],
+)
 def test_what_is_said_not_to_be_there_is_not_asked_about(told):
     found = diagnose_text(f"GRPO of TRL is stuck at its first step on 8 GPUs. {told}\n")
     assert not any(word in asked(found).lower() for word in ("vllm", "engine", "ray "))
 
 
 def test_a_matter_of_speed_is_no_cause_of_a_hang():
-    line = "n1:77:90 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)\n"
-    assert diagnose_text(f"Training on two nodes hangs in the third allreduce.\n\n{line}")["causes"][0]["severity"] == "info"
+    line = (
+        "n1:77:90 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0' (no module)\n"
+    )
+    assert (
+        diagnose_text(f"Training on two nodes hangs in the third allreduce.\n\n{line}")["causes"][
+            0
+        ]["severity"]
+        == "info"
+    )
 
 
-@pytest.mark.parametrize("told", ["gets stuck in the first epoch", "hangs at iteration 4300 of epoch 1", "freezes after 20 steps"])
+@pytest.mark.parametrize(
+    "told",
+    [
+        "gets stuck in the first epoch",
+        "hangs at iteration 4300 of epoch 1",
+        "freezes after 20 steps",
+    ],
+)
 def test_a_step_is_no_end_of_an_epoch(told):
     found = diagnose_text(f"Training with 8 GPUs {told}, there is no message.\n")
     assert "end of an epoch" not in str(found["causes"]) and "drop_last" not in asked(found)

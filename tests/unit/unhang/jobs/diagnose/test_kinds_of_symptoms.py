@@ -1,4 +1,5 @@
-"""The kind of symptom decides what to run next: the load of a checkpoint, a server that is slow, a launch that failed, ranks that do not meet."""
+"""The kind of symptom decides what to run next: the load of a checkpoint, a server that is slow, a
+launch that failed, ranks that do not meet."""
 
 from __future__ import annotations
 
@@ -6,12 +7,22 @@ from unhang.jobs.diagnose.diagnosing import diagnose_text
 from unhang.jobs.diagnose.rendering import LEAST_OF_A_HINT, render_markdown, render_table
 
 NOT_LAUNCHED = "srun: error: task 0 launch failed: Unspecified error\n"
-ENDED = "E0714 09:31:02.1 3121 torch/distributed/elastic/multiprocessing/api.py:988] failed (exitcode: 1) local_rank: 0 (pid: 3390) of binary: python\n"
-NO_MODULE = "/usr/bin/python: Error while finding module specification for 'tool.run' (ModuleNotFoundError: No module named 'tool')\n"
-WORKING = "Epoch 0, global step 2208: 'val_wer' reached 0.71220 (best 0.71220), saving model to '/w/a.ckpt' as top 5\n"
+ENDED = (
+    "E0714 09:31:02.1 3121 torch/distributed/elastic/multiprocessing/api.py:988] failed (exitcode:"
+    " 1) local_rank: 0 (pid: 3390) of binary: python\n"
+)
+NO_MODULE = (
+    "/usr/bin/python: Error while finding module specification for 'tool.run' (ModuleNotFoundError:"
+    " No module named 'tool')\n"
+)
+WORKING = (
+    "Epoch 0, global step 2208: 'val_wer' reached 0.71220 (best 0.71220), saving model to"
+    " '/w/a.ckpt' as top 5\n"
+)
 LATE = (
-    "[rank{rank}]:[E302 11:00:00.12 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum=11209, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800041 milliseconds before timing out.\n"
+    "[rank{rank}]:[E302 11:00:00.12 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught"
+    " collective operation timeout: WorkNCCL(SeqNum=11209, OpType=ALLREDUCE, NumelIn=1, NumelOut=1,"
+    " Timeout(ms)=1800000) ran for 1800041 milliseconds before timing out.\n"
 )
 
 
@@ -32,24 +43,39 @@ def test_checkpoint_that_was_loaded_before_the_steps_is_not_asked_for():
 
 def test_launch_that_failed_is_a_failure_and_its_ranks_are_not_asked_for():
     found = diagnose_text(f"It does not even start on any node.\n{NOT_LAUNCHED}")
-    assert found["outcome"]["word"] == "failure" and "could not start the tasks" in found["outcome"]["why"]
+    assert (
+        found["outcome"]["word"] == "failure"
+        and "could not start the tasks" in found["outcome"]["why"]
+    )
     assert asked(NOT_LAUNCHED, "srun --mpi=list", "py-spy", "NCCL_DEBUG") == [True, False, False]
-    assert asked("srun: error: node1: task 3: Exited with exit code 1\n", "srun --mpi=list") == [False]
+    assert asked("srun: error: node1: task 3: Exited with exit code 1\n", "srun --mpi=list") == [
+        False
+    ]
 
 
 def test_module_that_is_missing_beside_a_launchers_report_is_what_the_rank_printed():
     found = diagnose_text(ENDED + NO_MODULE)
-    assert "did not find a module" in found["outcome"]["why"] and "not in the log" not in found["outcome"]["why"]
+    assert (
+        "did not find a module" in found["outcome"]["why"]
+        and "not in the log" not in found["outcome"]["why"]
+    )
     assert asked(ENDED + NO_MODULE, "which -a python") == [True]
-    assert "not in the log" in diagnose_text(ENDED)["outcome"]["why"] and asked(ENDED, "which -a python") == [False]
+    assert "not in the log" in diagnose_text(ENDED)["outcome"]["why"] and asked(
+        ENDED, "which -a python"
+    ) == [False]
 
 
 def test_command_that_a_script_did_not_find_is_asked_for_the_values_that_it_was_to_give():
     assert asked("launch.sh: line 14: scontrol: command not found\n", "bash -x SCRIPT") == [True]
-    assert asked("run.py: error: unrecognized arguments: --local-rank=3\n", "bash -x SCRIPT") == [False]
+    assert asked("run.py: error: unrecognized arguments: --local-rank=3\n", "bash -x SCRIPT") == [
+        False
+    ]
 
 
-WAITED = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"
+WAITED = (
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting"
+    " 1800000ms for recv operation to complete\n"
+)
 
 
 def test_at_most_two_hints_are_checks_among_the_steps():
@@ -57,12 +83,19 @@ def test_at_most_two_hints_are_checks_among_the_steps():
     titles = [one["title"] for one in found["causes"] if one["points"] >= LEAST_OF_A_HINT]
     assert titles and {one["severity"] for one in found["causes"]} == {"info"}
     for shown in (" ".join(render_table(found).split()), render_markdown(found)):
-        assert [title for title in titles if f"this is: {title}" in shown] == titles[:2] and "1. " not in shown
+        assert [title for title in titles if f"this is: {title}" in shown] == titles[
+            :2
+        ] and "1. " not in shown
     assert "this is: " not in render_table(diagnose_text("RuntimeError: Address already in use\n"))
 
 
 def test_ways_to_lengthen_a_limit_are_shown_only_where_the_log_decides_for_it():
-    found = {**diagnose_text(WORKING + "".join(LATE.format(rank=rank) for rank in (1, 2))), "decided": True}
+    found = {
+        **diagnose_text(WORKING + "".join(LATE.format(rank=rank) for rank in (1, 2))),
+        "decided": True,
+    }
     assert found["causes"][0]["remedy"]["how"]
     for render in (render_table, render_markdown):
-        assert "ddp_timeout" in render(found) and "ddp_timeout" not in render({**found, "decided": False})
+        assert "ddp_timeout" in render(found) and "ddp_timeout" not in render(
+            {**found, "decided": False}
+        )

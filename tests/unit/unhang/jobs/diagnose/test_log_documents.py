@@ -1,4 +1,5 @@
-"""Messages in documents of log collectors are read as a log: JSON in any layout, the journal's, XML, tables, several messages on a line."""
+"""Messages in documents of log collectors are read as a log: JSON in any layout, the journal's,
+XML, tables, several messages on a line."""
 
 from __future__ import annotations
 
@@ -9,13 +10,20 @@ import pytest
 from unhang.jobs.diagnose.diagnosing import diagnose
 
 WAITS = [
-    f"[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1516 + rank}, OpType=ALLREDUCE, NumelIn=9000, "
-    "NumelOut=9000, Timeout(ms)=600000) ran for 600037 milliseconds before timing out."
+    f"[E ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout:"
+    f" WorkNCCL(SeqNum={1516 + rank}, OpType=ALLREDUCE, NumelIn=9000, NumelOut=9000,"
+    " Timeout(ms)=600000) ran for 600037 milliseconds before timing out."
     for rank in range(2)
 ]
-REFUSED = "h1:7:9 [0] misc/socket.cc:480 NCCL WARN socketStartConnect: Connect to 172.17.0.1<45511> failed : Connection refused"
+REFUSED = (
+    "h1:7:9 [0] misc/socket.cc:480 NCCL WARN socketStartConnect: Connect to 172.17.0.1<45511>"
+    " failed : Connection refused"
+)
 LINES = [*WAITS, "plain words of the job"]
-ESCAPED = [line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for line in [*WAITS, REFUSED]]
+ESCAPED = [
+    line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    for line in [*WAITS, REFUSED]
+]
 
 
 def rows(key, lines=LINES):
@@ -27,11 +35,19 @@ DOCUMENTS = {
     "list-indented": json.dumps(rows("log"), indent=2),
     "nested": json.dumps({"result": {"hits": [{"_source": one} for one in rows("message")]}}),
     "journal": "\n".join(json.dumps({"_PID": "7", "MESSAGE": line}) for line in LINES),
-    "journal-pretty": "\n".join(json.dumps({"_PID": "7", "MESSAGE": line}, indent=1) for line in LINES),
-    "journal-bytes": "\n".join(json.dumps({"MESSAGE": list(line.encode()), "_PID": "7"}, indent=1) for line in LINES),
+    "journal-pretty": "\n".join(
+        json.dumps({"_PID": "7", "MESSAGE": line}, indent=1) for line in LINES
+    ),
+    "journal-bytes": "\n".join(
+        json.dumps({"MESSAGE": list(line.encode()), "_PID": "7"}, indent=1) for line in LINES
+    ),
     "two-objects-on-a-line": "".join(json.dumps(one) for one in rows("log")),
     "two-messages-in-one": json.dumps([{"log": " ".join(LINES)}]),
-    "xml": "<events>\n" + "".join(f"<event><message>{line}</message></event>" for line in ESCAPED) + "\n</events>",
+    "xml": (
+        "<events>\n"
+        + "".join(f"<event><message>{line}</message></event>" for line in ESCAPED)
+        + "\n</events>"
+    ),
     "table": "".join(f"| 2026-11-23 10:00:00 | worker-0 | {line} |\n" for line in LINES),
 }
 
@@ -55,10 +71,21 @@ def test_line_of_a_message_is_that_of_the_document(tmp_path):
 def test_signs_that_xml_writes_otherwise_are_read(tmp_path):
     log = tmp_path / "export.xml"
     log.write_text(DOCUMENTS["xml"])
-    assert "peer 172.17.0.1<45511>" in str(diagnose([str(log)])) or "172.17.0.1<45511>" in str(diagnose([str(log)]))
+    assert "peer 172.17.0.1<45511>" in str(diagnose([str(log)])) or "172.17.0.1<45511>" in str(
+        diagnose([str(log)])
+    )
 
 
-@pytest.mark.parametrize("text", ['[{"message": "Watchdog', '{"message": ' + "[" * 2000, '[{"message": 3}]', "<message>", "[rank0]: step 1\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"message": "Watchdog',
+        '{"message": ' + "[" * 2000,
+        '[{"message": 3}]',
+        "<message>",
+        "[rank0]: step 1\n",
+    ],
+)
 def test_damaged_or_other_text_is_read_as_lines(tmp_path, text):
     log = tmp_path / "export.json"
     log.write_text(text)

@@ -1,4 +1,5 @@
-"""A lost node, a lost server of files, and pods that the cluster does not start: named, and given to who runs the cluster."""
+"""A lost node, a lost server of files, and pods that the cluster does not start: named, and given
+to who runs the cluster."""
 
 from __future__ import annotations
 
@@ -7,23 +8,32 @@ import pytest
 from unhang.jobs.diagnose.diagnosing import diagnose_text
 
 STEPS = "".join(f"step {place}00 | loss 2.{place}\n" for place in range(4))
-SIGTERM = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 31 got signal: 15\n"
-EVICTED = "Normal   TaintManagerEviction  taint-eviction-controller  Marking for deletion Pod ml/ranks-7\n"
+SIGTERM = (
+    "torch.distributed.elastic.multiprocessing.api.SignalException: Process 31 got signal: 15\n"
+)
+EVICTED = (
+    "Normal   TaintManagerEviction  taint-eviction-controller  Marking for deletion Pod"
+    " ml/ranks-7\n"
+)
 LUSTRE = (
-    "[Tue Feb  3 04:11:02 2026] Lustre: lab-OST0003-osc-ffff: Connection to lab-OST0003 (at 192.0.2.44@o2ib) was lost; "
-    "in progress operations using this service will wait\n"
+    "[Tue Feb  3 04:11:02 2026] Lustre: lab-OST0003-osc-ffff: Connection to lab-OST0003 (at"
+    " 192.0.2.44@o2ib) was lost; in progress operations using this service will wait\n"
 )
 NFS = "[ 900.1] nfs: server files.example not responding, still trying\n"
 WATCHDOG = (
-    "[rank3]:[E203 04:25:00.1 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=91, OpType=ALLREDUCE, "
-    "NumelIn=1024, NumelOut=1024, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.\n"
+    "[rank3]:[E203 04:25:00.1 ProcessGroupNCCL.cpp:616] [Rank 3] Watchdog caught collective"
+    " operation timeout: WorkNCCL(SeqNum=91, OpType=ALLREDUCE, NumelIn=1024, NumelOut=1024,"
+    " Timeout(ms)=600000) ran for 600012 milliseconds before timing out.\n"
 )
 SANDBOX = (
-    "Warning  FailedCreatePodSandBox  1m (x90 over 20m)  kubelet  Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for "
-    'sandbox "0ac": plugin type="calico" failed (add): no more free addresses in the node\'s block\n'
+    "Warning  FailedCreatePodSandBox  1m (x90 over 20m)  kubelet  Failed to create pod sandbox: rpc"
+    ' error: code = Unknown desc = failed to setup network for sandbox "0ac": plugin type="calico"'
+    " failed (add): no more free addresses in the node's block\n"
 )
 REFUSED = "Warning  FailedScheduling  9m  default-scheduler  0/8 nodes are available: {}.\n"
-TAINTED = REFUSED.format("2 Insufficient nvidia.com/gpu, 6 node(s) had untolerated taint {nvidia.com/gpu: present}")
+TAINTED = REFUSED.format(
+    "2 Insufficient nvidia.com/gpu, 6 node(s) had untolerated taint {nvidia.com/gpu: present}"
+)
 FULL = REFUSED.format("8 Insufficient nvidia.com/gpu")
 
 
@@ -34,7 +44,14 @@ def causes(text):
 @pytest.mark.parametrize(
     ("text", "cause", "named"),
     [
-        (STEPS + "Warning  NodeNotReady  node-controller  Node is not ready\n" + EVICTED + SIGTERM, "rank_failed", "pod ml/ranks-7"),
+        (
+            STEPS
+            + "Warning  NodeNotReady  node-controller  Node is not ready\n"
+            + EVICTED
+            + SIGTERM,
+            "rank_failed",
+            "pod ml/ranks-7",
+        ),
         (STEPS + EVICTED + SIGTERM, "rank_failed", "pod ml/ranks-7"),
         (STEPS + LUSTRE + WATCHDOG, "slow_rank_or_io", "server 192.0.2.44@o2ib"),
         (STEPS + LUSTRE + WATCHDOG, "slow_rank_or_io", "storage target lab-OST0003"),
@@ -43,7 +60,11 @@ def causes(text):
 )
 def test_what_is_lost_is_named_and_belongs_to_who_runs_the_cluster(text, cause, named):
     first = causes(text)[0]
-    assert (first["cause"], first["owner"]) == (cause, "sre") and named in first["where"] and "how" not in first["remedy"]
+    assert (
+        (first["cause"], first["owner"]) == (cause, "sre")
+        and named in first["where"]
+        and "how" not in first["remedy"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,7 +83,9 @@ def test_pod_that_does_not_start_is_answered_by_its_own_line(text, cause, words,
 def test_two_pods_with_unlike_faults_are_two_causes_and_the_toleration_comes_first():
     found = causes(SANDBOX + TAINTED)
     assert {one["cause"] for one in found} == {"launch_mismatch", "no_free_gpu"}
-    assert next(one for one in found if one["cause"] == "no_free_gpu")["remedy"]["person"].startswith("add a toleration")
+    assert next(one for one in found if one["cause"] == "no_free_gpu")["remedy"][
+        "person"
+    ].startswith("add a toleration")
 
 
 @pytest.mark.parametrize("line", [SANDBOX, TAINTED])
@@ -71,10 +94,17 @@ def test_pod_that_started_after_all_is_no_cause(line):
 
 
 def test_pod_whose_container_started_later_has_its_network():
-    assert [one["cause"] for one in causes(SANDBOX + "4m Normal Started pod/worker-0 Started container trainer\n") if one["severity"] != "info"] == []
+    assert [
+        one["cause"]
+        for one in causes(SANDBOX + "4m Normal Started pod/worker-0 Started container trainer\n")
+        if one["severity"] != "info"
+    ] == []
 
 
 def test_node_that_is_ready_again_was_not_lost():
     lost = "5m  Warning  NodeNotReady  node/gpu-b  Node gpu-b status is now: NodeNotReady\n"
     assert causes(lost)[0]["cause"] == "rank_failed"
-    assert causes(lost + "3m  Normal  NodeReady  node/gpu-b  Node gpu-b status is now: NodeReady\n") == []
+    assert (
+        causes(lost + "3m  Normal  NodeReady  node/gpu-b  Node gpu-b status is now: NodeReady\n")
+        == []
+    )

@@ -1,4 +1,5 @@
-"""Rules over several facts: whose memory it was, whose segments fill /dev/shm, and where a rank was while the others waited."""
+"""Rules over several facts: whose memory it was, whose segments fill /dev/shm, and where a rank was
+while the others waited."""
 
 from __future__ import annotations
 
@@ -7,18 +8,27 @@ import pytest
 from unhang.jobs.diagnose.diagnosing import diagnose
 
 OOM = (
-    "RuntimeError: CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 10.76 GiB total capacity; 6.02 GiB already allocated; "
-    "178.94 MiB free; {own} GiB reserved in total by PyTorch)"
+    "RuntimeError: CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 10.76 GiB total"
+    " capacity; 6.02 GiB already allocated; 178.94 MiB free; {own} GiB reserved in total by"
+    " PyTorch)"
 )
-FULL = "Filesystem      Size  Used Avail Use% Mounted on\ntmpfs            16G   16G     0 100% /dev/shm\n"
-REFUSED = "w1:5:9 [1] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-8Y to 33030532 bytes, error: No space left on device (28)\n"
+FULL = (
+    "Filesystem      Size  Used Avail Use% Mounted on\ntmpfs            16G   16G     0 100%"
+    " /dev/shm\n"
+)
+REFUSED = (
+    "w1:5:9 [1] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-8Y to 33030532"
+    " bytes, error: No space left on device (28)\n"
+)
 
 
 def _causes(tmp_path, text):
     """The causes above a remark, most probable first."""
     log = tmp_path / "job.log"
     log.write_text(text, encoding="utf-8")
-    return [cause["cause"] for cause in diagnose([str(log)])["causes"] if cause["severity"] != "info"]
+    return [
+        cause["cause"] for cause in diagnose([str(log)])["causes"] if cause["severity"] != "info"
+    ]
 
 
 @pytest.mark.parametrize(("own", "launch", "first"), [
@@ -26,19 +36,29 @@ def _causes(tmp_path, text):
     ("9.80", "torchrun --nproc_per_node=8 train.py --resume last.pth", "oom"),
     ("9.80", "python train.py", "oom"),
 ])  # fmt: skip
-def test_memory_that_neither_is_free_nor_belongs_to_the_process_is_held_by_other_ranks(tmp_path, own, launch, first):
+def test_memory_that_neither_is_free_nor_belongs_to_the_process_is_held_by_other_ranks(
+    tmp_path, own, launch, first
+):
     assert _causes(tmp_path, f"$ {launch}\n{OOM.format(own=own)}\n")[0] == first
 
 
 def test_one_process_whose_gpu_is_filled_by_others_is_told_of_them(tmp_path):
-    assert "orphan_processes_hold_gpu" in _causes(tmp_path, f"$ python train.py\n{OOM.format(own='2.10')}\n")
+    assert "orphan_processes_hold_gpu" in _causes(
+        tmp_path, f"$ python train.py\n{OOM.format(own='2.10')}\n"
+    )
 
 
 @pytest.mark.parametrize(("part", "first"), [("38.20", "rank_device_mapping"), ("1.63", "oom")])
-def test_processes_that_hold_equal_parts_share_a_gpu_only_where_the_parts_are_large(tmp_path, part, first):
-    held = f"Process 643 has {part} GiB memory in use. Including non-PyTorch memory, this process has {part} GiB memory in use."
+def test_processes_that_hold_equal_parts_share_a_gpu_only_where_the_parts_are_large(
+    tmp_path, part, first
+):
+    held = (
+        f"Process 643 has {part} GiB memory in use. Including non-PyTorch memory, this process has"
+        f" {part} GiB memory in use."
+    )
     line = (
-        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 92.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which 1.25 GiB is free. {held}\n"
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 92.00 GiB. GPU 0 has a"
+        f" total capacity of 79.15 GiB of which 1.25 GiB is free. {held}\n"
     )
     assert _causes(tmp_path, line)[0] == first
 
@@ -47,17 +67,29 @@ def test_full_shared_memory_without_old_segments_is_too_small(tmp_path):
     assert _causes(tmp_path, REFUSED + FULL)[0] == "shm_too_small"
 
 
-@pytest.mark.parametrize(("other", "first"), [("26.12", "rank_device_mapping"), ("52.20", "orphan_processes_hold_gpu")])
-def test_another_process_with_an_equal_part_of_the_gpu_is_a_rank_that_took_it_too(tmp_path, other, first):
+@pytest.mark.parametrize(
+    ("other", "first"), [("26.12", "rank_device_mapping"), ("52.20", "orphan_processes_hold_gpu")]
+)
+def test_another_process_with_an_equal_part_of_the_gpu_is_a_rank_that_took_it_too(
+    tmp_path, other, first
+):
     text = (
-        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.02 GiB. GPU 0 has a total capacity of 79.11 GiB of which 511.81 MiB is free. "
-        f"Process 12 has {other} GiB memory in use. Including non-PyTorch memory, this process has 26.09 GiB memory in use. Of the allocated memory"
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.02 GiB. GPU 0 has a total"
+        f" capacity of 79.11 GiB of which 511.81 MiB is free. Process 12 has {other} GiB memory in"
+        " use. Including non-PyTorch memory, this process has 26.09 GiB memory in use. Of the"
+        " allocated memory"
     )
     assert _causes(tmp_path, text + " 25.44 GiB is allocated by PyTorch\n")[0] == first
 
 
 def test_stacks_of_two_threads_in_different_collectives_tell_of_ranks_that_differ(tmp_path):
-    barrier = 'Thread 30110 (active): "MainThread"\n    barrier (torch/distributed/distributed_c10d.py:4811)\n'
-    objects = 'Thread 30902 (active): "Saver_0"\n    gather_object (torch/distributed/distributed_c10d.py:3104)\n'
+    barrier = (
+        'Thread 30110 (active): "MainThread"\n    barrier'
+        " (torch/distributed/distributed_c10d.py:4811)\n"
+    )
+    objects = (
+        'Thread 30902 (active): "Saver_0"\n    gather_object'
+        " (torch/distributed/distributed_c10d.py:3104)\n"
+    )
     assert _causes(tmp_path, barrier + objects)[0] == "rank_desync_app"
     assert _causes(tmp_path, barrier + barrier) == []

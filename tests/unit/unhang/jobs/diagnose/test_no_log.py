@@ -8,8 +8,14 @@ from unhang.cli import main
 from unhang.jobs.diagnose.diagnosing import diagnose_text
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
 
-POST = "[Question] Training stands since the update\n\nWe use two machines with four cards each. It worked last week. What can we do?\n"
-ARTICLE = "How to make it run\n\nMany people should try this:\n\nexport NCCL_P2P_DISABLE=1\nexport NCCL_TIMEOUT=1200\n"
+POST = (
+    "[Question] Training stands since the update\n\nWe use two machines with four cards each. It"
+    " worked last week. What can we do?\n"
+)
+ARTICLE = (
+    "How to make it run\n\nMany people should try this:\n\nexport NCCL_P2P_DISABLE=1\nexport"
+    " NCCL_TIMEOUT=1200\n"
+)
 LOG = "c1:9:9 [0] NCCL INFO Bootstrap : Using eth0:198.51.100.4<0>\n"
 
 
@@ -28,7 +34,9 @@ def test_page_is_the_same_for_every_text_and_names_lint_only_where_settings_stan
     assert post == article[:-1] and "unhang lint" in article[-1]
 
 
-@pytest.mark.parametrize("text", [LOG, f"{POST}{LOG}", "[rank0] step 7 done\n[rank1] step 9 done\n"])
+@pytest.mark.parametrize(
+    "text", [LOG, f"{POST}{LOG}", "[rank0] step 7 done\n[rank1] step 9 done\n"]
+)
 def test_one_line_of_a_program_or_steps_of_ranks_make_a_log(text):
     assert diagnose_text(text)["outcome"]["word"] != "nothing"
 

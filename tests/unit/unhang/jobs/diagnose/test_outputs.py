@@ -1,4 +1,5 @@
-"""What commands print is read: each output alone leads to its cause, a sound one to none, and each cause has a command whose output is tried here."""
+"""What commands print is read: each output alone leads to its cause, a sound one to none, and each
+cause has a command whose output is tried here."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ FOLDER = Path(__file__).parents[4] / "fixtures" / "diagnose_outputs"
 ROWS = [row for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[0]]
 # Whose commands are other logs, experiments, or what only a person can tell.
 WITHOUT_OUTPUT = {
-    "foreign_connections", "nccl_bug", "watchdog_timeout_too_short", "env_var_misconfig", "stale_store", "shm_leftovers", "mig_unsupported",
+    "foreign_connections", "nccl_bug", "watchdog_timeout_too_short", "env_var_misconfig",
+    "stale_store", "shm_leftovers", "mig_unsupported",
     "cuda_driver_too_old", "driver_p2p_bug", "rank_device_mapping",
 }  # fmt: skip
 
@@ -25,9 +27,13 @@ def test_output_of_a_command_leads_to_its_cause_or_to_none(tmp_path, row):
     log.write_text(row["text"], encoding="utf-8")
     causes = diagnose([str(log)])["causes"]
     if row["cause"] is None:
-        assert [(one["cause"], one["severity"]) for one in causes if one["severity"] != "info"] == []
+        assert [
+            (one["cause"], one["severity"]) for one in causes if one["severity"] != "info"
+        ] == []
     else:
-        assert causes[0]["cause"] == row["cause"] and (causes[0]["severity"] == "info") == bool(row.get("info"))
+        assert causes[0]["cause"] == row["cause"] and (causes[0]["severity"] == "info") == bool(
+            row.get("info")
+        )
         assert any(line["line"] > 0 for line in causes[0]["evidence"])
 
 
@@ -38,13 +44,17 @@ def test_each_cause_has_an_output_that_leads_to_it():
 def test_output_beside_the_log_that_did_not_decide_decides_it(tmp_path):
     """As a person works: first the log, then the log together with the requested output."""
     hang = "".join(
-        f"[rank{rank}]:[E418 11:41:09.4 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: "
-        "WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1048576, NumelOut=1048576, Timeout(ms)=600000) ran for 600037 milliseconds before timing out.\n"
+        f"[rank{rank}]:[E418 11:41:09.4 ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught"
+        " collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, NumelIn=1048576,"
+        " NumelOut=1048576, Timeout(ms)=600000) ran for 600037 milliseconds before timing out.\n"
         for rank in range(8)
     )
     (tmp_path / "job.log").write_text(hang)
     first = diagnose([str(tmp_path / "job.log")])
     assert not first["decided"] and any("ACSCtl" in one for one in first["collect_next"])
-    (tmp_path / "lspci.txt").write_text("\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl- DirectTrans-\n")
+    (tmp_path / "lspci.txt").write_text(
+        "\t\tACSCtl:\tSrcValid+ TransBlk- ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl-"
+        " DirectTrans-\n"
+    )
     second = diagnose([str(tmp_path / "job.log"), str(tmp_path / "lspci.txt")])
     assert second["decided"] and second["causes"][0]["cause"] == "acs_iommu"

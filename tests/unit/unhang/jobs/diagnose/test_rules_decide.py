@@ -1,4 +1,5 @@
-"""Each rule over several facts names logs of ours that it decides: without the rule their answer is worse."""
+"""Each rule over several facts names logs of ours that it decides: without the rule their answer is
+worse."""
 
 from __future__ import annotations
 
@@ -35,12 +36,15 @@ def rows(path):
 
 
 def log_and_truth(name, tmp_path):
-    """(files, causes that are right; () for a log without a fault) of a name. A name that is no log raises."""
+    """(files, causes that are right; () for a log without a fault) of a name. A name that is no log
+    raises."""
     folder, _, rest = name.partition("/")
     if folder == "diagnose_batches":
         case = next((FIXTURES / folder).glob(f"{rest}-*"))
         label = rows(case / "label.yaml")
-        proposed = label["proposed_class"] if label["cause_class"] == "other" else label["cause_class"]
+        proposed = (
+            label["proposed_class"] if label["cause_class"] == "other" else label["cause_class"]
+        )
         return [str(one) for one in logs_of(case)], () if label.get("negative") else (proposed,)
     if folder == "diagnose":
         log = FIXTURES / f"{name}.log"
@@ -55,21 +59,29 @@ def log_and_truth(name, tmp_path):
 
 
 def goodness(answer, right):
-    """(first place, named above a remark, certainty) of a log with a fault; of one without, whether nothing is named."""
+    """(first place, named above a remark, certainty) of a log with a fault; of one without, whether
+    nothing is named."""
     named = [one["cause"] for one in answer["causes"] if one["severity"] != "info"]
     first = answer["causes"][0] if answer["causes"] else None
     if not right:
         return (not named,)
     is_first = first is not None and first["cause"] in right
-    return is_first, bool(named) and named[0] in right, CERTAINTIES.index(first["certainty"]) if is_first else 0
+    return (
+        is_first,
+        bool(named) and named[0] in right,
+        CERTAINTIES.index(first["certainty"]) if is_first else 0,
+    )
 
 
 def is_better_with(rule, files, right, sieve=None, ids=frozenset()):
-    """sieve, ids: of what is searched and which rules count, where a log is answered as if it had not been seen."""
+    """sieve, ids: of what is searched and which rules count, where a log is answered as if it had
+    not been seen."""
     inputs, scans, flights = read_all(files, sieve=sieve)
     facts = gather_facts(scans, compare_flights(flights) if flights else None)
     own = {one.id for one in rule(facts)}
-    with_it, without_it = (document(inputs, facts, without=left_out) for left_out in (ids, ids | own))
+    with_it, without_it = (
+        document(inputs, facts, without=left_out) for left_out in (ids, ids | own)
+    )
     return goodness(with_it, right) > goodness(without_it, right)
 
 
@@ -77,7 +89,11 @@ def is_better_unseen(rule, files, right):
     """The same without the signatures and rules that were learnt from the log's batch."""
     batch = Path(files[0]).parents[1]
     urls, ids = learnt_from(batch, [rows(path) for path in batch.glob("*/label.yaml")])
-    known = [row for row in load_signatures() if row.id not in ids and not urls & {source["url"] for source in row.sources}]
+    known = [
+        row
+        for row in load_signatures()
+        if row.id not in ids and not urls & {source["url"] for source in row.sources}
+    ]
     return is_better_with(rule, files, right, Sieve(known), ids)
 
 
@@ -88,4 +104,6 @@ def test_each_log_that_a_rule_names_is_answered_better_with_it(rule, tmp_path):
     for place, name in enumerate(names):
         (own := tmp_path / str(place)).mkdir()
         files, right = log_and_truth(name, own)
-        assert is_better_with(rule, files, right) or (name.startswith("diagnose_batches/") and is_better_unseen(rule, files, right)), name
+        assert is_better_with(rule, files, right) or (
+            name.startswith("diagnose_batches/") and is_better_unseen(rule, files, right)
+        ), name

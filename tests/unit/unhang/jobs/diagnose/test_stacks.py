@@ -24,7 +24,9 @@ def causes(folder, **stacks):
     for name, text in stacks.items():
         (folder / f"{name}.txt").write_text(text)
     found = diagnose([str(folder)])["causes"]
-    return [(one["cause"], one["evidence"][0]["says"]) for one in found if one["severity"] != "info"]
+    return [
+        (one["cause"], one["evidence"][0]["says"]) for one in found if one["severity"] != "info"
+    ]
 
 
 def test_processes_that_all_wait_for_data_or_all_for_a_collective_are_no_sign_of_it(tmp_path):

@@ -11,7 +11,10 @@ import pytest
 
 from unhang.cli import main
 
-LINE = b"NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+LINE = (
+    b"NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the"
+    b" bus.\n"
+)
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""Messages of programs, family by family: one line alone leads to its cause, and an echo or a harmless line leads to none."""
+"""Messages of programs, family by family: one line alone leads to its cause, and an echo or a
+harmless line leads to none."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ FOLDER = Path(__file__).parents[4] / "fixtures" / "diagnose_vocabulary"
 ROWS = [(path.stem, row) for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[0]]
 
 
-@pytest.mark.parametrize(("family", "row"), ROWS, ids=[f"{family}-{place}" for place, (family, _) in enumerate(ROWS)])
+@pytest.mark.parametrize(
+    ("family", "row"), ROWS, ids=[f"{family}-{place}" for place, (family, _) in enumerate(ROWS)]
+)
 def test_line_speaks_for_its_cause_or_for_none(tmp_path, family, row):
     log = tmp_path / "job.log"
     log.write_text(f"{row['line']}\n", encoding="utf-8")

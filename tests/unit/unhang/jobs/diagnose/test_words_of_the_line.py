@@ -1,4 +1,5 @@
-"""An answer fits the line that it is given for: its title, check and remedy are those of what the line shows, not of its cause in general."""
+"""An answer fits the line that it is given for: its title, check and remedy are those of what the
+line shows, not of its cause in general."""
 
 from __future__ import annotations
 
@@ -8,15 +9,22 @@ from unhang.jobs.diagnose.diagnosing import diagnose_text
 from unhang.jobs.diagnose.fitting_remedies import first_cuda, own_words
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 
-EFA = "ncclInternalError: Internal check failed. | NET/OFI Unable to insert remote address into address vector for device 1"
+EFA = (
+    "ncclInternalError: Internal check failed. | NET/OFI Unable to insert remote address into"
+    " address vector for device 1"
+)
 REFUSED = (
-    "(gcs_server) gcs_health_check_manager.cc:203: Health check failed for node 3, status 14, status message failed to connect to all addresses; last error: "
-    "UNKNOWN: ipv4:xx.xx.xx.xx:39926: Failed to connect to remote host: Connection refused, status details"
+    "(gcs_server) gcs_health_check_manager.cc:203: Health check failed for node 3, status 14,"
+    " status message failed to connect to all addresses; last error: UNKNOWN:"
+    " ipv4:xx.xx.xx.xx:39926: Failed to connect to remote host: Connection refused, status details"
 )
 CASES = {  # line -> (words of the answer, words of the cause that do not fit the line)
     EFA: ("security group", "subnet manager"),
     "RuntimeError: CUDA error: invalid device ordinal": ("no more processes", "init_process_group"),
-    "RuntimeError: CUDA error: peer mapping resources exhausted": ("at most eight", "consumer cards"),
+    "RuntimeError: CUDA error: peer mapping resources exhausted": (
+        "at most eight",
+        "consumer cards",
+    ),
     REFUSED: (
         "whether the process at that address runs",
         "ip_local_port_range",
@@ -26,7 +34,9 @@ CASES = {  # line -> (words of the answer, words of the cause that do not fit th
 
 def shown(found):
     first = found["causes"][0]
-    return " ".join([first["title"], first["means"], *first["collect"][:1], first["remedy"]["person"]])
+    return " ".join(
+        [first["title"], first["means"], *first["collect"][:1], first["remedy"]["person"]]
+    )
 
 
 @pytest.mark.parametrize(("line", "words"), CASES.items(), ids=range(len(CASES)))
@@ -40,20 +50,40 @@ def test_answer_has_the_words_of_the_line(line, words):
 def test_words_are_those_of_the_strongest_evidence_and_of_its_own_cause():
     known = Evidence("unsupported_p2p_geforce", 1.0, "", (), "cuda-too-many-peers")
     assert "peers" in own_words("unsupported_p2p_geforce", [known])["title"]
-    assert own_words("unsupported_p2p_geforce", [known, Evidence("unsupported_p2p_geforce", 2.0, "", (), "stronger-without-words")]) == {}
+    assert (
+        own_words(
+            "unsupported_p2p_geforce",
+            [known, Evidence("unsupported_p2p_geforce", 2.0, "", (), "stronger-without-words")],
+        )
+        == {}
+    )
     assert own_words("acs_iommu", [known]) == {}
 
 
 def test_role_stays_where_the_words_keep_it_and_goes_where_the_line_shows_something_else():
-    kept = diagnose_text("# reporter: since the driver update to 545.23.08 two GPUs hang, with 535 it works\nDriver Version: 545.23.08\n")
+    kept = diagnose_text(
+        "# reporter: since the driver update to 545.23.08 two GPUs hang, with 535 it works\nDriver"
+        " Version: 545.23.08\n"
+    )
     remedy = next(one["remedy"] for one in kept["causes"] if one["cause"] == "driver_p2p_bug")
-    assert remedy["role"] == "gpu_driver" and remedy["variables"]["driver"]["version"] == "535.154.05"
-    assert "role" not in diagnose_text("RuntimeError: CUDA error: peer mapping resources exhausted\n")["causes"][0]["remedy"]
+    assert (
+        remedy["role"] == "gpu_driver" and remedy["variables"]["driver"]["version"] == "535.154.05"
+    )
+    assert (
+        "role"
+        not in diagnose_text("RuntimeError: CUDA error: peer mapping resources exhausted\n")[
+            "causes"
+        ][0]["remedy"]
+    )
 
 
 def test_line_that_speaks_for_several_causes_leaves_each_its_own_words():
-    """Situation 2 as people tell it: the driver comes first, with its own title and the release that cured it."""
-    found = diagnose_text("2x RTX 3090, training stuck at 100% GPU since driver 545.23.08. Downgrading to 535 makes it work. NCCL_P2P_DISABLE=1 also works.\n")
+    """Situation 2 as people tell it: the driver comes first, with its own title and the release
+    that cured it."""
+    found = diagnose_text(
+        "2x RTX 3090, training stuck at 100% GPU since driver 545.23.08. Downgrading to 535 makes"
+        " it work. NCCL_P2P_DISABLE=1 also works.\n"
+    )
     first = found["causes"][0]
     assert first["title"] == "Peer-to-peer between GPUs does not work with this driver"
     assert first["remedy"]["variables"]["driver"]["version"] == "535.154.05"
@@ -61,7 +91,10 @@ def test_line_that_speaks_for_several_causes_leaves_each_its_own_words():
 
 
 def test_builds_run_on_gpus_with_the_same_first_number_of_the_compute_capability():
-    assert first_cuda("NVIDIA GeForce RTX 4090") == first_cuda("A100") == "11.0" and first_cuda("an unknown card") is None
+    assert (
+        first_cuda("NVIDIA GeForce RTX 4090") == first_cuda("A100") == "11.0"
+        and first_cuda("an unknown card") is None
+    )
 
 
 def asked(text):
@@ -73,23 +106,44 @@ def test_failure_on_amd_gpus_is_looked_for_in_the_log_of_their_driver():
     assert "amdgpu" in asked(text) and "NVRM" not in asked(text)
 
 
-@pytest.mark.parametrize("heading", ["Training hangs after an NCCL error", "Does it fail with two GPUs?", "It never fails", "No errors, but slow"])
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "Training hangs after an NCCL error",
+        "Does it fail with two GPUs?",
+        "It never fails",
+        "No errors, but slow",
+    ],
+)
 def test_heading_of_a_hang_or_a_question_makes_no_failure(heading):
-    assert diagnose_text(f"{heading}\n\nI start it with python3 serve.py --tp 2.\n")["outcome"]["word"] != "failure"
+    assert (
+        diagnose_text(f"{heading}\n\nI start it with python3 serve.py --tp 2.\n")["outcome"]["word"]
+        != "failure"
+    )
 
 
 def test_last_traceback_that_is_cut_is_no_nameless_failure_where_one_before_it_is_whole():
-    cut = 'Traceback (most recent call last):\n  File "train.py", line 174, in <module>\n    main()\n'
-    found = diagnose_text(f"{cut}RuntimeError: NCCL error in: ../ProcessGroupNCCL.cpp:388, invalid argument\n{cut}")
+    cut = (
+        'Traceback (most recent call last):\n  File "train.py", line 174, in <module>\n    main()\n'
+    )
+    found = diagnose_text(
+        f"{cut}RuntimeError: NCCL error in: ../ProcessGroupNCCL.cpp:388, invalid argument\n{cut}"
+    )
     assert "not in the log" not in found["outcome"]["why"]
 
 
 @pytest.mark.parametrize(
     ("line", "title"),
     [
-        ("ValueError: No available memory for the cache blocks. Try increasing it.", "leaves no GPU memory"),
         (
-            "ValueError: at least one request needs 10.00 GiB KV cache is needed, which is larger than the available KV cache memory (6.11 GiB).",
+            "ValueError: No available memory for the cache blocks. Try increasing it.",
+            "leaves no GPU memory",
+        ),
+        (
+            (
+                "ValueError: at least one request needs 10.00 GiB KV cache is needed, which is"
+                " larger than the available KV cache memory (6.11 GiB)."
+            ),
             "smaller than one",
         ),
     ],

@@ -1,4 +1,5 @@
-"""Each row of the table job_activities is proved by a look at a real job, told apart from a near miss, and from what proves every other row."""
+"""Each row of the table job_activities is proved by a look at a real job, told apart from a near
+miss, and from what proves every other row."""
 
 from __future__ import annotations
 
@@ -21,7 +22,13 @@ ROWS = activities()
 
 def document(scene):
     name = f"{scene}-RAS-and-stacks.json"
-    return json.loads(next(path for path in (LOOKS / "two_gpus" / "evidence" / name, LOOKS / "processors" / name) if path.exists()).read_text(encoding="utf-8"))
+    return json.loads(
+        next(
+            path
+            for path in (LOOKS / "two_gpus" / "evidence" / name, LOOKS / "processors" / name)
+            if path.exists()
+        ).read_text(encoding="utf-8")
+    )
 
 
 def last_rank(scene):
@@ -38,7 +45,9 @@ def test_the_look_that_proves_a_row_is_told_so_and_its_near_miss_is_not(name):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_no_row_takes_what_proves_another(name):
-    assert [other for other, row in ROWS.items() if last_rank(row["shown_by"]).doing.name == name] == [name]
+    assert [
+        other for other, row in ROWS.items() if last_rank(row["shown_by"]).doing.name == name
+    ] == [name]
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.get("frames")])
@@ -50,19 +59,31 @@ def test_without_its_frames_a_row_is_not_told(name, monkeypatch):
 FRAMES = list(module._frames())
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.get("busy") and row["shown_by"] not in ("loader", "never", "backward")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, row in ROWS.items()
+        if row.get("busy") and row["shown_by"] not in ("loader", "never", "backward")
+    ],
+)
 def test_a_rank_that_goes_on_gives_the_job_its_state_and_nobody_is_suspected(name):
     found = inspection_of([document(ROWS[name]["shown_by"])])
     assert busy_word(last_rank(ROWS[name]["shown_by"])) == found["state"] == ROWS[name]["busy"]
     assert found["suspects"] == []
 
 
-@pytest.mark.parametrize(("name", "scene"), [("waiting for a lock", "baton"), ("loading", "loader"), ("code", "never")])
+@pytest.mark.parametrize(
+    ("name", "scene"), [("waiting for a lock", "baton"), ("loading", "loader"), ("code", "never")]
+)
 def test_a_rank_that_does_not_go_on_is_told_with_the_rows_cause_and_next_step(name, scene):
     look = last_rank(scene)
     named = stand_of(1, look, None)
     assert busy_word(look) is None
-    assert (named.cause, named.suspect.next) == (ROWS[name]["cause"], ROWS[name]["next"].format(pid=look.pid, host=look.host))
+    assert (named.cause, named.suspect.next) == (
+        ROWS[name]["cause"],
+        ROWS[name]["next"].format(pid=look.pid, host=look.host),
+    )
 
 
 def read_by_the_catalogue(path):

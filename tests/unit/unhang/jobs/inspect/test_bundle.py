@@ -1,4 +1,5 @@
-"""A bundle of evidence: `unhang diagnose` says the verdict that `inspect` said, with the logs that lie in it; a hostile archive harms nobody."""
+"""A bundle of evidence: `unhang diagnose` says the verdict that `inspect` said, with the logs that
+lie in it; a hostile archive harms nobody."""
 
 from __future__ import annotations
 
@@ -15,7 +16,14 @@ import pytest
 from unhang.cli import main
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.jobs.inspect.bundle import BROKEN, INSPECTION, MOST_BYTES, bundle_texts, is_bundle, write_bundle
+from unhang.jobs.inspect.bundle import (
+    BROKEN,
+    INSPECTION,
+    MOST_BYTES,
+    bundle_texts,
+    is_bundle,
+    write_bundle,
+)
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 
@@ -55,7 +63,9 @@ def diagnosed(capsys, *arguments: str) -> tuple[int, dict]:
 
 def with_kernel_line(document: dict, last_s: float | None) -> dict:
     changed = copy.deepcopy(document)
-    changed["sections"]["kernel_log"]["events"] = [{"kind": "xid", "line": XID, "count": 1, "first_s": last_s, "last_s": last_s}]
+    changed["sections"]["kernel_log"]["events"] = [
+        {"kind": "xid", "line": XID, "count": 1, "first_s": last_s, "last_s": last_s}
+    ]
     return changed
 
 
@@ -76,7 +86,9 @@ def test_the_verdict_is_that_of_inspect(scene, code, word, cause, tmp_path, caps
     path = str(bundle(tmp_path, look(scene)))
     ended, found = diagnosed(capsys, path)
     assert (ended, found["outcome"]["word"]) == (code, word)
-    assert [one["cause"] for one in found["causes"] if one["severity"] != "info"] == ([cause] if cause else [])
+    assert [one["cause"] for one in found["causes"] if one["severity"] != "info"] == (
+        [cause] if cause else []
+    )
     assert list(check_schema(found, read_schema("diagnosis-1"))) == []
     main(["diagnose", path])
     assert said["headline"] in capsys.readouterr().out
@@ -98,7 +110,9 @@ def test_the_logs_in_it_are_read(tmp_path, capsys):
 
 def test_a_line_of_a_log_decides_over_the_verdict(tmp_path, capsys):
     document = look("stopped")
-    document["sections"]["log_tail"]["logs"][0]["lines"] = ["torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB."]
+    document["sections"]["log_tail"]["logs"][0]["lines"] = [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB."
+    ]
     _, found = diagnosed(capsys, str(bundle(tmp_path, document)))
     assert found["causes"][0]["cause"] == "oom"
     assert any("its end" in one["file"] for one in found["causes"][0]["evidence"])
@@ -107,11 +121,16 @@ def test_a_line_of_a_log_decides_over_the_verdict(tmp_path, capsys):
 def test_faults_of_the_kernel_count_since_the_job_began(tmp_path, capsys):
     """The ranks began 51.89 s after boot."""
     document = look("never")
-    assert "Xid (PCI:0000:3b:00): 79" in inspection_of([with_kernel_line(document, 60.0)])["suspects"][0]["why"]
+    assert (
+        "Xid (PCI:0000:3b:00): 79"
+        in inspection_of([with_kernel_line(document, 60.0)])["suspects"][0]["why"]
+    )
     for older in (40.0, None):
         assert "Xid" not in str(inspection_of([with_kernel_line(document, older)])["suspects"])
     _, found = diagnosed(capsys, str(bundle(tmp_path, with_kernel_line(document, 60.0))))
-    assert "kernel log of vm" in {one["file"] for cause in found["causes"] for one in cause["evidence"]}
+    assert "kernel log of vm" in {
+        one["file"] for cause in found["causes"] for one in cause["evidence"]
+    }
 
 
 def test_hosts_have_one_mask_in_the_verdict_and_in_the_diagnosis(tmp_path, capsys):
@@ -152,7 +171,9 @@ def refused(path: Path, capsys) -> str:
 
 
 def test_more_than_may_be_unpacked_is_refused(tmp_path, capsys):
-    path = archive(tmp_path, (entry(INSPECTION), b"{}"), (entry("evidence/a.json"), bytes(MOST_BYTES)))
+    path = archive(
+        tmp_path, (entry(INSPECTION), b"{}"), (entry("evidence/a.json"), bytes(MOST_BYTES))
+    )
     assert path.stat().st_size < MOST_BYTES // 100
     assert "at most 64 MiB" in refused(path, capsys)
 
@@ -174,9 +195,17 @@ def test_headers_in_headers_are_refused(tmp_path, capsys):
     refused(path, capsys)
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"schema": "unhang/node/1"}', b"[" * 5000, b'{"schema": NaN}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content",
+    [b"{", b"[]", b'{"schema": "unhang/node/1"}', b"[" * 5000, b'{"schema": NaN}', b"\xff\xfe"],
+)
 def test_documents_that_are_none_are_refused(content, tmp_path, capsys):
-    error = refused(archive(tmp_path, (entry(INSPECTION), b"{}"), (entry("evidence/\x1b[31mred.json"), content)), capsys)
+    error = refused(
+        archive(
+            tmp_path, (entry(INSPECTION), b"{}"), (entry("evidence/\x1b[31mred.json"), content)
+        ),
+        capsys,
+    )
     assert "\x1b" not in error
 
 
@@ -184,7 +213,10 @@ def test_other_archives_are_read_as_before(tmp_path):
     plain = tmp_path / "job.log.gz"
     plain.write_bytes(gzip.compress(b"step 1\n" * 1000))
     other = archive(tmp_path, (entry("logs/rank0.log"), b"step 1"))
-    assert [is_bundle(path) for path in (plain, other, tmp_path, tmp_path / "none", bundle(tmp_path, look("never")))] == [False, False, False, False, True]
+    assert [
+        is_bundle(path)
+        for path in (plain, other, tmp_path, tmp_path / "none", bundle(tmp_path, look("never")))
+    ] == [False, False, False, False, True]
     assert isinstance(BROKEN, tuple)
 
 
@@ -207,7 +239,13 @@ def test_any_value_in_a_document_is_survived():
 
 
 def places_in(value, path=()):
-    for key, one in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, one in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
         yield (*path, key)
         yield from places_in(one, (*path, key))
 
@@ -223,7 +261,8 @@ def with_dumps(document: dict, *newest: int, name: str = "gloo:all_reduce") -> d
     changed = copy.deepcopy(document)
     changed["sections"]["log_tail"]["flights"] = [
         {"rank": rank, "pid": 1, "path": "/tmp/fr", "written_s": 1.0, "entries": [
-            {"process_group": ["0", "default_pg"], "collective_seq_id": seq, "profiling_name": name, "state": "scheduled", "input_sizes": [[8]]}
+            {"process_group": ["0", "default_pg"], "collective_seq_id": seq, "profiling_name": name,
+            "state": "scheduled", "input_sizes": [[8]]}
             for seq in range(1, last + 1)
         ]}
         for rank, last in enumerate(newest)
@@ -234,8 +273,9 @@ def with_dumps(document: dict, *newest: int, name: str = "gloo:all_reduce") -> d
 def test_dumps_add_to_a_hang_and_never_make_one():
     found = inspection_of([with_dumps(look("never"), 6, 5)])
     assert found["state"] == "hung"
-    assert "by torch's flight recorder it never recorded all_reduce number 6 of group 0 (it stands after 5), which 1 rank recorded" in found["headline"] + str(
-        found["suspects"]
+    assert (
+        "by torch's flight recorder it never recorded all_reduce number 6 of group 0 (it stands"
+        " after 5), which 1 rank recorded" in found["headline"] + str(found["suspects"])
     )
     for scene in ("healthy", "checkpoint", "compile", "longstep"):
         assert inspection_of([with_dumps(look(scene), 6, 5)]) == inspection_of([look(scene)])
@@ -243,7 +283,12 @@ def test_dumps_add_to_a_hang_and_never_make_one():
 
 
 def test_odd_dumps_are_survived():
-    for odd in (3, [3], [{"rank": "1"}], [{"rank": 0, "entries": 3}, {"rank": 1, "entries": [3, {"collective_seq_id": "x"}]}]):
+    for odd in (
+        3,
+        [3],
+        [{"rank": "1"}],
+        [{"rank": 0, "entries": 3}, {"rank": 1, "entries": [3, {"collective_seq_id": "x"}]}],
+    ):
         document = look("never")
         document["sections"]["log_tail"]["flights"] = odd
         assert inspection_of([document])["state"] == "hung"

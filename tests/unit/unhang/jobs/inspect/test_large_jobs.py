@@ -1,4 +1,5 @@
-"""A job of a thousand ranks: the one that all wait for is named with its node, on a screen that a person can read, from documents and from the bundle."""
+"""A job of a thousand ranks: the one that all wait for is named with its node, on a screen that a
+person can read, from documents and from the bundle."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ def test_the_one_rank_of_many_is_named_with_its_node(nodes, per_node, late):
     assert list(check_schema(documents[0], read_schema("evidence-1"))) == []
     found = inspection_of(documents)
     assert (found["state"], found["world_size"]) == ("hung", nodes * per_node)
-    assert [(suspect["rank"], suspect["host"]) for suspect in found["suspects"]] == [(late, f"gpu{late // per_node + 1:03d}")]
+    assert [(suspect["rank"], suspect["host"]) for suspect in found["suspects"]] == [
+        (late, f"gpu{late // per_node + 1:03d}")
+    ]
     assert f"{nodes * per_node - 1} ranks" in found["suspects"][0]["why"]
 
 
@@ -42,10 +45,21 @@ def test_nodes_that_did_not_answer_are_named_and_the_others_are_judged():
     for document in documents[40:]:
         document["ranks"], document["sections"] = (
             [],
-            {"ranks": {"probe": {"status": "error", "duration_ms": 0.0, "error": "no answer: timed out", "unread": []}}},
+            {
+                "ranks": {
+                    "probe": {
+                        "status": "error",
+                        "duration_ms": 0.0,
+                        "error": "no answer: timed out",
+                        "unread": [],
+                    }
+                }
+            },
         )
     found = inspection_of(documents)
-    assert [(suspect["rank"], suspect["host"]) for suspect in found["suspects"]][:1] == [(77, "gpu010")]
+    assert [(suspect["rank"], suspect["host"]) for suspect in found["suspects"]][:1] == [
+        (77, "gpu010")
+    ]
     assert sum(row["problem"] is not None for row in found["hosts"]) == 24
 
 

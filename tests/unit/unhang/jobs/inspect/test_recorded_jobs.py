@@ -1,4 +1,5 @@
-"""Every recorded look at a real job with NCCL: the right rank and the right cause, and no hang where there was none."""
+"""Every recorded look at a real job with NCCL: the right rank and the right cause, and no hang
+where there was none."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ WHOLE = {
     "checkpoint": ("saving", None, "rank 1 is saving in save, called by save_for", None),
     "evaluation": ("evaluating", None, "rank 1 is evaluating", None),
     "never": ("hung", 1, "it sleeps in happen (inspect_job.py", "rank_desync_app"),
-    "spin": ("unknown", 1, "it runs in happen (inspect_job.py", "rank_desync_app"),  # a loop without end looks like work that takes long
+    # a loop without end looks like work that takes long
+    "spin": ("unknown", 1, "it runs in happen (inspect_job.py", "rank_desync_app"),
     "lock": ("hung", 1, "it sleeps in happen (inspect_job.py", "rank_desync_app"),
     "first": ("hung", 1, "waits in all_reduce, called by main", "rank_desync_app"),
     "allgather": ("hung", 1, "it never launched AllGather number 1", "rank_desync_app"),
@@ -37,9 +39,15 @@ WHOLE = {
 }
 OF_TWO_GPUS = {
     **{scene: row for scene, row in WHOLE.items() if scene != "lock"},
-    "crowded": ("running", None, "collectives were launched", None),  # a program of somebody else computes on the GPU of rank 1
+    # a program of somebody else computes on the GPU of rank 1
+    "crowded": ("running", None, "collectives were launched", None),
     "restore": ("restoring", None, "rank 1 is restoring in load, called by restore_for", None),
-    "import": ("starting", None, "rank 1 is starting in import, called by <module> (large_package.py", None),
+    "import": (
+        "starting",
+        None,
+        "rank 1 is starting in import, called by <module> (large_package.py",
+        None,
+    ),
     "baton": ("hung", 1, "it sleeps in wait, called by wait_for_build", "fused_kernel_build"),
     "full": ("running", None, "collectives were launched", None),
 }
@@ -57,16 +65,32 @@ def test_ras_and_stacks_name_the_rank_and_the_cause(scene):
 
 @pytest.mark.parametrize("scene", OF_TWO_GPUS)
 def test_the_same_holds_where_each_rank_has_its_own_gpu(scene):
-    assert_told(json.loads((TWO_GPUS / "evidence" / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8")), *OF_TWO_GPUS[scene])
+    assert_told(
+        json.loads(
+            (TWO_GPUS / "evidence" / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8")
+        ),
+        *OF_TWO_GPUS[scene],
+    )
 
 
 def backward() -> dict:
-    """DistributedDataParallel with gloo: rank 0 reads a pipe that nobody writes to, and rank 1 sleeps in backward."""
-    return json.loads((EVIDENCE.parent / "processors" / "backward-RAS-and-stacks.json").read_text(encoding="utf-8"))
+    """DistributedDataParallel with gloo: rank 0 reads a pipe that nobody writes to, and rank 1
+    sleeps in backward."""
+    return json.loads(
+        (EVIDENCE.parent / "processors" / "backward-RAS-and-stacks.json").read_text(
+            encoding="utf-8"
+        )
+    )
 
 
 def test_a_rank_asleep_in_backward_waits_for_the_gradients_of_the_others():
-    assert_told(backward(), "hung", 0, "it sleeps in main (train.py:17); 1 rank waits in _engine_run_backward", "rank_desync_app")
+    assert_told(
+        backward(),
+        "hung",
+        0,
+        "it sleeps in main (train.py:17); 1 rank waits in _engine_run_backward",
+        "rank_desync_app",
+    )
     assert inspection_of([backward()])["unread"] == []  # no word about NCCL's RAS where no GPU is
 
 
@@ -89,18 +113,33 @@ FRAMEWORKS = {
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_a_job_of_a_framework_is_told_while_it_trains_and_while_it_hangs(name):
     framework, place, collective = FRAMEWORKS[name]
-    trains, hangs = (json.loads((TWO_GPUS / "frameworks" / f"{name}-{moment}.json").read_text(encoding="utf-8")) for moment in ("trains", "hangs"))
+    trains, hangs = (
+        json.loads((TWO_GPUS / "frameworks" / f"{name}-{moment}.json").read_text(encoding="utf-8"))
+        for moment in ("trains", "hangs")
+    )
     assert {row["framework"] for row in hangs["ranks"]} == {framework}
     assert_told(trains, "running", None, "collectives were launched", None)
-    assert_told(hangs, "hung", 1, place, "slow_rank_or_io" if name == "accelerate" else "rank_desync_app")
-    assert_told(hangs, "hung", 1, f"never launched {collective}", "slow_rank_or_io" if name == "accelerate" else "rank_desync_app")
+    assert_told(
+        hangs, "hung", 1, place, "slow_rank_or_io" if name == "accelerate" else "rank_desync_app"
+    )
+    assert_told(
+        hangs,
+        "hung",
+        1,
+        f"never launched {collective}",
+        "slow_rank_or_io" if name == "accelerate" else "rank_desync_app",
+    )
 
 
-def assert_told(document: dict, state: str, rank: int | None, words: str, cause: str | None) -> None:
+def assert_told(
+    document: dict, state: str, rank: int | None, words: str, cause: str | None
+) -> None:
     found = inspection_of([document])
     named = {suspect["rank"]: suspect for suspect in found["suspects"]}
     assert found["state"] == state
-    assert words in " ".join([found["headline"], *(suspect["why"] for suspect in found["suspects"])])
+    assert words in " ".join(
+        [found["headline"], *(suspect["why"] for suspect in found["suspects"])]
+    )
     if rank is not None:
         assert named[rank]["cause"] == cause
         assert named[rank]["next"]
@@ -114,14 +153,21 @@ def test_no_hang_is_claimed_of_a_job_that_works(scene, way):
     assert inspection_of([look(scene, way)])["state"] != "hung"
 
 
-@pytest.mark.parametrize("scene", ["never", "spin", "lock", "loader", "allgather", "stopped", "inflight", "killed", "differ"])
+@pytest.mark.parametrize(
+    "scene",
+    ["never", "spin", "lock", "loader", "allgather", "stopped", "inflight", "killed", "differ"],
+)
 def test_ras_alone_names_the_rank(scene):
     found = inspection_of([look(scene, "RAS")])
     assert 1 in {suspect["rank"] for suspect in found["suspects"]}
     assert found["state"] in ("hung", "unknown")
 
 
-@pytest.mark.parametrize("path", sorted([*EVIDENCE.glob("*.json"), *TWO_GPUS.glob("*/*.json")]), ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize(
+    "path",
+    sorted([*EVIDENCE.glob("*.json"), *TWO_GPUS.glob("*/*.json")]),
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
+)
 def test_documents_are_as_their_schemas_say(path):
     document = json.loads(path.read_text(encoding="utf-8"))
     assert list(check_schema(document, read_schema("evidence-1"))) == []

@@ -1,4 +1,5 @@
-"""What Slurm's own commands print is shown without secrets: srun repeats arguments and variables of a site."""
+"""What Slurm's own commands print is shown without secrets: srun repeats arguments and variables of
+a site."""
 
 from __future__ import annotations
 
@@ -47,19 +48,28 @@ def refused(action):
 
 
 @pytest.mark.parametrize("padding", [0, 220, 260, 290])
-@pytest.mark.parametrize("action", [lambda: slurm_documents("7", []), lambda: list(slurm_samples("7", 1.0)), lambda: cancel("7")])
+@pytest.mark.parametrize(
+    "action",
+    [lambda: slurm_documents("7", []), lambda: list(slurm_samples("7", 1.0)), lambda: cancel("7")],
+)
 def test_no_part_of_a_secret_is_shown_wherever_it_is_cut(commands, action, padding):
     for name in ("srun", "scancel"):
         commands(name, f"echo '{SAID}{' x' * (padding // 2)}' >&2; exit 1")
     text = refused(action)
-    assert not [part for part in (SECRET[at : at + 8] for at in range(len(SECRET) - 8)) if part in text]
+    assert not [
+        part for part in (SECRET[at : at + 8] for at in range(len(SECRET) - 8)) if part in text
+    ]
     assert "no such file" in text or padding
 
 
 @pytest.fixture
 def nodes(commands, tmp_path, monkeypatch):
-    """answers, one for each node of a job: a Slurm whose srun runs the real loader on each, for a program that prints the node's."""
-    program = f"import os, pathlib; print((pathlib.Path({str(tmp_path)!r}) / os.environ['SLURMD_NODENAME']).read_text())"
+    """answers, one for each node of a job: a Slurm whose srun runs the real loader on each, for a
+    program that prints the node's."""
+    program = (
+        f"import os, pathlib; print((pathlib.Path({str(tmp_path)!r}) /"
+        " os.environ['SLURMD_NODENAME']).read_text())"
+    )
     monkeypatch.setattr(ways, "program_bytes", program.encode)
 
     def make(*answers):
@@ -71,7 +81,8 @@ def nodes(commands, tmp_path, monkeypatch):
             "srun",
             "while [ $1 != python3 ]; do shift; done; shift",
             f"cat > {tmp_path}/program",
-            f'for n in {names}; do SLURMD_NODENAME=gpu0$n {sys.executable} "$@" < {tmp_path}/program | sed "s/^/$n: /"; done',
+            f'for n in {names}; do SLURMD_NODENAME=gpu0$n {sys.executable} "$@" <'
+            f' {tmp_path}/program | sed "s/^/$n: /"; done',
             "echo 'srun: error: gpu: task failed' >&2",
         )
 
@@ -84,7 +95,11 @@ def real_look(scene):
 
 REFUSED = {
     "no JSON": ('{"schema": ', "gpu01", "JSON"),
-    "another schema": ('{"schema": "unhang/evidence/9"}', "gpu01", "expected a document unhang/evidence/1"),
+    "another schema": (
+        '{"schema": "unhang/evidence/9"}',
+        "gpu01",
+        "expected a document unhang/evidence/1",
+    ),
     "a field of another type": (None, "gpu01", "a fault in collector.as_root"),
     "no document": ("Traceback (most recent call last):", "task1", "JSON"),
     "none": ("", "task1", "srun: error: gpu: task failed"),
@@ -94,15 +109,28 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_node_whose_answer_is_none_costs_no_other_node(nodes, tmp_path, case):
     answer, name, why = REFUSED[case]
-    wrong = json.dumps({**(look := json.loads(real_look("healthy"))), "collector": {**look["collector"], "as_root": "yes"}})
+    wrong = json.dumps(
+        {
+            **(look := json.loads(real_look("healthy"))),
+            "collector": {**look["collector"], "as_root": "yes"},
+        }
+    )
     nodes(real_look("never"), wrong if answer is None else answer)
     documents = slurm_documents("7", [])
     found = inspection_of(documents)
     assert (found["state"], found["suspects"][0]["rank"]) == ("hung", 1)
-    assert [(row["host"], bool(row["problem"])) for row in found["hosts"]] == [("gpu00", False), (name, True)]
-    assert why in found["hosts"][1]["problem"] and f"{name}: no answer: " in render_inspection(found)
+    assert [(row["host"], bool(row["problem"])) for row in found["hosts"]] == [
+        ("gpu00", False),
+        (name, True),
+    ]
+    assert why in found["hosts"][1]["problem"] and f"{name}: no answer: " in render_inspection(
+        found
+    )
     write_bundle(tmp_path / "b.tar.gz", documents, found)
-    assert [host_of(document) for document in read_documents([tmp_path / "b.tar.gz"])] == ["gpu00", name]
+    assert [host_of(document) for document in read_documents([tmp_path / "b.tar.gz"])] == [
+        "gpu00",
+        name,
+    ]
 
 
 def test_what_squeue_prints_is_masked_too(commands):

@@ -1,4 +1,5 @@
-"""Batch scripts, launch commands and accelerate's configuration: nodes, processes and GPUs that do not fit each other, and limits that are too short."""
+"""Batch scripts, launch commands and accelerate's configuration: nodes, processes and GPUs that do
+not fit each other, and limits that are too short."""
 
 from __future__ import annotations
 
@@ -18,33 +19,87 @@ def found(text, kind="slurm"):
     ("command", "rule"),
     [
         ("srun torchrun --nnodes=4 --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py", "nodes-differ"),
-        ("srun --ntasks-per-node=1 torchrun --nnodes=4 --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py", "nodes-differ"),
-        ("N=4\nsrun torchrun --nnodes=$N --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py", "nodes-differ"),
-        ("torchrun --nnodes=2 --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py", "launcher-on-one-node"),
+        (
+            (
+                "srun --ntasks-per-node=1 torchrun --nnodes=4 --nproc_per_node=4"
+                " --rdzv-endpoint=$H:1 a.py"
+            ),
+            "nodes-differ",
+        ),
+        (
+            "N=4\nsrun torchrun --nnodes=$N --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py",
+            "nodes-differ",
+        ),
+        (
+            "torchrun --nnodes=2 --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py",
+            "launcher-on-one-node",
+        ),
         ("srun torchrun --nnodes=2 --node_rank=0 --master_addr=$M a.py", "same-node-rank"),
-        ("srun torchrun \\\n  --nnodes 2 \\\n  --nproc-per-node 8 --rdzv-endpoint $H:1 a.py", "gpus-fewer-than-processes"),
+        (
+            "srun torchrun \\\n  --nnodes 2 \\\n  --nproc-per-node 8 --rdzv-endpoint $H:1 a.py",
+            "gpus-fewer-than-processes",
+        ),
         ("srun torchrun --nnodes=2 --rdzv-endpoint=localhost:29500 a.py", "master-is-loopback"),
         ("export MASTER_ADDR=127.0.0.1\nsrun python a.py", "master-is-loopback"),
-        ("srun --ntasks-per-node=8 torchrun --nproc_per_node=4 --rdzv-backend=c10d a.py", "launcher-in-each-task"),
-        ("srun torchrun --nnodes=$SLURM_NNODES --node_rank=$SLURM_NODEID --master_addr=$M a.py", "same-node-rank"),
-        ("srun torchrun --nnodes=2 --node_rank=$SLURM_PROCID --master_addr=$M --rdzv_backend=c10d a.py", "master-is-loopback"),
+        (
+            "srun --ntasks-per-node=8 torchrun --nproc_per_node=4 --rdzv-backend=c10d a.py",
+            "launcher-in-each-task",
+        ),
+        (
+            "srun torchrun --nnodes=$SLURM_NNODES --node_rank=$SLURM_NODEID --master_addr=$M a.py",
+            "same-node-rank",
+        ),
+        (
+            (
+                "srun torchrun --nnodes=2 --node_rank=$SLURM_PROCID --master_addr=$M"
+                " --rdzv_backend=c10d a.py"
+            ),
+            "master-is-loopback",
+        ),
         ("srun torchrun --nnodes=2 --master_addr=172.17.0.3 a.py", "master-is-loopback"),
         ("srun ray start --head --node-ip-address 0.0.0.0", "master-is-loopback"),
-        ("srun torchrun --standalone --nnodes=2 --master_addr=$M a.py", "standalone-of-several-nodes"),
+        (
+            "srun torchrun --standalone --nnodes=2 --master_addr=$M a.py",
+            "standalone-of-several-nodes",
+        ),
         ("srun torchrun --nnodes=2 --nproc_per_node=4 a.py", "master-is-loopback"),
-        ("srun torchrun --nnodes=2 --nproc_per_node=4 --rdzv_backend=c10d a.py --master_addr", "master-is-loopback"),
+        (
+            "srun torchrun --nnodes=2 --nproc_per_node=4 --rdzv_backend=c10d a.py --master_addr",
+            "master-is-loopback",
+        ),
         ("srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=4 -m train", "master-is-loopback"),
-        ("srun --ntasks-per-node=4 torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE --rdzv-backend=c10d a.py", "launcher-in-each-task"),
+        (
+            (
+                "srun --ntasks-per-node=4 torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE"
+                " --rdzv-backend=c10d a.py"
+            ),
+            "launcher-in-each-task",
+        ),
         ("#SBTACH --time=01:00:00\nsrun python a.py", "misspelt-directive"),
         ("srun --gpus-per-task=1 python a.py", "one-gpu-per-task"),
         ("docker run --gpus all image python a.py", "container-shm"),
-        ("docker run --ipc=host -p 29500:29500 image torchrun --nnodes=2 --node_rank=$N --master_addr=10.0.0.4 a.py\nssh $other", "container-on-bridge"),
+        (
+            (
+                "docker run --ipc=host -p 29500:29500 image torchrun --nnodes=2 --node_rank=$N"
+                " --master_addr=10.0.0.4 a.py\nssh $other"
+            ),
+            "container-on-bridge",
+        ),
         ("deepspeed --num_nodes 2 --num_gpus 4 a.py", "launcher-on-one-node"),
         ('srun -N1 -w $node ray start --address "$head" --num-gpus 4 &', "ray-without-block"),
         ("srun --ntasks-per-node=1 python a.py fit --trainer.devices 4", "tasks-unlike-devices"),
         ("#SBATCH --ntasks-per-node=2\nsrun python a.py trainer.devices=4", "tasks-unlike-devices"),
-        ("srun --ntasks-per-node=1 \\\n bash -c 'export MASTER_ADDR=$(hostname)\npython a.py'", "master-is-loopback"),
-        ("srun bash -lc 'torchrun --nnodes=2 --node_rank=$SLURM_NODEID --master_addr=`hostname -i` a.py'", "master-is-loopback"),
+        (
+            "srun --ntasks-per-node=1 \\\n bash -c 'export MASTER_ADDR=$(hostname)\npython a.py'",
+            "master-is-loopback",
+        ),
+        (
+            (
+                "srun bash -lc 'torchrun --nnodes=2 --node_rank=$SLURM_NODEID"
+                " --master_addr=`hostname -i` a.py'"
+            ),
+            "master-is-loopback",
+        ),
     ],
 )
 def test_launch_that_does_not_fit_is_found(command, rule):
@@ -53,28 +108,53 @@ def test_launch_that_does_not_fit_is_found(command, rule):
 
 
 def test_number_of_machines_beside_torchrun_is_read_without_its_own_option():
-    assert found("accelerate launch --num_machines 2 --main_process_ip $H a.py || torchrun --nproc_per_node=4 a.py\n", "shell") == set()
+    assert (
+        found(
+            "accelerate launch --num_machines 2 --main_process_ip $H a.py || torchrun"
+            " --nproc_per_node=4 a.py\n",
+            "shell",
+        )
+        == set()
+    )
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        "srun torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend=c10d --rdzv-endpoint=$HEAD:29500 a.py",
-        "srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc_per_node=gpu --node_rank=$SLURM_NODEID a.py'",
-        "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=4 --rdzv-backend=c10d --rdzv-endpoint=$HEAD:1 --node_rank=$SLURM_NODEID a.py",
-        "srun torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=$HEAD:1 --master_addr=$HEAD a.py",
+        (
+            "srun torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend=c10d"
+            " --rdzv-endpoint=$HEAD:29500 a.py"
+        ),
+        (
+            "srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc_per_node=gpu"
+            " --node_rank=$SLURM_NODEID a.py'"
+        ),
+        (
+            "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=4 --rdzv-backend=c10d"
+            " --rdzv-endpoint=$HEAD:1 --node_rank=$SLURM_NODEID a.py"
+        ),
+        (
+            "srun torchrun --nnodes=2 --rdzv_backend=c10d --rdzv_endpoint=$HEAD:1"
+            " --master_addr=$HEAD a.py"
+        ),
         "#SBATCH --exclusive\n# SBATCH --time=1\n#BASH --x",
         "srun torchrun --nnodes=1:2 --nproc_per_node=4 --rdzv-backend=c10d a.py",
         "srun -N 1 -w $head torchrun --nnodes=1 --node_rank=0 a.py",
         "pdsh -w $hosts torchrun --nnodes=2 --rdzv-endpoint=$H:1 a.py",
         "# torchrun --nnodes=4 a.py",
-        "export MASTER_ADDR=localhost\nsrun -N 1 -n 1 torchrun --nnodes=1 --nproc_per_node=4 --master_addr=localhost a.py",
+        (
+            "export MASTER_ADDR=localhost\nsrun -N 1 -n 1 torchrun --nnodes=1 --nproc_per_node=4"
+            " --master_addr=localhost a.py"
+        ),
         "srun --ntasks-per-node=1 torchrun --nproc_per_node=4 --rdzv-backend=c10d a.py",
         "srun -n 2 torchrun --nproc_per_node=4 --rdzv-backend=c10d a.py",
         "docker run --gpus all --shm-size=8g image",
         "docker run --gpus all --ipc=host image",
         "docker run image",
-        "docker run --net=host --ipc=host image torchrun --nnodes=2 --node_rank=$N --master_addr=10.0.0.4 a.py\nssh $other",
+        (
+            "docker run --net=host --ipc=host image torchrun --nnodes=2 --node_rank=$N"
+            " --master_addr=10.0.0.4 a.py\nssh $other"
+        ),
         "deepspeed --hostfile=hosts a.py",
         "deepspeed --launcher slurm --num_nodes 2 a.py",
         "deepspeed --num_nodes=1 --num_gpus 4 a.py",
@@ -84,9 +164,15 @@ def test_number_of_machines_beside_torchrun_is_read_without_its_own_option():
         "srun -N1 -w $node bash -c 'ray start --address $head; sleep infinity' &",
         "ray start --address $head --num-gpus 4",
         "srun --ntasks-per-node=4 python a.py fit --trainer.devices 4",
-        "srun --ntasks-per-node=1 torchrun --nnodes=2 --nproc_per_node=4 --rdzv-endpoint=$H:1 a.py trainer.devices=4",
+        (
+            "srun --ntasks-per-node=1 torchrun --nnodes=2 --nproc_per_node=4 --rdzv-endpoint=$H:1"
+            " a.py trainer.devices=4"
+        ),
         "export MASTER_ADDR=$(hostname)\nsrun bash -c 'python a.py'",
-        "srun bash -c 'if [ $SLURM_NODEID = 0 ]; then export MASTER_ADDR=$(hostname); fi; python a.py'",
+        (
+            "srun bash -c 'if [ $SLURM_NODEID = 0 ]; then export MASTER_ADDR=$(hostname); fi;"
+            " python a.py'"
+        ),
         "srun -N1 -n1 bash -c 'MASTER_ADDR=$(hostname) python a.py'",
     ],
 )
@@ -94,14 +180,19 @@ def test_launch_that_fits_is_silent(command):
     assert found(f"{BATCH}{command}\n") == set()
 
 
-ADDRESSED = "srun torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend=c10d --rdzv-endpoint={}:29500 a.py"
+ADDRESSED = (
+    "srun torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend=c10d --rdzv-endpoint={}:29500 a.py"
+)
 
 
 @pytest.mark.parametrize(
     ("commands", "is_found"),
     [
         (ADDRESSED.format("$HEAD"), False),
-        (f"echo $MASTER_ADDR\npython prepare.py\nsrun hostname\n{ADDRESSED.format('$HEAD')}", False),
+        (
+            f"echo $MASTER_ADDR\npython prepare.py\nsrun hostname\n{ADDRESSED.format('$HEAD')}",
+            False,
+        ),
         (ADDRESSED.format("$MASTER_ADDR"), True),
         (ADDRESSED.format("${MASTER_ADDR}"), True),
         (f"HEAD=$MASTER_ADDR\n{ADDRESSED.format('$HEAD')}", True),
@@ -113,13 +204,16 @@ ADDRESSED = "srun torchrun --nnodes=2 --nproc_per_node=4 --rdzv-backend=c10d --r
     ],
 )
 def test_loopback_in_the_variable_is_a_fault_where_something_reads_it(commands, is_found):
-    assert found(f"{BATCH}export MASTER_ADDR=localhost\n{commands}\n") == ({(4, "master-is-loopback")} if is_found else set())
+    assert found(f"{BATCH}export MASTER_ADDR=localhost\n{commands}\n") == (
+        {(4, "master-is-loopback")} if is_found else set()
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "is_found"),
     [
-        ("-np 16 --map-by ppr:8:node", True), ("-n 16 -ppn 8", True), ("-np 8 -N 8", False), ("-np 16 -H a:8,b:8", True), ("-np 8 -H localhost:8", False),
+        ("-np 16 --map-by ppr:8:node", True), ("-n 16 -ppn 8", True), ("-np 8 -N 8", False),
+        ("-np 16 -H a:8,b:8", True), ("-np 8 -H localhost:8", False),
         ("-np 16 --hostfile hosts", False),
     ],
 )  # fmt: skip
@@ -129,11 +223,22 @@ def test_nodes_of_mpirun_are_counted(options, is_found):
 
 
 def test_gpus_that_the_variable_shows_are_counted():
-    assert found("export CUDA_VISIBLE_DEVICES=0,1\ntorchrun --nproc_per_node=4 a.py\n", "shell") == {(2, "gpus-fewer-than-processes")}
-    assert found("CUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_processes 4 a.py\n", "shell") == {(1, "gpus-fewer-than-processes")}
-    assert found("CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc_per_node=4 a.py\n", "shell") == set()
-    assert found("CUDA_VISIBLE_DEVICES=0 python b.py\ntorchrun --nproc_per_node=4 a.py\n", "shell") == set()
-    assert found("#SBATCH --gres=gpu:a100:2\nsrun torchrun --nproc_per_node=4 a.py\n") == {(2, "gpus-fewer-than-processes")}
+    assert found(
+        "export CUDA_VISIBLE_DEVICES=0,1\ntorchrun --nproc_per_node=4 a.py\n", "shell"
+    ) == {(2, "gpus-fewer-than-processes")}
+    assert found(
+        "CUDA_VISIBLE_DEVICES=0,1 accelerate launch --num_processes 4 a.py\n", "shell"
+    ) == {(1, "gpus-fewer-than-processes")}
+    assert (
+        found("CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc_per_node=4 a.py\n", "shell") == set()
+    )
+    assert (
+        found("CUDA_VISIBLE_DEVICES=0 python b.py\ntorchrun --nproc_per_node=4 a.py\n", "shell")
+        == set()
+    )
+    assert found("#SBATCH --gres=gpu:a100:2\nsrun torchrun --nproc_per_node=4 a.py\n") == {
+        (2, "gpus-fewer-than-processes")
+    }
 
 
 def test_several_agents_of_one_script_are_on_one_machine():
@@ -150,7 +255,10 @@ ACCELERATE = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n"
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ("num_machines: 2\nnum_processes: 16\nmain_process_ip: 127.0.0.1\n", {(5, "master-is-loopback")}),
+        (
+            "num_machines: 2\nnum_processes: 16\nmain_process_ip: 127.0.0.1\n",
+            {(5, "master-is-loopback")},
+        ),
         ("num_machines: 2\nnum_processes: 9\nmain_process_ip: 10.0.0.1\n", {(4, "nodes-differ")}),
         ("num_machines: 1\nnum_processes: 4\ngpu_ids: 0,1\n", {(5, "gpus-fewer-than-processes")}),
         ("num_machines: 2\nnum_processes: 16\nmain_process_ip: 10.0.0.1\ngpu_ids: all\n", set()),
@@ -163,12 +271,24 @@ def test_configuration_of_accelerate_is_read(lines, expected):
 
 def test_limit_of_a_minute_is_a_remark_where_it_is_a_timeout():
     assert found("torchrun a.py --ddp_timeout 60\n", "shell") == {(1, "timeout-short")}
-    assert found("dist.init_process_group('nccl', timeout=timedelta(seconds=60))\n", "python") == {(1, "timeout-short")}
+    assert found("dist.init_process_group('nccl', timeout=timedelta(seconds=60))\n", "python") == {
+        (1, "timeout-short")
+    }
     assert found("wait = timedelta(seconds=60)\n", "python") == set()
-    assert found("dist.init_process_group('nccl', timeout=timedelta(minutes=30))\n", "python") == set()
+    assert (
+        found("dist.init_process_group('nccl', timeout=timedelta(minutes=30))\n", "python") == set()
+    )
 
 
-@pytest.mark.parametrize("text", ["torchrun " + "--a=b " * 20000, "\\\n" * 20000 + "torchrun", "#SBATCH " + "-N " * 5000, "torchrun --nnodes=" + "9" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun " + "--a=b " * 20000,
+        "\\\n" * 20000 + "torchrun",
+        "#SBATCH " + "-N " * 5000,
+        "torchrun --nnodes=" + "9" * 5000,
+    ],
+)
 def test_hostile_script_is_no_failure(text):
     assert found(text) <= {(1, "gpus-fewer-than-processes")}
 

@@ -1,4 +1,5 @@
-"""Settings in scripts: found with their line in each kind of file, and judged by the catalogue's tables."""
+"""Settings in scripts: found with their line in each kind of file, and judged by the catalogue's
+tables."""
 
 from __future__ import annotations
 
@@ -47,12 +48,28 @@ def test_kind_of_a_file_is_told_by_name_and_content(name, text, kind):
 @pytest.mark.parametrize(
     ("kind", "text", "found"),
     [
-        ("shell", "export NCCL_DEBUG=INFO NCCL_NET='IB' # NCCL_X=1\n", [("NCCL_DEBUG", "INFO", 1), ("NCCL_NET", "IB", 1)]),
+        (
+            "shell",
+            "export NCCL_DEBUG=INFO NCCL_NET='IB' # NCCL_X=1\n",
+            [("NCCL_DEBUG", "INFO", 1), ("NCCL_NET", "IB", 1)],
+        ),
         ("shell", "# export NCCL_DEBUG=INFO\n", []),
         ("shell", "mpirun -np 8 -x NCCL_DEBUG=INFO -x PATH ./a\n", [("NCCL_DEBUG", "INFO", 1)]),
-        ("shell", "docker run -e NCCL_P2P_LEVEL=NVL --env NCCL_NET=IB img\n", [("NCCL_P2P_LEVEL", "NVL", 1), ("NCCL_NET", "IB", 1)]),
-        ("shell", "export NCCL_DEBUG=${NCCL_DEBUG:-WARN}\nexport NCCL_NET=$NET\n", [("NCCL_DEBUG", "WARN", 1), ("NCCL_NET", None, 2)]),
-        ("slurm", "#SBATCH --export=ALL,NCCL_DEBUG=INFO,NCCL_NET=IB\n", [("NCCL_DEBUG", "INFO", 1), ("NCCL_NET", "IB", 1)]),
+        (
+            "shell",
+            "docker run -e NCCL_P2P_LEVEL=NVL --env NCCL_NET=IB img\n",
+            [("NCCL_P2P_LEVEL", "NVL", 1), ("NCCL_NET", "IB", 1)],
+        ),
+        (
+            "shell",
+            "export NCCL_DEBUG=${NCCL_DEBUG:-WARN}\nexport NCCL_NET=$NET\n",
+            [("NCCL_DEBUG", "WARN", 1), ("NCCL_NET", None, 2)],
+        ),
+        (
+            "slurm",
+            "#SBATCH --export=ALL,NCCL_DEBUG=INFO,NCCL_NET=IB\n",
+            [("NCCL_DEBUG", "INFO", 1), ("NCCL_NET", "IB", 1)],
+        ),
         ("slurm", "srun --export=ALL,NCCL_DEBUG=INFO ./a\n", [("NCCL_DEBUG", "INFO", 1)]),
         (
             "docker",
@@ -60,15 +77,39 @@ def test_kind_of_a_file_is_told_by_name_and_content(name, text, kind):
             [("NCCL_DEBUG", "INFO", 2), ("NCCL_NET", "IB", 2), ("NCCL_ALGO", "Ring", 3)],
         ),
         ("docker", 'RUN echo "NCCL_NET=IB" >> /etc/nccl.conf\n', [("NCCL_NET", "IB", 1)]),
-        ("kubernetes", 'env:\n- name: NCCL_DEBUG\n  value: "INFO"\n- name: A\n  value: b\n', [("NCCL_DEBUG", "INFO", 2)]),
+        (
+            "kubernetes",
+            'env:\n- name: NCCL_DEBUG\n  value: "INFO"\n- name: A\n  value: b\n',
+            [("NCCL_DEBUG", "INFO", 2)],
+        ),
         ("kubernetes", "- {name: NCCL_NET, value: IB}\n", [("NCCL_NET", "IB", 1)]),
         ("kubernetes", 'data:\n  NCCL_NET: "IB"\n', [("NCCL_NET", "IB", 2)]),
         ("kubernetes", "environment:\n  - NCCL_NET=IB\n", [("NCCL_NET", "IB", 2)]),
-        ("kubernetes", 'command: ["bash", "-c", "export NCCL_NET=IB; python a.py"]\n', [("NCCL_NET", "IB", 1)]),
-        ("kubernetes", "- name: NCCL_NET\n  valueFrom:\n    configMapKeyRef: {name: c, key: n}\n", [("NCCL_NET", None, 1)]),
-        ("systemd", '[Service]\nEnvironment="NCCL_NET=IB" NCCL_DEBUG=WARN\n', [("NCCL_NET", "IB", 2), ("NCCL_DEBUG", "WARN", 2)]),
-        ("nccl_conf", "NCCL_SOCKET_IFNAME==eno1\n#NCCL_NET=IB\n", [("NCCL_SOCKET_IFNAME", "=eno1", 1)]),
-        ("python", 'os.environ["NCCL_NET"] = "IB"\nos.environ.setdefault("NCCL_DEBUG", "INFO")\n', [("NCCL_NET", "IB", 1), ("NCCL_DEBUG", "INFO", 2)]),
+        (
+            "kubernetes",
+            'command: ["bash", "-c", "export NCCL_NET=IB; python a.py"]\n',
+            [("NCCL_NET", "IB", 1)],
+        ),
+        (
+            "kubernetes",
+            "- name: NCCL_NET\n  valueFrom:\n    configMapKeyRef: {name: c, key: n}\n",
+            [("NCCL_NET", None, 1)],
+        ),
+        (
+            "systemd",
+            '[Service]\nEnvironment="NCCL_NET=IB" NCCL_DEBUG=WARN\n',
+            [("NCCL_NET", "IB", 2), ("NCCL_DEBUG", "WARN", 2)],
+        ),
+        (
+            "nccl_conf",
+            "NCCL_SOCKET_IFNAME==eno1\n#NCCL_NET=IB\n",
+            [("NCCL_SOCKET_IFNAME", "=eno1", 1)],
+        ),
+        (
+            "python",
+            'os.environ["NCCL_NET"] = "IB"\nos.environ.setdefault("NCCL_DEBUG", "INFO")\n',
+            [("NCCL_NET", "IB", 1), ("NCCL_DEBUG", "INFO", 2)],
+        ),
     ],
 )
 def test_settings_are_found_in_each_kind_of_file(kind, text, found):
@@ -116,7 +157,9 @@ def test_settings_are_found_in_each_kind_of_file(kind, text, found):
     ],
 )
 def test_fault_is_found_with_line_reason_replacement_and_source(line, rule):
-    found = [one for one in lint_text(f"#!/bin/bash\n{line}\n", "shell", Context()) if one.rule == rule]
+    found = [
+        one for one in lint_text(f"#!/bin/bash\n{line}\n", "shell", Context()) if one.rule == rule
+    ]
     assert len(found) == 1 and found[0].line == 2
     assert len(found[0].why) > 15 and found[0].instead and found[0].source.startswith("https://")
 
@@ -146,26 +189,48 @@ def test_sound_line_is_left_alone(line):
 
 def test_folk_timeout_is_answered_with_the_way_of_each_framework():
     found = lint_text("export NCCL_TIMEOUT=1800\n", "shell", Context())[0]
-    for word in ("init_process_group", "DDPStrategy", "ddp_timeout", "InitProcessGroupKwargs", "init_distributed", "--distributed-timeout-minutes"):
+    for word in (
+        "init_process_group",
+        "DDPStrategy",
+        "ddp_timeout",
+        "InitProcessGroupKwargs",
+        "init_distributed",
+        "--distributed-timeout-minutes",
+    ):
         assert word in found.instead
 
 
 def test_experiment_on_one_command_is_a_remark_and_a_lasting_setting_a_warning():
     text = "NCCL_P2P_DISABLE=1 ./all_reduce_perf\nexport NCCL_P2P_DISABLE=1\n"
-    assert [(one.line, one.severity) for one in lint_text(text, "shell", Context()) if one.rule == "hides-fault"] == [(1, "info"), (2, "warning")]
+    assert [
+        (one.line, one.severity)
+        for one in lint_text(text, "shell", Context())
+        if one.rule == "hides-fault"
+    ] == [(1, "info"), (2, "warning")]
 
 
 def test_settings_that_contradict_each_other_are_reported_once_with_the_other_line():
-    found = [one for one in lint_text("export NCCL_IB_DISABLE=1\nexport NCCL_NET=IB\n", "shell", Context()) if one.rule == "contradiction"]
+    found = [
+        one
+        for one in lint_text("export NCCL_IB_DISABLE=1\nexport NCCL_NET=IB\n", "shell", Context())
+        if one.rule == "contradiction"
+    ]
     assert [(one.line, "line 1" in one.why) for one in found] == [(2, True)]
 
 
 def test_setting_that_is_taken_back_contradicts_nothing():
-    assert "contradiction" not in {rule for _, rule in rules_of("export NCCL_IB_DISABLE=1\nunset NCCL_IB_DISABLE\nexport NCCL_NET=IB\n")}
+    assert "contradiction" not in {
+        rule
+        for _, rule in rules_of(
+            "export NCCL_IB_DISABLE=1\nunset NCCL_IB_DISABLE\nexport NCCL_NET=IB\n"
+        )
+    }
 
 
 def test_sockets_and_threads_beyond_what_nccl_allows_are_an_error():
-    assert (2, "contradiction") in rules_of("export NCCL_SOCKET_NTHREADS=16\nexport NCCL_NSOCKS_PERTHREAD=8\n")
+    assert (2, "contradiction") in rules_of(
+        "export NCCL_SOCKET_NTHREADS=16\nexport NCCL_NSOCKS_PERTHREAD=8\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,12 +245,19 @@ def test_sockets_and_threads_beyond_what_nccl_allows_are_an_error():
     ],
 )
 def test_variable_that_is_newer_than_what_the_job_runs_is_an_error(text, version, expected):
-    found = [one for one in lint_text(text, "shell", Context(**version)) if one.rule == "needs-newer" and one.severity == "error"]
+    found = [
+        one
+        for one in lint_text(text, "shell", Context(**version))
+        if one.rule == "needs-newer" and one.severity == "error"
+    ]
     assert bool(found) == expected
 
 
 def test_old_name_is_the_right_one_under_an_old_torch():
-    assert not any(one.severity != "info" for one in lint_text("export NCCL_BLOCKING_WAIT=1\n", "shell", Context(torch="2.1.2")))
+    assert not any(
+        one.severity != "info"
+        for one in lint_text("export NCCL_BLOCKING_WAIT=1\n", "shell", Context(torch="2.1.2"))
+    )
 
 
 def test_what_the_image_of_a_cloud_sets_is_not_remarked_there():
@@ -193,7 +265,10 @@ def test_what_the_image_of_a_cloud_sets_is_not_remarked_there():
     assert rules_of("export NCCL_BUFFSIZE=8388608\n", platform="amazon") == set()
 
 
-@pytest.mark.parametrize("line", ["export NCCL_IB_DISABLE=0", "export NCCL_P2P_DISABLE=0", "export TORCH_DISTRIBUTED_DEBUG=OFF"])
+@pytest.mark.parametrize(
+    "line",
+    ["export NCCL_IB_DISABLE=0", "export NCCL_P2P_DISABLE=0", "export TORCH_DISTRIBUTED_DEBUG=OFF"],
+)
 def test_a_default_that_is_written_out_is_not_remarked(line):
     assert rules_of(f"{line}\n") == set()
 
@@ -225,12 +300,23 @@ def test_the_interface_of_a_pods_own_network_is_eth0():
 
 def test_the_new_name_alone_is_not_advised_where_the_job_may_not_read_it():
     def advice(torch):
-        return lint_text("export TORCH_NCCL_TRACE_BUFFER_SIZE=2000\n", "shell", Context(torch=torch))[0].instead
+        return lint_text(
+            "export TORCH_NCCL_TRACE_BUFFER_SIZE=2000\n", "shell", Context(torch=torch)
+        )[0].instead
 
     assert "both until it has it" in advice(None) and "both" not in advice("2.9.0")
 
 
-@pytest.mark.parametrize("line", ["NCCL_DEBUG = WARN", 'NCCL_IB_HCA="mlx5"', "export NCCL_NET=IB", "NCCL_NET=IB ", "NCCL_TOPO_FILE=~/topo.xml"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NCCL_DEBUG = WARN",
+        'NCCL_IB_HCA="mlx5"',
+        "export NCCL_NET=IB",
+        "NCCL_NET=IB ",
+        "NCCL_TOPO_FILE=~/topo.xml",
+    ],
+)
 def test_line_of_nccl_conf_that_nccl_reads_otherwise_is_an_error(line):
     assert (1, "conf-syntax") in rules_of(line + "\n", "nccl_conf")
 
@@ -239,9 +325,13 @@ def test_every_name_of_the_tables_is_known_to_lint():
     known = load_knowledge()
     assert len(known.tables["nccl_variables"]) >= 266
     for name in known.tables["nccl_variables"]:
-        assert not {"unknown-name", "wrong-case"} & {one.rule for one in lint_text(f"export {name}=1\n", "shell", Context())}
+        assert not {"unknown-name", "wrong-case"} & {
+            one.rule for one in lint_text(f"export {name}=1\n", "shell", Context())
+        }
     for name in known.tables["not_real_settings"]:
-        assert {one.rule for one in lint_text(f"export {name}=1\n", "shell", Context())} == {"name-not-real"}
+        assert {one.rule for one in lint_text(f"export {name}=1\n", "shell", Context())} == {
+            "name-not-real"
+        }
 
 
 def test_command_reads_folders_and_exits_by_severity(tmp_path, capsys):
@@ -250,8 +340,21 @@ def test_command_reads_folders_and_exits_by_severity(tmp_path, capsys):
     (tmp_path / "image.bin").write_bytes(b"\0\1")
     assert cli.main(["lint", "--format", "json", str(tmp_path)]) == 1
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "unhang/lint/1" and document["totals"] == {"error": 1, "warning": 0, "info": 0}
-    assert set(document["findings"][0]) == {"file", "line", "rule", "severity", "found", "why", "instead", "source"}
+    assert document["schema"] == "unhang/lint/1" and document["totals"] == {
+        "error": 1,
+        "warning": 0,
+        "info": 0,
+    }
+    assert set(document["findings"][0]) == {
+        "file",
+        "line",
+        "rule",
+        "severity",
+        "found",
+        "why",
+        "instead",
+        "source",
+    }
     assert cli.main(["lint", str(tmp_path / "fine.sh")]) == 0
     assert cli.main(["lint", str(tmp_path / "none.sh")]) == 2
     assert cli.main(["lint", "--nccl", "newest", str(tmp_path / "fine.sh")]) == 2
@@ -266,7 +369,26 @@ def test_hostile_text_reaches_no_terminal(tmp_path, capsys):
     assert "\x1b" not in out and "\u202e" not in out
 
 
-@pytest.mark.parametrize("value", ["LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "0", "4", "5", "12", "3x"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "LOC",
+        "NVL",
+        "NVB",
+        "C2C",
+        "PIX",
+        "PXB",
+        "P2C",
+        "PXN",
+        "PHB",
+        "SYS",
+        "0",
+        "4",
+        "5",
+        "12",
+        "3x",
+    ],
+)
 @pytest.mark.parametrize("name", ["NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL"])
 def test_level_that_the_parser_of_nccl_takes_is_no_error(name, value):
     assert (1, "wrong-value") not in rules_of(f"export {name}={value}\n")
@@ -288,5 +410,7 @@ def test_advice_of_one_cause_is_given_once_in_a_file(tmp_path):
     script.write_text("export NCCL_TIMEOUT=1800\npython a.py\nexport NCCL_TIMEOUT=3600\n")
     document = lint([str(script)], Context())
     shown = render_table(document)
-    assert document["totals"]["error"] == 2 and shown.count("no release of NCCL reads this name") == 1
+    assert (
+        document["totals"]["error"] == 2 and shown.count("no release of NCCL reads this name") == 1
+    )
     assert "train.sh:3: error: NCCL_TIMEOUT=3600 [name-not-real], as in line 1" in shown

@@ -1,4 +1,5 @@
-"""`unhang lint` as it is typed: standard input, misspelt rules, files that cannot be read, names of clouds."""
+"""`unhang lint` as it is typed: standard input, misspelt rules, files that cannot be read, names of
+clouds."""
 
 from __future__ import annotations
 
@@ -34,7 +35,11 @@ def test_misspelt_rule_is_refused_and_not_a_clean_result(script, capsys):
 
 def test_list_of_rules_is_that_of_the_code_and_of_the_page():
     page = (HOME / "docs/lint.md").read_text().split("| rule | severity | finds |")[1]
-    listed = {name for row in re.findall(r"^\| ([a-z][a-z, -]+) \|", page, re.MULTILINE) for name in row.split(", ")}
+    listed = {
+        name
+        for row in re.findall(r"^\| ([a-z][a-z, -]+) \|", page, re.MULTILINE)
+        for name in row.split(", ")
+    }
     calls = [
         node for file in Path(checks.__file__).parent.glob("*.py") for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "_finding")
@@ -73,7 +78,13 @@ def test_count_is_that_of_the_files_that_were_read(tmp_path, script, capsys):
     ]
 
 
-@pytest.mark.parametrize(("line", "cell"), [("docker run --gpus all,-x a", "docker run --gpus all,-x a"), ("export NCCL_PROTO=LL128", "forcing LL128")])
+@pytest.mark.parametrize(
+    ("line", "cell"),
+    [
+        ("docker run --gpus all,-x a", "docker run --gpus all,-x a"),
+        ("export NCCL_PROTO=LL128", "forcing LL128"),
+    ],
+)
 def test_cells_of_csv_have_no_sign_that_the_file_has_not(tmp_path, capsys, line, cell):
     (tmp_path / "a.sh").write_text(f"{line}\n")
     cli.main(["lint", str(tmp_path / "a.sh"), "-o", "csv"])
@@ -86,23 +97,34 @@ def test_folder_without_scripts_is_named(tmp_path, capsys):
     assert str(tmp_path) in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("cloud", "name"), [("aws", "amazon"), ("gcp", "google"), ("azure", "hyperv")])
+@pytest.mark.parametrize(
+    ("cloud", "name"), [("aws", "amazon"), ("gcp", "google"), ("azure", "hyperv")]
+)
 def test_clouds_have_the_names_that_people_use(cloud, name, tmp_path, capsys):
     path = tmp_path / "x.sh"
     path.write_text("export NCCL_PROTO=simple NCCL_TOPO_FILE=/x NCCL_BUFFSIZE=8388608\n")
-    shown = [(cli.main(["lint", "--platform", given, str(path)]), capsys.readouterr().out) for given in (cloud, name)]
+    shown = [
+        (cli.main(["lint", "--platform", given, str(path)]), capsys.readouterr().out)
+        for given in (cloud, name)
+    ]
     assert shown[0] == shown[1] and shown[0][1]
 
 
 @pytest.mark.parametrize(("columns", "widest"), [("60", 60), ("140", 140)])
-def test_explanations_are_wrapped_and_the_line_that_tools_read_is_not(tmp_path, monkeypatch, capsys, columns, widest):
+def test_explanations_are_wrapped_and_the_line_that_tools_read_is_not(
+    tmp_path, monkeypatch, capsys, columns, widest
+):
     monkeypatch.setenv("COLUMNS", columns)
     (tmp_path / "train.sh").write_text("export NCCL_TIMEOUT=3600\n")
     assert cli.main(["lint", str(tmp_path / "train.sh")]) == 1
     head, *rest = capsys.readouterr().out.splitlines()
     assert head.endswith("train.sh:1: error: NCCL_TIMEOUT=3600 [name-not-real]")
     assert widest - 30 < max(len(line) for line in rest if len(line.split()) > 1) <= widest
-    assert [line[:13] for line in rest if line.startswith("    ") and line[4] != " "] == ["    why      ", "    instead  ", "    source   "]
+    assert [line[:13] for line in rest if line.startswith("    ") and line[4] != " "] == [
+        "    why      ",
+        "    instead  ",
+        "    source   ",
+    ]
     assert rest[-1] == "1 file: 1 error, 0 warnings, 0 remarks"
 
 
@@ -121,10 +143,25 @@ def test_unknown_rule_is_answered_with_the_rules_of_lint_and_not_with_another_li
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("#!/bin/bash\n#SBATCH --nodes=1\nsrun torchrun --nnodes=2 --nproc-per-node=8 train.py\n", "asks Slurm for 1 node (line 2)"),
-        ("#!/bin/bash\nexport CUDA_VISIBLE_DEVICES=0\ntorchrun --nproc-per-node=2 train.py\n", "CUDA_VISIBLE_DEVICES=0 shows 1 GPU\n"),
-        ("#!/bin/bash\n#SBATCH --gpus-per-node=1\ntorchrun --nproc-per-node=2 train.py\n", "the job has 1 GPU there"),
-        ("compute_environment: LOCAL_MACHINE\ngpu_ids: '0'\nnum_processes: 2\n", "gpu_ids names 1 GPU\n"),
+        (
+            (
+                "#!/bin/bash\n#SBATCH --nodes=1\nsrun torchrun --nnodes=2 --nproc-per-node=8"
+                " train.py\n"
+            ),
+            "asks Slurm for 1 node (line 2)",
+        ),
+        (
+            "#!/bin/bash\nexport CUDA_VISIBLE_DEVICES=0\ntorchrun --nproc-per-node=2 train.py\n",
+            "CUDA_VISIBLE_DEVICES=0 shows 1 GPU\n",
+        ),
+        (
+            "#!/bin/bash\n#SBATCH --gpus-per-node=1\ntorchrun --nproc-per-node=2 train.py\n",
+            "the job has 1 GPU there",
+        ),
+        (
+            "compute_environment: LOCAL_MACHINE\ngpu_ids: '0'\nnum_processes: 2\n",
+            "gpu_ids names 1 GPU\n",
+        ),
     ],
 )
 def test_one_node_and_one_gpu_are_no_plural(tmp_path, capsys, monkeypatch, text, said):
@@ -139,20 +176,42 @@ def findings(tmp_path, capsys, name, text):
     file = tmp_path / name
     file.write_text(text)
     cli.main(["lint", str(file), "-o", "json"])
-    return [(one["line"], one["rule"], one["found"]) for one in json.loads(capsys.readouterr().out)["findings"]]
+    return [
+        (one["line"], one["rule"], one["found"])
+        for one in json.loads(capsys.readouterr().out)["findings"]
+    ]
 
 
-POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: t}\nspec:\n  containers:\n  - name: a\n    image: a\n    "
+POD = (
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: t}\nspec:\n  containers:\n  - name: a\n    image:"
+    " a\n    "
+)
 
 
-@pytest.mark.parametrize("braces", ["resources: {limits: {nvidia.com/gpu: 8, rdma/shared: 1}}\n", "resources: {limits: {rdma/shared: 1, nvidia.com/gpu: 8}}\n"])
+@pytest.mark.parametrize(
+    "braces",
+    [
+        "resources: {limits: {nvidia.com/gpu: 8, rdma/shared: 1}}\n",
+        "resources: {limits: {rdma/shared: 1, nvidia.com/gpu: 8}}\n",
+    ],
+)
 def test_gpus_of_a_pod_in_braces_are_read(tmp_path, capsys, braces):
-    assert findings(tmp_path, capsys, "pod.yaml", POD + braces) == [(8, "pod-ipc-lock", "nvidia.com/gpu: 8"), (8, "pod-shm", "nvidia.com/gpu: 8")]
+    assert findings(tmp_path, capsys, "pod.yaml", POD + braces) == [
+        (8, "pod-ipc-lock", "nvidia.com/gpu: 8"),
+        (8, "pod-shm", "nvidia.com/gpu: 8"),
+    ]
     assert findings(tmp_path, capsys, "pod.yaml", POD + f"# {braces}") == []
-    mounted = "volumeMounts: [{mountPath: /dev/shm, name: shm}]\n    securityContext: {capabilities: {add: [IPC_LOCK]}}\n    "
+    mounted = (
+        "volumeMounts: [{mountPath: /dev/shm, name: shm}]\n    securityContext: {capabilities:"
+        " {add: [IPC_LOCK]}}\n    "
+    )
     assert findings(tmp_path, capsys, "pod.yaml", POD + mounted + braces) == []
 
 
 def test_call_is_quoted_to_its_end(tmp_path, capsys):
     call = "dist.init_process_group('nccl', timeout=timedelta(seconds=5))\n"
-    assert [found for _, rule, found in findings(tmp_path, capsys, "a.py", call) if rule == "timeout-short"] == ["timedelta(seconds=5)"]
+    assert [
+        found
+        for _, rule, found in findings(tmp_path, capsys, "a.py", call)
+        if rule == "timeout-short"
+    ] == ["timedelta(seconds=5)"]

@@ -73,10 +73,21 @@ def test_task_of_several_nodes_runs_its_script_on_each(nodes, waits, rank, condi
 
 
 def test_task_has_no_master_on_each_of_its_nodes():
-    text = SKYPILOT.format(nodes=2, waits=2, rank="$SKYPILOT_NODE_RANK", condition="", master="localhost")
+    text = SKYPILOT.format(
+        nodes=2, waits=2, rank="$SKYPILOT_NODE_RANK", condition="", master="localhost"
+    )
     assert found(text) == {(5, "master-is-loopback")}
 
 
-@pytest.mark.parametrize(("nodes", "waits", "rank", "rules"), [(2, 2, 0, {"same-node-rank"}), (3, 2, "$DSTACK_NODE_RANK", {"nodes-differ"}), (1, 2, 0, set())])
+@pytest.mark.parametrize(
+    ("nodes", "waits", "rank", "rules"),
+    [
+        (2, 2, 0, {"same-node-rank"}),
+        (3, 2, "$DSTACK_NODE_RANK", {"nodes-differ"}),
+        (1, 2, 0, set()),
+    ],
+)
 def test_commands_of_dstack_are_read_one_by_one(nodes, waits, rank, rules):
-    assert found(DSTACK.format(nodes=nodes, waits=waits, rank=rank)) == {(5, rule) for rule in rules}
+    assert found(DSTACK.format(nodes=nodes, waits=waits, rank=rank)) == {
+        (5, rule) for rule in rules
+    }

@@ -9,13 +9,18 @@ from unhang.jobs.lint.linting import lint_text
 
 
 @pytest.mark.parametrize(("text", "rules"), [
-    ("FROM ubuntu:22.04\nRUN pip install torch==2.3.0 nvidia-nccl-cu12==2.18.1\n", ["nccl-older-than-torch"]),
-    ("FROM ubuntu:22.04\nRUN pip install torch==2.3.0 nvidia-nccl-cu11==2.21.5\n", ["nccl-other-cuda"]),
+    ("FROM ubuntu:22.04\nRUN pip install torch==2.3.0 nvidia-nccl-cu12==2.18.1\n",
+    ["nccl-older-than-torch"]),
+    ("FROM ubuntu:22.04\nRUN pip install torch==2.3.0 nvidia-nccl-cu11==2.21.5\n",
+    ["nccl-other-cuda"]),
     ("FROM ubuntu:22.04\nRUN pip install torch==2.3.0 nvidia-nccl-cu12==2.21.5\n", []),
     ("FROM ubuntu:22.04\nRUN pip install torch==2.3.0+cu118 nvidia-nccl-cu11==2.20.5\n", []),
     ("FROM ubuntu:22.04\nRUN pip install --index-url https://download.pytorch.org/whl/cu118 torch==2.3.0\nRUN pip install nvidia-nccl-cu11==2.20.5\n", []),
     ("FROM ubuntu:22.04\nRUN pip install torch==1.9.0 nvidia-nccl-cu12==2.18.1\n", []),
-    ("FROM ubuntu:22.04\nRUN pip install torch==2.3.0 nvidia-nccl-cu12==2.18.1  # unhang: ignore\n", []),
+    ("FROM ubuntu:22.04\nRUN pip install torch==2.3.0 nvidia-nccl-cu12==2.18.1  # unhang: ignore\n",
+    []),
 ])  # fmt: skip
 def test_nccl_wheel_is_compared_with_the_torch_of_the_same_file(text, rules):
-    assert [one.rule for one in lint_text(text, "docker", Context()) if one.rule.startswith("nccl-o")] == rules
+    assert [
+        one.rule for one in lint_text(text, "docker", Context()) if one.rule.startswith("nccl-o")
+    ] == rules

@@ -16,7 +16,9 @@ TWO_GPUS = EVIDENCE.parent / "two_gpus"
 
 
 def verdict(scene: str, way: str = "RAS-and-stacks") -> dict:
-    return inspection_of([json.loads((EVIDENCE / f"{scene}-{way}.json").read_text(encoding="utf-8"))])
+    return inspection_of(
+        [json.loads((EVIDENCE / f"{scene}-{way}.json").read_text(encoding="utf-8"))]
+    )
 
 
 def event(what: str) -> Event:
@@ -39,12 +41,26 @@ def test_a_job_is_ended_for_a_hang_alone(what, scene, way, hangs):
     assert is_hang(event(what), verdict(scene, way)) is hangs
 
 
-@pytest.mark.parametrize(("scene", "hangs"), [("restore", False), ("import", False), ("baton", True)])
-def test_work_that_moves_nothing_else_than_a_processor_is_looked_at_and_not_called_a_hang(scene, hangs):
-    """No file, no collective and no GPU moves while a rank unpickles or imports: the samples cannot tell it from a wait, its stack does."""
-    lines = map(json.loads, (TWO_GPUS / "traces" / f"{scene}.jsonl").read_text(encoding="utf-8").splitlines())
+@pytest.mark.parametrize(
+    ("scene", "hangs"), [("restore", False), ("import", False), ("baton", True)]
+)
+def test_work_that_moves_nothing_else_than_a_processor_is_looked_at_and_not_called_a_hang(
+    scene, hangs
+):
+    """No file, no collective and no GPU moves while a rank unpickles or imports: the samples cannot
+    tell it from a wait, its stack does."""
+    lines = map(
+        json.loads,
+        (TWO_GPUS / "traces" / f"{scene}.jsonl").read_text(encoding="utf-8").splitlines(),
+    )
     events = list(detect(lines, 5.0))
-    found = inspection_of([json.loads((TWO_GPUS / "evidence" / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8"))])
+    found = inspection_of(
+        [
+            json.loads(
+                (TWO_GPUS / "evidence" / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8")
+            )
+        ]
+    )
     assert {one.what for one in events} == {NO_PROGRESS}
     assert [is_hang(one, found) for one in events] == [hangs] * len(events)
 
@@ -72,7 +88,11 @@ def test_one_source_that_shows_work_forbids_it():
     document = json.loads((EVIDENCE / "never-RAS-and-stacks.json").read_text(encoding="utf-8"))
     document["sections"]["proc"]["log_bytes_2"][0] += 100
     found = inspection_of([document])
-    assert (found["state"], found["sources"]["works"], agreeing(event(NO_PROGRESS), found)) == ("running", ["/proc"], [])
+    assert (found["state"], found["sources"]["works"], agreeing(event(NO_PROGRESS), found)) == (
+        "running",
+        ["/proc"],
+        [],
+    )
 
 
 def samples(log_bytes: int, counts: int, cpu_s: float) -> list[dict]:
@@ -90,7 +110,9 @@ def samples(log_bytes: int, counts: int, cpu_s: float) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    ("given", "is_told"), [((0, 0, 0.0), True), ((80, 0, 0.0), False), ((0, 1, 0.01), False), ((0, 1, 0.0), True)], ids=["still", "log", "counts", "asleep"]
+    ("given", "is_told"),
+    [((0, 0, 0.0), True), ((80, 0, 0.0), False), ((0, 1, 0.01), False), ((0, 1, 0.0), True)],
+    ids=["still", "log", "counts", "asleep"],
 )
 def test_a_log_that_grows_is_progress_and_counts_of_a_rank_that_never_ran_are_none(given, is_told):
     assert bool(list(detect(samples(*given), 60.0))) is is_told

@@ -1,4 +1,5 @@
-"""The detector over traces recorded at real jobs with NCCL: it speaks in each hang, after it began, and never at a job that works."""
+"""The detector over traces recorded at real jobs with NCCL: it speaks in each hang, after it began,
+and never at a job that works."""
 
 from __future__ import annotations
 
@@ -14,15 +15,20 @@ from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, STOPPED, detect, sign
 
 TRACES = Path(__file__).parents[4] / "fixtures" / "inspect" / "traces"
 HANGS = {
-    "never": NO_PROGRESS, "spin": NO_PROGRESS, "lock": NO_PROGRESS, "differ": NO_PROGRESS, "loader": NO_PROGRESS, "allgather": NO_PROGRESS,
-    "path": NO_PROGRESS, "first": NO_PROGRESS, "stopped": STOPPED, "inflight": STOPPED, "killed": ENDED,
+    "never": NO_PROGRESS, "spin": NO_PROGRESS, "lock": NO_PROGRESS, "differ": NO_PROGRESS,
+    "loader": NO_PROGRESS, "allgather": NO_PROGRESS,
+    "path": NO_PROGRESS, "first": NO_PROGRESS, "stopped": STOPPED, "inflight": STOPPED,
+    "killed": ENDED,
 }  # fmt: skip
 HEALTHY = ("healthy", "slow", "compile", "checkpoint", "evaluation", "longstep")
 DAY_S = 86_400
 
 
 def trace(name: str) -> list[dict]:
-    return [json.loads(line) for line in (TRACES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (TRACES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 @pytest.mark.parametrize("name", HANGS)
@@ -34,7 +40,9 @@ def test_it_speaks_in_a_hang_and_not_before(name):
     assert all(event.t >= began + 4 for event in events)
 
 
-@pytest.mark.parametrize("name", ["never", "spin", "loader", "lock", "allgather", "stopped", "inflight"])
+@pytest.mark.parametrize(
+    "name", ["never", "spin", "loader", "lock", "allgather", "stopped", "inflight"]
+)
 def test_it_names_who_is_behind(name):
     ranks = {rank for event in detect(trace(name), 5.0) for rank in event.ranks}
     assert ranks == {1}
@@ -47,7 +55,8 @@ def test_it_is_silent_at_a_job_that_works_on_two_gpus(path):
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_it_is_silent_at_a_job_that_works(name):
-    """Dynamo traces for 5 s without a file or a compiler: such a phase of a minute would be looked at, and inspect says that it compiles."""
+    """Dynamo traces for 5 s without a file or a compiler: such a phase of a minute would be looked
+    at, and inspect says that it compiles."""
     assert list(detect(trace(name), 8.0 if name == "compile" else 5.0)) == []
 
 
@@ -68,20 +77,45 @@ def test_it_speaks_again_only_after_the_same_time():
 
 def test_each_sign_is_needed():
     """The signs that each healthy trace lives on: without one of them it would be an alarm."""
-    wanted = {"healthy": "collectives", "evaluation": "GPU memory", "longstep": "GPU memory", "checkpoint": "work of rank 1", "compile": "work of rank 1"}
+    wanted = {
+        "healthy": "collectives",
+        "evaluation": "GPU memory",
+        "longstep": "GPU memory",
+        "checkpoint": "work of rank 1",
+        "compile": "work of rank 1",
+    }
     for name, sign in wanted.items():
-        assert any(sign in signs_of_progress(*pair) for pair in itertools.pairwise(ticks(trace(name)))), name
+        assert any(
+            sign in signs_of_progress(*pair) for pair in itertools.pairwise(ticks(trace(name)))
+        ), name
 
 
 @pytest.mark.parametrize(
-    "log, expected", [({}, "its output goes to no file"), ({"log_bytes": 5}, "its log did not grow")], ids=["without a log", "with a log that stays"]
+    "log, expected",
+    [({}, "its output goes to no file"), ({"log_bytes": 5}, "its log did not grow")],
+    ids=["without a log", "with a log that stays"],
 )
 def test_without_a_rank_it_says_what_it_could_see(log, expected):
-    lines = [{"t": float(at), "waiting": "no rank yet", **more} for at in range(100) for more in ({}, log)]
+    lines = [
+        {"t": float(at), "waiting": "no rank yet", **more}
+        for at in range(100)
+        for more in ({}, log)
+    ]
     (event,) = detect(lines, 60)
-    assert "no process with a rank was found" in event.why and expected in event.why and "no file and no log" not in event.why
+    assert (
+        "no process with a rank was found" in event.why
+        and expected in event.why
+        and "no file and no log" not in event.why
+    )
 
 
 def test_hostile_samples_are_passed_over():
-    lines = [{"t": "x"}, {"t": 1, "ras": 5}, {"t": 1, "rank": None}, {"t": 2, "ras": {"counts": 7}}, {"t": 2, "rank": 1, "state": "S"}, {}]
+    lines = [
+        {"t": "x"},
+        {"t": 1, "ras": 5},
+        {"t": 1, "rank": None},
+        {"t": 2, "ras": {"counts": 7}},
+        {"t": 2, "rank": 1, "state": "S"},
+        {},
+    ]
     assert list(detect(lines, 5.0)) == []

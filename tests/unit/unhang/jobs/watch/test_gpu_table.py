@@ -1,4 +1,5 @@
-"""The table of `unhang watch`: 64 GPUs in 80 columns, what stands out is said, and no text of a node reaches the terminal as it is."""
+"""The table of `unhang watch`: 64 GPUs in 80 columns, what stands out is said, and no text of a
+node reaches the terminal as it is."""
 
 from __future__ import annotations
 
@@ -22,11 +23,30 @@ def shown(tick: Tick, since_s: float = 0.0, width: int = 80) -> list[str]:
 
 
 def machine(gpus: int) -> Tick:
-    tick = Tick(4321.0, ras={"counts": {str(rank): 123456789 - (rank == 5) for rank in range(gpus)}, "missing": [7]})
+    tick = Tick(
+        4321.0,
+        ras={
+            "counts": {str(rank): 123456789 - (rank == 5) for rank in range(gpus)},
+            "missing": [7],
+        },
+    )
     for number in range(gpus):
-        row = {"gpu": number, "utilization_percent": 100, "memory_activity_percent": 0, "power_w": 712.4, "clock_sm_mhz": 1980, "pids": [1000 + number]}
-        tick.gpus.append({**row, "throttle": ["hw_thermal_slowdown", "sw_power_cap"] if number == 3 else []})
-        tick.ranks[number] = {"rank": number, "pid": 1000 + number, "state": "T" if number == 9 else "R"}
+        row = {
+            "gpu": number,
+            "utilization_percent": 100,
+            "memory_activity_percent": 0,
+            "power_w": 712.4,
+            "clock_sm_mhz": 1980,
+            "pids": [1000 + number],
+        }
+        tick.gpus.append(
+            {**row, "throttle": ["hw_thermal_slowdown", "sw_power_cap"] if number == 3 else []}
+        )
+        tick.ranks[number] = {
+            "rank": number,
+            "pid": 1000 + number,
+            "state": "T" if number == 9 else "R",
+        }
     return tick
 
 
@@ -36,9 +56,21 @@ def test_64_gpus_are_64_lines_of_80_columns():
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("4321 s watched, no progress for 95 s")
     by_gpu = {line.split()[0]: line for line in lines[2:]}
-    assert by_gpu["63"].split() == ["63", "63", "R", "100", "0", "712", "1980", "123456789", "waits"]
+    assert by_gpu["63"].split() == [
+        "63",
+        "63",
+        "R",
+        "100",
+        "0",
+        "712",
+        "1980",
+        "123456789",
+        "waits",
+    ]
     assert "behind by 1" in by_gpu["5"] and "behind" not in by_gpu["6"]
-    assert "silent" in by_gpu["7"] and "stopped" in by_gpu["9"] and "throttled: hw_the" in by_gpu["3"]
+    assert (
+        "silent" in by_gpu["7"] and "stopped" in by_gpu["9"] and "throttled: hw_the" in by_gpu["3"]
+    )
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
@@ -59,6 +91,21 @@ def test_every_recorded_sample_can_be_shown(path):
 
 
 def test_strange_samples_are_shown_as_text():
-    row = {"gpu": "\x1b[31m", "utilization_percent": "x", "throttle": ["\x1b[2J"], "pids": 3, "power_w": None}
-    text = "\n".join(shown(Tick(1.0, ras={"counts": 3, "missing": 4}, gpus=[row], ranks={0: {"pid": 1, "state": "\x1b"}})))
+    row = {
+        "gpu": "\x1b[31m",
+        "utilization_percent": "x",
+        "throttle": ["\x1b[2J"],
+        "pids": 3,
+        "power_w": None,
+    }
+    text = "\n".join(
+        shown(
+            Tick(
+                1.0,
+                ras={"counts": 3, "missing": 4},
+                gpus=[row],
+                ranks={0: {"pid": 1, "state": "\x1b"}},
+            )
+        )
+    )
     assert "\x1b" not in text

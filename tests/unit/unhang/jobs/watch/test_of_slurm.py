@@ -1,4 +1,5 @@
-"""The samples of several nodes as those of one job: moments, nodes that are late or silent, and who answers for RAS."""
+"""The samples of several nodes as those of one job: moments, nodes that are late or silent, and who
+answers for RAS."""
 
 from __future__ import annotations
 
@@ -19,13 +20,27 @@ def by_node(lines: list[bytes]) -> list[tuple[bytes, bytes]]:
     return [(b"1" if b"gpu002" in line else b"0", line) for line in lines]
 
 
-def samples(node: str, rank: int, t: float, switches: int = 0, state: str = "S", ras: dict | None = None) -> list[dict]:
-    row = {"t": t, "pid": 7, "rank": rank, "state": state, "cpu_s": 1.0, "switches": switches, "children_cpu_s": 0.0}
-    return [{"asked_as": node, **line} for line in ({"t": t, "ras": ras, "why": "none"}, row, {"t": t, "log_bytes": 100})]
+def samples(
+    node: str, rank: int, t: float, switches: int = 0, state: str = "S", ras: dict | None = None
+) -> list[dict]:
+    row = {
+        "t": t,
+        "pid": 7,
+        "rank": rank,
+        "state": state,
+        "cpu_s": 1.0,
+        "switches": switches,
+        "children_cpu_s": 0.0,
+    }
+    return [
+        {"asked_as": node, **line}
+        for line in ({"t": t, "ras": ras, "why": "none"}, row, {"t": t, "log_bytes": 100})
+    ]
 
 
 def of_two(count: int, second: int = 1, **state) -> list[dict]:
-    """Moments of two nodes whose clocks began 100 s apart; the second has one sample for each `second` of the first."""
+    """Moments of two nodes whose clocks began 100 s apart; the second has one sample for each
+    `second` of the first."""
     lines = []
     for at in range(count):
         lines += samples("gpu001", 0, float(at))
@@ -46,19 +61,40 @@ def test_a_job_that_stands_still_on_both_nodes_makes_no_progress():
 
 
 def test_a_rank_that_works_on_the_other_node_is_progress():
-    lines = [line for at in range(90) for line in (*samples("gpu001", 0, float(at)), *samples("gpu002", 1, float(at), switches=50 * at))]
+    lines = [
+        line
+        for at in range(90)
+        for line in (
+            *samples("gpu001", 0, float(at)),
+            *samples("gpu002", 1, float(at), switches=50 * at),
+        )
+    ]
     assert list(detect(merged(lines, 2), 60)) == []
 
 
 def test_a_node_with_half_as_many_samples_delays_no_other_and_its_work_counts():
-    lines = [line for at in range(90) for line in (*samples("a", 0, float(at)), *(samples("b", 1, float(at), switches=50 * at) if at % 2 else []))]
+    lines = [
+        line
+        for at in range(90)
+        for line in (
+            *samples("a", 0, float(at)),
+            *(samples("b", 1, float(at), switches=50 * at) if at % 2 else []),
+        )
+    ]
     assert len(list(ticks(merged(lines, 2)))) > 40
     assert list(detect(merged(lines, 2), 60)) == []
 
 
 def test_the_last_sample_of_a_node_that_fell_silent_is_no_progress_for_ever():
-    busy = [{"asked_as": "b", "t": 0.0, "gpu": 0, "memory_activity_percent": 40}, {"asked_as": "b", "t": 1.0, "gpu": 0, "memory_activity_percent": 40}]
-    lines = [*samples("a", 0, 0.0), *busy, *(line for at in range(1, 90) for line in samples("a", 0, float(at)))]
+    busy = [
+        {"asked_as": "b", "t": 0.0, "gpu": 0, "memory_activity_percent": 40},
+        {"asked_as": "b", "t": 1.0, "gpu": 0, "memory_activity_percent": 40},
+    ]
+    lines = [
+        *samples("a", 0, 0.0),
+        *busy,
+        *(line for at in range(1, 90) for line in samples("a", 0, float(at))),
+    ]
     assert NO_PROGRESS in [event.what for event in detect(merged(lines, 2), 60)]
 
 
@@ -69,16 +105,36 @@ def test_a_rank_that_ended_on_one_node_is_told_while_the_other_goes_on():
 
 def test_the_answer_of_one_nodes_ras_counts():
     counts = {"counts": {"0": 5, "1": 5}, "missing": []}
-    lines = [line for at in range(3) for line in (*samples("a", 0, float(at), ras=counts), *samples("b", 1, float(at)))]
+    lines = [
+        line
+        for at in range(3)
+        for line in (*samples("a", 0, float(at), ras=counts), *samples("b", 1, float(at)))
+    ]
     assert all(tick.ras == counts for tick in ticks(merged(lines, 2)))
 
 
 def test_the_headers_of_all_nodes_pass():
-    headers = [{"asked_as": node, "schema": "unhang/trace/1", "host": node, "ranks": []} for node in ("a", "b")]
+    headers = [
+        {"asked_as": node, "schema": "unhang/trace/1", "host": node, "ranks": []}
+        for node in ("a", "b")
+    ]
     assert list(merged(headers, 2)) == headers
 
 
-ODD = (None, True, "x", "\x1b[2J", [], {}, [[]], {"counts": 7}, {"counts": {"x": "y", "0": None}, "missing": ["\x1b"]}, 1e300, 10**30, -5)
+ODD = (
+    None,
+    True,
+    "x",
+    "\x1b[2J",
+    [],
+    {},
+    [[]],
+    {"counts": 7},
+    {"counts": {"x": "y", "0": None}, "missing": ["\x1b"]},
+    1e300,
+    10**30,
+    -5,
+)
 FIELDS = (
     "schema",
     "host",
@@ -101,33 +157,77 @@ FIELDS = (
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_hostile_node_spoils_no_watch(field):
-    """The values of another node's samples have any type; the watch goes on with what is one of a trace, and ends in no fault."""
+    """The values of another node's samples have any type; the watch goes on with what is one of a
+    trace, and ends in no fault."""
     lines = []
     for at in range(12):
         lines += samples("gpu001", 0, float(at))
         for odd in ODD:
-            header = {"asked_as": "gpu002", "schema": "unhang/trace/1", "host": "gpu002", "ranks": [], "every_s": 1.0}
-            lines += [{**line, field: odd} for line in (header, *samples("gpu002", 1, float(at)), {"asked_as": "gpu002", "t": float(at), "gpu": 0})]
+            header = {
+                "asked_as": "gpu002",
+                "schema": "unhang/trace/1",
+                "host": "gpu002",
+                "ranks": [],
+                "every_s": 1.0,
+            }
+            lines += [
+                {**line, field: odd}
+                for line in (
+                    header,
+                    *samples("gpu002", 1, float(at)),
+                    {"asked_as": "gpu002", "t": float(at), "gpu": 0},
+                )
+            ]
     written = [json.dumps(line).encode() for line in lines]
     found = list(merged(parsed(by_node(written)), 2))
-    assert all("schema" not in line or (line["ranks"] == [] and f"{line['every_s']:g}") for line in found)
+    assert all(
+        "schema" not in line or (line["ranks"] == [] and f"{line['every_s']:g}") for line in found
+    )
     assert len(list(ticks(found))) >= 10
     list(detect(found, 5))
 
 
-@pytest.mark.parametrize("line", [b"[" * 5000, b"{" * 5000, b"\xff", b'{"asked_as": "a", "t": NaN}', b'{"t": 1, "t": 2}', b"[]", b"7", b"srun: error", b""])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 5000,
+        b"{" * 5000,
+        b"\xff",
+        b'{"asked_as": "a", "t": NaN}',
+        b'{"t": 1, "t": 2}',
+        b"[]",
+        b"7",
+        b"srun: error",
+        b"",
+    ],
+)
 def test_what_is_no_sample_is_passed_over(line):
     assert list(parsed([(b"0", line)])) == []
 
 
 def test_a_node_that_sends_one_moment_for_ever_costs_little():
-    endless = ({"asked_as": "a", "t": 0.0, "rank": number % 7, "state": "R"} for number in range(10 * MOST_IN_A_MOMENT))
+    endless = (
+        {"asked_as": "a", "t": 0.0, "rank": number % 7, "state": "R"}
+        for number in range(10 * MOST_IN_A_MOMENT)
+    )
     found = list(merged([*endless, {"asked_as": "a", "t": 1.0}, {"asked_as": "a", "t": 2.0}], 1))
     assert 7 <= len(found) <= MOST_IN_A_MOMENT + 2
 
 
 def test_names_of_nodes_that_nobody_asked_are_passed_over():
-    found = list(merged([line for number in range(50) for line in (*samples(f"n{number}", number, 0.0), *samples(f"n{number}", number, 1.0))], 2))
+    found = list(
+        merged(
+            [
+                line
+                for number in range(50)
+                for line in (
+                    *samples(f"n{number}", number, 0.0),
+                    *samples(f"n{number}", number, 1.0),
+                )
+            ],
+            2,
+        )
+    )
     assert {line["rank"] for line in found if "rank" in line} == {0, 1}
 
 
@@ -149,7 +249,13 @@ def test_a_sample_as_it_is_written_stays_whole():
         ("echo COMPLETING", False),
         ("true", True),
         ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", True),
-        ("echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1", False),
+        (
+            (
+                "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)'"
+                " >&2; exit 1"
+            ),
+            False,
+        ),
     ],
 )
 def test_a_job_has_ended_only_when_slurm_says_so(monkeypatch, tmp_path, squeue, ended):
@@ -167,7 +273,10 @@ def test_without_squeue_nothing_says_that_a_job_has_ended(monkeypatch, tmp_path)
 def labelled(task: int, name: str, line: dict) -> list[bytes]:
     """A document as a task prints it in two pieces, after srun's label."""
     text = json.dumps(line).encode()
-    return [b"%2d: ~%s %d/2 %s" % (task, name.encode(), at, piece) for at, piece in ((1, text[:9]), (2, text[9:]))]
+    return [
+        b"%2d: ~%s %d/2 %s" % (task, name.encode(), at, piece)
+        for at, piece in ((1, text[:9]), (2, text[9:]))
+    ]
 
 
 def test_a_node_that_gives_the_name_of_another_adds_nothing_to_its_samples():
@@ -183,4 +292,8 @@ def test_a_node_that_gives_the_name_of_another_adds_nothing_to_its_samples():
         b"~gpu001 1/1 " + json.dumps(mine).encode(),
     ]
     found = list(parsed(lines_of_tasks(mixed)))
-    assert [(line["asked_as"], line["rank"]) for line in found] == [("gpu001", 1), ("gpu001/task0", 0), ("gpu001", 1)]
+    assert [(line["asked_as"], line["rank"]) for line in found] == [
+        ("gpu001", 1),
+        ("gpu001/task0", 0),
+        ("gpu001", 1),
+    ]

@@ -20,7 +20,14 @@ def launcher(tmp_path):
         program.write_text("#!/bin/sh\n")
         program.chmod(0o755)
         if torch:
-            (tmp_path / "env" / "lib" / "python3.12" / "site-packages" / f"torch-{torch}.dist-info").mkdir(parents=True)
+            (
+                tmp_path
+                / "env"
+                / "lib"
+                / "python3.12"
+                / "site-packages"
+                / f"torch-{torch}.dist-info"
+            ).mkdir(parents=True)
         return str(program)
 
     return make
@@ -38,7 +45,9 @@ def launcher(tmp_path):
         ("deepspeed", "2.9.1", {SIZE}),
     ],
 )
-def test_the_names_are_those_of_the_release_and_a_folder_only_where_all_ranks_are_here(launcher, tmp_path, name, torch, expected):
+def test_the_names_are_those_of_the_release_and_a_folder_only_where_all_ranks_are_here(
+    launcher, tmp_path, name, torch, expected
+):
     found = prepared_environment([launcher(name, torch), "train.py"], {}, tmp_path)
     assert set(found) == expected
     assert {found.get(SIZE), found.get(OLD_SIZE)} <= {"2000", None}

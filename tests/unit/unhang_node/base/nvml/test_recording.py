@@ -21,7 +21,9 @@ def test_a_full_recording_answers_call_by_call():
     handle = nvml.nvmlDeviceGetHandleByIndex(3)
     assert nvml.nvmlDeviceGetCount() == 8
     assert nvml.nvmlDeviceGetName(handle) == "NVIDIA H200"
-    assert nvml.nvmlDeviceGetTemperature(handle, 0) == 32 or isinstance(nvml.nvmlDeviceGetTemperature(handle, 0), int)
+    assert nvml.nvmlDeviceGetTemperature(handle, 0) == 32 or isinstance(
+        nvml.nvmlDeviceGetTemperature(handle, 0), int
+    )
     assert nvml.nvmlDeviceGetMemoryInfo(handle).total == 150754820096
     with pytest.raises(RecordedError) as caught:
         nvml.nvmlDeviceGetFanSpeed(handle)
@@ -47,30 +49,47 @@ def test_short_forms_mean_what_they_look_like(tmp_path):
     }
     device = load_recording(str(write_recording(tmp_path, devices=changes)))["devices"][0]
     assert device["nvmlDeviceGetCurrPcieLinkWidth"]["v"] == 8
-    assert device["nvmlDeviceGetMemoryInfo"]["v"] == {"total": 150754820096, "free": 150109880320, "used": 1}
+    assert device["nvmlDeviceGetMemoryInfo"]["v"] == {
+        "total": 150754820096,
+        "free": 150109880320,
+        "used": 1,
+    }
     assert device["nvmlDeviceGetUUID"] == {"v": "GPU-x"}
     assert device["nvmlDeviceGetMigMode"]["v"]["nvml_error"] == 3
     assert device["fields"]["NVML_FI_DEV_REMAPPED_UNC"]["ull"] == 5
 
 
 def test_a_layer_changes_only_what_it_names(tmp_path):
-    base, derived = load_recording(str(H200X8)), load_recording(str(write_recording(tmp_path, devices={"2": {"nvmlDeviceGetName": "other"}})))
-    changed = [index for index, device in enumerate(derived["devices"]) if device != base["devices"][index]]
+    base, derived = (
+        load_recording(str(H200X8)),
+        load_recording(
+            str(write_recording(tmp_path, devices={"2": {"nvmlDeviceGetName": "other"}}))
+        ),
+    )
+    changed = [
+        index for index, device in enumerate(derived["devices"]) if device != base["devices"][index]
+    ]
     assert changed == [2]
     assert derived["pairs"] == base["pairs"]
     assert derived["system"] == base["system"]
 
 
 def test_all_devices_come_before_the_single_one(tmp_path):
-    path = write_recording(tmp_path, all_devices={"nvmlDeviceGetName": "A"}, devices={"1": {"nvmlDeviceGetName": "B"}})
-    assert [device["nvmlDeviceGetName"]["v"] for device in load_recording(str(path))["devices"]][:3] == ["A", "B", "A"]
+    path = write_recording(
+        tmp_path, all_devices={"nvmlDeviceGetName": "A"}, devices={"1": {"nvmlDeviceGetName": "B"}}
+    )
+    assert [device["nvmlDeviceGetName"]["v"] for device in load_recording(str(path))["devices"]][
+        :3
+    ] == ["A", "B", "A"]
 
 
 def test_bases_stand_one_on_another_relative_to_the_file_that_names_them(tmp_path):
     first = write_recording(tmp_path, device_count=4)
     (tmp_path / "inner").mkdir()
     second = tmp_path / "inner" / "second.json"
-    second.write_text(json.dumps({"base": "../nvml.json", "all_devices": {"nvmlDeviceGetName": "A100"}}))
+    second.write_text(
+        json.dumps({"base": "../nvml.json", "all_devices": {"nvmlDeviceGetName": "A100"}})
+    )
     recording = load_recording(str(second))
     assert first.exists()
     assert [device["nvmlDeviceGetName"]["v"] for device in recording["devices"]] == ["A100"] * 4
@@ -78,7 +97,15 @@ def test_bases_stand_one_on_another_relative_to_the_file_that_names_them(tmp_pat
 
 def test_a_recording_without_base_may_be_small(tmp_path):
     path = tmp_path / "small.json"
-    path.write_text(json.dumps({"device_count": 2, "all_devices": {"nvmlDeviceGetName": "RTX A6000"}, "pairs": {"0-1": {"p2p:0": 1, "ancestor": 40}}}))
+    path.write_text(
+        json.dumps(
+            {
+                "device_count": 2,
+                "all_devices": {"nvmlDeviceGetName": "RTX A6000"},
+                "pairs": {"0-1": {"p2p:0": 1, "ancestor": 40}},
+            }
+        )
+    )
     nvml = session(path)
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(2)]
     assert [nvml.nvmlDeviceGetName(handle) for handle in handles] == ["RTX A6000"] * 2
@@ -96,7 +123,13 @@ def test_stalls_and_missing_functions_add_up_over_the_layers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("[]", "expected an object"), ("{", "line 1"), ('{"base": "self.json"}', "more than 16 bases")], ids=["list", "cut short", "circle"]
+    ("text", "message"),
+    [
+        ("[]", "expected an object"),
+        ("{", "line 1"),
+        ('{"base": "self.json"}', "more than 16 bases"),
+    ],
+    ids=["list", "cut short", "circle"],
 )
 def test_a_file_that_is_no_recording_says_where(tmp_path, text, message):
     path = tmp_path / "self.json"
@@ -121,7 +154,9 @@ def test_a_recording_beyond_all_measure_is_refused(tmp_path):
         load_recording(str(path))
 
 
-@pytest.mark.parametrize("text", ['{"base": 7}', "[" * 100_000], ids=["base is no name", "too deep"])
+@pytest.mark.parametrize(
+    "text", ['{"base": 7}', "[" * 100_000], ids=["base is no name", "too deep"]
+)
 def test_a_recording_of_the_wrong_shape_is_a_value_error_that_names_the_file(tmp_path, text):
     path = tmp_path / "odd.json"
     path.write_text(text)

@@ -21,7 +21,11 @@ from unhang_node.facts.parse.env_files import parse_docker_container
 from unhang_node.facts.parse.kubelet_state import parse_state_policy
 
 COLLECTOR = Path(__file__).resolve().parents[5] / "module_utils" / "unhang_node"
-HOSTILE = {"deep lists": "[" * 200_000, "deep objects": '{"a":' * 200_000, "half an object": '{"a": '}
+HOSTILE = {
+    "deep lists": "[" * 200_000,
+    "deep objects": '{"a":' * 200_000,
+    "half an object": '{"a": ',
+}
 PARSERS = {
     "admission": parse_admission,
     "docker": parse_docker,
@@ -60,5 +64,10 @@ def test_numbers_are_read_and_longer_ones_are_read_past():
 
 
 def test_only_parse_json_reads_json_of_a_node():
-    found = {str(path.relative_to(COLLECTOR)) for path in COLLECTOR.rglob("*.py") if re.search(r"\bjson\.loads?\(", path.read_text(encoding="utf-8"))}
-    assert found == {"base/parse/values.py", "base/probe.py"}  # probe.py reads lines that its own child has written
+    found = {
+        str(path.relative_to(COLLECTOR))
+        for path in COLLECTOR.rglob("*.py")
+        if re.search(r"\bjson\.loads?\(", path.read_text(encoding="utf-8"))
+    }
+    # probe.py reads lines that its own child has written
+    assert found == {"base/parse/values.py", "base/probe.py"}

@@ -88,7 +88,10 @@ def test_build_numbers_of_two_kernel_flavours_have_no_order_but_differ():
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("text", ["", "{{ 7*7 }}", "not a version", "1.2\x1b[31m", None, True, 1.5, [], "9" * 400, "-1", "é"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{{ 7*7 }}", "not a version", "1.2\x1b[31m", None, True, 1.5, [], "9" * 400, "-1", "é"],
+)
 def test_what_is_no_version_has_a_reason_instead_of_an_order(order, text):
     assert check_version(text, order)
     assert compare_versions(text, "1.2.3", order).sign is None
@@ -102,15 +105,25 @@ def test_no_text_makes_a_comparison_raise(left, right, order):
 
 
 def fields(most, width=3):
-    return st.lists(st.integers(0, most), min_size=width, max_size=width + 1).map(lambda one: ".".join(map(str, one)))
+    return st.lists(st.integers(0, most), min_size=width, max_size=width + 1).map(
+        lambda one: ".".join(map(str, one))
+    )
 
 
 TEXTS = {
     "driver": fields(600),
-    "kernel": st.tuples(fields(20, 2), st.sampled_from(["", "-45-generic", "-101-generic", "-9"])).map("".join),
+    "kernel": (
+        st.tuples(fields(20, 2), st.sampled_from(["", "-45-generic", "-101-generic", "-9"])).map(
+            "".join
+        )
+    ),
     "nccl": st.tuples(fields(40), st.sampled_from(["", "+cuda12.4", "-1"])).map("".join),
     "cuda": fields(30, 2),
-    "vbios": st.lists(st.integers(0, 255), min_size=5, max_size=5).map(lambda one: ".".join(f"{field:02x}" for field in one)),
+    "vbios": (
+        st.lists(st.integers(0, 255), min_size=5, max_size=5).map(
+            lambda one: ".".join(f"{field:02x}" for field in one)
+        )
+    ),
     "deb": st.from_regex(r"\A([0-9]:)?[0-9][a-z0-9.+~]{0,6}(-[a-z0-9.+~]{1,4})?\Z"),
     "rpm": st.from_regex(r"\A([0-9]:)?[0-9][a-z0-9.~^]{0,6}(-[a-z0-9]{1,4})\Z"),
     "generic": fields(9),
@@ -137,8 +150,10 @@ def test_the_operators_agree_with_the_sign(data, order):
 
 
 DEB_SAMPLES = [
-    "1.0", "1.0-1", "1.0~rc1", "1.0+b1", "1.0a", "1.0.1", "1:1.0", "0:1.0", "1.0-1~bpo12+1", "1.0-1+deb12u1", "535.161.07-0ubuntu0.22.04.1",
-    "535.183.01-0ubuntu0.22.04.1", "2.21.5-1+cuda12.4", "2.21.5-1+cuda12.10", "550.163.01-2", "1.00", "1.0-0", "1.0~~", "1.0~", "12.4.1-1", "9", "10",
+    "1.0", "1.0-1", "1.0~rc1", "1.0+b1", "1.0a", "1.0.1", "1:1.0", "0:1.0", "1.0-1~bpo12+1",
+    "1.0-1+deb12u1", "535.161.07-0ubuntu0.22.04.1",
+    "535.183.01-0ubuntu0.22.04.1", "2.21.5-1+cuda12.4", "2.21.5-1+cuda12.10", "550.163.01-2",
+    "1.00", "1.0-0", "1.0~~", "1.0~", "12.4.1-1", "9", "10",
 ]  # fmt: skip
 
 
@@ -151,13 +166,19 @@ def test_debian_versions_are_ordered_as_dpkg_orders_them(place):
         theirs = {"<": less, "==": not less and not greater, ">": greater}
         forth, back = compare_versions(left, right, "deb"), compare_versions(right, left, "deb")
         assert {one: holds(forth, one) for one in theirs} == theirs, (left, right)
-        assert {one: holds(back, one) for one in theirs} == {"<": greater, "==": theirs["=="], ">": less}, (right, left)
+        assert {one: holds(back, one) for one in theirs} == {
+            "<": greater,
+            "==": theirs["=="],
+            ">": less,
+        }, (right, left)
 
 
 def dpkg_finds_less(left, right):
     dpkg = shutil.which("dpkg")
     assert dpkg, "install dpkg: it is the measure of this order"
-    return subprocess.run([dpkg, "--compare-versions", left, "lt", right], check=False).returncode == 0
+    return (
+        subprocess.run([dpkg, "--compare-versions", left, "lt", right], check=False).returncode == 0
+    )
 
 
 PYTHON_SAMPLES = st.from_regex(

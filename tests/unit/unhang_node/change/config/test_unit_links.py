@@ -7,7 +7,13 @@ import os
 import pytest
 from fakes.node_tree import Link, plant
 
-from unhang_node.change.config.unit_links import keep_links, read_links, restore_links, units_in, units_to_go
+from unhang_node.change.config.unit_links import (
+    keep_links,
+    read_links,
+    restore_links,
+    units_in,
+    units_to_go,
+)
 from unhang_node.change.package.apt.installed import units_of
 
 UNIT = "nvidia-fabricmanager.service"
@@ -16,7 +22,8 @@ WANTED = f"/etc/systemd/system/multi-user.target.wants/{UNIT}"
 OTHERS = "/etc/systemd/system/multi-user.target.wants/ssh.service"
 OLD, NEW = "nvidia-fabricmanager-535", "nvidia-fabricmanager-550"
 NODE = {
-    "/usr/lib/systemd/system/": "", "/lib": Link("usr/lib"), f"/usr{FILE}": "[Unit]\n", "/usr/lib/systemd/system/ssh.service": "[Unit]\n",
+    "/usr/lib/systemd/system/": "", "/lib": Link("usr/lib"), f"/usr{FILE}": "[Unit]\n",
+    "/usr/lib/systemd/system/ssh.service": "[Unit]\n",
     WANTED: Link(FILE), OTHERS: Link("/lib/systemd/system/ssh.service"),
     "/etc/systemd/system/fm.service": Link(FILE), "/etc/systemd/system/real.service": "[Unit]\n",
     f"/var/lib/dpkg/info/{OLD}.list": f"/.\n/lib\n/lib/systemd/system\n{FILE}\n/lib/systemd/system/{UNIT}.d/10.conf\n/etc/x.service\n",
@@ -30,7 +37,8 @@ def row(name, before, after):
 
 @pytest.fixture
 def node(tmp_path):
-    """(root of a node with a fabric manager that is enabled, packages.json of a change to another branch of it)."""
+    """(root of a node with a fabric manager that is enabled, packages.json of a change to another
+    branch of it)."""
     root = tmp_path / "node"
     root.mkdir()
     plant(root, NODE)
@@ -40,7 +48,11 @@ def node(tmp_path):
 
 
 def links(root):
-    return {"/" + str(path.relative_to(root)): os.readlink(path) for path in (root / "etc").rglob("*") if path.is_symlink()}
+    return {
+        "/" + str(path.relative_to(root)): os.readlink(path)
+        for path in (root / "etc").rglob("*")
+        if path.is_symlink()
+    }
 
 
 def restore(node, gone=()):
@@ -50,7 +62,14 @@ def restore(node, gone=()):
 
 def test_units_and_links_are_noted_once_for_what_is_there(node):
     root, saved = node
-    assert units_in([FILE, "/usr/lib/systemd/system/a.timer", "/lib/systemd/system/x.d/y.conf", "/etc/systemd/system/b.service"]) == {UNIT, "a.timer"}
+    assert units_in(
+        [
+            FILE,
+            "/usr/lib/systemd/system/a.timer",
+            "/lib/systemd/system/x.d/y.conf",
+            "/etc/systemd/system/b.service",
+        ]
+    ) == {UNIT, "a.timer"}
     assert saved["packages"][0]["units"] == [UNIT]
     assert saved["packages"][0]["links"] == {WANTED: FILE, "/etc/systemd/system/fm.service": FILE}
     assert "units" not in saved["packages"][1]
@@ -66,7 +85,13 @@ def test_what_a_purge_took_away_comes_back_and_what_it_masked_does_not_stay_mask
     before = links(root)
     (root / WANTED.lstrip("/")).unlink()
     (root / "etc/systemd/system/fm.service").unlink()
-    plant(root, {f"/etc/systemd/system/{UNIT}": Link("/dev/null"), "/etc/systemd/system/multi-user.target.wants/.unhang-" + UNIT: Link("/x")})
+    plant(
+        root,
+        {
+            f"/etc/systemd/system/{UNIT}": Link("/dev/null"),
+            "/etc/systemd/system/multi-user.target.wants/.unhang-" + UNIT: Link("/x"),
+        },
+    )
     changed = restore(node)
     assert changed == ["/etc/systemd/system/fm.service", WANTED, f"/etc/systemd/system/{UNIT}"]
     assert links(root) == before
@@ -74,7 +99,11 @@ def test_what_a_purge_took_away_comes_back_and_what_it_masked_does_not_stay_mask
 
 
 def test_what_was_disabled_or_masked_before_is_so_again_and_other_units_stay(tmp_path):
-    masked = {path: content for path, content in NODE.items() if path not in (WANTED, "/etc/systemd/system/fm.service")}
+    masked = {
+        path: content
+        for path, content in NODE.items()
+        if path not in (WANTED, "/etc/systemd/system/fm.service")
+    }
     masked[f"/etc/systemd/system/{UNIT}"] = Link("/dev/null")
     plant(tmp_path, masked)
     rows = [row(OLD, "535.1-1", "535.2-1")]

@@ -5,16 +5,38 @@ from __future__ import annotations
 import pytest
 
 from unhang_node.base.parse.slurm import Job, Reservation, SlurmNode, parse_config, parse_states
-from unhang_node.change.drain.reasons import ANY_RUN, MAX_CHARACTERS, is_ours, is_sealed, reason_for, run_of, sealed
+from unhang_node.change.drain.reasons import (
+    ANY_RUN,
+    MAX_CHARACTERS,
+    is_ours,
+    is_sealed,
+    reason_for,
+    run_of,
+    sealed,
+)
 from unhang_node.change.drain.slurm import check_name
-from unhang_node.change.drain.slurm_decisions import Asked, Host, Standing, decide_drain, decide_release, decide_wait, drain_answer, powers_down, takes_jobs
+from unhang_node.change.drain.slurm_decisions import (
+    Asked,
+    Host,
+    Standing,
+    decide_drain,
+    decide_release,
+    decide_wait,
+    drain_answer,
+    powers_down,
+    takes_jobs,
+)
 
 OURS, OTHERS, EARLIER = sealed("unhang r1: driver"), "bad DIMM", sealed("unhang r0: driver")
 ASKED = Asked("r1", slurm_user="alice")
 
 
 def standing(states, reason="", jobs=(), reservations=()):
-    return Standing(SlurmNode("gpu001", parse_states(states), reason, "alice" if reason else "", {}), jobs, reservations)
+    return Standing(
+        SlurmNode("gpu001", parse_states(states), reason, "alice" if reason else "", {}),
+        jobs,
+        reservations,
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,12 +89,17 @@ def test_what_is_drained_refused_and_left_alone(states, reason, act, refused, no
     ],
 )
 def test_a_node_of_another_machine_is_not_drained(known, booted_at, host, refused):
-    node = SlurmNode("gpu001", parse_states("IDLE"), "", "", {"NodeHostName": known} if known else {}, booted_at)
+    node = SlurmNode(
+        "gpu001", parse_states("IDLE"), "", "", {"NodeHostName": known} if known else {}, booted_at
+    )
     found = decide_drain(Standing(node), Asked("r1", host=host))
     assert bool(found.refused) is refused
     assert found.act is not refused
     if refused:
-        assert f"to be the machine {host.name}, found {known}, which booted at another time: drain_node names another machine" in found.refused
+        assert (
+            f"to be the machine {host.name}, found {known}, which booted at another time:"
+            " drain_node names another machine" in found.refused
+        )
     ours = Standing(node._replace(states=parse_states("IDLE+DRAIN"), reason=OURS))
     assert not decide_drain(ours, Asked("r1", host=host)).refused
 
@@ -82,7 +109,15 @@ def test_a_text_of_slurmctld_that_a_person_set_is_that_persons():
     assert (found.act, "left so" in found.note) == (False, True)
 
 
-@pytest.mark.parametrize("text", [f"{OURS}; RMA 4711 (alice)", f"RMA 4711 {OURS}", OURS.replace("driver", "drivers"), "unhang r1: driver"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{OURS}; RMA 4711 (alice)",
+        f"RMA 4711 {OURS}",
+        OURS.replace("driver", "drivers"),
+        "unhang r1: driver",
+    ],
+)
 def test_a_reason_that_somebody_has_added_to_keeps_the_node_drained(text):
     assert decide_release(standing("IDLE+DRAIN", OURS), ASKED).act
     found = decide_release(standing("IDLE+DRAIN", text), ASKED)
@@ -107,7 +142,10 @@ def test_who_has_the_lock_takes_over_a_node_that_an_ended_rollout_kept_and_nothi
 
 
 def test_the_same_run_may_give_another_reason():
-    assert decide_drain(standing("IDLE+DRAIN", OURS), Asked("r1", reason=sealed("unhang r1: not proved: a link is down"))).act
+    assert decide_drain(
+        standing("IDLE+DRAIN", OURS),
+        Asked("r1", reason=sealed("unhang r1: not proved: a link is down")),
+    ).act
     assert not decide_drain(standing("IDLE+DRAIN", OURS), Asked("r1", reason=OURS)).act
     assert not decide_drain(standing("IDLE+DRAIN", OTHERS), Asked("r1", reason=OURS)).act
 
@@ -119,7 +157,10 @@ def test_a_run_that_is_over_is_taken_over_only_by_name():
 
 
 def test_a_reservation_is_refused_unless_it_is_named():
-    reserved = standing("IDLE+RESERVED+MAINTENANCE", reservations=[Reservation("night", "gpu001", ("MAINT",), "ops")])
+    reserved = standing(
+        "IDLE+RESERVED+MAINTENANCE",
+        reservations=[Reservation("night", "gpu001", ("MAINT",), "ops")],
+    )
     assert "night (of ops, flags MAINT)" in decide_drain(reserved, ASKED).refused
     assert decide_drain(reserved, Asked("r1", reservations=["night"])).act
 
@@ -146,7 +187,10 @@ def test_only_a_drain_with_our_own_reason_is_ended(states, reason, act, note):
 
 
 def test_a_node_whose_slurmd_does_not_answer_is_not_released():
-    assert "it stays drained" in decide_release(standing("IDLE+DRAIN+NOT_RESPONDING", OURS), ASKED).refused
+    assert (
+        "it stays drained"
+        in decide_release(standing("IDLE+DRAIN+NOT_RESPONDING", OURS), ASKED).refused
+    )
 
 
 def test_jobs_are_waited_for_and_so_are_those_that_squeue_does_not_list():
@@ -154,7 +198,9 @@ def test_jobs_are_waited_for_and_so_are_those_that_squeue_does_not_list():
     assert decide_wait(standing("IDLE+COMPLETING+DRAIN", OURS, [job]), ASKED).act
     hidden = standing("ALLOCATED+DRAIN", OURS)
     assert decide_wait(hidden, ASKED).act
-    assert drain_answer(hidden, ASKED).jobs == [{"id": "", "user": "", "state": "ALLOCATED", "ends": ""}]
+    assert drain_answer(hidden, ASKED).jobs == [
+        {"id": "", "user": "", "state": "ALLOCATED", "ends": ""}
+    ]
     assert not decide_wait(standing("IDLE+DRAIN", OURS), ASKED).act
     assert not decide_wait(standing("IDLE+DRAIN", OTHERS), ASKED).act
     assert "somebody has ended the drain" in decide_wait(standing("MIXED"), ASKED).refused
@@ -166,7 +212,18 @@ def test_an_answer_names_whose_the_drain_is():
     assert drain_answer(standing("IDLE"), ASKED) == (False, "", "", [], False)
 
 
-@pytest.mark.parametrize("why", ["driver 580.95.05", "two\nlines", "State=IDLE [root@2026-11-20T20:21:55]", "'; reboot", "", "x" * 5000, "\x1b[31mred\u202e"])
+@pytest.mark.parametrize(
+    "why",
+    [
+        "driver 580.95.05",
+        "two\nlines",
+        "State=IDLE [root@2026-11-20T20:21:55]",
+        "'; reboot",
+        "",
+        "x" * 5000,
+        "\x1b[31mred\u202e",
+    ],
+)
 def test_a_reason_is_one_line_in_which_its_run_is_found_again(why):
     reason = reason_for("20261120T070000Z-ctl1-4711", why)
     assert run_of(reason) == "20261120T070000Z-ctl1-4711"
@@ -183,19 +240,45 @@ def test_a_run_that_could_not_be_found_again_is_refused(run):
         reason_for(run, "x")
 
 
-@pytest.mark.parametrize("name", ["gpu[1-4]", "a,b", "ALL", "all", "-x", "", "gpu001\n", "a b", "é"])
+@pytest.mark.parametrize(
+    "name", ["gpu[1-4]", "a,b", "ALL", "all", "-x", "", "gpu001\n", "a b", "é"]
+)
 def test_a_name_that_is_not_one_nodes_is_refused(name):
     with pytest.raises(ValueError, match="expected the name of one node"):
         check_name(name)
 
 
-@pytest.mark.parametrize("states", ["IDLE", "MIXED", "ALLOCATED", "IDLE+RESERVED", "IDLE+PLANNED", "IDLE+POWERED_DOWN", "ALLOCATED+REBOOT_REQUESTED"])
+@pytest.mark.parametrize(
+    "states",
+    [
+        "IDLE",
+        "MIXED",
+        "ALLOCATED",
+        "IDLE+RESERVED",
+        "IDLE+PLANNED",
+        "IDLE+POWERED_DOWN",
+        "ALLOCATED+REBOOT_REQUESTED",
+    ],
+)
 def test_a_node_in_service(states):
     assert takes_jobs(standing(states).node)
 
 
 @pytest.mark.parametrize(
-    "states", ["IDLE+DRAIN", "MIXED+DRAIN", "DOWN", "DOWN*", "IDLE*", "IDLE+FAIL", "UNKNOWN", "IDLE+MAINTENANCE", "IDLE+REBOOT_ISSUED", "FUTURE", "ERROR"]
+    "states",
+    [
+        "IDLE+DRAIN",
+        "MIXED+DRAIN",
+        "DOWN",
+        "DOWN*",
+        "IDLE*",
+        "IDLE+FAIL",
+        "UNKNOWN",
+        "IDLE+MAINTENANCE",
+        "IDLE+REBOOT_ISSUED",
+        "FUTURE",
+        "ERROR",
+    ],
 )
 def test_a_node_that_takes_no_jobs_whoever_saw_to_that(states):
     assert not takes_jobs(standing(states).node)
@@ -210,7 +293,13 @@ SuspendProgram          = {program}
 SuspendRate             = 60 nodes/min
 SuspendTime             = {time}
 """
-SAVING = {"nodes": "(null)", "parts": "(null)", "states": "(null)", "program": "/sbin/off", "time": "300 sec"}
+SAVING = {
+    "nodes": "(null)",
+    "parts": "(null)",
+    "states": "(null)",
+    "program": "/sbin/off",
+    "time": "300 sec",
+}
 
 
 @pytest.mark.parametrize(
@@ -229,8 +318,14 @@ SAVING = {"nodes": "(null)", "parts": "(null)", "states": "(null)", "program": "
         ({"parts": "gpu:2"}, (), True),
     ],
 )
-def test_a_node_that_slurm_would_power_down_while_it_is_drained_is_not_drained(given, kept, refused):
+def test_a_node_that_slurm_would_power_down_while_it_is_drained_is_not_drained(
+    given, kept, refused
+):
     node = SlurmNode("gpu001", parse_states("IDLE"), "", "", {"Partitions": "gpu,all"})
     why = powers_down(parse_config(CONFIG.format(**{**SAVING, **given})), node, kept)
     assert bool(why) is refused
-    assert not refused or "found SuspendProgram and SuspendTime 300 sec: Slurm would power gpu001 down while it is changed" in why
+    assert (
+        not refused
+        or "found SuspendProgram and SuspendTime 300 sec: Slurm would power gpu001 down while it is changed"
+        in why
+    )

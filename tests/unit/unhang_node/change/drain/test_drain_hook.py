@@ -6,7 +6,13 @@ import json
 
 import pytest
 
-from unhang_node.change.drain.hook import HookCall, call_hook, call_states, parse_answer, parse_states
+from unhang_node.change.drain.hook import (
+    HookCall,
+    call_hook,
+    call_states,
+    parse_answer,
+    parse_states,
+)
 from unhang_node.change.drain.reasons import DrainRefused
 
 GOOD = {"drained": True, "by": "site", "reason": "unhang r1: driver", "jobs": [], "owned": True}
@@ -14,7 +20,8 @@ GOOD = {"drained": True, "by": "site", "reason": "unhang r1: driver", "jobs": []
 
 @pytest.fixture
 def hook(tmp_path):
-    """hook(step, body, **options): the answer of a shell script; calls() what it was called with."""
+    """hook(step, body, **options): the answer of a shell script; calls() what it was called
+    with."""
     log = tmp_path / "calls"
 
     def run(step, body, **options):
@@ -22,7 +29,9 @@ def hook(tmp_path):
         script.write_text(f'#!/bin/sh\nprintf "%s|" "$@" >> {log}; echo >> {log}\n{body}\n')
         script.chmod(0o755)
         given = {"timeout_s": 0, "call_timeout_s": 60, "poll_s": 0.01, **options}
-        return call_hook(HookCall([str(script), "--site=a"], step, "gpu001", "r1", "driver", **given))
+        return call_hook(
+            HookCall([str(script), "--site=a"], step, "gpu001", "r1", "driver", **given)
+        )
 
     run.calls = lambda: log.read_text().splitlines()
     return run
@@ -47,7 +56,9 @@ def test_jobs_that_are_left_are_named(hook):
     jobs = [{"id": "7", "user": "alice", "state": "RUNNING"}]
     with pytest.raises(DrainRefused, match="found jobs 7; no job was touched") as refused:
         hook("wait", say(jobs=jobs))
-    assert refused.value.answer.jobs == [{"id": "7", "user": "alice", "state": "RUNNING", "ends": ""}]
+    assert refused.value.answer.jobs == [
+        {"id": "7", "user": "alice", "state": "RUNNING", "ends": ""}
+    ]
     assert hook("wait", say(jobs=jobs), beside_jobs=True)[0].jobs
 
 
@@ -60,7 +71,11 @@ def test_a_hook_that_contradicts_itself_is_refused(hook):
 
 def test_what_somebody_else_drained_is_reported_as_left(hook):
     answer, changed, note = hook("release", say(owned=False, by="alice", reason="bad DIMM"))
-    assert (answer.owned, changed, note) == (False, False, "gpu001 is drained by alice (bad DIMM): left so")
+    assert (answer.owned, changed, note) == (
+        False,
+        False,
+        "gpu001 is drained by alice (bad DIMM): left so",
+    )
 
 
 def test_a_preview_asks_for_the_status_alone(hook):
@@ -70,7 +85,12 @@ def test_a_preview_asks_for_the_status_alone(hook):
 
 
 @pytest.mark.parametrize(
-    ("body", "message"), [("echo no such node >&2; exit 1", "found code 1: no such node"), ("sleep 100", "no answer within"), ("kill -9 $$", "code -9")]
+    ("body", "message"),
+    [
+        ("echo no such node >&2; exit 1", "found code 1: no such node"),
+        ("sleep 100", "no answer within"),
+        ("kill -9 $$", "code -9"),
+    ],
 )
 def test_a_hook_that_fails_is_named_with_its_last_words(hook, body, message):
     with pytest.raises(ValueError, match=message):
@@ -123,13 +143,17 @@ def test_all_nodes_are_listed_by_one_call(tmp_path):
     answer = json.dumps({"in_service": ["gpu001"], "out": {"gpu002": "alice (a\nb)"}})
     script.write_text(f"#!/bin/sh\nprintf '%s|' \"$@\" > {log}\ncat <<'X'\n{answer}\nX\n")
     script.chmod(0o755)
-    assert call_states([str(script)], "r1", 60) == {"in_service": ["gpu001"], "out": {"gpu002": "alice (a b)"}}
+    assert call_states([str(script)], "r1", 60) == {
+        "in_service": ["gpu001"],
+        "out": {"gpu002": "alice (a b)"},
+    }
     assert log.read_text() == "states|all|r1|unhang r1: states|"
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"in_service": []}', '{"in_service": {}, "out": {}}', '{"in_service": [1], "out": {}}', '{"in_service": ["a"], "out": {"a": "x"}}',
+    ["", "[]", "{}", '{"in_service": []}', '{"in_service": {}, "out": {}}',
+    '{"in_service": [1], "out": {}}', '{"in_service": ["a"], "out": {"a": "x"}}',
      '{"in_service": [], "out": {"a": null}}', '{"in_service": [], "out": {}, "more": 1}'],
 )  # fmt: skip
 def test_a_list_of_another_form_is_refused(text):

@@ -7,7 +7,10 @@ import pytest
 from unhang_node.base.process import ProcessResult
 from unhang_node.change.drain import slurm
 
-NODE = "NodeName=gpu001 Arch=x86_64 CPUAlloc=0 State=IDLE+DRAIN ThreadsPerCore=2 Partitions=gpu Reason=bad DIMM [alice@2026-11-20T07:00:00]\n"
+NODE = (
+    "NodeName=gpu001 Arch=x86_64 CPUAlloc=0 State=IDLE+DRAIN ThreadsPerCore=2 Partitions=gpu"
+    " Reason=bad DIMM [alice@2026-11-20T07:00:00]\n"
+)
 
 
 def scontrol(words):
@@ -33,10 +36,17 @@ def scontrol(words):
 def test_nodes_are_read_as_text_where_slurm_has_no_json(monkeypatch, words):
     monkeypatch.setattr(slurm, "run_process", scontrol(words))
     [node] = slurm.read_nodes("gpu001")
-    assert (node.name, node.reason, node.by, "DRAIN" in node.states) == ("gpu001", "bad DIMM", "alice", True)
+    assert (node.name, node.reason, node.by, "DRAIN" in node.states) == (
+        "gpu001",
+        "bad DIMM",
+        "alice",
+        True,
+    )
 
 
 def test_another_failure_is_no_reason_to_read_text(monkeypatch):
-    monkeypatch.setattr(slurm, "run_process", scontrol("scontrol: error: slurm_load_node: Access/permission denied"))
+    monkeypatch.setattr(
+        slurm, "run_process", scontrol("scontrol: error: slurm_load_node: Access/permission denied")
+    )
     with pytest.raises(ValueError, match="Access/permission denied"):
         slurm.read_nodes("gpu001")

@@ -1,4 +1,5 @@
-"""Services that hold GPUs: their processes, the order in which they stop and start, and the script that exchanges the modules."""
+"""Services that hold GPUs: their processes, the order in which they stop and start, and the script
+that exchanges the modules."""
 
 from __future__ import annotations
 
@@ -7,7 +8,12 @@ import subprocess
 
 import pytest
 
-from unhang_node.change.gpu.exchange_steps import ExchangeStep, reload_steps, reset_steps, script_text
+from unhang_node.change.gpu.exchange_steps import (
+    ExchangeStep,
+    reload_steps,
+    reset_steps,
+    script_text,
+)
 from unhang_node.change.gpu.services import (
     FABRIC_MANAGER,
     SERVICES,
@@ -36,9 +42,21 @@ UNITS = ("nvidia-dcgm.service", "nvidia-persistenced.service", "nvidia-fabricman
 @pytest.mark.parametrize(
     ("cgroup", "command", "service"),
     [
-        ("0::/system.slice/nvidia-persistenced.service\n", "nvidia-persiste", "nvidia-persistenced.service"),
-        ("12:devices:/system.slice/nvidia-dcgm.service\n0::/system.slice/nvidia-dcgm.service\n", "nv-hostengine", "nvidia-dcgm.service"),
-        ("0::/system.slice/nvidia-fabricmanager.service/sub\n", "nv-fabricmanage", "nvidia-fabricmanager.service"),
+        (
+            "0::/system.slice/nvidia-persistenced.service\n",
+            "nvidia-persiste",
+            "nvidia-persistenced.service",
+        ),
+        (
+            "12:devices:/system.slice/nvidia-dcgm.service\n0::/system.slice/nvidia-dcgm.service\n",
+            "nv-hostengine",
+            "nvidia-dcgm.service",
+        ),
+        (
+            "0::/system.slice/nvidia-fabricmanager.service/sub\n",
+            "nv-fabricmanage",
+            "nvidia-fabricmanager.service",
+        ),
         ("0::/user.slice/user-1000.slice/session-4.scope\n", "python3", None),
         ("0::/user.slice/user-1000.slice/session-4.scope\n", "nvidia-persiste", None),
         ("0::/user.slice/user-120.slice/session-c1.scope\n", "Xorg", "display-manager.service"),
@@ -64,11 +82,22 @@ def test_fabric_manager_stops_last_and_starts_first():
 def test_modules_are_unloaded_before_what_they_need():
     modules = parse_modules(MODULES)
     order = unload_order(modules)
-    assert sorted(order) == ["gdrdrv", "nvidia", "nvidia_drm", "nvidia_modeset", "nvidia_peermem", "nvidia_uvm"]
+    assert sorted(order) == [
+        "gdrdrv",
+        "nvidia",
+        "nvidia_drm",
+        "nvidia_modeset",
+        "nvidia_peermem",
+        "nvidia_uvm",
+    ]
     for name in order:
         assert all(order.index(above) < order.index(name) for above in modules[name][1])
     assert foreign_modules(modules) == []
-    assert {row["name"]: row["holds"] for row in modules_held(modules)} == {"nvidia_uvm": 2, "gdrdrv": 1, "nvidia": 36}
+    assert {row["name"]: row["holds"] for row in modules_held(modules)} == {
+        "nvidia_uvm": 2,
+        "gdrdrv": 1,
+        "nvidia": 36,
+    }
 
 
 def test_a_module_of_somebody_else_that_needs_the_driver_is_named():
@@ -91,7 +120,9 @@ def test_services_are_read_in_order_and_an_alias_counts_once():
         "display-manager.service": stanza("gdm.service", active="inactive"),
         "nvidia-fabricmanager.service": stanza("nvidia-fabricmanager.service", file="disabled"),
     }
-    output = "\n".join(known.get(unit, stanza(unit, "not-found", "inactive", "")) for unit in SERVICES)
+    output = "\n".join(
+        known.get(unit, stanza(unit, "not-found", "inactive", "")) for unit in SERVICES
+    )
     assert parse_services(output) == [
         {"unit": "nvidia-dcgm.service", "active": True, "enabled": True},
         {"unit": "display-manager.service", "active": False, "enabled": True},
@@ -124,7 +155,14 @@ def lines_of(steps):
 
 
 def test_the_commands_that_exchange_the_modules():
-    assert lines_of(reload_steps(UNITS, ["nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia"], nvswitch=True)) == GOLDEN
+    assert (
+        lines_of(
+            reload_steps(
+                UNITS, ["nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia"], nvswitch=True
+            )
+        )
+        == GOLDEN
+    )
 
 
 def test_without_nvswitch_no_gpu_is_reset():
@@ -152,19 +190,33 @@ def test_the_name_of_a_module_never_becomes_shell_text():
 
 @pytest.fixture
 def machine(tmp_path):
-    """Runs a script with stand-ins for the programs that it calls; gives (exit code, what was called, what was logged)."""
+    """Runs a script with stand-ins for the programs that it calls; gives (exit code, what was
+    called, what was logged)."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("systemctl", "rmmod", "modprobe", "nvidia-smi"):
-        (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/called\n! grep -qxF "{name} $*" {tmp_path}/fails\n')
+        (programs / name).write_text(
+            f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/called\n! grep -qxF "{name} $*"'
+            f" {tmp_path}/fails\n"
+        )
         (programs / name).chmod(0o755)
     (tmp_path / "state").write_text("{}")
 
     def play(steps, fails=()):
         (tmp_path / "fails").write_text("".join(f"{line}\n" for line in fails))
         script = script_text(steps, str(tmp_path / "log"), str(tmp_path / "state"))
-        done = subprocess.run(["sh"], input=script, text=True, env={"PATH": f"{programs}:{os.environ['PATH']}"}, check=False)
-        return done.returncode, (tmp_path / "called").read_text().splitlines(), (tmp_path / "log").read_text()
+        done = subprocess.run(
+            ["sh"],
+            input=script,
+            text=True,
+            env={"PATH": f"{programs}:{os.environ['PATH']}"},
+            check=False,
+        )
+        return (
+            done.returncode,
+            (tmp_path / "called").read_text().splitlines(),
+            (tmp_path / "log").read_text(),
+        )
 
     return play
 
@@ -179,16 +231,34 @@ def test_the_script_does_each_step_once_and_forgets_what_it_stopped(machine, tmp
     assert not (tmp_path / "state").exists()
 
 
-@pytest.mark.parametrize("fails", ["rmmod nvidia_uvm", "rmmod nvidia", "modprobe nvidia", "nvidia-smi -r", "systemctl stop nvidia-dcgm.service"])
-def test_after_a_failure_modules_and_services_are_brought_up_again_and_it_is_reported(machine, tmp_path, fails):
+@pytest.mark.parametrize(
+    "fails",
+    [
+        "rmmod nvidia_uvm",
+        "rmmod nvidia",
+        "modprobe nvidia",
+        "nvidia-smi -r",
+        "systemctl stop nvidia-dcgm.service",
+    ],
+)
+def test_after_a_failure_modules_and_services_are_brought_up_again_and_it_is_reported(
+    machine, tmp_path, fails
+):
     steps = reload_steps(UNITS, ["nvidia_uvm", "nvidia"], nvswitch=True)
     lines = [step.line() for step in steps]
     code, called, logged = machine(steps, [fails])
     assert code == 1
     assert f"failed with 1: {fails}" in logged
     assert called[: lines.index(fails) + 1] == lines[: lines.index(fails) + 1]
-    asked, after = "systemctl is-active --quiet nvidia-fabricmanager.service", called[lines.index(fails) + 1 :]
-    assert [line for line in after if line != asked] == [line for line in lines if line.startswith(("modprobe", "systemctl start")) and "fabric" not in line]
+    asked, after = (
+        "systemctl is-active --quiet nvidia-fabricmanager.service",
+        called[lines.index(fails) + 1 :],
+    )
+    assert [line for line in after if line != asked] == [
+        line
+        for line in lines
+        if line.startswith(("modprobe", "systemctl start")) and "fabric" not in line
+    ]
     assert asked in after
     assert (tmp_path / "state").exists()
     assert not any("daemon-reload" in line for line in called)
@@ -197,8 +267,12 @@ def test_after_a_failure_modules_and_services_are_brought_up_again_and_it_is_rep
 @pytest.mark.parametrize(("resets", "starts"), [(True, True), (False, False)])
 def test_a_fabric_manager_that_was_stopped_comes_up_after_a_reset_alone(machine, resets, starts):
     start = "systemctl start nvidia-fabricmanager.service"
-    fails = ["rmmod nvidia", "systemctl is-active --quiet nvidia-fabricmanager.service"] + ([] if resets else ["nvidia-smi -r"])
-    _code, called, _logged = machine(reload_steps(UNITS, ["nvidia_uvm", "nvidia"], nvswitch=True), fails)
+    fails = ["rmmod nvidia", "systemctl is-active --quiet nvidia-fabricmanager.service"] + (
+        [] if resets else ["nvidia-smi -r"]
+    )
+    _code, called, _logged = machine(
+        reload_steps(UNITS, ["nvidia_uvm", "nvidia"], nvswitch=True), fails
+    )
     assert (start in called) == starts
     if starts:
         assert called.index("nvidia-smi -r") < called.index(start)

@@ -1,4 +1,5 @@
-"""A persistence daemon whose unit leaves persistence mode off is reported, because the present setting ends with the next boot."""
+"""A persistence daemon whose unit leaves persistence mode off is reported, because the present
+setting ends with the next boot."""
 
 from __future__ import annotations
 
@@ -7,8 +8,14 @@ from fakes.node_tree import plant
 
 from unhang_node.change.host.service import PERSISTENCE, why_not_at_boot
 
-UNIT, OVERRIDE = f"/usr/lib/systemd/system/{PERSISTENCE}", f"/etc/systemd/system/{PERSISTENCE}.d/override.conf"
-OFF = "[Service]\nType=forking\nExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced --no-persistence-mode --verbose\n"
+UNIT, OVERRIDE = (
+    f"/usr/lib/systemd/system/{PERSISTENCE}",
+    f"/etc/systemd/system/{PERSISTENCE}.d/override.conf",
+)
+OFF = (
+    "[Service]\nType=forking\nExecStart=/usr/bin/nvidia-persistenced --user nvidia-persistenced"
+    " --no-persistence-mode --verbose\n"
+)
 ON = OFF.replace("--no-persistence-mode ", "")
 
 
@@ -17,12 +24,46 @@ ON = OFF.replace("--no-persistence-mode ", "")
     [
         ({UNIT: OFF}, True),
         ({UNIT: ON}, False),
-        ({UNIT: OFF, OVERRIDE: "[Service]\nExecStart=\nExecStart=/usr/bin/nvidia-persistenced --verbose\n"}, False),
-        ({UNIT: ON, OVERRIDE: "[Service]\nExecStart=\nExecStart=/usr/bin/nvidia-persistenced --no-persistence-mode\n"}, True),
+        (
+            {
+                UNIT: OFF,
+                OVERRIDE: (
+                    "[Service]\nExecStart=\nExecStart=/usr/bin/nvidia-persistenced --verbose\n"
+                ),
+            },
+            False,
+        ),
+        (
+            {
+                UNIT: ON,
+                OVERRIDE: (
+                    "[Service]\nExecStart=\nExecStart=/usr/bin/nvidia-persistenced"
+                    " --no-persistence-mode\n"
+                ),
+            },
+            True,
+        ),
         ({UNIT: OFF, OVERRIDE: "[Service]\nRestart=always\n"}, True),
         ({UNIT: OFF.replace(" --no", " \\\n    --no")}, True),
-        ({UNIT: OFF.replace(" --no-persistence-mode", " \\\n# site\n    --verbose \\\n --no-persistence-mode")}, True),
-        ({UNIT: ON.replace("[Service]\n", "[Service]\nExecStartPre=/bin/echo \\\nExecStart=/bin/x --no-persistence-mode\n")}, False),
+        (
+            {
+                UNIT: OFF.replace(
+                    " --no-persistence-mode",
+                    " \\\n# site\n    --verbose \\\n --no-persistence-mode",
+                )
+            },
+            True,
+        ),
+        (
+            {
+                UNIT: ON.replace(
+                    "[Service]\n",
+                    "[Service]\nExecStartPre=/bin/echo \\\nExecStart=/bin/x"
+                    " --no-persistence-mode\n",
+                )
+            },
+            False,
+        ),
         ({}, False),
     ],
 )

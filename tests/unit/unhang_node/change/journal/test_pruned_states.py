@@ -1,4 +1,5 @@
-"""Old saved states are removed when a new one begins, but never a state that a rollback to a remaining one needs."""
+"""Old saved states are removed when a new one begins, but never a state that a rollback to a
+remaining one needs."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ STATUS = {"F": "finished", "R": "rolled_back", "O": "open", "X": "failed", "B": 
 
 def states_of(chain):
     """States in order from words such as Fa: status, then the role."""
-    return [{"id": f"{place}{word}", "status": STATUS[word[0]], "role": word[1:], "number": place} for place, word in enumerate(chain.split(), 1)]
+    return [
+        {"id": f"{place}{word}", "status": STATUS[word[0]], "role": word[1:], "number": place}
+        for place, word in enumerate(chain.split(), 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +57,9 @@ def saved(folder, state, **more):
 def change(folder, text, keep, run="r"):
     """A finished change of a role under the lock of its run. The answer of its beginning."""
     number = run_module("node_lock", rootfs=str(folder), run=run)["fencing"]
-    begun = saved(folder, "begun", role="nccl_profile", run=run, fencing=number, files=[CONF], keep=keep)
+    begun = saved(
+        folder, "begun", role="nccl_profile", run=run, fencing=number, files=[CONF], keep=keep
+    )
     (folder / CONF.lstrip("/")).write_text(text)
     kept = folder / STATES.lstrip("/") / begun["id"] / "packages/old"
     kept.mkdir(parents=True)
@@ -72,7 +78,9 @@ def test_the_node_keeps_so_many_and_goes_back_to_the_oldest_of_them(node):
     assert listed(node) == ids[1:]  # the last was begun when two were kept
     fifth = change(node, "5\n", keep=2)
     assert fifth["pruned"] == [ids[1]]
-    assert sorted(path.name for path in (node / STATES.lstrip("/")).iterdir()) == sorted([*ids[2:], fifth["id"]])
+    assert sorted(path.name for path in (node / STATES.lstrip("/")).iterdir()) == sorted(
+        [*ids[2:], fifth["id"]]
+    )
     assert run_module("state_restore", rootfs=str(node), id=ids[2])["changed"]
     assert (node / CONF.lstrip("/")).read_text() == "2\n"
 
@@ -82,7 +90,12 @@ def test_nothing_goes_in_check_mode_without_a_number_or_without_the_lock(node):
         change(node, f"{count}x\n", keep=0)
     before = tree(node)
     number = run_module("node_lock", rootfs=str(node), run="r")["fencing"]
-    assert saved(node, "begun", role="nccl_profile", run="r", fencing=number, keep=1, check=True)["pruned"] == []
+    assert (
+        saved(node, "begun", role="nccl_profile", run="r", fencing=number, keep=1, check=True)[
+            "pruned"
+        ]
+        == []
+    )
     run_module("node_lock", rootfs=str(node), run="r", fencing=number, state="free")
     assert tree(node) == before
     for lock, keep in (("r", 0), (None, 1), ("another", 1)):
@@ -99,4 +112,6 @@ def test_what_a_removal_left_that_was_cut_off_goes_with_the_next(node):
     assert listed(node) == ids[1:]
     third = change(node, "3\n", keep=5)
     assert third["pruned"] == []
-    assert sorted(path.name for path in (node / STATES.lstrip("/")).iterdir()) == sorted([ids[1], third["id"]])
+    assert sorted(path.name for path in (node / STATES.lstrip("/")).iterdir()) == sorted(
+        [ids[1], third["id"]]
+    )

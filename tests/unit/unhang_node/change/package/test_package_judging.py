@@ -39,7 +39,10 @@ nvidia-graphics-drivers | 535.261.03-1 | http://mirror/debian bookworm/non-free 
 def installed(held=(), ours=(), **versions):
     """Installed packages by name (_ for -)."""
     rows = {name.replace("_", "-"): version for name, version in versions.items()}
-    packages = {name: Package(name, version, "amd64", name in held, "installed") for name, version in rows.items()}
+    packages = {
+        name: Package(name, version, "amd64", name in held, "installed")
+        for name, version in rows.items()
+    }
     return Installed(packages, [], False, set(), set(ours), "amd64")
 
 
@@ -65,7 +68,9 @@ def test_offers_are_newest_first_and_each_once():
 
 def test_fields_are_read():
     assert parse_fields("Package: a\nSHA256: ab\n", ("SHA256",)) == [{"SHA256": "ab"}]
-    assert parse_fields("Package: a\nSize: 5\nDescription: x\n more\n\nPackage: b\n", ("Package", "Size")) == [
+    assert parse_fields(
+        "Package: a\nSize: 5\nDescription: x\n more\n\nPackage: b\n", ("Package", "Size")
+    ) == [
         {"Package": "a", "Size": "5"},
         {"Package": "b", "Size": None},
     ]
@@ -85,15 +90,23 @@ E: Unmet dependencies. Try 'apt --fix-broken install' with no packages (or speci
         "driver-addon: Depends: brought-tool but it is not installed",
         "tool-user:i386: Breaks: x (< 2) but 1 is installed",
     ]
-    assert parse_unmet("E: The package x needs to be reinstalled.\n") == ["E: The package x needs to be reinstalled."]
+    assert parse_unmet("E: The package x needs to be reinstalled.\n") == [
+        "E: The package x needs to be reinstalled."
+    ]
 
 
 def test_the_telling_lines_are_taken_and_else_the_last():
-    assert error_lines("Get:1 http://m\ndpkg: error processing package x (--configure):\n more\nE: Sub-process returned 1\n") == [
+    assert error_lines(
+        "Get:1 http://m\ndpkg: error processing package x (--configure):\n more\nE: Sub-process"
+        " returned 1\n"
+    ) == [
         "dpkg: error processing package x (--configure):",
         "E: Sub-process returned 1",
     ]
-    full = "dpkg: error processing archive x.deb (--unpack):\n cannot copy extracted data for './opt/big': failed to write (No space left on device)\n"
+    full = (
+        "dpkg: error processing archive x.deb (--unpack):\n cannot copy extracted data for"
+        " './opt/big': failed to write (No space left on device)\n"
+    )
     assert error_lines(full)[1].endswith("failed to write (No space left on device)")
     assert error_lines("one\ntwo\nthree\nfour\n") == ["two", "three", "four"]
 
@@ -102,14 +115,34 @@ def test_the_telling_lines_are_taken_and_else_the_last():
     ("options", "steps", "shown"),
     [
         ({"install": {"a": "2"}}, [Step("a", "upgrade", "1", "2")], []),
-        ({"install": {"a": "3"}}, [Step("a", "upgrade", "1", "2")], ["expected a 3, found that 2 comes"]),
-        ({"install": {"a": "2"}, "expect": {"b": "2*"}}, [Step("a", "upgrade", "1", "2")], ["expected b 2*, found that none comes"]),
-        ({"install": {"a": "2"}, "expect": {"b": "2*"}}, [Step("a", "upgrade", "1", "2"), Step("b", "install", None, "2-1")], []),
-        ({"install": {"a": "0"}}, [Step("a", "downgrade", "1", "0")], ["a would go down from 1 to 0; allow_downgrade: true allows it"]),
+        (
+            {"install": {"a": "3"}},
+            [Step("a", "upgrade", "1", "2")],
+            ["expected a 3, found that 2 comes"],
+        ),
+        (
+            {"install": {"a": "2"}, "expect": {"b": "2*"}},
+            [Step("a", "upgrade", "1", "2")],
+            ["expected b 2*, found that none comes"],
+        ),
+        (
+            {"install": {"a": "2"}, "expect": {"b": "2*"}},
+            [Step("a", "upgrade", "1", "2"), Step("b", "install", None, "2-1")],
+            [],
+        ),
+        (
+            {"install": {"a": "0"}},
+            [Step("a", "downgrade", "1", "0")],
+            ["a would go down from 1 to 0; allow_downgrade: true allows it"],
+        ),
         ({"install": {"a": "0"}, "allow_downgrade": True}, [Step("a", "downgrade", "1", "0")], []),
         ({"remove": ["a"]}, [Step("a", "remove", "1", None)], []),
         ({"remove": ["a"]}, [], ["expected a to go, found that it stays"]),
-        ({"install": {"b": ""}, "allow_remove": ["a*"]}, [Step("a", "remove", "1", None), Step("b", "install", None, "1")], []),
+        (
+            {"install": {"b": ""}, "allow_remove": ["a*"]},
+            [Step("a", "remove", "1", None), Step("b", "install", None, "1")],
+            [],
+        ),
         ({"install": {"b": "1"}}, [], ["expected b 1, found that none comes"]),
     ],
 )
@@ -118,20 +151,33 @@ def test_what_would_come_is_held_against_what_was_asked_for(options, steps, show
 
 
 def test_a_removal_that_nobody_asked_for_is_refused_by_name():
-    (line,) = refusals(wish(install={"b": "1"}), installed(a="1"), [Step("a", "remove", "1", None), Step("b", "install", None, "1")])
+    (line,) = refusals(
+        wish(install={"b": "1"}),
+        installed(a="1"),
+        [Step("a", "remove", "1", None), Step("b", "install", None, "1")],
+    )
     assert line.startswith("a 1 would be removed, which was not requested")
 
 
-@pytest.mark.parametrize(("ours", "change_held", "shown"), [((), True, "not by unhang"), (("a",), False, "change_held: true"), (("a",), True, None)])
+@pytest.mark.parametrize(
+    ("ours", "change_held", "shown"),
+    [((), True, "not by unhang"), (("a",), False, "change_held: true"), (("a",), True, None)],
+)
 def test_a_hold_stops_the_change_unless_it_is_ours_and_may_move(ours, change_held, shown):
-    found = refusals(wish(install={"a": "2"}, change_held=change_held), installed(a="1", held=("a",), ours=ours), [Step("a", "upgrade", "1", "2")])
+    found = refusals(
+        wish(install={"a": "2"}, change_held=change_held),
+        installed(a="1", held=("a",), ours=ours),
+        [Step("a", "upgrade", "1", "2")],
+    )
     assert (shown in found[0]) if shown else found == []
 
 
 def test_what_is_not_on_offer_is_reported_with_what_is():
     offers = {"a": [{"version": "2", "origin": "x"}, {"version": "1", "origin": "x"}]}
     assert not_offered(wish(install={"a": "3"}), offers) == ["expected a 3, found on offer: 2, 1"]
-    assert not_offered(wish(install={"a": "2", "c": ""}), offers) == ["expected c, found that no repository of this node has a package of that name"]
+    assert not_offered(wish(install={"a": "2", "c": ""}), offers) == [
+        "expected c, found that no repository of this node has a package of that name"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +203,9 @@ def test_pins_of_a_source_are_what_apt_reads():
     assert pin_stanzas_text([]) is None
 
 
-@pytest.mark.parametrize("stanza", [{"package": "a"}, {"package": "a", "version": "1\nPin: release *"}])
+@pytest.mark.parametrize(
+    "stanza", [{"package": "a"}, {"package": "a", "version": "1\nPin: release *"}]
+)
 def test_a_pin_that_is_none_is_refused(stanza):
     with pytest.raises(ValueError, match="expected a pin with package and version"):
         pin_stanzas_text([stanza])
@@ -168,7 +216,9 @@ def test_a_file_of_pins_that_apt_would_not_read_or_that_is_somebody_elses_is_ref
         with pytest.raises(ValueError, match="without a dot in its name"):
             plan_pin(str(tmp_path), path, [])
     (tmp_path / "etc/apt/preferences.d").mkdir(parents=True)
-    (tmp_path / "etc/apt/preferences.d/mine").write_text("Package: *\nPin: release a=stable\nPin-Priority: 900\n")
+    (tmp_path / "etc/apt/preferences.d/mine").write_text(
+        "Package: *\nPin: release a=stable\nPin-Priority: 900\n"
+    )
     with pytest.raises(ValueError, match="somebody else wrote"):
         plan_pin(str(tmp_path), "/etc/apt/preferences.d/mine", [])
 
@@ -191,7 +241,10 @@ class TestRoom:
         assert boot_bytes(steps, [], []) == 100 * MIB
 
     def test_a_driver_rebuilds_the_ramdisk_and_other_packages_take_nothing(self):
-        assert boot_bytes([Step("nvidia-kernel-dkms", "upgrade", "1", "2")], [8 * MIB], [30 * MIB]) == 30 * MIB
+        assert (
+            boot_bytes([Step("nvidia-kernel-dkms", "upgrade", "1", "2")], [8 * MIB], [30 * MIB])
+            == 30 * MIB
+        )
         assert boot_bytes([Step("bash", "upgrade", "1", "2")], [8 * MIB], [30 * MIB]) == 0
         assert boot_bytes([Step("linux-image-amd64", "upgrade", "1", "2")], [8 * MIB], []) == 0
 
@@ -204,7 +257,10 @@ class TestRoom:
         needs, minima = {"/usr": 300 * MIB, "/var": 300 * MIB}, {"/": 500 * MIB}
         together = {"/": (1, 1000 * MIB), "/usr": (1, 1000 * MIB), "/var": (1, 1000 * MIB)}
         (line,) = lacking(needs, together, minima)
-        assert line.startswith("expected 1100 MiB free on the file system of / and /usr and /var (600 for the change, 500 to be left), found 1000 MiB")
+        assert line.startswith(
+            "expected 1100 MiB free on the file system of / and /usr and /var (600 for the change,"
+            " 500 to be left), found 1000 MiB"
+        )
         apart = {"/": (1, 1000 * MIB), "/usr": (2, 1000 * MIB), "/var": (3, 1000 * MIB)}
         assert lacking(needs, apart, minima) == []
 
@@ -218,9 +274,14 @@ def test_a_code_that_a_full_file_system_did_not_take_is_a_failure(tmp_path):
 
 
 def test_a_package_that_went_and_was_in_no_step_is_a_fault_of_the_change():
-    before, done = installed(nvidia_driver=OLD, site_tool="1", old_driver="1"), installed(nvidia_driver=NEW)
+    before, done = (
+        installed(nvidia_driver=OLD, site_tool="1", old_driver="1"),
+        installed(nvidia_driver=NEW),
+    )
     steps = [Step("nvidia-driver", "upgrade", OLD, NEW), Step("old-driver", "remove", "1", None)]
-    _after, wrong, _unexpected = read_back(Request(install={"nvidia-driver": NEW}, remove=["old-driver"]), before, steps, done)
+    _after, wrong, _unexpected = read_back(
+        Request(install={"nvidia-driver": NEW}, remove=["old-driver"]), before, steps, done
+    )
     assert wrong == ["expected site-tool 1 to stay, found it gone"]
 
 
@@ -229,8 +290,15 @@ def test_what_is_read_back_is_held_against_the_steps_and_the_request():
     steps = [Step("nvidia-driver", "upgrade", OLD, NEW), Step("glx-mesa", "remove", "1.2.2", None)]
     request = wish(install={"nvidia-driver": NEW}, expect={"libcuda1": "535.*"})
     done = installed(nvidia_driver=NEW, libcuda1=NEW)
-    assert read_back(request, before, steps, done) == ({"libcuda1": NEW, "nvidia-driver": NEW}, [], [])
+    assert read_back(request, before, steps, done) == (
+        {"libcuda1": NEW, "nvidia-driver": NEW},
+        [],
+        [],
+    )
     after, wrong, shown = read_back(request, before, steps, before)
     assert after == {"libcuda1": None, "nvidia-driver": OLD}
-    assert wrong == [f"expected nvidia-driver {NEW}, found {OLD}", "expected glx-mesa gone, found 1.2.2"]
+    assert wrong == [
+        f"expected nvidia-driver {NEW}, found {OLD}",
+        "expected glx-mesa gone, found 1.2.2",
+    ]
     assert shown == ["expected libcuda1 535.*, found that none comes"]

@@ -1,4 +1,5 @@
-"""The data to restore packages: saved rows, packages rebuilt from their files with the real dpkg-deb, locks, and the separate process."""
+"""The data to restore packages: saved rows, packages rebuilt from their files with the real
+dpkg-deb, locks, and the separate process."""
 
 from __future__ import annotations
 
@@ -11,12 +12,24 @@ import pytest
 from fakes.node_tree import Link, plant
 
 from unhang_node.base.versions.packages import deb_version_key
-from unhang_node.change.package.apt.installed import read_automatic, read_installed, removed_with_config_files, sources_of
+from unhang_node.change.package.apt.installed import (
+    read_automatic,
+    read_installed,
+    removed_with_config_files,
+    sources_of,
+)
 from unhang_node.change.package.apt.repack import CannotRepack, repack
 from unhang_node.change.package.lock_files import APT_LOCKS, find_holder, wait_for_locks
 from unhang_node.change.package.restore import restore_packages
 from unhang_node.change.package.restore_plan import kept_as_is, known_versions, plan_restore
-from unhang_node.change.package.saved import forget_damaged, forget_fetched, mark, read_saved, seal_kept, write_saved
+from unhang_node.change.package.saved import (
+    forget_damaged,
+    forget_fetched,
+    mark,
+    read_saved,
+    seal_kept,
+    write_saved,
+)
 from unhang_node.change.package.values import Locked, Step
 
 STATUS = """Package: libnvidia-ml1
@@ -41,12 +54,20 @@ Architecture: amd64
 Version: 2
 """
 INFO = "/var/lib/dpkg/info/libnvidia-ml1"
-LISTED = "/. /usr /usr/lib /usr/lib/libnvidia-ml.so.1 /usr/lib/libnvidia-ml.so /lib /lib/x /lib/x/y /etc /etc/nvidia.conf /usr/share/doc/x /usr/bin/z"
+LISTED = (
+    "/. /usr /usr/lib /usr/lib/libnvidia-ml.so.1 /usr/lib/libnvidia-ml.so /lib /lib/x /lib/x/y /etc"
+    " /etc/nvidia.conf /usr/share/doc/x /usr/bin/z"
+)
 FILES = {
-    "/var/lib/dpkg/status": STATUS, "/var/lib/dpkg/arch": "amd64\n", "/var/tmp/": "", f"{INFO}:amd64.list": LISTED.replace(" ", "\n") + "\n",
-    f"{INFO}:amd64.postinst": "#!/bin/sh\nexit 0\n", f"{INFO}:amd64.conffiles": "/etc/nvidia.conf\n",
-    "/usr/lib/libnvidia-ml.so.1": "changed by hand", "/usr/lib/libnvidia-ml.so": Link("libnvidia-ml.so.1"), "/usr/lib/x/y": "merged", "/lib": Link("usr/lib"),
-    "/etc/nvidia.conf": "a = 1\n", "/usr/bin/z.distrib": "diverted", "/var/lib/dpkg/diversions": "/usr/bin/z\n/usr/bin/z.distrib\nother\n",
+    "/var/lib/dpkg/status": STATUS, "/var/lib/dpkg/arch": "amd64\n", "/var/tmp/": "",
+    f"{INFO}:amd64.list": LISTED.replace(" ", "\n") + "\n",
+    f"{INFO}:amd64.postinst": "#!/bin/sh\nexit 0\n",
+    f"{INFO}:amd64.conffiles": "/etc/nvidia.conf\n",
+    "/usr/lib/libnvidia-ml.so.1": "changed by hand",
+    "/usr/lib/libnvidia-ml.so": Link("libnvidia-ml.so.1"), "/usr/lib/x/y": "merged",
+    "/lib": Link("usr/lib"),
+    "/etc/nvidia.conf": "a = 1\n", "/usr/bin/z.distrib": "diverted",
+    "/var/lib/dpkg/diversions": "/usr/bin/z\n/usr/bin/z.distrib\nother\n",
 }  # fmt: skip
 
 
@@ -62,7 +83,9 @@ def node(tmp_path):
 def test_a_package_is_built_again_with_what_lies_on_the_node(node, tmp_path):
     name = repack(str(node), "libnvidia-ml1", "amd64", "535.261.03-1", str(tmp_path))
     assert name == "libnvidia-ml1_535.261.03-1_amd64.deb"
-    subprocess.run(["dpkg-deb", "--raw-extract", str(tmp_path / name), str(tmp_path / "out")], check=True)
+    subprocess.run(
+        ["dpkg-deb", "--raw-extract", str(tmp_path / name), str(tmp_path / "out")], check=True
+    )
     out = tmp_path / "out"
     control = (out / "DEBIAN/control").read_text()
     assert "Version: 535.261.03-1" in control
@@ -78,7 +101,9 @@ def test_a_package_is_built_again_with_what_lies_on_the_node(node, tmp_path):
 
 def test_a_package_that_lacks_files_is_not_built_again(node, tmp_path):
     (node / "usr/lib/libnvidia-ml.so.1").unlink()
-    with pytest.raises(CannotRepack, match=r"found 1 of its files gone, such as /usr/lib/libnvidia-ml\.so\.1"):
+    with pytest.raises(
+        CannotRepack, match=r"found 1 of its files gone, such as /usr/lib/libnvidia-ml\.so\.1"
+    ):
         repack(str(node), "libnvidia-ml1", "amd64", "535.261.03-1", str(tmp_path))
     with pytest.raises(CannotRepack, match="found another version"):
         repack(str(node), "libnvidia-ml1", "amd64", "535.1-1", str(tmp_path))
@@ -89,40 +114,75 @@ def test_what_dpkg_and_apt_know_is_read(node):
     installed = read_installed(str(node))
     found = {name: (package.version, package.held) for name, package in installed.packages.items()}
     assert found == {"libnvidia-ml1": ("535.261.03-1", True), "half": ("2", False)}
-    assert (installed.unfinished, installed.interrupted, installed.config_files) == (["half"], False, {"gone"})
+    assert (installed.unfinished, installed.interrupted, installed.config_files) == (
+        ["half"],
+        False,
+        {"gone"},
+    )
     assert installed.sources == {"libnvidia-ml1": "nvidia-graphics-drivers", "half": "half"}
-    plant(node, {"/var/lib/dpkg/updates/0001": "Package: half\nStatus: install ok installed\nArchitecture: amd64\nVersion: 3\n"})
+    plant(
+        node,
+        {
+            "/var/lib/dpkg/updates/0001": (
+                "Package: half\nStatus: install ok installed\nArchitecture: amd64\nVersion: 3\n"
+            )
+        },
+    )
     again = read_installed(str(node))
     assert again.interrupted
     assert again.packages["half"].version == "3"
-    states = "Package: half\nArchitecture: i386\nAuto-Installed: 1\n\nPackage: gone\nArchitecture: amd64\nAuto-Installed: 0\n"
+    states = (
+        "Package: half\nArchitecture: i386\nAuto-Installed: 1\n\nPackage: gone\nArchitecture:"
+        " amd64\nAuto-Installed: 0\n"
+    )
     plant(node, {"/var/lib/apt/extended_states": states})
     assert read_automatic(str(node), "amd64") == {"half:i386"}
-    assert removed_with_config_files(b"Package: a\nStatus: install ok installed\nDescription: config-files\n") == set()
+    assert (
+        removed_with_config_files(
+            b"Package: a\nStatus: install ok installed\nDescription: config-files\n"
+        )
+        == set()
+    )
     assert sources_of(b"Package: a\n\nPackage: b\nSource: c (1.2)\n") == {"a": "a", "b": "c"}
 
 
 def row(name, before, after, deb=None):
     return {
-        "name": name, "architecture": "amd64", "before": before, "after": after, "deb": deb, "held": False, "automatic": False, "config_files": False,
+        "name": name, "architecture": "amd64", "before": before, "after": after, "deb": deb,
+        "held": False, "automatic": False, "config_files": False,
     }  # fmt: skip
 
 
 def test_a_rollback_is_what_differs_from_what_was(node):
-    saved = {"packages": [row("libnvidia-ml1", "535.261.03-1", "535.309.01-1"), row("half", "1", "2"), row("new", None, "1"), row("old", "7", None)]}
-    assert plan_restore(saved, read_installed(str(node)), deb_version_key) == [Step("half", "downgrade", "2", "1"), Step("old", "install", None, "7")]
+    saved = {
+        "packages": [
+            row("libnvidia-ml1", "535.261.03-1", "535.309.01-1"),
+            row("half", "1", "2"),
+            row("new", None, "1"),
+            row("old", "7", None),
+        ]
+    }
+    assert plan_restore(saved, read_installed(str(node)), deb_version_key) == [
+        Step("half", "downgrade", "2", "1"),
+        Step("old", "install", None, "7"),
+    ]
 
 
 def test_a_rollback_without_its_packages_is_refused_before_anything_is_done(node):
     folder = "/var/lib/unhang/states/one"
     assert restore_packages(str(node), folder, 1, False) == []
-    write_saved(str(node), folder, {"packages": [row("half", "1", "2", "packages/old/half_1_amd64.deb")], "status": "done"})
+    write_saved(
+        str(node),
+        folder,
+        {"packages": [row("half", "1", "2", "packages/old/half_1_amd64.deb")], "status": "done"},
+    )
     with pytest.raises(ValueError, match=r"expected half_1_amd64\.deb in .*, found none"):
         restore_packages(str(node), folder, 1, True)
 
 
 def kept_package(node, content=b"the package as it was kept"):
-    """A saved state that keeps half 1, whose file is there with another content maybe; gives its folder."""
+    """A saved state that keeps half 1, whose file is there with another content maybe; gives its
+    folder."""
     folder = "/var/lib/unhang/states/one"
     path = node / f"{folder}/packages/old/half_1_amd64.deb".lstrip("/")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,11 +194,17 @@ def kept_package(node, content=b"the package as it was kept"):
     return folder
 
 
-@pytest.mark.parametrize("content", [b"", b"the package as", b"the package as it was kepT", b"another package altogether"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"the package as", b"the package as it was kepT", b"another package altogether"],
+)
 def test_a_kept_package_that_is_not_what_was_kept_is_refused_in_the_preview_already(node, content):
     folder = kept_package(node, content)
     before = sorted(path.name for path in (node / folder.lstrip("/")).rglob("*"))
-    with pytest.raises(ValueError, match=r"expected half_1_amd64\.deb as it was kept \(SHA-256 [0-9a-f]{12}…\), found "):
+    with pytest.raises(
+        ValueError,
+        match=r"expected half_1_amd64\.deb as it was kept \(SHA-256 [0-9a-f]{12}…\), found ",
+    ):
         restore_packages(str(node), folder, 1, True)
     with pytest.raises(ValueError, match="expected half_1_amd64"):
         restore_packages(str(node), folder, 1, False)
@@ -154,7 +220,9 @@ def test_a_damaged_package_of_an_earlier_try_does_not_count_as_kept(node):
 
 
 def test_a_kept_package_that_is_what_was_kept_is_accepted(node):
-    assert [step["name"] for step in restore_packages(str(node), kept_package(node), 1, True)] == ["half"]
+    assert [step["name"] for step in restore_packages(str(node), kept_package(node), 1, True)] == [
+        "half"
+    ]
 
 
 class TestChangedSince:
@@ -171,14 +239,25 @@ class TestChangedSince:
         assert self.found(node, [row("half", "2", "3")]) == []
 
     def test_what_somebody_has_upgraded_or_removed_since_stays_unless_it_is_named(self, node):
-        rows = [row("half", "1", "1.5"), row("removed-by-admin", "1", "2"), row("brought", None, "1")]
+        rows = [
+            row("half", "1", "1.5"),
+            row("removed-by-admin", "1", "2"),
+            row("brought", None, "1"),
+        ]
         assert self.found(node, rows) == ["half", "removed-by-admin"]
         assert self.found(node, rows, named=["hal*"]) == ["removed-by-admin"]
 
     def test_a_hold_that_an_admin_has_set_since_stays_and_one_of_unhang_does_not_count(self, node):
         rows = [row("libnvidia-ml1", "535.216.01-1", "535.261.03-1")]
         assert self.found(node, rows) == ["libnvidia-ml1"]
-        plant(node, {"/var/lib/unhang/package_hold.json": '{"schema": "unhang/state/1", "holds": ["libnvidia-ml1:amd64"]}'})
+        plant(
+            node,
+            {
+                "/var/lib/unhang/package_hold.json": (
+                    '{"schema": "unhang/state/1", "holds": ["libnvidia-ml1:amd64"]}'
+                )
+            },
+        )
         assert self.found(node, rows) == []
 
     def test_what_a_newer_state_or_an_interrupted_change_left_is_nobody_elses(self, node):
@@ -202,14 +281,19 @@ def test_what_was_fetched_for_nothing_goes_and_what_was_touched_stays(node):
 
 def test_a_broken_file_of_saved_packages_is_named(node):
     plant(node, {"/var/lib/unhang/states/one/packages.json": "{"})
-    with pytest.raises(ValueError, match=r"states/one/packages\.json: expected what unhang saved there"):
+    with pytest.raises(
+        ValueError, match=r"states/one/packages\.json: expected what unhang saved there"
+    ):
         read_saved(str(node), "/var/lib/unhang/states/one")
 
 
 def test_the_holder_of_a_lock_is_named_by_pid_and_command(node):
     plant(node, {"/var/lib/dpkg/lock-frontend": ""})
     assert find_holder(str(node), APT_LOCKS) is None
-    code = "import fcntl,sys; f=open(sys.argv[1],'w'); fcntl.lockf(f,fcntl.LOCK_EX); print('taken',flush=True); sys.stdin.read()"
+    code = (
+        "import fcntl,sys; f=open(sys.argv[1],'w'); fcntl.lockf(f,fcntl.LOCK_EX);"
+        " print('taken',flush=True); sys.stdin.read()"
+    )
     command = [sys.executable, "-c", code, str(node / "var/lib/dpkg/lock-frontend")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         other.stdout.readline()

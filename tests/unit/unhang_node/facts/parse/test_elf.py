@@ -34,7 +34,10 @@ def read(tmp_path, content, what):
     ("rodata", "expected"),
     [
         (b"NCCL version 2.21.5+cuda12.4\0", ("2.21.5", "12.4")),
-        (b"x\0NCCL version mismatch\0NCCL version 2.27.3\0NCCL version 2.27.3+cuda12.9 %s\0", ("2.27.3", "12.9")),
+        (
+            b"x\0NCCL version mismatch\0NCCL version 2.27.3\0NCCL version 2.27.3+cuda12.9 %s\0",
+            ("2.27.3", "12.9"),
+        ),
         (b"NCCL version 2.25.1.post1+cuda12.8", ("2.25.1.post1", "12.8")),
         (b"NCCL version 2.4.8\0", ("2.4.8", None)),
         (b"NCCL version mismatch\0", None),
@@ -52,7 +55,14 @@ def test_banner_across_the_edge_of_a_chunk_is_found_whole(tmp_path):
 
 
 def test_banner_outside_of_read_only_data_is_not_taken_for_the_version(tmp_path):
-    assert read(tmp_path, elf_file({".text": b"NCCL version 2.0.1+cuda9.0\0", ".rodata": b"\0"}), find_banner) is None
+    assert (
+        read(
+            tmp_path,
+            elf_file({".text": b"NCCL version 2.0.1+cuda9.0\0", ".rodata": b"\0"}),
+            find_banner,
+        )
+        is None
+    )
 
 
 def bytes_read():
@@ -73,10 +83,15 @@ def test_section_table_behind_much_device_code_is_found_without_reading_the_code
 
 
 def test_build_id_is_reported_in_hex(tmp_path):
-    assert read(tmp_path, nccl_library(build_id=bytes(range(20))), find_build_id) == bytes(range(20)).hex()
+    assert (
+        read(tmp_path, nccl_library(build_id=bytes(range(20))), find_build_id)
+        == bytes(range(20)).hex()
+    )
 
 
-@pytest.mark.parametrize("note", [build_id_note(b"\1" * 20)[:-1], build_id_note(b"") + b"x" * 20, b"\0" * 32])
+@pytest.mark.parametrize(
+    "note", [build_id_note(b"\1" * 20)[:-1], build_id_note(b"") + b"x" * 20, b"\0" * 32]
+)
 def test_broken_build_id_is_none(note):
     assert parse_build_id(note) is None
 
@@ -85,7 +100,17 @@ def test_modinfo_names_a_modules_version(tmp_path):
     assert read(tmp_path, kernel_module("535.154.05"), find_modinfo)["version"] == "535.154.05"
 
 
-@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"#!/bin/sh\n", b"\x7fELF\x02\x01" + bytes(10), b"\x7fELF\x02\x01" + b"\xff" * 58, nccl_library()[:-10]])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x7fELF",
+        b"#!/bin/sh\n",
+        b"\x7fELF\x02\x01" + bytes(10),
+        b"\x7fELF\x02\x01" + b"\xff" * 58,
+        nccl_library()[:-10],
+    ],
+)
 def test_no_elf_file_is_a_value_error(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content)
@@ -118,11 +143,21 @@ def test_damaged_file_raises_value_error_or_gives_an_answer(tmp_path_factory, no
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (b"\0ncclNetPlugin_v8\0ncclNetPlugin_v10\0ncclCollNetPlugin_v8\0ncclNetPlugin_v8\0", [8, 10]),
+        (
+            b"\0ncclNetPlugin_v8\0ncclNetPlugin_v10\0ncclCollNetPlugin_v8\0ncclNetPlugin_v8\0",
+            [8, 10],
+        ),
         (b"\0ncclTunerPlugin_v4\0", []),
         (b"\0ncclNetPlugin_v\0ncclNetPlugin_v0\0ncclNetPlugin_v123\0ncclNetPlugin_v9x\0", []),
         (b"", []),
     ],
 )
 def test_interfaces_of_a_plugin_are_the_names_that_it_exports(tmp_path, names, expected):
-    assert read(tmp_path, elf_file({".dynstr": names, ".rodata": b"ncclNetPlugin_v3\0"}), find_net_interfaces) == expected
+    assert (
+        read(
+            tmp_path,
+            elf_file({".dynstr": names, ".rodata": b"ncclNetPlugin_v3\0"}),
+            find_net_interfaces,
+        )
+        == expected
+    )

@@ -1,4 +1,5 @@
-"""A log of the kernel in every format in which it is stored: the message and time of a line, the newest boot, groups of equal faults, and limits."""
+"""A log of the kernel in every format in which it is stored: the message and time of a line, the
+newest boot, groups of equal faults, and limits."""
 
 from __future__ import annotations
 
@@ -39,20 +40,37 @@ def test_every_shape_of_a_log_gives_the_message_and_the_seconds_since_boot(line,
 
 
 def test_like_faults_are_counted_once_with_first_and_last_time():
-    lines = [BOOT] + [f"[{second:5d}.000000] NVRM: Xid (PCI:0000:3b:00): 94, pid=1{second}, name=python3, Contained\n" for second in (10, 20, 30)]
+    lines = [BOOT] + [
+        f"[{second:5d}.000000] NVRM: Xid (PCI:0000:3b:00): 94, pid=1{second}, name=python3,"
+        " Contained\n"
+        for second in (10, 20, 30)
+    ]
     lines.append("[   40.000000] NVRM: Xid (PCI:0000:5e:00): 94, pid=7, name=python3, Contained\n")
     found = find_faults("".join(lines).encode())
-    assert [(event["pci_address"], event["count"], event["first_s"], event["last_s"]) for event in found["events"]] == [
+    assert [
+        (event["pci_address"], event["count"], event["first_s"], event["last_s"])
+        for event in found["events"]
+    ] == [
         ("0000:3b:00.0", 3, 10.0, 30.0),
         ("0000:5e:00.0", 1, 40.0, 40.0),
     ]
-    assert found["events"][0]["line"] == "[   10.000000] NVRM: Xid (PCI:0000:3b:00): 94, pid=110, name=python3, Contained"
+    assert (
+        found["events"][0]["line"]
+        == "[   10.000000] NVRM: Xid (PCI:0000:3b:00): 94, pid=110, name=python3, Contained"
+    )
     assert found["complete"] is True
     assert found["lines_read"] == 5
 
 
 def test_a_log_file_of_several_boots_counts_only_the_newest():
-    text = BOOT + "[    9.000000] " + XID + "\n" + BOOT + "[    8.000000] mlx5_core 0000:3b:00.0 ens1np0: Link down\n"
+    text = (
+        BOOT
+        + "[    9.000000] "
+        + XID
+        + "\n"
+        + BOOT
+        + "[    8.000000] mlx5_core 0000:3b:00.0 ens1np0: Link down\n"
+    )
     assert [event["kind"] for event in find_faults(text.encode())["events"]] == ["link_down"]
 
 
@@ -72,7 +90,10 @@ def test_terminal_escapes_in_a_line_are_written_out():
 
 
 def test_a_flood_is_bounded_and_says_so():
-    flood = "".join(f"[    1.000000] NVRM: Xid (PCI:0000:3b:00): {number}, x\n" for number in range(CANDIDATES * 2))
+    flood = "".join(
+        f"[    1.000000] NVRM: Xid (PCI:0000:3b:00): {number}, x\n"
+        for number in range(CANDIDATES * 2)
+    )
     found = find_faults((BOOT + flood).encode())
     assert len(found["events"]) == GROUPS
     assert found["complete"] is False
@@ -81,11 +102,19 @@ def test_a_flood_is_bounded_and_says_so():
 
 
 def test_xids_are_kept_when_a_flood_of_lesser_faults_is_cut():
-    flood = "".join(f"[    1.000000] mlx5_core 0000:3b:00.0 ens{number}: Link down\n" for number in range(GROUPS * 2))
-    assert find_faults((BOOT + flood + "[    2.000000] " + XID + "\n").encode())["events"][0]["code"] == 79
+    flood = "".join(
+        f"[    1.000000] mlx5_core 0000:3b:00.0 ens{number}: Link down\n"
+        for number in range(GROUPS * 2)
+    )
+    assert (
+        find_faults((BOOT + flood + "[    2.000000] " + XID + "\n").encode())["events"][0]["code"]
+        == 79
+    )
 
 
-@pytest.mark.parametrize("filler", [b"x", b"\n", b"\0", b"Xid (", b"Linux version ", b"[", b"1,", b"NVRM: nvlink "])
+@pytest.mark.parametrize(
+    "filler", [b"x", b"\n", b"\0", b"Xid (", b"Linux version ", b"[", b"1,", b"NVRM: nvlink "]
+)
 def test_ten_megabytes_of_anything_end(filler):
     found = find_faults(filler * (10_000_000 // len(filler)))
     assert set(found) == {"events", "lines_read", "complete", "cut"}
@@ -93,7 +122,24 @@ def test_ten_megabytes_of_anything_end(filler):
 
 @given(
     st.lists(
-        st.sampled_from([*NEEDLES, "NVRM: ", "0000:3b:00.0", "(PCI:", "): ", " ", ":", "[1]", "a" * 300, "\x1b", "é", "9" * 30, "segfault at "]), max_size=40
+        st.sampled_from(
+            [
+                *NEEDLES,
+                "NVRM: ",
+                "0000:3b:00.0",
+                "(PCI:",
+                "): ",
+                " ",
+                ":",
+                "[1]",
+                "a" * 300,
+                "\x1b",
+                "é",
+                "9" * 30,
+                "segfault at ",
+            ]
+        ),
+        max_size=40,
     )
 )
 def test_no_mixture_of_telling_words_breaks_the_reader(words):

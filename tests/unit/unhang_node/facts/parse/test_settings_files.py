@@ -1,4 +1,5 @@
-"""Every file that sets variables for NCCL, torch and CUDA is read as the program that uses it reads it."""
+"""Every file that sets variables for NCCL, torch and CUDA is read as the program that uses it reads
+it."""
 
 from __future__ import annotations
 
@@ -70,14 +71,38 @@ def test_nccl_conf_is_taken_as_it_stands(content, expected):
         ("export NCCL_A+=1", [("NCCL_A", "1", False)]),
         ("# export NCCL_A=1", []),
         ("echo export NCCL_A=1", []),
-        ("if [ -d /x ]; then export NCCL_A=1; fi; export NCCL_B=2", [("NCCL_A", "1", False), ("NCCL_B", "2", True)]),
-        ("[ -d /x ] && export NCCL_A=1\nexport NCCL_B=2", [("NCCL_A", "1", False), ("NCCL_B", "2", True)]),
-        ("[ -d /x ] || export NCCL_A=1; export NCCL_B=2", [("NCCL_A", "1", False), ("NCCL_B", "2", True)]),
-        ("case $- in\n *i*) export NCCL_A=1 ;;\nesac\nexport NCCL_B=2", [("NCCL_A", "1", False), ("NCCL_B", "2", True)]),
-        ("for i in 1 2; do\nexport NCCL_A=1\ndone\nexport NCCL_B=2", [("NCCL_A", "1", False), ("NCCL_B", "2", True)]),
-        ("f() {\n export NCCL_A=1\n return\n}\nexport NCCL_B=2", [("NCCL_A", "1", False), ("NCCL_B", "2", True)]),
-        ("f()\n{\n export NCCL_A=1\n return\n}\nexport NCCL_B=2", [("NCCL_A", "1", False), ("NCCL_B", "2", True)]),
-        ("function f {\n export NCCL_A=1\n return\n}\nexport NCCL_B=2", [("NCCL_A", "1", False), ("NCCL_B", "2", True)]),
+        (
+            "if [ -d /x ]; then export NCCL_A=1; fi; export NCCL_B=2",
+            [("NCCL_A", "1", False), ("NCCL_B", "2", True)],
+        ),
+        (
+            "[ -d /x ] && export NCCL_A=1\nexport NCCL_B=2",
+            [("NCCL_A", "1", False), ("NCCL_B", "2", True)],
+        ),
+        (
+            "[ -d /x ] || export NCCL_A=1; export NCCL_B=2",
+            [("NCCL_A", "1", False), ("NCCL_B", "2", True)],
+        ),
+        (
+            "case $- in\n *i*) export NCCL_A=1 ;;\nesac\nexport NCCL_B=2",
+            [("NCCL_A", "1", False), ("NCCL_B", "2", True)],
+        ),
+        (
+            "for i in 1 2; do\nexport NCCL_A=1\ndone\nexport NCCL_B=2",
+            [("NCCL_A", "1", False), ("NCCL_B", "2", True)],
+        ),
+        (
+            "f() {\n export NCCL_A=1\n return\n}\nexport NCCL_B=2",
+            [("NCCL_A", "1", False), ("NCCL_B", "2", True)],
+        ),
+        (
+            "f()\n{\n export NCCL_A=1\n return\n}\nexport NCCL_B=2",
+            [("NCCL_A", "1", False), ("NCCL_B", "2", True)],
+        ),
+        (
+            "function f {\n export NCCL_A=1\n return\n}\nexport NCCL_B=2",
+            [("NCCL_A", "1", False), ("NCCL_B", "2", True)],
+        ),
         ('[ -z "$PS1" ] && return\nexport NCCL_A=1', [("NCCL_A", "1", False)]),
         ("cat <<EOF\nexport NCCL_A=1\nEOF\nexport NCCL_B=2", [("NCCL_B", "2", True)]),
         ("grep x <<<word\nexport NCCL_B=2", [("NCCL_B", "2", True)]),
@@ -122,10 +147,19 @@ def test_task_prolog_speaks_by_what_it_prints(text, expected):
     ("text", "expected"),
     [
         ("[Service]\nEnvironment=A=1 B=2\n", [("A", "1", True), ("B", "2", True)]),
-        ('[Service]\nEnvironment="A=two words" B=2\n', [("A", "two words", True), ("B", "2", True)]),
+        (
+            '[Service]\nEnvironment="A=two words" B=2\n',
+            [("A", "two words", True), ("B", "2", True)],
+        ),
         ("[Service]\nEnvironment=A=%h B=100%%\n", [("A", "%h", False), ("B", "100%", True)]),
-        ("[Service]\nEnvironment=A=1\nEnvironment=\nEnvironment=B=2\n", [("A", "1", True), ("A", None, True), ("B", "2", True)]),
-        ("[Service]\nEnvironment=A=1 \\\n  # not a comment's end\n  B=2\n", [("A", "1", True), ("B", "2", True)]),
+        (
+            "[Service]\nEnvironment=A=1\nEnvironment=\nEnvironment=B=2\n",
+            [("A", "1", True), ("A", None, True), ("B", "2", True)],
+        ),
+        (
+            "[Service]\nEnvironment=A=1 \\\n  # not a comment's end\n  B=2\n",
+            [("A", "1", True), ("B", "2", True)],
+        ),
         ("[Unit]\nEnvironment=A=1\n[Service]\n#Environment=B=2\n", []),
     ],
 )
@@ -134,20 +168,37 @@ def test_unit_sets_what_systemd_reads(text, expected):
 
 
 def test_environment_files_of_a_unit_are_named():
-    assert parse_unit("[Service]\nEnvironmentFile=/etc/a\nEnvironmentFile=-/etc/b\n")[1] == ["/etc/a", "/etc/b"]
+    assert parse_unit("[Service]\nEnvironmentFile=/etc/a\nEnvironmentFile=-/etc/b\n")[1] == [
+        "/etc/a",
+        "/etc/b",
+    ]
     assert parse_unit("[Service]\nEnvironmentFile=/etc/a\nEnvironmentFile=\n")[1] == []
 
 
 def test_managers_default_environment_is_read():
-    assert values(parse_unit('[Manager]\nDefaultEnvironment="NCCL_A=1"\n', "Manager", "DefaultEnvironment")[0]) == [("NCCL_A", "1", True)]
+    assert values(
+        parse_unit('[Manager]\nDefaultEnvironment="NCCL_A=1"\n', "Manager", "DefaultEnvironment")[0]
+    ) == [("NCCL_A", "1", True)]
 
 
 @pytest.mark.parametrize(
     ("parse", "text", "expected"),
     [
-        (parse_environment_file, "A=1\n# c\n; c\nB='two words'\nC=\"x\"\nD\n", [("A", "1", True), ("B", "two words", True), ("C", "x", True)]),
-        (parse_environment, 'A=1 # c\nexport B=2\nC="x"\n#D=4\nE=$x\n', [("A", "1", True), ("B", "2", True), ("C", "x", True), ("E", "$x", True)]),
-        (parse_pam_env_conf, "# x\nA DEFAULT=1\nB DEFAULT=1 OVERRIDE=${HOME}\nC\n", [("A", "1", True), ("B", "${HOME}", False)]),
+        (
+            parse_environment_file,
+            "A=1\n# c\n; c\nB='two words'\nC=\"x\"\nD\n",
+            [("A", "1", True), ("B", "two words", True), ("C", "x", True)],
+        ),
+        (
+            parse_environment,
+            'A=1 # c\nexport B=2\nC="x"\n#D=4\nE=$x\n',
+            [("A", "1", True), ("B", "2", True), ("C", "x", True), ("E", "$x", True)],
+        ),
+        (
+            parse_pam_env_conf,
+            "# x\nA DEFAULT=1\nB DEFAULT=1 OVERRIDE=${HOME}\nC\n",
+            [("A", "1", True), ("B", "${HOME}", False)],
+        ),
         (
             parse_sshd_setenv,
             'SetEnv A=1 B="2"\nsetenv C=3\nMatch User x\n SetEnv D=4\n',
@@ -155,18 +206,34 @@ def test_managers_default_environment_is_read():
         ),
         (
             parse_sshd_setenv,
-            "SetEnv\tA=1\nSetEnv=B=2\n setenv = \"C=two words\" D='3' # E=4\nMatch=all\nSetEnv F=5#6\nMatch\tUser x\nSetEnv G=7\n",
-            [("A", "1", True), ("B", "2", True), ("C", "two words", True), ("D", "3", True), ("F", "5#6", True), ("G", "7", False)],
+            (
+                "SetEnv\tA=1\nSetEnv=B=2\n setenv = \"C=two words\" D='3' # E=4\nMatch=all\nSetEnv"
+                " F=5#6\nMatch\tUser x\nSetEnv G=7\n"
+            ),
+            [
+                ("A", "1", True),
+                ("B", "2", True),
+                ("C", "two words", True),
+                ("D", "3", True),
+                ("F", "5#6", True),
+                ("G", "7", False),
+            ],
         ),
         (parse_enroot_env, "A=1\n#B=2\nC=${D}\n", [("A", "1", True), ("C", "${D}", False)]),
         (
             parse_containers_conf,
-            '[engine]\nenv = ["X=1"]\n[containers]\nenv = [\n "NCCL_A=1", # why\n \'NCCL_B=2\',\n]\nother = ["Y=1"]\n',
+            (
+                '[engine]\nenv = ["X=1"]\n[containers]\nenv = [\n "NCCL_A=1", # why\n'
+                " 'NCCL_B=2',\n]\nother = [\"Y=1\"]\n"
+            ),
             [("NCCL_A", "1", True), ("NCCL_B", "2", True)],
         ),
         (
             parse_containers_conf,
-            '[containers] # of all\nenv = [ # not ["X=1"]\n "A=1", # "X=2" ]\n # ]\n "B=#2]", "C=3"\n] # "X=3"\nother = ["X=4"]\n[[b]]\nenv = ["X=5"]\n',
+            (
+                '[containers] # of all\nenv = [ # not ["X=1"]\n "A=1", # "X=2" ]\n # ]\n "B=#2]",'
+                ' "C=3"\n] # "X=3"\nother = ["X=4"]\n[[b]]\nenv = ["X=5"]\n'
+            ),
             [("A", "1", True), ("B", "#2]", True), ("C", "3", True)],
         ),
         (parse_containers_conf, '[containers]\nenv = ["A=1"]\nx = 1\n', [("A", "1", True)]),
@@ -177,24 +244,41 @@ def test_other_files_are_read_by_their_own_rules(parse, text, expected):
 
 
 def test_slurm_conf_names_the_task_prolog():
-    text = "ClusterName=x\nTaskProlog=/etc/slurm/task.sh # why\nNodeName=n TaskProlog=no\n#TaskProlog=/old\n"
+    text = (
+        "ClusterName=x\nTaskProlog=/etc/slurm/task.sh # why\nNodeName=n"
+        " TaskProlog=no\n#TaskProlog=/old\n"
+    )
     assert parse_slurm_conf(text)["taskprolog"] == ("/etc/slurm/task.sh", 2)
 
 
 def test_docker_container_tells_its_environment():
-    text = json.dumps({"Name": "/job", "State": {"Running": True}, "Config": {"Env": ["NCCL_DEBUG=INFO", "TOKEN=x", 7, "odd"]}})
+    text = json.dumps(
+        {
+            "Name": "/job",
+            "State": {"Running": True},
+            "Config": {"Env": ["NCCL_DEBUG=INFO", "TOKEN=x", 7, "odd"]},
+        }
+    )
     name, running, rows = parse_docker_container(text)
-    assert (name, running, values(rows)) == ("job", True, [("NCCL_DEBUG", "INFO", True), ("TOKEN", "x", True)])
+    assert (name, running, values(rows)) == (
+        "job",
+        True,
+        [("NCCL_DEBUG", "INFO", True), ("TOKEN", "x", True)],
+    )
 
 
-@pytest.mark.parametrize("text", ["", "[]", "null", '{"Config": []}', '{"State": 1, "Config": {"Env": "x"}}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '{"Config": []}', '{"State": 1, "Config": {"Env": "x"}}']
+)
 def test_odd_docker_container_is_a_value_error_or_empty(text):
     with contextlib.suppress(ValueError):
         assert parse_docker_container(text)[2] == []
 
 
 def test_apptainers_prefix_sets_the_bare_name_inside():
-    rows = container_prefixed([Assignment("APPTAINERENV_NCCL_DEBUG", "INFO", 3), Assignment("NCCL_DEBUG", "WARN", 4)])
+    rows = container_prefixed(
+        [Assignment("APPTAINERENV_NCCL_DEBUG", "INFO", 3), Assignment("NCCL_DEBUG", "WARN", 4)]
+    )
     assert [(row.name, row.value, row.line) for row in rows] == [("NCCL_DEBUG", "INFO", 3)]
 
 
@@ -225,5 +309,10 @@ def test_only_named_variables_may_leave_the_node(name, allowed):
 
 
 def test_of_a_path_list_only_our_libraries_are_reported():
-    assert allowed_value("LD_LIBRARY_PATH", "/home/alice/secret/lib:/usr/local/cuda/lib64:/opt/nccl/lib") == "/usr/local/cuda/lib64:/opt/nccl/lib"
+    assert (
+        allowed_value(
+            "LD_LIBRARY_PATH", "/home/alice/secret/lib:/usr/local/cuda/lib64:/opt/nccl/lib"
+        )
+        == "/usr/local/cuda/lib64:/opt/nccl/lib"
+    )
     assert allowed_assignments([Assignment("LD_LIBRARY_PATH", "/home/alice/lib", 1)]) == []

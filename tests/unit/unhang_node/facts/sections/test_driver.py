@@ -1,4 +1,5 @@
-"""Section driver: the versions that are loaded, on the disk and in user space, and whether they match."""
+"""Section driver: the versions that are loaded, on the disk and in user space, and whether they
+match."""
 
 from __future__ import annotations
 
@@ -17,8 +18,14 @@ from unhang_node.base.section import Absent
 from unhang_node.facts.sources import software
 
 CAPTURE = Path(__file__).parents[4] / "fixtures" / "h200x8" / "proc-nvidia.txt"
-OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)\nGCC version:  gcc version 15.3.0 (GCC)\n"
-PROPRIETARY = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  gcc version 12.3.0\n"
+OPEN = (
+    "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build "
+    " (nixbld@)\nGCC version:  gcc version 15.3.0 (GCC)\n"
+)
+PROPRIETARY = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC"
+    " version:  gcc version 12.3.0\n"
+)
 RELEASE = "5.15.0-100-generic"
 LIB = "/usr/lib/x86_64-linux-gnu/"
 
@@ -41,7 +48,10 @@ def read(tmp_path, *parts):
 
 
 def loaded(text):
-    return {"/proc/driver/nvidia/version": text, "/proc/driver/nvidia/params": 'ResmanDebugLevel: 1\nRegistryDwords: "a=1"\nEmpty: ""\n'}
+    return {
+        "/proc/driver/nvidia/version": text,
+        "/proc/driver/nvidia/params": 'ResmanDebugLevel: 1\nRegistryDwords: "a=1"\nEmpty: ""\n',
+    }
 
 
 def captured(name):
@@ -55,8 +65,16 @@ def captured(name):
     [
         (OPEN, "580.159.04", "open"),
         (PROPRIETARY, "535.104.05", "proprietary"),
-        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2\n", "470.256.02", "proprietary"),
-        ("NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  560.35  Release\n", "560.35", "open"),
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2\n",
+            "470.256.02",
+            "proprietary",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  560.35  Release\n",
+            "560.35",
+            "open",
+        ),
         ("NVRM version: something new\n", None, None),
         ("", None, None),
     ],
@@ -66,7 +84,10 @@ def test_loaded_line_tells_version_and_flavour(text, version, flavour):
 
 
 def test_recorded_8xh200_node_is_read(tmp_path):
-    files = {"/proc/driver/nvidia/" + name: captured("/proc/driver/nvidia/" + name) for name in ("version", "params")}
+    files = {
+        "/proc/driver/nvidia/" + name: captured("/proc/driver/nvidia/" + name)
+        for name in ("version", "params")
+    }
     section, _unread = read(tmp_path, files, userspace("580.159.04"))
     assert section["loaded"]["version"] == "580.159.04"
     assert section["loaded"]["flavour"] == "open"
@@ -84,8 +105,17 @@ def test_upgrade_without_a_reboot_is_a_mismatch_that_names_both_versions(tmp_pat
 
 
 def test_libraries_are_found_through_the_linkers_cache(tmp_path):
-    cache = {"/etc/ld.so.cache": ld_cache([("libnvidia-ml.so.1", "/opt/n/libnvidia-ml.so.1"), ("libcuda.so.1", "/opt/n/libcuda.so.1")])}
-    section, _unread = read(tmp_path, cache, userspace("535.104.05", "/opt/n/"), loaded(PROPRIETARY))
+    cache = {
+        "/etc/ld.so.cache": ld_cache(
+            [
+                ("libnvidia-ml.so.1", "/opt/n/libnvidia-ml.so.1"),
+                ("libcuda.so.1", "/opt/n/libcuda.so.1"),
+            ]
+        )
+    }
+    section, _unread = read(
+        tmp_path, cache, userspace("535.104.05", "/opt/n/"), loaded(PROPRIETARY)
+    )
     assert section["userspace"] == {
         "libnvidia_ml": {"path": "/opt/n/libnvidia-ml.so.535.104.05", "version": "535.104.05"},
         "libcuda": {"path": "/opt/n/libcuda.so.535.104.05", "version": "535.104.05"},
@@ -99,28 +129,60 @@ def test_forward_compatible_libcuda_is_not_the_drivers_own(tmp_path):
         ("libcuda.so.1", LIB + "libcuda.so.1"),
         ("libnvidia-ml.so.1", LIB + "libnvidia-ml.so.1"),
     ]
-    section, _unread = read(tmp_path, compat, userspace("535.104.05"), {"/etc/ld.so.cache": ld_cache(cache)}, loaded(PROPRIETARY))
+    section, _unread = read(
+        tmp_path,
+        compat,
+        userspace("535.104.05"),
+        {"/etc/ld.so.cache": ld_cache(cache)},
+        loaded(PROPRIETARY),
+    )
     assert section["userspace"]["libcuda"]["version"] == "535.104.05"
     assert section["mismatch"] is False
 
 
 def test_library_that_does_not_name_its_version_is_null_with_a_reason(tmp_path):
     section, unread = read(tmp_path, {LIB + "libnvidia-ml.so.1": "x"}, loaded(PROPRIETARY))
-    assert section["userspace"]["libnvidia_ml"] == {"path": LIB + "libnvidia-ml.so.1", "version": None}
+    assert section["userspace"]["libnvidia_ml"] == {
+        "path": LIB + "libnvidia-ml.so.1",
+        "version": None,
+    }
     assert section["mismatch"] is None
-    assert {row["field"] for row in unread} == {"userspace.libnvidia_ml.version", "mismatch", "on_disk", "device_nodes"}
+    assert {row["field"] for row in unread} == {
+        "userspace.libnvidia_ml.version",
+        "mismatch",
+        "on_disk",
+        "device_nodes",
+    }
 
 
 def test_module_on_the_disk_is_the_one_that_modprobe_would_load(tmp_path):
     folder = "/lib/modules/" + RELEASE
-    files = {folder + "/modules.dep": "updates/dkms/nvidia-uvm.ko: updates/dkms/nvidia.ko\nupdates/dkms/nvidia.ko:\n"}
-    section, _unread = read(tmp_path, files, {folder + "/updates/dkms/nvidia.ko": kernel_module("535.183.01")}, loaded(PROPRIETARY))
-    assert section["on_disk"] == {"path": folder + "/updates/dkms/nvidia.ko", "kernel": RELEASE, "version": "535.183.01"}
+    files = {
+        folder + "/modules.dep": (
+            "updates/dkms/nvidia-uvm.ko: updates/dkms/nvidia.ko\nupdates/dkms/nvidia.ko:\n"
+        )
+    }
+    section, _unread = read(
+        tmp_path,
+        files,
+        {folder + "/updates/dkms/nvidia.ko": kernel_module("535.183.01")},
+        loaded(PROPRIETARY),
+    )
+    assert section["on_disk"] == {
+        "path": folder + "/updates/dkms/nvidia.ko",
+        "kernel": RELEASE,
+        "version": "535.183.01",
+    }
 
 
 def test_sysfs_speaks_where_a_container_hides_procfs(tmp_path):
     section, unread = read(tmp_path, {"/sys/module/nvidia/version": "535.104.05\n"})
-    assert section["loaded"] == {"is_loaded": True, "version": "535.104.05", "flavour": None, "line": None}
+    assert section["loaded"] == {
+        "is_loaded": True,
+        "version": "535.104.05",
+        "flavour": None,
+        "line": None,
+    }
     assert unread[0]["field"] == "loaded.flavour"
 
 
@@ -138,12 +200,26 @@ def test_nouveau_alone_is_not_absent(tmp_path):
 
 PACKAGES = {
     "/var/lib/dpkg/status": dpkg_status(
-        {"libnvidia-compute-535": "535.104.05-0ubuntu1", "nvidia-container-toolkit": "1.17", "cuda-compat-13-0": "580.95.05", "nvidia-cuda-toolkit": "12"}
+        {
+            "libnvidia-compute-535": "535.104.05-0ubuntu1",
+            "nvidia-container-toolkit": "1.17",
+            "cuda-compat-13-0": "580.95.05",
+            "nvidia-cuda-toolkit": "12",
+        }
     )
 }
-MOUNTED = {"/proc/self/mountinfo": "9 1 8:1 / / rw - ext4 /dev/sda1 rw\n8 9 8:2 / /usr/local/nvidia ro - squashfs /dev/vdb ro\n"}
+MOUNTED = {
+    "/proc/self/mountinfo": (
+        "9 1 8:1 / / rw - ext4 /dev/sda1 rw\n8 9 8:2 / /usr/local/nvidia ro - squashfs /dev/vdb"
+        " ro\n"
+    )
+}
 CACHED = {"/etc/ld.so.cache": ld_cache([("libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1")])}
-OWNED = {"/var/lib/dpkg/info/libnvidia-compute-535:amd64.list": f"/.\n/usr/lib\n{LIB}libcuda.so.535.104.05\n"}
+OWNED = {
+    "/var/lib/dpkg/info/libnvidia-compute-535:amd64.list": (
+        f"/.\n/usr/lib\n{LIB}libcuda.so.535.104.05\n"
+    )
+}
 
 
 @pytest.mark.parametrize(
@@ -155,7 +231,17 @@ OWNED = {"/var/lib/dpkg/info/libnvidia-compute-535:amd64.list": f"/.\n/usr/lib\n
         ([{"/run/nvidia/driver/usr/bin/nvidia-smi": "x"}, loaded(PROPRIETARY)], "gpu_operator"),
         ([userspace("535.104.05")], "unknown"),
         ([PACKAGES], "packages"),
-        ([userspace("535.104.05"), {"/proc/self/mountinfo": f"9 1 8:1 /x {LIB}libcuda.so.535.104.05 ro - ext4 /dev/sda1 rw\n"}], "container"),
+        (
+            [
+                userspace("535.104.05"),
+                {
+                    "/proc/self/mountinfo": (
+                        f"9 1 8:1 /x {LIB}libcuda.so.535.104.05 ro - ext4 /dev/sda1 rw\n"
+                    )
+                },
+            ],
+            "container",
+        ),
         ([userspace("535.104.05", "/usr/local/nvidia/lib64/"), MOUNTED, CACHED], "container"),
         ([userspace("535.104.05", "/usr/local/nvidia/lib64/"), CACHED], "unknown"),
     ],
@@ -165,17 +251,40 @@ def test_way_of_installation_is_told_from_who_owns_the_files(tmp_path, parts, me
 
 
 def test_toolkits_are_no_driver_packages(tmp_path):
-    assert [row["name"] for row in read(tmp_path, PACKAGES)[0]["packages"]] == ["libnvidia-compute-535"]
+    assert [row["name"] for row in read(tmp_path, PACKAGES)[0]["packages"]] == [
+        "libnvidia-compute-535"
+    ]
 
 
 @pytest.mark.parametrize(
     ("files", "running"),
     [
-        ({"/run/nvidia-persistenced/nvidia-persistenced.pid": "77\n", "/proc/77/comm": "nvidia-persiste\n"}, True),
-        ({"/run/nvidia-persistenced/nvidia-persistenced.pid": "77\n", "/proc/77/comm": "bash\n", "/proc/net/unix": "Num\n"}, False),
+        (
+            {
+                "/run/nvidia-persistenced/nvidia-persistenced.pid": "77\n",
+                "/proc/77/comm": "nvidia-persiste\n",
+            },
+            True,
+        ),
+        (
+            {
+                "/run/nvidia-persistenced/nvidia-persistenced.pid": "77\n",
+                "/proc/77/comm": "bash\n",
+                "/proc/net/unix": "Num\n",
+            },
+            False,
+        ),
         ({"/sys/fs/cgroup/system.slice/nvidia-persistenced.service/cgroup.procs": "77\n"}, True),
         ({"/sys/fs/cgroup/system.slice/other.service/cgroup.procs": "1\n"}, False),
-        ({"/proc/net/unix": "Num RefCount\n00: 00000002 00000000 00010000 0001 01 1234 /var/run/nvidia-persistenced/socket\n"}, True),
+        (
+            {
+                "/proc/net/unix": (
+                    "Num RefCount\n00: 00000002 00000000 00010000 0001 01 1234"
+                    " /var/run/nvidia-persistenced/socket\n"
+                )
+            },
+            True,
+        ),
         ({"/proc/31/comm": "nvidia-persiste\n"}, True),
     ],
 )
@@ -184,7 +293,13 @@ def test_persistence_daemon_is_seen_without_asking_it(tmp_path, files, running):
 
 
 @pytest.mark.parametrize(
-    ("name", "version"), [("libcuda.so.535.104.05", "535.104.05"), ("libcuda.so.560.35", "560.35"), ("libcuda.so.1", None), ("libcuda.so", None)]
+    ("name", "version"),
+    [
+        ("libcuda.so.535.104.05", "535.104.05"),
+        ("libcuda.so.560.35", "560.35"),
+        ("libcuda.so.1", None),
+        ("libcuda.so", None),
+    ],
 )
 def test_version_is_read_off_a_librarys_name(name, version):
     assert driver_version_of_file(name) == version
@@ -192,7 +307,13 @@ def test_version_is_read_off_a_librarys_name(name, version):
 
 @pytest.mark.parametrize(
     ("version", "upstream"),
-    [("535.161.08-0ubuntu3", "535.161.08"), ("3:580.65.06-1.el9", "580.65.06"), ("590.48.01-1", "590.48.01"), ("x", None), (None, None)],
+    [
+        ("535.161.08-0ubuntu3", "535.161.08"),
+        ("3:580.65.06-1.el9", "580.65.06"),
+        ("590.48.01-1", "590.48.01"),
+        ("x", None),
+        (None, None),
+    ],
 )
 def test_upstream_version_is_cut_out_of_a_packages(version, upstream):
     assert upstream_version(version) == upstream

@@ -12,7 +12,14 @@ SWITCH = "pci:v000010DEd000022A3sv000010DEsd00001796bc06sc80i00\n"
 GPU = "pci:v000010DEd00002335sv000010DEsd000018BEbc03sc02i00\n"
 NIC = "pci:v000015B3d00001021sv000015B3sd00000040bc02sc07i00\n"
 BUS = "/sys/bus/pci/devices/{}/modalias"
-PACKAGE = {"/var/lib/dpkg/status": dpkg_status({"nvidia-fabricmanager-535": "535.161.08-0ubuntu3", "nvidia-fabricmanager-dev-535": "535.161.08"})}
+PACKAGE = {
+    "/var/lib/dpkg/status": dpkg_status(
+        {
+            "nvidia-fabricmanager-535": "535.161.08-0ubuntu3",
+            "nvidia-fabricmanager-dev-535": "535.161.08",
+        }
+    )
+}
 LOG = """[Nov 20 2026 03:41:00] [INFO] [tid 1] started
 [Nov 20 2026 03:41:02] [ERROR] [tid 1] detected NVSwitch fatal error 20034
 [Nov 20 2026 03:41:03] [INFO] [tid 1] bye
@@ -20,11 +27,18 @@ LOG = """[Nov 20 2026 03:41:00] [INFO] [tid 1] started
 
 
 def read(tmp_path, files):
-    return merged(software.read(context(plant(tmp_path, files), ["fabric_manager"])), "fabric_manager")
+    return merged(
+        software.read(context(plant(tmp_path, files), ["fabric_manager"])), "fabric_manager"
+    )
 
 
 def devices(listing=True):
-    files = {BUS.format("0000:07:00.0"): SWITCH, BUS.format("0001:07:00.0"): SWITCH, BUS.format("0000:1b:00.0"): GPU, BUS.format("0000:5c:00.0"): NIC}
+    files = {
+        BUS.format("0000:07:00.0"): SWITCH,
+        BUS.format("0001:07:00.0"): SWITCH,
+        BUS.format("0000:1b:00.0"): GPU,
+        BUS.format("0000:5c:00.0"): NIC,
+    }
     if listing:
         files["/proc/bus/pci/devices"] = "0700\t10de22a3\t0\n1b00\t10de2335\t0\n5c00\t15b31021\t0\n"
     return files
@@ -37,13 +51,23 @@ def test_switches_are_counted_in_all_pci_domains(tmp_path, listing):
 
 
 def test_gpus_are_no_switches(tmp_path):
-    section, _unread = read(tmp_path, {BUS.format("0000:1b:00.0"): GPU, "/proc/bus/pci/devices": "1b00\t10de2335\t0\n"})
-    assert (section["nvswitch_present"], section["installed"], section["running"]) == (False, False, False)
+    section, _unread = read(
+        tmp_path, {BUS.format("0000:1b:00.0"): GPU, "/proc/bus/pci/devices": "1b00\t10de2335\t0\n"}
+    )
+    assert (section["nvswitch_present"], section["installed"], section["running"]) == (
+        False,
+        False,
+        False,
+    )
 
 
 def test_version_is_the_packages_without_its_revision(tmp_path):
     section, _unread = read(tmp_path, PACKAGE)
-    assert (section["installed"], section["package"], section["version"]) == (True, "nvidia-fabricmanager-535", "535.161.08")
+    assert (section["installed"], section["package"], section["version"]) == (
+        True,
+        "nvidia-fabricmanager-535",
+        "535.161.08",
+    )
 
 
 def test_binary_without_a_package_has_no_version_and_says_why(tmp_path):
@@ -55,7 +79,13 @@ def test_binary_without_a_package_has_no_version_and_says_why(tmp_path):
 @pytest.mark.parametrize(
     ("files", "running"),
     [
-        ({"/run/nvidia-fabricmanager/nv-fabricmanager.pid": "42", "/proc/42/comm": "nv-fabricmanage\n"}, True),
+        (
+            {
+                "/run/nvidia-fabricmanager/nv-fabricmanager.pid": "42",
+                "/proc/42/comm": "nv-fabricmanage\n",
+            },
+            True,
+        ),
         ({"/sys/fs/cgroup/system.slice/nvidia-fabricmanager.service/cgroup.procs": "42\n"}, True),
         ({"/sys/fs/cgroup/system.slice/": ""}, False),
         ({"/proc/42/comm": "nv-fabricmanage\n"}, True),
@@ -80,7 +110,10 @@ def test_enabled_is_the_link_and_not_what_it_leads_to(tmp_path, target):
 
 def test_last_error_of_the_log_is_reported_verbatim(tmp_path):
     section, _unread = read(tmp_path, {**PACKAGE, "/var/log/fabricmanager.log": LOG})
-    assert section["last_error"] == "[Nov 20 2026 03:41:02] [ERROR] [tid 1] detected NVSwitch fatal error 20034"
+    assert (
+        section["last_error"]
+        == "[Nov 20 2026 03:41:02] [ERROR] [tid 1] detected NVSwitch fatal error 20034"
+    )
 
 
 def test_log_without_errors_is_null():
@@ -92,8 +125,17 @@ def test_terminal_escapes_in_the_log_are_taken_out():
 
 
 def test_imex_is_told_apart(tmp_path):
-    files = {"/var/lib/dpkg/status": dpkg_status({"nvidia-imex-580": "580.65.06-1"}), "/run/nvidia-imex/nvidia-imex.pid": "9", "/proc/9/comm": "nvidia-imex\n"}
-    assert read(tmp_path, files)[0]["imex"] == {"installed": True, "version": "580.65.06", "running": True, "channels": []}
+    files = {
+        "/var/lib/dpkg/status": dpkg_status({"nvidia-imex-580": "580.65.06-1"}),
+        "/run/nvidia-imex/nvidia-imex.pid": "9",
+        "/proc/9/comm": "nvidia-imex\n",
+    }
+    assert read(tmp_path, files)[0]["imex"] == {
+        "installed": True,
+        "version": "580.65.06",
+        "running": True,
+        "channels": [],
+    }
 
 
 @pytest.mark.parametrize(("mode", "open_to_all"), [(0o666, True), (0o640, False)])
@@ -102,12 +144,23 @@ def test_imex_channels_tell_who_may_write_to_them(tmp_path, mode, open_to_all):
     (channel,) = tmp_path.rglob("channel0")
     channel.chmod(mode)
     imex = merged(software.read(context(root, ["fabric_manager"])), "fabric_manager")[0]["imex"]
-    assert imex["channels"] == [{"path": "/dev/nvidia-caps-imex-channels/channel0", "mode": f"{mode:04o}", "open_to_all": open_to_all}]
+    assert imex["channels"] == [
+        {
+            "path": "/dev/nvidia-caps-imex-channels/channel0",
+            "mode": f"{mode:04o}",
+            "open_to_all": open_to_all,
+        }
+    ]
 
 
 def test_start_of_the_running_daemon_is_told_from_the_boot(tmp_path):
     stat = "9 (nv-fabric (x)) S " + " ".join(["0"] * 18) + " 861234 0 0\n"
-    files = {**PACKAGE, "/run/nvidia-fabricmanager/nv-fabricmanager.pid": "9", "/proc/9/comm": "nv-fabricmanage\n", "/proc/9/stat": stat}
+    files = {
+        **PACKAGE,
+        "/run/nvidia-fabricmanager/nv-fabricmanager.pid": "9",
+        "/proc/9/comm": "nv-fabricmanage\n",
+        "/proc/9/stat": stat,
+    }
     section, _unread = read(tmp_path, files)
     assert (section["running"], section["started_s"]) == (True, 8612)
 

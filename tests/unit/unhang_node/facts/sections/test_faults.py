@@ -22,7 +22,10 @@ def test_a_workstations_ring_buffer_shows_its_faults(tmp_path):
     folder = copied("a6000x3-kernel-5.4", tmp_path)
     fragment, rows = read(folder, ("faults",))["faults"]
     assert complaints("faults", fragment, rows.values()) == []
-    assert [(event["kind"], event["code"], event["count"]) for event in fragment["events"]] == [("xid", 31, 2), ("hung_task", None, 1)]
+    assert [(event["kind"], event["code"], event["count"]) for event in fragment["events"]] == [
+        ("xid", 31, 2),
+        ("hung_task", None, 1),
+    ]
     assert fragment["complete"] is False
     assert fragment["events"][0]["line"].startswith("NVRM: Xid (PCI:0000:43:00): 31")
 
@@ -48,11 +51,19 @@ def test_only_the_end_of_an_endless_file_is_read(tmp_path):
 
 def test_a_flood_is_reported_in_the_sections_unread_rows(tmp_path):
     log = tmp_path / "kern.log"
-    log.write_text("".join(f"[    1.000000] NVRM: Xid (PCI:0000:3b:00): {number}, x\n" for number in range(GROUPS + 1)))
+    log.write_text(
+        "".join(
+            f"[    1.000000] NVRM: Xid (PCI:0000:3b:00): {number}, x\n"
+            for number in range(GROUPS + 1)
+        )
+    )
     assert unread(place("h200x8"), "faults", kernel_log=str(log))["events"]["status"] == "error"
 
 
-@pytest.mark.parametrize(("make", "error"), [("missing", FileNotFoundError), ("folder", ValueError), ("fifo", ValueError)])
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [("missing", FileNotFoundError), ("folder", ValueError), ("fifo", ValueError)],
+)
 def test_a_named_log_that_is_no_file_is_an_error_not_an_empty_log(tmp_path, make, error):
     path = tmp_path / "log"
     if make == "folder":

@@ -1,4 +1,5 @@
-"""Settings of the host: frequencies, idle states, clock source, time daemon, control groups, its name, huge pages."""
+"""Settings of the host: frequencies, idle states, clock source, time daemon, control groups, its
+name, huge pages."""
 
 from __future__ import annotations
 
@@ -31,7 +32,10 @@ def with_idle_states(folder, states):
 def test_governors_of_all_parts_of_the_node_are_told_once_each(tmp_path):
     folder = with_policies(copied("h200x8", tmp_path), ["performance"] * 120 + ["schedutil"] * 104)
     frequency = facts(folder, "node")["cpu"]["frequency"]
-    assert (frequency["driver"], frequency["governors"]) == ("acpi-cpufreq", ["performance", "schedutil"])
+    assert (frequency["driver"], frequency["governors"]) == (
+        "acpi-cpufreq",
+        ["performance", "schedutil"],
+    )
 
 
 def test_a_machine_that_scales_no_frequencies_says_so(tmp_path):
@@ -41,9 +45,16 @@ def test_a_machine_that_scales_no_frequencies_says_so(tmp_path):
 
 
 def test_deepest_idle_state_is_the_deepest_that_is_not_switched_off(tmp_path):
-    states = [("POLL", 0, 0), ("C1", 2, 0), ("C1E", 4, 0), ("C6", 290, 1)] + [(f"X{number}", 300, 1) for number in range(4, 11)]
+    states = [("POLL", 0, 0), ("C1", 2, 0), ("C1E", 4, 0), ("C6", 290, 1)] + [
+        (f"X{number}", 300, 1) for number in range(4, 11)
+    ]
     idle = facts(with_idle_states(copied("h200x8", tmp_path), states), "node")["cpu"]["idle"]
-    assert idle == {"driver": "intel_idle", "governor": "menu", "deepest_state": "C1E", "deepest_latency_us": 4}
+    assert idle == {
+        "driver": "intel_idle",
+        "governor": "menu",
+        "deepest_state": "C1E",
+        "deepest_latency_us": 4,
+    }
 
 
 def test_clock_source_is_read(tmp_path):
@@ -88,7 +99,11 @@ def test_irqbalance_is_seen_by_its_control_group(tmp_path):
 
 @pytest.mark.parametrize(
     ("paths", "wanted"),
-    [(["cgroup.controllers"], "v2"), (["memory/tasks"], "v1"), (["memory/tasks", "unified/cgroup.procs"], "hybrid")],
+    [
+        (["cgroup.controllers"], "v2"),
+        (["memory/tasks"], "v1"),
+        (["memory/tasks", "unified/cgroup.procs"], "hybrid"),
+    ],
 )
 def test_control_groups_are_told_by_what_lies_in_their_folder(tmp_path, paths, wanted):
     folder = copied("container", tmp_path)
@@ -100,14 +115,20 @@ def test_control_groups_are_told_by_what_lies_in_their_folder(tmp_path, paths, w
 def test_addresses_of_the_nodes_own_name_stand_in_its_hosts_file(tmp_path):
     folder = copied("h200x8", tmp_path)
     name = facts(folder, "node")["hostname"]
-    write(folder, "/etc/hosts", f"127.0.0.1 localhost\n127.0.1.1 {name}.example.org {name.upper()} # made by cloud-init\n10.0.0.9 other\n")
+    write(
+        folder,
+        "/etc/hosts",
+        f"127.0.0.1 localhost\n127.0.1.1 {name}.example.org {name.upper()} # made by"
+        " cloud-init\n10.0.0.9 other\n",
+    )
     assert facts(folder, "node")["name_addresses"] == ["127.0.1.1"]
 
 
 @pytest.mark.parametrize(
     ("text", "name", "wanted"),
     [
-        ("10.0.0.1 a a.b\n::1 a\n10.0.0.1 a\n", "a", ["10.0.0.1", "::1"]), ("10.0.0.1 a.b\n", "a.b", ["10.0.0.1"]), ("10.0.0.1 a\n", "a.b", ["10.0.0.1"]),
+        ("10.0.0.1 a a.b\n::1 a\n10.0.0.1 a\n", "a", ["10.0.0.1", "::1"]),
+        ("10.0.0.1 a.b\n", "a.b", ["10.0.0.1"]), ("10.0.0.1 a\n", "a.b", ["10.0.0.1"]),
         ("# 10.0.0.1 a\n", "a", []), ("\x00\n10.0.0.1\n", "a", []),
     ],
 )  # fmt: skip
@@ -117,7 +138,14 @@ def test_a_hosts_file_is_read_by_short_and_long_names(text, name, wanted):
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("always [madvise] never\n", "madvise"), ("never\n", "never"), ("[a] [b]\n", None), ("", None), ("always madvise\n", None), ("[]\n", None)],
+    [
+        ("always [madvise] never\n", "madvise"),
+        ("never\n", "never"),
+        ("[a] [b]\n", None),
+        ("", None),
+        ("always madvise\n", None),
+        ("[]\n", None),
+    ],
 )
 def test_the_chosen_word_of_a_switch(text, wanted):
     assert parse_choice(text) == wanted
@@ -126,8 +154,15 @@ def test_the_chosen_word_of_a_switch(text, wanted):
 def test_transparent_huge_pages_are_read(tmp_path):
     folder = copied("h200x8", tmp_path)
     write(folder, "/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n")
-    write(folder, "/sys/kernel/mm/transparent_hugepage/defrag", "always defer [defer+madvise] madvise never\n")
-    assert facts(folder, "limits")["transparent_hugepages"] == {"enabled": "always", "defrag": "defer+madvise"}
+    write(
+        folder,
+        "/sys/kernel/mm/transparent_hugepage/defrag",
+        "always defer [defer+madvise] madvise never\n",
+    )
+    assert facts(folder, "limits")["transparent_hugepages"] == {
+        "enabled": "always",
+        "defrag": "defer+madvise",
+    }
 
 
 def port(name, *addresses, kind="physical", state="up"):
@@ -152,8 +187,15 @@ def test_ports_that_share_a_subnet_are_told_by_it(rows, wanted):
 
 
 def with_specification(folder, path, driver):
-    mounts = "".join(f"  - containerPath: /usr/lib/x86_64-linux-gnu/lib{name}.so.{driver}\n" for name in ("nvidia-eglcore", "cuda", "nvidia-ml"))
-    write(folder, path, "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ncontainerEdits:\n  mounts:\n" + mounts)
+    mounts = "".join(
+        f"  - containerPath: /usr/lib/x86_64-linux-gnu/lib{name}.so.{driver}\n"
+        for name in ("nvidia-eglcore", "cuda", "nvidia-ml")
+    )
+    write(
+        folder,
+        path,
+        "---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\ncontainerEdits:\n  mounts:\n" + mounts,
+    )
 
 
 def test_a_specification_for_containers_tells_of_which_driver_its_libraries_are(tmp_path):
@@ -164,19 +206,39 @@ def test_a_specification_for_containers_tells_of_which_driver_its_libraries_are(
     write(folder, "/etc/cdi/other.yaml", "kind: example.com/card\n")
     write(folder, "/etc/cdi/README", "/usr/lib/libcuda.so.470.57.02")
     assert facts(folder, "node")["cdi"] == [
-        {"path": "/etc/cdi/nvidia.yaml", "driver": "535.161.07", "kind": "nvidia.com/gpu", "devices_missing": []},
-        {"path": "/var/run/cdi/nvidia.yaml", "driver": "580.95.05", "kind": "nvidia.com/gpu", "devices_missing": []},
+        {
+            "path": "/etc/cdi/nvidia.yaml",
+            "driver": "535.161.07",
+            "kind": "nvidia.com/gpu",
+            "devices_missing": [],
+        },
+        {
+            "path": "/var/run/cdi/nvidia.yaml",
+            "driver": "580.95.05",
+            "kind": "nvidia.com/gpu",
+            "devices_missing": [],
+        },
     ]
 
 
-NODES = "devices:\n- name: '0'\n  containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\n    - path: /dev/nvidia9\n    - path: /dev/dri/card0\n"
+NODES = (
+    "devices:\n- name: '0'\n  containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\n    -"
+    " path: /dev/nvidia9\n    - path: /dev/dri/card0\n"
+)
 OTHER_ROOT = "    - hostPath: /run/nvidia/driver/dev/nvidia0\n      path: /dev/nvidia0\n"
-JSON = '{"kind": "nvidia.com/gpu", "mounts": "/x/libcuda.so.580.95.05", "deviceNodes": [{"path": "/dev/nvidia0"}, {"path":"/dev/nvidia7"}]}'
+JSON = (
+    '{"kind": "nvidia.com/gpu", "mounts": "/x/libcuda.so.580.95.05", "deviceNodes": [{"path":'
+    ' "/dev/nvidia0"}, {"path":"/dev/nvidia7"}]}'
+)
 
 
 @pytest.mark.parametrize(
     ("text", "missing"),
-    [("# libs\n" + NODES, ["/dev/dri/card0", "/dev/nvidia9"]), (OTHER_ROOT, ["/run/nvidia/driver/dev/nvidia0"]), (JSON, ["/dev/nvidia7"])],
+    [
+        ("# libs\n" + NODES, ["/dev/dri/card0", "/dev/nvidia9"]),
+        (OTHER_ROOT, ["/run/nvidia/driver/dev/nvidia0"]),
+        (JSON, ["/dev/nvidia7"]),
+    ],
 )
 def test_devices_that_a_specification_names_and_the_node_lacks_are_told(tmp_path, text, missing):
     folder = copied("h200x8", tmp_path)

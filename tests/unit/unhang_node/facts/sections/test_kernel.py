@@ -35,7 +35,8 @@ def test_the_running_kernel_its_taints_and_modules_are_read(workstation):
     assert kernel["taints"] == {"value": 12289, "letters": ["P", "O", "E"]}
     nvidia = next(module for module in kernel["modules"] if module["name"] == "nvidia")
     assert nvidia == {
-        "name": "nvidia", "version": "545.23.08", "srcversion": "FEDCBA9876543210FEDCBA9", "out_of_tree": True, "users": 610,
+        "name": "nvidia", "version": "545.23.08", "srcversion": "FEDCBA9876543210FEDCBA9",
+        "out_of_tree": True, "users": 610,
         "parameters": {"NVreg_OpenRmEnableUnsupportedGpus": "1"},
     }  # fmt: skip
     assert "igb" not in [module["name"] for module in kernel["modules"]]
@@ -43,8 +44,16 @@ def test_the_running_kernel_its_taints_and_modules_are_read(workstation):
 
 
 def test_a_module_of_the_kernels_own_tree_is_not_out_of_tree(workstation):
-    write(workstation, "/proc/modules", "ib_core 540000 4 - Live 0x0\nnvidia 56377344 610 - Live 0x0 (POE)\nzfs 1 1 - Live 0x0 (P)\n")
-    rows = [(module["name"], module["out_of_tree"]) for module in facts(workstation, "kernel")["modules"]]
+    write(
+        workstation,
+        "/proc/modules",
+        "ib_core 540000 4 - Live 0x0\nnvidia 56377344 610 - Live 0x0 (POE)\nzfs 1 1 - Live 0x0"
+        " (P)\n",
+    )
+    rows = [
+        (module["name"], module["out_of_tree"])
+        for module in facts(workstation, "kernel")["modules"]
+    ]
     assert rows == [("ib_core", False), ("nvidia", True), ("zfs", False)]
     assert unread(workstation, "kernel")["modules[ib_core].version"]["status"] == "absent"
 
@@ -59,7 +68,12 @@ def test_a_secret_on_the_kernel_command_line_stays_on_the_node(workstation):
 def test_each_installed_kernel_shows_the_nvidia_module_that_it_would_load(workstation):
     assert facts(workstation, "kernel")["installed"] == [
         {"release": NEW, "image": "/boot/vmlinuz-" + NEW, "headers": False, "nvidia_module": ""},
-        {"release": OLD, "image": "/boot/vmlinuz-" + OLD, "headers": True, "nvidia_module": "545.23.08"},
+        {
+            "release": OLD,
+            "image": "/boot/vmlinuz-" + OLD,
+            "headers": True,
+            "nvidia_module": "545.23.08",
+        },
     ]
 
 
@@ -77,12 +91,25 @@ def test_a_compressed_module_takes_its_version_from_dkms(workstation):
 
 def test_of_several_modules_debians_alternative_names_the_one_that_is_taken(workstation):
     folder = f"/lib/modules/{OLD}"
-    built = "".join(f"updates/dkms/{name}.ko.zst:\n" for name in ("nvidia-current", "nvidia-tesla-535", "nvidia-current-open"))
+    built = "".join(
+        f"updates/dkms/{name}.ko.zst:\n"
+        for name in ("nvidia-current", "nvidia-tesla-535", "nvidia-current-open")
+    )
     write(workstation, folder + "/modules.dep", built)
     for name in ("nvidia-current", "nvidia-tesla-535", "nvidia-current-open"):
-        write(workstation, "/etc/modprobe.d/nvidia.conf", f"install nvidia modprobe -i {name} $CMDLINE_OPTS\n\ninstall nvidia-drm modprobe -i x\n")
-        assert find_nvidia_module(Root([str(workstation)]), OLD) == f"{folder}/updates/dkms/{name}.ko.zst"
-    write(workstation, "/etc/modprobe.d/nvidia.conf", "install nvidia modprobe -i nvidia-tesla-470\n")
+        write(
+            workstation,
+            "/etc/modprobe.d/nvidia.conf",
+            f"install nvidia modprobe -i {name} $CMDLINE_OPTS\n\ninstall nvidia-drm modprobe"
+            " -i x\n",
+        )
+        assert (
+            find_nvidia_module(Root([str(workstation)]), OLD)
+            == f"{folder}/updates/dkms/{name}.ko.zst"
+        )
+    write(
+        workstation, "/etc/modprobe.d/nvidia.conf", "install nvidia modprobe -i nvidia-tesla-470\n"
+    )
     assert find_nvidia_module(Root([str(workstation)]), OLD) is None
 
 
@@ -94,13 +121,21 @@ def test_a_compressed_module_without_dkms_is_null_and_says_why(rocky):
 
 
 def test_a_module_file_that_is_no_elf_file_is_an_error_not_a_version(workstation):
-    write(workstation, f"/lib/modules/{OLD}/updates/dkms/nvidia.ko", b"\x7fELF" + struct.pack("<Q", 1 << 63) * 20)
+    write(
+        workstation,
+        f"/lib/modules/{OLD}/updates/dkms/nvidia.ko",
+        b"\x7fELF" + struct.pack("<Q", 1 << 63) * 20,
+    )
     assert facts(workstation, "kernel")["installed"][1]["nvidia_module"] is None
     assert unread(workstation, "kernel")[f"installed[{OLD}].nvidia_module"]["status"] == "error"
 
 
 def test_a_module_that_only_depends_on_nvidia_is_not_nvidia(workstation):
-    write(workstation, f"/lib/modules/{NEW}/modules.dep", "extra/gdrdrv.ko: extra/nvidia.ko kernel/nvidia.ko\n")
+    write(
+        workstation,
+        f"/lib/modules/{NEW}/modules.dep",
+        "extra/gdrdrv.ko: extra/nvidia.ko kernel/nvidia.ko\n",
+    )
     assert facts(workstation, "kernel")["installed"][0]["nvidia_module"] == ""
 
 
@@ -129,7 +164,13 @@ def test_a_pending_one_shot_entry_on_lvm_cannot_be_cleared_by_grub(workstation):
         ("25 1 0:21 /@ / rw - btrfs /dev/sda2 rw", False),
         ("25 1 0:21 / / rw - overlay overlay rw", False),
         ("25 1 253:0 / / rw - ext4 /dev/root rw", False),
-        ("25 1 253:0 / / rw - ext4 /dev/mapper/vg0-root rw\n26 25 259:1 / /boot rw - ext4 /dev/nvme0n1p1 rw", True),
+        (
+            (
+                "25 1 253:0 / / rw - ext4 /dev/mapper/vg0-root rw\n26 25 259:1 / /boot rw - ext4"
+                " /dev/nvme0n1p1 rw"
+            ),
+            True,
+        ),
         ("", None),
     ],
 )
@@ -161,7 +202,10 @@ def test_a_saved_entry_with_boot_loader_entries_is_resolved(rocky):
     assert kernel["boot"]["can_clear_one_shot"] is True
     assert kernel["reboot_required"] is False
     assert kernel["reboot_reasons"] == []
-    assert [row["release"] for row in kernel["installed"]] == ["5.14.0-427.13.1.el9_4.x86_64", "5.14.0-362.8.1.el9_3.x86_64"]
+    assert [row["release"] for row in kernel["installed"]] == [
+        "5.14.0-427.13.1.el9_4.x86_64",
+        "5.14.0-362.8.1.el9_3.x86_64",
+    ]
 
 
 def test_a_default_that_points_to_an_older_kernel_is_a_reason_to_look(rocky):
@@ -172,8 +216,14 @@ def test_a_default_that_points_to_an_older_kernel_is_a_reason_to_look(rocky):
 
 
 def test_systemd_boot_is_known_by_its_variable_and_clears_its_own_one_shot_entry(rocky):
-    write(rocky, EFIVAR.format("LoaderInfo"), b"\x06\0\0\0" + "systemd-boot 255".encode("utf-16-le"))
-    write(rocky, EFIVAR.format("LoaderEntryOneShot"), b"\x07\0\0\0" + "test.conf\0".encode("utf-16-le"))
+    write(
+        rocky, EFIVAR.format("LoaderInfo"), b"\x06\0\0\0" + "systemd-boot 255".encode("utf-16-le")
+    )
+    write(
+        rocky,
+        EFIVAR.format("LoaderEntryOneShot"),
+        b"\x07\0\0\0" + "test.conf\0".encode("utf-16-le"),
+    )
     write(rocky, "/boot/loader/loader.conf", "default *-362*\ntimeout 3\n")
     boot = facts(rocky, "kernel")["boot"]
     assert boot["loader"] == "systemd-boot"
@@ -186,7 +236,9 @@ def test_a_container_does_not_speak_of_its_nodes_kernels(tmp_path):
     folder = copied("container", tmp_path)
     kernel = facts(folder, "kernel")
     assert kernel["release"] == "5.15.0-105-generic"
-    assert [kernel[field] for field in ("installed", "dkms", "boot", "reboot_required")] == [None] * 4
+    assert [kernel[field] for field in ("installed", "dkms", "boot", "reboot_required")] == [
+        None
+    ] * 4
     assert unread(folder, "kernel")["installed"]["status"] == "absent"
 
 
@@ -212,7 +264,10 @@ def test_module_lines(line, row):
 
 
 def test_titles_ids_and_numbers_all_pick_an_entry():
-    menu = parse_menu("menuentry 'A' --id a {\n linux /vmlinuz-1\n}\nsubmenu \"B\" {\n menuentry 'C' {\n linux16 /boot/vmlinuz-2-x root=y\n }\n}\n")
+    menu = parse_menu(
+        "menuentry 'A' --id a {\n linux /vmlinuz-1\n}\nsubmenu \"B\" {\n menuentry 'C' {\n linux16"
+        " /boot/vmlinuz-2-x root=y\n }\n}\n"
+    )
     for choice, kernel in (
         ("0", "/vmlinuz-1"),
         ("a", "/vmlinuz-1"),
@@ -233,7 +288,15 @@ def test_the_one_shot_branch_is_not_the_default():
     assert parse_default("set timeout=5\n") is None
 
 
-@pytest.mark.parametrize(("path", "release"), [("/boot/vmlinuz-6.1.0-9-amd64", "6.1.0-9-amd64"), ("/vmlinuz", None), (None, None), ("/boot/vmlinuz-", None)])
+@pytest.mark.parametrize(
+    ("path", "release"),
+    [
+        ("/boot/vmlinuz-6.1.0-9-amd64", "6.1.0-9-amd64"),
+        ("/vmlinuz", None),
+        (None, None),
+        ("/boot/vmlinuz-", None),
+    ],
+)
 def test_an_images_name_holds_its_release(path, release):
     assert release_of_image(path) == release
 
@@ -246,7 +309,11 @@ def test_a_menu_nested_without_end_is_survived():
 def test_a_machine_without_a_boot_loader_says_so_for_what_only_one_could_tell(tmp_path):
     unread = Unread()
     boot = read_boot(Root([str(tmp_path)]), unread, [])
-    assert (boot["loader"], boot["one_shot_pending"], boot["default_release"]) == ("none", False, None)
+    assert (boot["loader"], boot["one_shot_pending"], boot["default_release"]) == (
+        "none",
+        False,
+        None,
+    )
     assert {row["field"]: row["status"] for row in unread.rows} == dict.fromkeys(
         ("boot.default_entry", "boot.default_release", "boot.can_clear_one_shot"), "absent"
     )

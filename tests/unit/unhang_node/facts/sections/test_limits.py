@@ -21,9 +21,12 @@ def scope(limits, name):
 def test_each_scope_shows_its_limits_and_where_they_stand(tmp_path):
     limits = facts(copied("a6000x3-kernel-5.4", tmp_path), "limits")
     assert scope(limits, "sshd") == {
-        "scope": "sshd", "evidence": "/proc/812/limits", "memlock_soft_bytes": 67108864, "memlock_hard_bytes": 67108864,
-        "nofile_soft": 1024, "nofile_hard": 524288, "stack_soft_bytes": scope(limits, "sshd")["stack_soft_bytes"],
-        "stack_hard_bytes": scope(limits, "sshd")["stack_hard_bytes"], "nproc_soft": scope(limits, "sshd")["nproc_soft"],
+        "scope": "sshd", "evidence": "/proc/812/limits", "memlock_soft_bytes": 67108864,
+        "memlock_hard_bytes": 67108864,
+        "nofile_soft": 1024, "nofile_hard": 524288,
+        "stack_soft_bytes": scope(limits, "sshd")["stack_soft_bytes"],
+        "stack_hard_bytes": scope(limits, "sshd")["stack_hard_bytes"],
+        "nproc_soft": scope(limits, "sshd")["nproc_soft"],
         "nproc_hard": scope(limits, "sshd")["nproc_hard"],
     }  # fmt: skip
     assert scope(limits, "systemd_default")["memlock_hard_bytes"] == -1
@@ -48,13 +51,24 @@ def test_a_limit_that_a_file_does_not_set_is_absent(tmp_path):
 def test_processes_of_one_user_are_limited_by_the_service_the_configuration_and_systemd(tmp_path):
     folder = copied("a6000x3-kernel-5.4", tmp_path)
     own = (folder / "proc/812/limits").read_text()
-    write(folder, "/proc/812/limits", own + "Max processes             4096                 8192                 processes \n")
+    write(
+        folder,
+        "/proc/812/limits",
+        own + "Max processes             4096                 8192                 processes \n",
+    )
     write(folder, "/etc/security/limits.d/95-threads.conf", "@students hard nproc 4096\n")
-    write(folder, "/etc/systemd/system.conf.d/90-threads.conf", "[Manager]\nDefaultLimitNPROC=2048:infinity\n")
+    write(
+        folder,
+        "/etc/systemd/system.conf.d/90-threads.conf",
+        "[Manager]\nDefaultLimitNPROC=2048:infinity\n",
+    )
     limits = facts(folder, "limits")
     assert [scope(limits, "sshd")[key] for key in ("nproc_soft", "nproc_hard")] == [4096, 8192]
     assert scope(limits, "limits.conf @students")["nproc_hard"] == 4096
-    assert [scope(limits, "systemd_default")[key] for key in ("nproc_soft", "nproc_hard")] == [2048, -1]
+    assert [scope(limits, "systemd_default")[key] for key in ("nproc_soft", "nproc_hard")] == [
+        2048,
+        -1,
+    ]
 
 
 def test_a_stale_pid_file_of_another_process_is_not_believed(tmp_path):
@@ -84,7 +98,11 @@ def test_memory_swap_and_huge_pages_are_read(tmp_path):
 
 def test_a_kernel_too_old_for_available_memory_says_so(tmp_path):
     folder = copied("rdma-h100", tmp_path)
-    write(folder, "/proc/meminfo", "MemTotal: 1 kB\nSwapTotal: 2 kB\nSwapFree: 2 kB\nHugePages_Total: 0\n")
+    write(
+        folder,
+        "/proc/meminfo",
+        "MemTotal: 1 kB\nSwapTotal: 2 kB\nSwapFree: 2 kB\nHugePages_Total: 0\n",
+    )
     assert facts(folder, "limits")["memory_available_bytes"] is None
     assert unread(folder, "limits")["memory_available_bytes"]["status"] == "absent"
 
@@ -106,7 +124,10 @@ def test_kernel_settings_are_those_that_the_kernel_has(tmp_path):
     write(folder, "/proc/sys/fs/file-max", "9223372036854775807\n")
     write(folder, "/proc/sys/fs/protected_fifos", "1\n")
     found = facts(folder, "limits")["sysctls"]
-    assert (found["net.ipv4.ip_local_port_range"], found["fs.file-max"]) == ("32768 60999", "9223372036854775807")
+    assert (found["net.ipv4.ip_local_port_range"], found["fs.file-max"]) == (
+        "32768 60999",
+        "9223372036854775807",
+    )
     assert "fs.protected_fifos" not in found
 
 
@@ -121,7 +142,10 @@ def test_a_network_file_system_is_never_asked_for_its_size(tmp_path):
 
 
 def test_shared_memory_of_a_container_is_the_small_default(tmp_path):
-    assert facts(copied("container", tmp_path), "limits")["shm"] == {"size_bytes": 64 << 20, "used_bytes": 0}
+    assert facts(copied("container", tmp_path), "limits")["shm"] == {
+        "size_bytes": 64 << 20,
+        "used_bytes": 0,
+    }
 
 
 def test_this_machines_shared_memory_is_what_statvfs_says():
@@ -135,18 +159,32 @@ def test_this_machines_shared_memory_is_what_statvfs_says():
         ("a6000x3-kernel-5.4", {}, True),  # Ubuntu's default
         ("rdma-h100", {}, False),  # Red Hat's default
         ("rdma-h100", {"/etc/systemd/logind.conf": "[Login]\nRemoveIPC=yes\n"}, True),
-        ("a6000x3-kernel-5.4", {"/etc/systemd/logind.conf.d/ipc.conf": "[Login]\nRemoveIPC=no\n"}, False),
         (
             "a6000x3-kernel-5.4",
-            {"/usr/lib/systemd/logind.conf.d/10-x.conf": "[Login]\nRemoveIPC=no\n", "/etc/systemd/logind.conf.d/10-x.conf": "[Login]\n"},
+            {"/etc/systemd/logind.conf.d/ipc.conf": "[Login]\nRemoveIPC=no\n"},
+            False,
+        ),
+        (
+            "a6000x3-kernel-5.4",
+            {
+                "/usr/lib/systemd/logind.conf.d/10-x.conf": "[Login]\nRemoveIPC=no\n",
+                "/etc/systemd/logind.conf.d/10-x.conf": "[Login]\n",
+            },
             True,
         ),
         (
             "a6000x3-kernel-5.4",
-            {"/usr/lib/systemd/logind.conf.d/90-x.conf": "[Login]\nRemoveIPC=no\n", "/etc/systemd/logind.conf.d/10-x.conf": "[Login]\nRemoveIPC=yes\n"},
+            {
+                "/usr/lib/systemd/logind.conf.d/90-x.conf": "[Login]\nRemoveIPC=no\n",
+                "/etc/systemd/logind.conf.d/10-x.conf": "[Login]\nRemoveIPC=yes\n",
+            },
             False,
         ),
-        ("a6000x3-kernel-5.4", {"/etc/systemd/logind.conf": "[Manager]\nRemoveIPC=no\n[Login]\n;RemoveIPC=no\n"}, True),
+        (
+            "a6000x3-kernel-5.4",
+            {"/etc/systemd/logind.conf": "[Manager]\nRemoveIPC=no\n[Login]\n;RemoveIPC=no\n"},
+            True,
+        ),
         ("container", {}, None),
     ],
 )
@@ -174,7 +212,10 @@ def test_systemds_limits(value, wanted):
 
 
 def test_lines_that_are_no_limits_are_left_out():
-    text = "* soft memlock\n* soft memlock x\n#* - memlock 1\n* - memlock 1 # why\n* hard core 0\n* both memlock 1\nroot hard nofile -1\n"
+    text = (
+        "* soft memlock\n* soft memlock x\n#* - memlock 1\n* - memlock 1 # why\n* hard core 0\n*"
+        " both memlock 1\nroot hard nofile -1\n"
+    )
     assert parse_limits_conf(text, "/f") == [
         {"domain": "*", "evidence": "/f:4", "memlock_soft_bytes": 1024, "memlock_hard_bytes": 1024},
         {"domain": "root", "evidence": "/f:7", "nofile_hard": -1},
@@ -183,13 +224,21 @@ def test_lines_that_are_no_limits_are_left_out():
 
 def test_a_limits_table_cut_short_gives_what_it_has():
     assert parse_proc_limits("Max open files            1024\nMax locked memory") == {
-        "memlock_soft_bytes": None, "memlock_hard_bytes": None, "nofile_soft": 1024, "nofile_hard": None, "stack_soft_bytes": None, "stack_hard_bytes": None,
+        "memlock_soft_bytes": None, "memlock_hard_bytes": None, "nofile_soft": 1024,
+        "nofile_hard": None, "stack_soft_bytes": None, "stack_hard_bytes": None,
         "nproc_soft": None, "nproc_hard": None,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(("soft", "bytes_"), [("8388608", 8388608), ("unlimited", -1)])
 def test_the_stack_limit_is_read_in_bytes(soft, bytes_):
-    values = parse_proc_limits(f"Max stack size            {soft}              unlimited            bytes\n")
+    values = parse_proc_limits(
+        f"Max stack size            {soft}              unlimited            bytes\n"
+    )
     assert (values["stack_soft_bytes"], values["stack_hard_bytes"]) == (bytes_, -1)
-    assert parse_limits_conf("* soft stack unlimited\n* hard stack 8192\n", "/f")[0]["stack_hard_bytes"] == 8192 * 1024
+    assert (
+        parse_limits_conf("* soft stack unlimited\n* hard stack 8192\n", "/f")[0][
+            "stack_hard_bytes"
+        ]
+        == 8192 * 1024
+    )

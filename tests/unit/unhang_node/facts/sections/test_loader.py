@@ -32,7 +32,16 @@ def test_libraries_of_32_bits_are_left_out():
     assert parse_cache(ld_cache(ENTRIES, flags=0x0003), ("libnccl",)) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"rubbish", ld_cache(ENTRIES)[:30], ld_cache(ENTRIES)[:80], b"glibc-ld.so.cache1.1" + b"\xff" * 40])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"rubbish",
+        ld_cache(ENTRIES)[:30],
+        ld_cache(ENTRIES)[:80],
+        b"glibc-ld.so.cache1.1" + b"\xff" * 40,
+    ],
+)
 def test_broken_cache_is_a_value_error(content):
     with pytest.raises(ValueError, match=r"ld\.so\.cache"):
         parse_cache(content, ("lib",))
@@ -42,33 +51,65 @@ def test_the_real_cache_of_this_machine_agrees_with_ldconfig():
     ldconfig = shutil.which("ldconfig", path="/usr/sbin:/sbin:/usr/bin")
     assert ldconfig, "every Linux with glibc has one"
     printed = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=True).stdout
-    expected = [line.split(" => ")[1] for line in printed.splitlines() if line.strip().startswith("libc.so.6 ") and "64" in line]
+    expected = [
+        line.split(" => ")[1]
+        for line in printed.splitlines()
+        if line.strip().startswith("libc.so.6 ") and "64" in line
+    ]
     with open("/etc/ld.so.cache", "rb") as source:
-        assert [path for soname, path in parse_cache(source.read(), ("libc.so.6",)) if soname == "libc.so.6"] == expected
+        assert [
+            path
+            for soname, path in parse_cache(source.read(), ("libc.so.6",))
+            if soname == "libc.so.6"
+        ] == expected
 
 
 def test_conf_tells_folders_and_includes_apart():
-    text = "# first\ninclude /etc/ld.so.conf.d/*.conf\n/opt/nccl/lib  # why\n/usr/local/cuda/lib64/\nhwcap 0 nosegneg\n/a,/b:/c\n"
-    assert parse_conf(text) == [("include", "/etc/ld.so.conf.d/*.conf"), ("folder", "/opt/nccl/lib"), ("folder", "/usr/local/cuda/lib64")] + [
-        ("folder", each) for each in ("/a", "/b", "/c")
-    ]
+    text = (
+        "# first\ninclude /etc/ld.so.conf.d/*.conf\n/opt/nccl/lib  #"
+        " why\n/usr/local/cuda/lib64/\nhwcap 0 nosegneg\n/a,/b:/c\n"
+    )
+    assert parse_conf(text) == [
+        ("include", "/etc/ld.so.conf.d/*.conf"),
+        ("folder", "/opt/nccl/lib"),
+        ("folder", "/usr/local/cuda/lib64"),
+    ] + [("folder", each) for each in ("/a", "/b", "/c")]
 
 
 def test_first_in_the_cache_is_what_the_linker_takes(tmp_path):
-    root = plant(tmp_path, {"/etc/ld.so.cache": ld_cache(ENTRIES), "/opt/a/libnccl.so.2": "x", "/usr/lib/x86_64-linux-gnu/libnccl.so.2": "y"})
+    root = plant(
+        tmp_path,
+        {
+            "/etc/ld.so.cache": ld_cache(ENTRIES),
+            "/opt/a/libnccl.so.2": "x",
+            "/usr/lib/x86_64-linux-gnu/libnccl.so.2": "y",
+        },
+    )
     loader = read_loader(root, Unread(), "libraries", [], ("libnccl",))
     assert taken_for(root, loader, "libnccl.so.2") == "/opt/a/libnccl.so.2"
 
 
 def test_cached_file_that_is_gone_is_passed_over(tmp_path):
-    root = plant(tmp_path, {"/etc/ld.so.cache": ld_cache(ENTRIES), "/usr/lib/x86_64-linux-gnu/libnccl.so.2": "y"})
+    root = plant(
+        tmp_path,
+        {"/etc/ld.so.cache": ld_cache(ENTRIES), "/usr/lib/x86_64-linux-gnu/libnccl.so.2": "y"},
+    )
     loader = read_loader(root, Unread(), "libraries", [], ("libnccl",))
     assert taken_for(root, loader, "libnccl.so.2") == "/usr/lib/x86_64-linux-gnu/libnccl.so.2"
 
 
-def test_library_in_a_configured_folder_is_found_though_ldconfig_was_not_run_but_is_not_what_the_linker_takes(tmp_path):
-    files = {"/etc/ld.so.conf": "include ld.so.conf.d/*.conf\n", "/etc/ld.so.conf.d/nccl.conf": "/opt/nccl/lib\n", "/opt/nccl/lib/libnccl.so.2": "x"}
-    root = plant(tmp_path, {**files, "/etc/ld.so.conf.d/backup.conf~": "/opt/old\n", "/opt/old/libnccl.so.2": "z"})
+def test_library_in_a_configured_folder_is_found_though_ldconfig_was_not_run_but_is_not_what_the_linker_takes(
+    tmp_path,
+):
+    files = {
+        "/etc/ld.so.conf": "include ld.so.conf.d/*.conf\n",
+        "/etc/ld.so.conf.d/nccl.conf": "/opt/nccl/lib\n",
+        "/opt/nccl/lib/libnccl.so.2": "x",
+    }
+    root = plant(
+        tmp_path,
+        {**files, "/etc/ld.so.conf.d/backup.conf~": "/opt/old\n", "/opt/old/libnccl.so.2": "z"},
+    )
     loader = read_loader(root, Unread(), "libraries", [], ("libnccl",))
     assert find_in_loader(loader, "libnccl.so") == ["/opt/nccl/lib/libnccl.so.2"]
     assert taken_for(root, loader, "libnccl.so.2") is None
@@ -81,5 +122,7 @@ def test_folder_and_its_link_count_once(tmp_path):
 
 
 def test_include_that_names_itself_ends(tmp_path):
-    root = plant(tmp_path, {"/etc/ld.so.conf": "include /etc/ld.so.conf\n/opt/x\n", "/opt/x/libnccl.so": "x"})
+    root = plant(
+        tmp_path, {"/etc/ld.so.conf": "include /etc/ld.so.conf\n/opt/x\n", "/opt/x/libnccl.so": "x"}
+    )
     assert "/opt/x" in read_loader(root, Unread(), "libraries", [], ("libnccl",)).folders

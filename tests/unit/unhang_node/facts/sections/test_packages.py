@@ -1,4 +1,5 @@
-"""Section packages: installed, held and pinned packages, and those that an unattended upgrade would change."""
+"""Section packages: installed, held and pinned packages, and those that an unattended upgrade would
+change."""
 
 from __future__ import annotations
 
@@ -38,7 +39,12 @@ Unattended-Upgrade::Package-Blacklist {
 Unattended-Upgrade::Automatic-Reboot "true";
 """
 PERIODIC = 'APT::Periodic::Update-Package-Lists "1";\nAPT::Periodic::Unattended-Upgrade "1";\n'
-DRIVER = {"nvidia-driver-535": "535.161.08-0ubuntu2", "libnvidia-compute-535": "535.161.08-0ubuntu2", "bash": "5", "unattended-upgrades": "2.9"}
+DRIVER = {
+    "nvidia-driver-535": "535.161.08-0ubuntu2",
+    "libnvidia-compute-535": "535.161.08-0ubuntu2",
+    "bash": "5",
+    "unattended-upgrades": "2.9",
+}
 
 
 def read(root):
@@ -46,19 +52,43 @@ def read(root):
 
 
 def test_held_driver_is_reported_as_held(tmp_path):
-    root = plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status({"nvidia-driver-535": ("hold ok installed", "535.161.08-0ubuntu2"), "bash": "5"})})
+    root = plant(
+        tmp_path,
+        {
+            "/var/lib/dpkg/status": dpkg_status(
+                {"nvidia-driver-535": ("hold ok installed", "535.161.08-0ubuntu2"), "bash": "5"}
+            )
+        },
+    )
     section, _unread = read(root)
-    row = {"name": "nvidia-driver-535", "version": "535.161.08-0ubuntu2", "architecture": "amd64", "held": True, "state": "installed"}
+    row = {
+        "name": "nvidia-driver-535",
+        "version": "535.161.08-0ubuntu2",
+        "architecture": "amd64",
+        "held": True,
+        "state": "installed",
+    }
     assert section["manager"] == "dpkg"
     assert section["installed"] == [row]
     assert section["holds"] == ["nvidia-driver-535"]
 
 
 def test_what_a_running_dpkg_has_written_beside_the_status_file_counts(tmp_path):
-    newer = "Package: nvidia-driver-535\nStatus: install ok half-configured\nArchitecture: amd64\nVersion: 535.183.01\n"
-    root = plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status({"nvidia-driver-535": "535.161.08"}), "/var/lib/dpkg/updates/0001": newer})
+    newer = (
+        "Package: nvidia-driver-535\nStatus: install ok half-configured\nArchitecture:"
+        " amd64\nVersion: 535.183.01\n"
+    )
+    root = plant(
+        tmp_path,
+        {
+            "/var/lib/dpkg/status": dpkg_status({"nvidia-driver-535": "535.161.08"}),
+            "/var/lib/dpkg/updates/0001": newer,
+        },
+    )
     section, _unread = read(root)
-    assert [(row["version"], row["state"]) for row in section["installed"]] == [("535.183.01", "half-configured")]
+    assert [(row["version"], row["state"]) for row in section["installed"]] == [
+        ("535.183.01", "half-configured")
+    ]
     assert section["half_configured"] == ["nvidia-driver-535"]
 
 
@@ -68,16 +98,30 @@ def test_node_without_a_package_manager_says_none(tmp_path):
 
 
 def test_pins_are_reported_with_file_and_line(tmp_path):
-    pin = "# why\nExplanation: known good\nPackage: nvidia-driver-535 libnvidia-*\nPin: version 535.161.08*\nPin-Priority: 1001\n"
+    pin = (
+        "# why\nExplanation: known good\nPackage: nvidia-driver-535 libnvidia-*\nPin: version"
+        " 535.161.08*\nPin-Priority: 1001\n"
+    )
     files = {
         "/etc/apt/preferences.d/nvidia.pref": pin,
         "/etc/apt/preferences.d/old.dpkg-bak": pin,
         "/etc/apt/preferences": "Package: *\nPin: release a=x\nPin-Priority: -1\n",
     }
     section, _unread = read(plant(tmp_path, {**files, "/var/lib/dpkg/status": dpkg_status(DRIVER)}))
-    pinned = {"pin": "version 535.161.08*", "priority": 1001, "file": "/etc/apt/preferences.d/nvidia.pref", "line": 3}
+    pinned = {
+        "pin": "version 535.161.08*",
+        "priority": 1001,
+        "file": "/etc/apt/preferences.d/nvidia.pref",
+        "line": 3,
+    }
     assert section["pins"] == [
-        {"package": "*", "pin": "release a=x", "priority": -1, "file": "/etc/apt/preferences", "line": 1},
+        {
+            "package": "*",
+            "pin": "release a=x",
+            "priority": -1,
+            "file": "/etc/apt/preferences",
+            "line": 1,
+        },
         {"package": "nvidia-driver-535", **pinned},
         {"package": "libnvidia-*", **pinned},
     ]
@@ -87,11 +131,36 @@ def test_pins_are_reported_with_file_and_line(tmp_path):
     ("files", "enabled", "covers"),
     [
         ({"/etc/apt/apt.conf.d/20auto": PERIODIC}, True, True),
-        ({"/etc/apt/apt.conf.d/20auto": PERIODIC, "/etc/apt/apt.conf.d/50un": UBUNTU_UNATTENDED}, True, False),
+        (
+            {"/etc/apt/apt.conf.d/20auto": PERIODIC, "/etc/apt/apt.conf.d/50un": UBUNTU_UNATTENDED},
+            True,
+            False,
+        ),
         ({"/etc/apt/apt.conf.d/20auto": PERIODIC.replace('"1"', '"0"')}, False, True),
-        ({"/etc/apt/apt.conf.d/20auto": PERIODIC, "/etc/apt/apt.conf": 'APT::Periodic { Unattended-Upgrade "0"; };'}, False, True),
-        ({"/etc/apt/apt.conf.d/20auto": PERIODIC, "/etc/apt/apt.conf.d/99off": 'APT::Periodic::Enable "0";'}, False, True),
-        ({"/etc/apt/apt.conf.d/20auto": PERIODIC, "/etc/systemd/system/apt-daily-upgrade.timer": Link("/dev/null")}, False, True),
+        (
+            {
+                "/etc/apt/apt.conf.d/20auto": PERIODIC,
+                "/etc/apt/apt.conf": 'APT::Periodic { Unattended-Upgrade "0"; };',
+            },
+            False,
+            True,
+        ),
+        (
+            {
+                "/etc/apt/apt.conf.d/20auto": PERIODIC,
+                "/etc/apt/apt.conf.d/99off": 'APT::Periodic::Enable "0";',
+            },
+            False,
+            True,
+        ),
+        (
+            {
+                "/etc/apt/apt.conf.d/20auto": PERIODIC,
+                "/etc/systemd/system/apt-daily-upgrade.timer": Link("/dev/null"),
+            },
+            False,
+            True,
+        ),
         ({"/etc/apt/apt.conf.d/20auto.disabled": PERIODIC}, False, True),
         ({}, False, True),
     ],
@@ -99,7 +168,10 @@ def test_pins_are_reported_with_file_and_line(tmp_path):
 def test_unattended_upgrades_are_on_only_when_everything_is_on(tmp_path, files, enabled, covers):
     section, _unread = read(plant(tmp_path, {**files, "/var/lib/dpkg/status": dpkg_status(DRIVER)}))
     assert section["unattended_upgrades"]["installed"] is True
-    assert (section["unattended_upgrades"]["enabled"], section["unattended_upgrades"]["covers_driver"]) == (enabled, covers)
+    assert (
+        section["unattended_upgrades"]["enabled"],
+        section["unattended_upgrades"]["covers_driver"],
+    ) == (enabled, covers)
 
 
 def test_held_driver_is_not_covered_by_unattended_upgrades(tmp_path):
@@ -109,10 +181,16 @@ def test_held_driver_is_not_covered_by_unattended_upgrades(tmp_path):
 
 
 def test_blacklist_and_origins_are_reported_as_written(tmp_path):
-    files = {"/etc/apt/apt.conf.d/50un": UBUNTU_UNATTENDED, "/var/lib/dpkg/status": dpkg_status(DRIVER)}
+    files = {
+        "/etc/apt/apt.conf.d/50un": UBUNTU_UNATTENDED,
+        "/var/lib/dpkg/status": dpkg_status(DRIVER),
+    }
     unattended = read(plant(tmp_path, files))[0]["unattended_upgrades"]
     assert unattended["blacklist"] == ["nvidia-.*", "libnvidia-"]
-    assert unattended["origins"] == ["${distro_id}:${distro_codename}", "${distro_id}:${distro_codename}-security"]
+    assert unattended["origins"] == [
+        "${distro_id}:${distro_codename}",
+        "${distro_id}:${distro_codename}-security",
+    ]
     assert unattended["automatic_reboot"] is True
 
 
@@ -151,7 +229,10 @@ def test_broken_preferences_give_what_is_whole():
          continued
         Pin-Priority: many
     """)
-    assert [(row["package"], row["pin"], row["priority"]) for row in parse_preferences(text)] == [("a", "version 1*", None), ("c", "version 2 continued", None)]
+    assert [(row["package"], row["pin"], row["priority"]) for row in parse_preferences(text)] == [
+        ("a", "version 1*", None),
+        ("c", "version 2 continued", None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +254,10 @@ def test_candidate_is_chosen_as_apt_chooses(installed, offers, candidate):
 
 
 def test_pin_that_names_the_package_wins_over_a_pattern():
-    pins = [{"package": "nvidia-*", "pin": "version 5*", "priority": 10}, {"package": "nvidia-x", "pin": "version 535*", "priority": 1001}]
+    pins = [
+        {"package": "nvidia-*", "pin": "version 5*", "priority": 10},
+        {"package": "nvidia-x", "pin": "version 535*", "priority": 1001},
+    ]
     assert pin_priority(pins, "nvidia-x", "535.1", 500) == 1001
     assert pin_priority(pins, "nvidia-y", "535.1", 500) == 10
     assert pin_priority(pins, "nvidia-x", "4", 500) == 500
@@ -193,38 +277,66 @@ LISTS = "/var/lib/apt/lists/archive_ubuntu_dists_jammy-updates_restricted_binary
 
 
 def test_list_is_searched_for_whole_names():
-    assert offered_versions(LIST.encode(), frozenset(["nvidia-driver-535", "libnccl2", "nvidia"])) == {
+    assert offered_versions(
+        LIST.encode(), frozenset(["nvidia-driver-535", "libnccl2", "nvidia"])
+    ) == {
         "nvidia-driver-535": ["535.183.01-0ubuntu1"],
         "libnccl2": ["2.22"],
     }
 
 
 def test_pending_upgrade_of_the_driver_is_found_in_the_lists_on_the_node(tmp_path):
-    section, unread = read(plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status(DRIVER), LISTS: LIST}))
-    assert section["pending"] == [{"name": "nvidia-driver-535", "installed": "535.161.08-0ubuntu2", "candidate": "535.183.01-0ubuntu1"}]
+    section, unread = read(
+        plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status(DRIVER), LISTS: LIST})
+    )
+    assert section["pending"] == [
+        {
+            "name": "nvidia-driver-535",
+            "installed": "535.161.08-0ubuntu2",
+            "candidate": "535.183.01-0ubuntu1",
+        }
+    ]
     assert unread == []
 
 
 def test_pin_keeps_an_upgrade_from_pending(tmp_path):
     pin = "Package: nvidia-*\nPin: version 535.183*\nPin-Priority: -1\n"
-    section, _unread = read(plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status(DRIVER), LISTS: LIST, "/etc/apt/preferences": pin}))
+    section, _unread = read(
+        plant(
+            tmp_path,
+            {"/var/lib/dpkg/status": dpkg_status(DRIVER), LISTS: LIST, "/etc/apt/preferences": pin},
+        )
+    )
     assert section["pending"] == []
 
 
 def test_backports_do_not_come_by_themselves(tmp_path):
     release = LISTS.split("_restricted_")[0] + "_InRelease"
-    files = {LISTS: LIST, release: "Origin: U\nNotAutomatic: yes\n", "/var/lib/dpkg/status": dpkg_status(DRIVER)}
+    files = {
+        LISTS: LIST,
+        release: "Origin: U\nNotAutomatic: yes\n",
+        "/var/lib/dpkg/status": dpkg_status(DRIVER),
+    }
     assert read(plant(tmp_path, files))[0]["pending"] == []
 
 
 def test_compressed_lists_are_said_to_be_unread(tmp_path):
-    section, unread = read(plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status(DRIVER), LISTS + ".lz4": "x"}))
+    section, unread = read(
+        plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status(DRIVER), LISTS + ".lz4": "x"})
+    )
     assert section["pending"] is None
     assert "compressed" in unread[0]["reason"]
 
 
 def test_lists_beyond_the_budget_are_said_to_be_unread(tmp_path):
-    root = plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status(DRIVER), LISTS: LIST, LISTS.replace("restricted", "main"): ""})
+    root = plant(
+        tmp_path,
+        {
+            "/var/lib/dpkg/status": dpkg_status(DRIVER),
+            LISTS: LIST,
+            LISTS.replace("restricted", "main"): "",
+        },
+    )
     with open(str(tmp_path) + LISTS.replace("restricted", "main"), "ab") as sparse:
         sparse.truncate(BUDGET_BYTES + 1)
     section, unread = read(root)
@@ -233,7 +345,12 @@ def test_lists_beyond_the_budget_are_said_to_be_unread(tmp_path):
 
 
 def test_node_without_driver_packages_reads_no_lists(tmp_path):
-    assert read(plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status({"bash": "5"}), LISTS: LIST}))[0]["pending"] == []
+    assert (
+        read(plant(tmp_path, {"/var/lib/dpkg/status": dpkg_status({"bash": "5"}), LISTS: LIST}))[0][
+            "pending"
+        ]
+        == []
+    )
 
 
 def rpm_program(tmp_path, script):
@@ -243,28 +360,45 @@ def rpm_program(tmp_path, script):
     return str(path)
 
 
-RPM_ROWS = (
-    "nvidia-driver\\t3:535.183.01-1.el9\\tx86_64\\nbash\\t0:5.1-1\\tx86_64\\nkernel-core\\t0:5.14.0-427.el9\\tx86_64\\ngpg-pubkey\\t(none):1-1\\t(none)\\n"
-)
+RPM_ROWS = "nvidia-driver\\t3:535.183.01-1.el9\\tx86_64\\nbash\\t0:5.1-1\\tx86_64\\nkernel-core\\t0:5.14.0-427.el9\\tx86_64\\ngpg-pubkey\\t(none):1-1\\t(none)\\n"
 
 
 def test_rpm_packages_are_read_by_rpm(tmp_path):
-    database = read_rpm(plant(tmp_path, {"/var/lib/rpm/": ""}), "/var/lib/rpm", rpm_program(tmp_path, f"printf '{RPM_ROWS}'"))
-    assert [(package.name, package.version) for package in database.packages] == [("kernel-core", "5.14.0-427.el9"), ("nvidia-driver", "3:535.183.01-1.el9")]
+    database = read_rpm(
+        plant(tmp_path, {"/var/lib/rpm/": ""}),
+        "/var/lib/rpm",
+        rpm_program(tmp_path, f"printf '{RPM_ROWS}'"),
+    )
+    assert [(package.name, package.version) for package in database.packages] == [
+        ("kernel-core", "5.14.0-427.el9"),
+        ("nvidia-driver", "3:535.183.01-1.el9"),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("lock", "held"), [("nvidia-driver-3:535.183.01-1.el9.*", True), ("*nvidia*535*", True), ("!nvidia-driver-0:550-1", False), ("", False)]
+    ("lock", "held"),
+    [
+        ("nvidia-driver-3:535.183.01-1.el9.*", True),
+        ("*nvidia*535*", True),
+        ("!nvidia-driver-0:550-1", False),
+        ("", False),
+    ],
 )
 def test_locked_rpm_package_is_held(tmp_path, lock, held):
     files = {"/var/lib/rpm/rpmdb.sqlite": "x", "/etc/dnf/plugins/versionlock.list": lock + "\n"}
-    manager, database = read_database(plant(tmp_path, files), Unread(), "installed", rpm_program(tmp_path, f"printf '{RPM_ROWS}'"))
+    manager, database = read_database(
+        plant(tmp_path, files), Unread(), "installed", rpm_program(tmp_path, f"printf '{RPM_ROWS}'")
+    )
     assert (manager, [package.held for package in database.packages]) == ("rpm", [False, held])
 
 
 def test_failing_rpm_is_reported_with_its_words(tmp_path):
     with pytest.raises(ValueError, match="ended with 3: no database"):
-        read_rpm(plant(tmp_path, {"/var/lib/rpm/": ""}), "/var/lib/rpm", rpm_program(tmp_path, "echo no database >&2; exit 3"))
+        read_rpm(
+            plant(tmp_path, {"/var/lib/rpm/": ""}),
+            "/var/lib/rpm",
+            rpm_program(tmp_path, "echo no database >&2; exit 3"),
+        )
 
 
 def test_rpm_node_without_rpm_is_unread_and_not_empty(tmp_path):
@@ -275,10 +409,17 @@ def test_rpm_node_without_rpm_is_unread_and_not_empty(tmp_path):
 
 def test_version_locks_are_holds(tmp_path):
     files = {
-        "/etc/dnf/plugins/versionlock.list": "# x\nnvidia-driver-3:535.183.01-1.el9.*\n!kernel-core-0:6.1-1\n*nvidia*580*\n",
+        "/etc/dnf/plugins/versionlock.list": (
+            "# x\nnvidia-driver-3:535.183.01-1.el9.*\n!kernel-core-0:6.1-1\n*nvidia*580*\n"
+        ),
         "/etc/dnf/dnf.conf": "[main]\nexclude=kernel* nvidia-*\n",
-        "/etc/dnf/versionlock.toml": '[[packages]]\nname = "cuda"\n[[packages.conditions]]\nkey = "evr"\ncomparator = "="\nvalue = "12.4"\n',
-        "/etc/zypp/locks": "\ntype: package\nmatch_type: glob\ncase_sensitive: on\nsolvable_name: nvidia*\n",
+        "/etc/dnf/versionlock.toml": (
+            '[[packages]]\nname = "cuda"\n[[packages.conditions]]\nkey = "evr"\ncomparator ='
+            ' "="\nvalue = "12.4"\n'
+        ),
+        "/etc/zypp/locks": (
+            "\ntype: package\nmatch_type: glob\ncase_sensitive: on\nsolvable_name: nvidia*\n"
+        ),
     }
     rows = read_rpm_locks(plant(tmp_path, files), Unread())
     assert [(row["package"], row["pin"], row["line"]) for row in rows] == [

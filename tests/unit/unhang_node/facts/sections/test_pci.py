@@ -13,7 +13,17 @@ from unhang_node.facts.sections.nvidia_devices import find_nvidia
 from unhang_node.facts.sections.pci import generation_of, read_pci_device
 
 NOTHING = dict.fromkeys(
-    ("numa_node", "cpus", "generation_now", "generation_max", "generation_card", "width_now", "width_max", "errors_fatal", "errors_nonfatal")
+    (
+        "numa_node",
+        "cpus",
+        "generation_now",
+        "generation_max",
+        "generation_card",
+        "width_now",
+        "width_max",
+        "errors_fatal",
+        "errors_nonfatal",
+    )
 )
 
 
@@ -32,7 +42,10 @@ def test_eight_gpus_are_counted_without_a_driver(tmp_path):
 
 def test_audio_functions_switches_and_virtual_functions_are_no_gpus(tmp_path):
     folder = copied("rdma-h100", tmp_path)
-    assert find_nvidia(Root([str(folder)])) == {"gpus": ["0000:18:00.0", "0000:28:00.0"], "switches": ["0000:05:00.0"]}
+    assert find_nvidia(Root([str(folder)])) == {
+        "gpus": ["0000:18:00.0", "0000:28:00.0"],
+        "switches": ["0000:05:00.0"],
+    }
     write(folder, "/sys/bus/pci/devices/0000:28:00.0/physfn", "")
     assert facts(folder, "gpus") == {"pci_count": 1}
     assert facts(copied("a6000x3-kernel-5.4", tmp_path), "gpus") == {"pci_count": 3}
@@ -40,14 +53,20 @@ def test_audio_functions_switches_and_virtual_functions_are_no_gpus(tmp_path):
 
 def test_a_device_says_where_it_sits_and_how_fast_it_is_linked():
     assert read_pci_device(Root([str(place("rdma-h100"))]), "0000:28:00.0") == {
-        "numa_node": 1, "cpus": "112-223", "generation_now": 5, "generation_max": 5, "generation_card": 5, "width_now": 16, "width_max": 16,
+        "numa_node": 1, "cpus": "112-223", "generation_now": 5, "generation_max": 5,
+        "generation_card": 5, "width_now": 16, "width_max": 16,
         "errors_fatal": None, "errors_nonfatal": None,
     }  # fmt: skip
 
 
 def test_a_slot_that_is_narrower_than_the_card_limits_the_link():
     device = read_pci_device(Root([str(place("a6000x3-kernel-5.4"))]), "0000:43:00.0")
-    assert (device["generation_card"], device["generation_max"], device["width_max"], device["generation_now"]) == (4, 3, 8, 1)
+    assert (
+        device["generation_card"],
+        device["generation_max"],
+        device["width_max"],
+        device["generation_now"],
+    ) == (4, 3, 8, 1)
 
 
 def test_a_numa_node_of_minus_one_is_none():
@@ -58,7 +77,17 @@ def test_a_device_that_is_not_there_has_nothing():
     assert read_pci_device(Root([str(place("h200x8"))]), "0000:ff:00.0") == NOTHING
 
 
-@pytest.mark.parametrize(("speed", "generation"), [("2.5 GT/s PCIe", 1), ("8 GT/s", 3), ("64.0 GT/s PCIe", 6), ("Unknown", None), ("", None), (None, None)])
+@pytest.mark.parametrize(
+    ("speed", "generation"),
+    [
+        ("2.5 GT/s PCIe", 1),
+        ("8 GT/s", 3),
+        ("64.0 GT/s PCIe", 6),
+        ("Unknown", None),
+        ("", None),
+        (None, None),
+    ],
+)
 def test_generations_of_link_speeds(speed, generation):
     assert generation_of(speed) == generation
 
@@ -84,13 +113,28 @@ def test_acs_that_was_only_partly_read_is_unknown_unless_found_on(tmp_path):
     assert facts(folder, "interconnect")["acs_enabled"] is None
 
 
-@pytest.mark.parametrize(("control", "redirects"), [(0x00, False), (0x1D, True), (0x01, True), (0x04, True), (0x08, True), (0x10, False), (0x62, False)])
+@pytest.mark.parametrize(
+    ("control", "redirects"),
+    [
+        (0x00, False),
+        (0x1D, True),
+        (0x01, True),
+        (0x04, True),
+        (0x08, True),
+        (0x10, False),
+        (0x62, False),
+    ],
+)
 def test_only_validation_and_redirects_keep_gpus_apart(control, redirects):
     assert is_redirecting(control) is redirects
 
 
 def test_acs_behind_other_capabilities_is_found():
-    data = config((0x100, 0x0001, 0x148, b"\0" * 4), (0x148, 0x0019, 0x200, b"\0" * 4), (0x200, 0x000D, 0, struct.pack("<HH", 0x5F, 0x1D)))
+    data = config(
+        (0x100, 0x0001, 0x148, b"\0" * 4),
+        (0x148, 0x0019, 0x200, b"\0" * 4),
+        (0x200, 0x000D, 0, struct.pack("<HH", 0x5F, 0x1D)),
+    )
     assert parse_acs(data) == (True, 0x1D)
 
 
@@ -116,10 +160,22 @@ def test_an_acs_capability_cut_short_is_none():
 
 
 def test_no_groups_means_no_iommu(tmp_path):
-    assert facts(copied("h200x8", tmp_path), "interconnect")["iommu"] == {"mode": "off", "groups": 0, "evidence": "no groups in /sys/kernel/iommu_groups"}
+    assert facts(copied("h200x8", tmp_path), "interconnect")["iommu"] == {
+        "mode": "off",
+        "groups": 0,
+        "evidence": "no groups in /sys/kernel/iommu_groups",
+    }
 
 
-@pytest.mark.parametrize(("kind", "mode"), [("identity", "passthrough"), ("DMA", "translated"), ("DMA-FQ", "translated"), ("weird", "unknown")])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        ("identity", "passthrough"),
+        ("DMA", "translated"),
+        ("DMA-FQ", "translated"),
+        ("weird", "unknown"),
+    ],
+)
 def test_the_gpus_groups_tell_the_iommus_mode(tmp_path, kind, mode):
     folder = copied("rdma-h100", tmp_path)
     write(folder, "/sys/kernel/iommu_groups/1/type", kind + "\n")
@@ -128,7 +184,12 @@ def test_the_gpus_groups_tell_the_iommus_mode(tmp_path, kind, mode):
 
 @pytest.mark.parametrize(
     ("cmdline", "mode"),
-    [("quiet iommu=pt", "passthrough"), ("intel_iommu=on", "translated"), ("intel_iommu=on,sm_on iommu=pt", "passthrough"), ("quiet", "unknown")],
+    [
+        ("quiet iommu=pt", "passthrough"),
+        ("intel_iommu=on", "translated"),
+        ("intel_iommu=on,sm_on iommu=pt", "passthrough"),
+        ("quiet", "unknown"),
+    ],
 )
 def test_before_group_types_the_command_line_tells(tmp_path, cmdline, mode):
     folder = copied("a6000x3-kernel-5.4", tmp_path)

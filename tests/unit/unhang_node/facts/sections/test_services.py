@@ -32,7 +32,12 @@ def services(folder):
 def test_a_service_is_enabled_by_a_link_of_a_target_and_runs_while_it_has_a_control_group(tmp_path):
     folder = node(tmp_path)
     write(folder, UNITS + "/slurmd.service", "[Service]\n")
-    assert services(folder)["slurmd"] == {"name": "slurmd", "state": "disabled", "running": False, "replaced": False}
+    assert services(folder)["slurmd"] == {
+        "name": "slurmd",
+        "state": "disabled",
+        "running": False,
+        "replaced": False,
+    }
     link(folder, ETC + "/multi-user.target.wants/slurmd.service", UNITS + "/slurmd.service")
     assert services(folder)["slurmd"]["state"] == "enabled"
     write(folder, SLICE + "/slurmd.service/cgroup.procs", "812\n")
@@ -43,7 +48,12 @@ def test_a_service_that_a_socket_starts_is_not_missed_at_boot(tmp_path):
     folder = node(tmp_path)
     write(folder, UNITS + "/docker.service", "[Service]\n")
     link(folder, ETC + "/sockets.target.wants/docker.socket", UNITS + "/docker.socket")
-    assert services(folder)["docker"] == {"name": "docker", "state": "on_demand", "running": False, "replaced": False}
+    assert services(folder)["docker"] == {
+        "name": "docker",
+        "state": "on_demand",
+        "running": False,
+        "replaced": False,
+    }
 
 
 def test_units_of_a_separate_lib_are_seen_too(tmp_path):
@@ -54,7 +64,11 @@ def test_units_of_a_separate_lib_are_seen_too(tmp_path):
 
 def test_a_script_of_init_d_is_a_service_of_the_generator(tmp_path):
     folder = node(tmp_path)
-    link(folder, "/run/systemd/generator.late/multi-user.target.wants/nv_peer_mem.service", "../nv_peer_mem.service")
+    link(
+        folder,
+        "/run/systemd/generator.late/multi-user.target.wants/nv_peer_mem.service",
+        "../nv_peer_mem.service",
+    )
     write(folder, "/run/systemd/generator.late/nv_peer_mem.service", "[Service]\n")
     assert services(folder)["nv_peer_mem"]["state"] == "enabled"
 
@@ -65,7 +79,9 @@ def test_a_unit_that_leads_to_nowhere_is_masked(tmp_path):
     assert services(folder)["nvidia-fabricmanager"]["state"] == "masked"
 
 
-@pytest.mark.parametrize(("target", "wanted"), [("/usr/bin/containerd (deleted)", True), ("/usr/bin/containerd", False)])
+@pytest.mark.parametrize(
+    ("target", "wanted"), [("/usr/bin/containerd (deleted)", True), ("/usr/bin/containerd", False)]
+)
 def test_a_daemon_whose_file_was_replaced_is_told(tmp_path, target, wanted):
     folder = node(tmp_path)
     write(folder, SLICE + "/containerd.service/cgroup.procs", "900\n901\n")
@@ -97,9 +113,20 @@ def test_firewalls_are_those_that_are_on(tmp_path):
 
 def test_name_services_and_servers_are_read(tmp_path):
     folder = node(tmp_path)
-    write(folder, "/etc/nsswitch.conf", "passwd: files\nhosts:  files mdns4_minimal [NOTFOUND=return] dns # as shipped\n")
-    write(folder, "/etc/resolv.conf", "search example.org\nnameserver 10.0.0.53\nnameserver\n#nameserver 10.0.0.54\n")
-    assert facts(folder, "node")["name_service"] == {"hosts": ["files", "mdns4_minimal", "dns"], "servers": ["10.0.0.53"]}
+    write(
+        folder,
+        "/etc/nsswitch.conf",
+        "passwd: files\nhosts:  files mdns4_minimal [NOTFOUND=return] dns # as shipped\n",
+    )
+    write(
+        folder,
+        "/etc/resolv.conf",
+        "search example.org\nnameserver 10.0.0.53\nnameserver\n#nameserver 10.0.0.54\n",
+    )
+    assert facts(folder, "node")["name_service"] == {
+        "hosts": ["files", "mdns4_minimal", "dns"],
+        "servers": ["10.0.0.53"],
+    }
 
 
 def test_the_profile_of_tuned_is_read(tmp_path):
@@ -114,7 +141,12 @@ CPU = "/sys/devices/system/cpu"
 
 def test_cpus_that_are_off_or_isolated_are_counted(tmp_path):
     folder = node(tmp_path)
-    for name, text in (("present", "0-127"), ("online", "0-63,96-127"), ("isolated", "2-5"), ("smt/control", "on")):
+    for name, text in (
+        ("present", "0-127"),
+        ("online", "0-63,96-127"),
+        ("isolated", "2-5"),
+        ("smt/control", "on"),
+    ):
         write(folder, f"{CPU}/{name}", text + "\n")
     assert facts(folder, "node")["cpu_state"] == {"offline": 32, "isolated": 4, "smt": "on"}
 
@@ -132,7 +164,11 @@ def test_errors_of_the_hosts_memory_are_summed_over_its_controllers(tmp_path):
     for number, (corrected, uncorrected) in enumerate([(3, 0), (4, 1)]):
         write(folder, f"/sys/devices/system/edac/mc/mc{number}/ce_count", f"{corrected}\n")
         write(folder, f"/sys/devices/system/edac/mc/mc{number}/ue_count", f"{uncorrected}\n")
-    assert facts(folder, "node")["memory_errors"] == {"controllers": 2, "corrected": 7, "uncorrected": 1}
+    assert facts(folder, "node")["memory_errors"] == {
+        "controllers": 2,
+        "corrected": 7,
+        "uncorrected": 1,
+    }
 
 
 def test_what_is_read_fits_the_schema(tmp_path):

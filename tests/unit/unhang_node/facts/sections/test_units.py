@@ -1,4 +1,5 @@
-"""Failed units of systemd: the request as a D-Bus peer reads it, its answer in both byte orders, and every way in which the peer may misbehave."""
+"""Failed units of systemd: the request as a D-Bus peer reads it, its answer in both byte orders,
+and every way in which the peer may misbehave."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ from unhang_node.base.root import Root
 from unhang_node.facts.parse.dbus import list_units_request, message_size, parse_units
 from unhang_node.facts.sections.units import read_troubled_units
 
-UNITS = [("nvidia-fabricmanager.service", "failed", "failed"), ("data.mount", "failed", "failed"), ("dcgm.service", "activating", "auto-restart")]
+UNITS = [
+    ("nvidia-fabricmanager.service", "failed", "failed"),
+    ("data.mount", "failed", "failed"),
+    ("dcgm.service", "activating", "auto-restart"),
+]
 
 
 def padded(data, to):
@@ -32,19 +37,30 @@ def reply(units, order="<", kind=2):
     body = b""
     for name, active, sub in units:
         body = padded(body, 8)
-        for value in (name, "A description, of some length", "loaded", active, sub, "", "/org/freedesktop/systemd1/unit/x"):
+        for value in (
+            name,
+            "A description, of some length",
+            "loaded",
+            active,
+            sub,
+            "",
+            "/org/freedesktop/systemd1/unit/x",
+        ):
             body = padded(body, 4) + text(value)
         body = padded(body, 4) + struct.pack(order + "I", 0) + text("")
         body = padded(body, 4) + text("/")
     body = struct.pack(order + "I", len(body)) + b"\0\0\0\0" + body
     fields = b"\x05\x01u\0" + struct.pack(order + "I", 1) + b"\x08\x01g\0\x0fa(ssssssouso)\0"
-    head = struct.pack(order + "BBBBIII", ord("l" if order == "<" else "B"), kind, 1, 1, len(body), 7, len(fields))
+    head = struct.pack(
+        order + "BBBBIII", ord("l" if order == "<" else "B"), kind, 1, 1, len(body), 7, len(fields)
+    )
     return padded(head + fields, 8) + body
 
 
 @pytest.fixture
 def peer(tmp_path):
-    """peer(*chunks): a socket's path at which a systemd sends these after the handshake; what it was sent is in peer.sent."""
+    """peer(*chunks): a socket's path at which a systemd sends these after the handshake; what it
+    was sent is in peer.sent."""
     opened = []
 
     def start(*chunks, greeting=b"OK 0123456789abcdef\r\nAGREE_UNIX_FD\r\n"):
@@ -88,7 +104,11 @@ def test_the_request_is_one_that_a_peer_can_read():
     body = request[-struct.unpack_from("<I", request, 4)[0] :]
     assert struct.unpack_from("<I", body)[0] == len(body) - 4
     assert body[4:] == b"\x06\0\0\0failed\0\0" + b"\x0c\0\0\0auto-restart\0"
-    for part in (b"\x01\x01o\0\x19\0\0\0/org/freedesktop/systemd1\0", b"ListUnitsFiltered\0", b"\x08\x01g\0\x02as\0"):
+    for part in (
+        b"\x01\x01o\0\x19\0\0\0/org/freedesktop/systemd1\0",
+        b"ListUnitsFiltered\0",
+        b"\x08\x01g\0\x02as\0",
+    ):
         assert request.index(part) % 8 == 0 if part[1:2] == b"\x01" else part in request
 
 
@@ -96,9 +116,14 @@ def test_failed_and_restarting_units_are_told(peer):
     message = reply(UNITS)
     path = peer(reply([], kind=4), message[:40], message[40:])
     assert read_troubled_units(Root(["/"]), path) == [
-        {"name": "data.mount", "state": "failed"}, {"name": "dcgm.service", "state": "restarting"}, {"name": "nvidia-fabricmanager.service", "state": "failed"},
+        {"name": "data.mount", "state": "failed"}, {"name": "dcgm.service", "state": "restarting"},
+        {"name": "nvidia-fabricmanager.service", "state": "failed"},
     ]  # fmt: skip
-    assert peer.sent.startswith(b"\0AUTH EXTERNAL " + str(os.geteuid()).encode().hex().encode() + b"\r\nNEGOTIATE_UNIX_FD\r\nBEGIN\r\nl\x01\0\x01")
+    assert peer.sent.startswith(
+        b"\0AUTH EXTERNAL "
+        + str(os.geteuid()).encode().hex().encode()
+        + b"\r\nNEGOTIATE_UNIX_FD\r\nBEGIN\r\nl\x01\0\x01"
+    )
 
 
 @pytest.mark.parametrize(

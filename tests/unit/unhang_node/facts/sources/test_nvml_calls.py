@@ -1,4 +1,5 @@
-"""The number of calls of NVML: each call on H200 takes up to 4 ms in the driver, and all wait for one lock, so threads gain nothing."""
+"""The number of calls of NVML: each call on H200 takes up to 4 ms in the driver, and all wait for
+one lock, so threads gain nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +25,18 @@ def calls(sections, recording=H200X8, **options):
         counted[text.partition("(")[0]] += text.startswith("nvml")
 
     options = dict(DEFAULTS, nvml_recording=str(recording), **options)
-    pieces = list(nvml.read(Context(Root([str(H200X8.parents[1] / "roots" / "h200x8")]), options, sections, None, mark=mark), None))
+    pieces = list(
+        nvml.read(
+            Context(
+                Root([str(H200X8.parents[1] / "roots" / "h200x8")]),
+                options,
+                sections,
+                None,
+                mark=mark,
+            ),
+            None,
+        )
+    )
     return +counted, pieces
 
 
@@ -34,12 +46,18 @@ def test_a_link_is_asked_two_things_and_a_pair_two_in_one_direction():
     assert {name for name, count in counted.items() if count == PAIRS} == PER_PAIR
     assert counted["nvmlDeviceGetNvLinkVersion"] == GPUS
     assert counted["nvmlDeviceGetFieldValues"] == 3 * GPUS
-    assert sum(counted.values()) <= GPUS * (PER_GPU_AT_MOST + LINKS * len(PER_LINK)) + PAIRS * len(PER_PAIR)
+    assert sum(counted.values()) <= GPUS * (PER_GPU_AT_MOST + LINKS * len(PER_LINK)) + PAIRS * len(
+        PER_PAIR
+    )
 
 
 def test_what_a_board_fixes_is_asked_of_one_gpu():
     counted, _pieces = calls(("gpus",))
-    once = ("nvmlDeviceGetPowerManagementDefaultLimit", "nvmlDeviceGetPowerManagementLimitConstraints", "nvmlDeviceGetTemperatureThreshold")
+    once = (
+        "nvmlDeviceGetPowerManagementDefaultLimit",
+        "nvmlDeviceGetPowerManagementLimitConstraints",
+        "nvmlDeviceGetTemperatureThreshold",
+    )
     assert [counted[name] for name in once] == [1, 1, 2]
     assert counted["nvmlDeviceGetMaxClockInfo"] == 2
     assert not (PER_LINK | PER_PAIR) & set(counted)
@@ -55,22 +73,35 @@ def test_every_link_still_has_its_version():
 def test_each_gpu_has_the_serial_number_of_its_board():
     _counted, pieces = calls(("gpus",))
     devices = [row for _section, fields, *_rest in pieces for row in fields.get("devices") or ()]
-    assert sorted({row["serial"] for row in devices if "serial" in row}) == [f"165000000000{number}" for number in range(GPUS)]
+    assert sorted({row["serial"] for row in devices if "serial" in row}) == [
+        f"165000000000{number}" for number in range(GPUS)
+    ]
 
 
-RETIRED = {f"NVML_FI_DEV_RETIRED_{name}": value for name, value in (("SBE", 2), ("DBE", 7), ("PENDING", 0))}
+RETIRED = {
+    f"NVML_FI_DEV_RETIRED_{name}": value for name, value in (("SBE", 2), ("DBE", 7), ("PENDING", 0))
+}
 FAILED = 999
 
 
 def devices(pieces):
-    return {row["index"]: row for _section, fields, *_rest in pieces for row in fields.get("devices") or ()}
+    return {
+        row["index"]: row
+        for _section, fields, *_rest in pieces
+        for row in fields.get("devices") or ()
+    }
 
 
 def test_a_failed_call_of_one_gpu_hides_no_retired_pages_of_the_others(tmp_path):
     failing = {"fields": {**RETIRED, "NVML_FI_DEV_RETIRED_SBE": {"ret": FAILED, "ull": 0}}}
-    _counted, pieces = calls(("gpus",), write_recording(tmp_path, devices={"0": failing, "1": {"fields": RETIRED}}))
+    _counted, pieces = calls(
+        ("gpus",), write_recording(tmp_path, devices={"0": failing, "1": {"fields": RETIRED}})
+    )
     read = devices(pieces)
-    assert [read[index]["retired_pages"] for index in (0, 1)] == [None, {"single_bit": 2, "double_bit": 7, "pending": False}]
+    assert [read[index]["retired_pages"] for index in (0, 1)] == [
+        None,
+        {"single_bit": 2, "double_bit": 7, "pending": False},
+    ]
 
 
 def test_a_failed_call_of_one_gpu_hides_no_limits_of_the_others(tmp_path):

@@ -1,4 +1,5 @@
-"""Every recorded node fills every field of the schema, and a file with any content costs only its own field."""
+"""Every recorded node fills every field of the schema, and a file with any content costs only its
+own field."""
 
 from __future__ import annotations
 
@@ -8,7 +9,18 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from recorded_roots import NAMES, PRIMARY, SECTIONS, complaints, copied, facts, fields, place, read, write
+from recorded_roots import (
+    NAMES,
+    PRIMARY,
+    SECTIONS,
+    complaints,
+    copied,
+    facts,
+    fields,
+    place,
+    read,
+    write,
+)
 
 from unhang_node.base.context import DEFAULTS, Context
 from unhang_node.base.root import Root
@@ -42,7 +54,8 @@ def test_this_machine_answers_as_the_schema_says():
         if isinstance(fragment, dict):
             assert complaints(section, fragment, rows.values()) == []
         else:
-            assert section == "faults", fragment  # a container without /dev/kmsg, or a user who may not read it
+            # a container without /dev/kmsg, or a user who may not read it
+            assert section == "faults", fragment
     assert answers["node"][0]["hostname"] == os.uname().nodename
     assert answers["kernel"][0]["release"] == os.uname().release
 
@@ -65,7 +78,9 @@ def test_a_node_without_any_file_is_null_with_reasons_and_no_error(tmp_path):
 
 def test_links_in_a_circle_and_folders_in_place_of_files_cost_their_own_fields_alone(tmp_path):
     folder = copied("rdma-h100", tmp_path)
-    for number, path in enumerate(sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())):
+    for number, path in enumerate(
+        sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    ):
         path.unlink()
         if number % 2:
             path.symlink_to(path.name)
@@ -121,7 +136,9 @@ def test_what_may_not_be_read_says_denied(open_folder):
 
 def test_each_file_is_named_before_it_is_opened():
     marks = []
-    ctx = Context(Root([str(place("h200x8"))]), DEFAULTS, ["node", "network"], None, mark=marks.append)
+    ctx = Context(
+        Root([str(place("h200x8"))]), DEFAULTS, ["node", "network"], None, mark=marks.append
+    )
     list(system.read(ctx))
     assert "open /etc/os-release" in marks
     assert "open /sys/class/net/eth0/speed" in marks
@@ -133,7 +150,9 @@ def test_sections_come_one_by_one_so_that_a_stall_costs_only_what_follows(tmp_pa
     answers = system.read(ctx)
     assert next(answers)[0] == "node"
     shutil.rmtree(folder / "sys")
-    assert {section: fragment for section, fragment, _rows in answers}["gpus"] == {"pci_count": None}
+    assert {section: fragment for section, fragment, _rows in answers}["gpus"] == {
+        "pci_count": None
+    }
 
 
 def test_reasons_name_the_nodes_own_paths_not_where_the_recording_lies(tmp_path):
@@ -149,7 +168,9 @@ def test_a_recorded_file_system_size_that_is_missing_is_not_taken_from_this_mach
     assert facts(folder, "limits")["shm"] is None
 
 
-@pytest.mark.parametrize("text", ["[]", "{", '{"/dev/shm": 3}', '{"/dev/shm": {"size_bytes": "x"}}'])
+@pytest.mark.parametrize(
+    "text", ["[]", "{", '{"/dev/shm": 3}', '{"/dev/shm": {"size_bytes": "x"}}']
+)
 def test_a_malformed_record_of_sizes_is_an_error_of_that_field(tmp_path, text):
     folder = copied("h200x8", tmp_path)
     write(folder, "/.unhang/space.json", text)

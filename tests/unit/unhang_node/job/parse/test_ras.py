@@ -1,4 +1,5 @@
-"""What NCCL's RAS answered in seven scenes on a real GPU, in both of its forms, and what is no answer of it."""
+"""What NCCL's RAS answered in seven scenes on a real GPU, in both of its forms, and what is no
+answer of it."""
 
 from __future__ import annotations
 
@@ -14,8 +15,13 @@ CAPTURES = Path(__file__).parents[4] / "fixtures" / "ras"
 
 def answers(name: str) -> dict[str, str]:
     """{form: text} of a capture."""
-    parts = re.split(r"==== (verbose status|json)\n", (CAPTURES / f"{name}.txt").read_text(encoding="utf-8"))
-    return {form: text.partition("\n[0.")[0] for form, text in zip(parts[1::2], parts[2::2], strict=True)}
+    parts = re.split(
+        r"==== (verbose status|json)\n", (CAPTURES / f"{name}.txt").read_text(encoding="utf-8")
+    )
+    return {
+        form: text.partition("\n[0.")[0]
+        for form, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
 
 
 def only(answer):
@@ -27,8 +33,17 @@ def only(answer):
     ("capture", "counts"),
     [
         ("healthy-second", [{"ranks": [0, 1], "ops": {"AllReduce": 348}}]),
-        ("never-second", [{"ranks": [0], "ops": {"AllReduce": 61}}, {"ranks": [1], "ops": {"AllReduce": 60}}]),
-        ("differ-second", [{"ranks": [0], "ops": {"AllReduce": 225}}, {"ranks": [1], "ops": {"AllGather": 1, "AllReduce": 224}}]),
+        (
+            "never-second",
+            [{"ranks": [0], "ops": {"AllReduce": 61}}, {"ranks": [1], "ops": {"AllReduce": 60}}],
+        ),
+        (
+            "differ-second",
+            [
+                {"ranks": [0], "ops": {"AllReduce": 225}},
+                {"ranks": [1], "ops": {"AllGather": 1, "AllReduce": 224}},
+            ],
+        ),
     ],
 )
 def test_json_counts_operations_by_rank(capture, counts):
@@ -48,7 +63,10 @@ def test_a_killed_rank_is_missing_in_both_forms(form):
 def test_text_names_the_ranks_that_differ():
     found = only(parse_ras(answers("differ-first")["verbose status"]))
     assert found["size"] == 2
-    assert found["counts"] == [{"ranks": [1], "ops": {"AllGather": 1}}, {"ranks": [0], "ops": {"AllGather": 0}}]
+    assert found["counts"] == [
+        {"ranks": [1], "ops": {"AllGather": 1}},
+        {"ranks": [0], "ops": {"AllGather": 0}},
+    ]
 
 
 def test_text_of_a_healthy_job_has_no_rank():
@@ -58,7 +76,8 @@ def test_text_of_a_healthy_job_has_no_rank():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "HTTP/1.1 400 Bad Request\r\n\r\n", "OK\n", "ERROR: Unknown command x\n", "OK\n{}", 'OK\n{"communicators": 3}', "OK\n" + "[" * 5000,
+    ["", "HTTP/1.1 400 Bad Request\r\n\r\n", "OK\n", "ERROR: Unknown command x\n", "OK\n{}",
+    'OK\n{"communicators": 3}', "OK\n" + "[" * 5000,
      "OK\n{" + '"a":[' * 5000,
      "Job summary\n===========\n"],
 )  # fmt: skip
@@ -84,8 +103,15 @@ def test_hostile_values_become_nothing():
 
 def test_a_thousand_ranks_stay_small():
     ranks = ",".join(
-        f'{{"rank": {n}, "host": "10.0.{n // 8 % 256}.1", "pid": {n}, "cuda_dev": 0, "collective_counts": {{"AllReduce": 7}}}}' for n in range(1000)
+        f'{{"rank": {n}, "host": "10.0.{n // 8 % 256}.1", "pid": {n}, "cuda_dev": 0,'
+        ' "collective_counts": {"AllReduce": 7}}'
+        for n in range(1000)
     )
-    found = only(parse_ras(f'{{"nccl_version": "2.30.1", "communicators": [{{"hash": "0x1", "size": 1000, "ranks": [{ranks}]}}]}}'))
+    found = only(
+        parse_ras(
+            '{"nccl_version": "2.30.1", "communicators": [{"hash": "0x1", "size": 1000, "ranks":'
+            f" [{ranks}]}}]}}"
+        )
+    )
     assert len(found["members"]) == 1000
     assert found["counts"] == [{"ranks": list(range(1000)), "ops": {"AllReduce": 7}}]

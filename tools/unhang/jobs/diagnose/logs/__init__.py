@@ -1,1 +1,2 @@
-"""What an input is: files, launcher prefixes, flight-recorder dumps, call traces, files of the job."""
+"""What an input is: files, launcher prefixes, flight-recorder dumps, call traces, files of the
+job."""

@@ -1,4 +1,5 @@
-"""Unpacks .gz, .bz2 and .xz in small pieces, from files and pipes: of an archive that was cut short or is damaged, all that stands before the fault is read."""
+"""Unpacks .gz, .bz2 and .xz in small pieces, from files and pipes: of an archive that was cut short
+or is damaged, all that stands before the fault is read."""
 
 from __future__ import annotations
 
@@ -12,7 +13,11 @@ from typing import IO, Any, Protocol
 PIECE = 8 * 1024  # packed bytes that are read at a time
 STEP = 1024  # bytes that are unpacked at a time: a damaged archive loses less than these
 BROKEN = (EOFError, OSError, zlib.error, lzma.LZMAError)
-_UNPACKERS: dict[bytes, Callable[[], Any]] = {b"\x1f\x8b": lambda: zlib.decompressobj(31), b"BZh": bz2.BZ2Decompressor, b"\xfd7zXZ\x00": lzma.LZMADecompressor}
+_UNPACKERS: dict[bytes, Callable[[], Any]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(31),
+    b"BZh": bz2.BZ2Decompressor,
+    b"\xfd7zXZ\x00": lzma.LZMADecompressor,
+}
 
 
 class Stream(Protocol):
@@ -28,7 +33,8 @@ class Stream(Protocol):
 
 
 class Unpacked:
-    """A stream of an archive's content. Reading raises one of BROKEN after everything that can be unpacked was given."""
+    """A stream of an archive's content. Reading raises one of BROKEN after everything that can be
+    unpacked was given."""
 
     def __init__(self, raw: Stream, new: Callable[[], Any]) -> None:
         self._raw, self._steps = raw, _steps(raw, new)
@@ -39,7 +45,11 @@ class Unpacked:
         """So many bytes, fewer only at the end or before a fault."""
         steps, length = [self._rest], len(self._rest)
         try:
-            while length < size and self._problem is None and (step := next(self._steps, None)) is not None:
+            while (
+                length < size
+                and self._problem is None
+                and (step := next(self._steps, None)) is not None
+            ):
                 steps.append(step)
                 length += len(step)
         except BROKEN as problem:
@@ -56,7 +66,8 @@ class Unpacked:
 
 
 def unpacked(raw: IO[bytes]) -> Stream:
-    """The stream itself, or its content if it is an archive, by its first bytes. It need not be seekable."""
+    """The stream itself, or its content if it is an archive, by its first bytes. It need not be
+    seekable."""
     stream = raw if isinstance(raw, io.BufferedReader) else io.BytesIO(raw.read())
     head = stream.peek(1) if isinstance(stream, io.BufferedReader) else stream.getvalue()
     new = next((new for magic, new in _UNPACKERS.items() if head.startswith(magic)), None)
@@ -64,7 +75,8 @@ def unpacked(raw: IO[bytes]) -> Stream:
 
 
 def _steps(raw: Stream, new: Callable[[], Any]) -> Iterator[bytes]:
-    """The content of all members, one after another; zeros behind a member are padding. Raises one of BROKEN."""
+    """The content of all members, one after another; zeros behind a member are padding. Raises one
+    of BROKEN."""
     member, packed = new(), b""
     while True:
         step = member.decompress(packed, STEP)

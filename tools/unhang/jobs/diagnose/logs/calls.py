@@ -1,4 +1,5 @@
-"""NCCL's own trace of calls (NCCL_DEBUG_SUBSYS=COLL): the last call of each rank, the rank that stopped first, and ranks with a different call."""
+"""NCCL's own trace of calls (NCCL_DEBUG_SUBSYS=COLL): the last call of each rank, the rank that
+stopped first, and ranks with a different call."""
 
 from __future__ import annotations
 
@@ -15,13 +16,16 @@ MOST_PROCESSES = 100_000
 ROOM = 24  # of " comm 0x..."
 LEFT_OUT = b"\x01"  # replaces a call's arguments; no anchor contains it
 _CALL = re.compile(
-    rb"(?<![\w.-])(?P<process>[\w.-]{1,250}:\d{1,10}):\d{1,10} \[\d{1,6}\] NCCL INFO (?P<op>\w{1,32}): opCount (?P<number>[0-9a-f]{1,16}) "
-    rb"sendbuff \S{1,20} recvbuff \S{1,20} (?:acc \S{1,20} )?count (?P<count>\d{1,19}) datatype (?P<datatype>\d{1,4}) op \d{1,4} root -?\d{1,7} "
+    rb"(?<![\w.-])(?P<process>[\w.-]{1,250}:\d{1,10}):\d{1,10} \[\d{1,6}\] NCCL INFO"
+    rb" (?P<op>\w{1,32}): opCount (?P<number>[0-9a-f]{1,16}) "
+    rb"sendbuff \S{1,20} recvbuff \S{1,20} (?:acc \S{1,20} )?count (?P<count>\d{1,19}) datatype"
+    rb" (?P<datatype>\d{1,4}) op \d{1,4} root -?\d{1,7} "
     rb"comm (?P<comm>0x[0-9a-f]{1,16}) \[nranks=(?P<nranks>\d{1,7})\]"
 )
 _REST = re.compile(MARK + rb"[^\n]*")
 _COMMUNICATOR = re.compile(
-    r"(?<![\w.-])(?P<process>[\w.-]{1,250}:\d{1,10}):\d{1,10} \[\d{1,6}\] NCCL INFO .{0,60}?comm (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,7}) "
+    r"(?<![\w.-])(?P<process>[\w.-]{1,250}:\d{1,10}):\d{1,10} \[\d{1,6}\] NCCL INFO .{0,60}?comm"
+    r" (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,7}) "
     r"nranks \d{1,7}(?:.{0,80}commId (?P<group>0x[0-9a-f]{1,16}))?"
 )
 _PAIRWISE = ("Send", "Recv")
@@ -29,7 +33,8 @@ _PAIRWISE = ("Send", "Recv")
 
 @dataclass(frozen=True)
 class Call:
-    """The latest collective that a process called on a communicator. number: counts from 0, the same on all ranks of a communicator."""
+    """The latest collective that a process called on a communicator. number: counts from 0, the
+    same on all ranks of a communicator."""
 
     process: str
     comm: str
@@ -53,10 +58,21 @@ def note_calls(block: Block, file: str, calls: MutableMapping[tuple[str, str], C
     for index in sorted(newest.values()):
         if not (found := _CALL.search(block.lines[index])):
             continue
-        op, key = found["op"].decode(), (found["process"].decode("utf-8", "replace"), found["comm"].decode())
+        op, key = (
+            found["op"].decode(),
+            (found["process"].decode("utf-8", "replace"), found["comm"].decode()),
+        )
         if op not in _PAIRWISE and (key in calls or len(calls) < MOST_PROCESSES):
             numbers = (int(found["count"]), int(found["datatype"]), int(found["nranks"]))
-            calls[key] = Call(*key, op, int(found["number"], 16), *numbers, file, block.number(index), found.group().decode("utf-8", "replace"))
+            calls[key] = Call(
+                *key,
+                op,
+                int(found["number"], 16),
+                *numbers,
+                file,
+                block.number(index),
+                found.group().decode("utf-8", "replace"),
+            )
 
 
 def without_calls(text: bytes) -> bytes:
@@ -65,17 +81,27 @@ def without_calls(text: bytes) -> bytes:
 
 
 def compare_calls(calls: Iterable[Call], set_up: Iterable[str]) -> list[dict[str, Any]]:
-    """[{group, nranks, number, op, file, line, text, ranks, behind, calls}] for each communicator with traces of several ranks. set_up: lines that show the
-    communicator of each rank. A rank is its number, or host:pid if no line shows it. behind: {rank: its last call} of ranks whose latest call is older.
-    calls: {call: [rank]} with the newest number, if the calls differ.
-    """
-    known = {(found["process"], found["comm"]): found for text in set_up if (found := _COMMUNICATOR.search(text))}
+    """[{group, nranks, number, op, file, line, text, ranks, behind, calls}] for each communicator
+    with traces of several ranks. set_up: lines that show the communicator of each rank. A rank is
+    its number, or host:pid if no line shows it. behind: {rank: its last call} of ranks whose latest
+    call is older. calls: {call: [rank]} with the newest number, if the calls differ."""
+    known = {
+        (found["process"], found["comm"]): found
+        for text in set_up
+        if (found := _COMMUNICATOR.search(text))
+    }
     groups: dict[tuple[str, int], list[tuple[str, Call]]] = {}
     for call in calls:
         found = known.get((call.process, call.comm))
         group = found["group"] if found and found["group"] else ""
-        groups.setdefault((group, call.nranks), []).append((found["rank"] if found else call.process, call))
-    return [_compare(group, nranks, members) for (group, nranks), members in sorted(groups.items()) if _is_one(nranks, members)]
+        groups.setdefault((group, call.nranks), []).append(
+            (found["rank"] if found else call.process, call)
+        )
+    return [
+        _compare(group, nranks, members)
+        for (group, nranks), members in sorted(groups.items())
+        if _is_one(nranks, members)
+    ]
 
 
 def _is_one(nranks: int, members: Sequence[tuple[str, Call]]) -> bool:
@@ -90,16 +116,27 @@ def _compare(group: str, nranks: int, members: Sequence[tuple[str, Call]]) -> di
     ahead = [(name, call) for name, call in members if name not in behind]
     by_call: dict[str, list[str]] = {}
     for name, call in ahead:
-        by_call.setdefault(f"{call.op} of {counted(call.count, 'element')}, datatype {call.datatype}", []).append(name)
+        by_call.setdefault(
+            f"{call.op} of {counted(call.count, 'element')}, datatype {call.datatype}", []
+        ).append(name)
     return {
-        "group": group or None, "nranks": nranks, "number": newest.number, "op": newest.op, "file": newest.file, "line": newest.line, "text": newest.text,
-        "ranks": sorted((name for name, _ in ahead), key=_order), "calls": by_call if len(by_call) > 1 else {},
+        "group": group or None, "nranks": nranks, "number": newest.number, "op": newest.op,
+        "file": newest.file, "line": newest.line, "text": newest.text,
+        "ranks": sorted((name for name, _ in ahead), key=_order),
+        "calls": by_call if len(by_call) > 1 else {},
         "behind": [_stopped(name, behind[name]) for name in sorted(behind, key=_order)[:64]],
     }  # fmt: skip
 
 
 def _stopped(name: str, call: Call) -> Mapping[str, Any]:
-    return {"rank": name, "number": call.number, "op": call.op, "file": call.file, "line": call.line, "text": call.text}
+    return {
+        "rank": name,
+        "number": call.number,
+        "op": call.op,
+        "file": call.file,
+        "line": call.line,
+        "text": call.text,
+    }
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -1,4 +1,5 @@
-"""Messages in a JSON or XML document of a log collector, whatever its layout: one object or many, on one line or on several, nested or in a list."""
+"""Messages in a JSON or XML document of a log collector, whatever its layout: one object or many,
+on one line or on several, nested or in a list."""
 
 from __future__ import annotations
 
@@ -13,7 +14,10 @@ TIMES = ("time", "@timestamp", "timestamp", "ts", "__REALTIME_TIMESTAMP")
 DEEPEST = 12
 _BEGINS_JSON = re.compile(rb"\s{0,100}(?:\[\s{0,100}[\[{]|\{\s{0,100}\")")
 _BEGINS_XML = re.compile(rb"\s{0,100}<[?A-Za-z]")
-_ELEMENT = re.compile(r"<(message|msg|log|line|text|Message|Data)\b[^>]{0,300}>(?:<!\[CDATA\[)?(.{0,20000}?)(?:\]\]>)?</\1>", re.DOTALL)
+_ELEMENT = re.compile(
+    r"<(message|msg|log|line|text|Message|Data)\b[^>]{0,300}>(?:<!\[CDATA\[)?(.{0,20000}?)(?:\]\]>)?</\1>",
+    re.DOTALL,
+)
 _GAP = re.compile(r"[\s,]{0,1000}")
 
 
@@ -25,9 +29,12 @@ def may_be_document(head: bytes) -> bool:
 
 
 def messages_in(text: str) -> list[tuple[int, str]]:
-    """(line number, message) of a document, each line of a message by itself; [] if it is none or has no messages."""
+    """(line number, message) of a document, each line of a message by itself; [] if it is none or
+    has no messages."""
     found = [*_in_xml(text)] if text.lstrip()[:1] == "<" else [*_in_json(text)]
-    return [(number, line) for number, message in found for line in message.splitlines() if line.strip()]
+    return [
+        (number, line) for number, message in found for line in message.splitlines() if line.strip()
+    ]
 
 
 def _in_json(text: str) -> Iterator[tuple[int, str]]:
@@ -57,7 +64,14 @@ def strings_of(value: Any, depth: int) -> Iterator[str]:
     elif isinstance(value, dict):
         message = next((one for key in MESSAGES if (one := _text(value.get(key)))), None)
         if message is not None:
-            moment = next((value[key] for key in TIMES if isinstance(value.get(key), str) and ":" in value[key]), "")
+            moment = next(
+                (
+                    value[key]
+                    for key in TIMES
+                    if isinstance(value.get(key), str) and ":" in value[key]
+                ),
+                "",
+            )
             yield f"{moment} {message}" if moment else message
         for key, one in value.items():
             if isinstance(one, (list, dict)) and key not in MESSAGES:
@@ -66,7 +80,11 @@ def strings_of(value: Any, depth: int) -> Iterator[str]:
 
 def _text(value: Any) -> str | None:
     """A message; the journal writes one that is no UTF-8 as a list of bytes."""
-    if isinstance(value, list) and value and all(isinstance(one, int) and 0 <= one < 256 for one in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(one, int) and 0 <= one < 256 for one in value)
+    ):
         return bytes(value).decode("utf-8", "replace")
     return value if isinstance(value, str) and value.strip() else None
 

@@ -1,4 +1,5 @@
-"""The last line of each rank before the first watchdog gave up: it shows what a rank did that the others wait for."""
+"""The last line of each rank before the first watchdog gave up: it shows what a rank did that the
+others wait for."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from dataclasses import dataclass, field
 LAST_LINES = 2000  # lines of a block that are looked at, from its end
 LONGEST = 300
 _SPEAKER = re.compile(
-    rb"[^\n]{0,60}?\[[Rr]ank[ =:]{0,2}(\d{1,6})\]|[^\n]{0,60}?\[default(\d{1,6})\]|\((?:Vllm|Ray)?Worker\w{0,20}[_ ]TP(\d{1,4})\b[^)\n]{0,60}\)|"
+    rb"[^\n]{0,60}?\[[Rr]ank["
+    rb" =:]{0,2}(\d{1,6})\]|[^\n]{0,60}?\[default(\d{1,6})\]|\((?:Vllm|Ray)?Worker\w{0,20}[_"
+    rb" ]TP(\d{1,4})\b[^)\n]{0,60}\)|"
     rb"[^\na-z]{0,40}\b[Rr]ank[ =:]{0,2}(\d{1,6})\b(?=[:\]|)]| - | step | iter )|\s{0,4}(\d{1,5}): "
 )
 _GAVE_UP = (b"Watchdog caught collective operation timeout", b"Timed out waiting")
@@ -25,7 +28,8 @@ class RankLine:
 
 @dataclass
 class LastWords:
-    """lines: rank -> its last line. gave_up: a watchdog has spoken, and what ranks print after it only follows from it."""
+    """lines: rank -> its last line. gave_up: a watchdog has spoken, and what ranks print after it
+    only follows from it."""
 
     lines: dict[int, RankLine] = field(default_factory=dict)
     gave_up: bool = False
@@ -40,7 +44,14 @@ class LastWords:
             if _GAVE_UP[0] in line or _GAVE_UP[1] in line:
                 self.gave_up = True
                 return
-            if (b"ank" in line or b"TP" in line or b"default" in line or line[:6].lstrip()[:1].isdigit()) and (named := _SPEAKER.match(line)):
+            if (
+                b"ank" in line
+                or b"TP" in line
+                or b"default" in line
+                or line[:6].lstrip()[:1].isdigit()
+            ) and (named := _SPEAKER.match(line)):
                 rank = int(next(part for part in named.groups() if part))
                 if said := line[named.end() :].strip(b" \t\r:|-"):
-                    self.lines[rank] = RankLine(file, first + index, said[:LONGEST].decode("utf-8", "replace"))
+                    self.lines[rank] = RankLine(
+                        file, first + index, said[:LONGEST].decode("utf-8", "replace")
+                    )

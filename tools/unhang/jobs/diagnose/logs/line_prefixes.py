@@ -1,4 +1,5 @@
-"""Parses what precedes a message in a line: time, host, rank, in the formats of the usual programs. A line may have none of them."""
+"""Parses what precedes a message in a line: time, host, rank, in the formats of the usual programs.
+A line may have none of them."""
 
 from __future__ import annotations
 
@@ -7,19 +8,47 @@ import re
 from dataclasses import dataclass, replace
 
 LOOKED_AT = 260  # maximum length of a prefix
-_MONTHS = {"Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6, "Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10, "Nov": 11, "Dec": 12}
-_ISO = re.compile(r"(?<!\d)(?P<y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)[T _](?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:[.,](?P<f>\d{1,9}))?(?P<z>Z|[+-]\d\d:?\d\d)?")
+_MONTHS = {
+    "Jan": 1,
+    "Feb": 2,
+    "Mar": 3,
+    "Apr": 4,
+    "May": 5,
+    "Jun": 6,
+    "Jul": 7,
+    "Aug": 8,
+    "Sep": 9,
+    "Oct": 10,
+    "Nov": 11,
+    "Dec": 12,
+}
+_ISO = re.compile(
+    r"(?<!\d)(?P<y>\d{4})-(?P<m>\d\d)-(?P<d>\d\d)[T"
+    r" _](?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:[.,](?P<f>\d{1,9}))?(?P<z>Z|[+-]\d\d:?\d\d)?"
+)
 _US = re.compile(r"(?<!\d)(?P<m>\d\d)/(?P<d>\d\d)/(?P<y>\d{4}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)")
-_GLOG = re.compile(r"(?:^|[\[ ])[IWEF](?P<m>\d{1,2})(?P<d>\d\d) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:\.(?P<f>\d{1,9}))?")
-_HUMAN = re.compile(r"\[[A-Z][a-z]{2} (?P<mon>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d) (?P<y>\d{4})\]")
-_SYSLOG = re.compile(r"(?P<mon>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?= )")
+_GLOG = re.compile(
+    r"(?:^|[\[ ])[IWEF](?P<m>\d{1,2})(?P<d>\d\d)"
+    r" (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?:\.(?P<f>\d{1,9}))?"
+)
+_HUMAN = re.compile(
+    r"\[[A-Z][a-z]{2} (?P<mon>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2})"
+    r" (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d) (?P<y>\d{4})\]"
+)
+_SYSLOG = re.compile(
+    r"(?P<mon>[A-Z][a-z]{2}) {1,2}(?P<d>\d{1,2}) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?= )"
+)
 _SHORT = re.compile(r"(?<!\d)(?P<m>\d\d)-(?P<d>\d\d) (?P<H>\d\d):(?P<M>\d\d):(?P<S>\d\d)(?!\d)")
 _EPOCH = re.compile(r"\[(?P<e>1\d{9})(?:\.(?P<f>\d{1,9}))?\]")
 _STAMPS = (_ISO, _US, _HUMAN, _EPOCH, _GLOG, _SYSLOG, _SHORT)
-_ANY_STAMP = re.compile(r"\d\d:\d\d:\d\d|\[1\d{9}")  # without one of these none of the above matches
+# without one of these none of the above matches
+_ANY_STAMP = re.compile(r"\d\d:\d\d:\d\d|\[1\d{9}")
 _ANY_TIME = re.compile(r"\d\d:\d\d:\d\d|\d-\d\dT\d")  # nor _SYSLOG_HOST
 _NCCL_BEHIND_HOST = re.compile(r":\d{1,10}:\d{1,10} \[\d{1,6}\]")
-_NCCL = re.compile(r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10}) \[(?P<dev>\d{1,6})\]")
+_NCCL = re.compile(
+    r"(?P<host>[A-Za-z0-9_][A-Za-z0-9_.-]{0,250}):(?P<pid>\d{1,10}):(?P<tid>\d{1,10})"
+    r" \[(?P<dev>\d{1,6})\]"
+)
 _SYSLOG_HOST = re.compile(
     r"(?:[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.,+Z-]{8,25}) "
     r"(?P<host>(?!\d{4}-\d\d-\d\d )[A-Za-z0-9][\w.-]{0,250}) [\w./()-]{1,64}(?:\[\d{1,10}\])?:"
@@ -38,9 +67,9 @@ _SRUN = re.compile(r"\s{0,4}(?P<rank>\d{1,6}): ")
 
 @dataclass(frozen=True)
 class Prefix:
-    """time_s: seconds since 1970 as if in UTC, in the year 1970 if the stamp has no year (has_year is False then); host and rank None if missing. stamp: the
-    text of the time, also of one that is not compared.
-    """
+    """time_s: seconds since 1970 as if in UTC, in the year 1970 if the stamp has no year (has_year
+    is False then); host and rank None if missing. stamp: the text of the time, also of one that is
+    not compared."""
 
     time_s: float | None = None
     has_year: bool = False
@@ -50,22 +79,42 @@ class Prefix:
     rank: int | None = None
 
     def completed(self, outer: Prefix, *, time: bool, host: bool) -> Prefix:
-        """This prefix, completed from the wrapper's: its rank if the line has none, its time or host on request."""
-        merged = replace(self, rank=outer.rank) if self.rank is None and outer.rank is not None else self
+        """This prefix, completed from the wrapper's: its rank if the line has none, its time or
+        host on request."""
+        merged = (
+            replace(self, rank=outer.rank) if self.rank is None and outer.rank is not None else self
+        )
         if time and outer.time_s is not None:
-            merged = replace(merged, time_s=outer.time_s, has_year=outer.has_year, stamp=outer.stamp)
+            merged = replace(
+                merged, time_s=outer.time_s, has_year=outer.has_year, stamp=outer.stamp
+            )
         elif merged.stamp is None:
-            merged = replace(merged, stamp=outer.stamp)  # to show only: the clocks of wrapper and program differ
+            # to show only: the clocks of wrapper and program differ
+            merged = replace(merged, stamp=outer.stamp)
         return replace(merged, host=outer.host) if host and outer.host else merged
 
 
 def parse_prefix(text: str, start: int) -> Prefix:
-    """The prefix of a line whose message begins at `start`; a rank may also be in the beginning of the message."""
+    """The prefix of a line whose message begins at `start`; a rank may also be in the beginning of
+    the message."""
     head = text[: min(max(start + 120, 160), LOOKED_AT)]
     time_s, has_year, stamp = parse_stamp(head)
     nccl = _NCCL.search(head) if _NCCL_BEHIND_HOST.search(head) else None
-    logged = None if nccl else (_ANY_TIME.search(head) and _SYSLOG_HOST.search(head)) or _TABLE_HOST.match(head) or _POD.search(head)
-    rank = next((int(found["rank"]) for held, pattern in _RANKS if held in head and (found := pattern.search(head))), None)
+    logged = (
+        None
+        if nccl
+        else (_ANY_TIME.search(head) and _SYSLOG_HOST.search(head))
+        or _TABLE_HOST.match(head)
+        or _POD.search(head)
+    )
+    rank = next(
+        (
+            int(found["rank"])
+            for held, pattern in _RANKS
+            if held in head and (found := pattern.search(head))
+        ),
+        None,
+    )
     if rank is None and (found := _SRUN.match(head)):
         rank = int(found["rank"])
     host = nccl["host"] if nccl else logged["host"] if logged else None
@@ -73,11 +122,16 @@ def parse_prefix(text: str, start: int) -> Prefix:
 
 
 def parse_stamp(head: str) -> tuple[float | None, bool, str | None]:
-    """(seconds, whether the year is known, the stamp's text) of the first stamp; an impossible date does not count."""
+    """(seconds, whether the year is known, the stamp's text) of the first stamp; an impossible date
+    does not count."""
     for pattern in _STAMPS if _ANY_STAMP.search(head) else ():
         found = pattern.search(head)
         if found and (time_s := _seconds(found.groupdict())) is not None:
-            return time_s, found.groupdict().get("y") is not None or found.groupdict().get("e") is not None, found.group().strip(" [")
+            return (
+                time_s,
+                found.groupdict().get("y") is not None or found.groupdict().get("e") is not None,
+                found.group().strip(" ["),
+            )
     return None, False, None
 
 
@@ -89,7 +143,14 @@ def _seconds(part: dict[str, str | None]) -> float | None:
     if not month:
         return None
     try:
-        moment = datetime.datetime(int(part.get("y") or 1970), month, int(part["d"] or 0), int(part["H"] or 0), int(part["M"] or 0), int(part["S"] or 0))
+        moment = datetime.datetime(
+            int(part.get("y") or 1970),
+            month,
+            int(part["d"] or 0),
+            int(part["H"] or 0),
+            int(part["M"] or 0),
+            int(part["S"] or 0),
+        )
     except ValueError:
         return None
     zone = part.get("z")

@@ -1,4 +1,5 @@
-"""The pod and the container whose state a line of `kubectl describe pod` reports: their names stand above it, at smaller indentation. Lines in, names out."""
+"""The pod and the container whose state a line of `kubectl describe pod` reports: their names stand
+above it, at smaller indentation. Lines in, names out."""
 
 from __future__ import annotations
 
@@ -11,14 +12,15 @@ _STATE = re.compile(rb"\s+Reason:\s+OOMKilled\s*$")
 _HEADING = re.compile(rb"\s*(?:Init |Ephemeral )?Containers:\s*$")
 _CONTAINER = re.compile(rb"\s+([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?):\s*$")
 _FIELD = re.compile(rb"\s*(Name|Namespace):\s+([a-z0-9][a-z0-9.-]{0,252})\s*$")
-_COMMAND = re.compile(rb"\bkubectl\b.{0,300}?\bdescribe (?:pods?|po)[ /]([a-z0-9][a-z0-9.-]{0,252})\b")
+_COMMAND = re.compile(
+    rb"\bkubectl\b.{0,300}?\bdescribe (?:pods?|po)[ /]([a-z0-9][a-z0-9.-]{0,252})\b"
+)
 _NAMESPACE = re.compile(rb"(?:-n |-n=|--namespace[= ])([a-z0-9][a-z0-9-]{0,62})\b")
 
 
 def killed_container(line_at: Callable[[int], bytes], index: int) -> dict[str, str]:
-    """{pod, container} of a line that reports an OOM kill; the pod as NAMESPACE/NAME where the namespace is known, {} for another line. line_at: a line by its
-    index, with its indentation.
-    """
+    """{pod, container} of a line that reports an OOM kill; the pod as NAMESPACE/NAME where the
+    namespace is known, {} for another line. line_at: a line by its index, with its indentation."""
     if not _STATE.match(line_at(index)):
         return {}
     found: dict[str, str] = {}
@@ -33,7 +35,8 @@ def killed_container(line_at: Callable[[int], bytes], index: int) -> dict[str, s
 
 
 def _ancestors(line_at: Callable[[int], bytes], index: int) -> Iterator[int]:
-    """The nearest line above with less indentation, the nearest one above that with still less, and so on; lines without text are none."""
+    """The nearest line above with less indentation, the nearest one above that with still less, and
+    so on; lines without text are none."""
     indent = _indent(line_at(index))
     for at in _upwards(index):
         line = line_at(at)
@@ -45,7 +48,8 @@ def _ancestors(line_at: Callable[[int], bytes], index: int) -> Iterator[int]:
 
 
 def _pod_above(line_at: Callable[[int], bytes], heading: int) -> dict[str, str]:
-    """{pod} by the fields Name and Namespace with the heading's indentation; {} where the description begins below them."""
+    """{pod} by the fields Name and Namespace with the heading's indentation; {} where the
+    description begins below them."""
     named: dict[bytes, re.Match[bytes]] = {}
     for at in _upwards(heading):
         field = _FIELD.match(line_at(at))

@@ -1,4 +1,5 @@
-"""The last step that each rank printed, in the words of any program: `[rank3] step 118`, `Rank 3: iter=118`, `3: epoch 2 batch 118/500`."""
+"""The last step that each rank printed, in the words of any program: `[rank3] step 118`, `Rank 3:
+iter=118`, `3: epoch 2 batch 118/500`."""
 
 from __future__ import annotations
 
@@ -8,8 +9,14 @@ from dataclasses import dataclass
 
 LAST_LINES = 2000  # lines of a block that are looked at, from its end
 FEWEST_RANKS = 2
-_RANK = re.compile(rb"\b[Rr](?:ank|ANK)[ :=_#]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|^\s{0,4}\[(\d{1,5})\]|^\s{0,4}(\d{1,5}): ")
-_STEP = re.compile(rb"\b(?:global[_ ])?(?:[Ss]teps?|STEP|[Ii]ter(?:ation)?s?|[Bb]atch|it)[ :=#]{0,3}\[?(\d{1,9})\b(?! ?(?:ms|s|sec|seconds|MiB|GiB)\b)")
+_RANK = re.compile(
+    rb"\b[Rr](?:ank|ANK)["
+    rb" :=_#]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|^\s{0,4}\[(\d{1,5})\]|^\s{0,4}(\d{1,5}): "
+)
+_STEP = re.compile(
+    rb"\b(?:global[_ ])?(?:[Ss]teps?|STEP|[Ii]ter(?:ation)?s?|[Bb]atch|it)["
+    rb" :=#]{0,3}\[?(\d{1,9})\b(?! ?(?:ms|s|sec|seconds|MiB|GiB)\b)"
+)
 
 
 @dataclass(frozen=True)
@@ -33,21 +40,33 @@ class Stopped:
     event: RankStep
 
 
-def note_steps(lines: list[bytes], first: int, file: str, rank_of_file: int | None, steps: dict[int, RankStep]) -> None:
-    """Adds the last step of each rank in these lines. first: the number of the first line; rank_of_file: for lines that name no rank."""
+def note_steps(
+    lines: list[bytes], first: int, file: str, rank_of_file: int | None, steps: dict[int, RankStep]
+) -> None:
+    """Adds the last step of each rank in these lines. first: the number of the first line;
+    rank_of_file: for lines that name no rank."""
     begin = max(0, len(lines) - LAST_LINES)
     for index in range(begin, len(lines)):
         line = lines[index]
-        if not (b"tep" in line or b"it" in line or b"ter" in line or b"atch" in line or b"STEP" in line) or not (step := _STEP.search(line)):
+        if not (
+            b"tep" in line or b"it" in line or b"ter" in line or b"atch" in line or b"STEP" in line
+        ) or not (step := _STEP.search(line)):
             continue
         named = _RANK.search(line, 0, step.start()) or _RANK.search(line)
         rank = int(next(part for part in named.groups() if part)) if named else rank_of_file
         if rank is not None:
-            steps[rank] = RankStep(rank, int(step[1]), file, first + index, line[:300].decode("utf-8", "replace").strip())
+            steps[rank] = RankStep(
+                rank,
+                int(step[1]),
+                file,
+                first + index,
+                line[:300].decode("utf-8", "replace").strip(),
+            )
 
 
 def rank_that_stopped_first(steps: Iterable[Mapping[int, RankStep]]) -> Stopped | None:
-    """The one rank whose last step is lower than that of all others; None if several are, or only one rank prints steps."""
+    """The one rank whose last step is lower than that of all others; None if several are, or only
+    one rank prints steps."""
     last = {rank: step for found in steps for rank, step in found.items()}
     if len(last) < FEWEST_RANKS:
         return None

@@ -1,7 +1,9 @@
-"""Reads any mix of files, folders, archives and standard input as blocks of lines, in bounded memory.
+"""Reads any mix of files, folders, archives and standard input as blocks of lines, in bounded
+memory.
 
-A line longer than LONGEST_LINE is cut and its rest is skipped; carriage returns of progress bars split a line into several with the same number; colours and
-other terminal sequences are removed; UTF-16 becomes UTF-8; a binary file is reported and not read.
+A line longer than LONGEST_LINE is cut and its rest is skipped; carriage returns of progress bars
+split a line into several with the same number; colours and other terminal sequences are removed;
+UTF-16 becomes UTF-8; a binary file is reported and not read.
 """
 
 from __future__ import annotations
@@ -31,16 +33,19 @@ SNIFFED = 64 * 1024
 MOST_NOTES = 20
 MOST_BYTES = 16 << 30  # of one input, unpacked
 LONGEST_READ_S = 300  # of one input
-_TERMINAL = re.compile(rb"\x1b(?:\[[0-9;:?<=>!]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)")
-# What pages put between words instead of blanks, in UTF-8: no-break spaces, and spaces without width.
+_TERMINAL = re.compile(
+    rb"\x1b(?:\[[0-9;:?<=>!]{0,32}["
+    rb" -/]{0,4}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_()][0-9A-Za-z]?)"
+)
+# What pages put between words instead of blanks, in UTF-8: no-break spaces, and spaces without
+# width.
 _BLANKS = ((b"\xc2\xa0", b" "), (b"\xe2\x80\xaf", b" "), (b"\xe2\x80\x8b", b""))
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some lines of one file, without line ends. numbers: None if they count up from `first`. wrapping: the wrapper of each line. text: the lines as one
-    text, if available.
-    """
+    """Some lines of one file, without line ends. numbers: None if they count up from `first`.
+    wrapping: the wrapper of each line. text: the lines as one text, if available."""
 
     first: int
     lines: list[bytes]
@@ -57,7 +62,8 @@ class Block:
         return self.first + index if self.numbers is None else self.numbers[index]
 
     def readings(self, index: int) -> tuple[bytes, ...]:
-        """The different forms of a line: without its wrapper, with the common indentation, and unchanged."""
+        """The different forms of a line: without its wrapper, with the common indentation, and
+        unchanged."""
         line = self.lines[index]
         if self.wrapping is PLAIN:
             return (line,)
@@ -67,7 +73,8 @@ class Block:
 
 @dataclass
 class Input:
-    """One input. kind: log, dump, binary, empty, unread, job. notes: for a person, about its reading."""
+    """One input. kind: log, dump, binary, empty, unread, job. notes: for a person, about its
+    reading."""
 
     name: str
     kind: str = "log"
@@ -80,7 +87,8 @@ class Input:
 
 
 def find_inputs(names: Iterable[str]) -> Iterator[tuple[str, Path | None]]:
-    """(name to show, path or None for standard input) of each file, also those in folders. Raises UserError for a missing name."""
+    """(name to show, path or None for standard input) of each file, also those in folders. Raises
+    UserError for a missing name."""
     seen = 0
     for name in names:
         if name == "-":
@@ -88,13 +96,20 @@ def find_inputs(names: Iterable[str]) -> Iterator[tuple[str, Path | None]]:
             continue
         path = Path(name)
         if not path.exists():
-            raise UserError(f"expected a log, a folder of logs or -, found nothing at {name}{_log_of_job(name)}")
+            raise UserError(
+                f"expected a log, a folder of logs or -, found nothing at {name}{_log_of_job(name)}"
+            )
         if (path / "run.json").is_file() and (path / "nodes").is_dir():
-            raise UserError(f"expected logs, found a run folder of unhang at {name}; what it found is evidence beside a log: unhang diagnose LOG --run {name}")
+            raise UserError(
+                f"expected logs, found a run folder of unhang at {name}; what it found is evidence"
+                f" beside a log: unhang diagnose LOG --run {name}"
+            )
         for one in _files_under(path):
             seen += 1
             if seen > MOST_FILES:
-                raise UserError(f"{name}: holds more than {MOST_FILES} files; name those that matter")
+                raise UserError(
+                    f"{name}: holds more than {MOST_FILES} files; name those that matter"
+                )
             yield str(one), one
 
 
@@ -102,7 +117,10 @@ def _log_of_job(name: str) -> str:
     """A hint where Slurm writes the log of a job, if the name is a job's number."""
     if not (name.isascii() and name.isdigit()):
         return ""
-    return f"; Slurm names the log of job {name} while it knows the job: scontrol show job {name} (StdOut); by default slurm-{name}.out where it was submitted"
+    return (
+        f"; Slurm names the log of job {name} while it knows the job: scontrol show job {name}"
+        f" (StdOut); by default slurm-{name}.out where it was submitted"
+    )
 
 
 def _files_under(path: Path) -> Iterator[Path]:
@@ -130,7 +148,8 @@ def open_input(path: Path | None, patience_s: float = PIPE_PATIENCE_S) -> Stream
 
 
 def read_blocks(stream: Stream, about: Input) -> Iterator[Block]:
-    """The blocks of one log; fills `about` as it goes. A dump or a binary file yields nothing: see about.kind, and about.notes for the reason."""
+    """The blocks of one log; fills `about` as it goes. A dump or a binary file yields nothing: see
+    about.kind, and about.notes for the reason."""
     head = _read(stream, SNIFFED, about)
     about.kind = kind_of(head)
     if about.kind == "dump":
@@ -172,7 +191,10 @@ def read_blocks(stream: Stream, about: Input) -> Iterator[Block]:
 
 def _of_document(found: list[tuple[int, str]], about: Input) -> Block:
     """The messages of a document as lines, each with the number of its line there."""
-    lines = [_with_plain_blanks(_TERMINAL.sub(b"", line.encode("utf-8", "replace")))[:LONGEST_LINE] for _, line in found]
+    lines = [
+        _with_plain_blanks(_TERMINAL.sub(b"", line.encode("utf-8", "replace")))[:LONGEST_LINE]
+        for _, line in found
+    ]
     about.wrapping = find_wrapping(lines)
     return Block(found[0][0], lines, [number for number, _ in found], about.wrapping)
 
@@ -181,7 +203,9 @@ def _wrapping_of(head: bytes) -> Wrapping:
     if _encoding(head):
         return PLAIN
     lines = _with_plain_blanks(_TERMINAL.sub(b"", head)).replace(b"\r\n", b"\n").split(b"\n")
-    return find_wrapping([line.rpartition(b"\r")[2] for line in (lines if len(head) < SNIFFED else lines[:-1])])
+    return find_wrapping(
+        [line.rpartition(b"\r")[2] for line in (lines if len(head) < SNIFFED else lines[:-1])]
+    )
 
 
 def kind_of(head: bytes) -> str:
@@ -190,22 +214,34 @@ def kind_of(head: bytes) -> str:
         return "empty"
     if head[0] == 0x80 and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "dump"
-    if head.lstrip()[:1] == b"{" and b'"entries"' in head and (b'"pg_config"' in head or b'"collective_seq_id"' in head):
+    if (
+        head.lstrip()[:1] == b"{"
+        and b'"entries"' in head
+        and (b'"pg_config"' in head or b'"collective_seq_id"' in head)
+    ):
         return "dump"
     if _encoding(head):
         return "log"
-    control = sum(head.count(bytes([code])) for code in (*range(1, 7), *range(14, 27), 28, 29, 30, 31))
+    control = sum(
+        head.count(bytes([code])) for code in (*range(1, 7), *range(14, 27), 28, 29, 30, 31)
+    )
     if head.count(0) > len(head) * 0.95:
         return "log"  # after a crash a log may have zeros before, between and after its lines
     return "binary" if (control + head.count(0)) * 20 > len(head) else "log"
 
 
 def _why_not_read(head: bytes) -> str:
-    """The kind of a binary file, and how to read it, if its first bytes show that. head: unpacked if the file is .gz, .bz2 or .xz."""
+    """The kind of a binary file, and how to read it, if its first bytes show that. head: unpacked
+    if the file is .gz, .bz2 or .xz."""
     if head[257:262] == b"ustar":
-        return "is a tar archive and was not read; unpack it and name its folder: tar -xf FILE -C FOLDER"
+        return (
+            "is a tar archive and was not read; unpack it and name its folder: tar -xf FILE -C"
+            " FOLDER"
+        )
     if head.startswith(b"PK\x03\x04"):
-        return "is a zip archive and was not read; unpack it and name its folder: unzip FILE -d FOLDER"
+        return (
+            "is a zip archive and was not read; unpack it and name its folder: unzip FILE -d FOLDER"
+        )
     if head.startswith(b"\x28\xb5\x2f\xfd"):
         return "is packed with zstd and was not read; unpack it: zstd -dc FILE | unhang diagnose -"
     return "is binary and was not read"
@@ -216,18 +252,31 @@ def _encoding(head: bytes) -> str | None:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     sample = head[:2000]
-    if len(sample) >= 16 and sample[1::2].count(0) * 10 > len(sample) * 4 and sample[::2].count(0) * 10 < len(sample):
+    if (
+        len(sample) >= 16
+        and sample[1::2].count(0) * 10 > len(sample) * 4
+        and sample[::2].count(0) * 10 < len(sample)
+    ):
         return "utf-16-le"
-    if len(sample) >= 16 and sample[::2].count(0) * 10 > len(sample) * 4 and sample[1::2].count(0) * 10 < len(sample):
+    if (
+        len(sample) >= 16
+        and sample[::2].count(0) * 10 > len(sample) * 4
+        and sample[1::2].count(0) * 10 < len(sample)
+    ):
         return "utf-16-be"
     return None
 
 
 def _single_byte(head: bytes) -> str | None:
-    """cp1252 (Windows, Western Europe) if the bytes beyond ASCII are never UTF-8: one letter that is neither must not turn a log of UTF-8 into another."""
+    """cp1252 (Windows, Western Europe) if the bytes beyond ASCII are never UTF-8: one letter that
+    is neither must not turn a log of UTF-8 into another."""
     if head.isascii():
         return None
-    beyond = {letter for letter in codecs.getincrementaldecoder("utf-8")("replace").decode(head) if not letter.isascii()}
+    beyond = {
+        letter
+        for letter in codecs.getincrementaldecoder("utf-8")("replace").decode(head)
+        if not letter.isascii()
+    }
     return "cp1252" if beyond == {"\ufffd"} else None
 
 
@@ -248,9 +297,12 @@ def _decoded(head: bytes, stream: Stream, about: Input) -> Iterator[bytes]:
 
 
 def _read(stream: Stream, size: int, about: Input) -> bytes:
-    """Some bytes, b"" at the end. A truncated archive, and a stream without an end, end with a note."""
+    """Some bytes, b"" at the end. A truncated archive, and a stream without an end, end with a
+    note."""
     if about.bytes >= about.most_bytes or time.monotonic() - about.began_s > LONGEST_READ_S:
-        over = f"{about.bytes:,} bytes" if about.bytes >= about.most_bytes else f"{LONGEST_READ_S} s"
+        over = (
+            f"{about.bytes:,} bytes" if about.bytes >= about.most_bytes else f"{LONGEST_READ_S} s"
+        )
         _note_once(about, f"was read for {over} and no further; cut out the part that matters")
         return b""
     try:
@@ -277,7 +329,11 @@ def _block(data: bytes, first: int, cut: bool, about: Input) -> Block:
         data = data.replace(b"\r\n", b"\n")
     lines = data.split(b"\n")
     lines.pop()
-    if about.wrapping.is_json or about.wrapping.columns or (_may_hold_long_lines(data) and max(map(len, lines), default=0) > LONGEST_LINE):
+    if (
+        about.wrapping.is_json
+        or about.wrapping.columns
+        or (_may_hold_long_lines(data) and max(map(len, lines), default=0) > LONGEST_LINE)
+    ):
         lines, numbers = _parted(lines, first, about)
         if about.wrapping.columns:
             lines, numbers = joined(lines, numbers, about.wrapping.columns)
@@ -292,13 +348,15 @@ def _with_plain_blanks(data: bytes) -> bytes:
     if data.isascii():
         return data
     for code, blank in _BLANKS:
-        if code[1:2] in data and code in data:  # the search of a single byte is several times as fast
+        # the search of a single byte is several times as fast
+        if code[1:2] in data and code in data:
             data = data.replace(code, blank)
     return data
 
 
 def _may_hold_long_lines(data: bytes) -> bool:
-    """Whether a stretch has no line end: a line that is too long covers at least one whole stretch."""
+    """Whether a stretch has no line end: a line that is too long covers at least one whole
+    stretch."""
     half = LONGEST_LINE // 2
     return any(data.find(b"\n", at, at + half) < 0 for at in range(0, len(data), half))
 
@@ -319,7 +377,8 @@ def _redrawn(lines: list[bytes], first: int) -> tuple[list[bytes], list[int]]:
 
 
 def _parted(lines: list[bytes], first: int, about: Input) -> tuple[list[bytes], list[int]]:
-    """Lines of bounded length with their numbers: redrawn lines split, and of a JSON line the message."""
+    """Lines of bounded length with their numbers: redrawn lines split, and of a JSON line the
+    message."""
     parted: list[bytes] = []
     numbers: list[int] = []
     for number, line in enumerate(lines, first):

@@ -1,6 +1,6 @@
-"""Removes prefixes and quotes that launchers, container runtimes and people add to every line of a log: recognised at the beginning of the log, removed line
-by line. Layers may be nested (a runtime's time, around a pod's name, around a rank). Lines that were cut at a terminal's width are joined.
-"""
+"""Removes prefixes and quotes that launchers, container runtimes and people add to every line of a
+log: recognised at the beginning of the log, removed line by line. Layers may be nested (a runtime's
+time, around a pod's name, around a rank). Lines that were cut at a terminal's width are joined."""
 
 from __future__ import annotations
 
@@ -20,16 +20,24 @@ _LAYERS = tuple(
     for pattern in (
         _INSTANT + rb" (?:stdout|stderr) [FP] ?",  # container runtimes (CRI)
         _INSTANT + rb" (?![\w.-]{1,80} kernel: )",  # docker logs -t, kubectl logs --timestamps, CI
-        rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80} (?!kernel:)[\w./@-]{1,64}(?:\[\d{1,10}\])?: ?",  # journalctl, syslog
-        rb"[\w.-]{1,80} (?!kernel\[)[\w./@-]{1,64}\[\d{1,10}\]: ?",  # the rest of journalctl -o short-iso
-        rb"\[(?:pod|job|deployment|statefulset|replicaset|daemonset)/[\w./-]{1,250}\] ?",  # kubectl logs --prefix
+        # journalctl, syslog
+        (
+            rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d [\w.-]{1,80}"
+            rb" (?!kernel:)[\w./@-]{1,64}(?:\[\d{1,10}\])?: ?"
+        ),
+        # the rest of journalctl -o short-iso
+        rb"[\w.-]{1,80} (?!kernel\[)[\w./@-]{1,64}\[\d{1,10}\]: ?",
+        # kubectl logs --prefix
+        rb"\[(?:pod|job|deployment|statefulset|replicaset|daemonset)/[\w./-]{1,250}\] ?",
         rb"[a-z0-9][\w.-]{0,60}[-_]\d{1,4} {1,60}(?:\| ?|(?=exited with code ))",  # docker compose
         rb"\([\w.:/=, -]{1,120}\bpid=\d{1,10}(?:, ip=[\w.:]{1,60})?\) ?",  # Ray, vLLM
         rb"\[default\d{1,6}\]:",  # torchrun --tee
         rb"\[rank\d{1,6}\]: ?",  # torch
-        rb"\[\d{1,3},(?:mpirank:)?\d{1,6}(?:,[\w-]{1,40})?\]<std(?:out|err|diag)>: ?",  # mpirun --tag-output, SageMaker
+        # mpirun --tag-output, SageMaker
+        rb"\[\d{1,3},(?:mpirank:)?\d{1,6}(?:,[\w-]{1,40})?\]<std(?:out|err|diag)>: ?",
         rb"\d{1,5}: ",  # srun --label
-        rb"[A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}: ",  # pdsh, clush: a host, whose name has a number
+        # pdsh, clush: a host, whose name has a number
+        rb"[A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}: ",
         rb"(?:> ?){1,3}",  # a quotation
     )
 )
@@ -41,14 +49,17 @@ _MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload")
 _TIMES = ("time", "@timestamp", "timestamp", "ts")
 _WIDTHS = range(60, 1001)
 _USUAL_WIDTHS = (80, 100, 120, 132, 160, 200)
-ALIKE = 4  # characters: lines of a table or of several ranks have equal beginnings, but the rest of a cut line does not
+# characters: lines of a table or of several ranks have equal beginnings, but the rest of a cut line
+# does not
+ALIKE = 4
 FEWEST_GAPS = 2
 FEWEST_CUT = 3  # minimum number of lines of full width; one is enough for a usual width
 
 
 @dataclass(frozen=True)
 class Wrapping:
-    """How the lines of one log are wrapped. layers: outermost first. indent: a common indentation within them. columns: where lines were cut."""
+    """How the lines of one log are wrapped. layers: outermost first. indent: a common indentation
+    within them. columns: where lines were cut."""
 
     is_json: bool = False
     layers: tuple[re.Pattern[bytes], ...] = ()
@@ -76,11 +87,17 @@ def find_wrapping(lines: Sequence[bytes]) -> Wrapping:
     sample = [line for line in sample if line.strip()]
     is_json = bool(sample) and _share(sample, lambda line: message_of(line) is not None) >= SHARE
     if is_json:
-        sample = [line for one in sample for line in (message_of(one) or b"").splitlines() if line.strip()]
+        sample = [
+            line for one in sample for line in (message_of(one) or b"").splitlines() if line.strip()
+        ]
     layers: list[re.Pattern[bytes]] = []
     while len(layers) < MOST_LAYERS and (layer := _outermost(sample)):
         layers.append(layer)
-        sample = [line for one in sample if (line := layer.sub(b"", one, count=1) if layer.match(one) else one).strip()]
+        sample = [
+            line
+            for one in sample
+            if (line := layer.sub(b"", one, count=1) if layer.match(one) else one).strip()
+        ]
     found = Wrapping(is_json, tuple(layers), _common_indent(sample), columns)
     return PLAIN if found == PLAIN else found  # readers compare with PLAIN itself for each line
 
@@ -112,12 +129,16 @@ def _common_indent(lines: Iterable[bytes]) -> bytes:
 
 
 def _common(one: bytes, other: bytes) -> bytes:
-    length = next((at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right), min(len(one), len(other)))
+    length = next(
+        (at for at, (left, right) in enumerate(zip(one, other, strict=False)) if left != right),
+        min(len(one), len(other)),
+    )
     return one[:length]
 
 
 def message_of(line: bytes) -> bytes | None:
-    """The message of a line of JSON, after its time; None if the line is no JSON object with a message."""
+    """The message of a line of JSON, after its time; None if the line is no JSON object with a
+    message."""
     if line[:1] != b"{" or line.rstrip()[-1:] != b"}":
         return None
     try:
@@ -130,20 +151,27 @@ def message_of(line: bytes) -> bytes | None:
     moment = next((row[key] for key in _TIMES if isinstance(row.get(key), str)), "")
     why = next((f" {row[key]}" for key in ("error", "err") if isinstance(row.get(key), str)), "")
     before = f"{moment} " if moment else ""
-    return "\n".join(before + one for one in (message.rstrip("\r\n") + why).split("\n")).encode("utf-8", "replace")
+    return "\n".join(before + one for one in (message.rstrip("\r\n") + why).split("\n")).encode(
+        "utf-8", "replace"
+    )
 
 
 def _columns_of(lines: Sequence[bytes]) -> int | None:
-    """The width at which lines were cut: the longest lines have the same length, and words continue in the next line. Blanks up to the width, with which some
-    terminals fill each line, do not count.
-    """
+    """The width at which lines were cut: the longest lines have the same length, and words continue
+    in the next line. Blanks up to the width, with which some terminals fill each line, do not
+    count."""
     texts = [line.decode("utf-8", "replace").rstrip(" ") for line in lines]
     width = max(map(len, texts), default=0)
     if width not in _WIDTHS:
         return None
     full = [(one, following) for one, following in pairwise(texts) if len(one) == width]
-    alike = sum(_beginning(one) == _beginning(following) or _are_rows(one, following) for one, following in full)
-    within_words = sum(one[-1].isalnum() and _GOES_ON.match(following) is not None for one, following in full)
+    alike = sum(
+        _beginning(one) == _beginning(following) or _are_rows(one, following)
+        for one, following in full
+    )
+    within_words = sum(
+        one[-1].isalnum() and _GOES_ON.match(following) is not None for one, following in full
+    )
     enough = 1 if width in _USUAL_WIDTHS else FEWEST_CUT
     is_cut = len(full) >= enough and within_words > 0 and within_words * 4 >= len(full) >= alike * 4
     return width if is_cut else None
@@ -154,8 +182,12 @@ def _beginning(line: str) -> str:
 
 
 def _are_rows(one: str, following: str) -> bool:
-    """Whether two lines are rows of one table: several of their gaps, of two blanks or more, are at the same place. What goes on after a cut has none there."""
-    blank = "".join(" " if first == second == " " else "." for first, second in zip(one, following, strict=False))
+    """Whether two lines are rows of one table: several of their gaps, of two blanks or more, are at
+    the same place. What goes on after a cut has none there."""
+    blank = "".join(
+        " " if first == second == " " else "."
+        for first, second in zip(one, following, strict=False)
+    )
     return len(_GAP.findall(blank)) >= FEWEST_GAPS
 
 
@@ -164,7 +196,9 @@ def _is_full(text: str, columns: int) -> bool:
     return len(text) == columns and not text.endswith("  ")
 
 
-def joined(lines: Sequence[bytes], numbers: Sequence[int], columns: int) -> tuple[list[bytes], list[int]]:
+def joined(
+    lines: Sequence[bytes], numbers: Sequence[int], columns: int
+) -> tuple[list[bytes], list[int]]:
     """Lines that were cut at a width, joined, each with the number of its first part."""
     whole: list[bytes] = []
     firsts: list[int] = []

@@ -1,6 +1,6 @@
-"""Caches for the next start that the signatures have no fault, and which of them read digits: patterns are then compiled only when they are first searched.
-The key is a digest of all rows, of the code that checks them, and of the Python version. Signatures with a fault are not cached.
-"""
+"""Caches for the next start that the signatures have no fault, and which of them read digits:
+patterns are then compiled only when they are first searched. The key is a digest of all rows, of
+the code that checks them, and of the Python version. Signatures with a fault are not cached."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from unhang.core.catalogue.kept_yaml import code_digest
 from unhang.core.kept_files import digest_of, keep, read_kept
 
 NAME = f"signatures-{sys.implementation.cache_tag}"
-_CODE = ("core/kept_files.py", "core/catalogue/kept_yaml.py", "jobs/diagnose/matching/kept_signatures.py", "jobs/diagnose/matching/signatures.py")
+_CODE = (
+    "core/kept_files.py",
+    "core/catalogue/kept_yaml.py",
+    "jobs/diagnose/matching/kept_signatures.py",
+    "jobs/diagnose/matching/signatures.py",
+)
 
 
 def key_of(contents: Iterable[Any]) -> bytes | None:
@@ -25,7 +30,8 @@ def key_of(contents: Iterable[Any]) -> bytes | None:
 
 
 def kept_digit_readers(key: bytes | None) -> frozenset[str] | None:
-    """The ids of the signatures that read digits; None if these signatures were not checked before."""
+    """The ids of the signatures that read digits; None if these signatures were not checked
+    before."""
     data = None if key is None else read_kept(NAME, key)
     return None if data is None else frozenset(json.loads(data))
 

@@ -1,4 +1,5 @@
-"""Searches many lines at once, in C: only the lines that contain one of the texts are processed one by one."""
+"""Searches many lines at once, in C: only the lines that contain one of the texts are processed one
+by one."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from itertools import accumulate
 
 
 def lines_holding(texts: Iterable[bytes], lines: Sequence[bytes]) -> Iterator[list[int]]:
-    """For each text the indices of the lines that contain it, in ascending order. A text contains no line end."""
+    """For each text the indices of the lines that contain it, in ascending order. A text contains
+    no line end."""
     whole = b"\n".join(lines)
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     for text in texts:

@@ -1,4 +1,5 @@
-"""Caches by the shape of a line (the line without its digits) whether the line matters, and which signatures to try on it. Its memory is bounded."""
+"""Caches by the shape of a line (the line without its digits) whether the line matters, and which
+signatures to try on it. Its memory is bounded."""
 
 from __future__ import annotations
 
@@ -12,10 +13,13 @@ MOST_REMEMBERED = 64 * 1024 * 1024  # bytes of shapes
 LONGEST_REMEMBERED = 1024
 MOST_WANTED = 100_000
 MOST_TRIES = 200_000
-MISSES = 2  # failed tries of a signature that reads no digits on lines of one shape: after these it never matches
+# failed tries of a signature that reads no digits on lines of one shape: after these it never
+# matches
+MISSES = 2
 ONCE = 16  # matches on lines of one shape, so that lines of several hosts are kept
 _BUS = re.compile(rb"(?<=busId )[a-f]{1,6}")
-_POINTER = re.compile(rb"(?<![A-Za-z])x[a-f]{1,16}(?![A-Za-z])|(?<=busId )[a-f]{1,6}")  # the line without its digits
+# the line without its digits
+_POINTER = re.compile(rb"(?<![A-Za-z])x[a-f]{1,16}(?![A-Za-z])|(?<=busId )[a-f]{1,6}")
 
 
 class LineShapes:
@@ -35,27 +39,45 @@ class LineShapes:
         new.difference_update(self.wanted)
         if not new:
             return
-        found = {line_shape: trials for line_shape, likely in self.sieve.likely(new) if (trials := self._without_missed(line_shape, likely))}
+        found = {
+            line_shape: trials
+            for line_shape, likely in self.sieve.likely(new)
+            if (trials := self._without_missed(line_shape, likely))
+        }
         self.wanted.update(found)
         self._wanted_bytes += sum(map(len, found))
         dull = new.difference(found)
-        self.dull |= dull if max(map(len, dull), default=0) <= LONGEST_REMEMBERED else {one for one in dull if len(one) <= LONGEST_REMEMBERED}
+        self.dull |= (
+            dull
+            if max(map(len, dull), default=0) <= LONGEST_REMEMBERED
+            else {one for one in dull if len(one) <= LONGEST_REMEMBERED}
+        )
         self._new_bytes += sum(map(len, new))
         if self._new_bytes > MOST_REMEMBERED:
             self.dull, self._tries, self._new_bytes = set(), {}, 0
 
     def _without_missed(self, line_shape: bytes, trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
-        """The trials without those that are known to fail on lines that differ in their pointers too."""
+        """The trials without those that are known to fail on lines that differ in their pointers
+        too."""
         shape = _POINTER.sub(b"", line_shape)
         if shape == line_shape:
             return trials
-        return tuple(one for one in trials if self._tries.get((one.signature.id, shape, False), 0) < MISSES)
+        return tuple(
+            one for one in trials if self._tries.get((one.signature.id, shape, False), 0) < MISSES
+        )
 
     def tried(self, signature: Signature, line_shape: bytes, found: bool) -> bool:
-        """Records a try; True if this signature need not be tried again on lines of this line_shape."""
+        """Records a try; True if this signature need not be tried again on lines of this
+        line_shape."""
         if found:
-            return signature.once and self._count(signature, _BUS.sub(b"", line_shape), found=True) >= ONCE
-        return not signature.reads_digits and self._count(signature, _POINTER.sub(b"", line_shape), found=False) >= MISSES
+            return (
+                signature.once
+                and self._count(signature, _BUS.sub(b"", line_shape), found=True) >= ONCE
+            )
+        return (
+            not signature.reads_digits
+            and self._count(signature, _POINTER.sub(b"", line_shape), found=False) >= MISSES
+        )
 
     def _count(self, signature: Signature, shape: bytes, *, found: bool) -> int:
         key = (signature.id, shape, found)
@@ -72,7 +94,8 @@ class LineShapes:
             self.dull.add(line_shape)
 
     def forget_many(self) -> None:
-        """Drops wanted shapes if there are too many, so that ever new shapes do not fill the memory."""
+        """Drops wanted shapes if there are too many, so that ever new shapes do not fill the
+        memory."""
         if len(self.wanted) > MOST_WANTED or self._wanted_bytes > MOST_REMEMBERED:
             self.wanted.clear()
             self._wanted_bytes = 0

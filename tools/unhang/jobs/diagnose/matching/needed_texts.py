@@ -1,6 +1,7 @@
 """Texts without which a pattern cannot match: a line that lacks them needs no search.
 
-Read from the pattern's syntax tree. Digits are ignored on both sides, so that one comparison decides for all lines that differ only in their digits.
+Read from the pattern's syntax tree. Digits are ignored on both sides, so that one comparison
+decides for all lines that differ only in their digits.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ SHORTEST = 2  # bytes; a single character excludes almost no line
 _REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
 _WITHOUT_WIDTH = (constants.AT, constants.ASSERT, constants.ASSERT_NOT)
 _AMBIGUOUS = "\ufffd"  # also stands for bytes that are no UTF-8
-Needed = tuple[Any, ...]  # of texts (bytes), and of alternatives: a tuple of Needed, of which one must be there
+# of texts (bytes), and of alternatives: a tuple of Needed, of which one must be there
+Needed = tuple[Any, ...]
 
 
 def needed_texts(pattern: str) -> Needed:
-    """The parts that every matching text contains, without digits; () if there are none for certain."""
+    """The parts that every matching text contains, without digits; () if there are none for
+    certain."""
     parsed = parser.parse(pattern)
     return () if parsed.state.flags & IGNORECASE else tuple(dict.fromkeys(_needed(parsed)))
 
@@ -56,7 +59,8 @@ def _needed(parsed: Any) -> Iterator[Any]:
 
 
 def _in_sequence(parsed: Any) -> Iterator[tuple[Any, Any]]:
-    """The operations with groups dissolved; a group in which case does not matter stands for any text."""
+    """The operations with groups dissolved; a group in which case does not matter stands for any
+    text."""
     for operation, argument in parsed:
         if operation != constants.SUBPATTERN:
             yield operation, argument

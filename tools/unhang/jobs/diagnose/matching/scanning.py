@@ -1,6 +1,7 @@
-"""One pass over each log: most lines are skipped by their shape, the few that contain an anchor are searched by its signatures. Lines with the same shape
-differ only in their digits. All lines of a block are stripped of digits at once, in C; a shape that was seen before and contains no anchor costs one set
-look-up, so that scanning a million channel lines costs about as much as reading them.
+"""One pass over each log: most lines are skipped by their shape, the few that contain an anchor are
+searched by its signatures. Lines with the same shape differ only in their digits. All lines of a
+block are stripped of digits at once, in C; a shape that was seen before and contains no anchor
+costs one set look-up, so that scanning a million channel lines costs about as much as reading them.
 """
 
 from __future__ import annotations
@@ -23,39 +24,51 @@ from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.job_files import JobFile
 
-MOST_EVENTS = 4096  # matches of one signature in one file; later ones are ignored, because they change no result
+# matches of one signature in one file; later ones are ignored, because they change no result
+MOST_EVENTS = 4096
 MOST_ONCE = 512
 LONGEST_COMMAND = 4000
 LAST_LINES = 8
 LINES_OF_A_FRAME = 3  # the frame, its source, a line of marks
 TEXT_LIMIT = 500
-SEVERAL_ON_A_LINE = ("setting", "timeout")  # a command line sets several variables; progress bars join the messages of ranks
-# Text that contains a message without being one: source code in tracebacks, search commands, and descriptions by people.
+# a command line sets several variables; progress bars join the messages of ranks
+SEVERAL_ON_A_LINE = ("setting", "timeout")
+# Text that contains a message without being one: source code in tracebacks, search commands, and
+# descriptions by people.
 _FRAME = re.compile(rb'File "[^"\n]{1,400}", line \d{1,7}(?:, in |$)')
 _CODE = re.compile(
-    r"\s{2,}(?:raise|print|logger|logging|log|assert|warnings?|warn|if|elif|return|echo)\b[ .(]|\s*\+{1,3} (?:echo|grep|printf)\b|"
-    r"\s*(?:\S{1,64}[$#%>] |[$#] )(?:sudo )?(?:grep|egrep|rg|awk|sed|dmesg|journalctl|zgrep|watch|tail|less|cat)\b"
+    r"\s{2,}(?:raise|print|logger|logging|log|assert|warnings?|warn|if|elif|return|echo)\b["
+    r" .(]|\s*\+{1,3} (?:echo|grep|printf)\b|"
+    r"\s*(?:\S{1,64}[$#%>] |[$#] )(?:sudo"
+    r" )?(?:grep|egrep|rg|awk|sed|dmesg|journalctl|zgrep|watch|tail|less|cat)\b"
 )
 _SAMPLE = re.compile(
-    r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",
+    r"""(?:"|')?(?:text|content|prompt|question|answer|instruction|completion|input|output|body|sample|example)(?:"|')? ?\d{0,9} ?[:=] ?["'\[{]""",  # noqa: E501
     re.IGNORECASE,
 )
 SETTINGS = ("setting", "launch_blocking")  # facts of what the job has set
 _ADVICE = re.compile(
-    r"(?i:\b(?:please|you (?:can|may|could|should|might)|consider|try(?: to)?|either|by (?:setting|using)|re-?run (?:it |again )?with|recommend\w{0,3}|"
+    r"(?i:\b(?:please|you (?:can|may|could|should|might)|consider|try(?: to)?|either|by"
+    r" (?:setting|using)|re-?run (?:it |again )?with|recommend\w{0,3}|"
     r"suggest\w{0,3}|if (?:this|you)|would|could|should|might)\b[^\n;]{0,150}$)"
 )
 _OPENED = re.compile(r"""[:=] ?["'\[{]""")  # a text that is in each match of _SAMPLE
 _RANK_LABEL = re.compile(rb"\[rank\d{1,6}\]|\[default\d{1,6}\]")
 _RANK_IN_FILE = re.compile(r"rank[_-]?(?P<rank>\d{1,6})\b")
-_RANK_IN_FOLDER = re.compile(r"/attempt_\d{1,4}/(?P<rank>\d{1,5})/std(?:out|err)\.log$")  # torchrun --log-dir, a folder for each local rank
-_LABEL = re.compile(r"(?P<host>[A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):")  # of pdsh and clush, before each line
-_QUOTE = re.compile(r"\s*(?:>\s?){1,4}(?=\S)(?! ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))")
+# torchrun --log-dir, a folder for each local rank
+_RANK_IN_FOLDER = re.compile(r"/attempt_\d{1,4}/(?P<rank>\d{1,5})/std(?:out|err)\.log$")
+# of pdsh and clush, before each line
+_LABEL = re.compile(r"(?P<host>[A-Za-z][A-Za-z.-]{0,40}\d[\w.-]{0,40}):")
+_QUOTE = re.compile(
+    r"\s*(?:>\s?){1,4}(?=\S)(?!"
+    r" ?(?:compiling|initializ|setting|building|padded|done|INFO|WARN|ERROR|finished|learning|number))"  # noqa: E501
+)
 
 
 @dataclass(frozen=True)
 class Event:
-    """One line that matches a signature. fields: the pattern's named groups. quoted: it is in a quotation. source: it is a traceback's line of code."""
+    """One line that matches a signature. fields: the pattern's named groups. quoted: it is in a
+    quotation. source: it is a traceback's line of code."""
 
     signature: Signature
     file: str
@@ -69,16 +82,17 @@ class Event:
 
 @dataclass
 class Scan:
-    """The result of one file. last: (line number, text) of its last lines that are not empty. calls: the latest NCCL call of each process. steps: the last
-    step of each rank. words: the last line of each. job: the result of lint, if it is a file of the job and no log.
-    """
+    """The result of one file. last: (line number, text) of its last lines that are not empty.
+    calls: the latest NCCL call of each process. steps: the last step of each rank. words: the last
+    line of each. job: the result of lint, if it is a file of the job and no log."""
 
     file: str
     events: list[Event] = field(default_factory=list)
     last: list[tuple[int, str]] = field(default_factory=list)
     calls: dict[tuple[str, str], Call] = field(default_factory=dict)
     full: set[str] = field(default_factory=set)  # signatures with more matches than are kept
-    outside: dict[int, Prefix] = field(default_factory=dict)  # index of an event -> the wrapper of its line
+    # index of an event -> the wrapper of its line
+    outside: dict[int, Prefix] = field(default_factory=dict)
     job: JobFile | None = None
     steps: dict[int, RankStep] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
@@ -107,7 +121,9 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     return scan
 
 
-def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Scan, counts: dict[str, int]) -> None:
+def _keep_events(
+    block: Block, shapes: list[bytes], memory: LineShapes, scan: Scan, counts: dict[str, int]
+) -> None:
     for index in compress(range(len(shapes)), map(memory.wanted.__contains__, shapes)):
         line_shape = shapes[index]
         readings: list[str] = []
@@ -135,14 +151,27 @@ def _keep_events(block: Block, shapes: list[bytes], memory: LineShapes, scan: Sc
             memory.leave_out(line_shape, done)
 
 
-def _events_of(signature: Signature, found: re.Match[str], seen: str, block: Block, index: int, file: str) -> Iterator[Event]:
+def _events_of(
+    signature: Signature, found: re.Match[str], seen: str, block: Block, index: int, file: str
+) -> Iterator[Event]:
     """The event of a match; for a command line that sets several things, one event for each."""
-    if signature.fact in SETTINGS and _ADVICE.search(seen, max(0, found.start() - 160), found.start()):
-        return  # torch's own messages and people name settings that the job may try and does not have
+    if signature.fact in SETTINGS and _ADVICE.search(
+        seen, max(0, found.start() - 160), found.start()
+    ):
+        # torch's own messages and people name settings that the job may try and does not have
+        return
     line = block.number(index)
     event = event_of(signature, found, seen, file, line, source=_is_source(block, index))
     raised_at = _frame_above(block, index) if signature.fact == "crash" else None
-    above = {"raised_at": raised_at} if raised_at else killed_container(lambda at: _indented(block, at), index) if found.group() == "OOMKilled" else {}
+    above = (
+        {"raised_at": raised_at}
+        if raised_at
+        else (
+            killed_container(lambda at: _indented(block, at), index)
+            if found.group() == "OOMKilled"
+            else {}
+        )
+    )
     yield replace(event, fields={**event.fields, **above}) if above else event
     if signature.fact in SEVERAL_ON_A_LINE:
         for more in signature.pattern.finditer(seen, found.end(), found.end() + LONGEST_COMMAND):
@@ -154,7 +183,8 @@ def _as_written(line: bytes) -> str:
 
 
 def _beginning(line: bytes) -> str:
-    """The line, of a long one the beginning; it is masked first, because half a secret is not known as one."""
+    """The line, of a long one the beginning; it is masked first, because half a secret is not known
+    as one."""
     text = line.decode("utf-8", "replace")
     return text if len(line) <= TEXT_LIMIT else without_secrets(text)[:TEXT_LIMIT]
 
@@ -165,8 +195,11 @@ def _indented(block: Block, index: int) -> bytes:
     return readings[min(1, len(readings) - 1)]
 
 
-def _first_match(trial: Trial, readings: Sequence[str], block: Block, index: int) -> tuple[str, re.Match[str] | None]:
-    """(text, match) of the first form of a line, or of it and the lines below it, that matches the signature."""
+def _first_match(
+    trial: Trial, readings: Sequence[str], block: Block, index: int
+) -> tuple[str, re.Match[str] | None]:
+    """(text, match) of the first form of a line, or of it and the lines below it, that matches the
+    signature."""
     signature = trial.signature
     for place, text in enumerate(readings):
         seen = _with_output(block, index, signature.reads_on, place) if signature.reads_on else text
@@ -184,23 +217,35 @@ def _outside(readings: Sequence[str]) -> Prefix:
 
 
 def _with_what_stands_outside(scan: Scan) -> list[Event]:
-    """The events; if no line of the file has a time or host of its own, with those of the wrappers."""
+    """The events; if no line of the file has a time or host of its own, with those of the
+    wrappers."""
     timed = any(event.prefix.time_s is not None for event in scan.events)
     hosted = any(event.prefix.host for event in scan.events)
     return [
-        replace(event, prefix=event.prefix.completed(scan.outside[place], time=not timed, host=not hosted)) if place in scan.outside else event
+        (
+            replace(
+                event,
+                prefix=event.prefix.completed(scan.outside[place], time=not timed, host=not hosted),
+            )
+            if place in scan.outside
+            else event
+        )
         for place, event in enumerate(scan.events)
     ]
 
 
 def _with_output(block: Block, index: int, lines: int, place: int = 0) -> str:
-    """A line and those below it: a command and its output. place: which form of each line, 0 for the one without wrappers."""
+    """A line and those below it: a command and its output. place: which form of each line, 0 for
+    the one without wrappers."""
     below = range(index, min(index + 1 + lines, len(block.lines)))
-    return "\n".join(_beginning((readings := block.readings(at))[min(place, len(readings) - 1)]) for at in below)
+    return "\n".join(
+        _beginning((readings := block.readings(at))[min(place, len(readings) - 1)]) for at in below
+    )
 
 
 def _frame_above(block: Block, index: int) -> str | None:
-    """FILE:LINE of the innermost frame of the traceback that ends with this line; its source and marks may be between. Other ranks' frames are not it."""
+    """FILE:LINE of the innermost frame of the traceback that ends with this line; its source and
+    marks may be between. Other ranks' frames are not it."""
     own = _RANK_LABEL.search(block.lines[index])
     for at in range(index - 1, max(-1, index - 1 - LINES_OF_A_FRAME), -1):
         found, label = _FRAME.search(block.lines[at]), _RANK_LABEL.search(block.lines[at])
@@ -212,20 +257,52 @@ def _frame_above(block: Block, index: int) -> str | None:
 
 
 def _is_source(block: Block, index: int) -> bool:
-    """Whether the line is source code: the previous line is a frame of a Python traceback, and this one is indented further. Without its source, a frame is
-    followed by another one or by the exception.
-    """
+    """Whether the line is source code: the previous line is a frame of a Python traceback, and this
+    one is indented further. Without its source, a frame is followed by another one or by the
+    exception."""
     frame = _FRAME.search(block.lines[index - 1]) if index > 0 else None
-    return frame is not None and block.lines[index][frame.start() : frame.start() + 1] in (b" ", b"\t", b"")
+    return frame is not None and block.lines[index][frame.start() : frame.start() + 1] in (
+        b" ",
+        b"\t",
+        b"",
+    )
 
 
-def event_of(signature: Signature, found: re.Match[str], text: str, file: str, line: int, *, source: bool = False) -> Event:
+def event_of(
+    signature: Signature,
+    found: re.Match[str],
+    text: str,
+    file: str,
+    line: int,
+    *,
+    source: bool = False,
+) -> Event:
     """The event of a match; a match in source code is marked as such."""
-    quoted = signature.kind not in ("fact", "progress", "folklore") and not signature.reads_on and is_quotation(text, found.start())
+    quoted = (
+        signature.kind not in ("fact", "progress", "folklore")
+        and not signature.reads_on
+        and is_quotation(text, found.start())
+    )
     if signature.reads_on:
         shown = " / ".join(line.strip() for line in text[: found.end()].splitlines())
-        return Event(signature, file, line, cut_without_secrets(shown, TEXT_LIMIT), found.groupdict(), parse_prefix(text, found.start()))
-    return Event(signature, file, line, around(text, found.start(), found.end()), found.groupdict(), parse_prefix(text, found.start()), quoted, source)
+        return Event(
+            signature,
+            file,
+            line,
+            cut_without_secrets(shown, TEXT_LIMIT),
+            found.groupdict(),
+            parse_prefix(text, found.start()),
+        )
+    return Event(
+        signature,
+        file,
+        line,
+        around(text, found.start(), found.end()),
+        found.groupdict(),
+        parse_prefix(text, found.start()),
+        quoted,
+        source,
+    )
 
 
 def rank_of(event: Event) -> int | None:
@@ -242,11 +319,14 @@ def rank_in_name(file: str) -> int | None:
 
 
 def is_quotation(text: str, start: int) -> bool:
-    """Whether the text at `start` is only quoted: in a ticket, source code, a search command, or a sample of training data."""
+    """Whether the text at `start` is only quoted: in a ticket, source code, a search command, or a
+    sample of training data."""
     if _CODE.match(text) or _QUOTE.match(text):
         return True
     before = min(start, 4000)
-    return _OPENED.search(text, 0, before) is not None and _SAMPLE.search(text, 0, before) is not None
+    return (
+        _OPENED.search(text, 0, before) is not None and _SAMPLE.search(text, 0, before) is not None
+    )
 
 
 def around(text: str, start: int, end: int) -> str:
@@ -255,9 +335,15 @@ def around(text: str, start: int, end: int) -> str:
         return text.strip()
     if (masked := without_secrets(text)) != text:
         place = masked.find(text[start:end])
-        start, end, text = (start, end, masked) if place < 0 else (place, place + end - start, masked)
+        start, end, text = (
+            (start, end, masked) if place < 0 else (place, place + end - start, masked)
+        )
     left = max(0, min(start - 150, len(text) - TEXT_LIMIT))
-    return ("…" if left else "") + text[left : left + max(TEXT_LIMIT, min(end, left + TEXT_LIMIT) - left)].strip() + "…"
+    return (
+        ("…" if left else "")
+        + text[left : left + max(TEXT_LIMIT, min(end, left + TEXT_LIMIT) - left)].strip()
+        + "…"
+    )
 
 
 def _remember_last(block: Block, scan: Scan) -> None:

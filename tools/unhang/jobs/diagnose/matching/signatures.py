@@ -1,4 +1,5 @@
-"""Signatures: YAML rows with the text of a program and the causes that it supports, loaded strictly; each row is tested on its own examples."""
+"""Signatures: YAML rows with the text of a program and the causes that it supports, loaded
+strictly; each row is tested on its own examples."""
 
 from __future__ import annotations
 
@@ -12,14 +13,19 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from unhang.core import catalogue
-from unhang.jobs.diagnose.matching.kept_signatures import keep_digit_readers, kept_digit_readers, key_of
+from unhang.jobs.diagnose.matching.kept_signatures import (
+    keep_digit_readers,
+    kept_digit_readers,
+    key_of,
+)
 from unhang.jobs.diagnose.matching.needed_texts import Needed, needed_texts
 
 WIDEST_REPEAT = 400
 LONG_REPEAT = 40  # repeats longer than this are gaps, of which a pattern may have few
 MOST_GAPS = 3
 _REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
-BEFORE, AFTER = 400, 1600  # bytes that are searched around an anchor: a pattern never gets a whole endless line
+# bytes that are searched around an anchor: a pattern never gets a whole endless line
+BEFORE, AFTER = 400, 1600
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,10 @@ class Signature:
     confidence: str = "documented"
     examples: Mapping[str, list[str]] = field(default_factory=dict)
     words: tuple[Mapping[str, Any], ...] = ()  # instead of those of its causes
-    reads_on: int = 0  # number of further lines that the pattern gets: the output of a command is below it
-    reads_digits: bool = True  # whether of lines that differ only in their digits one may match and another not
+    # number of further lines that the pattern gets: the output of a command is below it
+    reads_on: int = 0
+    # whether of lines that differ only in their digits one may match and another not
+    reads_digits: bool = True
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -52,12 +60,13 @@ class Signature:
 
     @cached_property
     def needed(self) -> Needed:
-        """The parts that a line without digits must contain for the pattern to match; () if there are none for certain, or if lines below belong to the
-        match."""
+        """The parts that a line without digits must contain for the pattern to match; () if there
+        are none for certain, or if lines below belong to the match."""
         return () if self.reads_on else needed_texts(self.expression)
 
     def search(self, line: str, anchors: Sequence[str] | None = None) -> re.Match[str] | None:
-        """The match in a line, searched only near the anchors. anchors: those that may be in it, None for all."""
+        """The match in a line, searched only near the anchors. anchors: those that may be in it,
+        None for all."""
         for text in [anchor.decode() for anchor in self.anchors] if anchors is None else anchors:
             at = line.find(text)
             while at >= 0:
@@ -75,7 +84,8 @@ def signature_files() -> list[tuple[Path, dict[str, Any]]]:
 
 @cache
 def load_signatures() -> tuple[Signature, ...]:
-    """The project's own signatures. Raises UserError or ValueError naming file and fault: they ship with the program and are tested."""
+    """The project's own signatures. Raises UserError or ValueError naming file and fault: they ship
+    with the program and are tested."""
     files = signature_files()
     key = key_of(content for _, content in files)
     checked = kept_digit_readers(key)
@@ -88,7 +98,9 @@ def load_signatures() -> tuple[Signature, ...]:
     return tuple(rows)
 
 
-def _signatures(path: Path, content: Mapping[str, Any], checked: Collection[str] | None) -> list[Signature]:
+def _signatures(
+    path: Path, content: Mapping[str, Any], checked: Collection[str] | None
+) -> list[Signature]:
     defaults = content.get("defaults", {})
     return [_signature({**defaults, **row}, path, checked) for row in content["signatures"]]
 
@@ -96,7 +108,11 @@ def _signatures(path: Path, content: Mapping[str, Any], checked: Collection[str]
 @cache
 def load_causes() -> Mapping[str, Mapping[str, Any]]:
     """cause id -> its row, in the order of the file. Raises UserError."""
-    rows = [row for _, content in catalogue.checked_files("causes", "cause-1") for row in content["causes"]]
+    rows = [
+        row
+        for _, content in catalogue.checked_files("causes", "cause-1")
+        for row in content["causes"]
+    ]
     return {row["id"]: row for row in rows}
 
 
@@ -113,15 +129,19 @@ def _signature(row: Mapping[str, Any], path: Path, checked: Collection[str] | No
 def read_signature(row: Mapping[str, Any], checked: Collection[str] | None = None) -> Signature:
     """A row without a fault. checked: as above."""
     return Signature(
-        row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), row["pattern"], row["says"],
-        row["program"], row.get("versions", "any"), row.get("for", {}), row.get("against", {}), row.get("fact"), row.get("keep") == "once",
-        row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"], tuple(row.get("words", ())), row.get("reads_on", 0),
+        row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), row["pattern"],
+        row["says"],
+        row["program"], row.get("versions", "any"), row.get("for", {}), row.get("against", {}),
+        row.get("fact"), row.get("keep") == "once",
+        row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"],
+        tuple(row.get("words", ())), row.get("reads_on", 0),
         row["id"] in checked if checked is not None else _depends_on_digits(row),
     )  # fmt: skip
 
 
 def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
-    """Faults that the schema cannot express: missing fields after defaults, patterns with runaway time, anchors that consist of digits."""
+    """Faults that the schema cannot express: missing fields after defaults, patterns with runaway
+    time, anchors that consist of digits."""
     for name in ("program", "sources", "confidence"):
         if name not in row:
             yield f"{name} is missing"
@@ -139,19 +159,24 @@ def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def pattern_faults(pattern: str) -> Iterator[str]:
-    """Faults of a pattern: unbounded repeats, a repeat of variable length inside another, too many long gaps. Without these its time is bounded on any line."""
+    """Faults of a pattern: unbounded repeats, a repeat of variable length inside another, too many
+    long gaps. Without these its time is bounded on any line."""
     parsed = parser.parse(pattern)
     for _low, high, inner in _repeats(parsed):
         if high is None or high > WIDEST_REPEAT:
             yield f"pattern: a repeat without bound, or of more than {WIDEST_REPEAT}"
-        if (high or 0) > 16 and any(inner_high != inner_low and inner_high != 1 for inner_low, inner_high, _ in _repeats(inner)):
+        if (high or 0) > 16 and any(
+            inner_high != inner_low and inner_high != 1
+            for inner_low, inner_high, _ in _repeats(inner)
+        ):
             yield "pattern: a repeat inside a repeat"
     if (gaps := _gaps(parsed)) > MOST_GAPS:
         yield f"pattern: {gaps} gaps longer than {LONG_REPEAT}, at most {MOST_GAPS}"
 
 
 def _gaps(parsed: Any) -> int:
-    """The maximum number of long repeats on one path through the pattern; alternatives do not add up."""
+    """The maximum number of long repeats on one path through the pattern; alternatives do not add
+    up."""
     count = 0
     for operation, argument in parsed:
         if operation in _REPEATING:

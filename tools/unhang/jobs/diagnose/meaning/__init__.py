@@ -1,1 +1,2 @@
-"""What events mean: which of them count, what they show together, what speaks for a cause, and what a log concludes."""
+"""What events mean: which of them count, what they show together, what speaks for a cause, and what
+a log concludes."""

@@ -1,6 +1,6 @@
-"""The conclusion about a log, one of five: a cause, a failure without a cause, a healthy end, no end, nothing readable. It is
-the first that applies, of those with a line of a fault or of those without one. Values in, values out.
-"""
+"""The conclusion about a log, one of five: a cause, a failure without a cause, a healthy end, no
+end, nothing readable. It is the first that applies, of those with a line of a fault or of those
+without one. Values in, values out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep
 from unhang.jobs.diagnose.logs.reading import Input
 from unhang.jobs.diagnose.matching.scanning import SETTINGS, Event, rank_of
-from unhang.jobs.diagnose.meaning.rules.failures import failed_of_root, killed_first, peer_without_log, who_failed
+from unhang.jobs.diagnose.meaning.rules.failures import (
+    failed_of_root,
+    killed_first,
+    peer_without_log,
+    who_failed,
+)
 from unhang.jobs.diagnose.meaning.rules.recording_rules import common_place
 from unhang.jobs.diagnose.meaning.signs import (
     far_below,
@@ -30,13 +35,15 @@ from unhang.jobs.diagnose.meaning.signs import (
 )
 from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
 
-# A server's answer to a request, other than a failure of its own; its metrics are answered also when its workers are gone.
+# A server's answer to a request, other than a failure of its own; its metrics are answered also
+# when its workers are gone.
 _ANSWERED = re.compile(r'(?<!metrics )HTTP/1\.[01]" [234]\d\d')
 _NUMBERS = re.compile(r"\d{1,20}(?:\.\d{1,20})?(?:e[-+]?\d{1,3})?")
 EXIT_CODES = {"healthy": 0, "cause": 1, "nothing": 2, "failure": 3, "no_end": 4}
 ASK_IN_ONE_PLACE = (
-    "the stacks of the remaining ranks, and on what {} waits, printed by each rank (a key, a file, a number of processes): differs between ranks: "
-    "their seed or settings; the same: a rank that ended, or what an earlier run left (ls -la /dev/shm, lock files)"
+    "the stacks of the remaining ranks, and on what {} waits, printed by each rank (a key, a file,"
+    " a number of processes): differs between ranks: their seed or settings; the same: a rank that"
+    " ended, or what an earlier run left (ls -la /dev/shm, lock files)"
 )
 ASK_ONE_RANK = "py-spy dump --pid PID of {}, and its own log: what it does while the others wait"
 MOST_RANKS = 100_000
@@ -45,40 +52,74 @@ LONGEST_WORDS = 160
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
 SERVES = "the server started, and no later line shows that it failed or stands"
 SLOW = "the job is slow and does not hang; no message that unhang knows shows why"
-NO_LOG = "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the job's log"
+NO_LOG = (
+    "starts a job and is not a log; unhang lint checks it, and diagnose reads it together with the"
+    " job's log"
+)
 # At most 12 lines of 100 letters together with the answer itself (a test counts them).
 BRING = (
-    "while the job runs: unhang inspect --pid PID on a node, or --slurm-job ID; it says who waits for whom",
-    "when it has ended: start it once more with NCCL_DEBUG=INFO, and bring these in one folder: unhang diagnose FOLDER",
-    "1. what every rank prints: torchrun --log-dir LOGS --tee 3; srun --output=%x-%t.log; kubectl logs POD",
+    (
+        "while the job runs: unhang inspect --pid PID on a node, or --slurm-job ID; it says who"
+        " waits for whom"
+    ),
+    (
+        "when it has ended: start it once more with NCCL_DEBUG=INFO, and bring these in one folder:"
+        " unhang diagnose FOLDER"
+    ),
+    (
+        "1. what every rank prints: torchrun --log-dir LOGS --tee 3; srun --output=%x-%t.log;"
+        " kubectl logs POD"
+    ),
     "2. the kernel's log of every node: dmesg -T > dmesg-$(hostname).txt",
     "3. the script that starts the job, as it was run",
 )
-CHECK_SETTINGS = "settings that a text recommends: unhang lint FILE says which of them are wrong or hide a fault"
-ALONE = "the test ended with a bus bandwidth of 0: each of its processes ran by itself, so nothing was sent"
+CHECK_SETTINGS = (
+    "settings that a text recommends: unhang lint FILE says which of them are wrong or hide a fault"
+)
+ALONE = (
+    "the test ended with a bus bandwidth of 0: each of its processes ran by itself, so nothing was"
+    " sent"
+)
 ASK_FOR_MPI = (
-    "ldd of the test's program for libmpi, and which -a mpirun: no libmpi: the test was built without MPI (make MPI=1); another MPI's mpirun, or srun "
-    "without that MPI's PMI: those that the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
+    "ldd of the test's program for libmpi, and which -a mpirun: no libmpi: the test was built"
+    " without MPI (make MPI=1); another MPI's mpirun, or srun without that MPI's PMI: those that"
+    " the test was built with (srun --mpi=list); one GPU alone has no bandwidth either (-g N)"
 )
 XID = "the driver reports an Xid; unhang explain xid {} says what it means and what to do"
-NO_LOG_AMONG = "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose reads it together with the job's log"
+NO_LOG_AMONG = (
+    "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose"
+    " reads it together with the job's log"
+)
 _OF_A_JOB = ("progress", "healthy", "symptom")
-_OF_A_JOB_FACTS = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "network_used", "nccl_version")
+_OF_A_JOB_FACTS = (
+    "framework",
+    "launch_shape",
+    "world_size",
+    "bootstrap",
+    "transport",
+    "init_start",
+    "network_used",
+    "nccl_version",
+)
 _OF_A_MACHINE_FACTS = (
-    "bandwidth_row", "dcgm_passed", "fabric_manager_not_needed", "gid_row", "gpu_listed", "gpu_load", "gpu_row",
-    "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width", "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
-    "peer_access", "peermem_loaded", "route", "shm", "slurm_node", "slurm_state", "test_device", "topology",
+    "bandwidth_row", "dcgm_passed", "fabric_manager_not_needed", "gid_row", "gpu_listed",
+    "gpu_load", "gpu_row",
+    "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width",
+    "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
+    "peer_access", "peermem_loaded", "route", "shm", "slurm_node", "slurm_state", "test_device",
+    "topology",
 )  # fmt: skip
-"""Facts from output of tools that examine a machine, which do not show how the job ended. Settings, remarks and advice are not among them."""
+"""Facts from output of tools that examine a machine, which do not show how the job ended. Settings,
+remarks and advice are not among them."""
 MOST_LAST_WORDS = 3
 NAMELESS = "a process raised an exception whose name and message are not in the log"
-_REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")  # of a process's end, by others
+# of a process's end, by others
+_REPORTS = ("root_cause", "failed_exit", "killed", "aborted", "shell_complaint")
 
 
 class Conclusion(NamedTuple):
-    """word: a key of EXIT_CODES. why: one sentence. event: the line that shows it, if any. first: what to collect before
-    anything else.
-    """
+    """word: a key of EXIT_CODES. why: one sentence. event: the line that shows it, if any. first:
+    what to collect before anything else."""
 
     word: str
     why: str
@@ -88,7 +129,11 @@ class Conclusion(NamedTuple):
 
 def describe_conclusion(conclusion: Conclusion) -> dict[str, Any]:
     """The `outcome` of a diagnosis document."""
-    return {"word": conclusion.word, "why": conclusion.why, "line": evidence_of(conclusion.event) if conclusion.event else None}
+    return {
+        "word": conclusion.word,
+        "why": conclusion.why,
+        "line": evidence_of(conclusion.event) if conclusion.event else None,
+    }
 
 
 def stacks_in_one_place(facts: Facts) -> Conclusion | None:
@@ -97,7 +142,10 @@ def stacks_in_one_place(facts: Facts) -> Conclusion | None:
         return None
     ranks, frame = place
     call = f"{frame.fields['call']} ({frame.fields['module']})"
-    why = f"the stacks of {named_ranks(ranks)} stand in {call}: each waits there for others that do not come, or wait for something else"
+    why = (
+        f"the stacks of {named_ranks(ranks)} stand in {call}: each waits there for others that do"
+        " not come, or wait for something else"
+    )
     return Conclusion("no_end", why, frame, (ASK_IN_ONE_PLACE.format(call),))
 
 
@@ -105,7 +153,10 @@ def rank_that_stopped(facts: Facts) -> Conclusion | None:
     """Only the program's own lines show the ranks, and one came less far than the others."""
     if not (stopped := facts.stopped):
         return None
-    why = f"the log just stops, and rank {stopped.rank} stopped first: its last step is {stopped.own}, the others came to {stopped.others}"
+    why = (
+        f"the log just stops, and rank {stopped.rank} stopped first: its last step is"
+        f" {stopped.own}, the others came to {stopped.others}"
+    )
     return Conclusion("no_end", why, stopped.event, (ASK_ONE_RANK.format(f"rank {stopped.rank}"),))
 
 
@@ -115,35 +166,54 @@ def slow_job(facts: Facts) -> Conclusion | None:
 
 
 def unknown_failure(facts: Facts) -> Conclusion | None:
-    """Something failed at the end of a log, though no signature knows the message; None where anything shows a hang."""
+    """Something failed at the end of a log, though no signature knows the message; None where
+    anything shows a hang."""
     if hang_signs(facts) or facts.timeouts:
         return None
     lines = [event for event in own_errors(facts) if near_end(facts, event)]
     if first := facts.first_error if lines else None:
-        return Conclusion("failure", f"something failed, and the log shows no cause: {first.signature.says}", first)
+        return Conclusion(
+            "failure",
+            f"something failed, and the log shows no cause: {first.signature.says}",
+            first,
+        )
     return Conclusion("failure", UNKNOWN_ERROR, lines[0]) if lines else None
 
 
 def with_unlike_words(conclusion: Conclusion, facts: Facts) -> Conclusion:
-    """The conclusion with what ranks printed last, if one rank's last line is unlike those of all others; numbers in the lines do not count."""
+    """The conclusion with what ranks printed last, if one rank's last line is unlike those of all
+    others; numbers in the lines do not count."""
     alike: dict[str, list[int]] = {}
     for rank, said in sorted(facts.words.items()):
         alike.setdefault(_NUMBERS.sub("#", said.text), []).append(rank)
     groups = sorted(alike.values(), key=len)
     if silent := _silent_ranks(facts) if len(groups) == 1 else []:
-        told = f"{named_ranks(silent)} printed nothing; {named_ranks(groups[0])} last printed: {shown_line(facts.words[groups[0][0]])}"
-        return conclusion._replace(why=f"{conclusion.why}; {told}", first=(ASK_ONE_RANK.format(named_ranks(silent)),))
+        told = (
+            f"{named_ranks(silent)} printed nothing; {named_ranks(groups[0])} last printed:"
+            f" {shown_line(facts.words[groups[0][0]])}"
+        )
+        return conclusion._replace(
+            why=f"{conclusion.why}; {told}", first=(ASK_ONE_RANK.format(named_ranks(silent)),)
+        )
     if len(groups) != 2 or len(groups[0]) != 1:
         return conclusion
-    told = "; ".join(f"{named_ranks(ranks)} last printed: {shown_line(facts.words[ranks[0]])}" for ranks in groups)
+    told = "; ".join(
+        f"{named_ranks(ranks)} last printed: {shown_line(facts.words[ranks[0]])}"
+        for ranks in groups
+    )
     first = (ASK_ONE_RANK.format(named_ranks(groups[0])),) if len(groups[1]) > 1 else ()
     return conclusion._replace(why=f"{conclusion.why}; {told}", first=first)
 
 
 def _silent_ranks(facts: Facts) -> list[int]:
     """The few ranks below the highest one that printed no line, where several others did."""
-    silent = sorted({*range(max(facts.words))} - facts.words.keys()) if facts.words and max(facts.words) < MOST_RANKS else []
-    return silent if 0 in facts.words and len(silent) * FEW_OF <= len(facts.words) else []  # without a rank 0 they are counted from 1, or are not all here
+    silent = (
+        sorted({*range(max(facts.words))} - facts.words.keys())
+        if facts.words and max(facts.words) < MOST_RANKS
+        else []
+    )
+    # without a rank 0 they are counted from 1, or are not all here
+    return silent if 0 in facts.words and len(silent) * FEW_OF <= len(facts.words) else []
 
 
 def shown_line(said: RankLine) -> str:
@@ -159,28 +229,51 @@ def rank_of_event(event: Event) -> int | None:
 
 def last_answer(facts: Facts, file: str) -> int:
     """The line of the last answer to a request among the last lines of a file; 0 without one."""
-    return max((number for number, text in facts.last.get(file, ()) if _ANSWERED.search(text)), default=0)
+    return max(
+        (number for number, text in facts.last.get(file, ()) if _ANSWERED.search(text)), default=0
+    )
 
 
 def _refused_requests(facts: Facts) -> Conclusion | None:
     """Nothing failed but requests: the server that started answered after the last exception."""
-    errors = [event for event in facts.events if event.signature.kind == "error" and not event.quoted]
+    errors = [
+        event for event in facts.events if event.signature.kind == "error" and not event.quoted
+    ]
     if not errors or hang_signs(facts) or any(event.signature.fact != "crash" for event in errors):
         return None
     file, last = errors[-1].file, errors[-1].line
-    started = [event for event in facts.of("server_started") if not event.quoted and event.file == file and event.line < errors[0].line]
-    serves = started and {event.file for event in errors} == {file} and last_answer(facts, file) > last
+    started = [
+        event
+        for event in facts.of("server_started")
+        if not event.quoted and event.file == file and event.line < errors[0].line
+    ]
+    serves = (
+        started and {event.file for event in errors} == {file} and last_answer(facts, file) > last
+    )
     return Conclusion("healthy", SERVES, started[-1]) if serves else None
 
 
 def _wait_that_raised(facts: Facts) -> Conclusion | None:
-    return _collective(facts) if facts.first_error is not None and _follows_from_a_timeout(facts.first_error, facts) else None
+    return (
+        _collective(facts)
+        if facts.first_error is not None and _follows_from_a_timeout(facts.first_error, facts)
+        else None
+    )
 
 
 def _follows_from_a_timeout(crash: Event, facts: Facts) -> bool:
-    """Whether an exception comes after the timeout of the rank that raised it, or of an engine that names no rank: its end is told by it, not its cause."""
-    waits = [one for one in facts.timeouts if one.event.file == crash.file and one.event.line < crash.line]
-    return crash.signature.fact == "crash" and bool(waits) and rank_of_event(crash) in {None, *(one.rank for one in waits)}
+    """Whether an exception comes after the timeout of the rank that raised it, or of an engine that
+    names no rank: its end is told by it, not its cause."""
+    waits = [
+        one
+        for one in facts.timeouts
+        if one.event.file == crash.file and one.event.line < crash.line
+    ]
+    return (
+        crash.signature.fact == "crash"
+        and bool(waits)
+        and rank_of_event(crash) in {None, *(one.rank for one in waits)}
+    )
 
 
 def _known_error(facts: Facts) -> Conclusion | None:
@@ -190,27 +283,49 @@ def _known_error(facts: Facts) -> Conclusion | None:
     fact, says = first.signature.fact, first.signature.says
     if fact == "gloo_wait":
         limit = limit_in_words(int(first.fields["timeout_ms"] or 0))
-        return Conclusion("failure", f"a rank waited in a collective of Gloo{limit} for another one, which came later or not at all", first)
+        return Conclusion(
+            "failure",
+            f"a rank waited in a collective of Gloo{limit} for another one, which came later or not"
+            " at all",
+            first,
+        )
     if first.signature.kind == "error" and fact == "crash":
-        return Conclusion("failure", f"something failed that is not a known fault of the cluster: {says}", first)
+        return Conclusion(
+            "failure", f"something failed that is not a known fault of the cluster: {says}", first
+        )
     is_of_library = fact == "library_failed" and not (facts.timeouts or hang_signs(facts))
-    return Conclusion("failure", f"something failed, and the log shows no cause: {says}", first) if first.signature.kind == "error" or is_of_library else None
+    return (
+        Conclusion("failure", f"something failed, and the log shows no cause: {says}", first)
+        if first.signature.kind == "error" or is_of_library
+        else None
+    )
 
 
 def _traceback(facts: Facts) -> Conclusion | None:
     if not (event := unfinished_traceback(facts)):
         return None
-    name, before = name_of_exception(facts, event), [one for one in own_errors(facts) if (one.file, one.line) < (event.file, event.line)]
+    name, before = (
+        name_of_exception(facts, event),
+        [one for one in own_errors(facts) if (one.file, one.line) < (event.file, event.line)],
+    )
     if before and not name:
         return Conclusion("failure", UNKNOWN_ERROR, before[0])
-    return Conclusion("failure", f"a process raised {name}, which is not a known fault of the cluster" if name else NAMELESS, event)
+    return Conclusion(
+        "failure",
+        f"a process raised {name}, which is not a known fault of the cluster" if name else NAMELESS,
+        event,
+    )
 
 
 def _server_that_stands(facts: Facts) -> Conclusion | None:
     if not (stands := server_stands(facts)):
         return None
     running, waiting = stands[-1].fields["running"], stands[-1].fields["waiting"]
-    return Conclusion("no_end", f"the server stands: it makes no token, {running} requests run and {waiting} wait", stands[0])
+    return Conclusion(
+        "no_end",
+        f"the server stands: it makes no token, {running} requests run and {waiting} wait",
+        stands[0],
+    )
 
 
 def _watchdog(facts: Facts) -> Conclusion | None:
@@ -220,18 +335,44 @@ def _watchdog(facts: Facts) -> Conclusion | None:
 def _collective(facts: Facts) -> Conclusion:
     """Who came to the collective that timed out, and who did not."""
     one = facts.timeouts[0]
-    came = sorted({timeout.rank for timeout in facts.timeouts if timeout.rank is not None} | states_of_ranks(facts).keys())
+    came = sorted(
+        {timeout.rank for timeout in facts.timeouts if timeout.rank is not None}
+        | states_of_ranks(facts).keys()
+    )
     missing = sorted({*range(min(facts.world_size or 0, MOST_RANKS))} - set(came))
     who = named_ranks(came) if came else "a rank"
-    where = f"waited in {collective_in_words(one.op, one.seq, one.numel)}{limit_in_words(one.timeout_ms)}"
+    where = (
+        "waited in"
+        f" {collective_in_words(one.op, one.seq, one.numel)}{limit_in_words(one.timeout_ms)}"
+    )
     if came and facts.world_size is not None and 1 < facts.world_size <= MOST_RANKS and not missing:
         return Conclusion(
-            "no_end", f"all {len(came)} ranks {where} and none left it: nothing arrives between them, or work on a GPU before it does not end", one.event
+            "no_end",
+            f"all {len(came)} ranks {where} and none left it: nothing arrives between them, or work"
+            " on a GPU before it does not end",
+            one.event,
         )
-    absent = f"; nothing shows that {named_ranks(missing)} came to it" if came and missing else "; the log has no line of the other ranks"
+    absent = (
+        f"; nothing shows that {named_ranks(missing)} came to it"
+        if came and missing
+        else "; the log has no line of the other ranks"
+    )
     whom = named_ranks(missing) if came and missing else "every other rank"
-    said = [f"; rank {rank} last printed: {shown_line(facts.words[rank])}" for rank in missing if rank in facts.words] if came else []
-    return Conclusion("no_end", f"{who} {where}{absent}{''.join(said[:MOST_LAST_WORDS])}", one.event, (ASK_ONE_RANK.format(whom),))
+    said = (
+        [
+            f"; rank {rank} last printed: {shown_line(facts.words[rank])}"
+            for rank in missing
+            if rank in facts.words
+        ]
+        if came
+        else []
+    )
+    return Conclusion(
+        "no_end",
+        f"{who} {where}{absent}{''.join(said[:MOST_LAST_WORDS])}",
+        one.event,
+        (ASK_ONE_RANK.format(whom),),
+    )
 
 
 def _reported_end(facts: Facts) -> Conclusion | None:
@@ -241,32 +382,76 @@ def _reported_end(facts: Facts) -> Conclusion | None:
         return None
     failed = failed_of_root(facts)
     exits = [failed.exit] if failed else facts.of("failed_exit")
-    exit_code = next((f" with exit code {event.fields['code']}" for event in exits if event.fields.get("code")), "")
+    exit_code = next(
+        (f" with exit code {event.fields['code']}" for event in exits if event.fields.get("code")),
+        "",
+    )
     own = next((event for event in facts.of("crash") if not event.quoted), None)
-    before = [event for event in facts.of("error_line") if event.file == reports[0].file and event.line < reports[0].line and not event.quoted]
-    told = own.signature.says if own else "and the first line before it that reports an error is this" if before else "and its own output is not in the log"
-    return Conclusion("failure", f"{who_failed(facts, reports[0])} ended{exit_code}, {told}", own or (before[0] if before else reports[0]))
+    before = [
+        event
+        for event in facts.of("error_line")
+        if event.file == reports[0].file and event.line < reports[0].line and not event.quoted
+    ]
+    told = (
+        own.signature.says
+        if own
+        else (
+            "and the first line before it that reports an error is this"
+            if before
+            else "and its own output is not in the log"
+        )
+    )
+    return Conclusion(
+        "failure",
+        f"{who_failed(facts, reports[0])} ended{exit_code}, {told}",
+        own or (before[0] if before else reports[0]),
+    )
 
 
 def _closed_connection(facts: Facts) -> Conclusion | None:
-    if closed := [event for event in facts.of("local_peer_closed") if not event.quoted and not facts.timeouts]:
-        return Conclusion("no_end", "a connection of the machine to itself was closed, and no line shows by whom", closed[0])
+    if closed := [
+        event for event in facts.of("local_peer_closed") if not event.quoted and not facts.timeouts
+    ]:
+        return Conclusion(
+            "no_end",
+            "a connection of the machine to itself was closed, and no line shows by whom",
+            closed[0],
+        )
     if peer := peer_without_log(facts):
         why = f"{peer.name} closed its connection, and its own output is not in the log"
-        return Conclusion("no_end", why, peer.event, (f"the job's log of the ranks on {peer.name}, and dmesg -T there",))
+        return Conclusion(
+            "no_end",
+            why,
+            peer.event,
+            (f"the job's log of the ranks on {peer.name}, and dmesg -T there",),
+        )
     return None
 
 
 def _unknown_error(facts: Facts) -> Conclusion | None:
     if not (unknown := own_errors(facts)):
         return None
-    why = "the job stopped or hangs; the first line that reports an error, which unhang does not know, is this"
+    why = (
+        "the job stopped or hangs; the first line that reports an error, which unhang does not"
+        " know, is this"
+    )
     return with_unlike_words(Conclusion("no_end", why, unknown[0]), facts)
 
 
 def _no_reason(facts: Facts) -> Conclusion:
-    signs = [event for event in (*hang_signs(facts), *facts.events) if event.signature.kind == "symptom" and not event.quoted]
-    return with_unlike_words(Conclusion("no_end", "the job stopped or hangs; no message that unhang knows shows why", signs[0] if signs else None), facts)
+    signs = [
+        event
+        for event in (*hang_signs(facts), *facts.events)
+        if event.signature.kind == "symptom" and not event.quoted
+    ]
+    return with_unlike_words(
+        Conclusion(
+            "no_end",
+            "the job stopped or hangs; no message that unhang knows shows why",
+            signs[0] if signs else None,
+        ),
+        facts,
+    )
 
 
 OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
@@ -288,25 +473,43 @@ OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
 
 
 def conclude(facts: Facts, inputs: Sequence[Input], *, found: bool, trouble: bool) -> Conclusion:
-    """The conclusion of a diagnosis. found: a cause is named; trouble: a line of the log shows a fault or a hang."""
+    """The conclusion of a diagnosis. found: a cause is named; trouble: a line of the log shows a
+    fault or a hang."""
     if found:
         return Conclusion("cause", "a cause is named below")
     if not trouble and (nothing := _no_log(facts, inputs)):
         return nothing
-    return next(one for conclusion in (OF_TROUBLE if trouble else WITHOUT_TROUBLE) if (one := conclusion(facts)))
+    return next(
+        one
+        for conclusion in (OF_TROUBLE if trouble else WITHOUT_TROUBLE)
+        if (one := conclusion(facts))
+    )
 
 
 def _no_log(facts: Facts, inputs: Sequence[Input]) -> Conclusion | None:
     if not is_from_a_program(facts):
         return Conclusion("nothing", _nothing(inputs), first=_page(facts, inputs))
-    return Conclusion("nothing", NO_LOG_AMONG) if inputs and all(NO_LOG in one.notes for one in inputs) else None
+    return (
+        Conclusion("nothing", NO_LOG_AMONG)
+        if inputs and all(NO_LOG in one.notes for one in inputs)
+        else None
+    )
 
 
 def is_from_a_program(facts: Facts) -> bool:
-    """Whether a line is known from a program, or ranks are told apart by their lines. Settings and advice may be anybody's words."""
+    """Whether a line is known from a program, or ranks are told apart by their lines. Settings and
+    advice may be anybody's words."""
     own = {file.name for file in facts.job}
-    lines = (event for event in facts.events if event.file not in own and event.signature.kind != "folklore" and event.signature.fact not in SETTINGS)
-    return any(True for _ in lines) or bool(facts.stopped or facts.words or facts.flights or facts.calls)
+    lines = (
+        event
+        for event in facts.events
+        if event.file not in own
+        and event.signature.kind != "folklore"
+        and event.signature.fact not in SETTINGS
+    )
+    return any(True for _ in lines) or bool(
+        facts.stopped or facts.words or facts.flights or facts.calls
+    )
 
 
 def _nothing(inputs: Sequence[Input]) -> str:
@@ -324,76 +527,137 @@ def _page(facts: Facts, inputs: Sequence[Input]) -> tuple[str, ...]:
     """What to bring instead of a text without a log; () where a log was expected and is empty."""
     if _is_empty(inputs):
         return ()
-    return (*BRING, *([CHECK_SETTINGS] if any(event.signature.fact in SETTINGS or event.signature.kind == "folklore" for event in facts.events) else ()))
+    return (
+        *BRING,
+        *(
+            [CHECK_SETTINGS]
+            if any(
+                event.signature.fact in SETTINGS or event.signature.kind == "folklore"
+                for event in facts.events
+            )
+            else ()
+        ),
+    )
 
 
 def _ended(facts: Facts) -> Conclusion | None:
-    ends = [event for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth")) if not event.quoted]
+    ends = [
+        event
+        for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth"))
+        if not event.quoted
+    ]
     if not ends:
         return None
     if ends[-1].signature.fact == "average_bandwidth" and (slow := _slow_test(facts, ends[-1])):
         return slow
     if start := started_again(facts, ends[-1]):
-        return Conclusion("no_end", "a job ended normally, and another one started after it, whose end is not in the log", start)
-    return Conclusion("healthy", "the job ended normally, and no failure before its end stopped it", ends[-1])
+        return Conclusion(
+            "no_end",
+            "a job ended normally, and another one started after it, whose end is not in the log",
+            start,
+        )
+    return Conclusion(
+        "healthy", "the job ended normally, and no failure before its end stopped it", ends[-1]
+    )
 
 
 def _slow_test(facts: Facts, end: Event) -> Conclusion | None:
-    """The conclusion about a test of collectives that ended and was slow, by its result; None for any other."""
+    """The conclusion about a test of collectives that ended and was slow, by its result; None for
+    any other."""
     if float(end.fields["value"] or 0) == 0:
         return Conclusion("no_end", ALONE, end, (ASK_FOR_MPI,))
     if far := far_below(facts):
-        why = f"the test ended; its {far.measured:g} GB/s are far below the {far.healthy:g} that {far.gpus} such GPUs over NVLink reach"
+        why = (
+            f"the test ended; its {far.measured:g} GB/s are far below the {far.healthy:g} that"
+            f" {far.gpus} such GPUs over NVLink reach"
+        )
         return Conclusion("no_end", why, end)
     return Conclusion("no_end", SLOW) if is_slow(facts) else None
 
 
 def _end_reported(facts: Facts) -> Conclusion | None:
     end = reported_end(facts)
-    return Conclusion("healthy", "nothing failed, and the program's last lines report its end", end) if end else None
+    return (
+        Conclusion("healthy", "nothing failed, and the program's last lines report its end", end)
+        if end
+        else None
+    )
 
 
 def reported_end(facts: Facts) -> Event | None:
-    """The last line in which a program reports its own end, if it is at the end of the log; every rank with output must have reported its end."""
-    reports = [event for event in facts.of("end_told") if not event.quoted and near_end(facts, event)]
+    """The last line in which a program reports its own end, if it is at the end of the log; every
+    rank with output must have reported its end."""
+    reports = [
+        event for event in facts.of("end_told") if not event.quoted and near_end(facts, event)
+    ]
     ended = {rank_of_event(event) for event in facts.of("end_told")} - {None}
     heard = {rank_of(event) for event in facts.events} - {None} if ended else set()
     return reports[-1] if reports and heard <= ended else None
 
 
 def _server(facts: Facts) -> Conclusion | None:
-    """That a server started says nothing of what came later. An error of a request does not end it: an answer follows."""
+    """That a server started says nothing of what came later. An error of a request does not end it:
+    an answer follows."""
     if not (starts := [event for event in facts.of("server_started") if not event.quoted]):
         return None
     started, failed = starts[-1], unknown_failure(facts)
-    after = failed.event.line if failed and isinstance(failed.event, Event) and failed.event.file == started.file else 0
-    return failed if failed and after > max(started.line, last_answer(facts, started.file)) else Conclusion("healthy", SERVES, started)
+    after = (
+        failed.event.line
+        if failed and isinstance(failed.event, Event) and failed.event.file == started.file
+        else 0
+    )
+    return (
+        failed
+        if failed and after > max(started.line, last_answer(facts, started.file))
+        else Conclusion("healthy", SERVES, started)
+    )
 
 
 def _xid(facts: Facts) -> Conclusion | None:
     xid = next((event for event in facts.of("xid") if not event.quoted), None)
-    return Conclusion("failure", XID.format(xid.fields.get("code") or "NUMBER"), xid) if xid else None
+    return (
+        Conclusion("failure", XID.format(xid.fields.get("code") or "NUMBER"), xid) if xid else None
+    )
 
 
 def _job_without_end(facts: Facts) -> Conclusion | None:
-    if not (any(event.signature.kind in _OF_A_JOB for event in facts.events) or any(facts.of(name) for name in _OF_A_JOB_FACTS)):
+    if not (
+        any(event.signature.kind in _OF_A_JOB for event in facts.events)
+        or any(facts.of(name) for name in _OF_A_JOB_FACTS)
+    ):
         return None
-    why = "the log has no end of the job, and no message that unhang knows as a failure; a job that hangs without a message also shows this"
+    why = (
+        "the log has no end of the job, and no message that unhang knows as a failure; a job that"
+        " hangs without a message also shows this"
+    )
     return with_unlike_words(Conclusion("no_end", why), facts)
 
 
 def _test_without_result(facts: Facts) -> Conclusion | None:
     devices = () if facts.of("bandwidth_row") else facts.of("test_device")
-    why = "the test of collectives lists its devices and prints no result: it hangs in its first transfers, or was cut off"
+    why = (
+        "the test of collectives lists its devices and prints no result: it hangs in its first"
+        " transfers, or was cut off"
+    )
     return Conclusion("no_end", why, devices[-1]) if devices else None
 
 
 def _machine(facts: Facts) -> Conclusion | None:
-    return Conclusion("healthy", "the output of the machine's tools shows no fault") if any(facts.of(name) for name in _OF_A_MACHINE_FACTS) else None
+    return (
+        Conclusion("healthy", "the output of the machine's tools shows no fault")
+        if any(facts.of(name) for name in _OF_A_MACHINE_FACTS)
+        else None
+    )
 
 
 def _unknown(facts: Facts) -> Conclusion:
-    return with_unlike_words(Conclusion("no_end", "unhang knows no message in this text that tells of a failure, or of an end of the job"), facts)
+    return with_unlike_words(
+        Conclusion(
+            "no_end",
+            "unhang knows no message in this text that tells of a failure, or of an end of the job",
+        ),
+        facts,
+    )
 
 
 WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (

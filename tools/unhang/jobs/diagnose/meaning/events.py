@@ -1,6 +1,5 @@
-"""Which events of a file count: without faults that the job survived, kills that only follow, and failures of attempts that
-a later one made good. Values in, values out.
-"""
+"""Which events of a file count: without faults that the job survived, kills that only follow, and
+failures of attempts that a later one made good. Values in, values out."""
 
 from __future__ import annotations
 
@@ -10,160 +9,311 @@ from dataclasses import replace
 
 from unhang.jobs.diagnose.matching.scanning import Event
 
-WORKS = ("training_step", "average_bandwidth", "healthy_end", "server_started")  # signs that a job runs
+# signs that a job runs
+WORKS = ("training_step", "average_bandwidth", "healthy_end", "server_started")
 RETRIED = (
-    "master-name-unknown", "torch-address-unknown", "torch-name-without-address", "torch-connect-no-answer", "nccl-connect-refused",
+    "master-name-unknown", "torch-address-unknown", "torch-name-without-address",
+    "torch-connect-no-answer", "nccl-connect-refused",
     "connect-retried-and-failed", "rpc-cannot-connect", "host-not-itself",
-    "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused", "perftest-cannot-connect",
-    "exception-of-a-connection", "name-has-no-address", "any-connection-refused", "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
+    "node-not-reached-by-launcher", "slurm-address-unknown", "srun-step-refused", "ssh-refused",
+    "perftest-cannot-connect",
+    "exception-of-a-connection", "name-has-no-address", "any-connection-refused",
+    "remote-call-failed", "pod-finds-no-gpu", "queue-has-no-gpu-left",
     "pod-fits-no-node", "ray-waits-for-gpus", "ray-request-not-scheduled",
     "pod-lacks-toleration-for-gpus", "pod-gets-no-network", "pod-not-yet-prepared",
-    "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there", "device-plugin-not-with-kubelet",
+    "cluster-waits-for-nodes", "name-not-looked-up-by-rust", "dra-driver-not-there",
+    "device-plugin-not-with-kubelet",
 )  # fmt: skip
-OF_ANOTHER_START = ("nodes-taken-by-another-job",)  # steps follow: another job or pod was taken away, or this one started again
-BEFORE_THE_START = ("pod-gets-no-network", "pod-not-yet-prepared")  # what a pod's start has overcome once its container runs
+# steps follow: another job or pod was taken away, or this one started again
+OF_ANOTHER_START = ("nodes-taken-by-another-job",)
+# what a pod's start has overcome once its container runs
+BEFORE_THE_START = ("pod-gets-no-network", "pod-not-yet-prepared")
 # A warning about a late rank or worker: if the job makes steps, or the server serves, it came.
 WAITED = ("horovod-stall", "vllm-no-broadcast-block")
-# Errors about adapters that a library probes and may not use; the exit code of the job shows whether they matter.
+# Errors about adapters that a library probes and may not use; the exit code of the job shows
+# whether they matter.
 PROBED = ("memlock-hint", "rdma-no-memory", "nccl-ib-memory-registration-failed")
-NOT_MISSED = ("rdma-provider-not-loaded",)  # libibverbs tries the drivers of all vendors: a missing one does not matter if adapters are in use
-OTHER_TAKEN = ("net-plugin-no-provider", "net-plugin-failed")  # a plugin tries one kind of provider after the other
+# libibverbs tries the drivers of all vendors: a missing one does not matter if adapters are in use
+NOT_MISSED = ("rdma-provider-not-loaded",)
+# a plugin tries one kind of provider after the other
+OTHER_TAKEN = ("net-plugin-no-provider", "net-plugin-failed")
 # A batch ran out of memory: if the job still ended normally, a smaller batch was tried.
 SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
-ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")  # after one of these a healthy end does not prove that the failure was survived
-ENDS_THE_REST = ("server-watchdog", "server-was-told-to-end")  # a server that then kills its own processes
+# after one of these a healthy end does not prove that the failure was survived
+ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")
+# a server that then kills its own processes
+ENDS_THE_REST = ("server-watchdog", "server-was-told-to-end")
 # After one of these Slurm kills what is left of the job.
-KILLED_BY_SLURM, ENDED_BY_SLURM = "task-was-killed", ("slurm-time-limit", "nodes-taken-by-another-job", "slurm-cancelled", "node-lost-by-scheduler")
+KILLED_BY_SLURM, ENDED_BY_SLURM = (
+    "task-was-killed",
+    ("slurm-time-limit", "nodes-taken-by-another-job", "slurm-cancelled", "node-lost-by-scheduler"),
+)
 SHUT_DOWN, DIED_OF_IT = ("server-was-shut-down",), "server-worker-died"
 _POD = re.compile(r"\bpod/[\w.-]{1,250}")
 ENDS = ("healthy_end", "average_bandwidth", "end_told", "server_started")
 FAULTS = ("error", "symptom")
-# Messages of ranks that still run when the rank with the store has ended; they appear after a normal end too.
+# Messages of ranks that still run when the rank with the store has ended; they appear after a
+# normal end too.
 AT_EXIT = ("torch-store-peer-gone", "process-group-not-destroyed")
 OF_EXCEPTIONS = ("traceback", "crash", "error_line")
 LINES_OF_TRACEBACK = 60
-_REPORTED_AS_SURVIVED = re.compile(r"\b(?i:retry(?:ing)?|retries|will try again|trying again|skipp(?:ed|ing)|ignor(?:ed|ing)|fall(?:s|ing)? back)\b")
+_REPORTED_AS_SURVIVED = re.compile(
+    r"\b(?i:retry(?:ing)?|retries|will try again|trying"
+    r" again|skipp(?:ed|ing)|ignor(?:ed|ing)|fall(?:s|ing)? back)\b"
+)
 _RESUMES = re.compile(r"[Rr]esum(?:ed|ing) (?:from|training)")
 
 
 def events_that_count(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file that tell how its job ended."""
     of_this_run = without_ignored_exceptions(logged_by_the_job(events))
-    return without_what_a_good_end_outlived(without_what_was_retried(without_kills_that_follow(of_this_run)))
+    return without_what_a_good_end_outlived(
+        without_what_was_retried(without_kills_that_follow(of_this_run))
+    )
 
 
 def logged_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
-    """The events of one file. If all its faults follow a ">", the whole log was pasted as a quotation, and they count."""
-    failures = [event for event in events if event.signature.kind in ("error", "symptom", "healthy")]
+    """The events of one file. If all its faults follow a ">", the whole log was pasted as a
+    quotation, and they count."""
+    failures = [
+        event for event in events if event.signature.kind in ("error", "symptom", "healthy")
+    ]
     if not any(event.quoted for event in failures) or any(not event.quoted for event in failures):
         return events
-    return [replace(event, quoted=False) if event.text.startswith(">") else event for event in events]
+    return [
+        replace(event, quoted=False) if event.text.startswith(">") else event for event in events
+    ]
 
 
 def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:
-    """The events of one file without processes that a server killed itself, after its watchdog had run out, one of them had failed (sglang-27221) or it was
-    shut down, and without tasks that Slurm killed after it had ended the job.
-    """
+    """The events of one file without processes that a server killed itself, after its watchdog had
+    run out, one of them had failed (sglang-27221) or it was shut down, and without tasks that Slurm
+    killed after it had ended the job."""
     ended, by_slurm, shut_down = (
-        min((event.line for event in events if event.signature.id in ids and not event.quoted), default=None)
+        min(
+            (event.line for event in events if event.signature.id in ids and not event.quoted),
+            default=None,
+        )
         for ids in (ENDS_THE_REST, ENDED_BY_SLURM, SHUT_DOWN)
     )
-    of_it = {event.line for event in events if event.signature.id == DIED_OF_IT and shut_down is not None and event.line > shut_down}
+    of_it = {
+        event.line
+        for event in events
+        if event.signature.id == DIED_OF_IT and shut_down is not None and event.line > shut_down
+    }
     events = [event for event in events if event.line not in of_it] if of_it else events
-    events = events if ended is None else [event for event in events if event.signature.fact != "killed" or event.line < ended]
-    return events if by_slurm is None else [event for event in events if event.signature.id != KILLED_BY_SLURM or event.line < by_slurm]
+    events = (
+        events
+        if ended is None
+        else [event for event in events if event.signature.fact != "killed" or event.line < ended]
+    )
+    return (
+        events
+        if by_slurm is None
+        else [
+            event
+            for event in events
+            if event.signature.id != KILLED_BY_SLURM or event.line < by_slurm
+        ]
+    )
 
 
 def without_what_was_retried(events: Sequence[Event]) -> Sequence[Event]:
-    """The events of one file without failed connections, names and waits that must have worked on a later try, because the job worked afterwards."""
-    worked = max((event.line for event in events if event.signature.fact in WORKS and not event.quoted), default=0)
-    ended_well = max((event.line for event in events if event.signature.fact == "exit_zero"), default=0)
-    in_use = max((event.line for event in events if event.signature.fact == "net_devices" and event.fields["net"] == "IB"), default=0)
+    """The events of one file without failed connections, names and waits that must have worked on a
+    later try, because the job worked afterwards."""
+    worked = max(
+        (event.line for event in events if event.signature.fact in WORKS and not event.quoted),
+        default=0,
+    )
+    ended_well = max(
+        (event.line for event in events if event.signature.fact == "exit_zero"), default=0
+    )
+    in_use = max(
+        (
+            event.line
+            for event in events
+            if event.signature.fact == "net_devices" and event.fields["net"] == "IB"
+        ),
+        default=0,
+    )
     over_fabric = max(
         (
             event.line
             for event in events
-            if event.signature.fact == "network_used" and any(one in (event.fields["value"] or "") for one in ("abric", "AWS", "OFI"))
+            if event.signature.fact == "network_used"
+            and any(one in (event.fields["value"] or "") for one in ("abric", "AWS", "OFI"))
         ),
         default=0,
     )
     ended_after_all = _ended_well_after_all(events)
     too_large = _lines_of_batches_too_large(events) if ended_after_all else ()
-    events = [event for event in events if event.line not in too_large or event.line > ended_after_all]
+    events = [
+        event for event in events if event.line not in too_large or event.line > ended_after_all
+    ]
     passed = {
         **dict.fromkeys(SURVIVED, ended_after_all),
         **dict.fromkeys(RETRIED, worked),
-        **dict.fromkeys(WAITED, max(worked, *(event.line for event in events if event.signature.fact == "server_serves"), 0)),
+        **dict.fromkeys(
+            WAITED,
+            max(
+                worked,
+                *(event.line for event in events if event.signature.fact == "server_serves"),
+                0,
+            ),
+        ),
         **dict.fromkeys(PROBED, ended_well),
         **dict.fromkeys(NOT_MISSED, in_use),
         **dict.fromkeys(OTHER_TAKEN, over_fabric),
-        **dict.fromkeys(OF_ANOTHER_START, max((event.line for event in events if event.signature.fact == "training_step"), default=0)),
+        **dict.fromkeys(
+            OF_ANOTHER_START,
+            max(
+                (event.line for event in events if event.signature.fact == "training_step"),
+                default=0,
+            ),
+        ),
     }
-    assigned, started = ([event for event in events if event.signature.fact == fact] for fact in ("pod_assigned", "pod_started"))
+    assigned, started = (
+        [event for event in events if event.signature.fact == fact]
+        for fact in ("pod_assigned", "pod_started")
+    )
     ready = max((event.line for event in events if event.signature.fact == "node_ready"), default=0)
-    events = [event for event in events if event.line > ready or "NodeNotReady" not in event.text or event.signature.fact != "host_lost"]
-    events = [event for event in events if event.line > passed.get(event.signature.id, 0) and not _found_its_node_later(event, assigned)]
-    return [event for event in events if not (event.signature.id in BEFORE_THE_START and _began_later(event, started))]
+    events = [
+        event
+        for event in events
+        if event.line > ready
+        or "NodeNotReady" not in event.text
+        or event.signature.fact != "host_lost"
+    ]
+    events = [
+        event
+        for event in events
+        if event.line > passed.get(event.signature.id, 0)
+        and not _found_its_node_later(event, assigned)
+    ]
+    return [
+        event
+        for event in events
+        if not (event.signature.id in BEFORE_THE_START and _began_later(event, started))
+    ]
 
 
 def _found_its_node_later(event: Event, assigned: Sequence[Event]) -> bool:
-    """Whether a pod that fitted on no node got one later in the same file, as after the start of more nodes. An event may have no name of a pod."""
-    if event.signature.id not in ("pod-finds-no-gpu", "pod-fits-no-node", "pod-lacks-toleration-for-gpus"):
+    """Whether a pod that fitted on no node got one later in the same file, as after the start of
+    more nodes. An event may have no name of a pod."""
+    if event.signature.id not in (
+        "pod-finds-no-gpu",
+        "pod-fits-no-node",
+        "pod-lacks-toleration-for-gpus",
+    ):
         return False
     pod = event.fields.get("pod")
     return any(one.line > event.line and pod in (None, one.fields["pod"]) for one in assigned)
 
 
 def _began_later(event: Event, started: Sequence[Event]) -> bool:
-    """Whether a container of the event's pod started later in the same file; of any pod if the event names none."""
+    """Whether a container of the event's pod started later in the same file; of any pod if the
+    event names none."""
     pod = _POD.search(event.text)
-    return any(one.line > event.line and (pod is None or pod.group() in one.text) for one in started)
+    return any(
+        one.line > event.line and (pod is None or pod.group() in one.text) for one in started
+    )
 
 
 def _lines_of_batches_too_large(events: Sequence[Event]) -> set[int]:
-    """The lines of batches that ran out of memory before the last step: a smaller batch followed."""
-    stepped = max((event.line for event in events if event.signature.fact == "training_step"), default=0)
-    return {event.line for event in events if event.signature.id in SURVIVED and event.line < stepped}
+    """The lines of batches that ran out of memory before the last step: a smaller batch
+    followed."""
+    stepped = max(
+        (event.line for event in events if event.signature.fact == "training_step"), default=0
+    )
+    return {
+        event.line for event in events if event.signature.id in SURVIVED and event.line < stepped
+    }
 
 
 def _ended_well_after_all(events: Sequence[Event]) -> int:
-    """The line of the last healthy end of a job without a failed process; 0 without one. An exception because a batch was too large is not a failed process."""
+    """The line of the last healthy end of a job without a failed process; 0 without one. An
+    exception because a batch was too large is not a failed process."""
     too_large = _lines_of_batches_too_large(events)
-    if any(event.signature.fact in ENDED and not event.quoted and event.line not in too_large for event in events):
+    if any(
+        event.signature.fact in ENDED and not event.quoted and event.line not in too_large
+        for event in events
+    ):
         return 0
-    return max((event.line for event in events if event.signature.fact in ("healthy_end", "server_started") and not event.quoted), default=0)
+    return max(
+        (
+            event.line
+            for event in events
+            if event.signature.fact in ("healthy_end", "server_started") and not event.quoted
+        ),
+        default=0,
+    )
 
 
 def without_what_a_good_end_outlived(events: Sequence[Event]) -> Sequence[Event]:
-    """The events of one file; if the job ended normally, without failures of earlier attempts and without messages that its own end causes."""
+    """The events of one file; if the job ended normally, without failures of earlier attempts and
+    without messages that its own end causes."""
     ends = [event.line for event in events if event.signature.fact in ENDS and not event.quoted]
     if not ends:
         return events
     repeated = max((event.line for event in events if _begins_again(event)), default=0)
-    late = [event for event in events if event.signature.kind in FAULTS and not event.quoted and event.line > repeated and not _is_reported_as_survived(event)]
-    if any(event.signature.id not in AT_EXIT or event.line < ends[0] for event in late) or ends[-1] < repeated:
+    late = [
+        event
+        for event in events
+        if event.signature.kind in FAULTS
+        and not event.quoted
+        and event.line > repeated
+        and not _is_reported_as_survived(event)
+    ]
+    if (
+        any(event.signature.id not in AT_EXIT or event.line < ends[0] for event in late)
+        or ends[-1] < repeated
+    ):
         return events
     survived = {event.line for event in events if event.signature.kind in FAULTS}
     return [event for event in events if event.line not in survived]
 
 
 def without_ignored_exceptions(events: Sequence[Event]) -> Sequence[Event]:
-    """The events of one file without the exceptions that Python reports as ignored, which end nothing. A fault that is known by its message still counts."""
-    gone = {line for event in events if event.signature.fact == "exception_ignored" for line in _lines_of_exception(event, events)}
-    return [event for event in events if event.line not in gone or event.signature.fact not in OF_EXCEPTIONS] if gone else events
+    """The events of one file without the exceptions that Python reports as ignored, which end
+    nothing. A fault that is known by its message still counts."""
+    gone = {
+        line
+        for event in events
+        if event.signature.fact == "exception_ignored"
+        for line in _lines_of_exception(event, events)
+    }
+    return (
+        [
+            event
+            for event in events
+            if event.line not in gone or event.signature.fact not in OF_EXCEPTIONS
+        ]
+        if gone
+        else events
+    )
 
 
 def _lines_of_exception(heading: Event, events: Sequence[Event]) -> list[int]:
-    """The lines of the exception below its heading, as far as the rank that printed the heading printed them."""
-    below = [event for event in events if 0 < event.line - heading.line <= LINES_OF_TRACEBACK and event.signature.fact in OF_EXCEPTIONS]
+    """The lines of the exception below its heading, as far as the rank that printed the heading
+    printed them."""
+    below = [
+        event
+        for event in events
+        if 0 < event.line - heading.line <= LINES_OF_TRACEBACK
+        and event.signature.fact in OF_EXCEPTIONS
+    ]
     below = [event for event in below if event.prefix.rank == heading.prefix.rank]
     end = next((event.line for event in below if event.signature.fact == "crash"), 0)
     return [event.line for event in below if event.line <= end]
 
 
 def _begins_again(event: Event) -> bool:
-    """Whether the line belongs to a later attempt: a launcher starts the job again, or the program resumes from a checkpoint."""
-    return not event.quoted and (event.signature.fact == "restarted" or (event.signature.fact == "resumed" and bool(_RESUMES.search(event.text))))
+    """Whether the line belongs to a later attempt: a launcher starts the job again, or the program
+    resumes from a checkpoint."""
+    return not event.quoted and (
+        event.signature.fact == "restarted"
+        or (event.signature.fact == "resumed" and bool(_RESUMES.search(event.text)))
+    )
 
 
 def _is_reported_as_survived(event: Event) -> bool:

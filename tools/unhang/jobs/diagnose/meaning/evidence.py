@@ -1,9 +1,11 @@
-"""Evidence for and against causes: one piece for each signature that matched, and more from several facts together. What a
-piece weighs, and how pieces add up.
+"""Evidence for and against causes: one piece for each signature that matched, and more from several
+facts together. What a piece weighs, and how pieces add up.
 
-The numbers work as log-odds: +1 makes a cause about three times as likely against the others. They were set by what a message means (a program that names the
-fault is decisive, a consequence that many faults share is weak), then checked on a collection of solved threads; no number was fitted to a single log. Each
-further piece of evidence for the same cause counts half as much as the one before it, so that ten hints never make a proof.
+The numbers work as log-odds: +1 makes a cause about three times as likely against the others. They
+were set by what a message means (a program that names the fault is decisive, a consequence that
+many faults share is weak), then checked on a collection of solved threads; no number was fitted to
+a single log. Each further piece of evidence for the same cause counts half as much as the one
+before it, so that ten hints never make a proof.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from unhang.jobs.diagnose.matching.scanning import Event
 WEIGHTS = {"decisive": 6.0, "strong": 4.0, "supporting": 2.0, "hinting": 1.3, "weak": 0.7}
 MOST_PIECES = 64  # further evidence adds less than the precision of a float
 NOTHING = 2.0  # the score of "none of these"
-FIRST_ERROR = 1.0  # bonus for the cause of the earliest error, because later errors are often its consequences
+# bonus for the cause of the earliest error, because later errors are often its consequences
+FIRST_ERROR = 1.0
 ABOVE_WARNING = 3.5  # from this score on a cause has the severity of its row
 ABOVE_INFO = 1.8  # from this score on it is a warning, below it a remark
 MOST_LINES = 4
@@ -28,7 +31,8 @@ QUOTED_COUNTS = 0.25  # a line in a quotation or in source code is weak evidence
 
 @dataclass(frozen=True)
 class Evidence:
-    """One reason for a cause (weight above 0) or against it. events: its lines. why: one line for people. id: of its signature or rule."""
+    """One reason for a cause (weight above 0) or against it. events: its lines. why: one line for
+    people. id: of its signature or rule."""
 
     cause: str
     weight: float
@@ -40,7 +44,8 @@ class Evidence:
 
 
 def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evidence]:
-    """Each signature counts once for each of its causes, with its best line, even if it matched several times."""
+    """Each signature counts once for each of its causes, with its best line, even if it matched
+    several times."""
     by_id: dict[str, list[Event]] = {}
     for event in facts.events:
         if event.signature.for_ or event.signature.against:
@@ -58,11 +63,14 @@ def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evid
 
 
 def _of_different_ranks(events: Iterable[Event]) -> Iterator[Event]:
-    """The first few lines, of different hosts, ranks and pods where there are; of each, the first line that names most."""
+    """The first few lines, of different hosts, ranks and pods where there are; of each, the first
+    line that names most."""
     shown: dict[tuple, Event] = {}
     for event in events:
         who = (event.file, event.prefix.host, event.prefix.rank, event.fields.get("pod"))
-        if (who in shown and _names(event) > _names(shown[who])) or (who not in shown and len(shown) < MOST_LINES):
+        if (who in shown and _names(event) > _names(shown[who])) or (
+            who not in shown and len(shown) < MOST_LINES
+        ):
             shown[who] = event
     yield from shown.values()
 
@@ -73,8 +81,11 @@ def _names(event: Event) -> int:
 
 
 def added_up(weights: Iterable[float]) -> float:
-    """The score of several pieces of evidence for one cause: the strongest counts fully, each further one half as much as the one before."""
-    return sum(weight / 2**place for place, weight in enumerate(heapq.nlargest(MOST_PIECES, weights)))
+    """The score of several pieces of evidence for one cause: the strongest counts fully, each
+    further one half as much as the one before."""
+    return sum(
+        weight / 2**place for place, weight in enumerate(heapq.nlargest(MOST_PIECES, weights))
+    )
 
 
 def shares(scores: Iterable[float]) -> list[float]:

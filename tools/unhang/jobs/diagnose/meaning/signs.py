@@ -1,6 +1,5 @@
-"""What several lines show together, of which rules and conclusions make use: a hang, a slow job, a program's own errors, a
-traceback without an end, another start.
-"""
+"""What several lines show together, of which rules and conclusions make use: a hang, a slow job, a
+program's own errors, a traceback without an end, another start."""
 
 from __future__ import annotations
 
@@ -13,23 +12,38 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import MOST_EVENTS, Event, rank_of
 from unhang.jobs.diagnose.meaning.events import FAULTS
 
-LARGE, FAR_BELOW = 32 << 20, 0.25  # bytes of a message that shows the bandwidth; share of what is healthy
+# bytes of a message that shows the bandwidth; share of what is healthy
+LARGE, FAR_BELOW = 32 << 20, 0.25
 FEWEST_SPEEDS = 3  # lines with a program's speed that show a direction
 STARTS = ("launch_shape", "init_start", "bootstrap", "member")
 START_IDS = ("omp-threads-banner",)
 _FIRST_STEP = re.compile(r"\bstep {1,6}[01]\b")
-_RAISED = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?P<name>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60})(?:: \S|\s{0,4}$)")  # not indented
-# What a launcher or another parent process does while its workers run; its own traceback shows that it was interrupted, and nothing of a worker.
+# not indented
+_RAISED = re.compile(
+    r"^(?:\[\w{1,20}\]:? {0,4})?(?P<name>(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60})(?::"
+    r" \S|\s{0,4}$)"
+)
+# What a launcher or another parent process does while its workers run; its own traceback shows that
+# it was interrupted, and nothing of a worker.
 _WAITS = re.compile(
     r"\b(?:agent\.run|launch_agent|_invoke_run|_monitor_workers|p(?:rocess|roc|open|\d?)?\.wait|\w{0,24}\.join|waitpid|wait_for_process|communicate)\(|\w\.join\((?:\)|timeout|step)|"
-    r"in (?:launch_agent|_invoke_run|_monitor_workers|_try_wait|_wait|wait|join|communicate|poll|_poll)$"
+    r"in (?:launch_agent|_invoke_run|_monitor_workers|_try_wait|_wait|wait|join|communicate|poll|_poll)$"  # noqa: E501
 )
 _FRAME = re.compile(r"^(?:\[\w{1,20}\]:? {0,4})?(?:File \".{1,300}\", line \d{1,7}\b|#\d{1,4} )")
 
 
 def hang_signs(facts: Facts) -> list[Event]:
     """The lines that report a hang or a timeout, in any wording."""
-    names = ["timeout", "store_timeout", "hang_told", "vllm_stall", "jax_stuck", "horovod_stall", "desync", "stack_dump"]
+    names = [
+        "timeout",
+        "store_timeout",
+        "hang_told",
+        "vllm_stall",
+        "jax_stuck",
+        "horovod_stall",
+        "desync",
+        "stack_dump",
+    ]
     if not facts.of("training_step"):  # somebody who stops a running job does not report a hang
         names.append("interrupted")
     signs = [event for name in names for event in facts.of(name) if not event.quoted]
@@ -41,15 +55,16 @@ def _busy_and_cool(facts: Facts) -> list[Event]:
     rows = [
         event
         for event in facts.of("gpu_load")
-        if int(event.fields["load"] or 0) >= 95 and int(event.fields["watt"] or 0) * 10 < int(event.fields["cap"] or 1) * 4
+        if int(event.fields["load"] or 0) >= 95
+        and int(event.fields["watt"] or 0) * 10 < int(event.fields["cap"] or 1) * 4
     ]
     return rows if len(rows) > 1 else []
 
 
 def server_stands(facts: Facts) -> list[Event]:
-    """The last lines of a server that has running requests and makes no token: several, or one with more requests waiting than running, because a long prompt
-    alone also makes no token for some seconds.
-    """
+    """The last lines of a server that has running requests and makes no token: several, or one with
+    more requests waiting than running, because a long prompt alone also makes no token for some
+    seconds."""
     idle = [event for event in facts.of("server_stands") if not event.quoted]
     ended = (
         "server_serves",
@@ -57,16 +72,29 @@ def server_stands(facts: Facts) -> list[Event]:
         "server_idle",
         "server_shut_down",
     )  # what ends a stand: a token, another start, no request left, an end on purpose
-    served = [event.line for name in ended for event in facts.of(name) if idle and event.file == idle[-1].file]
-    if not idle or (len(served) >= MOST_EVENTS and not near_end(facts, idle[-1])):  # later lines with tokens were not kept
+    served = [
+        event.line
+        for name in ended
+        for event in facts.of(name)
+        if idle and event.file == idle[-1].file
+    ]
+    # later lines with tokens were not kept
+    if not idle or (len(served) >= MOST_EVENTS and not near_end(facts, idle[-1])):
         return []
-    rows = [event for event in idle if event.file == idle[-1].file and event.line > max(served, default=0)]
-    crowded = bool(rows) and int(rows[-1].fields["waiting"] or 0) > int(rows[-1].fields["running"] or 0)
+    rows = [
+        event
+        for event in idle
+        if event.file == idle[-1].file and event.line > max(served, default=0)
+    ]
+    crowded = bool(rows) and int(rows[-1].fields["waiting"] or 0) > int(
+        rows[-1].fields["running"] or 0
+    )
     return rows if len(rows) > 1 or crowded else []
 
 
 class FarBelow(NamedTuple):
-    """A test's best bus bandwidth and the lowest that healthy groups of these GPUs reach, in GB/s."""
+    """A test's best bus bandwidth and the lowest that healthy groups of these GPUs reach, in
+    GB/s."""
 
     measured: float
     healthy: float
@@ -74,55 +102,92 @@ class FarBelow(NamedTuple):
 
 
 def far_below(facts: Facts) -> FarBelow | None:
-    """A test of collectives on one machine that is far below what its GPUs reach over NVLink; None for any other, and for GPUs that the table lacks."""
+    """A test of collectives on one machine that is far below what its GPUs reach over NVLink; None
+    for any other, and for GPUs that the table lacks."""
     devices = facts.of("test_device")
     models, hosts = ({event.fields[name] or "" for event in devices} for name in ("model", "host"))
-    best = max((float(row.fields["busbw"] or 0) for row in facts.of("bandwidth_row") if int(row.fields["size"] or 0) >= LARGE), default=None)
+    best = max(
+        (
+            float(row.fields["busbw"] or 0)
+            for row in facts.of("bandwidth_row")
+            if int(row.fields["size"] or 0) >= LARGE
+        ),
+        default=None,
+    )
     if best is None or len(models) != 1 or len(hosts) != 1:
         return None
     words = models.pop().split()
-    of_these = [row for row in table("bandwidth").values() if row["gpus"] == len(devices) and row["gpu"] in words and not {"PCIe", "NVL"} & {*words}]
+    of_these = [
+        row
+        for row in table("bandwidth").values()
+        if row["gpus"] == len(devices) and row["gpu"] in words and not {"PCIe", "NVL"} & {*words}
+    ]
     healthy = min((row["low_gb_s"] for row in of_these), default=0)
     return FarBelow(best, healthy, len(devices)) if best < FAR_BELOW * healthy else None
 
 
 def is_slow(facts: Facts) -> bool:
-    """Whether the job runs and is slow: its own speed falls, or a test measured it, and nothing reports a hang."""
+    """Whether the job runs and is slow: its own speed falls, or a test measured it, and nothing
+    reports a hang."""
     return bool(speed_falls(facts) or far_below(facts)) and not hang_signs(facts)
 
 
 def speed_falls(facts: Facts) -> list[Event]:
-    """The first and the last line of a program's own speed, if it has fallen by more than a sixth; [] otherwise."""
-    rows = [event for event in facts.of("speed") if not event.quoted and float(event.fields["value"] or 0) > 0]
-    if len(rows) >= FEWEST_SPEEDS and float(rows[-1].fields["value"] or 0) * 6 < max(float(row.fields["value"] or 0) for row in rows[:2]) * 5:
+    """The first and the last line of a program's own speed, if it has fallen by more than a sixth;
+    [] otherwise."""
+    rows = [
+        event
+        for event in facts.of("speed")
+        if not event.quoted and float(event.fields["value"] or 0) > 0
+    ]
+    if (
+        len(rows) >= FEWEST_SPEEDS
+        and float(rows[-1].fields["value"] or 0) * 6
+        < max(float(row.fields["value"] or 0) for row in rows[:2]) * 5
+    ):
         return [rows[0], rows[-1]]
     return []
 
 
 def own_errors(facts: Facts) -> list[Event]:
-    """The lines in which a program reports an error in its own words, which no signature explains, and after which the job made no steps."""
-    explained = {(event.file, event.line) for event in facts.events if event.signature.kind in ("harmless", "folklore")}
+    """The lines in which a program reports an error in its own words, which no signature explains,
+    and after which the job made no steps."""
+    explained = {
+        (event.file, event.line)
+        for event in facts.events
+        if event.signature.kind in ("harmless", "folklore")
+    }
     last: dict[str, int] = {}
     for event in facts.events:
         if event.signature.kind == "progress" or event.signature.fact in ("training_step", "bar"):
             last[event.file] = max(last.get(event.file, 0), event.line)
-    lines = [event for event in facts.of("error_line") if not event.quoted and (event.file, event.line) not in explained]
+    lines = [
+        event
+        for event in facts.of("error_line")
+        if not event.quoted and (event.file, event.line) not in explained
+    ]
     return [event for event in lines if event.line > last.get(event.file, 0)]
 
 
 class RankState(NamedTuple):
-    """queued: the number of the last collective that a rank had handed to NCCL. event: the line that tells it."""
+    """queued: the number of the last collective that a rank had handed to NCCL. event: the line
+    that tells it."""
 
     queued: int
     event: Event
 
 
 def states_of_ranks(facts: Facts) -> dict[int, RankState]:
-    """rank -> its state, of the ranks whose watchdog reports that they had come to a collective that timed out."""
+    """rank -> its state, of the ranks whose watchdog reports that they had come to a collective
+    that timed out."""
     overdue = {one.seq for one in facts.timeouts if one.seq is not None}
     found: dict[int, RankState] = {}
     for event in facts.of("pg_state"):
-        rank, at, queued = rank_of(event), int(event.fields["at"] or 0), int(event.fields["enqueued"] or 0)
+        rank, at, queued = (
+            rank_of(event),
+            int(event.fields["at"] or 0),
+            int(event.fields["enqueued"] or 0),
+        )
         if rank is not None and not event.quoted and at in overdue and queued >= at:
             found.setdefault(rank, RankState(queued, event))
     return found
@@ -135,43 +200,76 @@ def near_end(facts: Facts, event: Event) -> bool:
 
 
 def started_again(facts: Facts, end: Event) -> Event | None:
-    """A line of another start after the job's end in the same file: the log contains another job, without its end."""
-    later = (event for event in facts.events if event.file == end.file and event.line > end.line and not event.quoted)
+    """A line of another start after the job's end in the same file: the log contains another job,
+    without its end."""
+    later = (
+        event
+        for event in facts.events
+        if event.file == end.file and event.line > end.line and not event.quoted
+    )
     return next((event for event in later if _starts(event)), None)
 
 
 def _starts(event: Event) -> bool:
     return (
-        event.signature.fact in STARTS or event.signature.id in START_IDS or (event.signature.fact == "training_step" and bool(_FIRST_STEP.search(event.text)))
+        event.signature.fact in STARTS
+        or event.signature.id in START_IDS
+        or (event.signature.fact == "training_step" and bool(_FIRST_STEP.search(event.text)))
     )
 
 
 def unfinished_traceback(facts: Facts) -> Event | None:
-    """A traceback without a line of its exception, because the log ends within it or no signature knows the exception's name. That of a parent process which
-    waited for its workers, or of a job that somebody interrupted, is none.
-    """
+    """A traceback without a line of its exception, because the log ends within it or no signature
+    knows the exception's name. That of a parent process which waited for its workers, or of a job
+    that somebody interrupted, is none."""
     if any(not event.quoted for event in facts.of("interrupted")):
         return None
-    last_faults = {event.file: event.line for event in facts.events if event.signature.kind in FAULTS and not event.quoted}
-    open_ones = [event for event in facts.of("traceback") if not event.quoted and event.line > last_faults.get(event.file, 0)]
-    return next((event for event in open_ones if _ends_in_frames(facts.last, event) and not _only_waits(facts, event)), None)
+    last_faults = {
+        event.file: event.line
+        for event in facts.events
+        if event.signature.kind in FAULTS and not event.quoted
+    }
+    open_ones = [
+        event
+        for event in facts.of("traceback")
+        if not event.quoted and event.line > last_faults.get(event.file, 0)
+    ]
+    return next(
+        (
+            event
+            for event in open_ones
+            if _ends_in_frames(facts.last, event) and not _only_waits(facts, event)
+        ),
+        None,
+    )
 
 
 def _only_waits(facts: Facts, traceback: Event) -> bool:
-    """Whether a traceback ends, without an exception, in the call by which a parent process waits for its workers."""
+    """Whether a traceback ends, without an exception, in the call by which a parent process waits
+    for its workers."""
     lines = [text.strip() for _, text in facts.last.get(traceback.file, ())]
     frames = [place for place, text in enumerate(lines) if _FRAME.search(text)]
-    innermost = lines[frames[-1] : frames[-1] + 2][-1] if frames else ""  # its source, if that was printed
+    # its source, if that was printed
+    innermost = lines[frames[-1] : frames[-1] + 2][-1] if frames else ""
     return bool(_WAITS.search(innermost)) and name_of_exception(facts, traceback) is None
 
 
 def name_of_exception(facts: Facts, traceback: Event) -> str | None:
-    """The name of the exception that ends an unfinished traceback, if a line after its last frame has one."""
+    """The name of the exception that ends an unfinished traceback, if a line after its last frame
+    has one."""
     lines = facts.last.get(traceback.file, ())
-    frames = [number for number, text in lines if _FRAME.search(text.strip()) or number == traceback.line]
-    raised = (found for number, text in lines if frames and number > frames[-1] and (found := _RAISED.search(text)))
+    frames = [
+        number for number, text in lines if _FRAME.search(text.strip()) or number == traceback.line
+    ]
+    raised = (
+        found
+        for number, text in lines
+        if frames and number > frames[-1] and (found := _RAISED.search(text))
+    )
     return next((found["name"] for found in raised), None)
 
 
 def _ends_in_frames(last: Mapping[str, Sequence[tuple[int, str]]], event: Event) -> bool:
-    return any(_FRAME.search(text) or number == event.line for number, text in last.get(event.file, ()))
+    return any(
+        _FRAME.search(text) or number == event.line for number, text in last.get(event.file, ())
+    )

@@ -1,4 +1,5 @@
-"""What an archive holds is read up to its fault, however it was cut or damaged, and the fault is reported after it."""
+"""What an archive holds is read up to its fault, however it was cut or damaged, and the fault is
+reported after it."""
 
 from __future__ import annotations
 
@@ -42,7 +43,11 @@ def test_all_members_are_read_and_padding_is_skipped(pack, size):
 @pytest.mark.parametrize("missing", [1, 20, 50_000])
 def test_a_short_archive_gives_all_that_its_own_format_can_unpack(pack, missing):
     archive = pack(TEXT)[:-missing]
-    unpack = {gzip.compress: lambda: zlib.decompressobj(31), bz2.compress: bz2.BZ2Decompressor, lzma.compress: lzma.LZMADecompressor}[pack]()
+    unpack = {
+        gzip.compress: lambda: zlib.decompressobj(31),
+        bz2.compress: bz2.BZ2Decompressor,
+        lzma.compress: lzma.LZMADecompressor,
+    }[pack]()
     content, fault = read(archive)
     assert content == unpack.decompress(archive)
     assert isinstance(fault, EOFError)
@@ -50,7 +55,11 @@ def test_a_short_archive_gives_all_that_its_own_format_can_unpack(pack, missing)
 
 def test_a_short_archive_is_read_with_all_its_lines():
     about = Input("job.log.gz")
-    lines = [line for block in read_blocks(unpacked(io.BytesIO(gzip.compress(TEXT)[:-20])), about) for line in block.lines]
+    lines = [
+        line
+        for block in read_blocks(unpacked(io.BytesIO(gzip.compress(TEXT)[:-20])), about)
+        for line in block.lines
+    ]
     assert [line.decode() for line in lines[:-1]] == LINES[: len(lines) - 1]
     assert len(lines) >= len(LINES) - 5
     assert about.notes[0].startswith(f"broke off after {about.bytes:,} bytes")

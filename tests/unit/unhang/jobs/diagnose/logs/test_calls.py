@@ -15,13 +15,17 @@ from unhang.jobs.diagnose.matching.signatures import load_signatures
 
 SIEVE = Sieve(load_signatures())
 TIMEOUT = (
-    "[rank{rank}]:[E105 10:31:12.1 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, "
-    "OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096, Timeout(ms)=600000) ran for 600079 milliseconds before timing out."
+    "[rank{rank}]:[E105 10:31:12.1 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught"
+    " collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=4096,"
+    " NumelOut=4096, Timeout(ms)=600000) ran for 600079 milliseconds before timing out."
 )
 
 
 def set_up(rank: int, nranks: int = 3, group: str = "0x77") -> str:
-    return f"{head(rank)} ncclCommInitRank comm 0x55{rank:02x} rank {rank} nranks {nranks} cudaDev 0 nvmlDev 0 busId 1a000 commId {group} - Init COMPLETE"
+    return (
+        f"{head(rank)} ncclCommInitRank comm 0x55{rank:02x} rank {rank} nranks {nranks} cudaDev 0"
+        f" nvmlDev 0 busId 1a000 commId {group} - Init COMPLETE"
+    )
 
 
 def head(rank: int) -> str:
@@ -29,8 +33,13 @@ def head(rank: int) -> str:
 
 
 def call(rank: int, number: int, op: str = "AllReduce", count: int = 4096, nranks: int = 3) -> str:
-    given = f"sendbuff 0x7f{number:04x} recvbuff 0x7e{number:04x} count {count} datatype 7 op 0 root 0"
-    return f"{head(rank)} {op}: opCount {number:x} {given} comm 0x55{rank:02x} [nranks={nranks}] stream 0x5c{rank:02x}"
+    given = (
+        f"sendbuff 0x7f{number:04x} recvbuff 0x7e{number:04x} count {count} datatype 7 op 0 root 0"
+    )
+    return (
+        f"{head(rank)} {op}: opCount {number:x} {given} comm 0x55{rank:02x} [nranks={nranks}]"
+        f" stream 0x5c{rank:02x}"
+    )
 
 
 def read(tmp_path: Path, *lines: str) -> dict:
@@ -40,7 +49,9 @@ def read(tmp_path: Path, *lines: str) -> dict:
 
 
 def scan(*lines: str) -> Scan:
-    return scan_blocks(read_blocks(io.BytesIO("\n".join(lines).encode() + b"\n"), Input("log")), "log", SIEVE)
+    return scan_blocks(
+        read_blocks(io.BytesIO("\n".join(lines).encode() + b"\n"), Input("log")), "log", SIEVE
+    )
 
 
 def causes(diagnosis: dict) -> dict[str, dict]:
@@ -48,12 +59,27 @@ def causes(diagnosis: dict) -> dict[str, dict]:
 
 
 def test_rank_that_stopped_before_the_others_is_named_with_its_line(tmp_path: Path) -> None:
-    found = read(tmp_path, *map(set_up, range(3)), *[call(rank, 11) for rank in range(3)], call(0, 12), call(1, 12), TIMEOUT.format(rank=0))
+    found = read(
+        tmp_path,
+        *map(set_up, range(3)),
+        *[call(rank, 11) for rank in range(3)],
+        call(0, 12),
+        call(1, 12),
+        TIMEOUT.format(rank=0),
+    )
     (trace,) = found["facts"]["calls"]
-    assert (trace["op"], trace["number"], trace["ranks"], trace["group"]) == ("AllReduce", 12, ["0", "1"], "0x77")
+    assert (trace["op"], trace["number"], trace["ranks"], trace["group"]) == (
+        "AllReduce",
+        12,
+        ["0", "1"],
+        "0x77",
+    )
     assert [(one["rank"], one["number"], one["line"]) for one in trace["behind"]] == [("2", 11, 6)]
     assert {"rank_desync_app", "slow_rank_or_io"} <= set(causes(found))
-    assert any(line["line"] == 6 and "opCount b" in line["text"] for line in causes(found)["slow_rank_or_io"]["evidence"])
+    assert any(
+        line["line"] == 6 and "opCount b" in line["text"]
+        for line in causes(found)["slow_rank_or_io"]["evidence"]
+    )
 
 
 def test_different_calls_under_one_number_are_the_first_cause(tmp_path: Path) -> None:
@@ -64,12 +90,24 @@ def test_different_calls_under_one_number_are_the_first_cause(tmp_path: Path) ->
 
 
 def test_different_sizes_under_one_number_count_as_different(tmp_path: Path) -> None:
-    found = read(tmp_path, *map(set_up, range(3)), call(0, 12), call(1, 12), call(2, 12, count=512), TIMEOUT.format(rank=0))
+    found = read(
+        tmp_path,
+        *map(set_up, range(3)),
+        call(0, 12),
+        call(1, 12),
+        call(2, 12, count=512),
+        TIMEOUT.format(rank=0),
+    )
     assert found["causes"][0]["cause"] == "rank_desync_app"
 
 
 def test_log_of_a_running_job_that_breaks_off_is_no_trouble(tmp_path: Path) -> None:
-    found = read(tmp_path, *map(set_up, range(3)), *[call(rank, number) for number in range(40) for rank in range(3)], call(0, 40))
+    found = read(
+        tmp_path,
+        *map(set_up, range(3)),
+        *[call(rank, number) for number in range(40) for rank in range(3)],
+        call(0, 40),
+    )
     assert found["facts"]["calls"][0]["behind"]
     assert not causes(found)
 
@@ -78,14 +116,21 @@ def test_log_of_a_running_job_that_breaks_off_is_no_trouble(tmp_path: Path) -> N
 def test_without_set_up_lines_the_processes_stand_for_the_ranks(tmp_path: Path, size: int) -> None:
     calls = [call(rank, 5, nranks=size) for rank in range(size)]
     found = read(tmp_path, *calls, call(0, 6, nranks=size))
-    assert [one["rank"] for one in found["facts"]["calls"][0]["behind"]] == [f"node{rank}:{500 + rank}" for rank in range(1, size)]
+    assert [one["rank"] for one in found["facts"]["calls"][0]["behind"]] == [
+        f"node{rank}:{500 + rank}" for rank in range(1, size)
+    ]
 
 
 def test_two_communicators_of_one_process_are_kept_apart(tmp_path: Path) -> None:
     other = [call(rank, 90).replace("comm 0x55", "comm 0x66") for rank in range(3)]
     second = [set_up(rank, group="0x88").replace("comm 0x55", "comm 0x66") for rank in range(3)]
-    found = read(tmp_path, *map(set_up, range(3)), *second, *[call(rank, 12) for rank in range(3)], *other)
-    assert {(one["group"], one["number"]) for one in found["facts"]["calls"]} == {("0x77", 12), ("0x88", 90)}
+    found = read(
+        tmp_path, *map(set_up, range(3)), *second, *[call(rank, 12) for rank in range(3)], *other
+    )
+    assert {(one["group"], one["number"]) for one in found["facts"]["calls"]} == {
+        ("0x77", 12),
+        ("0x88", 90),
+    }
     assert not any(one["behind"] for one in found["facts"]["calls"])
 
 
@@ -104,13 +149,19 @@ def test_sends_and_receives_are_no_collectives() -> None:
     assert not scan(call(0, 3, "Send"), call(1, 3, "Recv")).calls
 
 
-def test_newest_call_wins_across_blocks_and_lines_that_only_look_like_calls_are_passed_over() -> None:
+def test_newest_call_wins_across_blocks_and_lines_that_only_look_like_calls_are_passed_over() -> (
+    None
+):
     lines = [call(0, number) for number in range(30_000)]
-    found = scan(*lines, "x: opCount ", ": opCount zz comm 0x", head(0) + " AllReduce: opCount 1 sendbuff")
+    found = scan(
+        *lines, "x: opCount ", ": opCount zz comm 0x", head(0) + " AllReduce: opCount 1 sendbuff"
+    )
     ((key, newest),) = found.calls.items()
     assert (key, newest.number, newest.line) == (("node0:500", "0x5500"), 29_999, 30_000)
 
 
 @pytest.mark.timeout(300)  # a search that goes back over the line for each word would take hours
 def test_trace_made_to_be_slow_is_read() -> None:
-    assert not scan(*[f"{'a.' * 400_000}{number}: opCount {'x comm ' * 90_000}{number}" for number in range(8)]).calls
+    assert not scan(
+        *[f"{'a.' * 400_000}{number}: opCount {'x comm ' * 90_000}{number}" for number in range(8)]
+    ).calls

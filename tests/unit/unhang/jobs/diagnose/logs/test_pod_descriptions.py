@@ -40,12 +40,17 @@ Conditions:
   Type              Status
 """
 NAMES = {"pod": "train/trainer-0", "container": "trainer"}
-COMMAND = "$ kubectl -n soperator describe pod worker-7 | grep -A8 'Last State'\n    Last State:     Terminated\n      Reason:       OOMKilled\n"
+COMMAND = (
+    "$ kubectl -n soperator describe pod worker-7 | grep -A8 'Last State'\n    Last State:    "
+    " Terminated\n      Reason:       OOMKilled\n"
+)
 
 
 def names_in(text):
     lines = text.encode().split(b"\n")
-    return killed_container(lines.__getitem__, next(at for at, line in enumerate(lines) if b"OOMKilled" in line))
+    return killed_container(
+        lines.__getitem__, next(at for at, line in enumerate(lines) if b"OOMKilled" in line)
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +59,10 @@ def names_in(text):
         (POD, NAMES),
         ("NAME   READY\na  0/1\n" + textwrap.indent(POD, "    "), NAMES),
         (POD.replace("Namespace:        train\n", ""), {**NAMES, "pod": "trainer-0"}),
-        (POD.partition("Containers:\n  logger")[1] + POD.partition("Containers:\n  logger")[2], {"container": "trainer"}),
+        (
+            POD.partition("Containers:\n  logger")[1] + POD.partition("Containers:\n  logger")[2],
+            {"container": "trainer"},
+        ),
         (COMMAND, {"pod": "soperator/worker-7"}),
         (COMMAND.replace("-n soperator ", ""), {"pod": "worker-7"}),
         ("      Reason:       OOMKilled\n", {}),
@@ -75,4 +83,6 @@ def test_the_killed_container_is_named_in_the_answer(tmp_path):
 
 def test_two_killed_containers_are_both_named(tmp_path):
     (tmp_path / "pods.log").write_text(POD + POD.replace("trainer-0", "trainer-1"))
-    assert {"pod train/trainer-0", "pod train/trainer-1"} <= set(diagnose([str(tmp_path / "pods.log")])["causes"][0]["where"])
+    assert {"pod train/trainer-0", "pod train/trainer-1"} <= set(
+        diagnose([str(tmp_path / "pods.log")])["causes"][0]["where"]
+    )

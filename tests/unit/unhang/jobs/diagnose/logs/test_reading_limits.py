@@ -1,4 +1,5 @@
-"""No input exhausts the controller: dumps that allocate gigabytes, lists without end, a thousand failed groups, devices, pipes, lines of one repeated word."""
+"""No input exhausts the controller: dumps that allocate gigabytes, lists without end, a thousand
+failed groups, devices, pipes, lines of one repeated word."""
 
 from __future__ import annotations
 
@@ -31,7 +32,15 @@ def entry(seq, group="0", **more):
 def test_more_than_a_thousand_groups_in_trouble_are_added_up():
     assert added_up([4.0] * 5000) == pytest.approx(8.0)
     flights = [
-        Flight(f"rank{rank}", rank, tuple(Collective(str(group), 5 + rank, "all_reduce", "started", "[[4]]") for group in range(1100))) for rank in (0, 1)
+        Flight(
+            f"rank{rank}",
+            rank,
+            tuple(
+                Collective(str(group), 5 + rank, "all_reduce", "started", "[[4]]")
+                for group in range(1100)
+            ),
+        )
+        for rank in (0, 1)
     ]
     assert len(compare_flights(flights)["groups"]) == 1100
 
@@ -45,9 +54,15 @@ def test_dump_of_a_few_bytes_that_asks_for_gigabytes_is_refused():
 def test_list_that_holds_itself_is_no_text():
     endless: list = []
     endless.append(endless)
-    dump = pickle.dumps({"entries": [entry(1, input_sizes=endless, profiling_name=endless), entry(2)]})
+    dump = pickle.dumps(
+        {"entries": [entry(1, input_sizes=endless, profiling_name=endless), entry(2)]}
+    )
     read = read_dump(dump, "rank3")
-    assert [one.seq for one in read.entries] == [1, 2] and read.entries[0].name == "?" and read.rank == 3
+    assert (
+        [one.seq for one in read.entries] == [1, 2]
+        and read.entries[0].name == "?"
+        and read.rank == 3
+    )
 
 
 def test_dump_that_names_code_runs_none(tmp_path):
@@ -78,7 +93,8 @@ def test_device_without_end_is_named_and_not_read(tmp_path):
 
 
 def test_a_gap_between_a_device_and_what_befell_it_ends_at_the_next_device():
-    """Else each of a thousand names would be looked at from as far as the gap reaches, for each of the names before it."""
+    """Else each of a thousand names would be looked at from as far as the gap reaches, for each of
+    the names before it."""
     signature = next(one for one in load_signatures() if one.id == "device-file-refused")
     assert signature.search("cat: /dev/nvidia0: Permission denied")
     assert not signature.search("/dev/nvidia0 /dev/sda: Permission denied")
@@ -86,7 +102,9 @@ def test_a_gap_between_a_device_and_what_befell_it_ends_at_the_next_device():
 
 def test_input_that_never_ends_is_read_for_so_many_bytes_and_says_so():
     about = Input("log", most_bytes=1 << 20)
-    lines = sum(len(block.lines) for block in read_blocks(io.BytesIO(b"noise\n" * 10_000_000), about))
+    lines = sum(
+        len(block.lines) for block in read_blocks(io.BytesIO(b"noise\n" * 10_000_000), about)
+    )
     assert lines < 1_000_000 and "no further" in about.notes[0]
 
 
@@ -96,7 +114,9 @@ def test_input_whose_time_is_over_is_read_no_further_and_says_so():
     about = Input("log", began_s=time.monotonic() - LONGEST_READ_S - 1)
     with endless:
         assert list(read_blocks(endless, about)) == []
-    assert about.bytes == 0 and about.notes == [f"was read for {LONGEST_READ_S} s and no further; cut out the part that matters"]
+    assert about.bytes == 0 and about.notes == [
+        f"was read for {LONGEST_READ_S} s and no further; cut out the part that matters"
+    ]
 
 
 def test_a_sparse_file_is_read_up_to_the_cap_of_bytes_and_no_further(tmp_path):

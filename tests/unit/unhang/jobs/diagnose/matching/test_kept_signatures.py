@@ -1,4 +1,5 @@
-"""Signatures without a fault are not checked again at the next start, and only exactly these; the tests of kept_files cover who may write the cache."""
+"""Signatures without a fault are not checked again at the next start, and only exactly these; the
+tests of kept_files cover who may write the cache."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ FILES = signatures.signature_files()
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
-    """What a start of the program loads, with a folder of its own to keep things in; files in place of the catalogue's, or all."""
+    """What a start of the program loads, with a folder of its own to keep things in; files in place
+    of the catalogue's, or all."""
     place = tmp_path / "kept"
     place.mkdir(mode=0o700)
     monkeypatch.setattr(kept_files, "folder", lambda: place)
@@ -33,7 +35,9 @@ def test_second_start_has_the_same_signatures_and_checks_none(start, monkeypatch
     monkeypatch.setattr(signatures, "shape_faults", lambda row: [f"{row['id']} is checked again"])
     second = start()
     assert [asdict(one) for one in second] == [asdict(one) for one in first] and len(first) > 500
-    assert not any("pattern" in vars(one) for one in second), "no pattern is compiled before it is searched"
+    assert not any("pattern" in vars(one) for one in second), (
+        "no pattern is compiled before it is searched"
+    )
     assert len({one.reads_digits for one in second}) == 2
 
 
@@ -52,7 +56,12 @@ def test_other_code_takes_nothing_that_was_kept(start, monkeypatch):
     kept_signatures.keep_digit_readers(key, ["one"])
     assert kept_signatures.kept_digit_readers(key) == {"one"}
     monkeypatch.setattr(kept_signatures, "code_digest", lambda *_names: b"other")
-    assert kept_signatures.kept_digit_readers(kept_signatures.key_of([content for _, content in FILES])) is None
+    assert (
+        kept_signatures.kept_digit_readers(
+            kept_signatures.key_of([content for _, content in FILES])
+        )
+        is None
+    )
 
 
 def test_code_that_is_in_no_files_keeps_nothing(start, monkeypatch):

@@ -1,4 +1,5 @@
-"""Which signatures are tried on which lines: no missing anchor hides a match, and lines that differ only in digits or pointers are all counted."""
+"""Which signatures are tried on which lines: no missing anchor hides a match, and lines that differ
+only in digits or pointers are all counted."""
 
 from __future__ import annotations
 
@@ -29,8 +30,15 @@ def asked_much() -> Sieve:
 def test_each_anchor_is_found_wherever_it_stands(shift):
     sieve = asked_much()
     anchors = list(sieve.anchors)
-    lines = [b"~" * (number % 4 + shift) + anchor + (b"~" if number % 3 else b"") for number, anchor in enumerate(anchors)]
-    present = [held for piece in (lines[at : at + 50] for at in range(0, len(lines), 50)) for held in sieve.anchors_in(piece)]
+    lines = [
+        b"~" * (number % 4 + shift) + anchor + (b"~" if number % 3 else b"")
+        for number, anchor in enumerate(anchors)
+    ]
+    present = [
+        held
+        for piece in (lines[at : at + 50] for at in range(0, len(lines), 50))
+        for held in sieve.anchors_in(piece)
+    ]
     assert all(place in held for place, held in enumerate(present))
     assert len(present) == len(anchors)
 
@@ -40,7 +48,10 @@ def test_each_anchor_is_found_wherever_it_stands(shift):
     [
         (r"mlx5_core \S{1,9}: fatal", (b"mlx_core ", b": fatal")),
         (r"a(?:bc|bd)e(?:fg)?", (b"ab",)),
-        (r"NCCL (?:WARN|ERROR): (?P<what>failed)", (b"NCCL ", ((b"WARN",), (b"ERROR",)), b": failed")),
+        (
+            r"NCCL (?:WARN|ERROR): (?P<what>failed)",
+            (b"NCCL ", ((b"WARN",), (b"ERROR",)), b": failed"),
+        ),
         (r"(?i:nccl) hangs(?!ver)", (b" hangs",)),
         (r"(?i)anything", ()),
         (r"one|\d{1,3}", ()),
@@ -54,20 +65,38 @@ def test_needed_texts_are_what_no_match_can_lack(pattern, needed):
 def test_each_rank_is_heard_although_pointers_alone_tell_its_lines_apart():
     noise = random.Random(2)
     lines = [
-        f"gpu{rank // 8:03d}:{rank}:{rank} [{rank % 8}] NCCL INFO ncclCommInitRank comm 0x{noise.getrandbits(46):x} rank {rank} nranks 600 cudaDev 0 "
-        f"nvmlDev 0 busId {rank % 8 + 1}b000 commId 0x77 - Init COMPLETE"
+        f"gpu{rank // 8:03d}:{rank}:{rank} [{rank % 8}] NCCL INFO ncclCommInitRank comm"
+        f" 0x{noise.getrandbits(46):x} rank {rank} nranks 600 cudaDev 0 nvmlDev 0 busId"
+        f" {rank % 8 + 1}b000 commId 0x77 - Init COMPLETE"
         for rank in range(600)
     ]
     scan = scan_blocks([Block(1, [line.encode() for line in lines])], "log", Sieve(SIGNATURES))
-    assert {event.fields["rank"] for event in scan.events if event.signature.id == "fact-init-complete"} == {str(rank) for rank in range(600)}
+    assert {
+        event.fields["rank"] for event in scan.events if event.signature.id == "fact-init-complete"
+    } == {str(rank) for rank in range(600)}
 
 
 def test_anchor_that_holds_another_one_comes_behind_the_shortest_of_these():
-    assert by_family([b"NCCL", b"NCCL WARN", b"WARN", b"Xid"]) == [b"NCCL", b"NCCL WARN", b"WARN", b"Xid"]
-    assert by_family([b"timed out", b"out", b"a timed out"]) == [b"out", b"a timed out", b"timed out"]
+    assert by_family([b"NCCL", b"NCCL WARN", b"WARN", b"Xid"]) == [
+        b"NCCL",
+        b"NCCL WARN",
+        b"WARN",
+        b"Xid",
+    ]
+    assert by_family([b"timed out", b"out", b"a timed out"]) == [
+        b"out",
+        b"a timed out",
+        b"timed out",
+    ]
 
 
-@pytest.mark.parametrize("step", ["{'loss': 1.%d, 'grad_norm': 0.5, 'epoch': 0.%d}", "saving the checkpoint of epoch %d took %d s: /scratch/run/model.pt"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "{'loss': 1.%d, 'grad_norm': 0.5, 'epoch': 0.%d}",
+        "saving the checkpoint of epoch %d took %d s: /scratch/run/model.pt",
+    ],
+)
 def test_lines_of_training_are_read_as_prose_once_or_twice_and_not_each(step):
     lines = [(step % (number, number)).encode() for number in range(500)]
     calls: Counter[str] = Counter()

@@ -1,4 +1,5 @@
-"""Each signature matches its own examples as declared, names its sources, and has bounded time on any line."""
+"""Each signature matches its own examples as declared, names its sources, and has bounded time on
+any line."""
 
 from __future__ import annotations
 
@@ -12,20 +13,33 @@ import pytest
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.jobs.diagnose.matching.signatures import load_causes, load_signatures, pattern_faults, proof_faults, signature_files
+from unhang.jobs.diagnose.matching.signatures import (
+    load_causes,
+    load_signatures,
+    pattern_faults,
+    proof_faults,
+    signature_files,
+)
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, added_up, shares
 
 SIGNATURES = {signature.id: signature for signature in load_signatures()}
 CAUSES = load_causes()
 KNOWN = {
-    "acs_iommu", "container_gpu_access", "cuda_driver_too_old", "disk_full", "driver_gsp_bug", "driver_p2p_bug", "fabric_manager_down",
-    "firewall_ports", "fused_kernel_build", "gdr_peermem_missing", "ib_misconfig", "kernel_too_old", "launch_mismatch", "memlock_ulimit", "dns_hostname",
-    "nccl_bug", "nccl_version_conflict", "net_plugin_not_loaded", "nvlink_down", "oom", "port_in_use", "rank_desync_app", "rank_device_mapping", "rank_failed",
-    "service_mesh_sidecar", "shm_too_small", "slow_rank_or_io", "unsupported_p2p_geforce", "version_mismatch_driver_library",
-    "watchdog_timeout_too_short", "wrong_interface", "xid_hardware", "gpu_not_in_build", "mps_unreachable", "vgpu_unsupported_feature", "bar_not_assigned",
+    "acs_iommu", "container_gpu_access", "cuda_driver_too_old", "disk_full", "driver_gsp_bug",
+    "driver_p2p_bug", "fabric_manager_down",
+    "firewall_ports", "fused_kernel_build", "gdr_peermem_missing", "ib_misconfig", "kernel_too_old",
+    "launch_mismatch", "memlock_ulimit", "dns_hostname",
+    "nccl_bug", "nccl_version_conflict", "net_plugin_not_loaded", "nvlink_down", "oom",
+    "port_in_use", "rank_desync_app", "rank_device_mapping", "rank_failed",
+    "service_mesh_sidecar", "shm_too_small", "slow_rank_or_io", "unsupported_p2p_geforce",
+    "version_mismatch_driver_library",
+    "watchdog_timeout_too_short", "wrong_interface", "xid_hardware", "gpu_not_in_build",
+    "mps_unreachable", "vgpu_unsupported_feature", "bar_not_assigned",
     "orphan_processes_hold_gpu", "mig_unsupported", "mtu_mismatch", "clock_skew", "shm_permission",
-    "cumem_host_numa", "foreign_connections", "jit_cache_shared", "proxy_env", "session_closed", "shm_leftovers",
-    "cuda_interposer_hang", "env_var_misconfig", "cpu_affinity", "kernel_module_not_loaded", "pcie_link_degraded", "software_versions_differ",
+    "cumem_host_numa", "foreign_connections", "jit_cache_shared", "proxy_env", "session_closed",
+    "shm_leftovers",
+    "cuda_interposer_hang", "env_var_misconfig", "cpu_affinity", "kernel_module_not_loaded",
+    "pcie_link_degraded", "software_versions_differ",
     "no_free_gpu", "stale_store", "ended_by_scheduler",
 }  # fmt: skip
 HOME = Path(__file__).parents[6]
@@ -38,15 +52,25 @@ def test_signature_matches_its_examples_and_not_its_near_misses(name):
 
 
 def test_signatures_name_causes_that_exist_and_sources_that_anybody_can_read():
-    assert {name: causes for name, row in SIGNATURES.items() if (causes := {*row.for_, *row.against} - set(CAUSES))} == {}
+    assert {
+        name: causes
+        for name, row in SIGNATURES.items()
+        if (causes := {*row.for_, *row.against} - set(CAUSES))
+    } == {}
     sources = [(name, source) for name, row in SIGNATURES.items() for source in row.sources]
     assert len(sources) >= len(SIGNATURES)
-    assert [(name, source) for name, source in sources if urlsplit(source["url"]).scheme != "https" or len(source["says"]) <= 10] == []
+    assert [
+        (name, source)
+        for name, source in sources
+        if urlsplit(source["url"]).scheme != "https" or len(source["says"]) <= 10
+    ] == []
 
 
 def test_every_file_of_signatures_is_read():
     folder = HOME / "tools/unhang/jobs/catalogue/signatures"
-    assert {path for path, _content in signature_files()} == {path for path in folder.rglob("*") if path.is_file()}
+    assert {path for path, _content in signature_files()} == {
+        path for path in folder.rglob("*") if path.is_file()
+    }
 
 
 def test_every_cause_of_the_list_is_there_and_no_other():
@@ -56,14 +80,23 @@ def test_every_cause_of_the_list_is_there_and_no_other():
 @pytest.mark.parametrize("cause", sorted(KNOWN))
 def test_cause_has_several_signatures_or_rules_over_facts_that_speak_for_it(cause):
     spoken = [one.id for one in SIGNATURES.values() if cause in one.for_]
-    assert len(spoken) >= 2 or cause in ("disk_full", "port_in_use", "kernel_too_old", "rank_failed", "watchdog_timeout_too_short", "mtu_mismatch")
+    assert len(spoken) >= 2 or cause in (
+        "disk_full",
+        "port_in_use",
+        "kernel_too_old",
+        "rank_failed",
+        "watchdog_timeout_too_short",
+        "mtu_mismatch",
+    )
 
 
 @pytest.mark.parametrize("cause", sorted(KNOWN))
 def test_remedy_is_a_role_with_real_policy_keys_or_says_what_a_person_must_do(cause):
     remedy = CAUSES[cause]["remedy"]
     assert remedy.get("role") in ROLES or len(remedy["person"]) > 20
-    assert [str(fault) for fault in check_schema(remedy.get("variables", {}), read_schema("policy-1"))] == []
+    assert [
+        str(fault) for fault in check_schema(remedy.get("variables", {}), read_schema("policy-1"))
+    ] == []
 
 
 def test_rules_that_a_cause_names_are_rules_of_the_audit():
@@ -80,7 +113,12 @@ def test_pattern_that_could_run_away_is_refused(pattern):
 
 
 def test_hints_never_add_up_to_a_proof():
-    assert added_up([WEIGHTS["weak"]] * 100) < WEIGHTS["supporting"] < WEIGHTS["strong"] < WEIGHTS["decisive"]
+    assert (
+        added_up([WEIGHTS["weak"]] * 100)
+        < WEIGHTS["supporting"]
+        < WEIGHTS["strong"]
+        < WEIGHTS["decisive"]
+    )
     assert added_up([WEIGHTS["supporting"]] * 100) <= WEIGHTS["strong"]
 
 
@@ -90,7 +128,15 @@ def test_shares_of_belief_leave_room_for_none_of_these():
 
 
 def test_every_fact_of_a_signature_is_read():
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (HOME / "tools/unhang/jobs").rglob("*.py")]
-    texts = [node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    trees = [
+        ast.parse(path.read_text(encoding="utf-8"))
+        for path in (HOME / "tools/unhang/jobs").rglob("*.py")
+    ]
+    texts = [
+        node.value
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
     read = {text for text in texts if re.fullmatch(r"[a-z0-9_]+", text)}
     assert sorted({one.fact for one in SIGNATURES.values() if one.fact} - read) == []

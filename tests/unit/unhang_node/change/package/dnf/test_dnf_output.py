@@ -1,10 +1,16 @@
-"""The table of a transaction as dnf 4.14 prints it, captured, and names that are too long for it."""
+"""The table of a transaction as dnf 4.14 prints it, captured, and names that are too long for
+it."""
 
 from __future__ import annotations
 
 from unhang_node.base.versions.packages import rpm_version_key
 from unhang_node.change.package.dnf.modules import enabled_streams, switches
-from unhang_node.change.package.dnf.output import parse_lines, parse_streams, parse_transaction, waits_for
+from unhang_node.change.package.dnf.output import (
+    parse_lines,
+    parse_streams,
+    parse_transaction,
+    waits_for,
+)
 from unhang_node.change.package.values import Step
 
 OLD, NEW = "3:570.86.15-1.el9", "3:580.95.05-1.el9"
@@ -33,9 +39,15 @@ Operation aborted.
 
 
 def test_a_table_is_read_with_wrapped_names_replaced_and_removed_packages():
-    installed = {"nvidia-driver": OLD, "nvidia-driver-cuda-libs": OLD, "nvidia-fabricmanager": "570.86.15-1"}
+    installed = {
+        "nvidia-driver": OLD,
+        "nvidia-driver-cuda-libs": OLD,
+        "nvidia-fabricmanager": "570.86.15-1",
+    }
     assert parse_transaction(TABLE, installed) == [
-        Step("a-name-that-is-much-too-long-for-its-column-in-the-table", "install", None, "1.2-3.el9"),
+        Step(
+            "a-name-that-is-much-too-long-for-its-column-in-the-table", "install", None, "1.2-3.el9"
+        ),
         Step("nvidia-driver", "upgrade", OLD, NEW),
         Step("nvidia-driver-cuda-libs", "upgrade", OLD, NEW),
         Step("nvidia-driver-old-libs", "remove", "3:1-1", None),
@@ -44,7 +56,10 @@ def test_a_table_is_read_with_wrapped_names_replaced_and_removed_packages():
 
 
 def test_nothing_to_do_is_no_step():
-    output = f"Package nvidia-driver-{NEW}.noarch is already installed.\nDependencies resolved.\nNothing to do.\nComplete!\n"
+    output = (
+        f"Package nvidia-driver-{NEW}.noarch is already installed.\nDependencies resolved.\nNothing"
+        " to do.\nComplete!\n"
+    )
     assert parse_transaction(output, {}) == []
 
 
@@ -69,13 +84,31 @@ Hint: [d]efault, [e]nabled, [x]disabled, [i]nstalled
 
 
 def test_module_streams_are_read_with_the_default():
-    assert parse_streams(STREAMS) == [("nvidia-driver", "535-dkms", False), ("nvidia-driver", "580-dkms", False), ("nvidia-driver", "580-open", True)]
+    assert parse_streams(STREAMS) == [
+        ("nvidia-driver", "535-dkms", False),
+        ("nvidia-driver", "580-dkms", False),
+        ("nvidia-driver", "580-open", True),
+    ]
     assert parse_streams("Error: No matching Modules to list\n") == []
 
 
 def test_versions_are_sorted_as_rpm_does_and_not_as_texts():
-    rows = ["3:580.95.05-1.el9", "3:580.105.08-1.el9", "3:535.261.03-1.el9", "4:470.1-1", "580.200.01-1.el9", "3:580.105.08-10.el9"]
-    assert sorted(rows, key=rpm_version_key) == [rows[4], rows[2], rows[0], rows[1], rows[5], rows[3]]
+    rows = [
+        "3:580.95.05-1.el9",
+        "3:580.105.08-1.el9",
+        "3:535.261.03-1.el9",
+        "4:470.1-1",
+        "580.200.01-1.el9",
+        "3:580.105.08-10.el9",
+    ]
+    assert sorted(rows, key=rpm_version_key) == [
+        rows[4],
+        rows[2],
+        rows[0],
+        rows[1],
+        rows[5],
+        rows[3],
+    ]
 
 
 def test_a_date_of_two_digits_and_a_snapshot_are_sorted_as_rpm_does():
@@ -86,10 +119,15 @@ def test_a_date_of_two_digits_and_a_snapshot_are_sorted_as_rpm_does():
 def test_the_stream_that_is_enabled_is_read_and_one_that_was_let_go_is_none(tmp_path):
     place = tmp_path / "etc/dnf/modules.d"
     place.mkdir(parents=True)
-    (place / "nvidia-driver.module").write_text("[nvidia-driver]\nname=nvidia-driver\nstream=535-dkms\nprofiles=\nstate=enabled\n")
+    (place / "nvidia-driver.module").write_text(
+        "[nvidia-driver]\nname=nvidia-driver\nstream=535-dkms\nprofiles=\nstate=enabled\n"
+    )
     (place / "nginx.module").write_text("[nginx]\nname=nginx\nstream=\nprofiles=\nstate=\n")
     (place / "php.module").write_text("[php]\nname=php\nstream=8.1\nprofiles=\nstate=disabled\n")
     assert enabled_streams(str(tmp_path)) == {"nvidia-driver": "535-dkms"}
     wanted = {"nvidia-driver": "580-dkms", "php": "8.1"}
-    assert switches(str(tmp_path), wanted) == {"nvidia-driver": ("535-dkms", "580-dkms"), "php": (None, "8.1")}
+    assert switches(str(tmp_path), wanted) == {
+        "nvidia-driver": ("535-dkms", "580-dkms"),
+        "php": (None, "8.1"),
+    }
     assert switches(str(tmp_path), {"nvidia-driver": "535-dkms"}) == {}

@@ -1,1 +1,2 @@
-"""What several events mean together: one file for each kind of evidence; combining.py calls them all."""
+"""What several events mean together: one file for each kind of evidence; combining.py calls them
+all."""

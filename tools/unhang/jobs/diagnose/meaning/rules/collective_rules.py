@@ -1,4 +1,5 @@
-"""Rules over timeouts: which collective the ranks wait in, which ranks wait, and what else they print."""
+"""Rules over timeouts: which collective the ranks wait in, which ranks wait, and what else they
+print."""
 
 from __future__ import annotations
 
@@ -17,12 +18,22 @@ from unhang.jobs.diagnose.rank_names import named_ranks
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
 START_UP_SEQ = 50  # a collective so early belongs to start-up
-TINY = 1024  # elements; such a collective is a barrier or a message about the state, not a transfer of data
+# elements; such a collective is a barrier or a message about the state, not a transfer of data
+TINY = 1024
 LATE_SEQ = 1000  # a collective so late does not belong to start-up
 SERVERS = ("vllm", "vLLM", "sglang", "SGLang", "text-generation", "text_generation", "tensorrt_llm")
-SAME_SIZE = ("ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE", "ALLGATHER")
-BETWEEN_STAGES = {"SEND", "RECV"}  # numbered for each pair of ranks, so that numbers and operations differ in every pipeline
-SIZE_OF_A_BATCH = "NumelIn=18446744073709551615"  # torch prints the largest number for a batch of messages, which has no size
+SAME_SIZE = (
+    "ALLREDUCE",
+    "BROADCAST",
+    "REDUCE",
+    "_ALLGATHER_BASE",
+    "_REDUCE_SCATTER_BASE",
+    "ALLGATHER",
+)
+# numbered for each pair of ranks, so that numbers and operations differ in every pipeline
+BETWEEN_STAGES = {"SEND", "RECV"}
+# torch prints the largest number for a batch of messages, which has no size
+SIZE_OF_A_BATCH = "NumelIn=18446744073709551615"
 MOST_UNLIKE = 4  # values that are shown where ranks differ
 FEWEST_ALIKE = 2  # minimum number of ranks with the same value if one rank has another
 _NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
@@ -42,7 +53,13 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
         if all(map(is_message, alike)):
             continue
         if len({one.op for one in alike}) > 1:
-            yield _unlike(alike, lambda one: one.op, STRONG + 1, "in different collectives", "timeouts-differ-in-operation")
+            yield _unlike(
+                alike,
+                lambda one: one.op,
+                STRONG + 1,
+                "in different collectives",
+                "timeouts-differ-in-operation",
+            )
         elif len({one.seq for one in alike if one.seq is not None}) > 1:
             yield _unlike(
                 alike,
@@ -61,15 +78,28 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
             )
 
 
-def _unlike(alike: Sequence[Timeout], value: Callable[[Timeout], str], weight: float, how: str, id_: str) -> Evidence:
-    """The evidence of ranks that wait unlike each other: the fewest ranks with one value come first, because they are who differs."""
+def _unlike(
+    alike: Sequence[Timeout], value: Callable[[Timeout], str], weight: float, how: str, id_: str
+) -> Evidence:
+    """The evidence of ranks that wait unlike each other: the fewest ranks with one value come
+    first, because they are who differs."""
     by_value: dict[str, list[Timeout]] = {}
     for one in alike:
         by_value.setdefault(value(one), []).append(one)
     groups = sorted(by_value.items(), key=lambda item: len(item[1]))
-    told = [f"{named_ranks(ranks)}: {what}" if (ranks := sorted(one.rank for one in ones if one.rank is not None)) else what for what, ones in groups]
+    told = [
+        (
+            f"{named_ranks(ranks)}: {what}"
+            if (ranks := sorted(one.rank for one in ones if one.rank is not None))
+            else what
+        )
+        for what, ones in groups
+    ]
     shown = [*groups[0][1][:MOST_UNLIKE], *(ones[0] for _, ones in groups[1:MOST_UNLIKE])]
-    why = f"ranks wait {how} ({'; '.join(told[:MOST_UNLIKE])}{' …' if len(told) > MOST_UNLIKE else ''})"
+    why = (
+        f"ranks wait {how}"
+        f" ({'; '.join(told[:MOST_UNLIKE])}{' …' if len(told) > MOST_UNLIKE else ''})"
+    )
     return Evidence("rank_desync_app", weight, why, tuple(one.event for one in shown), id_)
 
 
@@ -79,7 +109,8 @@ def is_message(one: Timeout) -> bool:
 
 
 def _sizes_differ(alike: Sequence[Timeout]) -> bool:
-    """Whether a collective that needs the same size on all ranks has several, or some ranks take part in an exchange with nothing."""
+    """Whether a collective that needs the same size on all ranks has several, or some ranks take
+    part in an exchange with nothing."""
     sizes = {one.numel for one in alike if one.numel is not None}
     exchanges = 0 in sizes and any(one.op.startswith("ALLTOALL") for one in alike)
     return len(sizes) > 1 and (exchanges or any(one.op in SAME_SIZE for one in alike))
@@ -88,15 +119,23 @@ def _sizes_differ(alike: Sequence[Timeout]) -> bool:
 def _begun_before_the_first_gave_up(timeouts: Sequence[Timeout]) -> list[Timeout]:
     """Without collectives that a rank entered after the timeout of others: it was late."""
     ends = [one.event.prefix.time_s for one in timeouts if one.event.prefix.time_s is not None]
-    return [one for one in timeouts if one.event.prefix.time_s is None or one.event.prefix.time_s - one.ran_ms / 1000 <= min(ends) + CLOCKS_DIFFER_S]
+    return [
+        one
+        for one in timeouts
+        if one.event.prefix.time_s is None
+        or one.event.prefix.time_s - one.ran_ms / 1000 <= min(ends) + CLOCKS_DIFFER_S
+    ]
 
 
 def oldest_of_each_rank(timeouts: Sequence[Timeout]) -> list[Timeout]:
-    """The oldest collective of each rank: a rank whose watchdog reports many queued collectives waits in it."""
+    """The oldest collective of each rank: a rank whose watchdog reports many queued collectives
+    waits in it."""
     kept: dict[int, Timeout] = {}
     nameless = [one for one in timeouts if one.rank is None]
     for one in timeouts:
-        if one.rank is not None and (one.rank not in kept or (one.seq or 0) < (kept[one.rank].seq or 0)):
+        if one.rank is not None and (
+            one.rank not in kept or (one.seq or 0) < (kept[one.rank].seq or 0)
+        ):
             kept[one.rank] = one
     return [*kept.values(), *nameless]
 
@@ -121,27 +160,64 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
     came = {timeout.rank for timeout in facts.timeouts} - {None}
     all_came = facts.world_size == len(came) > 1
     if one.seq is not None and one.seq <= START_UP_SEQ and (all_came or (one.numel or 0) > TINY):
-        yield from _nothing_arrives(facts, events[:1], SUPPORTING - 0.3 if all_came else SUPPORTING / 2)
+        yield from _nothing_arrives(
+            facts, events[:1], SUPPORTING - 0.3 if all_came else SUPPORTING / 2
+        )
     if not all_came:
-        yield Evidence("slow_rank_or_io", HINTING - 0.1, "ranks wait for one that has not come to this collective", events, "rank-not-there")
-    why = "the ranks that report wait in the same collective; its limit decides only when the job ends"
-    yield Evidence("watchdog_timeout_too_short", WEIGHTS["weak"] if all_came else HINTING, why, events, "same-collective")
+        yield Evidence(
+            "slow_rank_or_io",
+            HINTING - 0.1,
+            "ranks wait for one that has not come to this collective",
+            events,
+            "rank-not-there",
+        )
+    why = (
+        "the ranks that report wait in the same collective; its limit decides only when the job"
+        " ends"
+    )
+    yield Evidence(
+        "watchdog_timeout_too_short",
+        WEIGHTS["weak"] if all_came else HINTING,
+        why,
+        events,
+        "same-collective",
+    )
     if one.seq is not None and one.seq > LATE_SEQ:
-        yield Evidence("rank_desync_app", HINTING + 0.2, "many collectives had worked before this one", events[:1], "late-hang")
+        yield Evidence(
+            "rank_desync_app",
+            HINTING + 0.2,
+            "many collectives had worked before this one",
+            events[:1],
+            "late-hang",
+        )
 
 
 def _nothing_arrives(facts: Facts, events: tuple[Event, ...], weight: float) -> Iterator[Evidence]:
-    """The first transfers of a job do not end: between the GPUs of one machine, or between machines."""
+    """The first transfers of a job do not end: between the GPUs of one machine, or between
+    machines."""
     if len(facts.hosts) > 1:
         for place, cause in enumerate(("ib_misconfig", "wrong_interface", "firewall_ports")):
-            yield Evidence(cause, weight - 0.1 * place, "the hang is in start-up, in the first transfers between machines", events, "start-up-transfer")
+            yield Evidence(
+                cause,
+                weight - 0.1 * place,
+                "the hang is in start-up, in the first transfers between machines",
+                events,
+                "start-up-transfer",
+            )
         return
     for cause in ("acs_iommu", "driver_p2p_bug"):
-        yield Evidence(cause, weight, "the hang is in start-up, in the first transfers between GPUs", events, "start-up-transfer")
+        yield Evidence(
+            cause,
+            weight,
+            "the hang is in start-up, in the first transfers between GPUs",
+            events,
+            "start-up-transfer",
+        )
 
 
 def _is_late(facts: Facts, seq: int) -> bool:
-    """Whether many steps had worked: they are in the log, or the sequence number is too high for a start-up."""
+    """Whether many steps had worked: they are in the log, or the sequence number is too high for a
+    start-up."""
     works = facts.of("training_step") or facts.of("bar") or _serves(facts)
     return seq > (LATE_SEQ if works else 10 * LATE_SEQ)
 
@@ -151,9 +227,12 @@ def _serves(facts: Facts) -> bool:
 
 
 def _late_and_large(facts: Facts, events: tuple[Event, ...]) -> Iterator[Evidence]:
-    """A thousand collectives had completed within the limit: in training a rank then made another call, or none; a server waits inside NCCL."""
+    """A thousand collectives had completed within the limit: in training a rank then made another
+    call, or none; a server waits inside NCCL."""
     why = "many collectives had worked before this large one, so the limit is not the reason"
-    first, second = ("nccl_bug", "rank_desync_app") if _serves(facts) else ("rank_desync_app", "nccl_bug")
+    first, second = (
+        ("nccl_bug", "rank_desync_app") if _serves(facts) else ("rank_desync_app", "nccl_bug")
+    )
     yield Evidence(first, HINTING + 0.4, why, events[:2], "late-hang")
     yield Evidence(second, HINTING, why, events[:1], "late-hang")
 
@@ -164,7 +243,12 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_real_jobs/mesh-shape-of-one-rank-differs, diagnose_batches/9/039.
     """
-    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    waits = [
+        event
+        for name in ("timeout", "store_timeout")
+        for event in facts.of(name)
+        if not event.quoted
+    ]
     if not (waits or hang_signs(facts) or facts.has("waits-for-communicator-id")):
         return
     by_shape: dict[str, dict[int, Event]] = {}
@@ -175,8 +259,13 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
         if len(values) == 2 and len(spoken) > FEWEST_ALIKE and min(values.values()) == 1:
             odd = next(event for event in spoken.values() if values[event.fields["phrase"]] == 1)
             other = next(event for event in spoken.values() if values[event.fields["phrase"]] > 1)
-            why = f"rank {_speaker(odd)} alone says: {(odd.fields['phrase'] or '')[:60]}; the others say: {(other.fields['phrase'] or '')[:60]}"
-            yield Evidence("rank_desync_app", STRONG - 0.5, why, (odd, other), "one-rank-says-otherwise")
+            why = (
+                f"rank {_speaker(odd)} alone says: {(odd.fields['phrase'] or '')[:60]}; the others"
+                f" say: {(other.fields['phrase'] or '')[:60]}"
+            )
+            yield Evidence(
+                "rank_desync_app", STRONG - 0.5, why, (odd, other), "one-rank-says-otherwise"
+            )
             return
 
 
@@ -198,14 +287,27 @@ def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:
     """
     waiting = {one.rank for one in facts.timeouts}
     answered = {int(event.fields["rank"] or 0) for event in facts.of("pg_idle") if not event.quoted}
-    if None in waiting or not waiting & answered or len(facts.hosts) > 1 or first_failure(facts) or killed_first(facts):
+    if (
+        None in waiting
+        or not waiting & answered
+        or len(facts.hosts) > 1
+        or first_failure(facts)
+        or killed_first(facts)
+    ):
         return
-    gone = sorted({*range(facts.world_size or 0)} - answered - {rank for rank in waiting if rank is not None})
+    gone = sorted(
+        {*range(facts.world_size or 0)} - answered - {rank for rank in waiting if rank is not None}
+    )
     if gone or len(waiting | answered) == 1:
         who = f"rank {gone[0]}" if gone else "every other rank"
-        why = f"{who} did not answer the watchdog of rank {facts.timeouts[0].rank}, which asks all ranks for their state: its process had ended"
+        why = (
+            f"{who} did not answer the watchdog of rank {facts.timeouts[0].rank}, which asks all"
+            " ranks for their state: its process had ended"
+        )
         events = (facts.timeouts[0].event, facts.of("pg_idle")[0])
         yield Evidence("rank_desync_app", STRONG - 0.5, why, events, "no-answer-to-signal")
         yield Evidence("rank_failed", SUPPORTING, why, events, "no-answer-to-signal")
         yield Evidence("slow_rank_or_io", -SUPPORTING, why, events[:1], "no-answer-to-signal")
-        yield Evidence("watchdog_timeout_too_short", -SUPPORTING, why, events[:1], "no-answer-to-signal")
+        yield Evidence(
+            "watchdog_timeout_too_short", -SUPPORTING, why, events[:1], "no-answer-to-signal"
+        )

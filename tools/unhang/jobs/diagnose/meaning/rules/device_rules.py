@@ -23,9 +23,25 @@ def peer_to_peer_went_silent(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/2/102, diagnose/acs_iommu/silent-after-p2p.
     """
-    p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
-    worked = facts.of("training_step") or facts.of("average_bandwidth") or facts.of("comm_destroyed") or facts.of("library_failed")
-    if not p2p or worked or any(event.signature.kind == "error" and event.signature.for_ and not event.quoted for event in facts.events):
+    p2p = [
+        event
+        for event in facts.of("transport")
+        if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")
+    ]
+    worked = (
+        facts.of("training_step")
+        or facts.of("average_bandwidth")
+        or facts.of("comm_destroyed")
+        or facts.of("library_failed")
+    )
+    if (
+        not p2p
+        or worked
+        or any(
+            event.signature.kind == "error" and event.signature.for_ and not event.quoted
+            for event in facts.events
+        )
+    ):
         return
     signs = hang_signs(facts)
     if not (facts.of("init_complete") or facts.of("rings_connected")) and near_end(facts, p2p[-1]):
@@ -44,10 +60,22 @@ def no_peer_access(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_batches/1/135, diagnose_outputs/pcie_and_gpus/topo-p2p-ns.
     """
     signs = hang_signs(facts)
-    rows = [event for event in facts.of("topology") if any(word in (event.fields["value"] or "").split() for word in ("CNS", "GNS", "TNS", "NS"))]
+    rows = [
+        event
+        for event in facts.of("topology")
+        if any(
+            word in (event.fields["value"] or "").split() for word in ("CNS", "GNS", "TNS", "NS")
+        )
+    ]
     if rows:
         weight = STRONG if signs else SUPPORTING + (1 if facts.of("geforce") else 0)
-        yield Evidence("unsupported_p2p_geforce", weight, "nvidia-smi topo -p2p says that peer access is not supported", (*rows[:3], *signs[:1]), "topo-no-p2p")
+        yield Evidence(
+            "unsupported_p2p_geforce",
+            weight,
+            "nvidia-smi topo -p2p says that peer access is not supported",
+            (*rows[:3], *signs[:1]),
+            "topo-no-p2p",
+        )
 
 
 def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
@@ -56,8 +84,16 @@ def cards_without_peer_access(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/15/g19, diagnose/unsupported_p2p_geforce/direct-pointer.
     """
-    cards = [event for event in facts.of("geforce") if (event.fields["value"] or "").startswith(("40", "50"))]
-    p2p = [event for event in facts.of("transport") if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")]
+    cards = [
+        event
+        for event in facts.of("geforce")
+        if (event.fields["value"] or "").startswith(("40", "50"))
+    ]
+    p2p = [
+        event
+        for event in facts.of("transport")
+        if (event.fields.get("value") or event.fields.get("old") or "").startswith("P2P")
+    ]
     if cards and p2p and hang_signs(facts):
         yield Evidence(
             "unsupported_p2p_geforce",
@@ -86,15 +122,23 @@ def old_kernel_and_hang(facts: Facts) -> Iterator[Evidence]:
 
 
 def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
-    """NCCL libraries of several versions are loaded in one job, or several wheels of it are installed.
+    """NCCL libraries of several versions are loaded in one job, or several wheels of it are
+    installed.
 
     Decides diagnose_batches/4/236, diagnose_batches/7/004,
     diagnose/nccl_version_conflict/two-loaded.
     """
-    loaded = {_nccl_release(event.fields["value"] or ""): event for event in facts.of("nccl_version") if event.signature.id == "fact-nccl-version"}
+    loaded = {
+        _nccl_release(event.fields["value"] or ""): event
+        for event in facts.of("nccl_version")
+        if event.signature.id == "fact-nccl-version"
+    }
     if len(loaded) > 1 and not _separate_runs(facts, list(loaded.values())):
         events = tuple(loaded.values())[:4]
-        same_job = len({event.file for event in events}) == 1 and len({event.prefix.host for event in events}) >= 1
+        same_job = (
+            len({event.file for event in events}) == 1
+            and len({event.prefix.host for event in events}) >= 1
+        )
         yield Evidence(
             "nccl_version_conflict",
             STRONG + 1.5 if same_job else SUPPORTING,
@@ -102,13 +146,22 @@ def several_nccl_libraries(facts: Facts) -> Iterator[Evidence]:
             events,
             "two-nccl-loaded",
         )
-    wheels = {(event.fields["name"], event.fields["value"]): event for event in facts.of("nccl_wheel")}
+    wheels = {
+        (event.fields["name"], event.fields["value"]): event for event in facts.of("nccl_wheel")
+    }
     if len(wheels) > 1:
-        yield Evidence("nccl_version_conflict", STRONG, "several NCCL wheels are installed", tuple(wheels.values())[:4], "two-nccl-wheels")
+        yield Evidence(
+            "nccl_version_conflict",
+            STRONG,
+            "several NCCL wheels are installed",
+            tuple(wheels.values())[:4],
+            "two-nccl-wheels",
+        )
 
 
 def _nccl_release(value: str) -> str:
-    """2.10.3 for the 21.0.3 that PyTorch 1.10 to 1.12 print, because they decode NCCL's number 21003 as one of releases before 2.9."""
+    """2.10.3 for the 21.0.3 that PyTorch 1.10 to 1.12 print, because they decode NCCL's number
+    21003 as one of releases before 2.9."""
     parts = value.split(".")
     if len(parts) != 3 or int(parts[0]) < 20:
         return value
@@ -117,9 +170,13 @@ def _nccl_release(value: str) -> str:
 
 
 def _separate_runs(facts: Facts, versions: list[Event]) -> bool:
-    """Whether the job was started again between one version and the next: then somebody tried several versions."""
+    """Whether the job was started again between one version and the next: then somebody tried
+    several versions."""
     starts = [event for event in facts.of("launch_shape") if event.file == versions[0].file]
-    return all(any(one.line < start.line < other.line for start in starts) for one, other in itertools.pairwise(versions))
+    return all(
+        any(one.line < start.line < other.line for start in starts)
+        for one, other in itertools.pairwise(versions)
+    )
 
 
 def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
@@ -130,9 +187,17 @@ def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
     for event in facts.of("shm"):
         size, percent = _bytes(event.fields["size"] or ""), int(event.fields["percent"] or 0)
         if percent >= 95 or (percent >= 80 and 0 < size <= 64 << 20):
-            yield Evidence("shm_too_small", STRONG, f"shared memory is {percent} % full", (event,), "shm-full")
+            yield Evidence(
+                "shm_too_small", STRONG, f"shared memory is {percent} % full", (event,), "shm-full"
+            )
         elif size and size <= 64 << 20:
-            yield Evidence("shm_too_small", SUPPORTING, f"shared memory has {event.fields['size']}", (event,), "shm-small")
+            yield Evidence(
+                "shm_too_small",
+                SUPPORTING,
+                f"shared memory has {event.fields['size']}",
+                (event,),
+                "shm-small",
+            )
 
 
 def _bytes(text: str) -> int:
@@ -151,13 +216,25 @@ def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_batches/9/033, diagnose_outputs/pcie_and_gpus/link-width-of-smi,
     diagnose_outputs/pcie_and_gpus/link-width-queried.
     """
-    rows = [(int(event.fields["now"] or 0), int(event.fields["max"] or 0), event) for event in facts.of("link_width")]
-    rows += [(int(event.fields["width"] or 0), int(event.fields["max"] or 0), event) for event in facts.of("link_limited")]
+    rows = [
+        (int(event.fields["now"] or 0), int(event.fields["max"] or 0), event)
+        for event in facts.of("link_width")
+    ]
+    rows += [
+        (int(event.fields["width"] or 0), int(event.fields["max"] or 0), event)
+        for event in facts.of("link_limited")
+    ]
     rows += [row for event in facts.of("link_query") for row in _lanes(event)]
     narrow = [row for row in rows if 0 < row[0] < row[1]]
     if narrow:
         now, most, event = min(narrow, key=lambda row: row[0])
-        yield Evidence("pcie_link_degraded", STRONG, f"a link uses {now} lanes of {most}", (event,), "fewer-lanes")
+        yield Evidence(
+            "pcie_link_degraded",
+            STRONG,
+            f"a link uses {now} lanes of {most}",
+            (event,),
+            "fewer-lanes",
+        )
 
 
 def busy_gpu_has_a_slow_link(facts: Facts) -> Iterator[Evidence]:
@@ -169,9 +246,15 @@ def busy_gpu_has_a_slow_link(facts: Facts) -> Iterator[Evidence]:
     """
     for event in facts.of("link_query"):
         for row in _rows(event):
-            now, most, load = (_number(row.get(name)) for name in (f"{_GENERATION}.current", f"{_GENERATION}.max", _LOAD))
+            now, most, load = (
+                _number(row.get(name))
+                for name in (f"{_GENERATION}.current", f"{_GENERATION}.max", _LOAD)
+            )
             if 0 < now < most and load >= _BUSY:
-                why = f"the link of a GPU at {load} % load has PCIe generation {now}, and it can have {most}"
+                why = (
+                    f"the link of a GPU at {load} % load has PCIe generation {now}, and it can have"
+                    f" {most}"
+                )
                 yield Evidence("pcie_link_degraded", STRONG, why, (event,), "slow-link-at-work")
                 return
 
@@ -184,26 +267,46 @@ def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
     diagnose_documented/gpu_nccl_torch_2/dmesg-gen5-cards-behind-gen4-switch.
     """
     limited = [
-        event for event in facts.of("link_limited") if not event.quoted and _NOT_IDLE <= float(event.fields["speed"] or 0) < float(event.fields["most"] or 0)
+        event
+        for event in facts.of("link_limited")
+        if not event.quoted
+        and _NOT_IDLE <= float(event.fields["speed"] or 0) < float(event.fields["most"] or 0)
     ]
     if limited:
         slow = speed_falls(facts)
-        why = f"a card for {limited[0].fields['most']} GT/s is behind a link of {limited[0].fields['speed']} GT/s"
-        yield Evidence("pcie_link_degraded", STRONG if slow else HINTING, why, (*limited[:2], *slow[:1]), "slower-than-the-card")
+        why = (
+            f"a card for {limited[0].fields['most']} GT/s is behind a link of"
+            f" {limited[0].fields['speed']} GT/s"
+        )
+        yield Evidence(
+            "pcie_link_degraded",
+            STRONG if slow else HINTING,
+            why,
+            (*limited[:2], *slow[:1]),
+            "slower-than-the-card",
+        )
 
 
 def _lanes(event: Event) -> Iterator[tuple[int, int, Event]]:
-    """(current lanes, maximum lanes, line) of each row; if the maximum was not queried, it is that of the widest GPU."""
+    """(current lanes, maximum lanes, line) of each row; if the maximum was not queried, it is that
+    of the widest GPU."""
     rows = _rows(event)
     widest = max((_number(row.get(f"{_WIDTH}.current")) for row in rows), default=0)
     for row in rows:
-        yield _number(row.get(f"{_WIDTH}.current")), _number(row.get(f"{_WIDTH}.max", str(widest))), event
+        yield (
+            _number(row.get(f"{_WIDTH}.current")),
+            _number(row.get(f"{_WIDTH}.max", str(widest))),
+            event,
+        )
 
 
 def _rows(event: Event) -> list[dict[str, str]]:
     """The rows of a query, each as name of the column: value."""
     names = [name.split("[")[0].strip() for name in (event.fields["names"] or "").split(",")]
-    rows = [[cell.strip() for cell in line.split(",")] for line in (event.fields["rows"] or "").splitlines()]
+    rows = [
+        [cell.strip() for cell in line.split(",")]
+        for line in (event.fields["rows"] or "").splitlines()
+    ]
     return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
 
 
@@ -221,4 +324,10 @@ def container_sees_no_gpu(facts: Facts) -> Iterator[Evidence]:
     unseen = [event for event in facts.of("no_gpu") if not event.quoted]
     if unseen and facts.of("container"):
         lines = (unseen[0], facts.of("container")[0])
-        yield Evidence("container_gpu_access", STRONG, "no GPU is seen, and this runs in a container", lines, "container-no-gpu")
+        yield Evidence(
+            "container_gpu_access",
+            STRONG,
+            "no GPU is seen, and this runs in a container",
+            lines,
+            "container-no-gpu",
+        )

@@ -1,4 +1,5 @@
-"""Finds the process or host that failed first: a rank that raised, crashed or was killed is the cause, and the timeouts of others follow from it."""
+"""Finds the process or host that failed first: a rank that raised, crashed or was killed is the
+cause, and the timeouts of others follow from it."""
 
 from __future__ import annotations
 
@@ -16,12 +17,24 @@ ENDINGS = ("crash", "host_lost", "task_lost")
 REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")
 _CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
 TIME_LIMIT, CANCELLED = "slurm-time-limit", "slurm-cancelled"
-_NCCL_GAVE_UP = re.compile(r"Error: NCCL (?:error|invalid|unhandled|internal)")  # every rank raises it, whatever is wrong between them
+# every rank raises it, whatever is wrong between them
+_NCCL_GAVE_UP = re.compile(r"Error: NCCL (?:error|invalid|unhandled|internal)")
 FEW_LINES = 2  # a log of nothing but the scheduler's own lines
 BESIDE_LINES = 20  # after a rank's failure, others print their steps for a while
 HARDLY = 0.5  # below any other evidence
 ENDED_FROM_OUTSIDE = ("slurm_ended", "interrupted", "host_lost")
-OUTPUT = ("framework", "launch_shape", "world_size", "bootstrap", "transport", "init_start", "init_complete", "network_used", "nccl_version", "server_started")
+OUTPUT = (
+    "framework",
+    "launch_shape",
+    "world_size",
+    "bootstrap",
+    "transport",
+    "init_start",
+    "init_complete",
+    "network_used",
+    "nccl_version",
+    "server_started",
+)
 RAISED = ("what(): ", "Error: [")  # how C++ and Python print what was thrown
 CAUGHT_WITHIN, CHAIN_WITHIN = 4, 200  # lines; tracebacks of several ranks may be interleaved
 NOT_NAMED = 0.1  # below decisive: such a failure is at most a warning
@@ -40,13 +53,28 @@ def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
     echoes = echoes_of(facts, first)
     if echoes:
         why = f"{who_failed(facts, first)} failed first; the others waited for it"
-        yield Evidence("rank_failed", WEIGHTS["decisive"] - (0.0 if _is_own_fault(first) else NOT_NAMED), why, (first, *echoes[:2]), "failed-first")
+        yield Evidence(
+            "rank_failed",
+            WEIGHTS["decisive"] - (0.0 if _is_own_fault(first) else NOT_NAMED),
+            why,
+            (first, *echoes[:2]),
+            "failed-first",
+        )
 
 
 def _is_own_fault(first: Event) -> bool:
-    """Whether the failure is one of the program or of its process; an exception of a library may have a cause outside, which no line names."""
+    """Whether the failure is one of the program or of its process; an exception of a library may
+    have a cause outside, which no line names."""
     what = (first.fields.get("what") or "").rsplit(".", 1)[-1]
-    return not what.endswith(("RuntimeError", "AcceleratorError", "BackendError", "launch failure", "illegal memory access was encountered"))
+    return not what.endswith(
+        (
+            "RuntimeError",
+            "AcceleratorError",
+            "BackendError",
+            "launch failure",
+            "illegal memory access was encountered",
+        )
+    )
 
 
 def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
@@ -57,16 +85,34 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/14/f08.
     """
-    ends = {event.signature.id: event for event in reversed(facts.of("slurm_ended")) if not event.quoted}
+    ends = {
+        event.signature.id: event for event in reversed(facts.of("slurm_ended")) if not event.quoted
+    }
     for name, end in ends.items():
-        before = [event for event in facts.events if event.file == end.file and event.line < end.line and not event.quoted]
-        steps = [event.line for event in facts.of("training_step") if event.file == end.file] + [one.line for one in before if _is_a_bar_of_steps(one)]
+        before = [
+            event
+            for event in facts.events
+            if event.file == end.file and event.line < end.line and not event.quoted
+        ]
+        steps = [event.line for event in facts.of("training_step") if event.file == end.file] + [
+            one.line for one in before if _is_a_bar_of_steps(one)
+        ]
         if max(steps, default=0) > end.line:
             continue
         step = max(steps, default=0)
-        without = "the job shows no step before it was ended" if not step and (_has_output(before) or (" AT " in end.text and end.line > FEW_LINES)) else None
+        without = (
+            "the job shows no step before it was ended"
+            if not step and (_has_output(before) or (" AT " in end.text and end.line > FEW_LINES))
+            else None
+        )
         if why := _reason_before(facts, end, step) or without:
-            yield Evidence("ended_by_scheduler", HARDLY - WEIGHTS["supporting"], why, (end,), "ended-for-a-reason")
+            yield Evidence(
+                "ended_by_scheduler",
+                HARDLY - WEIGHTS["supporting"],
+                why,
+                (end,),
+                "ended-for-a-reason",
+            )
         elif name != CANCELLED:
             known = "strong" if name == TIME_LIMIT else "decisive"
             yield Evidence("ended_by_scheduler", WEIGHTS[known], end.signature.says, (end,), name)
@@ -78,15 +124,43 @@ def _is_a_bar_of_steps(event: Event) -> bool:
 
 
 def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
-    """Why a job was ended that had failed or stood before: after its last step, or told of anywhere else; None for a job that ran."""
-    faults = [*own_errors(facts), *(event for event in facts.events if event.signature.kind in ("error", "symptom") and not event.quoted)]
+    """Why a job was ended that had failed or stood before: after its last step, or told of anywhere
+    else; None for a job that ran."""
     faults = [
-        event for event in faults if event.signature.fact not in ENDED_FROM_OUTSIDE and event.file == end.file and step - BESIDE_LINES < event.line < end.line
+        *own_errors(facts),
+        *(
+            event
+            for event in facts.events
+            if event.signature.kind in ("error", "symptom") and not event.quoted
+        ),
+    ]
+    faults = [
+        event
+        for event in faults
+        if event.signature.fact not in ENDED_FROM_OUTSIDE
+        and event.file == end.file
+        and step - BESIDE_LINES < event.line < end.line
     ]
     stands = [event for event in hang_signs(facts) if event.signature.fact != "interrupted"]
-    stands = [event for event in stands if event.signature.fact == "hang_told" or event.file != end.file or event.line < end.line]
-    others = [event for event in facts.events if end.signature.id == CANCELLED and event.signature.for_.keys() - end.signature.for_.keys() and not event.quoted]
-    return "the job failed or stood before it was ended" if faults or stands else "another cause may be why it was cancelled" if others else None
+    stands = [
+        event
+        for event in stands
+        if event.signature.fact == "hang_told" or event.file != end.file or event.line < end.line
+    ]
+    others = [
+        event
+        for event in facts.events
+        if end.signature.id == CANCELLED
+        and event.signature.for_.keys() - end.signature.for_.keys()
+        and not event.quoted
+    ]
+    return (
+        "the job failed or stood before it was ended"
+        if faults or stands
+        else "another cause may be why it was cancelled"
+        if others
+        else None
+    )
 
 
 def _has_output(events: Sequence[Event]) -> bool:
@@ -94,26 +168,46 @@ def _has_output(events: Sequence[Event]) -> bool:
 
 
 def killed_first(facts: Facts) -> Event | None:
-    """A process that was killed before any rank timed out; afterwards launchers kill the remaining processes."""
-    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    """A process that was killed before any rank timed out; afterwards launchers kill the remaining
+    processes."""
+    waits = [
+        event
+        for name in ("timeout", "store_timeout")
+        for event in facts.of(name)
+        if not event.quoted
+    ]
     killed = [event for event in facts.of("killed") if not event.quoted]
-    return killed[0] if killed and not any(comes_before(wait, killed[0]) for wait in waits) else None
+    return (
+        killed[0] if killed and not any(comes_before(wait, killed[0]) for wait in waits) else None
+    )
 
 
 def first_failure(facts: Facts) -> Event | None:
-    """The first process or host that failed by itself; None if an error with a known cause precedes or accompanies it."""
+    """The first process or host that failed by itself; None if an error with a known cause precedes
+    or accompanies it."""
     with_cause = [event for event in facts.events if names_its_cause(event)]
     places = {(event.file, event.line) for event in with_cause}
     ended = [
-        event for name in ENDINGS for event in facts.of(name) if not event.quoted and (event.file, event.line) not in places and not _is_swept(facts, event)
+        event
+        for name in ENDINGS
+        for event in facts.of(name)
+        if not event.quoted
+        and (event.file, event.line) not in places
+        and not _is_swept(facts, event)
     ]
     ended = [event for event in ended if not _NCCL_GAVE_UP.search(event.text)]
-    ended = [event for event in ended if not (_was_caught(facts, event) and any(_follows(event, other) for other in with_cause))]
+    ended = [
+        event
+        for event in ended
+        if not (_was_caught(facts, event) and any(_follows(event, other) for other in with_cause))
+    ]
     explained = _explained_by_hardware(facts, with_cause)
     for event in sorted(ended, key=lambda one: (one.file, one.line)):
         if (event.file, event.line) in explained:
             continue
-        if not any(comes_before(other, event) for other in [*with_cause, *ended] if other is not event):
+        if not any(
+            comes_before(other, event) for other in [*with_cause, *ended] if other is not event
+        ):
             return most_telling(event, ended)
     return None
 
@@ -123,50 +217,87 @@ def _follows(event: Event, other: Event) -> bool:
 
 
 def _was_caught(facts: Facts, event: Event) -> bool:
-    """Whether the program handled the exception, so that a later one ended the process. Its message may have several lines."""
-    return any(one.file == event.file and 0 < one.line - event.line <= CAUGHT_WITHIN for one in facts.of("exception_caught"))
+    """Whether the program handled the exception, so that a later one ended the process. Its message
+    may have several lines."""
+    return any(
+        one.file == event.file and 0 < one.line - event.line <= CAUGHT_WITHIN
+        for one in facts.of("exception_caught")
+    )
 
 
 def _explained_by_hardware(facts: Facts, with_cause: Sequence[Event]) -> set[tuple[str, int]]:
-    """Failures of CUDA kernels in a job whose hardware has faults in the kernel log; the order of these lines does not matter."""
+    """Failures of CUDA kernels in a job whose hardware has faults in the kernel log; the order of
+    these lines does not matter."""
     if not any(HARDWARE & set(event.signature.for_) for event in with_cause):
         return set()
-    return {(event.file, event.line) for event in facts.events if event.signature.id == "cuda-kernel-failed"}
+    return {
+        (event.file, event.line)
+        for event in facts.events
+        if event.signature.id == "cuda-kernel-failed"
+    }
 
 
 def _is_swept(facts: Facts, event: Event) -> bool:
-    """Whether the process ended after, and so because of, another one's timeout. Needs a watchdog line or a time stamp."""
+    """Whether the process ended after, and so because of, another one's timeout. Needs a watchdog
+    line or a time stamp."""
     if _tells_of_the_time_limit(facts, event):
         return True
     if _had_failed_in_silence(facts, event):
         return False
-    return any(comes_before(wait, event) for name in ("timeout", "store_timeout") for wait in facts.of(name) if not wait.quoted)
+    return any(
+        comes_before(wait, event)
+        for name in ("timeout", "store_timeout")
+        for wait in facts.of(name)
+        if not wait.quoted
+    )
 
 
 def _tells_of_the_time_limit(facts: Facts, event: Event) -> bool:
-    """Whether the next line says what was raised, and that is the watchdog's own error: C++ and Hydra print two lines for it."""
-    return any(wait.file == event.file and wait.line == event.line + 1 and any(mark in wait.text for mark in RAISED) for wait in facts.of("timeout"))
+    """Whether the next line says what was raised, and that is the watchdog's own error: C++ and
+    Hydra print two lines for it."""
+    return any(
+        wait.file == event.file
+        and wait.line == event.line + 1
+        and any(mark in wait.text for mark in RAISED)
+        for wait in facts.of("timeout")
+    )
 
 
 def _had_failed_in_silence(facts: Facts, event: Event) -> bool:
     rank = rank_of(event)
-    return rank is not None and event.prefix.time_s is None and rank not in {one.rank for one in facts.timeouts}
+    return (
+        rank is not None
+        and event.prefix.time_s is None
+        and rank not in {one.rank for one in facts.timeouts}
+    )
 
 
 def names_its_cause(event: Event) -> bool:
     """Whether the line is an error that supports a cause by itself."""
     signature = event.signature
-    return signature.kind == "error" and not (event.quoted or event.source) and bool({"decisive", "strong"} & set(signature.for_.values()))
+    return (
+        signature.kind == "error"
+        and not (event.quoted or event.source)
+        and bool({"decisive", "strong"} & set(signature.for_.values()))
+    )
 
 
 def echoes_of(facts: Facts, first: Event) -> list[Event]:
-    """Symptoms of other ranks that do not come before the failure; a rank without a watchdog line had failed before, wherever its lines are. What the failed
-    rank printed before it failed is no consequence where others print it too.
-    """
+    """Symptoms of other ranks that do not come before the failure; a rank without a watchdog line
+    had failed before, wherever its lines are. What the failed rank printed before it failed is no
+    consequence where others print it too."""
     rank = rank_of(first)
     silent = _had_failed_in_silence(facts, first)
-    faults = {(event.file, event.line) for event in facts.events if event.signature.kind == "error" and event.signature.fact == "gdrcopy_missing"}
-    own = {event.signature.id for event in facts.events if rank is not None and rank_of(event) == rank and not comes_before(first, event)}
+    faults = {
+        (event.file, event.line)
+        for event in facts.events
+        if event.signature.kind == "error" and event.signature.fact == "gdrcopy_missing"
+    }
+    own = {
+        event.signature.id
+        for event in facts.events
+        if rank is not None and rank_of(event) == rank and not comes_before(first, event)
+    }
     return [
         event
         for event in facts.events
@@ -181,9 +312,15 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
 
 
 def comes_before(one: Event, other: Event) -> bool:
-    """Whether `one` is known to be earlier: by its time stamp, or by its line in the same file. Files without time stamps cannot be compared."""
+    """Whether `one` is known to be earlier: by its time stamp, or by its line in the same file.
+    Files without time stamps cannot be compared."""
     left, right = one.prefix, other.prefix
-    if left.time_s is not None and right.time_s is not None and left.has_year == right.has_year and left.time_s != right.time_s:
+    if (
+        left.time_s is not None
+        and right.time_s is not None
+        and left.has_year == right.has_year
+        and left.time_s != right.time_s
+    ):
         return left.time_s < right.time_s
     return one.file == other.file and one.line < other.line
 
@@ -209,29 +346,46 @@ class Peer(NamedTuple):
 
 
 def peer_without_log(facts: Facts) -> Peer | None:
-    """The first host that closed a connection, if no line of the log is its own; None if a rank is known to have timed out."""
+    """The first host that closed a connection, if no line of the log is its own; None if a rank is
+    known to have timed out."""
     if facts.timeouts:
         return None
-    own = {host.split(".")[0] for host in facts.hosts} | {event.fields.get("address") for event in facts.of("bootstrap")}
+    own = {host.split(".")[0] for host in facts.hosts} | {
+        event.fields.get("address") for event in facts.of("bootstrap")
+    }
     for event in facts.events:
         found = None if event.quoted else _CLOSED_BY.search(event.text)
-        if found and found["peer"] not in own and (found["peer"][0].isdigit() or found["peer"].split(".")[0] not in own):
+        if (
+            found
+            and found["peer"] not in own
+            and (found["peer"][0].isdigit() or found["peer"].split(".")[0] not in own)
+        ):
             return Peer(found["peer"], event)
     return None
 
 
 class Failed(NamedTuple):
-    """The process that a launcher names as the first one that failed. exit: the line with its exit code."""
+    """The process that a launcher names as the first one that failed. exit: the line with its exit
+    code."""
 
     rank: int
     exit: Event
 
 
 def failed_of_root(facts: Facts) -> Failed | None:
-    """The process that torchrun lists below "Root Cause"; the launcher ended those above after it."""
+    """The process that torchrun lists below "Root Cause"; the launcher ended those above after
+    it."""
     for root in facts.of("root_cause"):
-        below = [event for event in facts.of("failed_rank") if event.file == root.file and event.line > root.line]
-        exits = [event for event in facts.of("failed_exit") if event.file == root.file and below and event.line > below[0].line]
+        below = [
+            event
+            for event in facts.of("failed_rank")
+            if event.file == root.file and event.line > root.line
+        ]
+        exits = [
+            event
+            for event in facts.of("failed_exit")
+            if event.file == root.file and below and event.line > below[0].line
+        ]
         if below and exits:
             return Failed(int(below[0].fields["rank"] or 0), exits[0])
     return None

@@ -1,4 +1,5 @@
-"""Rules that speak against a cause: each keeps a sound machine from an alarm, or an answer from a wrong error."""
+"""Rules that speak against a cause: each keeps a sound machine from an alarm, or an answer from a
+wrong error."""
 
 from __future__ import annotations
 
@@ -9,9 +10,17 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 
-NO_ANSWER = ("nccl-connect-timed-out", "torch-connect-no-answer", "nccl-connect-refused", "nccl-connect-no-route", "torch-client-socket-timeout")
+NO_ANSWER = (
+    "nccl-connect-timed-out",
+    "torch-connect-no-answer",
+    "nccl-connect-refused",
+    "nccl-connect-no-route",
+    "torch-client-socket-timeout",
+)
 NAME_UNKNOWN = ("master-name-unknown", "torch-address-unknown")
-DECISIVE, STRONG, SUPPORTING, HINTING = (WEIGHTS[word] for word in ("decisive", "strong", "supporting", "hinting"))
+DECISIVE, STRONG, SUPPORTING, HINTING = (
+    WEIGHTS[word] for word in ("decisive", "strong", "supporting", "hinting")
+)
 
 
 def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
@@ -20,10 +29,19 @@ def links_are_all_used(facts: Facts) -> Iterator[Evidence]:
 
     Keeps silent: diagnose_batches/3/260.
     """
-    rows = [tuple(sorted(word for word in (event.fields["value"] or "").split() if word[:2] == "NV")) for event in facts.of("topology")]
+    rows = [
+        tuple(sorted(word for word in (event.fields["value"] or "").split() if word[:2] == "NV"))
+        for event in facts.of("topology")
+    ]
     measured = facts.of("average_bandwidth")
     if measured and rows and rows[0] and len(set(rows)) == 1 and not facts.of("xid"):
-        yield Evidence("nvlink_down", -STRONG, "all GPUs reach each other over equally many links, and a bandwidth test ran", (measured[0],), "links-all-used")
+        yield Evidence(
+            "nvlink_down",
+            -STRONG,
+            "all GPUs reach each other over equally many links, and a bandwidth test ran",
+            (measured[0],),
+            "links-all-used",
+        )
 
 
 def duplicate_gpu_is_mig(facts: Facts) -> Iterator[Evidence]:
@@ -31,11 +49,23 @@ def duplicate_gpu_is_mig(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_documented/gpu_nccl_torch_2/mig-slices-same-parent.
     """
-    duplicate = [event for event in facts.events if event.signature.id == "nccl-duplicate-gpu" and not event.quoted]
+    duplicate = [
+        event
+        for event in facts.events
+        if event.signature.id == "nccl-duplicate-gpu" and not event.quoted
+    ]
     if duplicate and facts.of("mig"):
         why = "the ranks are on MIG instances of one GPU, which NCCL does not join"
-        yield Evidence("mig_unsupported", DECISIVE, why, (facts.of("mig")[0], duplicate[0]), "duplicate-and-mig")
-        yield Evidence("rank_device_mapping", -STRONG, why, (facts.of("mig")[0],), "duplicate-and-mig")
+        yield Evidence(
+            "mig_unsupported",
+            DECISIVE,
+            why,
+            (facts.of("mig")[0], duplicate[0]),
+            "duplicate-and-mig",
+        )
+        yield Evidence(
+            "rank_device_mapping", -STRONG, why, (facts.of("mig")[0],), "duplicate-and-mig"
+        )
 
 
 def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
@@ -44,8 +74,17 @@ def name_was_found_later(facts: Facts) -> Iterator[Evidence]:
 
     Keeps silent: diagnose_documented/between_nodes_3/mpijob-launcher-retries-until-dns.
     """
-    unknown = [event for event in facts.events if event.signature.id == "master-name-unknown" and not event.quoted]
-    found = [(event, later) for event in unknown for later in facts.of("ssh_reached") if _is_the_host(event, later)]
+    unknown = [
+        event
+        for event in facts.events
+        if event.signature.id == "master-name-unknown" and not event.quoted
+    ]
+    found = [
+        (event, later)
+        for event in unknown
+        for later in facts.of("ssh_reached")
+        if _is_the_host(event, later)
+    ]
     if unknown and {event.line for event, _ in found} == {event.line for event in unknown}:
         why = f"ssh reached {found[-1][1].fields['host']} later"
         yield Evidence("dns_hostname", -STRONG, why, found[-1], "name-found-later")
@@ -58,7 +97,9 @@ def name_leads_nowhere(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_real/master-name-unknown, diagnose_user_jobs/master-address-is-two-addresses,
     diagnose_real/hostname-unresolvable.
     """
-    if unknown := [event for event in facts.events if event.signature.id in NAME_UNKNOWN and not event.quoted]:
+    if unknown := [
+        event for event in facts.events if event.signature.id in NAME_UNKNOWN and not event.quoted
+    ]:
         why = "the name does not resolve, which comes before any connection"
         yield Evidence("firewall_ports", -STRONG, why, (unknown[0],), "name-leads-nowhere")
         yield Evidence("wrong_interface", -STRONG, why, (unknown[0],), "name-leads-nowhere")
@@ -70,11 +111,21 @@ def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/13/e27, diagnose_documented/gpu_nccl_torch_2/store-barrier-key-reused.
     """
-    counted = [event for event in facts.of("store_count") if int(event.fields["joined"] or 0) > int(event.fields["size"] or 0) > 0 and not event.quoted]
+    counted = [
+        event
+        for event in facts.of("store_count")
+        if int(event.fields["joined"] or 0) > int(event.fields["size"] or 0) > 0
+        and not event.quoted
+    ]
     if counted:
         fields = counted[0].fields
-        why = f"{fields['joined']} workers have joined a store for {fields['size']}: those of an earlier run are counted too"
-        yield Evidence("stale_store", STRONG + SUPPORTING, why, (counted[0],), "more-than-the-world")
+        why = (
+            f"{fields['joined']} workers have joined a store for {fields['size']}: those of an"
+            " earlier run are counted too"
+        )
+        yield Evidence(
+            "stale_store", STRONG + SUPPORTING, why, (counted[0],), "more-than-the-world"
+        )
         for cause in ("launch_mismatch", "slow_rank_or_io", "firewall_ports"):
             yield Evidence(cause, -STRONG, why, (counted[0],), "more-than-the-world")
 
@@ -88,10 +139,29 @@ def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
     if launched and {event.fields["value"] for event in launched} == {"1"}:
         why = "the job runs on one machine"
         yield Evidence("firewall_ports", -STRONG, why, (launched[0],), "one-machine")
-        named = [event for event in facts.of("setting") if event.fields["name"] == "MASTER_ADDR" and _is_elsewhere(event.fields["value"])]
-        if named and (waits := [event for event in facts.events if event.signature.id in NO_ANSWER and not event.quoted]):
-            why = f"the job runs on one machine, and waits for another address, {named[0].fields['value']}"
-            yield Evidence("dns_hostname", STRONG, why, (launched[0], named[0], waits[0]), "one-machine-other-master")
+        named = [
+            event
+            for event in facts.of("setting")
+            if event.fields["name"] == "MASTER_ADDR" and _is_elsewhere(event.fields["value"])
+        ]
+        if named and (
+            waits := [
+                event
+                for event in facts.events
+                if event.signature.id in NO_ANSWER and not event.quoted
+            ]
+        ):
+            why = (
+                "the job runs on one machine, and waits for another address,"
+                f" {named[0].fields['value']}"
+            )
+            yield Evidence(
+                "dns_hostname",
+                STRONG,
+                why,
+                (launched[0], named[0], waits[0]),
+                "one-machine-other-master",
+            )
 
 
 def _is_elsewhere(address: str | None) -> bool:
@@ -101,4 +171,8 @@ def _is_elsewhere(address: str | None) -> bool:
 
 
 def _is_the_host(unknown: Event, later: Event) -> bool:
-    return later.file == unknown.file and later.line > unknown.line and str(unknown.fields["host"] or "").rstrip(":") == later.fields["host"]
+    return (
+        later.file == unknown.file
+        and later.line > unknown.line
+        and str(unknown.fields["host"] or "").rstrip(":") == later.fields["host"]
+    )

@@ -1,7 +1,7 @@
-"""Evidence from the files of a job for a cause that its log does not decide: lint's findings and settings, each with the line of the log that it would
-explain. A file alone is not evidence: without a matching line of the log, a finding stays a finding of lint. A cause that the log decides by itself is not
-changed.
-"""
+"""Evidence from the files of a job for a cause that its log does not decide: lint's findings and
+settings, each with the line of the log that it would explain. A file alone is not evidence: without
+a matching line of the log, a finding stays a finding of lint. A cause that the log decides by
+itself is not changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_fi
 from unhang.jobs.diagnose.meaning.signs import hang_signs, speed_falls
 from unhang.jobs.job_files import Finding, JobFile, Trait
 
-DECISIVE, STRONG, SUPPORTING, HINTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
+DECISIVE, STRONG, SUPPORTING, HINTING = (
+    WEIGHTS["decisive"],
+    WEIGHTS["strong"],
+    WEIGHTS["supporting"],
+    WEIGHTS["hinting"],
+)
 MOST_OF_A_RULE = 3
 FROM_JOB = "job:"  # with the rule of lint: ids of evidence from the job's files
 _DID_NOT_MEET = ("store_timeout", "clients_joined", "missing_ranks", "tasks_not_met")
@@ -23,7 +28,8 @@ _NO_CONNECTION = ("connect_retried", "socket_failed", "store_timeout", "clients_
 
 
 class _Row(NamedTuple):
-    """rules of lint, the cause that they support, the weight, and the function that finds the line of the log that they would explain."""
+    """rules of lint, the cause that they support, the weight, and the function that finds the line
+    of the log that they would explain."""
 
     rules: tuple[str, ...]
     cause: str
@@ -32,16 +38,21 @@ class _Row(NamedTuple):
 
 
 def job_evidence(facts: Facts, evidence: Sequence[Evidence]) -> list[Evidence]:
-    """The evidence of the job's files. evidence: of the log; if it decides, only the same cause gets more weight."""
+    """The evidence of the job's files. evidence: of the log; if it decides, only the same cause
+    gets more weight."""
     found = [one for rule in JOB_RULES for one in rule(facts)]
     decided = {
-        cause for cause in {one.cause for one in evidence} if added_up(one.weight for one in evidence if one.cause == cause and one.weight > 0) >= DECISIVE
+        cause
+        for cause in {one.cause for one in evidence}
+        if added_up(one.weight for one in evidence if one.cause == cause and one.weight > 0)
+        >= DECISIVE
     }
     return [one for one in found if not decided or (one.cause in decided and one.weight > 0)]
 
 
 def some_ranks_wait(facts: Facts) -> Event | None:
-    """A hang in which not all ranks are known to wait in the same collective, and no rank failed first."""
+    """A hang in which not all ranks are known to wait in the same collective, and no rank failed
+    first."""
     signs = hang_signs(facts)
     if not signs or first_failure(facts) is not None or killed_first(facts) is not None:
         return None
@@ -49,33 +60,62 @@ def some_ranks_wait(facts: Facts) -> Event | None:
     alike = len({(one.group, one.op, one.seq, one.numel) for one in facts.timeouts}) == 1
     return (
         None
-        if facts.timeouts and alike and facts.world_size is not None and len(ranks) > 1 and len(ranks) >= facts.world_size and _counted(facts)
+        if facts.timeouts
+        and alike
+        and facts.world_size is not None
+        and len(ranks) > 1
+        and len(ranks) >= facts.world_size
+        and _counted(facts)
         else signs[0]
     )
 
 
 def _counted(facts: Facts) -> bool:
     """Whether the log has the world size, and not only the ranks that wait."""
-    return bool(facts.of("world_size") or facts.of("init_start") or facts.of("init_complete") or facts.of("launch_shape"))
+    return bool(
+        facts.of("world_size")
+        or facts.of("init_start")
+        or facts.of("init_complete")
+        or facts.of("launch_shape")
+    )
 
 
 def some_ranks_wait_sharded(facts: Facts) -> Event | None:
     """The same, where the log or a file of the job shows that the model is sharded."""
-    is_logged = any(word in event.text for event in facts.events for word in ("FSDP", "FullySharded", "zero_stage=3", "ZeRO-3"))
-    return some_ranks_wait(facts) if is_logged or any(trait.name == "sharded" for file in facts.job for trait in file.traits) else None
+    is_logged = any(
+        word in event.text
+        for event in facts.events
+        for word in ("FSDP", "FullySharded", "zero_stage=3", "ZeRO-3")
+    )
+    return (
+        some_ranks_wait(facts)
+        if is_logged or any(trait.name == "sharded" for file in facts.job for trait in file.traits)
+        else None
+    )
 
 
 def device_in_doubt(facts: Facts) -> Event | None:
-    """A line that suggests ranks with wrong GPUs, memory that ran out on GPU 0, or a hang before the first step."""
+    """A line that suggests ranks with wrong GPUs, memory that ran out on GPU 0, or a hang before
+    the first step."""
     for event in facts.events:
-        if not event.quoted and ("rank_device_mapping" in event.signature.for_ or ("oom" in event.signature.for_ and "GPU 0" in event.text)):
+        if not event.quoted and (
+            "rank_device_mapping" in event.signature.for_
+            or ("oom" in event.signature.for_ and "GPU 0" in event.text)
+        ):
             return event
     return next(iter(hang_signs(facts)), None) if not facts.of("training_step") else None
 
 
 def no_such_device(facts: Facts) -> Event | None:
     """CUDA refused the number of a GPU."""
-    return next((event for event in facts.events if "invalid device ordinal" in event.text and not event.quoted), None)
+    return next(
+        (
+            event
+            for event in facts.events
+            if "invalid device ordinal" in event.text and not event.quoted
+        ),
+        None,
+    )
 
 
 def did_not_meet(facts: Facts) -> Event | None:
@@ -86,23 +126,37 @@ def did_not_meet(facts: Facts) -> Event | None:
     lost = [
         event
         for event in facts.events
-        if not event.quoted and {"launch_mismatch", "dns_hostname", "firewall_ports", "port_in_use"} & event.signature.for_.keys()
+        if not event.quoted
+        and {"launch_mismatch", "dns_hostname", "firewall_ports", "port_in_use"}
+        & event.signature.for_.keys()
     ]
-    return next(iter([*missed, *lost]), None) or (None if facts.of("init_complete") else next(iter(hang_signs(facts)), None))
+    return next(iter([*missed, *lost]), None) or (
+        None if facts.of("init_complete") else next(iter(hang_signs(facts)), None)
+    )
 
 
 def system_call_failed(facts: Facts) -> Event | None:
     """NCCL's unhandled system error, a bus error, or a line that suggests shared memory."""
     for event in facts.events:
-        is_unhandled = event.signature.id == "nccl-unhandled-error" and "system" in event.text.lower()
-        if not event.quoted and (is_unhandled or "shm_too_small" in event.signature.for_ or event.fields.get("code") in ("-7", "135")):
+        is_unhandled = (
+            event.signature.id == "nccl-unhandled-error" and "system" in event.text.lower()
+        )
+        if not event.quoted and (
+            is_unhandled
+            or "shm_too_small" in event.signature.for_
+            or event.fields.get("code") in ("-7", "135")
+        ):
             return event
     return None
 
 
 def memory_not_registered(facts: Facts) -> Event | None:
     """A line that suggests the limit of locked memory, or NCCL's unhandled system error."""
-    lines = (event for event in facts.events if "memlock_ulimit" in event.signature.for_ and not event.quoted)
+    lines = (
+        event
+        for event in facts.events
+        if "memlock_ulimit" in event.signature.for_ and not event.quoted
+    )
     return next(lines, None) or system_call_failed(facts)
 
 
@@ -117,11 +171,31 @@ ROWS = (
     _Row(("exit-before-collective",), "rank_desync_app", STRONG + 1, some_ranks_wait),
     _Row(("decided-by-each-rank",), "rank_desync_app", SUPPORTING, some_ranks_wait),
     _Row(("forward-on-some-ranks",), "rank_desync_app", HINTING, some_ranks_wait),
-    _Row(("exception-skips-collective", "uneven-shards"), "rank_desync_app", STRONG - 1, some_ranks_wait),
-    _Row(("no-set-device", "gpus-fewer-than-processes"), "rank_device_mapping", STRONG, device_in_doubt),
+    _Row(
+        ("exception-skips-collective", "uneven-shards"),
+        "rank_desync_app",
+        STRONG - 1,
+        some_ranks_wait,
+    ),
+    _Row(
+        ("no-set-device", "gpus-fewer-than-processes"),
+        "rank_device_mapping",
+        STRONG,
+        device_in_doubt,
+    ),
     _Row(("device-by-global-rank",), "rank_device_mapping", STRONG, no_such_device),
-    _Row(("nodes-differ", "launcher-on-one-node", "same-node-rank", "standalone-of-several-nodes"), "launch_mismatch", STRONG, did_not_meet),
-    _Row(("launcher-in-each-task", "more-gpus-than-ray-has"), "launch_mismatch", STRONG + HINTING, did_not_meet),
+    _Row(
+        ("nodes-differ", "launcher-on-one-node", "same-node-rank", "standalone-of-several-nodes"),
+        "launch_mismatch",
+        STRONG,
+        did_not_meet,
+    ),
+    _Row(
+        ("launcher-in-each-task", "more-gpus-than-ray-has"),
+        "launch_mismatch",
+        STRONG + HINTING,
+        did_not_meet,
+    ),
     _Row(("master-is-loopback",), "dns_hostname", STRONG, did_not_meet),
     _Row(("pod-shm", "container-shm"), "shm_too_small", STRONG, system_call_failed),
     _Row(("pod-ipc-lock",), "memlock_ulimit", SUPPORTING, memory_not_registered),
@@ -138,7 +212,9 @@ def _of_findings(facts: Facts) -> Iterator[Evidence]:
     diagnose_job_files/held_back/pod-without-shared-memory.
     """
     for row in ROWS:
-        found = [(file, one) for file in facts.job for one in file.findings if one.rule in row.rules]
+        found = [
+            (file, one) for file in facts.job for one in file.findings if one.rule in row.rules
+        ]
         event = row.explains(facts) if found else None
         if event is None:
             continue
@@ -147,10 +223,20 @@ def _of_findings(facts: Facts) -> Iterator[Evidence]:
         if row.cause == "rank_desync_app" and row.weight >= STRONG:
             file, one = found[0]
             why = "some ranks make a call that the others do not make, so more time does not help"
-            yield Evidence("watchdog_timeout_too_short", -SUPPORTING, why, (), f"{FROM_JOB}{one.rule}", (), (file.place(one.line),))
+            yield Evidence(
+                "watchdog_timeout_too_short",
+                -SUPPORTING,
+                why,
+                (),
+                f"{FROM_JOB}{one.rule}",
+                (),
+                (file.place(one.line),),
+            )
 
 
-def _evidence(cause: str, weight: float, file: JobFile, one: Finding, event: Event | None) -> Evidence:
+def _evidence(
+    cause: str, weight: float, file: JobFile, one: Finding, event: Event | None
+) -> Evidence:
     source = {"url": one.source, "says": f"unhang lint, rule {one.rule}"}
     places = (
         file.place(one.line),
@@ -160,11 +246,14 @@ def _evidence(cause: str, weight: float, file: JobFile, one: Finding, event: Eve
 
 
 def _explained(event: Event) -> dict[str, object]:
-    """The place of a log's line that a file of the job explains, with a reason of its own, because the file's reason is about the file."""
+    """The place of a log's line that a file of the job explains, with a reason of its own, because
+    the file's reason is about the file."""
     return {**evidence_of(event), "says": f"the script explains this: {event.signature.says}"}
 
 
-def _of_trait(cause: str, weight: float, why: str, file: JobFile, trait: Trait, event: Event) -> Evidence:
+def _of_trait(
+    cause: str, weight: float, why: str, file: JobFile, trait: Trait, event: Event
+) -> Evidence:
     places = ({"file": file.name, "line": trait.line, "text": trait.text}, _explained(event))
     return Evidence(cause, weight, why, (), f"{FROM_JOB}{trait.name.replace(' ', '-')}", (), places)
 
@@ -183,14 +272,27 @@ def _of_several_nodes(facts: Facts) -> Iterator[Evidence]:
     if not nodes or event is None:
         return
     for file, trait in _traits(facts, "local master")[:1]:
-        why = f"the job has {nodes[0][1].value} nodes, and each one takes itself for the master, so they never meet"
+        why = (
+            f"the job has {nodes[0][1].value} nodes, and each one takes itself for the master, so"
+            " they never meet"
+        )
         yield _of_trait("dns_hostname", STRONG, why, file, trait, event)
     tasks = {trait.value for _, trait in _traits(facts, "tasks")}
     for file, trait in _traits(facts, "devices of a trainer")[:1]:
         if tasks and trait.value not in tasks:
-            given = "nothing of tasks, so Slurm starts one on each node" if tasks == {"0"} else f"{', '.join(sorted(tasks))} tasks on a node"
+            given = (
+                "nothing of tasks, so Slurm starts one on each node"
+                if tasks == {"0"}
+                else f"{', '.join(sorted(tasks))} tasks on a node"
+            )
             yield _of_trait(
-                "launch_mismatch", STRONG, f"the Trainer wants {trait.value} GPUs on each node, and the batch script says {given}", file, trait, event
+                "launch_mismatch",
+                STRONG,
+                f"the Trainer wants {trait.value} GPUs on each node, and the batch script says"
+                f" {given}",
+                file,
+                trait,
+                event,
             )
 
 
@@ -206,9 +308,14 @@ def _of_interfaces(facts: Facts) -> Iterator[Evidence]:
         return
     for file, trait in _traits(facts, "interface"):
         wanted = trait.value.partition("=")[2]
-        if wanted.startswith("^") or any(_takes(one, name) for one in wanted.split(",") for name in there):
+        if wanted.startswith("^") or any(
+            _takes(one, name) for one in wanted.split(",") for name in there
+        ):
             continue
-        why = f"the interfaces of the log are {', '.join(sorted(there)[:6])}; {wanted} is none of them"
+        why = (
+            f"the interfaces of the log are {', '.join(sorted(there)[:6])}; {wanted} is none of"
+            " them"
+        )
         yield _of_trait("wrong_interface", STRONG, why, file, trait, failed)
         return
 
@@ -220,14 +327,22 @@ def _takes(pattern: str, name: str) -> bool:
 
 def _interfaces(facts: Facts) -> set[str]:
     found = {event.fields.get("interface") or "" for event in facts.of("bootstrap")}
-    found |= {event.fields.get(name) or "" for event in facts.of("socket_interfaces") for name in ("interface", "second")}
+    found |= {
+        event.fields.get(name) or ""
+        for event in facts.of("socket_interfaces")
+        for name in ("interface", "second")
+    }
     found |= {event.fields.get("name") or "" for event in facts.of("interface")}
     return found - {""}
 
 
 def _failed_connections(facts: Facts) -> Iterator[Event]:
     yield from (event for name in _NO_CONNECTION for event in facts.of(name) if not event.quoted)
-    yield from (event for event in facts.events if "wrong_interface" in event.signature.for_ and not event.quoted)
+    yield from (
+        event
+        for event in facts.events
+        if "wrong_interface" in event.signature.for_ and not event.quoted
+    )
 
 
 def _of_devices(facts: Facts) -> Iterator[Evidence]:
@@ -235,13 +350,20 @@ def _of_devices(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_job_files/held_back/task-sees-one-gpu.
     """
-    single = [(file, one) for file in facts.job for one in file.findings if one.rule == "one-gpu-per-task"]
+    single = [
+        (file, one) for file in facts.job for one in file.findings if one.rule == "one-gpu-per-task"
+    ]
     index, refused = _traits(facts, "local device"), no_such_device(facts)
     if single and index and refused:
         (file, one), (script, trait) = single[0], index[0]
         yield _evidence("rank_device_mapping", STRONG, file, one, refused)
         yield _of_trait(
-            "rank_device_mapping", SUPPORTING, "the local rank is used as the index of a GPU, and this task sees only one GPU", script, trait, refused
+            "rank_device_mapping",
+            SUPPORTING,
+            "the local rank is used as the index of a GPU, and this task sees only one GPU",
+            script,
+            trait,
+            refused,
         )
 
 
@@ -253,10 +375,21 @@ def _of_limits(facts: Facts) -> Iterator[Evidence]:
     """
     if not facts.timeouts or len({(one.op, one.seq, one.numel) for one in facts.timeouts}) > 1:
         return
-    one, short = facts.timeouts[0], {(file.name, found.line) for file in facts.job for found in file.findings if found.rule == "timeout-short"}
+    one, short = (
+        facts.timeouts[0],
+        {
+            (file.name, found.line)
+            for file in facts.job
+            for found in file.findings
+            if found.rule == "timeout-short"
+        },
+    )
     for file, trait in _traits(facts, "limit"):
         if one.timeout_ms == 1000 * int(trait.value) and (file.name, trait.line) in short:
-            why = f"the limit that ran out is set here: {trait.value} s; saving, loading or compiling may take that long"
+            why = (
+                f"the limit that ran out is set here: {trait.value} s; saving, loading or compiling"
+                " may take that long"
+            )
             yield _of_trait("watchdog_timeout_too_short", STRONG, why, file, trait, one.event)
             return
 
@@ -270,7 +403,14 @@ def _of_memory(facts: Facts) -> Iterator[Evidence]:
     limits = _traits(facts, "memory")
     if killed is not None and limits:
         file, trait = limits[0]
-        yield _of_trait("oom", SUPPORTING, f"the job has {trait.value} of the host's memory, and a process was killed", file, trait, killed)
+        yield _of_trait(
+            "oom",
+            SUPPORTING,
+            f"the job has {trait.value} of the host's memory, and a process was killed",
+            file,
+            trait,
+            killed,
+        )
 
 
 def _of_silence(facts: Facts) -> Iterator[Evidence]:
@@ -278,8 +418,13 @@ def _of_silence(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_job_files/rules/log-that-stops-in-silence.
     """
-    ended = any(facts.of(name) for name in ("healthy_end", "average_bandwidth", "end_told", "server_started"))
-    failed = any(event.signature.kind in ("error", "symptom") and not event.quoted for event in facts.events)
+    ended = any(
+        facts.of(name)
+        for name in ("healthy_end", "average_bandwidth", "end_told", "server_started")
+    )
+    failed = any(
+        event.signature.kind in ("error", "symptom") and not event.quoted for event in facts.events
+    )
     if ended or failed or hang_signs(facts):
         return
     for file in facts.job:

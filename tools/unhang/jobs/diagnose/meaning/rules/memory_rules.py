@@ -12,7 +12,8 @@ from unhang.jobs.diagnose.meaning.signs import hang_signs
 
 DECISIVE, STRONG, SUPPORTING = WEIGHTS["decisive"], WEIGHTS["strong"], WEIGHTS["supporting"]
 _WANTED = re.compile(r"Tried to allocate (?P<size>\d{1,5}(?:\.\d{1,2})?) (?P<unit>[KMG]iB)")
-_NAMED = re.compile(r"\bProcess \d{1,10} has (?P<size>\d{1,4}(?:\.\d{1,2})?) (?P<unit>[MG]iB)")  # who holds the rest
+# who holds the rest
+_NAMED = re.compile(r"\bProcess \d{1,10} has (?P<size>\d{1,4}(?:\.\d{1,2})?) (?P<unit>[MG]iB)")
 GIB = {"bytes": 2.0**-30, "KiB": 2.0**-20, "MiB": 2.0**-10, "GiB": 1.0}
 OWN_CONTEXT_GIB = 1.5  # CUDA's context and libraries, which PyTorch 1.x does not count as its own
 SMALL_PART_GIB = 3.0  # GiB; smaller shares may be equal by accident, and do not fill a GPU
@@ -28,24 +29,61 @@ def memory_held_by_others(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/4/239, diagnose_batches/7/027, diagnose_batches/13/e36.
     """
-    held = [(event, others) for event in facts.of("oom_budget") if (others := _held_by_others_gib(event)) is not None]
+    held = [
+        (event, others)
+        for event in facts.of("oom_budget")
+        if (others := _held_by_others_gib(event)) is not None
+    ]
     if not held:
         return
     event, others = max(held, key=lambda one: one[1])
-    why = f"{others:.1f} GiB of GPU {event.fields['gpu'] or '(no number)'} are held by other processes"
+    why = (
+        f"{others:.1f} GiB of GPU {event.fields['gpu'] or '(no number)'} are held by other"
+        " processes"
+    )
     loaded = facts.of("resumed")
     if facts.of("several_local_ranks") and {one.fields["gpu"] for one, _ in held} == {"0"}:
         weight = DECISIVE if loaded else STRONG
-        reason = f"{why}, and the job has several ranks on this host" + (", which load a checkpoint" if loaded else "")
-        yield Evidence("rank_device_mapping", weight, reason, (event, *loaded[:1], *facts.of("several_local_ranks")[:1]), "memory-held-by-others")
-        yield Evidence("oom", -(STRONG + 1 if loaded else SUPPORTING), reason, (event,), "memory-held-by-others")
-    elif others > MOST_BY_OTHERS * _gib(event, "total") and _own_gib(event) < SMALL_SHARE * _gib(event, "total") and _wanted_gib(event) < others:
-        yield Evidence("orphan_processes_hold_gpu", STRONG + 1, f"{why}, and little by the one that failed", (event,), "memory-held-by-others")
+        reason = f"{why}, and the job has several ranks on this host" + (
+            ", which load a checkpoint" if loaded else ""
+        )
+        yield Evidence(
+            "rank_device_mapping",
+            weight,
+            reason,
+            (event, *loaded[:1], *facts.of("several_local_ranks")[:1]),
+            "memory-held-by-others",
+        )
+        yield Evidence(
+            "oom",
+            -(STRONG + 1 if loaded else SUPPORTING),
+            reason,
+            (event,),
+            "memory-held-by-others",
+        )
+    elif (
+        others > MOST_BY_OTHERS * _gib(event, "total")
+        and _own_gib(event) < SMALL_SHARE * _gib(event, "total")
+        and _wanted_gib(event) < others
+    ):
+        yield Evidence(
+            "orphan_processes_hold_gpu",
+            STRONG + 1,
+            f"{why}, and little by the one that failed",
+            (event,),
+            "memory-held-by-others",
+        )
         yield Evidence("oom", -DECISIVE, why, (event,), "memory-held-by-others")
     else:
-        is_named = sum(float(one["size"]) * GIB[one["unit"]] for one in _NAMED.finditer(event.text)) > LARGE_PART * _gib(event, "total")
-        yield Evidence("orphan_processes_hold_gpu", STRONG + is_named, why, (event,), "memory-held-by-others")
-        yield Evidence("oom", -STRONG if is_named else -SUPPORTING, why, (event,), "memory-held-by-others")
+        is_named = sum(
+            float(one["size"]) * GIB[one["unit"]] for one in _NAMED.finditer(event.text)
+        ) > LARGE_PART * _gib(event, "total")
+        yield Evidence(
+            "orphan_processes_hold_gpu", STRONG + is_named, why, (event,), "memory-held-by-others"
+        )
+        yield Evidence(
+            "oom", -STRONG if is_named else -SUPPORTING, why, (event,), "memory-held-by-others"
+        )
 
 
 def _held_by_others_gib(event: Event) -> float | None:
@@ -62,7 +100,8 @@ def _wanted_gib(event: Event) -> float:
 
 
 def _own_gib(event: Event) -> float:
-    return _gib(event, "own") + _gib(event, "spare")  # spare: reserved and not allocated, where the message names it by itself
+    # spare: reserved and not allocated, where the message names it by itself
+    return _gib(event, "own") + _gib(event, "spare")
 
 
 def _gib(event: Event, name: str) -> float:
@@ -77,11 +116,26 @@ def processes_hold_equal_parts(facts: Facts) -> Iterator[Evidence]:
     for event in facts.of("oom_other_process"):
         other, own = float(event.fields["other"] or 0), float(event.fields["own"] or 0)
         if own > OWN_CONTEXT_GIB and abs(other - own) < ALIKE * own:
-            why = f"two processes hold equal parts of the GPU ({other:g} and {own:g} GiB), as ranks that took the same GPU do"
+            why = (
+                f"two processes hold equal parts of the GPU ({other:g} and {own:g} GiB), as ranks"
+                " that took the same GPU do"
+            )
             small = own < SMALL_PART_GIB
-            yield Evidence("rank_device_mapping", SUPPORTING if small else DECISIVE, why, (event,), "equal-parts-of-one-gpu")
+            yield Evidence(
+                "rank_device_mapping",
+                SUPPORTING if small else DECISIVE,
+                why,
+                (event,),
+                "equal-parts-of-one-gpu",
+            )
             for cause in ("oom", "orphan_processes_hold_gpu"):
-                yield Evidence(cause, -SUPPORTING if small else -STRONG, why, (event,), "equal-parts-of-one-gpu")
+                yield Evidence(
+                    cause,
+                    -SUPPORTING if small else -STRONG,
+                    why,
+                    (event,),
+                    "equal-parts-of-one-gpu",
+                )
             return
 
 
@@ -95,7 +149,13 @@ def ranks_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
     for name in ("init_start", "init_complete"):
         for event in facts.of(name):
             if event.prefix.host and event.prefix.pid and event.fields.get("bus"):
-                key = (name, event.prefix.host, event.fields["bus"], event.fields.get("comm"), event.fields["nranks"])
+                key = (
+                    name,
+                    event.prefix.host,
+                    event.fields["bus"],
+                    event.fields.get("comm"),
+                    event.fields["nranks"],
+                )
                 seen.setdefault(key, {}).setdefault(event.prefix.pid, event)
     for key, by_pid in seen.items():
         if len(by_pid) > 1 and len({event.fields["rank"] for event in by_pid.values()}) > 1:
@@ -115,17 +175,31 @@ def rank_changes_its_gpu(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/3/045.
     """
-    if not facts.has("torch-barrier-device-unknown") or facts.of("training_step") or facts.of("healthy_end"):
+    if (
+        not facts.has("torch-barrier-device-unknown")
+        or facts.of("training_step")
+        or facts.of("healthy_end")
+    ):
         return
     by_rank: dict[tuple, dict[str, Event]] = {}
     for event in (*facts.of("init_complete"), *facts.of("init_start")):
         if event.prefix.pid and event.fields.get("bus"):
-            who = (event.prefix.host, event.prefix.pid, event.fields["rank"], event.fields["nranks"])
+            who = (
+                event.prefix.host,
+                event.prefix.pid,
+                event.fields["rank"],
+                event.fields["nranks"],
+            )
             by_rank.setdefault(who, {}).setdefault(str(event.fields["bus"]), event)
     for (host, _pid, rank, _size), by_gpu in by_rank.items():
         if len(by_gpu) > 1:
-            why = f"rank {rank} on {host} builds communicators on GPUs {' and '.join(list(by_gpu)[:2])}"
-            yield Evidence("rank_device_mapping", STRONG, why, tuple(by_gpu.values())[:2], "rank-changes-gpu")
+            why = (
+                f"rank {rank} on {host} builds communicators on GPUs"
+                f" {' and '.join(list(by_gpu)[:2])}"
+            )
+            yield Evidence(
+                "rank_device_mapping", STRONG, why, tuple(by_gpu.values())[:2], "rank-changes-gpu"
+            )
             return
 
 
@@ -137,7 +211,9 @@ def processes_share_a_gpu(facts: Facts) -> Iterator[Evidence]:
     by_gpu: dict[str, set[str]] = {}
     for event in facts.of("gpu_process"):
         by_gpu.setdefault(event.fields["index"] or "", set()).add(event.fields["pid"] or "")
-    gpus = {event.fields["index"] for name in ("gpu_row", "gpu_listed") for event in facts.of(name)} | set(by_gpu)
+    gpus = {
+        event.fields["index"] for name in ("gpu_row", "gpu_listed") for event in facts.of(name)
+    } | set(by_gpu)
     crowded = [index for index, pids in by_gpu.items() if len(pids) > 1]
     if crowded and len(by_gpu) < len(gpus) and len(gpus) > 1:
         yield Evidence(
@@ -158,6 +234,11 @@ def all_processes_hold_one_gpu(facts: Facts) -> Iterator[Evidence]:
     rows = facts.of("compute_app")
     pids = {event.fields["pid"] or event.fields["pid2"] for event in rows}
     gpus = {event.fields["bus"] or event.fields["bus2"] for event in rows}
-    if len(pids) > 1 and len(gpus) == 1 and (facts.world_size or 2) > 1 and (hang_signs(facts) or facts.first_error):
+    if (
+        len(pids) > 1
+        and len(gpus) == 1
+        and (facts.world_size or 2) > 1
+        and (hang_signs(facts) or facts.first_error)
+    ):
         why = f"{len(pids)} processes hold GPU {next(iter(gpus))}, and none holds another one"
         yield Evidence("rank_device_mapping", STRONG, why, tuple(rows[:2]), "all-on-one-gpu")

@@ -1,4 +1,5 @@
-"""Rules over networks: interfaces that the other nodes do not reach, and adapters that are not used."""
+"""Rules over networks: interfaces that the other nodes do not reach, and adapters that are not
+used."""
 
 from __future__ import annotations
 
@@ -12,24 +13,43 @@ from unhang.jobs.diagnose.meaning.signs import speed_falls
 STRONG, SUPPORTING = WEIGHTS["strong"], WEIGHTS["supporting"]
 UNREACHABLE = ("172.17.", "172.18.", "169.254.", "127.", "192.168.122.", "10.88.")
 BRIDGES = ("docker", "virbr", "lo", "veth", "br-", "cni", "cilium", "flannel", "podman")
-_WANTED = ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_NET_GDR_LEVEL", "FI_PROVIDER", "FI_EFA_USE_DEVICE_RDMA", "NCCL_IB_TC")
+_WANTED = (
+    "NCCL_IB_HCA",
+    "NCCL_IB_GID_INDEX",
+    "NCCL_NET_GDR_LEVEL",
+    "FI_PROVIDER",
+    "FI_EFA_USE_DEVICE_RDMA",
+    "NCCL_IB_TC",
+)
 
 
 def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
-    """NCCL's bootstrap uses an address that no other machine reaches, as that of a bridge, in a job of
-    several machines.
+    """NCCL's bootstrap uses an address that no other machine reaches, as that of a bridge, in a job
+    of several machines.
 
     Decides diagnose_batches/10/009.
     """
     several = len({event.prefix.host for event in facts.of("bootstrap")} - {None}) > 1 or any(
         int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes")
     )
-    several = several or bool(facts.of("socket_failed")) or any(event.signature.id.startswith(("nccl-connect", "torch-connect")) for event in facts.events)
+    several = (
+        several
+        or bool(facts.of("socket_failed"))
+        or any(
+            event.signature.id.startswith(("nccl-connect", "torch-connect"))
+            for event in facts.events
+        )
+    )
     several = several and not (facts.of("local_peer_closed") and len(facts.hosts) < 2)
-    reached = {event.prefix.host for event in facts.of("bootstrap") if not _is_unreachable(event)}  # another run of the same host is an experiment
+    # another run of the same host is an experiment
+    reached = {event.prefix.host for event in facts.of("bootstrap") if not _is_unreachable(event)}
     for event in facts.of("bootstrap"):
         address, name = event.fields["address"] or "", event.fields["interface"] or ""
-        if several and not (name == "lo" and event.prefix.host in reached) and _is_unreachable(event):
+        if (
+            several
+            and not (name == "lo" and event.prefix.host in reached)
+            and _is_unreachable(event)
+        ):
             yield Evidence(
                 "wrong_interface",
                 SUPPORTING + 1,
@@ -41,7 +61,9 @@ def unreachable_interface(facts: Facts) -> Iterator[Evidence]:
 
 
 def _is_unreachable(bootstrap: Event) -> bool:
-    return (bootstrap.fields["address"] or "").startswith(UNREACHABLE) or (bootstrap.fields["interface"] or "").startswith(BRIDGES)
+    return (bootstrap.fields["address"] or "").startswith(UNREACHABLE) or (
+        bootstrap.fields["interface"] or ""
+    ).startswith(BRIDGES)
 
 
 def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
@@ -51,14 +73,28 @@ def gpudirect_on_some_hosts(facts: Facts) -> Iterator[Evidence]:
     """
     direct = {event.prefix.host for event in facts.of("gdr_enabled") if "GDRDMA" in event.text}
     # Only receives count: if reading GPU memory is slow, NCCL sends without GPUDirect on purpose.
-    detour = [event for event in facts.of("transport") if "[receive] via NET/IB" in event.text and "GDRDMA" not in event.text]
+    detour = [
+        event
+        for event in facts.of("transport")
+        if "[receive] via NET/IB" in event.text and "GDRDMA" not in event.text
+    ]
     alone = [event for event in detour if event.prefix.host not in direct]
     if direct and alone:
         yield Evidence(
-            "gdr_peermem_missing", STRONG, f"{alone[0].prefix.host} does not use GPUDirect RDMA and other hosts do", (alone[0],), "gdr-on-some-hosts"
+            "gdr_peermem_missing",
+            STRONG,
+            f"{alone[0].prefix.host} does not use GPUDirect RDMA and other hosts do",
+            (alone[0],),
+            "gdr-on-some-hosts",
         )
     elif direct and not facts.of("gdr_disabled"):
-        yield Evidence("gdr_peermem_missing", -STRONG, "GPUDirect RDMA is in use", tuple(facts.of("gdr_enabled")[:1]), "gdr-in-use")
+        yield Evidence(
+            "gdr_peermem_missing",
+            -STRONG,
+            "GPUDirect RDMA is in use",
+            tuple(facts.of("gdr_enabled")[:1]),
+            "gdr-in-use",
+        )
 
 
 def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
@@ -67,13 +103,24 @@ def rdma_not_used(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/10/026.
     """
-    none, channels = facts.of("net_ib_none") or facts.of("network_socket"), facts.of("socket_channel")
+    none, channels = (
+        facts.of("net_ib_none") or facts.of("network_socket"),
+        facts.of("socket_channel"),
+    )
     if not none or any("via NET/IB" in event.text for event in facts.of("transport")):
         return
-    wanted: list[Event] = [event for event in facts.of("setting") if event.fields["name"] in _WANTED]
+    wanted: list[Event] = [
+        event for event in facts.of("setting") if event.fields["name"] in _WANTED
+    ]
     wanted += [*facts.of("ib_adapter"), *facts.of("ib_port_up")]
     if wanted and (channels or speed_falls(facts)):
-        yield Evidence("ib_misconfig", STRONG, "an RDMA adapter is requested or present, and NCCL finds none", (none[0], wanted[0]), "rdma-not-used")
+        yield Evidence(
+            "ib_misconfig",
+            STRONG,
+            "an RDMA adapter is requested or present, and NCCL finds none",
+            (none[0], wanted[0]),
+            "rdma-not-used",
+        )
 
 
 def chosen_among_several_and_refused(facts: Facts) -> Iterator[Evidence]:
@@ -84,9 +131,16 @@ def chosen_among_several_and_refused(facts: Facts) -> Iterator[Evidence]:
     """
     several, tried = facts.of("socket_interfaces"), facts.of("connect_retried")
     if several and tried:
-        names = f"{several[0].fields['interface']} was taken, {several[0].fields['second']} was there too"
+        names = (
+            f"{several[0].fields['interface']} was taken, {several[0].fields['second']} was"
+            " there too"
+        )
         yield Evidence(
-            "wrong_interface", SUPPORTING + 1, f"{names}, and connections to the other node fail", (several[0], tried[0]), "first-of-several-interfaces"
+            "wrong_interface",
+            SUPPORTING + 1,
+            f"{names}, and connections to the other node fail",
+            (several[0], tried[0]),
+            "first-of-several-interfaces",
         )
 
 
@@ -98,6 +152,12 @@ def amazon_plugin_is_not_used(facts: Facts) -> Iterator[Evidence]:
     installed, sockets = facts.of("amazon_network"), facts.of("network_socket")
     if installed and sockets and not facts.has("net-plugin-no-provider"):
         told = installed[0].signature.id != "amazon-instance-with-efa"
-        why = "Amazon's network plugin is named, and NCCL uses sockets" if told else "the instances have Amazon's network, and NCCL uses sockets"
-        yield Evidence("net_plugin_not_loaded", STRONG, why, (installed[0], sockets[0]), "amazon-plugin-unused")
+        why = (
+            "Amazon's network plugin is named, and NCCL uses sockets"
+            if told
+            else "the instances have Amazon's network, and NCCL uses sockets"
+        )
+        yield Evidence(
+            "net_plugin_not_loaded", STRONG, why, (installed[0], sockets[0]), "amazon-plugin-unused"
+        )
         yield Evidence("ib_misconfig", -SUPPORTING, why, (), "amazon-plugin-unused")

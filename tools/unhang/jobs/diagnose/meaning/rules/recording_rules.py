@@ -1,4 +1,5 @@
-"""Rules over recordings of a hanging job: flight recorders, NCCL's trace of calls, its RAS, and stacks of the ranks."""
+"""Rules over recordings of a hanging job: flight recorders, NCCL's trace of calls, its RAS, and
+stacks of the ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from unhang.jobs.diagnose.meaning.signs import hang_signs
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 
 LINES_TO_A_STACK = 4  # from the line that names a rank to its stack, or from one frame to the next
-_INNER = re.compile(r"(?:^|/)torch/distributed/(?!fsdp)|^(?:threading|selectors|queue|socket|ssl|subprocess|popen_\w{1,12})\.py$|^multiprocessing/")
+_INNER = re.compile(
+    r"(?:^|/)torch/distributed/(?!fsdp)|^(?:threading|selectors|queue|socket|ssl|subprocess|popen_\w{1,12})\.py$|^multiprocessing/"
+)
 
 
 def recorders_differ(facts: Facts) -> Iterator[Evidence]:
@@ -23,11 +26,15 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
     """
     for group in (facts.flights or {}).get("groups", []):
         if group["calls"]:
-            calls = "; ".join(f"{what}: ranks {', '.join(map(str, ranks[:8]))}" for what, ranks in list(group["calls"].items())[:4])
+            calls = "; ".join(
+                f"{what}: ranks {', '.join(map(str, ranks[:8]))}"
+                for what, ranks in list(group["calls"].items())[:4]
+            )
             yield Evidence(
                 "rank_desync_app",
                 WEIGHTS["decisive"],
-                f"flight recorder: collective {group['seq']} of group {group['group']} differs: {calls}",
+                f"flight recorder: collective {group['seq']} of group {group['group']} differs:"
+                f" {calls}",
                 (),
                 "recorders-differ",
             )
@@ -36,16 +43,24 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
             yield Evidence(
                 "rank_desync_app",
                 SUPPORTING + 1,
-                f"flight recorder: ranks {behind} stopped before the others in group {group['group']}",
+                f"flight recorder: ranks {behind} stopped before the others in group"
+                f" {group['group']}",
                 (),
                 "recorders-behind",
             )
-            yield Evidence("slow_rank_or_io", SUPPORTING + 1, f"flight recorder: ranks {behind} did not get as far as the others", (), "recorders-behind")
+            yield Evidence(
+                "slow_rank_or_io",
+                SUPPORTING + 1,
+                f"flight recorder: ranks {behind} did not get as far as the others",
+                (),
+                "recorders-behind",
+            )
         elif group["stuck"]:
             yield Evidence(
                 "watchdog_timeout_too_short",
                 SUPPORTING,
-                f"flight recorder: every rank is in collective {group['seq']} and none has finished it",
+                f"flight recorder: every rank is in collective {group['seq']} and none has"
+                " finished it",
                 (),
                 "recorders-stuck",
             )
@@ -59,15 +74,32 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
     """
     hangs = bool(hang_signs(facts))
     for one in facts.calls:
-        places = tuple({name: place[name] for name in ("file", "line", "text")} for place in (*one["behind"][:4], one))
+        places = tuple(
+            {name: place[name] for name in ("file", "line", "text")}
+            for place in (*one["behind"][:4], one)
+        )
         if one["calls"]:
-            calls = "; ".join(f"{what}: ranks {', '.join(ranks[:8])}" for what, ranks in list(one["calls"].items())[:4])
+            calls = "; ".join(
+                f"{what}: ranks {', '.join(ranks[:8])}"
+                for what, ranks in list(one["calls"].items())[:4]
+            )
             why = f"NCCL's trace: call {one['number']} differs: {calls}"
-            yield Evidence("rank_desync_app", STRONG + 1, why, (), "traces-differ", places=places[-1:])
+            yield Evidence(
+                "rank_desync_app", STRONG + 1, why, (), "traces-differ", places=places[-1:]
+            )
         elif one["behind"] and hangs:
-            behind = ", ".join(f"{rank['rank']} (at {rank['op']} {rank['number']})" for rank in one["behind"][:8])
-            why = f"NCCL's trace: ranks {behind} did not call {one['op']} {one['number']} in which the others wait"
-            for cause, weight in (("rank_desync_app", SUPPORTING + 1), ("slow_rank_or_io", SUPPORTING + 1), ("watchdog_timeout_too_short", -SUPPORTING)):
+            behind = ", ".join(
+                f"{rank['rank']} (at {rank['op']} {rank['number']})" for rank in one["behind"][:8]
+            )
+            why = (
+                f"NCCL's trace: ranks {behind} did not call {one['op']} {one['number']} in which"
+                " the others wait"
+            )
+            for cause, weight in (
+                ("rank_desync_app", SUPPORTING + 1),
+                ("slow_rank_or_io", SUPPORTING + 1),
+                ("watchdog_timeout_too_short", -SUPPORTING),
+            ):
                 yield Evidence(cause, weight, why, (), "traces-behind", places=places)
 
 
@@ -82,11 +114,25 @@ def few_ranks_are_behind(facts: Facts) -> Iterator[Evidence]:
     for events in by_op.values():
         behind = min(events, key=lambda event: int(event.fields["count"] or 0))
         ahead = max(events, key=lambda event: int(event.fields["count"] or 0))
-        if int(behind.fields["count"] or 0) < int(ahead.fields["count"] or 0) and int(behind.fields["ranks"] or 0) < int(ahead.fields["ranks"] or 0):
-            named = [f"rank {one.fields['rank']} on {one.fields['host']}" for one in facts.of("ras_rank")[:8]]
-            why = f"RAS: {behind.fields['ranks']} of the ranks launched fewer collectives{': ' if named else ''}{', '.join(named)}"
-            for cause, weight in (("slow_rank_or_io", SUPPORTING), ("rank_desync_app", HINTING), ("nccl_bug", HINTING)):
-                yield Evidence(cause, weight, why, (behind, ahead, *facts.of("ras_rank")[:2]), "ras-behind")
+        if int(behind.fields["count"] or 0) < int(ahead.fields["count"] or 0) and int(
+            behind.fields["ranks"] or 0
+        ) < int(ahead.fields["ranks"] or 0):
+            named = [
+                f"rank {one.fields['rank']} on {one.fields['host']}"
+                for one in facts.of("ras_rank")[:8]
+            ]
+            why = (
+                f"RAS: {behind.fields['ranks']} of the ranks launched fewer"
+                f" collectives{': ' if named else ''}{', '.join(named)}"
+            )
+            for cause, weight in (
+                ("slow_rank_or_io", SUPPORTING),
+                ("rank_desync_app", HINTING),
+                ("nccl_bug", HINTING),
+            ):
+                yield Evidence(
+                    cause, weight, why, (behind, ahead, *facts.of("ras_rank")[:2]), "ras-behind"
+                )
             return
 
 
@@ -104,16 +150,34 @@ def stacks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
     signs = hang_signs(facts)
     if len(by_kind) > 1 and signs:
         why = f"stack traces show different collectives: {', '.join(sorted(by_kind))}"
-        yield Evidence("rank_desync_app", WEIGHTS["supporting"] + 0.4, why, (*list(by_kind.values())[:3], signs[0]), "stacks-differ")
+        yield Evidence(
+            "rank_desync_app",
+            WEIGHTS["supporting"] + 0.4,
+            why,
+            (*list(by_kind.values())[:3], signs[0]),
+            "stacks-differ",
+        )
 
 
 def stacks_of_ranks(facts: Facts) -> dict[str, list[Event]]:
-    """rank -> the frames below the line that names it, the innermost first; a rank without frames is left out."""
+    """rank -> the frames below the line that names it, the innermost first; a rank without frames
+    is left out."""
     found: dict[str, list[Event]] = {}
     rank, last = None, None
-    found |= {str(event.fields["rank"]): [event] for event in facts.of("stack_below_rank") if not event.quoted}
-    for event in sorted((*facts.of("stack_of_rank"), *facts.of("stack_frame")), key=lambda event: (event.file, event.line)):
-        near = last is not None and last.file == event.file and event.line - last.line <= LINES_TO_A_STACK
+    found |= {
+        str(event.fields["rank"]): [event]
+        for event in facts.of("stack_below_rank")
+        if not event.quoted
+    }
+    for event in sorted(
+        (*facts.of("stack_of_rank"), *facts.of("stack_frame")),
+        key=lambda event: (event.file, event.line),
+    ):
+        near = (
+            last is not None
+            and last.file == event.file
+            and event.line - last.line <= LINES_TO_A_STACK
+        )
         if event.signature.fact == "stack_of_rank":
             rank = event.fields["rank"]
         elif rank is not None and near:
@@ -125,15 +189,25 @@ def stacks_of_ranks(facts: Facts) -> dict[str, list[Event]]:
 
 
 def common_place(facts: Facts) -> tuple[list[int], Event] | None:
-    """(ranks, the frame) if the stacks of several ranks stand in one call that is no collective of torch: a lock, a store or a barrier of another library."""
+    """(ranks, the frame) if the stacks of several ranks stand in one call that is no collective of
+    torch: a lock, a store or a barrier of another library."""
     stacks = stacks_of_ranks(facts)
     places = [
-        place for frames in stacks.values() if (place := place_in_the_job(frames)) and not any("torch/" in (one.fields["module"] or "") for one in frames)
+        place
+        for frames in stacks.values()
+        if (place := place_in_the_job(frames))
+        and not any("torch/" in (one.fields["module"] or "") for one in frames)
     ]
     same = {(place.fields["module"], place.fields["call"]) for place in places}
-    return (sorted(map(int, stacks)), places[0]) if len(places) == len(stacks) > 1 == len(same) else None
+    return (
+        (sorted(map(int, stacks)), places[0])
+        if len(places) == len(stacks) > 1 == len(same)
+        else None
+    )
 
 
 def place_in_the_job(frames: Sequence[Event]) -> Event | None:
     """The innermost frame that is neither Python's own nor torch's part for collectives."""
-    return next((frame for frame in frames if not _INNER.search(frame.fields["module"] or "")), None)
+    return next(
+        (frame for frame in frames if not _INNER.search(frame.fields["module"] or "")), None
+    )

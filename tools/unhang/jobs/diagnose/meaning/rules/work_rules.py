@@ -1,4 +1,5 @@
-"""Rules over the work and the launch of ranks: work that did not end, ranks that did not start, hosts that differ."""
+"""Rules over the work and the launch of ranks: work that did not end, ranks that did not start,
+hosts that differ."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
-NEAR_LINES = 15  # lines; single-rank work at most this many lines before a timeout was still running
+# lines; single-rank work at most this many lines before a timeout was still running
+NEAR_LINES = 15
 FEW_STEPS, SEVERAL_STEPS = 3, 8
 MOST_OF_A_STEP = 0.6
 MANY_TIMES = 4.0
@@ -33,9 +35,21 @@ def build_did_not_end(facts: Facts) -> Iterator[Evidence]:
         return
     signs = hang_signs(facts)
     if signs:
-        yield Evidence("fused_kernel_build", STRONG + 1, "a build of CUDA extensions began and did not end before the timeout", (last,), "build-unfinished")
+        yield Evidence(
+            "fused_kernel_build",
+            STRONG + 1,
+            "a build of CUDA extensions began and did not end before the timeout",
+            (last,),
+            "build-unfinished",
+        )
     elif near_end(facts, last):
-        yield Evidence("fused_kernel_build", STRONG, "the log ends while a CUDA extension is being built", (last,), "build-unfinished")
+        yield Evidence(
+            "fused_kernel_build",
+            STRONG,
+            "the log ends while a CUDA extension is being built",
+            (last,),
+            "build-unfinished",
+        )
 
 
 def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
@@ -44,31 +58,61 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_real_jobs/slurm-task-imports-slowly, diagnose_batches/4/050,
     diagnose_batches/10/039.
     """
-    waits = [event for name in ("timeout", "store_timeout", "tasks_not_met") for event in facts.of(name) if not event.quoted]
+    waits = [
+        event
+        for name in ("timeout", "store_timeout", "tasks_not_met")
+        for event in facts.of(name)
+        if not event.quoted
+    ]
     if not waits:
         return
     first = min(waits, key=lambda event: (event.file, event.line))
-    data = [event for event in facts.of("data_progress") if event.file == first.file and event.line <= first.line]
+    data = [
+        event
+        for event in facts.of("data_progress")
+        if event.file == first.file and event.line <= first.line
+    ]
     data += _open_ended(facts, first)
     data.sort(key=lambda event: event.line)
     done = [event for event in facts.of("data_done") if event.file == first.file]
-    if data and not any(event.line > data[-1].line for event in done) and int(data[-1].fields.get("percent") or 0) < 100:
+    if (
+        data
+        and not any(event.line > data[-1].line for event in done)
+        and int(data[-1].fields.get("percent") or 0) < 100
+    ):
         percent = data[-1].fields.get("percent")
-        what = f"{(data[-1].fields['what'] or '').strip()} {f'stood at {percent} %' if percent else 'was going on'}"
+        what = (
+            f"{(data[-1].fields['what'] or '').strip()}"
+            f" {f'stood at {percent} %' if percent else 'was going on'}"
+        )
         yield from _work_outlasts_limit(f"{what} when the others' timeout expired", data[-1], first)
         yield from _ranks_are_there(data[-1], first)
         return
-    alone = [event for event in facts.of("single_rank_work") if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES]
-    # The rank that saves, most often rank 0, does not wait for itself: if it waits in the collective too, it is no longer saving.
-    if alone and not {0, rank_of(alone[-1])} & {one.rank for one in facts.timeouts if one.rank is not None}:
+    alone = [
+        event
+        for event in facts.of("single_rank_work")
+        if event.file == first.file and 0 < first.line - event.line <= NEAR_LINES
+    ]
+    # The rank that saves, most often rank 0, does not wait for itself: if it waits in the
+    # collective too, it is no longer saving.
+    if alone and not {0, rank_of(alone[-1])} & {
+        one.rank for one in facts.timeouts if one.rank is not None
+    }:
         yield Evidence(
             "watchdog_timeout_too_short",
             STRONG,
-            "a rank was at long work (saving, merging, evaluating, compiling) when the others' timeout expired",
+            "a rank was at long work (saving, merging, evaluating, compiling) when the others'"
+            " timeout expired",
             (alone[-1], first),
             "single-rank-work",
         )
-        yield Evidence("slow_rank_or_io", SUPPORTING, "one rank worked while the others waited", (alone[-1],), "single-rank-work")
+        yield Evidence(
+            "slow_rank_or_io",
+            SUPPORTING,
+            "one rank worked while the others waited",
+            (alone[-1],),
+            "single-rank-work",
+        )
 
 
 def main_process_prepares(facts: Facts) -> Iterator[Evidence]:
@@ -78,15 +122,32 @@ def main_process_prepares(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose/slow_rank_or_io/zero-first.
     """
     waits = [event for event in facts.of("main_process_first") if not event.quoted]
-    if waits and (facts.of("crash") or facts.of("timeout") or facts.of("store_timeout")) and not facts.has("nccl-unhandled-error"):
-        yield Evidence("slow_rank_or_io", STRONG, "ranks wait for the main process to prepare the data", (waits[0],), "main-process-first")
+    if (
+        waits
+        and (facts.of("crash") or facts.of("timeout") or facts.of("store_timeout"))
+        and not facts.has("nccl-unhandled-error")
+    ):
+        yield Evidence(
+            "slow_rank_or_io",
+            STRONG,
+            "ranks wait for the main process to prepare the data",
+            (waits[0],),
+            "main-process-first",
+        )
 
 
 def _ranks_are_there(work: Event, wait: Event) -> Iterator[Evidence]:
-    """Ranks that had not come to the store or to JAX's coordinator were started: they were at work."""
+    """Ranks that had not come to the store or to JAX's coordinator were started: they were at
+    work."""
     if wait.signature.fact != "timeout":
         for cause in ("launch_mismatch", "firewall_ports"):
-            yield Evidence(cause, -STRONG, "the ranks that are missing were at work", (work, wait), "data-work-unfinished")
+            yield Evidence(
+                cause,
+                -STRONG,
+                "the ranks that are missing were at work",
+                (work, wait),
+                "data-work-unfinished",
+            )
 
 
 def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
@@ -96,25 +157,49 @@ def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/12/c12.
     """
-    rows = [(_seconds(event, "data"), _seconds(event, "step"), event) for event in facts.of("data_of_step") if not event.quoted]
+    rows = [
+        (_seconds(event, "data"), _seconds(event, "step"), event)
+        for event in facts.of("data_of_step")
+        if not event.quoted
+    ]
     shares = sorted(data / step for data, step, _ in rows if step)
     if len(shares) >= FEW_STEPS and (share := shares[len(shares) // 2]) >= MOST_OF_A_STEP:
         why = f"steps wait for their data {share:.0%} of the time"
-        yield Evidence("slow_rank_or_io", STRONG, why, (rows[0][2], rows[-1][2]), "steps-wait-for-data")
-    times = [(_seconds(event, "seconds"), event) for event in facts.of("step_took") if not event.quoted][1:]
-    usual = sorted(seconds for seconds, _ in times)[len(times) // 4] if len(times) >= SEVERAL_STEPS else 0.0
+        yield Evidence(
+            "slow_rank_or_io", STRONG, why, (rows[0][2], rows[-1][2]), "steps-wait-for-data"
+        )
+    times = [
+        (_seconds(event, "seconds"), event) for event in facts.of("step_took") if not event.quoted
+    ][1:]
+    usual = (
+        sorted(seconds for seconds, _ in times)[len(times) // 4]
+        if len(times) >= SEVERAL_STEPS
+        else 0.0
+    )
     late = [(seconds, event) for seconds, event in times if usual and seconds > MANY_TIMES * usual]
     if SEVERAL_STEPS // 4 <= len(late) < len(times) * 3 // 4:
-        why = f"most steps take about {usual:.1f} s and every few steps one takes {late[-1][0]:.1f} s, as where a loader delivers several batches at once"
-        yield Evidence("slow_rank_or_io", SUPPORTING + HINTING, why, (late[0][1], late[-1][1]), "steps-in-turns")
+        why = (
+            f"most steps take about {usual:.1f} s and every few steps one takes {late[-1][0]:.1f}"
+            " s, as where a loader delivers several batches at once"
+        )
+        yield Evidence(
+            "slow_rank_or_io",
+            SUPPORTING + HINTING,
+            why,
+            (late[0][1], late[-1][1]),
+            "steps-in-turns",
+        )
 
 
 def _seconds(event: Event, name: str) -> float:
     return float(event.fields[name] or 0)
 
 
-def _work_outlasts_limit(why: str, work: Event, wait: Event, id_: str = "data-work-unfinished") -> Iterator[Evidence]:
-    """Work took longer than the others' limit: a slow rank, which people also call a limit that is too short."""
+def _work_outlasts_limit(
+    why: str, work: Event, wait: Event, id_: str = "data-work-unfinished"
+) -> Iterator[Evidence]:
+    """Work took longer than the others' limit: a slow rank, which people also call a limit that is
+    too short."""
     yield Evidence("watchdog_timeout_too_short", STRONG + 1, why, (work, wait), id_)
     yield Evidence("slow_rank_or_io", STRONG - 0.4, why, (work, wait), id_)
 
@@ -125,23 +210,44 @@ def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/15/g41.
     """
-    waits = [event for name in ("timeout", "store_timeout") for event in facts.of(name) if not event.quoted]
+    waits = [
+        event
+        for name in ("timeout", "store_timeout")
+        for event in facts.of(name)
+        if not event.quoted
+    ]
     for wait in waits[:1]:
         bars = [event for event in facts.of("bar") if event.file == wait.file]
         before = [event for event in bars if event.line < wait.line]
-        after = [event for event in bars if event.line > wait.line and before and _is_further(before[-1], event)]
+        after = [
+            event
+            for event in bars
+            if event.line > wait.line and before and _is_further(before[-1], event)
+        ]
         if after:
-            why = f"a progress bar still moved, at {after[-1].fields['percent']} %, after the others had given up"
+            why = (
+                f"a progress bar still moved, at {after[-1].fields['percent']} %, after the others"
+                " had given up"
+            )
             yield from _work_outlasts_limit(why, after[-1], wait, "bar-still-moved")
 
 
 def _is_further(before: Event, after: Event) -> bool:
-    return before.fields["all"] == after.fields["all"] and int(after.fields["percent"] or 0) >= int(before.fields["percent"] or 0) and before.text != after.text
+    return (
+        before.fields["all"] == after.fields["all"]
+        and int(after.fields["percent"] or 0) >= int(before.fields["percent"] or 0)
+        and before.text != after.text
+    )
 
 
 def _open_ended(facts: Facts, first: Event) -> list[Event]:
-    """The last progress line, if it is close to the timeout and not complete: a bar that was complete long before is not evidence."""
-    return [event for event in facts.of("data_open") if event.file == first.file and 0 <= first.line - event.line <= NEAR_LINES]
+    """The last progress line, if it is close to the timeout and not complete: a bar that was
+    complete long before is not evidence."""
+    return [
+        event
+        for event in facts.of("data_open")
+        if event.file == first.file and 0 <= first.line - event.line <= NEAR_LINES
+    ]
 
 
 def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
@@ -152,34 +258,55 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
     diagnose_batches/7/040.
     """
     members = facts.of("member")
-    if not members or facts.of("training_step") or facts.timeouts or _steps_follow(facts, members[-1]):
+    if (
+        not members
+        or facts.of("training_step")
+        or facts.timeouts
+        or _steps_follow(facts, members[-1])
+    ):
         return
     times = Counter(event.fields["rank"] for event in members)
-    if min(times.values()) > 1 and sum(times.values()) == max(int(event.fields["nranks"] or 0) for event in members):
+    if min(times.values()) > 1 and sum(times.values()) == max(
+        int(event.fields["nranks"] or 0) for event in members
+    ):
         ranks = ", ".join(f"rank {rank}" for rank in sorted(int(one or 0) for one in times)[:4])
         why = f"{ranks} start {min(times.values())} times each: each node counts its ranks from 0"
         yield Evidence("launch_mismatch", STRONG, why, tuple(members[:2]), "ranks-start-twice")
         return
-    started, wanted = {event.fields["rank"] for event in members}, max(int(event.fields["nranks"] or 0) for event in members)
+    started, wanted = (
+        {event.fields["rank"] for event in members},
+        max(int(event.fields["nranks"] or 0) for event in members),
+    )
     if len(started) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
         why = f"{len(started)} of {wanted} ranks start, the others print nothing"
-        weight = WEIGHTS["weak"] if len(started) == 1 and _log_ends_with(facts, members[-1]) else STRONG
+        weight = (
+            WEIGHTS["weak"] if len(started) == 1 and _log_ends_with(facts, members[-1]) else STRONG
+        )
         yield Evidence("launch_mismatch", weight, why, (members[-1],), "ranks-never-started")
 
 
 def _steps_follow(facts: Facts, event: Event) -> bool:
-    """Whether an epoch's progress bar moves after this line: then all ranks take part, and the others have logs of their own."""
-    return any(one.file == event.file and one.line > event.line and "Epoch" in one.text and one.fields["done"] not in ("0", None) for one in facts.of("bar"))
+    """Whether an epoch's progress bar moves after this line: then all ranks take part, and the
+    others have logs of their own."""
+    return any(
+        one.file == event.file
+        and one.line > event.line
+        and "Epoch" in one.text
+        and one.fields["done"] not in ("0", None)
+        for one in facts.of("bar")
+    )
 
 
 def _log_ends_with(facts: Facts, event: Event) -> bool:
-    """Whether no line follows and there is no sign of a hang: then the job may have just begun, or each rank has its own log."""
+    """Whether no line follows and there is no sign of a hang: then the job may have just begun, or
+    each rank has its own log."""
     last = facts.last.get(event.file, ())
     return bool(last) and last[-1][0] == event.line and not hang_signs(facts)
 
 
 def _lists_of_hosts(facts: Facts) -> list[list[Listed]]:
-    """The lists of hosts, in a file or on the command line: (host, slots, its line). Lines of a file that follow each other are one list."""
+    """The lists of hosts, in a file or on the command line: (host, slots, its line). Lines of a
+    file that follow each other are one list."""
     lists: list[list[Listed]] = []
     for event in facts.of("hostfile_row"):
         row = (event.fields["host"] or "", int(event.fields["slots"] or 0), event)
@@ -190,7 +317,9 @@ def _lists_of_hosts(facts: Facts) -> list[list[Listed]]:
             lists.append([row])
     for event in facts.of("hosts_on_command_line"):
         parts = [one.rpartition(":") for one in (event.fields["value"] or "").split(",")]
-        lists.append([(name, int(slots), event) for name, _, slots in parts if name and slots.isdigit()])
+        lists.append(
+            [(name, int(slots), event) for name, _, slots in parts if name and slots.isdigit()]
+        )
     return lists
 
 
@@ -205,14 +334,30 @@ def list_of_hosts_is_uneven(facts: Facts) -> Iterator[Evidence]:
         by_host: dict[str, Event] = {}
         for host, _, event in listed:
             if host in by_host:
-                yield Evidence("launch_mismatch", STRONG, f"{host} is twice in the list of hosts", (by_host[host], event), "host-twice")
+                yield Evidence(
+                    "launch_mismatch",
+                    STRONG,
+                    f"{host} is twice in the list of hosts",
+                    (by_host[host], event),
+                    "host-twice",
+                )
                 return
             by_host[host] = event
         if len({slots for _, slots, _ in listed}) > 1:
             first, other = listed[0], next(row for row in listed if row[1] != listed[0][1])
-            wrong = [event for event in facts.events if event.signature.kind in ("error", "symptom") and not event.quoted]
+            wrong = [
+                event
+                for event in facts.events
+                if event.signature.kind in ("error", "symptom") and not event.quoted
+            ]
             why = f"{first[0]} takes {counted(first[1], 'rank')} and {other[0]} takes {other[1]}"
-            yield Evidence("launch_mismatch", STRONG - 0.4 if wrong else HINTING, why, (first[2], other[2]), "uneven-hosts")
+            yield Evidence(
+                "launch_mismatch",
+                STRONG - 0.4 if wrong else HINTING,
+                why,
+                (first[2], other[2]),
+                "uneven-hosts",
+            )
             return
 
 
@@ -230,10 +375,22 @@ def ranks_share_a_core(facts: Facts) -> Iterator[Evidence]:
             by_core.setdefault(core, []).append(event)
     shared = next((events for events in by_core.values() if len(events) > 1), None)
     if shared and len({event.text for event in shared}) > 1:
-        yield Evidence("cpu_affinity", STRONG, "several processes are bound to one and the same CPU", tuple(shared[:2]), "same-core")
+        yield Evidence(
+            "cpu_affinity",
+            STRONG,
+            "several processes are bound to one and the same CPU",
+            tuple(shared[:2]),
+            "same-core",
+        )
     elif by_core and (speed_falls(facts) or hang_signs(facts)):
         first = next(iter(by_core.values()))[0]
-        yield Evidence("cpu_affinity", SUPPORTING, "all threads of a process are bound to one CPU, and the job is slow or hangs", (first,), "one-core")
+        yield Evidence(
+            "cpu_affinity",
+            SUPPORTING,
+            "all threads of a process are bound to one CPU, and the job is slow or hangs",
+            (first,),
+            "one-core",
+        )
 
 
 def _core(event: Event) -> str:
@@ -261,6 +418,11 @@ def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
     for name, by_value in by_name.items():
         if len(by_value) > 1 and len({event.fields["host"] for event in by_value.values()}) > 1:
             first, other = list(by_value.values())[:2]
-            why = f"{name} is {first.fields['value']} on {first.fields['host']} and {other.fields['value']} on {other.fields['host']}"
-            yield Evidence("software_versions_differ", STRONG, why, (first, other), "versions-of-hosts")
+            why = (
+                f"{name} is {first.fields['value']} on {first.fields['host']} and"
+                f" {other.fields['value']} on {other.fields['host']}"
+            )
+            yield Evidence(
+                "software_versions_differ", STRONG, why, (first, other), "versions-of-hosts"
+            )
             return
