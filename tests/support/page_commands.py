@@ -3,6 +3,7 @@ test compares with real ones."""
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 import shlex
@@ -12,7 +13,6 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^( *)```(?:console|sh|bash|shell)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 ONE_ROLE = re.compile(r"^unhang_roles=[a-z_]+$")
-TYPED = re.compile(r"""\bas_typed\(\s*"([^"\n]+)\"""")  # documented_command.py
 # Commands that only read files: tests/shipped/test_commands_in_pages.py runs each of them.
 READS = (
     "diagnose",
@@ -124,8 +124,22 @@ def typed_in_tests():
     return {
         form: str(path.relative_to(PROJECT))
         for path in sorted(folder.rglob("test_*.py"))
-        for form in TYPED.findall(path.read_text(encoding="utf-8"))
+        for form in typed_in(path.read_text(encoding="utf-8"))
     }
+
+
+def typed_in(source):
+    """The commands that a test file gives to as_typed (documented_command.py)."""
+    if "as_typed(" not in source:
+        return []
+    return [
+        node.args[0].value
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "as_typed"
+        and isinstance(node.args[0], ast.Constant)
+    ]
 
 
 def scripts():

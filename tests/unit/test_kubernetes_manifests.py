@@ -66,9 +66,15 @@ def without_reason(text: str) -> list[str]:
     return [
         lines[number].strip()
         for number in rows
-        if "# "
-        not in "".join(lines[number if "- " in lines[number] else max(number - 2, 0) : number + 1])
+        if "# " not in lines[number]
+        and not any(line.strip().startswith("# ") for line in above(lines, number))
     ]
+
+
+def above(lines: list[str], number: int) -> list[str]:
+    """The lines that may have the reason: the one above, and with a mapping one more, since the
+    name may stand between."""
+    return lines[max(number - (1 if "- " in lines[number] else 2), 0) : number]
 
 
 @pytest.mark.parametrize(

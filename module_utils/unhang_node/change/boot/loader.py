@@ -270,10 +270,9 @@ def _search_path() -> str:
 
 
 def _grubenv(rootfs: str, folder: str) -> bytes:
-    with (
-        contextlib.suppress(FileNotFoundError, NotADirectoryError),
-        open(place_of(rootfs, folder + "/grubenv"), "rb") as source,
-    ):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError), open(
+        place_of(rootfs, folder + "/grubenv"), "rb"
+    ) as source:
         return source.read(65536)
     return b""
 

@@ -46,10 +46,9 @@ def _names(folder: str) -> list[str]:
 
 def _read_all(counts: dict[str, int], name: str, folder: str, counters: Iterable[str]) -> None:
     for counter in counters:
-        with (
-            contextlib.suppress(OSError, ValueError),
-            open(os.path.join(folder, counter), encoding="ascii") as source,
-        ):
+        with contextlib.suppress(OSError, ValueError), open(
+            os.path.join(folder, counter), encoding="ascii"
+        ) as source:
             counts["%s %s" % (name, counter)] = int(source.read())
 
 

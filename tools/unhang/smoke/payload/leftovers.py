@@ -26,10 +26,9 @@ def hold_folder(folder: str, seconds: float) -> None:
     on purpose, and no rank inherits it."""
     with contextlib.suppress(OSError):
         fcntl.flock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH | fcntl.LOCK_NB)
-    with (
-        contextlib.suppress(OSError),
-        open(os.path.join(folder, RECORD), "w", encoding="ascii") as target,
-    ):
+    with contextlib.suppress(OSError), open(
+        os.path.join(folder, RECORD), "w", encoding="ascii"
+    ) as target:
         target.write("%d\n" % (time.time() + seconds + MARGIN_S))
 
 

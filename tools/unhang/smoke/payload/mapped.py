@@ -113,10 +113,9 @@ def nccl_conf_lines() -> list[list[str]]:
         os.path.expanduser("~/.nccl.conf"),
         os.environ.get("NCCL_CONF_FILE") or "",
     ):
-        with (
-            contextlib.suppress(OSError, ValueError),
-            open(path, encoding="utf-8", errors="replace") as lines,
-        ):
+        with contextlib.suppress(OSError, ValueError), open(
+            path, encoding="utf-8", errors="replace"
+        ) as lines:
             rows += [
                 [path, line.strip()[:200]]
                 for line in list(lines)[:100]
@@ -137,9 +136,8 @@ def boot_id() -> str:
 
 def read_driver() -> str | None:
     """The loaded NVIDIA driver's version, or None."""
-    with (
-        contextlib.suppress(OSError),
-        open(rooted("/sys/module/nvidia/version"), encoding="ascii") as source,
-    ):
+    with contextlib.suppress(OSError), open(
+        rooted("/sys/module/nvidia/version"), encoding="ascii"
+    ) as source:
         return source.read().strip()
     return None

@@ -41,10 +41,9 @@ def session_members(session: int) -> list[int]:
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
-            with (
-                contextlib.suppress(OSError, IndexError, ValueError),
-                open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as source,
-            ):
+            with contextlib.suppress(OSError, IndexError, ValueError), open(
+                "/proc/%s/stat" % name, encoding="utf-8", errors="replace"
+            ) as source:
                 fields = source.read().rpartition(")")[2].split()
                 if int(fields[3]) == session:
                     found.append((int(fields[19]), int(name)))

@@ -151,10 +151,9 @@ def drill(run: Run) -> None:
         elif fault["fault"] == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif fault["fault"] == "read":
-            with (
-                contextlib.suppress(OSError),
-                open(os.environ["UNHANG_DRILL_FILE"], "rb") as source,
-            ):
+            with contextlib.suppress(OSError), open(
+                os.environ["UNHANG_DRILL_FILE"], "rb"
+            ) as source:
                 source.read(1)
 
 

@@ -84,12 +84,9 @@ def gpus() -> list[dict[str, Any]]:
     root = rooted("/proc/driver/nvidia/gpus")
     with contextlib.suppress(OSError):
         for address in sorted(os.listdir(root)):
-            with (
-                contextlib.suppress(OSError),
-                open(
-                    os.path.join(root, address, "information"), encoding="utf-8", errors="replace"
-                ) as lines,
-            ):
+            with contextlib.suppress(OSError), open(
+                os.path.join(root, address, "information"), encoding="utf-8", errors="replace"
+            ) as lines:
                 pairs = dict(line.rstrip().split(":", 1) for line in lines if ":" in line)
                 rows.append(
                     {
@@ -143,10 +140,9 @@ def described(pid: int) -> list[str]:
     """[process 4711 (python3) of alice]; [] for a daemon that is no job. A process of another
     container has a number alone."""
     command, user = "", ""
-    with (
-        contextlib.suppress(OSError),
-        open(rooted("/proc/%d/comm" % pid), encoding="utf-8", errors="replace") as source,
-    ):
+    with contextlib.suppress(OSError), open(
+        rooted("/proc/%d/comm" % pid), encoding="utf-8", errors="replace"
+    ) as source:
         command = source.read().strip()
     with contextlib.suppress(OSError, KeyError):
         user = pwd.getpwuid(os.stat(rooted("/proc/%d" % pid)).st_uid).pw_name

@@ -53,12 +53,9 @@ def units_of(rootfs: str, row: Row) -> Set[str]:
     """Names of the systemd units that an installed package ships. row: of packages.json."""
     name = row["name"].split(":")[0]
     for stem in (name, f"{name}:{row['architecture'] or native_architecture(Root([rootfs]))}"):
-        with (
-            contextlib.suppress(FileNotFoundError),
-            open(
-                place_of(rootfs, f"{INFO}/{stem}.list"), encoding="utf-8", errors="surrogateescape"
-            ) as source,
-        ):
+        with contextlib.suppress(FileNotFoundError), open(
+            place_of(rootfs, f"{INFO}/{stem}.list"), encoding="utf-8", errors="surrogateescape"
+        ) as source:
             return units_in(source.read().splitlines())
     return set()
 
