@@ -10,7 +10,6 @@ src/ras/client_support.cc of NCCL; captures of seven scenes in tests/fixtures/ra
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import socket
 import time
@@ -145,8 +144,10 @@ def ask(
     port = service.address.rpartition(":")[2]
     if not (port.isdigit() and 0 < int(port) < 65536 and ":" in service.address):
         raise ValueError(f"NCCL_RAS_ADDR: expected host:port, found {service.address[:80]!r}")
-    pid, started = (service.ranks[0][name] for name in ("pid", "started"))
-    with contextlib.nullcontext() if service.is_here else network_of(pid, started):
+    if service.is_here:
+        return _ask(root, service, int(port), mark, tries)
+    first = service.ranks[0]
+    with network_of(first["pid"], first["started"]):
         return _ask(root, service, int(port), mark, tries)
 
 
