@@ -46,7 +46,8 @@ def faults_among_rules(rule: Rule, catalogue: Catalogue) -> Iterator[str]:
     ):
         yield f"when: expected no decision on a node of which nothing was read, found {found}"
     rows = {one.id: one.row for one in catalogue.rules}
-    for other in sorted(explained_by(rows, rule.id)):
+    # A rule that is itself at fault is not there: its own fault is told.
+    for other in sorted(explained_by(rows, rule.id) & rows.keys()):
         if _HEIGHTS[rows[other]["scope"]] < _HEIGHTS[rule.scope] or (
             rule.scope != "node" and rows[other]["scope"] != rule.scope
         ):
