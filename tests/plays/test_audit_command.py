@@ -8,13 +8,13 @@ import pty
 import sys
 
 import pytest
-from forked_commands import CATALOGUE, forked
+from forked_commands import forked
 from local_fleet import DEADLINE_S, PROJECT, envelope, run
 
 CLEAN = {
     name: value
     for name, value in os.environ.items()
-    if name == CATALOGUE or not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
+    if not name.startswith(("ANSIBLE_", "UNHANG_", "PYTHON"))
 }
 
 
