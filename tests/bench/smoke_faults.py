@@ -197,14 +197,18 @@ def step_interface(bench: Bench) -> None:
 
 def step_killed(bench: Bench) -> None:
     """The launcher is killed: no process remains on the GPUs."""
+    drill = {"rank": 1, "fault": "absent", "phase": "all_reduce"}
     program = (
-        f"import sys; sys.path[:0] = {sys.path[:2]!r}\nfrom unhang.smoke import node_plans as"
-        " p\nfrom unhang.smoke.local import *\nfrom unhang.smoke.payload_zip import"
-        f" payload_bytes\nr = p.Request(backend='nccl', python={bench.python!r},"
-        f" environment={QUIET!r}, drills=({{'rank': 1, 'fault': 'absent', 'phase':"
-        f" 'all_reduce'}},))\n[n] = p.plan_group(r, [p.Member('here', {bench.nproc})], '127.0.0.1',"
-        " free_port())\nrun_local(n, payload_bytes(), on_event=lambda h, e: print(e['e'],"
-        " e.get('phase'), flush=True))\n"
+        f"import sys; sys.path[:0] = {sys.path[:2]!r}\n"
+        "from unhang.smoke import node_plans as p\n"
+        "from unhang.smoke.local import *\n"
+        "from unhang.smoke.payload_zip import payload_bytes\n"
+        f"given = dict(python={bench.python!r}, environment={QUIET!r}, drills=({drill!r},))\n"
+        "r = p.Request(backend='nccl', **given)\n"
+        f"members = [p.Member('here', {bench.nproc})]\n"
+        "[n] = p.plan_group(r, members, '127.0.0.1', free_port())\n"
+        "show = lambda h, e: print(e['e'], e.get('phase'), flush=True)\n"
+        "run_local(n, payload_bytes(), on_event=show)\n"
     )
     launcher = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert launcher.stdout is not None

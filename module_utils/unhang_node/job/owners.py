@@ -38,14 +38,8 @@ CAP_SYS_PTRACE = 19
 GRACE_S = 3.0  # for children that are killed at their limit
 TEXT_BYTES = 4 << 20
 # linux/prctl.h
-PDEATHSIG, SET_DUMPABLE, SET_KEEPCAPS, SET_SECUREBITS, CAP_AMBIENT, AMBIENT_RAISE = (
-    1,
-    4,
-    8,
-    28,
-    47,
-    2,
-)
+PDEATHSIG, SET_DUMPABLE, SET_KEEPCAPS, SET_SECUREBITS = 1, 4, 8, 28
+CAP_AMBIENT, AMBIENT_RAISE = 47, 2
 NO_ROOT = 3  # SECBIT_NOROOT, locked: user 0 of a container gets no capability by starting a program
 CAPABILITY_VERSION = 0x20080522
 

@@ -25,10 +25,16 @@ TASK = re.compile(rb" *(\d{1,6}): ?")  # before each line of `srun --label`
 # Takes the program from standard input, runs it, and prints its one line in short pieces, because
 # srun mixes long lines of its tasks.
 LOADER = (
-    "import sys;sys.path[:]=[p for p in sys.path if p]\nimport"
-    " json,os,subprocess,tempfile\nd=tempfile.mkdtemp(prefix='unhang-inspect-');p=os.path.join(d,'look.pyz')\nopen(p,'wb').write(sys.stdin.buffer.read())\nout=subprocess.run([sys.executable,p]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL).stdout.strip()\nos.remove(p);os.rmdir(d)\nn=os.environ.get('SLURMD_NODENAME','?')\nout=out.replace(b'{',('{\"asked_as\":'+json.dumps(n)+',').encode(),1)\ns=[out[i:i+900]"  # noqa: E501
-    " for i in range(0,len(out),900)]\nfor i,x in enumerate(s):sys.stdout.buffer.write(('~%s %d/%d"
-    " '%(n,i+1,len(s))).encode()+x+b'\\n')\n"
+    "import sys;sys.path[:]=[p for p in sys.path if p]\n"
+    "import json,os,subprocess,tempfile\n"
+    "d=tempfile.mkdtemp(prefix='unhang-inspect-');p=os.path.join(d,'look.pyz')\n"
+    "open(p,'wb').write(sys.stdin.buffer.read())\n"
+    "out=subprocess.run([sys.executable,p]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL).stdout.strip()\n"
+    "os.remove(p);os.rmdir(d)\n"
+    "n=os.environ.get('SLURMD_NODENAME','?')\n"
+    "out=out.replace(b'{',('{\"asked_as\":'+json.dumps(n)+',').encode(),1)\n"
+    "s=[out[i:i+900] for i in range(0,len(out),900)]\n"
+    "for i,x in enumerate(s):sys.stdout.buffer.write(('~%s %d/%d '%(n,i+1,len(s))).encode()+x+b'\\n')\n"  # noqa: E501
 )
 
 

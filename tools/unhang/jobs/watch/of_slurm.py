@@ -34,13 +34,17 @@ MOST_MISSED = 3
 # and runs it. Its lines go on in short pieces with the node's name, because srun mixes long lines
 # of its tasks.
 LOADER = (
-    "import sys;sys.path[:]=[p for p in sys.path if p]\nimport"
-    " json,os,subprocess\nf=os.memfd_create('unhang-inspect')\nopen(f,'wb',closefd=False).write(sys.stdin.buffer.read())\nc=subprocess.Popen([sys.executable,'/proc/self/fd/%d'%f]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL,pass_fds=[f])\nn=os.environ.get('SLURMD_NODENAME','?')\nfor"  # noqa: E501
-    " out in c.stdout:\n   "
-    " out=out.strip().replace(b'{',('{\"asked_as\":'+json.dumps(n)+',').encode(),1)\n   "
-    " s=[out[i:i+900] for i in range(0,len(out),900)]\n    for i,x in"
-    " enumerate(s):sys.stdout.buffer.write(('~%s %d/%d '%(n,i+1,len(s))).encode()+x+b'\\n')\n   "
-    " sys.stdout.buffer.flush()\n"
+    "import sys;sys.path[:]=[p for p in sys.path if p]\n"
+    "import json,os,subprocess\n"
+    "f=os.memfd_create('unhang-inspect')\n"
+    "open(f,'wb',closefd=False).write(sys.stdin.buffer.read())\n"
+    "c=subprocess.Popen([sys.executable,'/proc/self/fd/%d'%f]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL,pass_fds=[f])\n"
+    "n=os.environ.get('SLURMD_NODENAME','?')\n"
+    "for out in c.stdout:\n"
+    "    out=out.strip().replace(b'{',('{\"asked_as\":'+json.dumps(n)+',').encode(),1)\n"
+    "    s=[out[i:i+900] for i in range(0,len(out),900)]\n"
+    "    for i,x in enumerate(s):sys.stdout.buffer.write(('~%s %d/%d '%(n,i+1,len(s))).encode()+x+b'\\n')\n"  # noqa: E501
+    "    sys.stdout.buffer.flush()\n"
 )
 
 

@@ -507,9 +507,9 @@ def test_form_in_which_a_log_was_copied_does_not_change_its_answer(answer, log):
 
 def test_exception_is_named_with_the_innermost_frame_of_its_own_rank(answer):
     log = (
-        '[rank3]: Traceback (most recent call last):\n[rank3]:   File "/workspace/train.py", line'
-        ' 412, in main\n[rank3]:     step(batch)\n[rank3]:   File "/workspace/data.py", line 88, in'
-        ' collate\n[rank3]:     ids = batch["ids"]\n[rank3]:           ~~~~~^^^^^^^\n'
+        "[rank3]: Traceback (most recent call last):\n"
+        '[rank3]:   File "/workspace/train.py", line 412, in main\n[rank3]:     step(batch)\n'
+        '[rank3]:   File "/workspace/data.py", line 88, in collate\n[rank3]:     ids = batch["ids"]\n[rank3]:           ~~~~~^^^^^^^\n'
     )
     raised = "[rank3]: KeyError: 'ids'\n"
     found = answer(log + raised + watchdog(0) + watchdog(1))

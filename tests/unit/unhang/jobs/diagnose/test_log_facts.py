@@ -93,15 +93,16 @@ def test_stamps_of_different_formats_are_put_in_one_order(tmp_path):
 def test_versions_hosts_transports_network_and_settings_are_reported(tmp_path):
     answer = diagnosis(
         tmp_path,
-        "$ NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=22 torchrun --nnodes=2 --nproc_per_node=8"
-        " a.py\ngpu001:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to =ens3\ngpu001:1:1"
-        " [0] NCCL INFO Bootstrap : Using ens3:198.51.100.1<0>\ngpu002:1:1 [0] NCCL INFO Bootstrap"
-        " : Using ens3:198.51.100.2<0>\ngpu001:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB"
-        " [RO]; OOB ens3:198.51.100.1<0>\ngpu001:1:1 [0] NCCL INFO Using network IB\ngpu001:1:1 [0]"
-        " NCCL INFO NCCL version 2.21.5+cuda12.4\ngpu001:1:1 [0] NCCL INFO Channel 00/0 : 0[0] ->"
-        " 1[1] via P2P/CUMEM\ngpu001:1:1 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via"
-        " NET/IB/3/GDRDMA\n[pip3] torch==2.4.1\n| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15"
-        "    CUDA Version: 12.4     |\n5.15.0-105-generic\n",
+        "$ NCCL_DEBUG=INFO NCCL_IB_TIMEOUT=22 torchrun --nnodes=2 --nproc_per_node=8 a.py\n"
+        "gpu001:1:1 [0] NCCL INFO NCCL_SOCKET_IFNAME set by environment to =ens3\n"
+        "gpu001:1:1 [0] NCCL INFO Bootstrap : Using ens3:198.51.100.1<0>\n"
+        "gpu002:1:1 [0] NCCL INFO Bootstrap : Using ens3:198.51.100.2<0>\n"
+        "gpu001:1:1 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB ens3:198.51.100.1<0>\n"
+        "gpu001:1:1 [0] NCCL INFO Using network IB\n"
+        "gpu001:1:1 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"
+        "gpu001:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+        "gpu001:1:1 [0] NCCL INFO Channel 00/0 : 7[7] -> 8[0] [send] via NET/IB/3/GDRDMA\n"
+        "[pip3] torch==2.4.1\n| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15    CUDA Version: 12.4     |\n5.15.0-105-generic\n",
     )
     facts = answer["facts"]
     assert facts["hosts"] == ["gpu001", "gpu002"] and facts["ranks"]["world_size"] == 16

@@ -13,12 +13,10 @@ from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
 
 LOG = (
-    "gpu-secret-07:88:99 [3] NCCL INFO Bootstrap : Using ens3:10.20.30.40<0>\ngpu-secret-08:88:99"
-    " [3] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.20.30.40<41117> failed :"
-    " No route to host\n2026-01-05 10:00:00 gpu-secret-07.corp.example.com"
-    " HF_TOKEN=hf_abcdefghijklmnopqrst RuntimeError: CUDA out of memory. Tried\nERROR user anna in"
-    " /home/anna/run: RuntimeError: CUDA error: uncorrectable ECC error encountered"
-    " password=hunter22\n"
+    "gpu-secret-07:88:99 [3] NCCL INFO Bootstrap : Using ens3:10.20.30.40<0>\n"
+    "gpu-secret-08:88:99 [3] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.20.30.40<41117> failed : No route to host\n"
+    "2026-01-05 10:00:00 gpu-secret-07.corp.example.com HF_TOKEN=hf_abcdefghijklmnopqrst RuntimeError: CUDA out of memory. Tried\n"
+    "ERROR user anna in /home/anna/run: RuntimeError: CUDA error: uncorrectable ECC error encountered password=hunter22\n"
 )
 
 
