@@ -39,9 +39,9 @@ class Group:
 @dataclass(frozen=True)
 class Step:
     """One operation of one rank in one group. seq: its number in the group. state: LAUNCHED (the
-    host called it), STARTED (its kernel runs) or COMPLETED. sizes: what must agree between the
-    members, "" where nothing must. where: the place in the user's code. source, line: the file and
-    line that tell so, line None for a file that has no lines."""
+    host called it), STARTED (its kernel runs) or COMPLETED. operation: "" if unknown. sizes:
+    what must agree between the members, "" where nothing must. where: the place in the user's code.
+    source, line: the file and line that tell so, line None for a file that has no lines."""
 
     rank: int
     group: str
@@ -150,7 +150,7 @@ def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[in
         rank for rank in members if rank in witnesses and newest.get(rank, seq - 1) < seq
     )
     missing = tuple(rank for rank in members if rank not in witnesses)
-    operation = next(iter(at.values())).operation
+    operation = next((step.operation for step in at.values() if step.operation), "")
     queued = {rank for rank, step in at.items() if step.state != STARTED}
     if passed and operation not in _LEFT_EARLY:
         if min(newest.values()) < max(done.values()):
@@ -167,7 +167,7 @@ def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[in
 def _unlike(steps: Iterable[Step]) -> dict[str, tuple[int, ...]]:
     """{what: ranks} if the members called different things, else {}."""
     calls: dict[str, list[int]] = {}
-    for step in sorted(steps, key=lambda step: step.rank):
+    for step in sorted((one for one in steps if one.operation), key=lambda step: step.rank):
         calls.setdefault(f"{step.operation} {step.sizes}".strip(), []).append(step.rank)
     return {what: tuple(ranks) for what, ranks in calls.items()} if len(calls) > 1 else {}
 
@@ -220,7 +220,7 @@ def _conclude(
 
 def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dict[int, set[int]]:
     """{rank: whom it waits for}. A rank whose GPU stands in its oldest operation waits for nobody:
-    what it called later is only queued behind."""
+    what it called later is only queued behind. Who is further in the group waits for it there."""
     stands = {
         rank
         for wait in lacking
@@ -230,7 +230,12 @@ def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dic
     }
     edges: dict[int, set[int]] = {}
     for wait in lacking:
-        for rank in set(wait.waiting) - set(wait.queued) - stands:
+        further = (
+            rank
+            for rank in wait.passed
+            if any(step.group == wait.group.name for step in opened.get(rank, ()))
+        )
+        for rank in {*wait.waiting, *further} - set(wait.queued) - stands:
             edges.setdefault(rank, set()).update(set(wait.awaited) - {rank})
     return edges
 

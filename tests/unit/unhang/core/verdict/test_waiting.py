@@ -144,3 +144,19 @@ def test_unlike_calls_that_ended_are_told_with_the_number_where_they_began():
     answer = waited_for(TP, steps, seen=range(4), complete=True)
     assert [wait.seq for wait in answer.different] == [8]
     assert [wait.seq for wait in answer.full] == [9]
+
+
+def test_who_is_further_in_a_group_waits_there_for_the_rank_that_lags():
+    steps = [
+        *(step(0, "tp0", seq) for seq in (5, 6, 7)),
+        *(step(1, "tp0", seq, COMPLETED if seq < 7 else LAUNCHED) for seq in (5, 6, 7)),
+        step(3, "dp1", 2),
+    ]
+    answer = waited_for([*TP, *DP], steps, seen=range(4), complete=True)
+    assert answer.roots == (0,)
+    assert {wait.group.name for wait in answer.follows} == {"dp1"}
+
+
+def test_a_step_of_unknown_operation_differs_from_nothing():
+    steps = [step(0, "tp0", 9), step(1, "tp0", 9, COMPLETED, op="")]
+    assert waited_for(TP, steps, complete=True).different == ()
