@@ -85,7 +85,8 @@ class WaitedFor:
     """roots: ranks that others wait for and that wait for nobody, the one with most waiting ranks
     first. waits: operations in which roots are awaited, most waiting ranks first; follows: those
     that only wait behind them; full: those that every member entered and none left. ring: ranks
-    that wait for each other, in the operations crossed. missing: ranks without evidence, awaited or
+    that wait for each other, in the operations crossed, one that sends to and is expected by
+    different ranks first. missing: ranks without evidence, awaited or
     not. different: the first operation of each group that members called as unlike things.
     certainty: of the roots."""
 
@@ -209,13 +210,26 @@ def _conclude(
     crossed = [wait for wait in crossed if ring & set(wait.waiting)]
     if not roots and not ring:
         ring, crossed = _unlike_order(full, opened)
-    follows = [wait for wait in lacking if wait not in first and wait not in crossed]
+    follows = [wait for wait in lacking if wait not in first]
     return WaitedFor(
-        tuple(roots), tuple(first), tuple(follows),
-        tuple(wait for wait in full if wait not in crossed),
-        tuple(sorted(ring)), missing, different, _certainty(roots, first, complete),
+        tuple(roots), tuple(first), tuple(follows), full, _ring_order(ring, crossed), missing, different, _certainty(roots, first, complete),
         tuple(crossed),
     )  # fmt: skip
+
+
+def _ring_order(ring: set[int], crossed: Sequence[Wait]) -> tuple[int, ...]:
+    """A rank whose message nobody takes, while another one of the ring waits for a message from it
+    (or the same with receiving), has a wrong peer."""
+    messages = [wait for wait in crossed if wait.operation == MESSAGE and wait.group.members]
+    wrong = {
+        rank
+        for one in messages
+        for other in messages
+        for end in (0, -1)
+        if (rank := one.group.members[end]) == other.group.members[end]
+        and rank in one.waiting and rank in other.behind
+    }  # fmt: skip
+    return (*sorted(wrong & ring), *sorted(ring - wrong))
 
 
 def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dict[int, set[int]]:
