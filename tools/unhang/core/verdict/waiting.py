@@ -114,10 +114,13 @@ def waited_for(
     by_name = {group.name: group for group in groups}
     by_group: dict[str, dict[int, list[Step]]] = {}
     opened: dict[int, list[Step]] = {}
+    used: set[str] = set()
     for step in steps:
         by_group.setdefault(step.group, {}).setdefault(step.rank, []).append(step)
         if step.state != COMPLETED:
             opened.setdefault(step.rank, []).append(step)
+        else:
+            used.add(step.group)
     witnesses = {*seen, *(rank for ranks in by_group.values() for rank in ranks)}
     named = [
         (by_name.get(name, Group(name)), by_rank) for name, by_rank in sorted(by_group.items())
@@ -126,7 +129,7 @@ def waited_for(
     different = tuple(wait for one in named if (wait := _first_unlike(*one)))
     members = {rank for group in by_name.values() for rank in group.members}
     missing = tuple(sorted(members - witnesses))
-    return _conclude(waits, opened, missing, different, complete)
+    return _conclude(waits, opened, missing, different, used, complete)
 
 
 def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[int]) -> Wait | None:
@@ -194,6 +197,7 @@ def _conclude(
     opened: Mapping[int, Sequence[Step]],
     missing: tuple[int, ...],
     different: tuple[Wait, ...],
+    used: set[str],
     complete: bool,
 ) -> WaitedFor:
     lacking = [wait for wait in waits if wait.awaited]
@@ -212,24 +216,27 @@ def _conclude(
         ring, crossed = _unlike_order(full, opened)
     follows = [wait for wait in lacking if wait not in first]
     return WaitedFor(
-        tuple(roots), tuple(first), tuple(follows), full, _ring_order(ring, crossed), missing, different, _certainty(roots, first, complete),
+        tuple(roots), tuple(first), tuple(follows), full,
+        _ring_order(ring, crossed, used), missing, different,
+        _certainty(roots, first, complete),
         tuple(crossed),
     )  # fmt: skip
 
 
-def _ring_order(ring: set[int], crossed: Sequence[Wait]) -> tuple[int, ...]:
+def _ring_order(ring: set[int], crossed: Sequence[Wait], used: set[str]) -> tuple[int, ...]:
     """A rank whose message nobody takes, while another one of the ring waits for a message from it
-    (or the same with receiving), has a wrong peer."""
+    (or the same with receiving), may have a wrong peer; it has if no message went that way before.
+    used: groups in which something was completed."""
     messages = [wait for wait in crossed if wait.operation == MESSAGE and wait.group.members]
-    wrong = {
-        rank
-        for one in messages
-        for other in messages
-        for end in (0, -1)
-        if (rank := one.group.members[end]) == other.group.members[end]
-        and rank in one.waiting and rank in other.behind
-    }  # fmt: skip
-    return (*sorted(wrong & ring), *sorted(ring - wrong))
+    doubts = dict.fromkeys(ring, 0)
+    for one, other in itertools.permutations(messages[:MOST_COMPARED], 2):
+        for end in (0, -1):
+            rank = one.group.members[end]
+            if rank in ring and rank in one.waiting and rank in other.behind:
+                is_same = rank == other.group.members[end]
+                is_new = one.group.name not in used and other.group.name in used
+                doubts[rank] = max(doubts[rank], is_same + (is_same and is_new))
+    return tuple(sorted(ring, key=lambda rank: (-doubts[rank], rank)))
 
 
 def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dict[int, set[int]]:

@@ -1,5 +1,7 @@
 """Who is waited for, over groups of a job: tensor × pipeline × data."""
 
+import pytest
+
 from unhang.core.verdict.waiting import (
     COMPLETED,
     LAUNCHED,
@@ -160,12 +162,18 @@ def test_a_step_of_unknown_operation_differs_from_nothing():
     assert waited_for(TP, steps, complete=True).different == ()
 
 
-def test_the_rank_with_a_wrong_peer_is_the_first_of_its_ring():
-    links = [Group(f"pp {one}->{to}", (one, to)) for one, to in ((1, 3), (1, 2), (2, 3))]
-    steps = [step(1, "pp 1->3", 1, op=MESSAGE), step(2, "pp 1->2", 1, op=MESSAGE)]
-    steps += [step(3, "pp 2->3", 1, op=MESSAGE)]
-    assert waited_for(links, steps, complete=True).ring == (1, 2, 3)
-    steps = [step(2, "pp 2->0", 1, op=MESSAGE), step(0, "pp 1->0", 1, op=MESSAGE)]
-    steps += [step(1, "pp 2->1", 1, op=MESSAGE)]
-    links = [Group(f"pp {one}->{to}", (one, to)) for one, to in ((2, 0), (1, 0), (2, 1))]
-    assert waited_for(links, steps, complete=True).ring == (2, 0, 1)
+@pytest.mark.parametrize("wrong", [(1, 3), (2, 0)])
+def test_a_rank_that_sends_where_it_never_sent_before_is_the_first_of_its_ring(wrong):
+    sender, receiver = wrong
+    peer = ({1, 2, 3} if receiver == 3 else {0, 1, 2}).difference(wrong).pop()
+    ways = [(sender, receiver), (sender, peer), (peer, receiver)]
+    links = [Group(f"pp {one}->{to}", (one, to)) for one, to in ways]
+    used = [step(one, f"pp {one}->{to}", 1, COMPLETED, MESSAGE) for one, to in ways[1:]]
+    steps = [
+        *used,
+        step(sender, f"pp {sender}->{receiver}", 2, op=MESSAGE),
+        step(peer, f"pp {sender}->{peer}", 2, op=MESSAGE),
+        step(receiver, f"pp {peer}->{receiver}", 2, op=MESSAGE),
+    ]
+    ring = waited_for(links, steps, complete=True).ring
+    assert ring[0] == sender and sorted(ring) == sorted((sender, receiver, peer))
