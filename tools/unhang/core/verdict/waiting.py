@@ -156,7 +156,10 @@ def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[in
     missing = tuple(rank for rank in members if rank not in witnesses)
     operation = next((step.operation for step in at.values() if step.operation), "")
     queued = {rank for rank, step in at.items() if step.state != STARTED}
-    if passed and operation not in _LEFT_EARLY:
+    calls = _unlike(step for those in by_rank.values() for step in those if step.seq == seq)
+    if calls:
+        passed, queued = (), set()  # they left or started something else
+    elif passed and operation not in _LEFT_EARLY:
         if min(newest.values()) < max(done.values()):
             return None
         behind, missing, queued = (), (), queued or set(at)
@@ -164,7 +167,7 @@ def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[in
         queued = set()  # no kernel is known to have started: nothing tells them apart
     return Wait(
         group, operation, seq, tuple(sorted(at)), behind, missing, tuple(sorted(queued)),
-        _unlike(at.values()), tuple(at[rank] for rank in sorted(at)), passed,
+        calls, tuple(at[rank] for rank in sorted(at)), passed,
     )  # fmt: skip
 
 

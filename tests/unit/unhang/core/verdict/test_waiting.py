@@ -143,6 +143,7 @@ def test_unlike_calls_that_ended_are_told_with_the_number_where_they_began():
     ]  # fmt: skip
     answer = waited_for(TP, steps, seen=range(4), complete=True)
     assert [wait.seq for wait in answer.different] == [8]
+    assert not answer.full[0].calls
     assert [wait.seq for wait in answer.full] == [9]
 
 
@@ -177,3 +178,10 @@ def test_a_rank_that_sends_where_it_never_sent_before_is_the_first_of_its_ring(w
     ]
     ring = waited_for(links, steps, complete=True).ring
     assert ring[0] == sender and sorted(ring) == sorted((sender, receiver, peer))
+
+
+def test_who_completed_something_else_under_the_number_makes_nobody_lag():
+    steps = [step(0, "tp0", 8, COMPLETED, "all_gather"), step(1, "tp0", 8)]
+    answer = waited_for(TP, steps, seen=range(4), complete=True)
+    assert answer.different[0].calls == {"all_gather": (0,), "all_reduce": (1,)}
+    assert answer.roots == ()
