@@ -56,12 +56,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Wait:
-    """The oldest operation of a group that somebody waits in. waiting: ranks that launched it and
-    have not completed it; behind: members that brought evidence and have not launched it; missing:
-    members that brought none; queued: members that launched it while its kernel has started or
-    ended on others and not on them, so their GPU stands or has other work before it; passed:
-    members that completed it. calls: {what: ranks} if they called different things under this
-    number."""
+    """The oldest operation of a group that somebody waits in; where a rank lags, that of the others
+    if they wait in one. waiting: ranks that launched it and have not completed it; behind: members
+    that brought evidence and have not launched it; missing: members that brought none; queued:
+    members whose GPU stands or has other work before it, because the kernel has started on others
+    and not on them, or because they lag; passed: members that completed the operation in which
+    those lag. calls: {what: ranks} if they called different things under this number."""
 
     group: Group
     operation: str
@@ -163,6 +163,10 @@ def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[in
         if min(newest.values()) < max(done.values()):
             return None
         behind, missing, queued = (), (), queued or set(at)
+        ahead = {rank: open_steps[rank] for rank in passed if rank in open_steps}
+        seq = min((step.seq for step in ahead.values()), default=seq)
+        at = {rank: step for rank, step in ahead.items() if step.seq == seq} or at
+        operation = next((step.operation for step in at.values() if step.operation), "")
     elif len(queued) == len(at):
         queued = set()  # no kernel is known to have started: nothing tells them apart
     return Wait(
@@ -249,8 +253,8 @@ def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dic
         rank
         for wait in lacking
         if wait.passed
-        for rank, step in zip(wait.waiting, wait.steps, strict=True)
-        if rank in wait.queued and opened[rank][0] is step
+        for rank in wait.queued
+        if opened[rank][0].group == wait.group.name
     }
     edges: dict[int, set[int]] = {}
     for wait in lacking:

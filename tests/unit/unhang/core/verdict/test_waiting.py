@@ -155,6 +155,7 @@ def test_who_is_further_in_a_group_waits_there_for_the_rank_that_lags():
     ]
     answer = waited_for([*TP, *DP], steps, seen=range(4), complete=True)
     assert answer.roots == (0,)
+    assert [(wait.seq, wait.waiting, wait.queued) for wait in answer.waits] == [(7, (1,), (0,))]
     assert {wait.group.name for wait in answer.follows} == {"dp1"}
 
 
