@@ -2,7 +2,8 @@
 those of the job (global), whatever numbers the groups use inside.
 
 A rank that has launched number n of a group waits there for every member that has not. Who is
-waited for and waits nowhere itself is a root; a group whose members that lack also wait somewhere
+waited for and waits nowhere itself is a root, unless it stands in an operation that all entered; a
+group whose members that lack also wait somewhere
 else only follows. Ranks that wait for each other in a ring have no root: they called the groups in
 unlike order, or more evidence (stacks) is needed. Messages between two ranks are groups of two, one
 for each direction, numbered apart from collectives.
@@ -210,13 +211,14 @@ def _conclude(
     lacking = [wait for wait in waits if wait.awaited]
     edges = _edges(lacking, opened)
     awaited = {rank for wait in lacking for rank in wait.awaited}
-    behind_root = {root: _waiting_behind(root, edges) for root in awaited - set(edges)}
-    led = {rank for ranks in behind_root.values() for rank in ranks}
-    roots = sorted(behind_root, key=lambda root: (-len(behind_root[root]), root))
+    behind = {rank: _waiting_behind(rank, edges) for rank in awaited - set(edges)}
+    led = {rank for ranks in behind.values() for rank in ranks}
+    held = _held([wait for wait in waits if not wait.awaited], opened)
+    roots = sorted(set(behind) - held, key=lambda root: (-len(behind[root]), root))
     first = [wait for wait in lacking if set(roots) & set(wait.awaited)]
     first.sort(key=lambda wait: (-len(wait.waiting), wait.group.name))
     full = tuple(wait for wait in waits if not wait.awaited and not wait.calls)
-    ring = {rank for rank in awaited - set(roots) - led if rank in edges}
+    ring = {rank for rank in awaited - led if rank in edges}
     crossed = [wait for wait in lacking if ring & set(wait.awaited) & set(edges)]
     crossed = [wait for wait in crossed if ring & set(wait.waiting)]
     if not roots and not ring:
@@ -228,6 +230,17 @@ def _conclude(
         _certainty(roots, first, complete),
         tuple(crossed),
     )  # fmt: skip
+
+
+def _held(entered: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> set[int]:
+    """The ranks that stand in an operation that all members entered. Others may wait behind them,
+    and it is not their fault."""
+    return {
+        rank
+        for wait in entered
+        for rank in wait.waiting
+        if (opened[rank][0].group, opened[rank][0].seq) == (wait.group.name, wait.seq)
+    }
 
 
 def _ring_order(ring: set[int], crossed: Sequence[Wait], used: set[str]) -> tuple[int, ...]:
