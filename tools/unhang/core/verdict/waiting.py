@@ -3,10 +3,10 @@ those of the job (global), whatever numbers the groups use inside.
 
 A rank that has launched number n of a group waits there for every member that has not. Who is
 waited for and waits nowhere itself is a root, unless it stands in an operation that all entered; a
-group whose members that lack also wait somewhere
-else only follows. Ranks that wait for each other in a ring have no root: they called the groups in
-unlike order, or more evidence (stacks) is needed. Messages between two ranks are groups of two, one
-for each direction, numbered apart from collectives.
+group whose members that lack also wait somewhere else only follows. Ranks that wait for each other
+in a ring have no root: they called the groups in unlike order, or more evidence (stacks) is needed.
+Messages between two ranks are groups of two, one for each direction, numbered apart from
+collectives.
 
 What one member completed, every member has launched (but for operations with a root and messages).
 So a rank that has launched more than the others completed and still stands in an older operation
@@ -89,7 +89,7 @@ class WaitedFor:
     that wait for each other, in the operations crossed, one that sends to and is expected by
     different ranks first. missing: ranks without evidence, awaited or
     not. different: the first operation of each group that members called as unlike things.
-    certainty: of the roots."""
+    certainty: of the roots, else of the ring."""
 
     roots: tuple[int, ...] = ()
     waits: tuple[Wait, ...] = ()
@@ -227,7 +227,7 @@ def _conclude(
     return WaitedFor(
         tuple(roots), tuple(first), tuple(follows), full,
         _ring_order(ring, crossed, used), missing, different,
-        _certainty(roots, first, complete),
+        _certainty(roots, first, crossed, complete),
         tuple(crossed),
     )  # fmt: skip
 
@@ -314,13 +314,18 @@ def _unlike_order(
     return set(), []
 
 
-def _certainty(roots: Sequence[int], first: Sequence[Wait], complete: bool) -> str:
-    """Of the roots. Sure is what complete evidence shows of all members of a group: a rank that has
+def _certainty(
+    roots: Sequence[int], first: Sequence[Wait], crossed: Sequence[Wait], complete: bool
+) -> str:
+    """Of the roots, else of a ring. Sure is what complete evidence shows of all members of a group: a rank that has
     not launched what the others wait in. A message may have left before its receiver came."""
-    if not all(wait.group.members for wait in first):
+    waits = first or crossed
+    if not waits or not all(wait.group.members for wait in waits):
         return POSSIBLE
+    if not first:
+        return LIKELY
     shown = {rank for wait in first if wait.operation != MESSAGE for rank in wait.behind}
     if complete and set(roots) <= shown:
         return SURE
-    lags = {rank for wait in first for rank in (*wait.behind, *wait.missing)}
-    return LIKELY if not roots or set(roots) & lags else POSSIBLE
+    absent = {rank for wait in first for rank in (*wait.behind, *wait.missing)}
+    return LIKELY if set(roots) & absent else POSSIBLE
