@@ -317,8 +317,9 @@ def _unlike_order(
 def _certainty(
     roots: Sequence[int], first: Sequence[Wait], crossed: Sequence[Wait], complete: bool
 ) -> str:
-    """Of the roots, else of a ring. Sure is what complete evidence shows of all members of a group: a rank that has
-    not launched what the others wait in. A message may have left before its receiver came."""
+    """Of the roots, else of a ring. Sure is what complete evidence shows of all members of a group:
+    a rank that has not launched what the others wait in. A message may have left before its
+    receiver came."""
     waits = first or crossed
     if not waits or not all(wait.group.members for wait in waits):
         return POSSIBLE
