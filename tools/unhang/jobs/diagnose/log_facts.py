@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.rank_names import UNNAMED
+from unhang.jobs.flight_steps import Recording
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
@@ -61,7 +63,7 @@ class Facts:
     hosts: tuple[str, ...]
     world_size: int | None
     last: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
-    flights: Mapping[str, Any] | None = None
+    flights: Recording | None = None
     calls: Sequence[Mapping[str, Any]] = ()
     job: tuple[JobFile, ...] = ()
     stopped: Stopped | None = None
@@ -82,7 +84,7 @@ class Facts:
         )
 
 
-def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None) -> Facts:
+def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Facts:
     """The facts of scans. Values in, values out; one pass over the events and a few look-ups."""
     job = tuple(scan.job for scan in scans if scan.job is not None)
     scans = _without_what_the_log_knows(scans) if job else scans
@@ -295,7 +297,11 @@ def describe(facts: Facts) -> dict[str, Any]:
         "settings": _settings(facts),
         "nodes": _nodes(facts),
         "bandwidth": _bandwidth(facts),
-        "flight_recorder": facts.flights,
+        "flight_recorder": facts.flights
+        and {
+            "ranks": ranks_row(facts.flights.ranks),
+            "waited_for": waited_for_row(facts.flights.answer),
+        },
         "calls": [dict(one) for one in facts.calls[:MOST_LISTED]],
         "last": [
             {"file": file, "line": lines[-1][0], "text": lines[-1][1]}
