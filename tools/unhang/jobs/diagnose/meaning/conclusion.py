@@ -33,7 +33,12 @@ from unhang.jobs.diagnose.meaning.signs import (
     states_of_ranks,
     unfinished_traceback,
 )
-from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
+from unhang.jobs.diagnose.rank_names import (
+    collective_in_words,
+    limit_in_words,
+    named_ranks,
+    waited_in_words,
+)
 
 # A server's answer to a request, other than a failure of its own; its metrics are answered also
 # when its workers are gone.
@@ -334,6 +339,8 @@ def _watchdog(facts: Facts) -> Conclusion | None:
 
 def _collective(facts: Facts) -> Conclusion:
     """Who came to the collective that timed out, and who did not."""
+    if facts.waited.roots and len({one.group for one in facts.timeouts}) > 1:
+        return _groups_wait(facts)
     one = facts.timeouts[0]
     came = sorted(
         {timeout.rank for timeout in facts.timeouts if timeout.rank is not None}
@@ -373,6 +380,23 @@ def _collective(facts: Facts) -> Conclusion:
         one.event,
         (ASK_ONE_RANK.format(whom),),
     )
+
+
+def _groups_wait(facts: Facts) -> Conclusion:
+    """Several groups wait, and all for the same few ranks."""
+    roots = facts.waited.roots
+    lines = {(step.source, step.line) for step in facts.waited.waits[0].steps}
+    event = next(
+        (one.event for one in facts.timeouts if (one.event.file, one.event.line) in lines), None
+    )
+    said = [
+        f"; rank {rank} last printed: {shown_line(facts.words[rank])}"
+        for rank in roots
+        if rank in facts.words
+    ]
+    silent = "" if said else f"; {named_ranks(roots)} printed nothing"
+    why = f"{waited_in_words(facts.waited)}{silent}{''.join(said[:MOST_LAST_WORDS])}"
+    return Conclusion("no_end", why, event, (ASK_ONE_RANK.format(named_ranks(roots)),))
 
 
 def _reported_end(facts: Facts) -> Conclusion | None:
