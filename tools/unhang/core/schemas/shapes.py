@@ -47,10 +47,14 @@ _KINDS = {"string": TEXT, "number": NUMBER, "integer": NUMBER, "boolean": FLAG}
 
 @cache
 def read_schema(name: str) -> dict[str, Any]:
-    """A schema of this package by its file name without suffix, such as node-facts-1."""
+    """A schema of this package by its file name without suffix, such as node-facts-1. x-defs names
+    another one whose $defs it uses too."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    # either is the safe loader
-    return yaml.load((SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8"), loader)  # noqa: S506
+    text = (SCHEMAS / f"{name}.yaml").read_text(encoding="utf-8")
+    schema: dict[str, Any] = yaml.load(text, loader)  # noqa: S506 -- either is the safe loader
+    if other := schema.get("x-defs"):
+        schema["$defs"] = {**read_schema(other)["$defs"], **schema.get("$defs", {})}
+    return schema
 
 
 @cache

@@ -6,15 +6,24 @@ waited for and waits nowhere itself is a root; a group whose members that lack a
 else only follows. Ranks that wait for each other in a ring have no root: they called the groups in
 unlike order, or more evidence (stacks) is needed. Messages between two ranks are groups of two, one
 for each direction, numbered apart from collectives.
+
+What one member completed, every member has launched (but for operations with a root and messages).
+So a rank that has launched more than the others completed and still stands in an older operation
+lags: its GPU stands. One that has launched less brought its evidence at an earlier moment, and the
+group says nothing.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 LAUNCHED, STARTED, COMPLETED = "launched", "started", "completed"
 SURE, LIKELY, POSSIBLE = "sure", "likely", "possible"
+MESSAGE = "send/recv"
+MOST_COMPARED = 256  # operations whose order is compared, each with each
+_LEFT_EARLY = ("broadcast", "reduce", "gather", "scatter", MESSAGE)  # some leave before all entered
 
 
 @dataclass(frozen=True)
@@ -30,9 +39,9 @@ class Group:
 @dataclass(frozen=True)
 class Step:
     """One operation of one rank in one group. seq: its number in the group. state: LAUNCHED (the
-    host called it), STARTED (its kernel runs) or COMPLETED. sizes: what must agree between the
-    members, "" where nothing must. where: the place in the user's code. source, line: the file and
-    line that tell so, line None for a file that has no lines."""
+    host called it), STARTED (its kernel runs) or COMPLETED. operation: "" if unknown. sizes:
+    what must agree between the members, "" where nothing must. where: the place in the user's code.
+    source, line: the file and line that tell so, line None for a file that has no lines."""
 
     rank: int
     group: str
@@ -49,9 +58,10 @@ class Step:
 class Wait:
     """The oldest operation of a group that somebody waits in. waiting: ranks that launched it and
     have not completed it; behind: members that brought evidence and have not launched it; missing:
-    members that brought none; queued: members that launched it while its kernel has started on the
-    others and not on them, so their GPU has other work before it. calls: {what: ranks} if they
-    called different things under this number."""
+    members that brought none; queued: members that launched it while its kernel has started or
+    ended on others and not on them, so their GPU stands or has other work before it; passed:
+    members that completed it. calls: {what: ranks} if they called different things under this
+    number."""
 
     group: Group
     operation: str
@@ -62,6 +72,7 @@ class Wait:
     queued: tuple[int, ...] = ()
     calls: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
+    passed: tuple[int, ...] = ()
 
     @property
     def awaited(self) -> tuple[int, ...]:
@@ -71,10 +82,11 @@ class Wait:
 
 @dataclass(frozen=True)
 class WaitedFor:
-    """roots: ranks that others wait for and that wait for nobody. waits: operations in which roots
-    are awaited, most waiting ranks first; follows: those that only wait behind them; full: those
-    that every member entered and none left. ring: ranks that wait for each other. missing: ranks
-    without evidence, awaited or not. different: operations in which members called unlike things.
+    """roots: ranks that others wait for and that wait for nobody, the one with most waiting ranks
+    first. waits: operations in which roots are awaited, most waiting ranks first; follows: those
+    that only wait behind them; full: those that every member entered and none left. ring: ranks
+    that wait for each other, in the operations crossed. missing: ranks without evidence, awaited or
+    not. different: the first operation of each group that members called as unlike things.
     certainty: of the roots."""
 
     roots: tuple[int, ...] = ()
@@ -85,6 +97,7 @@ class WaitedFor:
     missing: tuple[int, ...] = ()
     different: tuple[Wait, ...] = ()
     certainty: str = POSSIBLE
+    crossed: tuple[Wait, ...] = ()
 
 
 def waited_for(
@@ -93,26 +106,31 @@ def waited_for(
     seen: Iterable[int] = (),
     complete: bool = False,
 ) -> WaitedFor:
-    """Who is waited for. seen: ranks that brought evidence, also those without a step. complete:
-    the evidence holds every operation that is open at each rank that was seen, as a flight
-    recorder's dump does and a log does not; only then an absent step proves that it was not
-    launched."""
+    """Who is waited for. steps: those of a rank in the order in which it called them. seen: ranks
+    that brought evidence, also those without a step. complete: the evidence holds every operation
+    that is open at each rank that was seen, as a flight recorder's dump does and a log does not;
+    only then an absent step proves that it was not launched."""
     by_name = {group.name: group for group in groups}
     by_group: dict[str, dict[int, list[Step]]] = {}
+    opened: dict[int, list[Step]] = {}
     for step in steps:
         by_group.setdefault(step.group, {}).setdefault(step.rank, []).append(step)
+        if step.state != COMPLETED:
+            opened.setdefault(step.rank, []).append(step)
     witnesses = {*seen, *(rank for ranks in by_group.values() for rank in ranks)}
-    waits = [
-        wait
-        for name, by_rank in sorted(by_group.items())
-        if (wait := _wait(by_name.get(name, Group(name)), by_rank, witnesses))
+    named = [
+        (by_name.get(name, Group(name)), by_rank) for name, by_rank in sorted(by_group.items())
     ]
+    waits = [wait for one in named if (wait := _wait(*one, witnesses))]
+    different = tuple(wait for one in named if (wait := _first_unlike(*one)))
     members = {rank for group in by_name.values() for rank in group.members}
-    return _conclude(waits, tuple(sorted(members - witnesses)), complete)
+    missing = tuple(sorted(members - witnesses))
+    return _conclude(waits, opened, missing, different, complete)
 
 
 def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[int]) -> Wait | None:
-    """The oldest operation of this group that a rank has not completed; None if there is none."""
+    """The oldest operation of this group that a rank has not completed; None if there is none, or
+    if the evidence is of different moments."""
     open_steps = {
         rank: min(pending, key=lambda step: step.seq)
         for rank, those in by_rank.items()
@@ -123,37 +141,145 @@ def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[in
     seq = min(step.seq for step in open_steps.values())
     at = {rank: step for rank, step in open_steps.items() if step.seq == seq}
     newest = {rank: max(step.seq for step in those) for rank, those in by_rank.items()}
+    done = {
+        rank: open_steps[rank].seq - 1 if rank in open_steps else newest[rank] for rank in by_rank
+    }
+    passed = tuple(sorted(rank for rank in by_rank if done[rank] >= seq))
     members = group.members or tuple(sorted(by_rank))
     behind = tuple(
         rank for rank in members if rank in witnesses and newest.get(rank, seq - 1) < seq
     )
     missing = tuple(rank for rank in members if rank not in witnesses)
-    calls: dict[str, list[int]] = {}
-    for rank, step in sorted(at.items()):
-        calls.setdefault(f"{step.operation} {step.sizes}".strip(), []).append(rank)
-    started = {rank for rank, step in at.items() if step.state == STARTED}
+    operation = next((step.operation for step in at.values() if step.operation), "")
+    queued = {rank for rank, step in at.items() if step.state != STARTED}
+    if passed and operation not in _LEFT_EARLY:
+        if min(newest.values()) < max(done.values()):
+            return None
+        behind, missing, queued = (), (), queued or set(at)
+    elif len(queued) == len(at):
+        queued = set()  # no kernel is known to have started: nothing tells them apart
     return Wait(
-        group, next(iter(at.values())).operation, seq, tuple(sorted(at)), behind, missing,
-        tuple(sorted(set(at) - started)) if started else (),
-        {what: tuple(ranks) for what, ranks in calls.items()} if len(calls) > 1 else {},
-        tuple(at[rank] for rank in sorted(at)),
+        group, operation, seq, tuple(sorted(at)), behind, missing, tuple(sorted(queued)),
+        _unlike(at.values()), tuple(at[rank] for rank in sorted(at)), passed,
     )  # fmt: skip
 
 
-def _conclude(waits: Sequence[Wait], missing: tuple[int, ...], complete: bool) -> WaitedFor:
-    different = tuple(wait for wait in waits if wait.calls)
+def _unlike(steps: Iterable[Step]) -> dict[str, tuple[int, ...]]:
+    """{what: ranks} if the members called different things, else {}."""
+    calls: dict[str, list[int]] = {}
+    for step in sorted((one for one in steps if one.operation), key=lambda step: step.rank):
+        calls.setdefault(f"{step.operation} {step.sizes}".strip(), []).append(step.rank)
+    return {what: tuple(ranks) for what, ranks in calls.items()} if len(calls) > 1 else {}
+
+
+def _first_unlike(group: Group, by_rank: Mapping[int, Sequence[Step]]) -> Wait | None:
+    """The first operation under whose number the members called different things."""
+    by_seq: dict[int, list[Step]] = {}
+    for those in by_rank.values():
+        for step in those:
+            by_seq.setdefault(step.seq, []).append(step)
+    for seq, steps in sorted(by_seq.items()):
+        if calls := _unlike(steps):
+            steps.sort(key=lambda step: step.rank)
+            return Wait(
+                group, steps[0].operation, seq, tuple(step.rank for step in steps), calls=calls,
+                steps=tuple(steps),
+            )  # fmt: skip
+    return None
+
+
+def _conclude(
+    waits: Sequence[Wait],
+    opened: Mapping[int, Sequence[Step]],
+    missing: tuple[int, ...],
+    different: tuple[Wait, ...],
+    complete: bool,
+) -> WaitedFor:
     lacking = [wait for wait in waits if wait.awaited]
-    waiting_ranks = {rank for wait in lacking for rank in wait.waiting if rank not in wait.queued}
+    edges = _edges(lacking, opened)
     awaited = {rank for wait in lacking for rank in wait.awaited}
-    roots = awaited - waiting_ranks
-    first = [wait for wait in lacking if roots & set(wait.awaited)]
-    follows = [wait for wait in lacking if wait not in first]
+    behind_root = {root: _waiting_behind(root, edges) for root in awaited - set(edges)}
+    led = {rank for ranks in behind_root.values() for rank in ranks}
+    roots = sorted(behind_root, key=lambda root: (-len(behind_root[root]), root))
+    first = [wait for wait in lacking if set(roots) & set(wait.awaited)]
     first.sort(key=lambda wait: (-len(wait.waiting), wait.group.name))
-    known = all(wait.group.members for wait in first)
+    full = tuple(wait for wait in waits if not wait.awaited and not wait.calls)
+    ring = {rank for rank in awaited - set(roots) - led if rank in edges}
+    crossed = [wait for wait in lacking if ring & set(wait.awaited) & set(edges)]
+    crossed = [wait for wait in crossed if ring & set(wait.waiting)]
+    if not roots and not ring:
+        ring, crossed = _unlike_order(full, opened)
+    follows = [wait for wait in lacking if wait not in first and wait not in crossed]
     return WaitedFor(
-        tuple(sorted(roots)), tuple(first), tuple(follows),
-        tuple(wait for wait in waits if not wait.awaited and not wait.calls),
-        tuple(sorted(awaited & waiting_ranks)) if lacking and not roots else (),
-        missing, different,
-        (SURE if complete and not roots & set(missing) else LIKELY) if known else POSSIBLE,
+        tuple(roots), tuple(first), tuple(follows),
+        tuple(wait for wait in full if wait not in crossed),
+        tuple(sorted(ring)), missing, different, _certainty(roots, first, complete),
+        tuple(crossed),
     )  # fmt: skip
+
+
+def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dict[int, set[int]]:
+    """{rank: whom it waits for}. A rank whose GPU stands in its oldest operation waits for nobody:
+    what it called later is only queued behind. Who is further in the group waits for it there."""
+    stands = {
+        rank
+        for wait in lacking
+        if wait.passed
+        for rank, step in zip(wait.waiting, wait.steps, strict=True)
+        if rank in wait.queued and opened[rank][0] is step
+    }
+    edges: dict[int, set[int]] = {}
+    for wait in lacking:
+        further = (
+            rank
+            for rank in wait.passed
+            if any(step.group == wait.group.name for step in opened.get(rank, ()))
+        )
+        for rank in {*wait.waiting, *further} - set(wait.queued) - stands:
+            edges.setdefault(rank, set()).update(set(wait.awaited) - {rank})
+    return edges
+
+
+def _waiting_behind(root: int, edges: Mapping[int, set[int]]) -> set[int]:
+    """The ranks that wait for this one, also by way of others."""
+    waiters: dict[int, list[int]] = {}
+    for rank, those in edges.items():
+        for one in those:
+            waiters.setdefault(one, []).append(rank)
+    found: set[int] = set()
+    ahead = [root]
+    while ahead:
+        new = [rank for rank in waiters.get(ahead.pop(), ()) if rank not in found]
+        found.update(new)
+        ahead += new
+    return found
+
+
+def _unlike_order(
+    full: Sequence[Wait], opened: Mapping[int, Sequence[Step]]
+) -> tuple[set[int], list[Wait]]:
+    """The ranks that entered two collectives of two groups in unlike order, and the two."""
+    place = {id(step): at for steps in opened.values() for at, step in enumerate(steps)}
+    collectives = [wait for wait in full if wait.operation != MESSAGE]
+    for first, second in itertools.combinations(collectives[:MOST_COMPARED], 2):
+        places = {step.rank: place[id(step)] for step in first.steps}
+        sooner = {
+            step.rank: places[step.rank] < place[id(step)]
+            for step in second.steps
+            if step.rank in places
+        }
+        if len(set(sooner.values())) > 1:
+            return set(sooner), [first, second]
+    return set(), []
+
+
+def _certainty(roots: Sequence[int], first: Sequence[Wait], complete: bool) -> str:
+    """Of the roots. Sure is what complete evidence shows of all members of a group: a rank that has
+    not launched what the others wait in. A message may have left before its receiver came."""
+    if not all(wait.group.members for wait in first):
+        return POSSIBLE
+    shown = {rank for wait in first if wait.operation != MESSAGE for rank in wait.behind}
+    if complete and set(roots) <= shown:
+        return SURE
+    lags = {rank for wait in first for rank in (*wait.behind, *wait.missing)}
+    return LIKELY if not roots or set(roots) & lags else POSSIBLE

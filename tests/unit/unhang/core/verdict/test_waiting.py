@@ -4,6 +4,7 @@ from unhang.core.verdict.waiting import (
     COMPLETED,
     LAUNCHED,
     LIKELY,
+    MESSAGE,
     POSSIBLE,
     STARTED,
     SURE,
@@ -78,3 +79,84 @@ def test_a_job_whose_operations_all_ended_has_nothing_to_say():
     steps = [step(rank, group.name, 5, COMPLETED) for group in (*TP, *DP) for rank in group.members]
     answer = waited_for([*TP, *DP], steps, seen=range(4), complete=True)
     assert not (answer.roots or answer.waits or answer.ring or answer.full or answer.different)
+
+
+def test_a_rank_that_stays_where_others_completed_lags_and_waits_nowhere():
+    steps = [
+        *(step(0, "tp0", seq, LAUNCHED) for seq in (5, 6, 7)),
+        step(0, "dp0", 4),
+        *(step(1, "tp0", seq, COMPLETED if seq < 7 else LAUNCHED) for seq in (5, 6, 7)),
+        step(2, "ep0", 9),
+    ]
+    groups = [*TP, *DP, Group("ep0", (0, 2))]
+    answer = waited_for(groups, steps, seen=range(4), complete=True)
+    assert (answer.roots, answer.ring) == ((0,), ())
+    assert {wait.group.name: wait.queued for wait in answer.waits} == {"tp0": (0,), "ep0": ()}
+    assert [wait.group.name for wait in answer.follows] == ["dp0"]
+
+
+def test_evidence_of_different_moments_says_nothing_of_its_group():
+    steps = [step(0, "tp0", 4), step(1, "tp0", 9, COMPLETED)]
+    answer = waited_for(TP, steps, seen=range(4), complete=True)
+    assert not (answer.roots or answer.waits or answer.full)
+
+
+def test_ranks_that_launched_two_groups_in_unlike_order_are_a_ring():
+    groups = [Group("a", (0, 1)), Group("b", (0, 1))]
+    steps = [step(0, "a", 1), step(0, "b", 1), step(1, "b", 1), step(1, "a", 1)]
+    answer = waited_for(groups, steps, complete=True)
+    assert answer.ring == (0, 1)
+    assert [wait.group.name for wait in answer.crossed] == ["a", "b"]
+    assert answer.full == ()
+
+
+def test_ranks_that_launched_two_groups_in_like_order_are_none():
+    groups = [Group("a", (0, 1)), Group("b", (0, 1))]
+    steps = [step(rank, group, 1) for rank in (0, 1) for group in "ab"]
+    assert waited_for(groups, steps, complete=True).ring == ()
+
+
+def test_a_ring_is_seen_beside_another_root():
+    groups = [Group("a", (0, 1)), Group("b", (0, 1)), Group("c", (2, 3))]
+    steps = [step(0, "a", 1), step(1, "b", 1), step(2, "c", 1)]
+    answer = waited_for(groups, steps, seen=range(4), complete=True)
+    assert (answer.roots, answer.ring) == ((3,), (0, 1))
+    assert answer.follows == ()
+
+
+def test_a_message_that_nobody_sent_is_likely_at_most():
+    link = Group("pp 0->1", (0, 1))
+    answer = waited_for([link], [step(1, "pp 0->1", 4, op=MESSAGE)], seen=[0, 1], complete=True)
+    assert (answer.roots, answer.certainty) == ((0,), LIKELY)
+
+
+def test_who_left_a_broadcast_early_lags_nobody_behind():
+    steps = [step(0, "tp0", 3, COMPLETED, "broadcast"), step(1, "tp0", 3, op="broadcast")]
+    answer = waited_for(TP, steps, seen=range(4), complete=True)
+    assert answer.roots == ()
+
+
+def test_unlike_calls_that_ended_are_told_with_the_number_where_they_began():
+    steps = [
+        step(0, "tp0", 8, COMPLETED, "all_gather"), step(1, "tp0", 8, COMPLETED),
+        step(0, "tp0", 9), step(1, "tp0", 9),
+    ]  # fmt: skip
+    answer = waited_for(TP, steps, seen=range(4), complete=True)
+    assert [wait.seq for wait in answer.different] == [8]
+    assert [wait.seq for wait in answer.full] == [9]
+
+
+def test_who_is_further_in_a_group_waits_there_for_the_rank_that_lags():
+    steps = [
+        *(step(0, "tp0", seq) for seq in (5, 6, 7)),
+        *(step(1, "tp0", seq, COMPLETED if seq < 7 else LAUNCHED) for seq in (5, 6, 7)),
+        step(3, "dp1", 2),
+    ]
+    answer = waited_for([*TP, *DP], steps, seen=range(4), complete=True)
+    assert answer.roots == (0,)
+    assert {wait.group.name for wait in answer.follows} == {"dp1"}
+
+
+def test_a_step_of_unknown_operation_differs_from_nothing():
+    steps = [step(0, "tp0", 9), step(1, "tp0", 9, COMPLETED, op="")]
+    assert waited_for(TP, steps, complete=True).different == ()
