@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unhang.core.verdict.waiting import WaitedFor, waited_for
+from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.diagnose.log_groups import Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
+from unhang.jobs.diagnose.waits import row_of_waits, waits_of_log
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
@@ -58,6 +59,11 @@ class Facts:
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
         return self.by_fact.get(name, ())
+
+    def waited_row(self) -> dict[str, Any] | None:
+        """Who is waited for, as documents keep it; None where nobody waits."""
+        steps = (one.event for one in self.timeouts)
+        return row_of_waits(self.waited, self.words, (*steps, *self.of("pg_idle")))
 
     def has(self, *ids: str) -> bool:
         """Whether a signature with one of these ids matched outside a quotation."""
@@ -112,7 +118,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
         job,
         stopped,
         words,
-        waited_for(seen.groups, seen.steps, {*seen.ranks, *words}),
+        waits_of_log(seen, words),
     )
 
 

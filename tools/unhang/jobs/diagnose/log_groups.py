@@ -98,15 +98,15 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
 def _timeout(
     event: Event, near: Mapping[tuple, Sequence[Sighting]]
 ) -> tuple[Timeout, GroupLabel | None]:
-    """A timeout with the label of its group, from its own line or the nearest of the same rank about
-    the same number."""
+    """A timeout with the label of its group, from its own line or the nearest one of the same rank
+    about the same number."""
     part = event.fields
     shown = part.get("pgrank") or part.get("rank")
     number = int(shown) if shown else None
     numel = part.get("numel_in") or _product(part.get("shape"))
     seq = int(part["seq"] or 0) if part.get("seq") else None
-    label = parse_group_label(event.text) if part.get("pgrank") else None
-    if label is None:
+    label = parse_group_label(event.text)
+    if label is None or label.number != number:
         others = near.get((event.file, event.prefix.own_rank, number, seq), ())
         found = min(others, key=lambda one: _distance(one, event), default=None)
         label = found.label if found else None
@@ -284,7 +284,7 @@ def _members(
 def _everybody(known: Mapping[int, int], world_size: int | None) -> Group:
     """The group of all ranks; without the size of the job it ends with the highest rank seen."""
     size = max(world_size or 0, max(known) + 1)
-    return Group(EVERYBODY, all_members(known, size, 1), world_size)
+    return Group(EVERYBODY, all_members(known, size, 1), size if world_size else None)
 
 
 def communicators(starts: Iterable[Event]) -> set[tuple[int, ...]]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unhang.core.text import counted
-from unhang.core.verdict.waiting import Wait, WaitedFor
 
-MOST_WAITS = 2  # operations that are named, the others are counted
 UNNAMED = "?"  # the operation of a watchdog's line that does not name it
 
 
@@ -40,23 +38,3 @@ def collective_in_words(op: str, seq: int | None, numel: int | None) -> str:
 def limit_in_words(timeout_ms: int) -> str:
     """`, limit 1800 s`; "" if the line does not name it."""
     return f", limit {timeout_ms / 1000:g} s" if timeout_ms else ""
-
-
-def waited_in_words(waited: WaitedFor) -> str:
-    """`rank 14 is waited for: ranks 12-13, 15 wait in ALLREDUCE #7 of mesh_tp; 4 groups wait behind
-    it`. waited: with a root."""
-    verb = "is" if len(waited.roots) == 1 else "are"
-    ones = "; ".join(wait_in_words(wait) for wait in waited.waits[:MOST_WAITS])
-    behind = len(waited.waits[MOST_WAITS:]) + len(waited.follows)
-    them = "it" if len(waited.roots) == 1 else "them"
-    more = f"; {counted(behind, 'group')} wait{'s' if behind == 1 else ''} behind {them}"
-    return f"{named_ranks(waited.roots)} {verb} waited for: {ones}{more if behind else ''}"
-
-
-def wait_in_words(wait: Wait) -> str:
-    """`ranks 12-13, 15 wait in ALLREDUCE #7 of mesh_tp`."""
-    verb = "waits" if len(wait.waiting) == 1 else "wait"
-    name = wait.group.name
-    of = "" if not name or name.startswith("those in ") else f" of {name}"
-    what = collective_in_words(wait.operation, wait.seq, None)
-    return f"{named_ranks(wait.waiting)} {verb} in {what}{of}"

@@ -49,8 +49,8 @@ def parse_group_label(text: str) -> GroupLabel | None:
 
 
 def split_by_stride(members: Iterable[tuple[int, int]]) -> list[dict[int, int]]:
-    """{number: rank} of each group, from (number in the group, rank of the job) of groups that share
-    a name; groups of one member where no stride parts them."""
+    """{number: rank} of each group, from (number in the group, rank of the job) of groups that
+    share a name; groups of one member where no stride parts them."""
     known = sorted(set(members))
     if _is_one_group(known):
         return [dict(known)] if known else []

@@ -70,8 +70,8 @@ _SRUN = re.compile(r"\s{0,4}(?P<rank>\d{1,6}): ")
 class Prefix:
     """time_s: seconds since 1970 as if in UTC, in the year 1970 if the stamp has no year (has_year
     is False then); host and rank None if missing. stamp: the text of the time, also of one that is
-    not compared. own_rank: the rank of the job, which torch prints as [rank3] before the line; `rank`
-    may be a launcher's task, or a number within a group."""
+    not compared. own_rank: the rank of the job, which torch prints as [rank3] before the line;
+    `rank` may be a launcher's task, or a number within a group."""
 
     time_s: float | None = None
     has_year: bool = False

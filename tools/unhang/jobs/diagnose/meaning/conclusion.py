@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from unhang.core.secrets_in_text import without_secrets
+from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep
@@ -37,7 +38,6 @@ from unhang.jobs.diagnose.rank_names import (
     collective_in_words,
     limit_in_words,
     named_ranks,
-    waited_in_words,
 )
 
 # A server's answer to a request, other than a failure of its own; its metrics are answered also
@@ -385,18 +385,18 @@ def _collective(facts: Facts) -> Conclusion:
 def _groups_wait(facts: Facts) -> Conclusion:
     """Several groups wait, and all for the same few ranks."""
     roots = facts.waited.roots
+    row = facts.waited_row()
     lines = {(step.source, step.line) for step in facts.waited.waits[0].steps}
     event = next(
         (one.event for one in facts.timeouts if (one.event.file, one.event.line) in lines), None
     )
     said = [
-        f"; rank {rank} last printed: {shown_line(facts.words[rank])}"
+        f"rank {rank} last printed: {shown_line(facts.words[rank])}"
         for rank in roots
         if rank in facts.words
     ]
-    silent = "" if said else f"; {named_ranks(roots)} printed nothing"
-    why = f"{waited_in_words(facts.waited)}{silent}{''.join(said[:MOST_LAST_WORDS])}"
-    return Conclusion("no_end", why, event, (ASK_ONE_RANK.format(named_ranks(roots)),))
+    told = [waited_headline(row), *waited_lines(row), *said[:MOST_LAST_WORDS]] if row else said
+    return Conclusion("no_end", "; ".join(told), event, (ASK_ONE_RANK.format(named_ranks(roots)),))
 
 
 def _reported_end(facts: Facts) -> Conclusion | None:

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from unhang.core.text import counted
+from unhang.core.verdict.waited_rows import waited_headline
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.log_groups import SAME_SIZE, Timeout, begun_in_time
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs
-from unhang.jobs.diagnose.rank_names import named_ranks, waited_in_words
+from unhang.jobs.diagnose.rank_names import named_ranks
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 START_UP_SEQ = 50  # a collective so early belongs to start-up
@@ -130,7 +131,7 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
     """
     if not facts.timeouts or first_failure(facts) is not None or killed_first(facts) is not None:
         return
-    if facts.waited.roots and len({one.group for one in facts.timeouts}) > 1:
+    if len({one.group for one in facts.timeouts}) > 1:
         yield from _groups_wait(facts)
         return
     if len({(one.op, one.seq) for one in facts.timeouts}) > 1 or _sizes_differ(facts.timeouts):
@@ -178,14 +179,22 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
 
 def _groups_wait(facts: Facts) -> Iterator[Evidence]:
     """Ranks of several groups wait, and all for the same few: who it is follows from the groups,
-    not what it does."""
-    wait = facts.waited.waits[0]
-    lines = {(step.source, step.line) for one in facts.waited.waits for step in one.steps}
+    not what it does. Ranks that wait for each other called the groups in unlike order."""
+    waited = facts.waited
+    row = facts.waited_row()
+    waits = waited.waits if waited.roots else waited.crossed
+    if not row or not waits:
+        return
+    lines = {(step.source, step.line) for one in waits for step in one.steps}
     events = [one.event for one in facts.timeouts if (one.event.file, one.event.line) in lines]
-    why = f"{waited_in_words(facts.waited)}; what it does there is not in these lines"
     shown = tuple(events[:MOST_UNLIKE])
+    if not waited.roots:
+        why = waited_headline(row)
+        yield Evidence("rank_desync_app", STRONG - 0.5, why, shown, "groups-in-a-ring")
+        return
+    why = f"{waited_headline(row)}; what it does there is not in these lines"
     yield Evidence("slow_rank_or_io", HINTING - 0.1, why, shown, "rank-not-there")
-    if wait.seq > LATE_SEQ:
+    if waits[0].seq > LATE_SEQ:
         yield Evidence("rank_desync_app", HINTING + 0.2, why, shown, "rank-not-there")
 
 
