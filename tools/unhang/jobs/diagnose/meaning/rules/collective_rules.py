@@ -15,7 +15,7 @@ from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs
-from unhang.jobs.diagnose.rank_names import named_ranks
+from unhang.jobs.diagnose.rank_names import collective_in_words, named_ranks
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 START_UP_SEQ = 50  # a collective so early belongs to start-up
@@ -183,13 +183,18 @@ def _groups_wait(facts: Facts) -> Iterator[Evidence]:
     waited = facts.waited
     row = facts.waited_row()
     waits = waited.waits if waited.roots else waited.crossed
-    if not row or not waits:
+    if not waits:
         return
     lines = {(step.source, step.line) for one in waits for step in one.steps}
     events = [one.event for one in facts.timeouts if (one.event.file, one.event.line) in lines]
     shown = tuple(events[:MOST_UNLIKE])
-    if not waited.roots:
-        why = waited_headline(row)
+    if not waited.roots or row is None:
+        ones = "; ".join(
+            f"{named_ranks(one.waiting)} in {collective_in_words(one.operation, one.seq, None)} of"
+            f" {one.group.name or 'another group'}"
+            for one in waits[:MOST_UNLIKE]
+        )
+        why = f"{named_ranks(waited.ring)} wait for each other in different groups: {ones}"
         yield Evidence("rank_desync_app", STRONG - 0.5, why, shown, "groups-in-a-ring")
         return
     why = f"{waited_headline(row)}; what it does there is not in these lines"
