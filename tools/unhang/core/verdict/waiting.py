@@ -85,7 +85,8 @@ class WaitedFor:
     """roots: ranks that others wait for and that wait for nobody, the one with most waiting ranks
     first. waits: operations in which roots are awaited, most waiting ranks first; follows: those
     that only wait behind them; full: those that every member entered and none left. ring: ranks
-    that wait for each other, in the operations crossed. missing: ranks without evidence, awaited or
+    that wait for each other, in the operations crossed, one that sends to and is expected by
+    different ranks first. missing: ranks without evidence, awaited or
     not. different: the first operation of each group that members called as unlike things.
     certainty: of the roots."""
 
@@ -113,10 +114,13 @@ def waited_for(
     by_name = {group.name: group for group in groups}
     by_group: dict[str, dict[int, list[Step]]] = {}
     opened: dict[int, list[Step]] = {}
+    used: set[str] = set()
     for step in steps:
         by_group.setdefault(step.group, {}).setdefault(step.rank, []).append(step)
         if step.state != COMPLETED:
             opened.setdefault(step.rank, []).append(step)
+        else:
+            used.add(step.group)
     witnesses = {*seen, *(rank for ranks in by_group.values() for rank in ranks)}
     named = [
         (by_name.get(name, Group(name)), by_rank) for name, by_rank in sorted(by_group.items())
@@ -125,7 +129,7 @@ def waited_for(
     different = tuple(wait for one in named if (wait := _first_unlike(*one)))
     members = {rank for group in by_name.values() for rank in group.members}
     missing = tuple(sorted(members - witnesses))
-    return _conclude(waits, opened, missing, different, complete)
+    return _conclude(waits, opened, missing, different, used, complete)
 
 
 def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[int]) -> Wait | None:
@@ -193,6 +197,7 @@ def _conclude(
     opened: Mapping[int, Sequence[Step]],
     missing: tuple[int, ...],
     different: tuple[Wait, ...],
+    used: set[str],
     complete: bool,
 ) -> WaitedFor:
     lacking = [wait for wait in waits if wait.awaited]
@@ -209,13 +214,29 @@ def _conclude(
     crossed = [wait for wait in crossed if ring & set(wait.waiting)]
     if not roots and not ring:
         ring, crossed = _unlike_order(full, opened)
-    follows = [wait for wait in lacking if wait not in first and wait not in crossed]
+    follows = [wait for wait in lacking if wait not in first]
     return WaitedFor(
-        tuple(roots), tuple(first), tuple(follows),
-        tuple(wait for wait in full if wait not in crossed),
-        tuple(sorted(ring)), missing, different, _certainty(roots, first, complete),
+        tuple(roots), tuple(first), tuple(follows), full,
+        _ring_order(ring, crossed, used), missing, different,
+        _certainty(roots, first, complete),
         tuple(crossed),
     )  # fmt: skip
+
+
+def _ring_order(ring: set[int], crossed: Sequence[Wait], used: set[str]) -> tuple[int, ...]:
+    """A rank whose message nobody takes, while another one of the ring waits for a message from it
+    (or the same with receiving), may have a wrong peer; it has if no message went that way before.
+    used: groups in which something was completed."""
+    messages = [wait for wait in crossed if wait.operation == MESSAGE and wait.group.members]
+    doubts = dict.fromkeys(ring, 0)
+    for one, other in itertools.permutations(messages[:MOST_COMPARED], 2):
+        for end in (0, -1):
+            rank = one.group.members[end]
+            if rank in ring and rank in one.waiting and rank in other.behind:
+                is_same = rank == other.group.members[end]
+                is_new = one.group.name not in used and other.group.name in used
+                doubts[rank] = max(doubts[rank], is_same + (is_same and is_new))
+    return tuple(sorted(ring, key=lambda rank: (-doubts[rank], rank)))
 
 
 def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dict[int, set[int]]:
