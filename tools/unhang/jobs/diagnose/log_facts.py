@@ -15,6 +15,7 @@ from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
+from unhang.jobs.diagnose.ras_standing import RasStanding, named_roots, ras_standing
 from unhang.jobs.diagnose.waits import row_of_waits, waits_of_log
 from unhang.jobs.job_files import JobFile
 
@@ -40,7 +41,8 @@ _INFORMS = re.compile(
 class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its
     last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
-    last line before a watchdog gave up. waited: who is waited for, by the lines of watchdogs."""
+    last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
+    or the lines of watchdogs. ras: what RAS answered."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -55,6 +57,7 @@ class Facts:
     stopped: Stopped | None = None
     words: Mapping[int, RankLine] = field(default_factory=dict)
     waited: WaitedFor = field(default_factory=WaitedFor)
+    ras: RasStanding | None = None
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -63,7 +66,9 @@ class Facts:
     def waited_row(self) -> dict[str, Any] | None:
         """Who is waited for, as documents keep it; None where nobody waits."""
         steps = (one.event for one in self.timeouts)
-        return row_of_waits(self.waited, self.words, (*steps, *self.of("pg_idle")))
+        places = self.ras.standing.places if self.ras else {}
+        hosts = {rank: host for rank, (host, _) in places.items()}
+        return row_of_waits(self.waited, self.words, (*steps, *self.of("pg_idle")), hosts)
 
     def has(self, *ids: str) -> bool:
         """Whether a signature with one of these ids matched outside a quotation."""
@@ -104,6 +109,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
     made = [call for scan in scans for call in scan.calls.values()]
     calls = compare_calls(made, set_up) if made else ()
     stopped = rank_that_stopped_first(scan.steps for scan in scans)
+    ras = ras_standing([answer for scan in scans for answer in scan.ras])
     words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
     return Facts(
         events,
@@ -118,7 +124,8 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
         job,
         stopped,
         words,
-        waits_of_log(seen, words),
+        ras.waited if ras and named_roots(ras) else waits_of_log(seen, words),
+        ras,
     )
 
 

@@ -91,7 +91,7 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
     timeouts = tuple(replace(one, group=names.of(label, one)) for one, label in read)
     members = _members(names, timeouts, by_fact.get("init_start", ()), world_size)
     steps = [*_overdue_steps(timeouts), *_other_steps(states, names, timeouts)]
-    ranks = {one.rank for one in (*timeouts, *sightings) if one.rank is not None}
+    ranks = {one.rank for one in sightings if one.rank is not None}
     return LogGroups(timeouts, tuple(members), tuple(steps), frozenset(ranks))
 
 
@@ -128,7 +128,7 @@ def _labelled_like_others(
         if label:
             labels.setdefault((one.op, one.seq), {})[label.name] = label
     everybody = [label for those in labels.values() for label in those.values()]
-    found = []
+    found: list[tuple[Timeout, GroupLabel | None]] = []
     for one, label in read:
         alike = [*labels.get((one.op, one.seq), {}).values()] or everybody
         is_known = len({other.name for other in alike}) == 1 and one.number is not None
@@ -208,7 +208,7 @@ def _key(label: GroupLabel | None, timeout: Timeout | None, one_group: bool) -> 
 
 
 def _names(sightings: Iterable[Sighting], timeouts: Sequence[Timeout]) -> _Names:
-    labels = {}
+    labels: dict[str, GroupLabel | None] = {}
     seen: dict[str, set[tuple[int, int]]] = {}
     one_group = all(one.number in (None, one.rank) for one in timeouts)
     by_event = {id(one.event): one for one in timeouts}
@@ -220,7 +220,9 @@ def _names(sightings: Iterable[Sighting], timeouts: Sequence[Timeout]) -> _Names
             seen.setdefault(key, set()).add((number, one.rank))
             labels.setdefault(key, one.label)
     meshes = Counter(label.mesh for label in labels.values() if label and label.mesh)
-    by_label, known, mesh = {}, {}, {}
+    by_label: dict[tuple[str, int], str] = {}
+    known: dict[str, Mapping[int, int]] = {}
+    mesh: dict[str, str] = {}
     for key, members in seen.items():
         label = labels[key]
         parted = split_by_stride(members)

@@ -38,9 +38,13 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
 
 
 def row_of_waits(
-    waited: WaitedFor, words: Mapping[int, RankLine], events: Iterable[Event]
+    waited: WaitedFor,
+    words: Mapping[int, RankLine],
+    events: Iterable[Event],
+    places: Mapping[int, str],
 ) -> dict[str, Any] | None:
-    """The document's row. words: rank -> its last line. events: the lines of the steps."""
+    """The document's row. words: rank -> its last line. events: the lines of the steps.
+    places: rank -> host, as far as another source has them."""
     lines = {(event.file, event.line): event for event in events}
     hosts = {
         rank: event.prefix.host
@@ -52,4 +56,4 @@ def row_of_waits(
         for rank, said in words.items()
     }
     texts = {place: event.text for place, event in lines.items()}
-    return waited_for_row(waited, Beside(hosts, last, texts))
+    return waited_for_row(waited, Beside({**hosts, **places}, last, texts))
