@@ -39,6 +39,7 @@ TROUBLE = (
     "recorders-behind",
     "recorders-lag",
     "recorders-ring",
+    "ras-behind",
 )  # evidence that by itself shows a fault
 
 

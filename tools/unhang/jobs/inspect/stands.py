@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.suspects import Suspect, ranks_wait
 from unhang.jobs.inspect.activities import CODE, COLLECTIVE, EVALUATING, LOADING, activities
-from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import Named
 from unhang.jobs.inspect.rank_looks import RankLook

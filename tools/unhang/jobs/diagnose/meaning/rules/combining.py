@@ -32,7 +32,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     collective.rank_answers_no_signal,
     recording.recorders_differ,
     recording.traces_differ,
-    recording.few_ranks_are_behind,
+    recording.ras_names_ranks,
     recording.stacks_stand_in_different_collectives,
     work.work_was_going_on,
     work.main_process_prepares,

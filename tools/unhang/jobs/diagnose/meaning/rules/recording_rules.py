@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from unhang.core.verdict.suspects import ranks_wait
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.log_facts import Facts
@@ -13,6 +14,7 @@ from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
+from unhang.jobs.diagnose.ras_standing import named_roots
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 
@@ -112,37 +114,35 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
                 yield Evidence(cause, weight, why, (), "traces-behind", places=places)
 
 
-def few_ranks_are_behind(facts: Facts) -> Iterator[Evidence]:
-    """NCCL's RAS counts fewer collectives on few ranks than on all others: the job waits for them.
+def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
+    """NCCL's RAS names ranks that launched fewer operations than others, wait for each other, or do
+    not answer.
 
     Decides diagnose_outputs/what_experts_read/ras-counts.
     """
-    by_op: dict[str, list[Event]] = {}
-    for event in facts.of("ras_count"):
-        by_op.setdefault(event.fields["op"] or "", []).append(event)
-    for events in by_op.values():
-        behind = min(events, key=lambda event: int(event.fields["count"] or 0))
-        ahead = max(events, key=lambda event: int(event.fields["count"] or 0))
-        if int(behind.fields["count"] or 0) < int(ahead.fields["count"] or 0) and int(
-            behind.fields["ranks"] or 0
-        ) < int(ahead.fields["ranks"] or 0):
-            named = [
-                f"rank {one.fields['rank']} on {one.fields['host']}"
-                for one in facts.of("ras_rank")[:8]
-            ]
-            why = (
-                f"RAS: {behind.fields['ranks']} of the ranks launched fewer"
-                f" collectives{': ' if named else ''}{', '.join(named)}"
-            )
-            for cause, weight in (
-                ("slow_rank_or_io", SUPPORTING),
-                ("rank_desync_app", HINTING),
-                ("nccl_bug", HINTING),
-            ):
-                yield Evidence(
-                    cause, weight, why, (behind, ahead, *facts.of("ras_rank")[:2]), "ras-behind"
-                )
-            return
+    ras = facts.ras
+    if ras is None or ras.moved or not (named := named_roots(ras)):
+        return
+    waited = ras.waited
+    who = ", ".join(ras.who(rank) for rank in named[:8])
+    places = tuple(line for rank in named[:4] if (line := ras.line_of(rank)))
+    if waited.roots:
+        wait = waited.waits[0]
+        why = (
+            f"RAS: {who} launched fewer operations:"
+            f" {ranks_wait(len(wait.waiting))} in {wait.operation} #{wait.seq}"
+        )
+        weights = {"slow_rank_or_io": HINTING, "rank_desync_app": HINTING - 0.1}
+    elif waited.ring:
+        why = f"RAS: {who} wait for each other, each in an operation that the other has not called"
+        weights = {"rank_desync_app": STRONG + 1}
+    else:
+        is_dead = any(ras.standing.missing.values())
+        found = "is dead" if is_dead else "does not answer: stopped, gone or in the kernel"
+        why = f"RAS: {who} {found}"
+        weights = {"rank_failed": STRONG if is_dead else SUPPORTING, "slow_rank_or_io": HINTING}
+    for cause, weight in weights.items():
+        yield Evidence(cause, weight, why, (), "ras-behind", places=places)
 
 
 def stacks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
