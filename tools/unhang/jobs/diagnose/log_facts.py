@@ -11,6 +11,7 @@ from typing import Any
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
+from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.rank_names import UNNAMED
@@ -52,7 +53,7 @@ class Timeout:
 class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its
     last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
-    last line before a watchdog gave up."""
+    last line before a watchdog gave up. stacks: thread -> rank or process -> its last stack."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -66,6 +67,7 @@ class Facts:
     job: tuple[JobFile, ...] = ()
     stopped: Stopped | None = None
     words: Mapping[int, RankLine] = field(default_factory=dict)
+    stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -122,6 +124,7 @@ def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None
         job,
         stopped,
         words,
+        by_thread([stack for scan in scans for stack in scan.stacks]),
     )
 
 
@@ -256,7 +259,7 @@ def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeo
     return max(*ranks, *prefixed, 0) + 1 if ranks else None
 
 
-def evidence_of(event: Event | RankStep) -> dict[str, Any]:
+def evidence_of(event: Event | RankStep | RankLine) -> dict[str, Any]:
     """{file, line, text} of an event."""
     return {"file": event.file, "line": event.line, "text": event.text}
 

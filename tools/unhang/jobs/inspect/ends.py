@@ -9,7 +9,7 @@ from typing import Any
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.streams import Story
 from unhang.core.verdict.suspects import Suspect, find_suspects, ranks_wait
-from unhang.jobs.inspect.activities import STARTING
+from unhang.jobs.activities import STARTING
 from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.job_look import JobLook, Named
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section

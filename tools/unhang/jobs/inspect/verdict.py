@@ -16,7 +16,7 @@ from unhang.core.text import counted
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspects import Suspect, ranks_wait
-from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
+from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import gpus_idle, sources_of
 from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.ends import (

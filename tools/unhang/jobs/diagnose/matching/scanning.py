@@ -19,6 +19,7 @@ from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
 from unhang.jobs.diagnose.logs.reading import Block
+from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
@@ -96,6 +97,7 @@ class Scan:
     job: JobFile | None = None
     steps: dict[int, RankStep] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
+    stacks: list[Stack] = field(default_factory=list)
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -103,8 +105,10 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     scan = Scan(file)
     memory = LineShapes(sieve)
     counts: dict[str, int] = {}
+    stacks = Stacks(file, rank_in_name(file))
     for block in blocks:
         text = block.whole()
+        stacks.note(block, text)
         if MARK in text:
             note_calls(block, file, scan.calls)
             text = without_calls(text)
@@ -116,6 +120,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         _remember_last(block, scan)
         note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
         scan.words.note(block.lines, block.first, file)
+    scan.stacks = stacks.done()
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
     return scan

@@ -21,6 +21,7 @@ from unhang.jobs.diagnose.meaning.rules import guard_rules as guard
 from unhang.jobs.diagnose.meaning.rules import memory_rules as memory
 from unhang.jobs.diagnose.meaning.rules import network_rules as network
 from unhang.jobs.diagnose.meaning.rules import recording_rules as recording
+from unhang.jobs.diagnose.meaning.rules import stack_rules as stack
 from unhang.jobs.diagnose.meaning.rules import work_rules as work
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
@@ -33,7 +34,8 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     recording.recorders_differ,
     recording.traces_differ,
     recording.few_ranks_are_behind,
-    recording.stacks_stand_in_different_collectives,
+    stack.rank_stands_elsewhere,
+    stack.ranks_stand_in_different_collectives,
     work.work_was_going_on,
     work.main_process_prepares,
     work.bar_still_moved,
