@@ -102,7 +102,7 @@ _OF_A_JOB_FACTS = (
     "nccl_version",
 )
 _OF_A_MACHINE_FACTS = (
-    "bandwidth_row", "dcgm_passed", "fabric_manager_not_needed", "gid_row", "gpu_listed",
+    "bandwidth_row", "dcgm_row", "fabric_manager_not_needed", "gid_row", "gpu_listed",
     "gpu_load", "gpu_row",
     "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width",
     "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",

@@ -20,6 +20,7 @@ from unhang.jobs.diagnose.meaning.rules import failures
 from unhang.jobs.diagnose.meaning.rules import guard_rules as guard
 from unhang.jobs.diagnose.meaning.rules import memory_rules as memory
 from unhang.jobs.diagnose.meaning.rules import network_rules as network
+from unhang.jobs.diagnose.meaning.rules import odd_row_rules as odd_row
 from unhang.jobs.diagnose.meaning.rules import recording_rules as recording
 from unhang.jobs.diagnose.meaning.rules import stack_rules as stack
 from unhang.jobs.diagnose.meaning.rules import work_rules as work
@@ -45,6 +46,12 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     work.list_of_hosts_is_uneven,
     work.versions_of_hosts_differ,
     work.ranks_share_a_core,
+    odd_row.gpu_works_unlike_its_peers,
+    odd_row.gpu_is_off_nvlink,
+    odd_row.dcgm_test_fails,
+    odd_row.port_loses_its_link,
+    odd_row.switch_reports_an_error,
+    odd_row.rank_went_silent,
     device.peer_to_peer_went_silent,
     device.cards_without_peer_access,
     device.no_peer_access,

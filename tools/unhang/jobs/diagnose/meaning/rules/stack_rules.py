@@ -43,7 +43,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     another call: the others wait for them.
 
     Decides diagnose_odd_ones/stacks/read-of-a-socket-below-the-data,
-    diagnose_odd_ones/stacks/two-ranks-one-in-a-lock, diagnose_odd_ones/stacks/json-of-py-spy.
+    diagnose_odd_ones/stacks/waits-for-a-child, diagnose_odd_ones/stacks/json-of-py-spy.
     """
     ranks = _standings(facts.stacks.get(MAIN, {}))
     rows = {name: {"stands": _kind(one)} for name, one in ranks.items()}
