@@ -12,11 +12,14 @@ from unhang.jobs.diagnose.logs.reading import Block
 
 MAIN = "MainThread"
 MOST_STACKS, MOST_FRAMES, MOST_RANKS = 8192, 200, 4096
+LONGEST_LINE = 4200
 LINES_TO_A_STACK = 4  # without a frame, from a heading on
-# A block without this is not read line by line. It begins with a line's end, which is fast to find.
-_ANY_FRAME = re.compile(
-    rb"\n[^\n]{0,24}?[ \t]{2}(?:[A-Za-z_<][^\n(]{0,200} \([^\n()]{1,300}\.py:\d{1,7}\)|File"
-    rb" \"[^\"\n]{1,300}\", line \d{1,7},? in )"
+# A block without one of these is not read line by line. Each begins with letters, which are fast to
+# find: a frame of py-spy, of faulthandler, and of a traceback below a heading that names a rank.
+_ANY_FRAME = (
+    re.compile(rb"\.py:\d{1,7}\)\r?(?:\n|$)"),
+    re.compile(rb"\", line \d{1,7} in "),
+    re.compile(rb"ank \d{1,5}[^\n]{0,30}:[ \t]{0,4}\n(?:[ \t]{0,8}\n)?[ \t]{1,12}File \""),
 )
 _LABELLED = re.compile(r"\[(?:rank ?)?(\d{1,6})\]:? ?|\s{0,4}(\d{1,6}): ?")
 _PROCESS = re.compile(r"Process (\d{1,10}): (.{1,4000})$")
@@ -102,11 +105,14 @@ class Stacks:
 
     def note(self, block: Block, text: bytes) -> None:
         """Adds the stacks of a block. text: the block as one."""
-        if not self.open and not _ANY_FRAME.search(b"\n" + text):
+        if not any(frame.search(text) for frame in _ANY_FRAME):
+            for state in self.open.values():
+                self._close(state)
             return
         for index in range(len(block.lines)):
-            line = block.readings(index)[-1 if len(block.readings(index)) < 2 else 1]
-            self._note_line(line[:4200].decode("utf-8", "replace").rstrip(), block.number(index))
+            readings = block.readings(index)  # the second one has no wrapper and its indentation
+            line = readings[min(1, len(readings) - 1)][:LONGEST_LINE]
+            self._note_line(line.decode("utf-8", "replace").rstrip(), block.number(index))
 
     def done(self) -> list[Stack]:
         """All stacks, once the file is read."""

@@ -280,17 +280,18 @@ def switch_reports_an_error(facts: Facts) -> Iterator[Evidence]:
     """
     seen: dict[tuple, Event] = {}
     for event in facts.of("sxid"):
-        place = event.fields["pci"] or event.fields["address"], _port_of(event)
+        place = event.fields["pci"] or event.fields["bus"], _port_of(event)
         seen.setdefault((event.fields["code"], *place), event)
     for (code, pci, port), event in seen.items():
         row = table("sxids").get(str(code), {})
         is_corrected = "ingle bit" in row.get("name", "") or row.get("group") == "other"
         name = f" ({row['name']}, {row['group']})" if row else ""
         why = f"SXid {code}{name} of the NVSwitch at PCI {pci}{f', port {port}' if port else ''}"
-        yield Evidence(
-            "nvlink_down", WEAK if is_corrected else SUPPORTING, why, (event,),
-            "sxid-corrected" if is_corrected else "sxid",
-        )  # fmt: skip
+        weight = WEAK if is_corrected else SUPPORTING
+        if event.fields["severity"] == "fatal":
+            weight = STRONG
+        id_ = "sxid-corrected" if is_corrected else "sxid"
+        yield Evidence("nvlink_down", weight, why, (event,), id_, who=(f"NVSwitch {pci}",))
 
 
 def _port_of(event: Event) -> str | None:
