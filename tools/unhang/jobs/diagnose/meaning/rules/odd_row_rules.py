@@ -34,6 +34,8 @@ _OF_SOFTWARE = re.compile(
     r"(?i)denylist|blacklist|nvml lib|cuda (?:main|toolkit)|permissions|persistence|environment"
     r"|graphics proc|fabric manager|software|deployment|nccl|page retirement"
 )
+# The guide of the fabric manager calls the interrupt one to ignore.
+_CORRECTED = re.compile(r"Single bit|Minion Link DLREQ interrupt")
 _CONTAINERS = re.compile(r"veth|docker|br-|cali|cni|virbr|tap|lxc|flannel")
 
 
@@ -41,7 +43,7 @@ class _Gpu(NamedTuple):
     """A GPU in a table. event: the line that shows its load. cap: limit of its power in W, 0 if
     not known."""
 
-    index: str
+    number: str
     load: int
     watt: float
     cap: float
@@ -62,7 +64,7 @@ def gpu_works_unlike_its_peers(facts: Facts) -> Iterator[Evidence]:
         if len(gpus) <= AT_LEAST:
             continue
         rows = {
-            one.index: {"load": one.load, "power": one.watt, "memory": one.used} for one in gpus
+            one.number: {"load": one.load, "power": one.watt, "memory": one.used} for one in gpus
         }
         usual = {name: median(row[name] for row in rows.values()) for name in ("power", "memory")}
         tolerances = {
@@ -71,19 +73,19 @@ def gpu_works_unlike_its_peers(facts: Facts) -> Iterator[Evidence]:
         }
         wait = [one for one in gpus if one.load >= BUSY_PERCENT and one.watt < COOL * one.cap]
         for odd in odd_ones_out(rows, tolerances) if len(wait) >= AT_LEAST else ():
-            one = next(gpu for gpu in gpus if gpu.index == odd.row)
+            one = next(gpu for gpu in gpus if gpu.number == odd.row)
             is_idle = one.load <= IDLE_PERCENT and "memory" not in odd.differs
             computes = one.load >= BUSY_PERCENT and one.watt > COMPUTES * usual["power"]
             if one in wait or not (is_idle or computes):
                 continue
             does = "is idle with its memory in use" if is_idle else "computes"
             why = (
-                f"GPU {one.index} {does} ({one.load} %, {one.watt:g} W), and {len(wait)} others are"
+                f"GPU {one.number} {does} ({one.load} %, {one.watt:g} W), and {len(wait)} others are"
                 f" at {wait[0].load} % with {wait[0].watt:g} W, as where they wait for it"
             )
             yield Evidence(
                 "slow_rank_or_io", POSSIBLE, why, (one.event,), "gpu-unlike-its-peers",
-                who=(f"GPU {one.index}",),
+                who=(f"GPU {one.number}",),
             )  # fmt: skip
 
 
@@ -100,7 +102,7 @@ def _tables_of_gpus(facts: Facts) -> Iterator[list[_Gpu]]:
             row.fields["index"] or "",
             (int(load.fields[name] or 0) for name in ("watt", "cap", "used", "load")),
         )
-        if found and (int(index) <= int(found[-1].index) or found[-1].event.file != row.file):
+        if found and (int(index) <= int(found[-1].number) or found[-1].event.file != row.file):
             yield found
             found = []
         found.append(_Gpu(index, percent, watt, cap, used, load))
@@ -284,7 +286,7 @@ def switch_reports_an_error(facts: Facts) -> Iterator[Evidence]:
         seen.setdefault((event.fields["code"], *place), event)
     for (code, pci, port), event in seen.items():
         row = table("sxids").get(str(code), {})
-        is_corrected = "ingle bit" in row.get("name", "") or row.get("group") == "other"
+        is_corrected = bool(_CORRECTED.match(row.get("name", ""))) or row.get("group") == "other"
         name = f" ({row['name']}, {row['group']})" if row else ""
         why = f"SXid {code}{name} of the NVSwitch at PCI {pci}{f', port {port}' if port else ''}"
         weight = WEAK if is_corrected else SUPPORTING
