@@ -25,7 +25,7 @@ _LABELLED = re.compile(r"\[(?:rank ?)?(\d{1,6})\]:? ?|\s{0,4}(\d{1,6}): ?")
 _PROCESS = re.compile(r"Process (\d{1,10}): (.{1,4000})$")
 _THREAD = re.compile(
     r"Thread (?:(?P<id>\d{1,20})|0x[0-9A-Fa-f]{1,16}|(?P<word>\w{1,40})) "
-    r"\((?:active|idle)[^)]{0,20}\)(?:: \"(?P<name>[^\"]{1,100})\")?$"
+    r"\((?P<state>active|idle)[^)]{0,20}\)(?:: \"(?P<name>[^\"]{1,100})\")?$"
 )
 _FAULT = re.compile(
     r"(?:Current thread|Thread) 0x[0-9A-Fa-f]{1,16}.{0,60}\(most recent call first\):$"
@@ -40,6 +40,7 @@ _REMARK = re.compile(
     r"(?:[$#=>*-]|[^\n]{0,100}py-spy)[^\n]{0,160}?\brank[ =:_-]{0,2}(\d{1,6})\b", re.I
 )
 _OF_COMMAND = re.compile(r"\bRANK=(\d{1,6})\b|--(?:local[-_])?rank[= ](\d{1,6})\b")
+_DIGITS = re.compile(r"\d+")
 _PART = re.compile(r"(\d{1,5})(?: to |-)(\d{1,5})|(\d{1,5})")
 
 
@@ -56,13 +57,16 @@ class Frame:
 
 @dataclass(frozen=True)
 class Stack:
-    """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them."""
+    """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them.
+    command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep."""
 
     rank: int | None
     pid: int | None
     thread: str
     frames: tuple[Frame, ...]
     file: str
+    command: str = ""
+    idle: bool = False
 
     @property
     def calls(self) -> list[str]:
@@ -84,14 +88,15 @@ class _Open:
     ranks: tuple[int, ...] = ()
     pid: int | None = None
     of_command: int | None = None
-    has_process: bool = False  # a heading named the process; else its first thread has its number
+    command: str = ""  # "" unless a heading named the process; then its first thread has its number
+    idle: bool = False
     thread: str | None = None
     frames: list[Frame] = field(default_factory=list)
     idle_lines: int = 0
 
     def begin(self, *ranks: int) -> None:
         """A heading names the ranks whose stack follows."""
-        self.ranks, self.pid, self.of_command, self.has_process = ranks, None, None, False
+        self.ranks, self.pid, self.of_command, self.command = ranks, None, None, ""
 
 
 @dataclass
@@ -153,15 +158,16 @@ class Stacks:
         if found := _PROCESS.match(line):
             self._close(state)
             state.pid, state.of_command = int(found[1]), _rank_of_command(found[2])
-            state.has_process = True
+            state.command = _DIGITS.sub("", found[2])
         elif found := _THREAD.match(line):
             self._close(state)
             state.thread = found["name"] or (found["word"] or MAIN)
-            if not state.has_process and found["id"] and state.thread == MAIN:
+            state.idle = found["state"] == "idle"
+            if not state.command and found["id"] and state.thread == MAIN:
                 state.pid = int(found["id"])
         elif _FAULT.match(line):
             self._close(state)
-            state.thread = ""
+            state.thread, state.idle = "", False
         elif found := _HEADING.search(line):
             self._close(state)
             state.begin(*_ranks(found["ranks"]))
@@ -183,7 +189,10 @@ class Stacks:
         label = next((key for key, one in self.open.items() if one is state), None)
         named = [one for one in (label, self.rank_of_file, state.of_command) if one is not None]
         ranks: Sequence[int | None] = state.ranks or named[:1] or (None,)
-        self.found += [Stack(rank, state.pid, thread, frames, self.file) for rank in ranks]
+        self.found += [
+            Stack(rank, state.pid, thread, frames, self.file, state.command, state.idle)
+            for rank in ranks
+        ]
 
 
 def _without_label(line: str) -> tuple[int | None, str]:

@@ -16,7 +16,7 @@ CALLS = [
     "fetch (/corpus/read.py:12)",
     "<module> (/train.py:9)",
 ]
-SPY = 'Process {pid}: python train.py{options}\nPython v3.12.3 (/usr/bin/python3)\n\nThread {pid} (idle): "MainThread"\n'  # noqa: E501
+SPY = 'Process {pid}: python train.py{options}\nPython v3.12.3 (/usr/bin/python3)\n\nThread {pid} (idle): "MainThread"\n'
 FAULT = (
     'Current thread 0x00007f21c7d4a740 (most recent call first):\n  File "/srv/read.py", line 12 in'
     ' fetch\n  File "/srv/train.py", line 9 in <module>\n'

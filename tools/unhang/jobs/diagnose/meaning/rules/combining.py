@@ -17,12 +17,13 @@ from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang.jobs.diagnose.meaning.rules import collective_rules as collective
 from unhang.jobs.diagnose.meaning.rules import device_rules as device
 from unhang.jobs.diagnose.meaning.rules import failures
+from unhang.jobs.diagnose.meaning.rules import gpu_table_rules as gpu_table
 from unhang.jobs.diagnose.meaning.rules import guard_rules as guard
 from unhang.jobs.diagnose.meaning.rules import memory_rules as memory
 from unhang.jobs.diagnose.meaning.rules import network_rules as network
-from unhang.jobs.diagnose.meaning.rules import odd_row_rules as odd_row
 from unhang.jobs.diagnose.meaning.rules import recording_rules as recording
 from unhang.jobs.diagnose.meaning.rules import stack_rules as stack
+from unhang.jobs.diagnose.meaning.rules import time_rules as time
 from unhang.jobs.diagnose.meaning.rules import work_rules as work
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
@@ -46,12 +47,12 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     work.list_of_hosts_is_uneven,
     work.versions_of_hosts_differ,
     work.ranks_share_a_core,
-    odd_row.gpu_works_unlike_its_peers,
-    odd_row.gpu_is_off_nvlink,
-    odd_row.dcgm_test_fails,
-    odd_row.port_loses_its_link,
-    odd_row.switch_reports_an_error,
-    odd_row.rank_went_silent,
+    gpu_table.gpu_works_unlike_its_peers,
+    gpu_table.gpu_is_off_nvlink,
+    gpu_table.dcgm_test_fails,
+    time.port_loses_its_link,
+    time.switch_reports_an_error,
+    time.rank_went_silent,
     device.peer_to_peer_went_silent,
     device.cards_without_peer_access,
     device.no_peer_access,

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unhang.core.verdict.odd_one_out import odd_ones_out
-from unhang.jobs.activities import CODE, COLLECTIVE, STARTING, Activity, activities, activity_of
+from unhang.jobs.activities import (
+    BACKWARD,
+    CODE,
+    COLLECTIVE,
+    STARTING,
+    Activity,
+    activities,
+    activity_of,
+)
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.stacks import MAIN, Frame, Stack
@@ -48,7 +56,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     ranks = _standings(facts.stacks.get(MAIN, {}))
     rows = {name: {"stands": _kind(one)} for name, one in ranks.items()}
     odd = [one.row for one in odd_ones_out(rows) if one.differs["stands"][1] in WAITS_FOR_OTHERS]
-    is_clear = bool(odd)
+    is_majority = bool(odd)
     if not odd:  # too few ranks for a majority: all others wait, and one does not
         alone = [name for name, one in ranks.items() if one.activity.name != COLLECTIVE]
         odd = alone if len(alone) == 1 < len(ranks) else []
@@ -65,7 +73,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
         )
         yield Evidence(
             _cause(one),
-            WEIGHTS["strong"] if is_clear else WEIGHTS["supporting"] + 1,
+            WEIGHTS["strong"] if is_majority and _is_apart(one) else WEIGHTS["supporting"] + 1,
             why,
             (),
             "stands-elsewhere",
@@ -142,12 +150,22 @@ def first_apart(stack: Stack, other: Stack) -> Frame:
 
 
 def _standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
+    """Where the ranks stand. Processes of another command than most are none: a launcher, a server
+    in front of its workers, another job."""
     found = {}
     for name, stack in stacks.items():
         activity = activity_of(stack.calls)
         if activity is not None and not any(_NO_RANK.search(call) for call in stack.calls):
             found[name] = Standing(stack, activity, _collective(activity))
-    return found
+    rows = {name: {"command": one.stack.command or None} for name, one in found.items()}
+    others = {one.row for one in odd_ones_out(rows)}
+    return {name: one for name, one in found.items() if name not in others}
+
+
+def _is_apart(one: Standing) -> bool:
+    """Whether a stack alone shows that a rank does not wait as the others do: it is known what it
+    does, or it sleeps. Awake in the job's own code or in backward, it may wait for its GPU."""
+    return one.stack.idle or one.activity.name not in (CODE, BACKWARD)
 
 
 def _collective(activity: Activity) -> str | None:
