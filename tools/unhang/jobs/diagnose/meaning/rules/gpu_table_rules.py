@@ -175,11 +175,13 @@ _WEIGHTS_OF_TESTS: Mapping[tuple[str, bool, bool], Mapping[str, float]] = {
 
 
 class _Test(NamedTuple):
-    """A test of DCGM. results: GPU -> Pass, Fail, Warn or Skip. event: the line with its result."""
+    """A test of DCGM. results: GPU -> Pass, Fail, Warn or Skip; listed: only GPUs with one result
+    are named. event: the line with its result."""
 
     name: str
     event: Event
     failed: bool
+    listed: bool
     results: dict[str, str]
 
 
@@ -196,8 +198,9 @@ def dcgm_test_fails(facts: Facts) -> Iterator[Evidence]:
             continue
         tested = [gpu for gpu, result in test.results.items() if result != "Skip"]
         failed = [gpu for gpu in tested if test.results[gpu] == "Fail"]
-        some = failed if len(failed) == 1 or len(failed) < len(tested) else []
-        where = f"GPU {', '.join(some)}" if some else "all GPUs" if failed or "- All" in test.event.text else "a GPU"
+        some = failed if test.listed or len(failed) < max(2, len(tested)) else []
+        on_all = bool(failed) or "- All" in test.event.text
+        where = f"GPU {', '.join(some)}" if some else "all GPUs" if on_all else "a GPU"
         why = f"DCGM's test {test.name} failed on {where}"
         kind = "link" if _BUS.match(test.name) else "gpu"
         for cause, weight in _WEIGHTS_OF_TESTS[kind, bool(some), bool(failed)].items():
@@ -214,12 +217,12 @@ def _tests(facts: Facts) -> list[_Test]:
     found: list[_Test] = []
     for event in facts.of("dcgm_row"):
         name, gpu, result = (event.fields[part] or "" for part in ("test", "gpu", "result"))
-        if name.strip():
-            found.append(_Test(name.strip(), event, result == "Fail", {}))
+        listed = re.findall(r"\d+", event.fields["who"] or "")
+        if name.strip(" -"):
+            found.append(_Test(name.strip(" -"), event, result == "Fail", bool(listed), {}))
         elif not found or found[-1].event.file != event.file:
             continue
         elif result == "Fail":
             found[-1] = found[-1]._replace(event=event, failed=True)
-        named = [gpu] if gpu else re.findall(r"\d+", event.fields["who"] or "")
-        found[-1].results.update(dict.fromkeys(named, result))
+        found[-1].results.update(dict.fromkeys([gpu] if gpu else listed, result))
     return found
