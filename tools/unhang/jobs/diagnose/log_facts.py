@@ -14,6 +14,7 @@ from unhang.jobs.diagnose.log_groups import Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
+from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.ras_standing import RasStanding, named_roots, ras_standing
@@ -44,7 +45,8 @@ class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its
     last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
-    or the lines of watchdogs. ras: what RAS answered."""
+    or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
+    process -> its last stack."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -60,6 +62,7 @@ class Facts:
     words: Mapping[int, RankLine] = field(default_factory=dict)
     waited: WaitedFor = field(default_factory=WaitedFor)
     ras: RasStanding | None = None
+    stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -128,6 +131,7 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         words,
         ras.waited if ras and named_roots(ras) else waits_of_log(seen, words),
         ras,
+        by_thread([stack for scan in scans for stack in scan.stacks]),
     )
 
 
@@ -249,7 +253,7 @@ def _highest_rank(
     return max(*ranks, *prefixed, 0) + 1 if ranks else None
 
 
-def evidence_of(event: Event | RankStep) -> dict[str, Any]:
+def evidence_of(event: Event | RankStep | RankLine) -> dict[str, Any]:
     """{file, line, text} of an event."""
     return {"file": event.file, "line": event.line, "text": event.text}
 

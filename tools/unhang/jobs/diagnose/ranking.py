@@ -34,13 +34,20 @@ OF_SPEED = ("gdr_peermem_missing", "pcie_link_degraded", "cpu_affinity")
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
 # shows what ran out and not who used it, so it is at most a warning by itself
 CONSEQUENCES = ("cuda-out-of-memory",)
-TROUBLE = (
+TROUBLE = (  # evidence that by itself shows a fault
     "p2p-silent",
     "recorders-behind",
     "recorders-lag",
     "recorders-ring",
     "ras-behind",
-)  # evidence that by itself shows a fault
+    "dcgm-link-test-of-some-failed",
+    "dcgm-gpu-test-of-all-failed",
+    "gpu-off-nvlink",
+    "gpu-unlike-its-peers",
+    "stands-elsewhere",
+    "stacks-differ",
+    "sxid",
+)
 
 
 @dataclass(frozen=True)
