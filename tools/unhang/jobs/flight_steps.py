@@ -174,7 +174,7 @@ def _state(launch: Sequence[Entry], flight: Flight) -> str:
     entries holds the parts of calls that are long done."""
     last = launch[-1]
     if len(launch) > 1 and not last.name.endswith("coalesced"):
-        _, completed = flight.status.get(last.pg_id, (-1, -1))
+        _, completed = flight.status.get(-1 if last.pg_id is None else last.pg_id, (-1, -1))
         return COMPLETED if completed >= last.seq else LAUNCHED
     return _STATES.get(last.state, LAUNCHED)
 
