@@ -174,7 +174,9 @@ def parse_dump(dump: bytes) -> dict[str, Any]:
 
 
 def _plain_entry(entry: dict[str, Any]) -> dict[str, Any]:
-    numbers = ("collective_seq_id", "p2p_seq_id", "record_id", "pg_id")
+    numbers = (
+        "collective_seq_id", "p2p_seq_id", "record_id", "pg_id", "time_created_ns", "timeout_ms",
+    )  # fmt: skip
     group = entry.get("process_group")
     return {
         "process_group": [_word(part) for part in group[:2]]
@@ -197,11 +199,9 @@ def _groups(config: Any) -> dict[str, dict[str, str]]:
             ranks = one.get("ranks")
             if isinstance(ranks, (list, tuple)):
                 ranks = str([rank for rank in ranks if _number(rank) is not None])
-            is_short = isinstance(ranks, str) and len(ranks) <= LONGEST_RANKS
-            found[_word(name)] = {
-                "desc": _word(one.get("desc")),
-                "ranks": ranks if is_short else "",
-            }
+            if not isinstance(ranks, str) or len(ranks) > LONGEST_RANKS:
+                ranks = ""
+            found[_word(name)] = {"desc": _word(one.get("desc")), "ranks": ranks}
     return found
 
 
