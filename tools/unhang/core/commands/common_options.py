@@ -62,6 +62,16 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """-v of the commands whose first screen has at most 12 lines."""
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="below the first screen all that was found, and what was read",
+    )
+
+
 def add_examples(parser: argparse.ArgumentParser, examples: str) -> None:
     """examples: lines to type, each followed by two blanks or more and its purpose."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

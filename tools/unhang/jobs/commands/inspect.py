@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.commands.common_options import add_examples, add_format_option, add_verbose
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.secrets_in_text import masked_document
@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="FILE.tar.gz", help="also write the evidence as a bundle, secrets masked"
     )
     add_format_option(parser, ("table", "json"))
+    add_verbose(parser)
     add_examples(parser, EXAMPLES)
 
 
@@ -74,8 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         from unhang.core.terminal import terminal_shape
 
-        _width, _colour, plain = terminal_shape(sys.stdout, os.environ)
-        sys.stdout.write(render_inspection(masked_document(inspection), plain))
+        width, _colour, plain = terminal_shape(sys.stdout, os.environ)
+        shown = masked_document(inspection)
+        sys.stdout.write(render_inspection(shown, plain, width=width, verbose=arguments.verbose))
     if out:  # after the verdict, which a full disk must not cost
         sys.stdout.flush()
         write_bundle(out, documents, inspection)

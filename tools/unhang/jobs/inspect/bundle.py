@@ -42,7 +42,7 @@ def write_bundle(
     shown = masked_document(inspection)
     texts = {
         INSPECTION: json.dumps(shown, indent=1),
-        "report.txt": without_secrets(render_inspection(shown)),
+        "report.txt": without_secrets(render_inspection(shown, verbose=True)),
     }
     for number, document in enumerate(documents):
         name = re.sub(r"[^\w.-]", "_", host_of(document))[:100]

@@ -24,7 +24,7 @@ from unhang.jobs.inspect.bundle import (
     is_bundle,
     write_bundle,
 )
-from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
@@ -234,7 +234,7 @@ def test_any_value_in_a_document_is_survived():
                 holder = holder[step]
             holder[path[-1]] = chance.choice(strange)
             found = inspection_of([changed])
-            assert "\x1b" not in render_inspection(found), path
+            assert "\x1b" not in render_details(found), path
             assert isinstance(found["state"], str)
 
 
