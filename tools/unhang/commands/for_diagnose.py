@@ -66,4 +66,10 @@ def _screen(verdict: Mapping[str, Any]) -> VerdictScreen:
     return screen_of(verdict)
 
 
-LOOK_READER = LookReader(_is_bundle, _look, _joined, _screen, _render)
+def _short(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    from unhang.jobs.inspect.short_form import short_form
+
+    return short_form(verdict)
+
+
+LOOK_READER = LookReader(_is_bundle, _look, _joined, _screen, _short, _render)

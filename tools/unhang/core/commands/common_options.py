@@ -15,6 +15,7 @@ MOST_NAMED = 40  # number of rules that a message lists by name
 # The common meanings of the formats; a command with another meaning gives its own.
 FORMAT_MEANINGS = {
     "csv": "",
+    "evidence": "at most 16 KiB of JSON for a ticket or an assistant",
     "json": "",
     "jsonl": "",
     "markdown": "",

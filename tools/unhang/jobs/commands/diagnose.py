@@ -22,6 +22,7 @@ from unhang.core.redact import redacted
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.together import NOT_READ
 from unhang.core.verdict.screen import render_screen
+from unhang.core.verdict.short_evidence import render_short_evidence
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
 from unhang.jobs.diagnose.first_screen import joined_screens, screen_of
@@ -30,6 +31,7 @@ from unhang.jobs.diagnose.looked import LookReader, look_reader
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_markdown, render_page, render_table
+from unhang.jobs.diagnose.short_form import joined_short_forms, short_form
 from unhang.jobs.flight import compare_flights
 from unhang.jobs.job_files import job_reader
 
@@ -58,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="a judged run folder or its id; findings on the log's hosts count as evidence",
     )
-    add_format_option(parser, ("table", "json", "markdown"))
+    add_format_option(parser, ("table", "json", "markdown", "evidence"))
     add_verbose(parser)
     add_quiet(parser)
     parser.add_argument(
@@ -160,6 +162,10 @@ def _print(
     reader = look_reader(arguments)
     if arguments.format == "json":
         sys.stdout.write(render_json(shown))
+    elif arguments.format == "evidence":
+        own = short_form(shown)
+        both = joined_short_forms(reader.short(looked), own) if looked else own
+        sys.stdout.write(render_short_evidence(both))
     elif arguments.format == "markdown":
         above = reader.render(looked, False).replace("```", "'''") if looked else ""
         sys.stdout.write((f"```\n{above}```\n\n" if looked else "") + render_markdown(shown))

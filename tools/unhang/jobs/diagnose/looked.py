@@ -52,6 +52,7 @@ class LookReader:
     read        names of bundles of one job -> the look; raises UserError, OSError
     joined      (diagnosis of the logs, look) -> the diagnosis with the verdict
     screen      verdict -> the first screen of the look
+    short       verdict -> its part of `unhang/evidence-short/1`
     render      (verdict, plain) -> all of it
     """
 
@@ -61,6 +62,7 @@ class LookReader:
         diagnosis
     )
     screen: Callable[[Mapping[str, Any]], VerdictScreen] = lambda _verdict: VerdictScreen("")
+    short: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _verdict: {}
     render: Callable[[Mapping[str, Any], bool], str] = lambda _verdict, _plain: ""
 
 

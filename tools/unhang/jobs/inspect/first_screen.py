@@ -57,11 +57,9 @@ _WATCH = ("unhang watch --pid {pid}", "tells when it makes no progress, and look
 def screen_of(inspection: Mapping[str, Any]) -> VerdictScreen:
     """The verdict, who and where, and the command to paste."""
     suspects = inspection["suspects"]
-    state = inspection["state"]
-    word = state if state in (HUNG, UNKNOWN, RUNNING) else f"not hung so far, {state}"
     host, command, tells = _next(inspection)
     screen = VerdictScreen(
-        f"{word}: {visible(inspection['headline'], 1500)}",
+        verdict_of(inspection),
         certainty_of(inspection),
         (
             *_also(suspects), *_places(inspection),
@@ -76,6 +74,13 @@ def screen_of(inspection: Mapping[str, Any]) -> VerdictScreen:
         more="-v: where each rank stands, why, and what could not be read",
     )  # fmt: skip
     return with_waited_for(screen, inspection.get("waited_for"))
+
+
+def verdict_of(inspection: Mapping[str, Any]) -> str:
+    """hung: rank 1 on n2: it sleeps in ..."""
+    state = inspection["state"]
+    word = state if state in (HUNG, UNKNOWN, RUNNING) else f"not hung so far, {state}"
+    return f"{word}: {visible(inspection['headline'], 1500)}"
 
 
 def certainty_of(inspection: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from unhang.core.text import ascii_only, counted, listed, visible
 from unhang.core.verdict.rendering import fold_ranks, render_suspects
 from unhang.core.verdict.screen import render_screen
-from unhang.jobs.inspect.first_screen import how_many, screen_of
+from unhang.jobs.inspect.first_screen import how_many, screen_of, verdict_of
 
 MOST_ROWS = 16
 
@@ -22,7 +22,7 @@ def render_inspection(
 
 
 def render_details(inspection: Mapping[str, Any], plain: bool = False) -> str:
-    """Where the ranks stand, what could not be read, and the suspects."""
+    """Where the ranks stand, what could not be read, the suspects, and the verdict in full."""
     hosts = [row["host"] for row in inspection["hosts"]]
     more = f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
     lines = [f"{how_many(inspection)} on {visible(', '.join(map(str, hosts[:8])))}{more}"]
@@ -34,6 +34,7 @@ def render_details(inspection: Mapping[str, Any], plain: bool = False) -> str:
     lines += (
         _ras(inspection) + _ranks(inspection) + _unread(inspection) + render_suspects(inspection)
     )
+    lines += ["", verdict_of(inspection)]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return ascii_only(text) if plain else text
 

@@ -90,7 +90,7 @@ def test_the_verdict_is_that_of_inspect(scene, code, word, cause, tmp_path, caps
         [cause] if cause else []
     )
     assert list(check_schema(found, read_schema("diagnosis-1"))) == []
-    main(["diagnose", path])
+    main(["diagnose", "-v", path])
     assert said["headline"] in capsys.readouterr().out
 
 
@@ -135,7 +135,7 @@ def test_faults_of_the_kernel_count_since_the_job_began(tmp_path, capsys):
 
 def test_hosts_have_one_mask_in_the_verdict_and_in_the_diagnosis(tmp_path, capsys):
     document = {**look("never"), "asked_as": "gpu-secret-03"}
-    main(["diagnose", "--redact", str(bundle(tmp_path, document))])
+    main(["diagnose", "-v", "--redact", str(bundle(tmp_path, document))])
     shown = capsys.readouterr().out
     assert "gpu-secret-03" not in shown
     assert "hung: rank 1 on <host-1>" in shown and "named: host <host-1>, rank 1" in shown

@@ -123,9 +123,7 @@ def test_a_node_whose_answer_is_none_costs_no_other_node(nodes, tmp_path, case):
         ("gpu00", False),
         (name, True),
     ]
-    assert why in found["hosts"][1]["problem"] and f"{name}: no answer: " in render_details(
-        found
-    )
+    assert why in found["hosts"][1]["problem"] and f"{name}: no answer: " in render_details(found)
     write_bundle(tmp_path / "b.tar.gz", documents, found)
     assert [host_of(document) for document in read_documents([tmp_path / "b.tar.gz"])] == [
         "gpu00",
