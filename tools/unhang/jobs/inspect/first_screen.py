@@ -62,7 +62,7 @@ def screen_of(inspection: Mapping[str, Any]) -> VerdictScreen:
         verdict_of(inspection),
         certainty_of(inspection),
         (
-            *_also(suspects), *_places(inspection),
+            *_also(suspects), *_stands(inspection),
             *(problem for problem in _not_read(inspection) if problem),
         ),
         advice=tuple(
@@ -120,7 +120,7 @@ def how_many(inspection: Mapping[str, Any]) -> str:
     return f"{ranks} of {counted(world, 'rank')}" if ranks < world else counted(ranks, "rank")
 
 
-def _places(inspection: Mapping[str, Any]) -> list[str]:
+def _stands(inspection: Mapping[str, Any]) -> list[str]:
     """How many ranks were seen where, then the places in which most of them stand."""
     hosts = [visible(row["host"], 80) for row in inspection["hosts"]]
     places: dict[tuple[str, str], list[int]] = {}

@@ -253,7 +253,12 @@ def places_in(value, path=()):
 def test_the_texts_of_a_bundle_are_those_that_were_written(tmp_path):
     texts = bundle_texts(bundle(tmp_path, look("never")))
     assert json.loads(texts["evidence/vm.json"])["schema"] == "unhang/evidence/1"
-    assert sorted(texts) == ["evidence/vm.json", "inspection.json", "report.txt"]
+    assert sorted(texts) == [
+        "evidence/vm.json",
+        "inspection.json",
+        "report.txt",
+        "short.json",
+    ]
 
 
 def with_dumps(document: dict, *newest: int, name: str = "gloo:all_reduce") -> dict:
