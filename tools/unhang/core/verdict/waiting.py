@@ -209,17 +209,18 @@ def _conclude(
     complete: bool,
 ) -> WaitedFor:
     lacking = [wait for wait in waits if wait.awaited]
-    edges = _edges(lacking, opened)
+    links = _links(lacking, opened)
+    waiters = {rank for waiting, _ in links for rank in waiting}
     awaited = {rank for wait in lacking for rank in wait.awaited}
-    behind = {rank: _waiting_behind(rank, edges) for rank in awaited - set(edges)}
-    led = {rank for ranks in behind.values() for rank in ranks}
+    behind = _waiting_behind(awaited - waiters, links)
+    led = {rank for ranks in set(behind.values()) for rank in ranks}
     held = _held([wait for wait in waits if not wait.awaited], opened)
     roots = sorted(set(behind) - held, key=lambda root: (-len(behind[root]), root))
     first = [wait for wait in lacking if set(roots) & set(wait.awaited)]
     first.sort(key=lambda wait: (-len(wait.waiting), wait.group.name))
     full = tuple(wait for wait in waits if not wait.awaited and not wait.calls)
-    ring = {rank for rank in awaited - led if rank in edges}
-    crossed = [wait for wait in lacking if ring & set(wait.awaited) & set(edges)]
+    ring = (awaited - led) & waiters
+    crossed = [wait for wait in lacking if ring & set(wait.awaited)]
     crossed = [wait for wait in crossed if ring & set(wait.waiting)]
     if not roots and not ring:
         ring, crossed = _unlike_order(full, opened)
@@ -259,9 +260,12 @@ def _ring_order(ring: set[int], crossed: Sequence[Wait], used: set[str]) -> tupl
     return tuple(sorted(ring, key=lambda rank: (-doubts[rank], rank)))
 
 
-def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dict[int, set[int]]:
-    """{rank: whom it waits for}. A rank whose GPU stands in its oldest operation waits for nobody:
-    what it called later is only queued behind. Who is further in the group waits for it there."""
+def _links(
+    lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]
+) -> list[tuple[set[int], set[int]]]:
+    """(who waits, for whom) of each wait; by pairs of ranks a group of ten thousand has millions.
+    A rank whose GPU stands in its oldest operation waits for nobody: what it called later is only
+    queued behind. Who is further in the group waits for it there."""
     stands = {
         rank
         for wait in lacking
@@ -269,31 +273,50 @@ def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dic
         for rank in wait.queued
         if opened[rank][0].group == wait.group.name
     }
-    edges: dict[int, set[int]] = {}
+    links = []
     for wait in lacking:
         further = (
             rank
             for rank in wait.passed
             if any(step.group == wait.group.name for step in opened.get(rank, ()))
         )
-        for rank in {*wait.waiting, *further} - set(wait.queued) - stands:
-            edges.setdefault(rank, set()).update(set(wait.awaited) - {rank})
-    return edges
+        links.append(({*wait.waiting, *further} - set(wait.queued) - stands, set(wait.awaited)))
+    return links
 
 
-def _waiting_behind(root: int, edges: Mapping[int, set[int]]) -> set[int]:
-    """The ranks that wait for this one, also by way of others."""
-    waiters: dict[int, list[int]] = {}
-    for rank, those in edges.items():
-        for one in those:
-            waiters.setdefault(one, []).append(rank)
-    found: set[int] = set()
-    ahead = [root]
-    while ahead:
-        new = [rank for rank in waiters.get(ahead.pop(), ()) if rank not in found]
-        found.update(new)
-        ahead += new
+def _waiting_behind(
+    ranks: Iterable[int], links: Sequence[tuple[set[int], set[int]]]
+) -> dict[int, frozenset[int]]:
+    """{rank: those that wait for it, also by way of others}. Ranks that are awaited in the same
+    places have the same answer."""
+    awaited_in: dict[int, list[int]] = {}
+    for place, (_, awaited) in enumerate(links):
+        for rank in awaited:
+            awaited_in.setdefault(rank, []).append(place)
+    answers: dict[tuple[int, ...], frozenset[int]] = {}
+    found: dict[int, frozenset[int]] = {}
+    for rank in ranks:
+        key = tuple(awaited_in.get(rank, ()))
+        if key not in answers:
+            answers[key] = _reached(key, links, awaited_in)
+        found[rank] = answers[key]
     return found
+
+
+def _reached(
+    places: Iterable[int],
+    links: Sequence[tuple[set[int], set[int]]],
+    awaited_in: Mapping[int, Sequence[int]],
+) -> frozenset[int]:
+    ranks: set[int] = set()
+    ahead, seen = list(places), set(places)
+    while ahead:
+        new = links[ahead.pop()][0] - ranks
+        ranks |= new
+        further = {place for rank in new for place in awaited_in.get(rank, ())} - seen
+        seen |= further
+        ahead += further
+    return frozenset(ranks)
 
 
 def _unlike_order(

@@ -4,7 +4,7 @@ versions, hosts, network, settings."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,9 @@ from unhang.jobs.flight_steps import Recording
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
+# facts of lines that follow from another rank's end or wait
+CONSEQUENCES = ("timeout", "store_timeout", "peer_gone", "root_cause", "failed_exit", "aborted",
+                "gloo_wait", "local_peer_closed", "tasks_not_met")  # fmt: skip
 ANY_EXCEPTION = "python-exception"  # the signature of an exception of any name
 # lines of torchrun's list of failures
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")
@@ -262,6 +265,7 @@ def describe(facts: Facts) -> dict[str, Any]:
     """The `facts` of a diagnosis document: each fact with its line."""
     return {
         "collectives": _collectives(facts),
+        "failures": list(_failures(facts)),
         "ranks": _ranks(facts),
         "first_error": _first(facts),
         "hosts": list(facts.hosts[:4096]),
@@ -322,6 +326,27 @@ def _collectives(facts: Facts) -> list[dict[str, Any]]:
         alike in sorted(groups.items(), key=lambda item: (item[0][2] or 0,
         str(item[0])))[:MOST_LISTED]
     ]  # fmt: skip
+
+
+def _failures(facts: Facts) -> Iterator[dict[str, Any]]:
+    """The lines of failures, those of each signature once for each rank. primary: what may have
+    come first: an error by itself, no wait that ran out, no report of another's end."""
+    seen: set[tuple[str, int | None, str | None]] = set()
+    errors = [event for event in facts.events if event.signature.kind in ("error", "symptom")]
+    first = [facts.first_error] if facts.first_error else []
+    for event in (*first, *errors):
+        who = (event.signature.id, rank_of(event), event.prefix.host)
+        if event.quoted or event.source or who in seen or len(seen) >= MOST_LISTED:
+            continue
+        seen.add(who)
+        follows = event.signature.kind == "symptom" or event.signature.fact in CONSEQUENCES
+        yield {
+            **evidence_of(event),
+            "rank": rank_of(event),
+            "host": event.prefix.host,
+            "primary": (event is facts.first_error and event.signature.kind == "error")
+            or not follows,
+        }
 
 
 def _ranks(facts: Facts) -> dict[str, Any]:

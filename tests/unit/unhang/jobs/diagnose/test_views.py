@@ -349,6 +349,7 @@ def test_hosts_of_the_log_that_the_run_does_not_have_are_named(text, told, tmp_p
     cli.main(
         [
             "diagnose",
+            "-v",
             "--run",
             findings(tmp_path, finding("acs-on-bare-metal", "gpu007")),
             written(tmp_path, text),

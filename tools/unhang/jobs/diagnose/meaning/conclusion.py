@@ -105,8 +105,8 @@ NO_LOG_AMONG = (
     "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose"
     " reads it together with the job's log"
 )
-_OF_A_JOB = ("progress", "healthy", "symptom")
-_OF_A_JOB_FACTS = (
+OF_A_JOB = ("progress", "healthy", "symptom")
+OF_A_JOB_FACTS = (
     "framework",
     "launch_shape",
     "world_size",
@@ -116,7 +116,7 @@ _OF_A_JOB_FACTS = (
     "network_used",
     "nccl_version",
 )
-_OF_A_MACHINE_FACTS = (
+OF_A_MACHINE_FACTS = (
     "bandwidth_row", "dcgm_row", "fabric_manager_not_needed", "gid_row", "gpu_listed",
     "gpu_load", "gpu_row",
     "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width",
@@ -679,8 +679,8 @@ def _xid(facts: Facts) -> Conclusion | None:
 
 def _job_without_end(facts: Facts) -> Conclusion | None:
     if not (
-        any(event.signature.kind in _OF_A_JOB for event in facts.events)
-        or any(facts.of(name) for name in _OF_A_JOB_FACTS)
+        any(event.signature.kind in OF_A_JOB for event in facts.events)
+        or any(facts.of(name) for name in OF_A_JOB_FACTS)
     ):
         return None
     why = (
@@ -702,7 +702,7 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 def _machine(facts: Facts) -> Conclusion | None:
     return (
         Conclusion("healthy", "the output of the machine's tools shows no fault")
-        if any(facts.of(name) for name in _OF_A_MACHINE_FACTS)
+        if any(facts.of(name) for name in OF_A_MACHINE_FACTS)
         else None
     )
 
