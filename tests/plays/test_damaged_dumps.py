@@ -7,7 +7,8 @@ import json
 import pickle
 import random
 
-from unhang.jobs.flight import compare_flights, read_dump
+from unhang.jobs.flight import read_dumps
+from unhang.jobs.flight_steps import recording_of
 
 
 def test_dumps_answer_or_say_what_is_wrong_with_them():
@@ -30,10 +31,10 @@ def test_dumps_answer_or_say_what_is_wrong_with_them():
         for _ in range(noise.randint(1, 4)):
             data[noise.randrange(1, len(data))] = noise.randrange(256)
         try:
-            compare_flights(
+            recording_of(
                 [
-                    read_dump(bytes(data), f"rank_{number % 8}"),
-                    read_dump(pickle.dumps(good), "rank_9"),
+                    *read_dumps(bytes(data), f"rank_{number % 8}"),
+                    *read_dumps(pickle.dumps(good), "rank_9"),
                 ]
             )
         except ValueError as problem:

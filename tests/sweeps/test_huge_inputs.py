@@ -12,13 +12,13 @@ from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.reading import LONGEST_LINE, Block
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures
-from unhang.jobs.flight import read_dump
+from unhang.jobs.flight import read_dumps
 
 
 def test_dump_of_sixty_megabytes_of_empty_maps_is_refused_within_its_limits():
     many = b"\x80\x04(" + b"}" * (60 << 20) + b"l."
     with pytest.raises(ValueError, match=r"took more than it may|expected a flight-recorder dump"):
-        read_dump(many, "rank0", Limits(cpu_s=5, memory_bytes=128 << 20, wall_s=20))
+        read_dumps(many, "rank0", Limits(cpu_s=5, memory_bytes=128 << 20, wall_s=20))
 
 
 class CountingPattern:

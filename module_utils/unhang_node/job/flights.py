@@ -39,7 +39,8 @@ IN_CACHE = "/torch/comm_lib_trace_rank_"
 IN_TMP = "/tmp/nccl_trace_rank_"  # noqa: S108 -- of older releases; it is read, and must belong to the rank's user
 LARGEST_DUMP = 16 << 20
 MEMORY = 2 << 30  # of this source's process, of which a dump of LARGEST_DUMP takes less than half
-NEWEST, MOST_GROUPS, MOST_RANKS = 16, 16, 64  # ranks of each owner
+NEWEST, MOST_GROUPS, MOST_RANKS = 16, 64, 64  # ranks of each owner
+LONGEST_RANKS = 1 << 14  # letters; some 2,500 ranks of a group
 READ_S = 5.0
 
 
@@ -56,8 +57,8 @@ class _Plain(pickle.Unpickler):
 
 
 def read_flights(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields section log_tail: flights [{rank, pid, path, written_s, entries}], one rank at a
-    time."""
+    """Yields section log_tail: flights [{rank, pid, path, written_s, entries, pg_config,
+    pg_status}], one rank at a time."""
     boot_s = read_boot_time(ctx.root) or 0.0
     ranks = {
         row["pid"]: row
@@ -138,38 +139,84 @@ def _flight(root: Root, path: str, owner: int, began_s: float) -> dict[str, Any]
             raise ValueError("was written before the rank began: of an earlier run")
         if status.st_size > LARGEST_DUMP:
             raise ValueError(f"has {status.st_size} bytes, at most {LARGEST_DUMP} are read")
-        entries = parse_dump(dump.read(LARGEST_DUMP))
-    return {"written_s": round(status.st_mtime, 3), "entries": entries}
+        content = parse_dump(dump.read(LARGEST_DUMP))
+    return {"written_s": round(status.st_mtime, 3), **content}
 
 
-def parse_dump(dump: bytes) -> list[dict[str, Any]]:
-    """The newest collectives of each process group, oldest first, with torch's names. Raises
+def parse_dump(dump: bytes) -> dict[str, Any]:
+    """{entries, pg_config, pg_status} with torch's names, oldest entry first: of each process group
+    the newest entries and the oldest that are not completed, collectives and messages apart. Raises
     whatever a pickle may raise, NotPlain, ValueError."""
     content = _Plain(io.BytesIO(dump), encoding="utf-8", errors="replace").load()
     entries = content.get("entries") if isinstance(content, dict) else None
     if not isinstance(entries, list):
         raise ValueError("expected a flight-recorder dump with entries, found something else")
-    by_group: dict[str, list[dict[str, Any]]] = {}
-    for entry in entries:
-        seq = entry.get("collective_seq_id") if isinstance(entry, dict) else None
-        if isinstance(seq, int) and abs(seq) < 1 << 62 and not entry.get("is_p2p"):
-            one = {
-                "process_group": (
-                    [_word(part) for part in entry["process_group"][:2]]
-                    if isinstance(entry.get("process_group"), (list, tuple))
-                    else []
-                ),
-                "collective_seq_id": int(seq),
-                "profiling_name": _word(entry.get("profiling_name")),
-                "state": _word(entry.get("state")),
-                "input_sizes": _sizes(entry.get("input_sizes")),
+    by_group: dict[str, list[int]] = {}
+    plain: dict[int, dict[str, Any]] = {}
+    for place, entry in enumerate(entries):
+        if isinstance(entry, dict) and _number(entry.get("collective_seq_id")) is not None:
+            plain[place] = one = _plain_entry(entry)
+            key = f"{one['process_group']} {one.get('is_p2p')}"
+            by_group.setdefault(key, []).append(place)
+    kept = {
+        place
+        for places in list(by_group.values())[:MOST_GROUPS]
+        for place in [
+            *places[-NEWEST:],
+            *[each for each in places if plain[each]["state"] != "completed"][:NEWEST],
+        ]
+    }
+    return {
+        "entries": [plain[place] for place in sorted(kept)],
+        "pg_config": _groups(content.get("pg_config")),
+        "pg_status": _status(content.get("pg_status")),
+    }
+
+
+def _plain_entry(entry: dict[str, Any]) -> dict[str, Any]:
+    numbers = ("collective_seq_id", "p2p_seq_id", "record_id", "pg_id")
+    group = entry.get("process_group")
+    return {
+        "process_group": [_word(part) for part in group[:2]]
+        if isinstance(group, (list, tuple))
+        else [],
+        "profiling_name": _word(entry.get("profiling_name")),
+        "state": _word(entry.get("state")),
+        "input_sizes": _sizes(entry.get("input_sizes")),
+        **{name: entry[name] for name in numbers if _number(entry.get(name)) is not None},
+        **{name: True for name in ("is_p2p", "retired") if entry.get(name) is True},
+    }
+
+
+def _groups(config: Any) -> dict[str, dict[str, str]]:
+    """Of each group its description and ranks, as torch writes them; too long a list of ranks is
+    left out."""
+    found: dict[str, dict[str, str]] = {}
+    for name, one in list(config.items())[:MOST_GROUPS] if isinstance(config, dict) else ():
+        if isinstance(one, dict):
+            ranks = one.get("ranks")
+            if isinstance(ranks, (list, tuple)):
+                ranks = str([rank for rank in ranks if _number(rank) is not None])
+            is_short = isinstance(ranks, str) and len(ranks) <= LONGEST_RANKS
+            found[_word(name)] = {
+                "desc": _word(one.get("desc")),
+                "ranks": ranks if is_short else "",
             }
-            by_group.setdefault(str(one["process_group"]), []).append(one)
-    newest = [
-        sorted(rows, key=lambda one: one["collective_seq_id"])[-NEWEST:]
-        for rows in list(by_group.values())[:MOST_GROUPS]
-    ]
-    return [one for rows in newest for one in rows]
+    return found
+
+
+def _status(status: Any) -> dict[str, dict[str, int]]:
+    names = ("last_enqueued_collective", "last_completed_collective")
+    found: dict[str, dict[str, int]] = {}
+    for key, one in list(status.items())[:MOST_GROUPS] if isinstance(status, dict) else ():
+        if isinstance(one, dict) and all(_number(one.get(name)) is not None for name in names):
+            found[_word(key)] = {name: one[name] for name in names}
+    return found
+
+
+def _number(value: Any) -> int | None:
+    plain = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
+    return value if plain else None
 
 
 def _word(value: Any) -> str:

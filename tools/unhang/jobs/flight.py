@@ -1,16 +1,19 @@
 """Reads PyTorch's flight-recorder dumps, pickles or JSON. Unpickling can run code, so only plain
 data is admitted.
 
-Shape (torch/csrc/distributed/c10d/FlightRecorder.hpp): {"version", "pg_config", "pg_status",
-"entries": [{"process_group", "collective_seq_id", "p2p_seq_id", "profiling_name", "input_sizes",
-"output_sizes", "state", "timeout_ms", ...}]}; one file per rank, the rank at the end of its name.
+Shape (torch/csrc/distributed/c10d/FlightRecorder.hpp): {"version", "pg_config": {name: {"name",
+"desc", "ranks": "[0, 4]"}}, "pg_status": {pg_id: {"last_enqueued_collective", ...}}, "entries":
+[{"record_id", "pg_id", "process_group": [name, desc], "collective_seq_id", "p2p_seq_id", "is_p2p",
+"profiling_name", "input_sizes", "input_dtypes", "state", "frames", ...}]}; one file per rank, the
+rank at the end of its name, or several dumps by rank in one JSON object or list.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,39 +21,61 @@ from unhang.core.limits import Limits, Stopped, run_limited
 from unhang.core.plain_pickle import NotPlain, unpickle_plain
 
 LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump has a few MB and is kept in memory
-MOST_ENTRIES = 100_000
+MOST_ENTRIES, MOST_GROUPS, MOST_RANKS = 100_000, 4096, 1 << 20
 LIMITS = Limits(cpu_s=20, memory_bytes=1 << 30, wall_s=60)
 MOST_TEXT = 200
+COMPLETED = "completed"
 _RANK_IN_NAME = re.compile(r"(?:rank|_|-|\.)_?(?P<rank>\d{1,6})(?:\.(?:pkl|pickle|json|bin|txt))?$")
+_OF_RANK = re.compile(r"(?:rank)?_?(?P<rank>\d{1,6})(?:\.json)?")
+_MESSAGE = re.compile(
+    r"(?:send (?P<by>\d{1,7})->(?P<to>\d{1,7})|recv (?P<at>\d{1,7})<-(?P<of>\d{1,7}))$"
+)
+_LIBRARY = re.compile(r"(?:^|/)(?:site-packages|dist-packages|torch|lib/python3\.\d+)/|^<")
+# operations whose members must bring as many elements; gathers and exchanges may be uneven
+_SAME_SIZES = {
+    "all_reduce", "allreduce", "broadcast", "reduce", "_all_gather_base", "_allgather_base",
+    "all_gather_into_tensor", "_reduce_scatter_base", "reduce_scatter_tensor",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Collective:
-    """One entry of a dump. state: scheduled, started or completed. sizes: of its inputs, as lists
-    of dimensions."""
+class Entry:
+    """One entry of a dump. group: torch's name of it. seq: counts the collectives of the group, or
+    its messages if message is not None. message: (sender, receiver) as ranks of the group. state:
+    scheduled, started or completed. sizes: what the members must agree on, "" where nothing.
+    record: counts all entries of the rank from 0, None if not recorded. where: the innermost line
+    that is no library's."""
 
     group: str
+    description: str
     seq: int
     name: str
     state: str
-    sizes: str
-    timeout_ms: int | None = None
+    sizes: str = ""
+    message: tuple[int, int] | None = None
+    is_message: bool = False
+    record: int | None = None
+    pg_id: int | None = None
+    where: str = ""
 
 
 @dataclass(frozen=True)
 class Flight:
-    """The collectives that one rank recorded, oldest first. rank None if neither file name nor
-    content has it."""
+    """What one rank recorded, oldest first. rank None if neither file name nor content has it.
+    groups: {name: (description, ranks of the job in the group's order)}. status: {pg_id: (last
+    enqueued, last completed)}."""
 
     file: str
     rank: int | None
-    entries: tuple[Collective, ...]
+    entries: tuple[Entry, ...]
+    groups: Mapping[str, tuple[str, tuple[int, ...]]]
+    status: Mapping[int, tuple[int, int]]
 
 
-def read_dump(data: bytes, file: str, limits: Limits = LIMITS) -> Flight:
-    """A dump's collectives. Raises ValueError with the reason in one line if it is not a dump, is a
-    pickle with anything but data, or needs too much memory or time. The dump is read in a child
-    process with limits: a few bytes of a pickle can allocate gigabytes, and lists can contain
+def read_dumps(data: bytes, file: str, limits: Limits = LIMITS) -> tuple[Flight, ...]:
+    """The dumps of a file, mostly one. Raises ValueError with the reason in one line if it is not a
+    dump, is a pickle with anything but data, or needs too much memory or time. It is read in a
+    child process with limits: a few bytes of a pickle can allocate gigabytes, and lists can contain
     themselves."""
     if len(data) > LARGEST_DUMP:
         raise ValueError(f"a dump of more than {LARGEST_DUMP} bytes")
@@ -59,19 +84,27 @@ def read_dump(data: bytes, file: str, limits: Limits = LIMITS) -> Flight:
         raise ValueError(f"reading it took more than it may of: {read.by}")
     if isinstance(read, str):
         raise ValueError(read)
-    rank, rows = read
-    return Flight(file, rank, tuple(Collective(*row) for row in rows))
+    return tuple(
+        Flight(file, rank, tuple(Entry(*row) for row in rows), groups, status)
+        for rank, rows, groups, status in read
+    )
 
 
-def _rows(data: bytes, file: str) -> tuple[int | None, list[tuple]] | str:
-    """(rank, the entries as flat tuples), or why the dump cannot be read."""
+def _rows(data: bytes, file: str) -> list[tuple] | str:
+    """The dumps as flat tuples, or why they cannot be read."""
     try:
         content = unpickle_plain(data) if data[:1] == b"\x80" else json.loads(data)
-        if not isinstance(content, Mapping) or not isinstance(content.get("entries"), list):
+        dumps = list(_dumps(content))
+        if not dumps:
             return "expected a flight-recorder dump with entries, found something else"
-        return _rank(content, file), [
-            (one.group, one.seq, one.name, one.state, one.sizes, one.timeout_ms)
-            for one in collectives_of(content["entries"])
+        rank_of_file = _rank_in(file) if len(dumps) == 1 else None
+        flights = [
+            flight_of(dump, file, rank if rank is not None else rank_of_file)
+            for rank, dump in dumps
+        ]
+        return [
+            (one.rank, [tuple(vars(each).values()) for each in one.entries], one.groups, one.status)
+            for one in flights
         ]
     except NotPlain as problem:
         return f"the dump {problem}, which is not plain data"
@@ -83,34 +116,71 @@ def _rows(data: bytes, file: str) -> tuple[int | None, list[tuple]] | str:
         return f"is damaged: {type(problem).__name__}: {str(problem)[:120]}"
 
 
-def collectives_of(entries: Any) -> tuple[Collective, ...]:
-    """The collectives among a dump's entries, which may be anything."""
-    return (
-        tuple(one for each in entries[-MOST_ENTRIES:] if (one := _collective(each)))
-        if isinstance(entries, list)
-        else ()
+def _dumps(content: Any) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+    """(rank if the content tells it, dump) of one dump, or of several by rank. torch's debug server
+    leaves out the entries of a rank that has none."""
+    if _is_dump(content):
+        yield _number(content.get("rank")), content
+    elif isinstance(content, Mapping):
+        for key, one in content.items():
+            found = _OF_RANK.fullmatch(str(key)[:MOST_TEXT])
+            if found and _is_dump(one):
+                yield int(found["rank"]), one
+    elif isinstance(content, list):
+        for place, one in enumerate(content):
+            if _is_dump(one):
+                rank = _number(one.get("rank"))
+                yield place if rank is None else rank, one
+
+
+def _is_dump(content: Any) -> bool:
+    return isinstance(content, Mapping) and isinstance(
+        content.get("entries", [] if "pg_status" in content else None), list
     )
 
 
-def _collective(each: Any) -> Collective | None:
+def flight_of(content: Mapping[str, Any], file: str, rank: int | None) -> Flight:
+    """A dump, which may hold anything, as a value."""
+    entries = content.get("entries")
+    return Flight(
+        file, rank,
+        tuple(one for each in entries[-MOST_ENTRIES:] if (one := _entry(each)))
+        if isinstance(entries, list) else (),
+        _groups(content.get("pg_config")), _status(content.get("pg_status")),
+    )  # fmt: skip
+
+
+def _entry(each: Any) -> Entry | None:
     if not isinstance(each, Mapping):
         return None
     group = each.get("process_group") or each.get("pg_name") or each.get("pg_id") or "0"
+    description: Any = ""
     if isinstance(group, (list, tuple)):
-        group = group[0] if group else "0"
-    seq = each.get("collective_seq_id", each.get("seq_id"))
-    if isinstance(seq, bool) or not isinstance(seq, int):
+        group, description = (*group[:2], "")[:2] if len(group) > 1 else ((*group, "0")[0], "")
+    name = _text(each.get("profiling_name", "?"))[:80].partition(":")
+    called = name[2] or name[0]
+    found = _MESSAGE.match(called)
+    message = (int(found["by"] or found["of"]), int(found["to"] or found["at"])) if found else None
+    is_message = found is not None or each.get("is_p2p") is True
+    seq = _number(each.get("collective_seq_id", each.get("seq_id")))
+    if is_message:
+        seq = _number(each.get("p2p_seq_id", seq))
+    if seq is None:
         return None
-    timeout = each.get("timeout_ms")
-    name = _text(each.get("profiling_name", "?"))[:80].removeprefix("nccl:")
-    return Collective(
-        _text(group)[:80],
-        seq,
-        name,
-        _text(each.get("state", "?"))[:20],
-        _sizes(each),
-        timeout if isinstance(timeout, int) else None,
-    )
+    state = _text(each.get("state", "?"))[:20]
+    if name[0] == "gloo" and each.get("retired") is True:
+        state = COMPLETED  # of Gloo, torch notes the end nowhere else
+    return Entry(
+        _text(group)[:80], _text(description)[:80], seq, called, state,
+        _sizes(each, called.partition(" ")[0]), message, is_message,
+        _number(each.get("record_id")), _number(each.get("pg_id")),
+        _where(each.get("frames")) if state != COMPLETED else "",
+    )  # fmt: skip
+
+
+def _number(value: Any) -> int | None:
+    plain = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
+    return value if plain else None
 
 
 def _text(value: Any) -> str:
@@ -119,80 +189,63 @@ def _text(value: Any) -> str:
     return str(value)[:MOST_TEXT] if isinstance(value, (str, int, float)) or value is None else "?"
 
 
-def _sizes(each: Mapping[str, Any]) -> str:
+def _sizes(each: Mapping[str, Any], operation: str) -> str:
+    """What the members must agree on. Only the number of elements counts, not their shape."""
     sizes = each.get("input_sizes")
-    if not isinstance(sizes, (list, tuple)):
+    if operation not in {*_SAME_SIZES, "send", "recv"} or not isinstance(sizes, (list, tuple)):
         return ""
-    flat = [
-        [part for part in one[:16] if isinstance(part, int)]
-        if isinstance(one, (list, tuple))
-        else one
-        for one in sizes[:8]
-    ]
-    return str([one for one in flat if isinstance(one, (list, int))])[:MOST_TEXT]
+    rows = [one for one in sizes[:64] if isinstance(one, (list, tuple))]
+    if len(rows) != len(sizes) or not all(
+        _number(part) is not None for one in rows for part in one
+    ):
+        return ""
+    types = each.get("input_dtypes")
+    kinds = sorted({_text(one) for one in types[:64]}) if isinstance(types, (list, tuple)) else []
+    return ", ".join([f"{sum(math.prod(one[:16]) for one in rows)} elements", *kinds])[:MOST_TEXT]
 
 
-def _rank(content: Mapping[str, Any], file: str) -> int | None:
-    rank = content.get("rank")
-    if isinstance(rank, int) and not isinstance(rank, bool):
-        return rank
+def _where(frames: Any) -> str:
+    for frame in frames[:64] if isinstance(frames, list) else ():
+        if isinstance(frame, Mapping) and frame.get("filename"):
+            file = _text(frame["filename"])
+            if not _LIBRARY.search(file):
+                return f"{file}:{_text(frame.get('line'))} in {_text(frame.get('name'))[:80]}"
+    return ""
+
+
+def _groups(config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for key, one in list(config.items())[:MOST_GROUPS] if isinstance(config, Mapping) else ():
+        if isinstance(one, Mapping):
+            found[_text(key)[:80]] = _text(one.get("desc", ""))[:80], _ranks(one.get("ranks"))
+    return found
+
+
+def _ranks(value: Any) -> tuple[int, ...]:
+    """Ranks of a list, or of its text; () if it is no list of different ranks."""
+    if isinstance(value, str):
+        parts = value.strip("[] ").split(",")
+        value = [int(part) for part in parts if part.strip().isdigit()]
+        if len(value) != len(parts):
+            return ()
+    if not isinstance(value, (list, tuple)) or len(value) > MOST_RANKS:
+        return ()
+    ranks = tuple(one for one in value if _number(one) is not None and 0 <= one < MOST_RANKS)
+    return ranks if len(set(ranks)) == len(value) else ()
+
+
+def _status(status: Any) -> dict[int, tuple[int, int]]:
+    """{pg_id: (last enqueued, last completed)}; torch's JSON writes numbers as texts."""
+    found: dict[int, tuple[int, int]] = {}
+    for key, one in list(status.items())[:MOST_GROUPS] if isinstance(status, Mapping) else ():
+        if isinstance(one, Mapping):
+            values = [one.get(f"last_{name}_collective") for name in ("enqueued", "completed")]
+            numbers = [key, *values]
+            if all(re.fullmatch(r"-?\d{1,18}", _text(number)) for number in numbers):
+                found[int(key)] = int(values[0]), int(values[1])
+    return found
+
+
+def _rank_in(file: str) -> int | None:
     found = _RANK_IN_NAME.search(file)
     return int(found["rank"]) if found else None
-
-
-def compare_flights(flights: list[Flight]) -> dict[str, Any]:
-    """{"ranks": [...], "groups": [{group, seq, behind: [rank], ahead: [rank], calls: {what:
-    [rank]}, stuck: [rank]}]} over the dumps of a job.
-
-    behind: ranks whose newest collective of the group is older than that of the others. calls: more
-    than one means that the ranks called different things under one sequence number. stuck: ranks
-    that started the newest common collective and did not finish it.
-    """
-    groups: dict[str, dict[int, dict[int, Collective]]] = {}
-    for place, flight in enumerate(flights):
-        rank = flight.rank if flight.rank is not None else place
-        for entry in flight.entries:
-            groups.setdefault(entry.group, {}).setdefault(rank, {})[entry.seq] = entry
-    answers = [
-        answer
-        for group, by_rank in sorted(groups.items())
-        if len(by_rank) > 1 and (answer := _compare_group(group, by_rank))
-    ]
-    return {
-        "ranks": sorted({rank for by_rank in groups.values() for rank in by_rank}),
-        "groups": answers,
-    }
-
-
-def _compare_group(
-    group: str, by_rank: Mapping[int, Mapping[int, Collective]]
-) -> dict[str, Any] | None:
-    newest = {rank: max(entries) for rank, entries in by_rank.items()}
-    common = min(newest.values())
-    calls: dict[str, list[int]] = {}
-    different_at = None
-    for seq in sorted(set.intersection(*(set(entries) for entries in by_rank.values()))):
-        calls = {}
-        for rank, entries in sorted(by_rank.items()):
-            one = entries[seq]
-            calls.setdefault(
-                f"{one.name} {one.sizes if 'gather' not in one.name.lower() else ''}".strip(), []
-            ).append(rank)
-        if len(calls) > 1:
-            different_at = seq
-            break
-    behind = sorted(
-        rank for rank, seq in newest.items() if seq == common and max(newest.values()) > common
-    )
-    stuck = sorted(
-        rank
-        for rank, entries in by_rank.items()
-        if common in entries and entries[common].state != "completed"
-    )
-    if different_at is None and not behind and not stuck:
-        return None
-    return {
-        "group": group, "seq": different_at or common, "behind": behind,
-        "ahead": sorted(set(newest) - set(behind)) if behind else [],
-        "calls": calls if different_at is not None else {}, "stuck": stuck,
-    }  # fmt: skip

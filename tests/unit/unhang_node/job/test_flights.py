@@ -42,12 +42,32 @@ def dump(*entries: object) -> bytes:
     return pickle.dumps({"version": "2.10", "entries": list(entries)})
 
 
-def test_the_newest_collectives_of_each_group_are_kept():
-    found = parse_dump(
-        dump(*(entry(seq) for seq in range(100)), entry(7, "1"), entry(8, is_p2p=True))
-    )
-    assert [one["collective_seq_id"] for one in found] == [*range(100 - NEWEST, 100), 7]
-    assert found[-1]["process_group"] == ["1", "default_pg"]
+def test_the_newest_entries_of_each_group_are_kept_in_their_order():
+    message = entry(0, profiling_name="nccl:send 0->1", is_p2p=True, p2p_seq_id=8)
+    done = [entry(seq, state="completed") for seq in range(100)]
+    found = parse_dump(dump(*done, entry(7, "1"), message))["entries"]
+    assert [one["collective_seq_id"] for one in found] == [*range(100 - NEWEST, 100), 7, 0]
+    assert found[-2]["process_group"] == ["1", "default_pg"]
+    assert (found[-1]["is_p2p"], found[-1]["p2p_seq_id"]) == (True, 8)
+
+
+def test_the_oldest_entry_that_is_open_is_kept():
+    found = parse_dump(dump(*(entry(seq) for seq in range(100))))["entries"]
+    assert found[0]["collective_seq_id"] == 0 and len(found) == 2 * NEWEST
+
+
+def test_members_and_state_of_the_groups_are_read():
+    config = {"3": {"desc": "tp", "ranks": "[0, 4]"}, "4": {"desc": "dp", "ranks": [0, 1, "x"]}}
+    config |= {"5": {"desc": "all", "ranks": str(list(range(100_000)))}, "6": 7}
+    status = {2: {"last_enqueued_collective": 9, "last_completed_collective": 8}, 3: {}, 4: None}
+    content = {"entries": [], "pg_config": config, "pg_status": status}
+    found = parse_dump(pickle.dumps(content))
+    assert found["pg_config"] == {
+        "3": {"desc": "tp", "ranks": "[0, 4]"},
+        "4": {"desc": "dp", "ranks": "[0, 1]"},
+        "5": {"desc": "all", "ranks": ""},
+    }
+    assert found["pg_status"] == {"2": status[2]}
 
 
 def test_no_code_of_a_dump_is_run(tmp_path, monkeypatch):
@@ -77,8 +97,11 @@ def test_what_is_no_dump_is_refused(content):
     ],
 )
 def test_odd_entries_are_left_out_or_plain(odd):
-    assert all(isinstance(one["collective_seq_id"], int) for one in parse_dump(dump(odd, entry(1))))
-    assert parse_dump(dump(entry(2, input_sizes=[["x", 1, 1 << 80], 5]), odd))[0][
+    assert all(
+        isinstance(one["collective_seq_id"], int)
+        for one in parse_dump(dump(odd, entry(1)))["entries"]
+    )
+    assert parse_dump(dump(entry(2, input_sizes=[["x", 1, 1 << 80], 5]), odd))["entries"][0][
         "input_sizes"
     ] in ([[1]], [])
 

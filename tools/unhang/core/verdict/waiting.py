@@ -2,10 +2,11 @@
 those of the job (global), whatever numbers the groups use inside.
 
 A rank that has launched number n of a group waits there for every member that has not. Who is
-waited for and waits nowhere itself is a root; a group whose members that lack also wait somewhere
-else only follows. Ranks that wait for each other in a ring have no root: they called the groups in
-unlike order, or more evidence (stacks) is needed. Messages between two ranks are groups of two, one
-for each direction, numbered apart from collectives.
+waited for and waits nowhere itself is a root, unless it stands in an operation that all entered; a
+group whose members that lack also wait somewhere else only follows. Ranks that wait for each other
+in a ring have no root: they called the groups in unlike order, or more evidence (stacks) is needed.
+Messages between two ranks are groups of two, one for each direction, numbered apart from
+collectives.
 
 What one member completed, every member has launched (but for operations with a root and messages).
 So a rank that has launched more than the others completed and still stands in an older operation
@@ -56,12 +57,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Wait:
-    """The oldest operation of a group that somebody waits in. waiting: ranks that launched it and
-    have not completed it; behind: members that brought evidence and have not launched it; missing:
-    members that brought none; queued: members that launched it while its kernel has started or
-    ended on others and not on them, so their GPU stands or has other work before it; passed:
-    members that completed it. calls: {what: ranks} if they called different things under this
-    number."""
+    """The oldest operation of a group that somebody waits in; where a rank lags, that of the others
+    if they wait in one. waiting: ranks that launched it and have not completed it; behind: members
+    that brought evidence and have not launched it; missing: members that brought none; queued:
+    members whose GPU stands or has other work before it, because the kernel has started on others
+    and not on them, or because they lag; passed: members that completed the operation in which
+    those lag. calls: {what: ranks} if they called different things under this number."""
 
     group: Group
     operation: str
@@ -88,7 +89,7 @@ class WaitedFor:
     that wait for each other, in the operations crossed, one that sends to and is expected by
     different ranks first. missing: ranks without evidence, awaited or
     not. different: the first operation of each group that members called as unlike things.
-    certainty: of the roots."""
+    certainty: of the roots, else of the ring."""
 
     roots: tuple[int, ...] = ()
     waits: tuple[Wait, ...] = ()
@@ -156,15 +157,22 @@ def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[in
     missing = tuple(rank for rank in members if rank not in witnesses)
     operation = next((step.operation for step in at.values() if step.operation), "")
     queued = {rank for rank, step in at.items() if step.state != STARTED}
-    if passed and operation not in _LEFT_EARLY:
+    calls = _unlike(step for those in by_rank.values() for step in those if step.seq == seq)
+    if calls:
+        passed, queued = (), set()  # they left or started something else
+    elif passed and operation not in _LEFT_EARLY:
         if min(newest.values()) < max(done.values()):
             return None
         behind, missing, queued = (), (), queued or set(at)
+        ahead = {rank: open_steps[rank] for rank in passed if rank in open_steps}
+        seq = min((step.seq for step in ahead.values()), default=seq)
+        at = {rank: step for rank, step in ahead.items() if step.seq == seq} or at
+        operation = next((step.operation for step in at.values() if step.operation), "")
     elif len(queued) == len(at):
         queued = set()  # no kernel is known to have started: nothing tells them apart
     return Wait(
         group, operation, seq, tuple(sorted(at)), behind, missing, tuple(sorted(queued)),
-        _unlike(at.values()), tuple(at[rank] for rank in sorted(at)), passed,
+        calls, tuple(at[rank] for rank in sorted(at)), passed,
     )  # fmt: skip
 
 
@@ -203,13 +211,14 @@ def _conclude(
     lacking = [wait for wait in waits if wait.awaited]
     edges = _edges(lacking, opened)
     awaited = {rank for wait in lacking for rank in wait.awaited}
-    behind_root = {root: _waiting_behind(root, edges) for root in awaited - set(edges)}
-    led = {rank for ranks in behind_root.values() for rank in ranks}
-    roots = sorted(behind_root, key=lambda root: (-len(behind_root[root]), root))
+    behind = {rank: _waiting_behind(rank, edges) for rank in awaited - set(edges)}
+    led = {rank for ranks in behind.values() for rank in ranks}
+    held = _held([wait for wait in waits if not wait.awaited], opened)
+    roots = sorted(set(behind) - held, key=lambda root: (-len(behind[root]), root))
     first = [wait for wait in lacking if set(roots) & set(wait.awaited)]
     first.sort(key=lambda wait: (-len(wait.waiting), wait.group.name))
     full = tuple(wait for wait in waits if not wait.awaited and not wait.calls)
-    ring = {rank for rank in awaited - set(roots) - led if rank in edges}
+    ring = {rank for rank in awaited - led if rank in edges}
     crossed = [wait for wait in lacking if ring & set(wait.awaited) & set(edges)]
     crossed = [wait for wait in crossed if ring & set(wait.waiting)]
     if not roots and not ring:
@@ -218,9 +227,20 @@ def _conclude(
     return WaitedFor(
         tuple(roots), tuple(first), tuple(follows), full,
         _ring_order(ring, crossed, used), missing, different,
-        _certainty(roots, first, complete),
+        _certainty(roots, first, crossed, complete),
         tuple(crossed),
     )  # fmt: skip
+
+
+def _held(entered: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> set[int]:
+    """The ranks that stand in an operation that all members entered. Others may wait behind them,
+    and it is not their fault."""
+    return {
+        rank
+        for wait in entered
+        for rank in wait.waiting
+        if (opened[rank][0].group, opened[rank][0].seq) == (wait.group.name, wait.seq)
+    }
 
 
 def _ring_order(ring: set[int], crossed: Sequence[Wait], used: set[str]) -> tuple[int, ...]:
@@ -246,8 +266,8 @@ def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dic
         rank
         for wait in lacking
         if wait.passed
-        for rank, step in zip(wait.waiting, wait.steps, strict=True)
-        if rank in wait.queued and opened[rank][0] is step
+        for rank in wait.queued
+        if opened[rank][0].group == wait.group.name
     }
     edges: dict[int, set[int]] = {}
     for wait in lacking:
@@ -294,13 +314,19 @@ def _unlike_order(
     return set(), []
 
 
-def _certainty(roots: Sequence[int], first: Sequence[Wait], complete: bool) -> str:
-    """Of the roots. Sure is what complete evidence shows of all members of a group: a rank that has
-    not launched what the others wait in. A message may have left before its receiver came."""
-    if not all(wait.group.members for wait in first):
+def _certainty(
+    roots: Sequence[int], first: Sequence[Wait], crossed: Sequence[Wait], complete: bool
+) -> str:
+    """Of the roots, else of a ring. Sure is what complete evidence shows of all members of a group:
+    a rank that has not launched what the others wait in. A message may have left before its
+    receiver came."""
+    waits = first or crossed
+    if not waits or not all(wait.group.members for wait in waits):
         return POSSIBLE
+    if not first:
+        return LIKELY
     shown = {rank for wait in first if wait.operation != MESSAGE for rank in wait.behind}
     if complete and set(roots) <= shown:
         return SURE
-    lags = {rank for wait in first for rank in (*wait.behind, *wait.missing)}
-    return LIKELY if not roots or set(roots) & lags else POSSIBLE
+    absent = {rank for wait in first for rank in (*wait.behind, *wait.missing)}
+    return LIKELY if set(roots) & absent else POSSIBLE

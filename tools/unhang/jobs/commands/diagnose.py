@@ -23,7 +23,7 @@ from unhang.jobs.diagnose.looked import LookReader, look_reader
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import render_markdown, render_table
-from unhang.jobs.flight import compare_flights
+from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import job_reader
 
 SEVERITIES = ("critical", "error", "warning", "info")
@@ -122,7 +122,7 @@ def _diagnosis(arguments: argparse.Namespace) -> tuple[dict[str, Any], Mapping[s
         others, texts=look.logs if look else (), reader=job_reader(arguments)
     )
     flights += look.flights if look else ()
-    facts = gather_facts(scans, compare_flights(flights) if flights else None)
+    facts = gather_facts(scans, recording_of(flights))
     seen = list(look.evidence) if look else []
     if arguments.run:
         path, findings = read_findings(arguments.run)

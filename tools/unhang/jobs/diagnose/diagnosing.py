@@ -56,7 +56,8 @@ from unhang.jobs.diagnose.ranking import (
     lines_of,
     rank_causes,
 )
-from unhang.jobs.flight import LARGEST_DUMP, Flight, compare_flights, read_dump
+from unhang.jobs.flight import LARGEST_DUMP, Flight, read_dumps
+from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import DEEPSPEED, LOGS_ALONE, JobFile, JobReader
 
 SCHEMA = "unhang/diagnosis/1"
@@ -80,9 +81,7 @@ def diagnose(
     """The diagnosis of files, folders and "-". Reads files. Raises UserError if nothing could be
     read. reader: of files of the job."""
     inputs, scans, flights = read_all(names, reader=reader)
-    return document(
-        inputs, gather_facts(scans, compare_flights(flights) if flights else None), more
-    )
+    return document(inputs, gather_facts(scans, recording_of(flights)), more)
 
 
 def diagnose_text(text: str) -> dict[str, Any]:
@@ -175,7 +174,7 @@ def _read_one(
     if about.kind == "dump" and path is not None:
         reopened = open_input(path)
         try:
-            flights.append(read_dump(reopened.read(LARGEST_DUMP + 1), name))
+            flights += read_dumps(reopened.read(LARGEST_DUMP + 1), name)
         except (ValueError, EOFError) as problem:
             about.kind = "unread"
             about.notes.append(f"is not a flight-recorder dump that can be read: {problem}")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.diagnose.log_groups import EVERYBODY, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import compare_calls
@@ -17,6 +18,7 @@ from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.ras_standing import RasStanding, named_roots, ras_standing
 from unhang.jobs.diagnose.waits import row_of_waits, waits_of_log
+from unhang.jobs.flight_steps import Recording
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
@@ -51,7 +53,7 @@ class Facts:
     hosts: tuple[str, ...]
     world_size: int | None
     last: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
-    flights: Mapping[str, Any] | None = None
+    flights: Recording | None = None
     calls: Sequence[Mapping[str, Any]] = ()
     job: tuple[JobFile, ...] = ()
     stopped: Stopped | None = None
@@ -91,7 +93,7 @@ class Facts:
         )
 
 
-def gather_facts(scans: Sequence[Scan], flights: Mapping[str, Any] | None = None) -> Facts:
+def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Facts:
     """The facts of scans. Values in, values out; one pass over the events and a few look-ups."""
     job = tuple(scan.job for scan in scans if scan.job is not None)
     scans = _without_what_the_log_knows(scans) if job else scans
@@ -296,7 +298,11 @@ def describe(facts: Facts) -> dict[str, Any]:
         "settings": _settings(facts),
         "nodes": _nodes(facts),
         "bandwidth": _bandwidth(facts),
-        "flight_recorder": facts.flights,
+        "flight_recorder": facts.flights
+        and {
+            "ranks": ranks_row(facts.flights.ranks),
+            "waited_for": waited_for_row(facts.flights.answer),
+        },
         "calls": [dict(one) for one in facts.calls[:MOST_LISTED]],
         "last": [
             {"file": file, "line": lines[-1][0], "text": lines[-1][1]}

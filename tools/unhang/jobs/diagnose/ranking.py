@@ -34,7 +34,13 @@ OF_SPEED = ("gdr_peermem_missing", "pcie_link_degraded", "cpu_affinity")
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
 # shows what ran out and not who used it, so it is at most a warning by itself
 CONSEQUENCES = ("cuda-out-of-memory",)
-TROUBLE = ("p2p-silent", "ras-behind")  # evidence that by itself shows a fault
+TROUBLE = (
+    "p2p-silent",
+    "recorders-behind",
+    "recorders-lag",
+    "recorders-ring",
+    "ras-behind",
+)  # evidence that by itself shows a fault
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from unhang.core.text import ascii_only, counted, visible
+from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines
 from unhang.jobs.diagnose.audited import not_audited
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS
 from unhang.jobs.diagnose.next_steps import MOST_COMMANDS
@@ -369,14 +370,10 @@ def _measured(facts: Mapping[str, Any]) -> list[str]:
             f" {counted(facts['bandwidth']['at_bytes'], 'byte')} [line"
             f" {facts['bandwidth']['line']}]"
         )
-    for group in (facts["flight_recorder"] or {}).get("groups", [])[:4]:
-        behind, stuck = (
-            named_ranks(group[name]) if group[name] else "no rank" for name in ("behind", "stuck")
-        )
-        lines.append(
-            f"flight recorder, group {visible(group['group'], 60)}: collective {group['seq']};"
-            f" behind: {behind}; not finished on: {stuck}"
-        )
+    if recorded := facts["flight_recorder"]:
+        row = recorded["waited_for"]
+        said = [waited_headline(row), *waited_lines(row)] if row else ["nobody is waited for"]
+        lines.append(f"flight recorder of {in_ranks(recorded['ranks'])}: {'; '.join(said)}")
     lines += [_trace(one) for one in facts.get("calls", ())[:4]]
     return lines
 

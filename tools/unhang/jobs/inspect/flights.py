@@ -7,14 +7,17 @@ never decides whether the job hangs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from unhang.core.text import counted, visible
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspects import Suspect
-from unhang.jobs.flight import Flight, collectives_of, compare_flights
+from unhang.core.verdict.waiting import Wait
+from unhang.jobs.diagnose.rank_names import ring_in_words
+from unhang.jobs.flight import Flight, flight_of
+from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import Named, Verdict
 from unhang.jobs.inspect.rank_looks import rows, section
@@ -29,59 +32,57 @@ def flights_of(documents: Sequence[Mapping[str, Any]]) -> list[Flight]:
         for row in rows(section(document, "log_tail").get("flights")):
             rank = row.get("rank")
             if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < MOST_RANKS:
-                found[rank] = Flight(
-                    str(row.get("path"))[:400], rank, collectives_of(row.get("entries"))
-                )
+                found[rank] = flight_of(row, str(row.get("path"))[:400], rank)
     return [found[rank] for rank in sorted(found)]
 
 
 def recorded(documents: Sequence[Mapping[str, Any]]) -> tuple[dict[int, str], str]:
-    """({rank: what it has not recorded}, one sentence for all); ({}, "") without dumps, or where
-    they tell no rank apart."""
+    """({rank: what it has not recorded}, one sentence for all); ({}, "") without dumps of several
+    ranks, or where they tell no rank apart."""
     flights = flights_of(documents)
-    groups = compare_flights(flights)["groups"] if len(flights) > 1 else []
-    missed: dict[int, str] = {}
-    for rank, why in (pair for group in groups for pair in _missed(group, flights)):
-        missed.setdefault(rank, why)
-    return missed, "; ".join(f"rank {rank} {why}" for rank, why in list(missed.items())[:2])
-
-
-def _missed(group: Mapping[str, Any], flights: Sequence[Flight]) -> Iterator[tuple[int, str]]:
-    newest = {
-        flight.rank: max(
-            (entry for entry in flight.entries if entry.group == group["group"]),
-            key=lambda entry: entry.seq,
-            default=None,
-        )
-        for flight in flights
+    recording = recording_of(flights) if len(flights) > 1 else None
+    if recording is None:
+        return {}, ""
+    answer = recording.answer
+    dumped = set(recording.ranks)
+    missed = {
+        rank: _missed(rank, wait)
+        for wait in reversed(answer.waits)
+        for rank in wait.awaited
+        if rank in answer.roots and rank in dumped
     }
-    ahead = [entry for rank, entry in newest.items() if entry and rank in group["ahead"]]
-    for rank in group["behind"] if ahead else []:
-        own, other = newest[rank], max(ahead, key=lambda entry: entry.seq)
-        name = visible(other.name.removeprefix("gloo:"), 80)
-        after = f" (it stands after {own.seq})" if own else ""
-        yield (
-            rank,
-            (
-                f"never recorded {name} number {other.seq} of group"
-                f" {visible(group['group'], 80)}{after}, which {counted(len(ahead), 'rank')}"
-                " recorded"
-            ),
-        )
-    for what, ranks in group["calls"].items():
-        for rank in ranks:
-            others = "; ".join(
-                f"rank {fold_ranks(those)}: {visible(other, 80)}"
-                for other, those in group["calls"].items()
-                if other != what
-            )
-            yield (
-                rank,
-                (
-                    f"called {visible(what, 80)} as number {group['seq']} of group"
-                    f" {visible(group['group'], 80)}, others something else: {others}"
-                ),
-            )
+    for wait in answer.different:
+        for rank in wait.waiting:
+            missed.setdefault(rank, _differs(rank, wait))
+    said = [f"rank {rank} {why}" for rank, why in missed.items()][:2]
+    if answer.ring and not missed:
+        said = [visible(ring_in_words(answer), 400)]
+        missed = dict.fromkeys(answer.ring, "waits for others that wait for it")
+    return missed, "; ".join(said)
+
+
+def _missed(rank: int, wait: Wait) -> str:
+    where = f"{visible(wait.operation, 80)} number {wait.seq} of group {_name(wait)}"
+    if rank in wait.queued:
+        return f"has not ended {where}, which others have ended or started"
+    return f"never recorded {where}, which {counted(len(wait.waiting), 'rank')} recorded"
+
+
+def _differs(rank: int, wait: Wait) -> str:
+    called = next(what for what, ranks in wait.calls.items() if rank in ranks)
+    others = "; ".join(
+        f"rank {fold_ranks(those)}: {visible(other, 80)}"
+        for other, those in wait.calls.items()
+        if other != called
+    )
+    return (
+        f"called {visible(called, 80)} as number {wait.seq} of group {_name(wait)}, others"
+        f" something else: {others}"
+    )
+
+
+def _name(wait: Wait) -> str:
+    return visible(wait.group.name, 80)
 
 
 def with_recorded(verdict: Verdict, documents: Sequence[Mapping[str, Any]]) -> Verdict:

@@ -143,6 +143,7 @@ def test_unlike_calls_that_ended_are_told_with_the_number_where_they_began():
     ]  # fmt: skip
     answer = waited_for(TP, steps, seen=range(4), complete=True)
     assert [wait.seq for wait in answer.different] == [8]
+    assert not answer.full[0].calls
     assert [wait.seq for wait in answer.full] == [9]
 
 
@@ -154,6 +155,7 @@ def test_who_is_further_in_a_group_waits_there_for_the_rank_that_lags():
     ]
     answer = waited_for([*TP, *DP], steps, seen=range(4), complete=True)
     assert answer.roots == (0,)
+    assert [(wait.seq, wait.waiting, wait.queued) for wait in answer.waits] == [(7, (1,), (0,))]
     assert {wait.group.name for wait in answer.follows} == {"dp1"}
 
 
@@ -177,3 +179,18 @@ def test_a_rank_that_sends_where_it_never_sent_before_is_the_first_of_its_ring(w
     ]
     ring = waited_for(links, steps, complete=True).ring
     assert ring[0] == sender and sorted(ring) == sorted((sender, receiver, peer))
+
+
+def test_who_completed_something_else_under_the_number_makes_nobody_lag():
+    steps = [step(0, "tp0", 8, COMPLETED, "all_gather"), step(1, "tp0", 8)]
+    answer = waited_for(TP, steps, seen=range(4), complete=True)
+    assert answer.different[0].calls == {"all_gather": (0,), "all_reduce": (1,)}
+    assert answer.roots == ()
+
+
+def test_who_waits_behind_an_operation_that_all_entered_accuses_nobody():
+    steps = [step(0, "tp0", 9), step(1, "tp0", 9), step(2, "dp0", 4), step(3, "dp1", 4)]
+    answer = waited_for([*TP, *DP], steps, seen=range(4), complete=True)
+    assert (answer.roots, answer.ring, answer.certainty) == ((), (), POSSIBLE)
+    assert [wait.group.name for wait in answer.full] == ["tp0"]
+    assert {wait.group.name for wait in answer.follows} == {"dp0", "dp1"}

@@ -215,8 +215,8 @@ def kind_of(head: bytes) -> str:
     if head[0] == 0x80 and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "dump"
     if (
-        head.lstrip()[:1] == b"{"
-        and b'"entries"' in head
+        head.lstrip()[:1] in (b"{", b"[")
+        and (b'"entries"' in head or b'"pg_status"' in head)
         and (b'"pg_config"' in head or b'"collective_seq_id"' in head)
     ):
         return "dump"

@@ -7,14 +7,19 @@ import re
 from collections.abc import Iterator, Sequence
 
 from unhang.core.verdict.suspects import ranks_wait
+from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
+from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs
+from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
 from unhang.jobs.diagnose.ras_standing import named_roots
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 
+_BY_CERTAINTY = {SURE: STRONG, LIKELY: SUPPORTING + 1, POSSIBLE: SUPPORTING}  # weights of a root
+MOST_SHOWN = 4
 LINES_TO_A_STACK = 4  # from the line that names a rank to its stack, or from one frame to the next
 _INNER = re.compile(
     r"(?:^|/)torch/distributed/(?!fsdp)|^(?:threading|selectors|queue|socket|ssl|subprocess|popen_\w{1,12})\.py$|^multiprocessing/"
@@ -22,50 +27,54 @@ _INNER = re.compile(
 
 
 def recorders_differ(facts: Facts) -> Iterator[Evidence]:
-    """Flight recorders of ranks differ in a collective, stand in different ones, or all in one.
+    """Flight recorders of ranks show different calls under one number of a group, ranks that others
+    wait for, or ranks that wait for each other.
 
     Decides diagnose/rank_desync_app/recorders.
     """
-    for group in (facts.flights or {}).get("groups", []):
-        if group["calls"]:
-            calls = "; ".join(
-                f"{what}: ranks {', '.join(map(str, ranks[:8]))}"
-                for what, ranks in list(group["calls"].items())[:4]
-            )
-            yield Evidence(
-                "rank_desync_app",
-                WEIGHTS["decisive"],
-                f"flight recorder: collective {group['seq']} of group {group['group']} differs:"
-                f" {calls}",
-                (),
-                "recorders-differ",
-            )
-        elif group["behind"]:
-            behind = ", ".join(map(str, group["behind"][:16]))
-            yield Evidence(
-                "rank_desync_app",
-                SUPPORTING + 1,
-                f"flight recorder: ranks {behind} stopped before the others in group"
-                f" {group['group']}",
-                (),
-                "recorders-behind",
-            )
-            yield Evidence(
-                "slow_rank_or_io",
-                SUPPORTING + 1,
-                f"flight recorder: ranks {behind} did not get as far as the others",
-                (),
-                "recorders-behind",
-            )
-        elif group["stuck"]:
-            yield Evidence(
-                "watchdog_timeout_too_short",
-                SUPPORTING,
-                f"flight recorder: every rank is in collective {group['seq']} and none has"
-                " finished it",
-                (),
-                "recorders-stuck",
-            )
+    if facts.flights is None:
+        return
+    answer = facts.flights.answer
+    for wait in answer.different[:MOST_SHOWN]:
+        fewest, *more = sorted(wait.calls.values(), key=len)
+        calls = "; ".join(
+            f"{what}: {named_ranks(ranks)}" for what, ranks in list(wait.calls.items())[:MOST_SHOWN]
+        )
+        yield Evidence(
+            "rank_desync_app",
+            WEIGHTS["decisive"] if wait.group.members else SUPPORTING + 1,
+            f"flight recorder: operation {wait.seq} of group {wait.group.name} differs: {calls}",
+            (), "recorders-differ", ranks=fewest if len(fewest) < len(more[0]) else (),
+        )  # fmt: skip
+    if answer.roots:
+        yield from _recorders_await(answer)
+    if answer.ring:
+        why = f"flight recorder: {ring_in_words(answer)}"
+        yield Evidence(
+            "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", ranks=answer.ring
+        )
+    if answer.full and not answer.roots and not answer.ring and hang_signs(facts):
+        one = answer.full[0]
+        why = (
+            f"flight recorder: all members of {one.group.name} entered {one.operation} {one.seq},"
+            " and none has finished it"
+        )
+        yield Evidence("watchdog_timeout_too_short", SUPPORTING, why, (), "recorders-stuck")
+
+
+def _recorders_await(answer: WaitedFor) -> Iterator[Evidence]:
+    """The ranks that others wait for. What they do meanwhile is in no dump."""
+    row = waited_for_row(answer) or {}
+    why = f"flight recorder: {'; '.join([waited_headline(row), *waited_lines(row)])}"
+    lags = set(answer.roots) <= {rank for wait in answer.waits for rank in wait.queued}
+    beside = (
+        "rank_failed" if set(answer.roots) & set(answer.missing)
+        else "xid_hardware" if lags
+        else "rank_desync_app"
+    )  # fmt: skip
+    name = "recorders-lag" if lags else "recorders-behind"
+    for cause, weight in (("slow_rank_or_io", _BY_CERTAINTY[answer.certainty]), (beside, HINTING)):
+        yield Evidence(cause, weight, why, (), name, ranks=answer.roots)
 
 
 def traces_differ(facts: Facts) -> Iterator[Evidence]:

@@ -1,0 +1,99 @@
+"""What diagnose says of flight recorders' dumps: who is waited for, and nothing of who is sound."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.flight_dumps import (
+    Job,
+    as_json,
+    as_pickle,
+    changed,
+    dumps_of,
+    job_of,
+    place_of,
+    play,
+)
+
+from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.rendering import render_table
+
+
+def answer_of(folder: Path, dumps: dict[int, dict], form=as_pickle) -> dict:
+    for rank, dump in dumps.items():
+        (folder / f"nccl_trace_rank_{rank}").write_bytes(form(dump))
+    return diagnose([str(folder)])
+
+
+def stopped(rank: int) -> Job:
+    job = job_of(2, 2, 2)
+    job.stops[rank] = place_of(job, rank, "_reduce_scatter_base")
+    return job
+
+
+@pytest.mark.parametrize("form", [as_pickle, as_json])
+def test_the_rank_that_others_wait_for_is_named_and_its_cause_is_not_sure(tmp_path, form):
+    job = stopped(3)
+    answer = answer_of(tmp_path, dumps_of(job, play(job)), form)
+    first = answer["causes"][0]
+    assert (first["cause"], first["where"]) == ("slow_rank_or_io", ["rank 3"])
+    assert first["certainty"] == "likely"
+    assert answer["facts"]["flight_recorder"]["waited_for"]["certainty"] == "sure"
+    assert {one["certainty"] for one in answer["causes"] if one is not first} <= {"possible"}
+
+
+def test_followers_are_said_to_follow(tmp_path):
+    job = job_of(2, 4, 2)
+    job.stops[3] = place_of(job, 3, "all_reduce", "tp")
+    answer = answer_of(tmp_path, dumps_of(job, play(job)))
+    waits = answer["facts"]["flight_recorder"]["waited_for"]["waits"]
+    assert {wait["role"] for wait in waits} == {"awaited", "follows"}
+    text = " ".join(render_table(answer).split())
+    assert "rank 3 is waited for" in text and "wait behind it" in text
+
+
+def test_a_rank_without_dump_that_all_wait_for_is_said_to_have_none(tmp_path):
+    job = stopped(3)
+    dumps = dumps_of(job, play(job))
+    del dumps[3]
+    answer = answer_of(tmp_path, dumps)
+    assert answer["causes"][0]["where"] == ["rank 3"]
+    assert "without a log or dump here: rank 3" in answer["causes"][0]["evidence"][0]["text"]
+
+
+def test_a_true_mismatch_is_sure_and_names_the_odd_rank(tmp_path):
+    job = job_of(2, 2, 2)
+    changed(job, 5, place_of(job, 5, "all_reduce", "default_pg"), elements=99)
+    first = answer_of(tmp_path, dumps_of(job, play(job)))["causes"][0]
+    assert (first["cause"], first["where"], first["certainty"]) == (
+        "rank_desync_app",
+        ["rank 5"],
+        "sure",
+    )
+    assert "all_reduce 99 elements, Float: rank 5" in first["evidence"][0]["text"]
+
+
+def test_a_ring_has_its_own_words(tmp_path):
+    job = job_of(4, 1, 1, ahead=50)
+    program = job.programs[2]
+    last = place_of(job, 2, "all_reduce", "default_pg")
+    program.insert(place_of(job, 2, "all_reduce", "tp"), program.pop(last))
+    first = answer_of(tmp_path, dumps_of(job, play(job)))["causes"][0]
+    assert first["cause"] == "rank_desync_app" and first["certainty"] != "sure"
+    assert "called the groups in unlike order" in first["evidence"][0]["text"]
+
+
+@pytest.mark.parametrize("most", [1 << 30, 31], ids=["ended", "running"])
+def test_a_healthy_pipeline_with_uneven_experts_has_no_cause(tmp_path, most):
+    job = job_of(2, 2, 2)
+    answer = answer_of(tmp_path, dumps_of(job, play(job, most)))
+    assert answer["causes"] == [] and not answer["found"]
+
+
+def test_an_operation_that_all_entered_accuses_no_rank(tmp_path):
+    job = job_of(2, 2, 2)
+    job.broken = ("dp0.0", 4)
+    answer = answer_of(tmp_path, dumps_of(job, play(job)))
+    assert not any(one["where"] for one in answer["causes"])
+    assert answer["facts"]["flight_recorder"]["waited_for"]["roots"]["count"] == 0
