@@ -174,7 +174,9 @@ def parse_dump(dump: bytes) -> dict[str, Any]:
 
 
 def _plain_entry(entry: dict[str, Any]) -> dict[str, Any]:
-    numbers = ("collective_seq_id", "p2p_seq_id", "record_id", "pg_id")
+    numbers = (
+        "collective_seq_id", "p2p_seq_id", "record_id", "pg_id", "time_created_ns", "timeout_ms",
+    )  # fmt: skip
     group = entry.get("process_group")
     return {
         "process_group": [_word(part) for part in group[:2]]

@@ -44,7 +44,7 @@ class Entry:
     its messages if message is not None. message: (sender, receiver) as ranks of the group. state:
     scheduled, started or completed. sizes: what the members must agree on, "" where nothing.
     record: counts all entries of the rank from 0, None if not recorded. where: the innermost line
-    that is no library's."""
+    that is no library's. created_s: since 1970, on the rank's clock."""
 
     group: str
     description: str
@@ -57,26 +57,32 @@ class Entry:
     record: int | None = None
     pg_id: int | None = None
     where: str = ""
+    created_s: float | None = None
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Flight:
     """What one rank recorded, oldest first. rank None if neither file name nor content has it.
     groups: {name: (description, ranks of the job in the group's order)}. status: {pg_id: (last
-    enqueued, last completed)}."""
+    enqueued, last completed)}. written_s: when the dump was written, since 1970; of
+    a copy maybe later; None if unknown."""
 
     file: str
     rank: int | None
     entries: tuple[Entry, ...]
     groups: Mapping[str, tuple[str, tuple[int, ...]]]
     status: Mapping[int, tuple[int, int]]
+    written_s: float | None = None
 
 
-def read_dumps(data: bytes, file: str, limits: Limits = LIMITS) -> tuple[Flight, ...]:
-    """The dumps of a file, mostly one. Raises ValueError with the reason in one line if it is not a
-    dump, is a pickle with anything but data, or needs too much memory or time. It is read in a
-    child process with limits: a few bytes of a pickle can allocate gigabytes, and lists can contain
-    themselves."""
+def read_dumps(
+    data: bytes, file: str, limits: Limits = LIMITS, written_s: float | None = None
+) -> tuple[Flight, ...]:
+    """The dumps of a file, mostly one. written_s: of the file. Raises ValueError with the reason in
+    one line if it is not a dump, is a pickle with anything but data, or needs too much memory or
+    time. It is read in a child process with limits: a few bytes of a pickle can allocate gigabytes,
+    and lists can contain themselves."""
     if len(data) > LARGEST_DUMP:
         raise ValueError(f"a dump of more than {LARGEST_DUMP} bytes")
     read = run_limited(lambda _mark: _rows(data, file), limits)
@@ -85,7 +91,7 @@ def read_dumps(data: bytes, file: str, limits: Limits = LIMITS) -> tuple[Flight,
     if isinstance(read, str):
         raise ValueError(read)
     return tuple(
-        Flight(file, rank, tuple(Entry(*row) for row in rows), groups, status)
+        Flight(file, rank, tuple(Entry(*row) for row in rows), groups, status, written_s)
         for rank, rows, groups, status in read
     )
 
@@ -139,7 +145,9 @@ def _is_dump(content: Any) -> bool:
     )
 
 
-def flight_of(content: Mapping[str, Any], file: str, rank: int | None) -> Flight:
+def flight_of(
+    content: Mapping[str, Any], file: str, rank: int | None, written_s: float | None = None
+) -> Flight:
     """A dump, which may hold anything, as a value."""
     entries = content.get("entries")
     return Flight(
@@ -147,6 +155,7 @@ def flight_of(content: Mapping[str, Any], file: str, rank: int | None) -> Flight
         tuple(one for each in entries[-MOST_ENTRIES:] if (one := _entry(each)))
         if isinstance(entries, list) else (),
         _groups(content.get("pg_config")), _status(content.get("pg_status")),
+        written_s,
     )  # fmt: skip
 
 
@@ -175,12 +184,18 @@ def _entry(each: Any) -> Entry | None:
         _sizes(each, called.partition(" ")[0]), message, is_message,
         _number(each.get("record_id")), _number(each.get("pg_id")),
         _where(each.get("frames")) if state != COMPLETED else "",
+        _per(each.get("time_created_ns"), 1e9), _per(each.get("timeout_ms"), 1e3),
     )  # fmt: skip
 
 
 def _number(value: Any) -> int | None:
     plain = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
     return value if plain else None
+
+
+def _per(value: Any, unit: float) -> float | None:
+    number = _number(value)
+    return None if number is None else number / unit
 
 
 def _text(value: Any) -> str:

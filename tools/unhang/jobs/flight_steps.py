@@ -21,6 +21,7 @@ from unhang.core.verdict.waiting import (
 from unhang.jobs.flight import Entry, Flight
 
 NEWEST = 256  # launches of a group at a rank, beside the open ones
+MOMENT_S = 5.0  # in which a job that moves may have called something that not all have entered
 _STATES = {"started": STARTED, "completed": COMPLETED}
 _Members = tuple[int, ...]
 
@@ -51,6 +52,8 @@ def recording_of(flights: Sequence[Flight]) -> Recording | None:
 
 
 def _answer(by_rank: Mapping[int, Flight]) -> WaitedFor:
+    if any(map(_was_moving, by_rank.values())):
+        return WaitedFor()
     members = {rank: _members(rank, flight) for rank, flight in by_rank.items()}
     names = _Names(by_rank, members)
     groups: dict[str, Group] = {}
@@ -94,6 +97,15 @@ def ranked(flights: Sequence[Flight]) -> dict[int, Flight]:
         if (rank := flight.rank if flight.rank is not None else _rank_by_groups(flight)) is not None
     }
     return dict(sorted(known.items())) if known else dict(enumerate(flights))
+
+
+def _was_moving(flight: Flight) -> bool:
+    """Whether the rank called something shortly before the dump, so that no wait shows a hang."""
+    newest = flight.entries[-1] if flight.entries else None
+    if newest is None or newest.created_s is None or flight.written_s is None:
+        return False
+    moment = MOMENT_S if newest.timeout_s is None else min(MOMENT_S, newest.timeout_s)
+    return abs(flight.written_s - newest.created_s) < moment
 
 
 def _rank_by_groups(flight: Flight) -> int | None:

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.support.flight_dumps import (
+from flight_dumps import (
     Job,
     Op,
     as_json,

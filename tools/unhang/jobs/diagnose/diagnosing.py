@@ -174,7 +174,9 @@ def _read_one(
     if about.kind == "dump" and path is not None:
         reopened = open_input(path)
         try:
-            flights += read_dumps(reopened.read(LARGEST_DUMP + 1), name)
+            flights += read_dumps(
+                reopened.read(LARGEST_DUMP + 1), name, written_s=path.stat().st_mtime
+            )
         except (ValueError, EOFError) as problem:
             about.kind = "unread"
             about.notes.append(f"is not a flight-recorder dump that can be read: {problem}")

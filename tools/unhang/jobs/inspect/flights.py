@@ -32,7 +32,9 @@ def flights_of(documents: Sequence[Mapping[str, Any]]) -> list[Flight]:
         for row in rows(section(document, "log_tail").get("flights")):
             rank = row.get("rank")
             if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < MOST_RANKS:
-                found[rank] = flight_of(row, str(row.get("path"))[:400], rank)
+                written = row.get("written_s")
+                written_s = float(written) if isinstance(written, (int, float)) else None
+                found[rank] = flight_of(row, str(row.get("path"))[:400], rank, written_s)
     return [found[rank] for rank in sorted(found)]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
-from tests.support.flight_dumps import (
+from flight_dumps import (
+    BORN_NS,
     Job,
     as_json,
     as_pickle,
@@ -20,9 +22,13 @@ from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
 
-def answer_of(folder: Path, dumps: dict[int, dict], form=as_pickle) -> dict:
+def answer_of(folder: Path, dumps: dict[int, dict], form=as_pickle, after_s=600) -> dict:
+    """after_s: from the last call of a job to its dumps."""
     for rank, dump in dumps.items():
-        (folder / f"nccl_trace_rank_{rank}").write_bytes(form(dump))
+        path = folder / f"nccl_trace_rank_{rank}"
+        path.write_bytes(form(dump))
+        written_s = BORN_NS / 1e9 + after_s
+        os.utime(path, (written_s, written_s))
     return diagnose([str(folder)])
 
 
@@ -97,3 +103,10 @@ def test_an_operation_that_all_entered_accuses_no_rank(tmp_path):
     answer = answer_of(tmp_path, dumps_of(job, play(job)))
     assert not any(one["where"] for one in answer["causes"])
     assert answer["facts"]["flight_recorder"]["waited_for"]["roots"]["count"] == 0
+
+
+@pytest.mark.parametrize(("after_s", "is_told"), [(0.5, False), (600, True)])
+def test_a_wait_that_began_the_moment_before_the_dump_is_none(tmp_path, after_s, is_told):
+    job = stopped(3)
+    answer = answer_of(tmp_path, dumps_of(job, play(job)), after_s=after_s)
+    assert bool(answer["causes"]) == is_told

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.text import counted
+from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, waited_for
 from unhang.jobs.diagnose.logs.reading import Block
 
 MARK = b": opCount "
@@ -26,7 +27,7 @@ _REST = re.compile(MARK + rb"[^\n]*")
 _COMMUNICATOR = re.compile(
     r"(?<![\w.-])(?P<process>[\w.-]{1,250}:\d{1,10}):\d{1,10} \[\d{1,6}\] NCCL INFO .{0,60}?comm"
     r" (?P<comm>0x[0-9a-f]{1,16}) rank (?P<rank>\d{1,7}) "
-    r"nranks \d{1,7}(?:.{0,80}commId (?P<group>0x[0-9a-f]{1,16}))?"
+    r"nranks (?P<nranks>\d{1,7})(?:.{0,80}commId (?P<group>0x[0-9a-f]{1,16}))?"
 )
 _PAIRWISE = ("Send", "Recv")
 
@@ -83,25 +84,48 @@ def without_calls(text: bytes) -> bytes:
 def compare_calls(calls: Iterable[Call], set_up: Iterable[str]) -> list[dict[str, Any]]:
     """[{group, nranks, number, op, file, line, text, ranks, behind, calls}] for each communicator
     with traces of several ranks. set_up: lines that show the communicator of each rank. A rank is
-    its number, or host:pid if no line shows it. behind: {rank: its last call} of ranks whose latest
-    call is older. calls: {call: [rank]} with the newest number, if the calls differ."""
+    its number in the largest communicator of its process, or host:pid if no line shows one. behind:
+    [{rank: its last call}] of ranks whose latest call is older, awaited where the rank waits in no
+    other communicator. calls: {call: [rank]} with the newest number, if the calls differ."""
     known = {
         (found["process"], found["comm"]): found
         for text in set_up
         if (found := _COMMUNICATOR.search(text))
     }
+    names: dict[str, tuple[int, str]] = {}
+    for (process, _), found in known.items():
+        if int(found["nranks"]) > names.get(process, (0, ""))[0]:
+            names[process] = (int(found["nranks"]), found["rank"])
     groups: dict[tuple[str, int], list[tuple[str, Call]]] = {}
     for call in calls:
         found = known.get((call.process, call.comm))
         group = found["group"] if found and found["group"] else ""
         groups.setdefault((group, call.nranks), []).append(
-            (found["rank"] if found else call.process, call)
+            (names[call.process][1] if call.process in names else call.process, call)
         )
+    groups = {key: members for key, members in groups.items() if _is_one(key[1], members)}
+    roots = _roots(groups)
     return [
-        _compare(group, nranks, members)
+        _compare(group, nranks, members, roots)
         for (group, nranks), members in sorted(groups.items())
-        if _is_one(nranks, members)
     ]
+
+
+def _roots(groups: Mapping[tuple[str, int], Sequence[tuple[str, Call]]]) -> set[str]:
+    """The ranks that are behind somewhere and wait nowhere."""
+    names = sorted({name for members in groups.values() for name, _ in members}, key=_order)
+    number = {name: place for place, name in enumerate(names)}
+    steps = []
+    for key, members in groups.items():
+        newest = max(call.number for _, call in members)
+        for name, call in members:
+            state = LAUNCHED if call.number == newest else COMPLETED
+            steps.append(Step(number[name], str(key), call.op, call.number, state))
+    members_of = [
+        Group(str(key), tuple(number[name] for name, _ in members))
+        for key, members in groups.items()
+    ]
+    return {names[rank] for rank in waited_for(members_of, steps).roots}
 
 
 def _is_one(nranks: int, members: Sequence[tuple[str, Call]]) -> bool:
@@ -110,7 +134,9 @@ def _is_one(nranks: int, members: Sequence[tuple[str, Call]]) -> bool:
     return 1 < len(members) <= nranks and len(set(names)) == len(names)
 
 
-def _compare(group: str, nranks: int, members: Sequence[tuple[str, Call]]) -> dict[str, Any]:
+def _compare(
+    group: str, nranks: int, members: Sequence[tuple[str, Call]], roots: set[str]
+) -> dict[str, Any]:
     newest = max((call for _, call in members), key=lambda call: call.number)
     behind = {name: call for name, call in members if call.number < newest.number}
     ahead = [(name, call) for name, call in members if name not in behind]
@@ -124,7 +150,10 @@ def _compare(group: str, nranks: int, members: Sequence[tuple[str, Call]]) -> di
         "file": newest.file, "line": newest.line, "text": newest.text,
         "ranks": sorted((name for name, _ in ahead), key=_order),
         "calls": by_call if len(by_call) > 1 else {},
-        "behind": [_stopped(name, behind[name]) for name in sorted(behind, key=_order)[:64]],
+        "behind": [
+            {**_stopped(name, behind[name]), "awaited": name in roots}
+            for name in sorted(behind, key=_order)[:64]
+        ],
     }  # fmt: skip
 
 

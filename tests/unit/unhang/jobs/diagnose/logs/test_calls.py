@@ -134,6 +134,33 @@ def test_two_communicators_of_one_process_are_kept_apart(tmp_path: Path) -> None
     assert not any(one["behind"] for one in found["facts"]["calls"])
 
 
+def test_a_rank_that_waits_in_another_communicator_only_follows(tmp_path: Path) -> None:
+    """Ranks 0 to 3; tensor groups 0, 1 and 2, 3; rank 3 calls nothing more, and rank 2 waits for
+    it, so that ranks 0 and 1 wait for rank 2."""
+    pair = [
+        set_up(rank, 2, f"0x9{rank // 2}")
+        .replace("comm 0x55", "comm 0x66")
+        .replace(f"rank {rank} nranks", f"rank {rank % 2} nranks")
+        for rank in range(4)
+    ]
+    of_pair = [call(rank, 7 + (rank == 2), nranks=2) for rank in range(4)]
+    found = read(
+        tmp_path,
+        *[set_up(rank, 4) for rank in range(4)],
+        *pair,
+        *[call(rank, 12 + (rank < 2), nranks=4) for rank in range(4)],
+        *[line.replace("comm 0x55", "comm 0x66") for line in of_pair],
+        TIMEOUT.format(rank=0),
+    )
+    late = {
+        one["nranks"]: {rank["rank"]: rank["awaited"] for rank in one["behind"]}
+        for one in found["facts"]["calls"]
+        if one["behind"]
+    }
+    assert late == {4: {"2": False, "3": True}, 2: {"3": True}}
+    assert "did not call" in str(found["causes"]) and "ranks 2 (at" not in str(found["causes"])
+
+
 def test_hosts_of_a_trace_are_masked(tmp_path: Path) -> None:
     found = read(tmp_path, *[call(rank, 5) for rank in range(3)], call(0, 6))
     assert sorted(found["facts"]["hosts"]) == ["node0", "node1", "node2"]

@@ -79,15 +79,16 @@ def _recorders_await(answer: WaitedFor) -> Iterator[Evidence]:
 
 def traces_differ(facts: Facts) -> Iterator[Evidence]:
     """NCCL's trace of calls differs between ranks. A rank that is behind matters only if the job
-    hung, because the log of a running job can end anywhere.
+    hung, because the log of a running job can end anywhere, and if it waits in no other
+    communicator.
 
     Decides diagnose_batches/13/e37.
     """
     hangs = bool(hang_signs(facts))
     for one in facts.calls:
+        late = [rank for rank in one["behind"] if rank["awaited"]]
         places = tuple(
-            {name: place[name] for name in ("file", "line", "text")}
-            for place in (*one["behind"][:4], one)
+            {name: place[name] for name in ("file", "line", "text")} for place in (*late[:4], one)
         )
         if one["calls"]:
             calls = "; ".join(
@@ -98,9 +99,9 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
             yield Evidence(
                 "rank_desync_app", STRONG + 1, why, (), "traces-differ", places=places[-1:]
             )
-        elif one["behind"] and hangs:
+        elif late and hangs:
             behind = ", ".join(
-                f"{rank['rank']} (at {rank['op']} {rank['number']})" for rank in one["behind"][:8]
+                f"{rank['rank']} (at {rank['op']} {rank['number']})" for rank in late[:8]
             )
             why = (
                 f"NCCL's trace: ranks {behind} did not call {one['op']} {one['number']} in which"
