@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step
+from unhang.jobs.diagnose.labels_of_groups import Sighting, labels_of_timeouts
+from unhang.jobs.diagnose.labels_of_groups import number_of_timeout as _number
 from unhang.jobs.diagnose.logs.group_numbers import (
     GroupLabel,
     all_members,
@@ -53,19 +55,6 @@ class Timeout:
 
 
 @dataclass(frozen=True)
-class Sighting:
-    """A line that shows a rank as a member of a group. reached, completed: numbers of operations
-    that it had launched and finished, None if the line does not say."""
-
-    label: GroupLabel | None
-    rank: int | None
-    event: Event
-    overdue: int | None = None
-    reached: int | None = None
-    completed: int | None = None
-
-
-@dataclass(frozen=True)
 class LogGroups:
     """What the lines show of groups. ranks: those that brought a line about themselves."""
 
@@ -79,14 +68,9 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
     """The groups and steps of a log. world_size: as the log has it, None if it does not."""
     states = [*map(_state, by_fact.get("pg_state", ())), *map(_idle, by_fact.get("pg_idle", ()))]
     sightings = [one for one in states if not one.event.quoted]
-    near: dict[tuple, list[Sighting]] = {}
-    for one in sightings:
-        if one.label and one.overdue is not None:
-            key = (one.event.file, one.event.prefix.own_rank, one.label.number, one.overdue)
-            near.setdefault(key, []).append(one)
-    read = _labelled_like_others(
-        [_timeout(event, near) for event in by_fact.get("timeout", ()) if not event.quoted]
-    )
+    late = [event for event in by_fact.get("timeout", ()) if not event.quoted]
+    labels = labels_of_timeouts(late, sightings)
+    read = _labelled_like_others([_timeout(event, labels.get(id(event))) for event in late])
     if not _in_one_group([one for one, _ in read]):
         read = [_without_guess(one, label) for one, label in read]
     sightings += [Sighting(label, one.rank, one.event) for one, label in read]
@@ -98,21 +82,11 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
     return LogGroups(timeouts, tuple(members), tuple(steps), frozenset(ranks))
 
 
-def _timeout(
-    event: Event, near: Mapping[tuple, Sequence[Sighting]]
-) -> tuple[Timeout, GroupLabel | None]:
-    """A timeout with the label of its group, from its own line or the nearest one of the same rank
-    about the same number."""
+def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabel | None]:
     part = event.fields
-    shown = part.get("pgrank") or part.get("rank")
-    number = int(shown) if shown else None
     numel = part.get("numel_in") or _product(part.get("shape"))
     seq = int(part["seq"] or 0) if part.get("seq") else None
-    label = parse_group_label(event.text)
-    if label is None or label.number != number:
-        others = near.get((event.file, event.prefix.own_rank, number, seq), ())
-        found = min(others, key=lambda one: _distance(one, event), default=None)
-        label = found.label if found else None
+    number = label.number if label else _number(event)
     timeout = Timeout(
         _rank(event, number, label), None, part.get("op") or UNNAMED, seq,
         int(numel) if numel else None, int(part["timeout_ms"] or 0), int(part["ran_ms"] or 0),
@@ -126,14 +100,14 @@ def _labelled_like_others(
 ) -> list[tuple[Timeout, GroupLabel | None]]:
     """A rank that does not tell its group is in the one in which others wait at the same number, if
     it is only one; or in that of all ranks, if nobody tells of another."""
-    labels: dict[tuple[str, int | None], dict[str, GroupLabel]] = {}
+    labels: dict[tuple, dict[str, GroupLabel]] = {}
     for one, label in read:
         if label:
-            labels.setdefault((one.op, one.seq), {})[label.name] = label
+            labels.setdefault((one.op, one.seq, one.numel), {})[label.name] = label
     everybody = [label for those in labels.values() for label in those.values()]
     found: list[tuple[Timeout, GroupLabel | None]] = []
     for one, label in read:
-        alike = [*labels.get((one.op, one.seq), {}).values()] or everybody
+        alike = [*labels.get((one.op, one.seq, one.numel), {}).values()] or everybody
         is_known = len({other.name for other in alike}) == 1 and one.number is not None
         if label is None and is_known and (alike[0].is_default or alike is not everybody):
             found.append((one, replace(alike[0], number=one.number or 0)))

@@ -12,7 +12,7 @@ from typing import Any
 
 from unhang.core.verdict.waited_rows import Beside, waited_for_row
 from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, Group, Wait, WaitedFor, waited_for
-from unhang.jobs.diagnose.log_groups import LogGroups
+from unhang.jobs.diagnose.log_groups import EVERYBODY, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.matching.scanning import Event
 
@@ -24,6 +24,12 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     seen = {*shown.ranks, *spoke}
     groups = _with_unknown_members(shown)
     answer = _of_ranks(waited_for(groups, shown.steps, seen))
+    if answer.full and not answer.roots and not answer.ring:
+        # what all entered ends by itself, unless it is queued behind what is asked for here
+        entered = {wait.group.name for wait in answer.full}
+        steps = [step for step in shown.steps if step.group not in entered]
+        behind = _of_ranks(waited_for(groups, steps, seen))
+        answer = behind if behind.roots or behind.ring else answer
     waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
     silent = set(answer.roots) - seen
     if len(silent) * FEW_OF > len(waiting):
@@ -41,13 +47,14 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
 
 def _with_unknown_members(shown: LogGroups) -> list[Group]:
     """The groups; one whose members may not be all has a further one, below 0, for whom those that
-    came may wait."""
+    came may wait. The group of all ranks has all that are seen in any group."""
     named = {group.name for group in shown.groups}
     groups = [*shown.groups, *(Group(one) for one in {step.group for step in shown.steps} - named)]
     found = []
     for place, group in enumerate(groups):
         came = _seen_in(group, shown)
-        if group.size is None and set(group.members) <= set(came):
+        whole = group.name == EVERYBODY and len(groups) > 1
+        if group.size is None and not whole and set(group.members) <= set(came):
             found.append(replace(group, members=(*(group.members or came), -1 - place)))
         else:
             found.append(group)
