@@ -176,7 +176,8 @@ def parse_text_form(text: str) -> dict[str, Any]:
 
 def parse_blocks(text: str) -> list[dict[str, Any]]:
     """The communicators of a text, also of a part of an answer, such as a MISMATCH block. Ranks
-    that are only counted are those that no line names."""
+    that are only counted are those that no line names. Groups of communicators without a block have
+    one row each."""
     lines = text.splitlines()
     tables = [found for line in lines for found in [_TABLE.match(line)] if found]
     sizes = {row["group"]: int(row["size"]) for row in tables}
@@ -191,7 +192,9 @@ def parse_blocks(text: str) -> list[dict[str, Any]]:
         _complete_counts(row)
         for one in row["missing"]:
             one[-1] = one[-1] or (one[1], one[2]) in dead
-    return [*made.values()] or [empty_communicator("", size) for size in sizes.values()]
+    shown = {heading["group"] for heading, _ in _blocks(lines)}
+    quiet = [empty_communicator("", size) for group, size in sizes.items() if group not in shown]
+    return [*made.values(), *quiet]
 
 
 def _dead(lines: list[str]) -> Iterator[re.Match[str]]:

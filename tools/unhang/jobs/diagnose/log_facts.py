@@ -10,7 +10,7 @@ from typing import Any
 
 from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.core.verdict.waiting import WaitedFor
-from unhang.jobs.diagnose.log_groups import Timeout, log_groups
+from unhang.jobs.diagnose.log_groups import EVERYBODY, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
@@ -75,8 +75,18 @@ class Facts:
         """Who is waited for, as documents keep it; None where nobody waits."""
         steps = (one.event for one in self.timeouts)
         places = self.ras.standing.places if self.ras else {}
+        if any(rank < 0 for rank in self.waited.roots):
+            return None  # RAS knows the process, and not which rank of the job it is
         hosts = {rank: host for rank, (host, _) in places.items()}
         return row_of_waits(self.waited, self.words, (*steps, *self.of("pg_idle")), hosts)
+
+    def waits_in_groups(self) -> bool:
+        """Whether ranks are waited for in groups that are not the whole job, or one came too late:
+        who timed out and who did not is not the whole answer."""
+        roots = set(self.waited.roots)
+        parts = {wait.group.name for wait in self.waited.waits} - {"", EVERYBODY}
+        several = len({one.group for one in self.timeouts}) > 1
+        return bool(roots) and bool(parts or several or roots & {one.rank for one in self.timeouts})
 
     def has(self, *ids: str) -> bool:
         """Whether a signature with one of these ids matched outside a quotation."""
@@ -365,6 +375,8 @@ def _ranks(facts: Facts) -> dict[str, Any]:
         for part in (event.fields.get("ranks") or "").replace(",", " ").split()
         if part.isdigit()
     }
+    if facts.waits_in_groups():
+        shown = set(facts.waited.roots)
     missing = shown or (
         {*range(facts.world_size)} - arrived
         if facts.world_size and arrived and facts.world_size <= 100_000

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step
+from unhang.jobs.diagnose.labels_of_groups import Sighting, labels_of_timeouts
+from unhang.jobs.diagnose.labels_of_groups import number_of_timeout as _number
 from unhang.jobs.diagnose.logs.group_numbers import (
     GroupLabel,
     all_members,
@@ -23,6 +25,7 @@ from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name
 from unhang.jobs.diagnose.rank_names import UNNAMED
 
 CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
+MOST_AHEAD = 64  # collectives by which ranks that wait in one group can differ
 EVERYBODY = "default_pg"
 SAME_SIZE = (
     "ALLREDUCE",
@@ -52,19 +55,6 @@ class Timeout:
 
 
 @dataclass(frozen=True)
-class Sighting:
-    """A line that shows a rank as a member of a group. reached, completed: numbers of operations
-    that it had launched and finished, None if the line does not say."""
-
-    label: GroupLabel | None
-    rank: int | None
-    event: Event
-    overdue: int | None = None
-    reached: int | None = None
-    completed: int | None = None
-
-
-@dataclass(frozen=True)
 class LogGroups:
     """What the lines show of groups. ranks: those that brought a line about themselves."""
 
@@ -78,14 +68,11 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
     """The groups and steps of a log. world_size: as the log has it, None if it does not."""
     states = [*map(_state, by_fact.get("pg_state", ())), *map(_idle, by_fact.get("pg_idle", ()))]
     sightings = [one for one in states if not one.event.quoted]
-    near: dict[tuple, list[Sighting]] = {}
-    for one in sightings:
-        if one.label and one.overdue is not None:
-            key = (one.event.file, one.event.prefix.own_rank, one.label.number, one.overdue)
-            near.setdefault(key, []).append(one)
-    read = _labelled_like_others(
-        [_timeout(event, near) for event in by_fact.get("timeout", ()) if not event.quoted]
-    )
+    late = [event for event in by_fact.get("timeout", ()) if not event.quoted]
+    labels = labels_of_timeouts(late, sightings)
+    read = _labelled_like_others([_timeout(event, labels.get(id(event))) for event in late])
+    if not _in_one_group([one for one, _ in read]):
+        read = [_without_guess(one, label) for one, label in read]
     sightings += [Sighting(label, one.rank, one.event) for one, label in read]
     names = _names(sightings, [one for one, _ in read])
     timeouts = tuple(replace(one, group=names.of(label, one)) for one, label in read)
@@ -95,21 +82,11 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
     return LogGroups(timeouts, tuple(members), tuple(steps), frozenset(ranks))
 
 
-def _timeout(
-    event: Event, near: Mapping[tuple, Sequence[Sighting]]
-) -> tuple[Timeout, GroupLabel | None]:
-    """A timeout with the label of its group, from its own line or the nearest one of the same rank
-    about the same number."""
+def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabel | None]:
     part = event.fields
-    shown = part.get("pgrank") or part.get("rank")
-    number = int(shown) if shown else None
     numel = part.get("numel_in") or _product(part.get("shape"))
     seq = int(part["seq"] or 0) if part.get("seq") else None
-    label = parse_group_label(event.text)
-    if label is None or label.number != number:
-        others = near.get((event.file, event.prefix.own_rank, number, seq), ())
-        found = min(others, key=lambda one: _distance(one, event), default=None)
-        label = found.label if found else None
+    number = label.number if label else _number(event)
     timeout = Timeout(
         _rank(event, number, label), None, part.get("op") or UNNAMED, seq,
         int(numel) if numel else None, int(part["timeout_ms"] or 0), int(part["ran_ms"] or 0),
@@ -123,20 +100,36 @@ def _labelled_like_others(
 ) -> list[tuple[Timeout, GroupLabel | None]]:
     """A rank that does not tell its group is in the one in which others wait at the same number, if
     it is only one; or in that of all ranks, if nobody tells of another."""
-    labels: dict[tuple[str, int | None], dict[str, GroupLabel]] = {}
+    labels: dict[tuple, dict[str, GroupLabel]] = {}
     for one, label in read:
         if label:
-            labels.setdefault((one.op, one.seq), {})[label.name] = label
+            labels.setdefault((one.op, one.seq, one.numel), {})[label.name] = label
     everybody = [label for those in labels.values() for label in those.values()]
     found: list[tuple[Timeout, GroupLabel | None]] = []
     for one, label in read:
-        alike = [*labels.get((one.op, one.seq), {}).values()] or everybody
+        alike = [*labels.get((one.op, one.seq, one.numel), {}).values()] or everybody
         is_known = len({other.name for other in alike}) == 1 and one.number is not None
         if label is None and is_known and (alike[0].is_default or alike is not everybody):
             found.append((one, replace(alike[0], number=one.number or 0)))
         else:
             found.append((one, label))
     return found
+
+
+def _in_one_group(timeouts: Sequence[Timeout]) -> bool:
+    """Whether lines that tell no group may all be of the group of all ranks: its numbers are those
+    of the job, and nobody is far ahead in another operation."""
+    if any(one.number not in (None, one.rank) for one in timeouts):
+        return False
+    numbers = [one.seq for one in timeouts if one.seq is not None]
+    far = numbers and max(numbers) - min(numbers) > MOST_AHEAD
+    return not (far and len({one.op for one in timeouts}) > 1)
+
+
+def _without_guess(one: Timeout, label: GroupLabel | None) -> tuple[Timeout, GroupLabel | None]:
+    """In a job of several groups a number within an unknown one is not the rank of the job."""
+    is_guess = label is None and one.event.prefix.own_rank is None and one.number is not None
+    return (replace(one, rank=rank_in_name(one.event.file)) if is_guess else one), label
 
 
 def _distance(one: Sighting, event: Event) -> tuple[bool, int]:
@@ -193,7 +186,7 @@ class _Names:
         """The name of a timeout's group."""
         name = _key(label, timeout, self.one_group)
         if name is None or timeout.rank is None:
-            return None if label is None else label.name
+            return name
         return self.by_label.get((name, timeout.rank), name)
 
 
@@ -210,7 +203,7 @@ def _key(label: GroupLabel | None, timeout: Timeout | None, one_group: bool) -> 
 def _names(sightings: Iterable[Sighting], timeouts: Sequence[Timeout]) -> _Names:
     labels: dict[str, GroupLabel | None] = {}
     seen: dict[str, set[tuple[int, int]]] = {}
-    one_group = all(one.number in (None, one.rank) for one in timeouts)
+    one_group = _in_one_group(timeouts)
     by_event = {id(one.event): one for one in timeouts}
     for one in sightings:
         timeout = by_event.get(id(one.event))
@@ -254,7 +247,8 @@ def _members(
 ) -> list[Group]:
     """The groups with their ranks, as far as they are proven: by NCCL's lines, by numbers that the
     lines show, or by the stride of groups of the same mesh."""
-    started = communicators(starts)
+    started = _started_as(names.known, communicators(starts))
+    sizes = {one.group: size for one in timeouts if (size := _size_by_work(one))}
     found = []
     for name, known in names.known.items():
         if name == EVERYBODY:
@@ -262,25 +256,68 @@ def _members(
             continue
         siblings = [
             other
-            for one, other in names.known.items()
-            if names.mesh[name] and names.mesh[one] == names.mesh[name]
-        ] or [known]
-        size = max(max(one) for one in siblings) + 1
-        strides = {stride for one in siblings if (stride := stride_of(one))}
-        stride = strides.pop() if len(strides) == 1 else None
-        fitting = {
-            one for one in started
-            if len(one) >= size and all(one[number] == rank for number, rank in known.items())
-        }  # fmt: skip
-        members = fitting.pop() if len(fitting) == 1 else all_members(known, size, stride)
-        others = {rank for one in siblings if one is not known for rank in one.values()}
-        if others & set(members):
-            members = ()
-        found.append(Group(name, members, len(members) or None))
+            for other in names.known
+            if other == name or (names.mesh[name] and names.mesh[other] == names.mesh[name])
+        ]
+        found.append(_group(name, siblings, names.known, sizes, started))
     if names.one_group and any(one.group is None for one in timeouts):
         known = {one.rank: one.rank for one in timeouts if one.rank is not None}
         found += [replace(_everybody(known, world_size), name="")] if known else []
     return found
+
+
+def _group(
+    name: str,
+    siblings: Sequence[str],
+    known: Mapping[str, Mapping[int, int]],
+    sizes: Mapping[str | None, int],
+    started: Mapping[str, tuple[int, ...]],
+) -> Group:
+    """siblings: groups of the same mesh, which have one size and one stride. sizes: that are
+    proven. Without a proven size the group ends where a gap or a second member shows it to."""
+    own = known[name]
+    lowest = max(max(known[one]) for one in siblings) + 1
+    if name in started:
+        return Group(name, started[name], len(started[name]))
+    size = max((sizes[one] for one in siblings if one in sizes), default=None)
+    strides = {stride for one in siblings if (stride := stride_of(known[one]))}
+    members = all_members(own, size or lowest, strides.pop() if len(strides) == 1 else None)
+    others = {rank for one in siblings if one != name for rank in known[one].values()}
+    if others & set(members) or (size is None and lowest == 1):
+        members = ()
+    return Group(name, members, size if members else None)
+
+
+def _started_as(
+    known: Mapping[str, Mapping[int, int]], started: set[tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Which communicator each group is, where one alone has its known members at their numbers; one
+    that another group has is none for a second. That of all ranks is the last choice."""
+    fitting = {
+        name: {
+            one
+            for one in started
+            if len(one) > max(own) and all(one[number] == rank for number, rank in own.items())
+        }
+        for name, own in known.items()
+    }
+    largest = max(map(len, started), default=0)
+    found: dict[str, tuple[int, ...]] = {}
+    for _ in known:
+        for name, those in fitting.items():
+            left = those - {*found.values()}
+            left = {one for one in left if len(one) < largest} or left
+            if name not in found and len(left) == 1:
+                found[name] = left.pop()
+    return found
+
+
+def _size_by_work(one: Timeout) -> int | None:
+    """How many ranks share an operation that gathers or scatters: its output by its input."""
+    out = int(one.event.fields.get("numel_out") or 0)
+    few, many = sorted((one.numel or 0, out))
+    gathers = any(part in one.op for part in ("ALLGATHER", "REDUCE_SCATTER"))
+    return many // few if gathers and few and many > few and many % few == 0 else None
 
 
 def _everybody(known: Mapping[int, int], world_size: int | None) -> Group:

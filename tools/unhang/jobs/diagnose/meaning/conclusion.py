@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from unhang.core.secrets_in_text import without_secrets
+from unhang.core.verdict.suspects import ranks_wait
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
@@ -347,7 +348,7 @@ def _watchdog(facts: Facts) -> Conclusion | None:
 
 def _collective(facts: Facts) -> Conclusion:
     """Who came to the collective that timed out, and who did not."""
-    if facts.waited.roots and len({one.group for one in facts.timeouts}) > 1:
+    if facts.waits_in_groups():
         return _groups_wait(facts)
     one = facts.timeouts[0]
     came = sorted(
@@ -421,6 +422,12 @@ def _ras(facts: Facts) -> Conclusion | None:
         place = ras.standing.places[named[0]]
         process = f"its process is {place[1]} on node {place[0]}"
         why = "; ".join([waited_headline(row), *waited_lines(row), process])
+    elif ras.waited.roots:
+        wait = ras.waited.waits[0]
+        why = (
+            f"{who} is waited for: {ranks_wait(len(wait.waiting))} in {wait.operation}"
+            f" #{wait.seq} of {wait.group.name}; which rank of the job it is RAS does not tell here"
+        )
     elif ras.waited.ring:
         why = f"{who} wait for each other: each is in an operation that the other has not called"
     else:

@@ -131,7 +131,7 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
     """
     if not facts.timeouts or first_failure(facts) is not None or killed_first(facts) is not None:
         return
-    if len({one.group for one in facts.timeouts}) > 1:
+    if facts.waits_in_groups() or facts.waited.ring:
         yield from _groups_wait(facts)
         return
     if len({(one.op, one.seq) for one in facts.timeouts}) > 1 or _sizes_differ(facts.timeouts):
