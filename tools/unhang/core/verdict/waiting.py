@@ -16,16 +16,20 @@ moment, and the group says nothing.
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from unhang.core.verdict.rings import (
+    MESSAGE,
+    ring_of,
+    ring_order,
+    unlike_order,
+    waiting_behind,
+)
+
 LAUNCHED, STARTED, COMPLETED = "launched", "started", "completed"
 SURE, LIKELY, POSSIBLE = "sure", "likely", "possible"
-MESSAGE = "send/recv"
-MOST_COMPARED = 256  # operations whose order is compared, each with each
-_LEFT_EARLY = ("broadcast", "reduce", "gather", "scatter", MESSAGE)  # some leave before all entered
+_WITH_ROOT = ("broadcast", "reduce", "gather", "scatter", MESSAGE)
 
 
 @dataclass(frozen=True)
@@ -141,11 +145,16 @@ def _earlier(by_rank: Mapping[int, Sequence[Step]]) -> Iterator[int]:
         step.seq
         for those in by_rank.values()
         for step in those
-        if step.state == COMPLETED and step.operation not in _LEFT_EARLY
+        if step.state == COMPLETED and not _left_early(step.operation)
     ]
     for rank, those in by_rank.items():
         if done and max(step.seq for step in those) < max(done):
             yield rank
+
+
+def _left_early(operation: str) -> bool:
+    """Whether members may leave it before all have entered it."""
+    return operation.lower().strip("_") in _WITH_ROOT
 
 
 def _wait(
@@ -180,7 +189,7 @@ def _wait(
     calls = _unlike(step for those in by_rank.values() for step in those if step.seq == seq)
     if calls:
         passed, queued = (), set()  # they left or started something else
-    elif passed and operation not in _LEFT_EARLY:
+    elif passed and not _left_early(operation):
         ahead = {rank: open_steps[rank] for rank in passed if rank in open_steps}
         lag = {rank for rank in at if newest[rank] > seq}
         if early & set(by_rank) or not ahead or not lag:
@@ -234,11 +243,11 @@ def _conclude(
     lacking = [wait for wait in waits if wait.awaited]
     edges = _edges(lacking, opened)
     awaited = {rank for wait in lacking for rank in wait.awaited}
-    behind = {rank: _waiting_behind(rank, edges) for rank in awaited - set(edges)}
+    behind = {rank: waiting_behind(rank, edges) for rank in awaited - set(edges)}
     held = _held([wait for wait in waits if not wait.awaited], opened)
     absent = set(behind) & set(missing)
     led = {rank for root, ranks in behind.items() if root not in absent for rank in ranks}
-    ring = _ring({rank: edges[rank] for rank in edges if rank not in led})
+    ring = ring_of({rank: edges[rank] for rank in edges if rank not in led})
     absent = {rank for rank in absent if _direct(rank, edges) <= ring}
     roots = sorted(
         set(behind) - held - absent,
@@ -248,9 +257,9 @@ def _conclude(
     first.sort(key=lambda wait: (-len(wait.waiting), wait.group.name))
     full = tuple(wait for wait in waits if not wait.awaited and not wait.calls)
     crossed = [wait for wait in lacking if ring & set(wait.awaited) and ring & set(wait.waiting)]
-    in_ring = _ring_order(ring, crossed, used)
+    in_ring = ring_order(ring, crossed, used)
     if not roots and not ring:
-        in_ring, crossed = _unlike_order(full, opened)
+        in_ring, crossed = unlike_order(full, opened)
     follows = [wait for wait in lacking if wait not in first]
     return WaitedFor(
         tuple(roots), tuple(first), tuple(follows), full,
@@ -271,41 +280,8 @@ def _held(entered: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> set[
     }
 
 
-def _ring(edges: Mapping[int, set[int]]) -> set[int]:
-    """The ranks that wait for each other: without those that wait for none of the rest, and those
-    that none of the rest waits for."""
-    ring = set(edges)
-    while True:
-        awaited = {rank for one in ring for rank in edges[one]}
-        left = {rank for rank in ring if rank in awaited and edges[rank] & ring}
-        if left == ring:
-            return ring
-        ring = left
-
-
 def _direct(rank: int, edges: Mapping[int, set[int]]) -> set[int]:
     return {one for one, those in edges.items() if rank in those}
-
-
-def _ring_order(ring: set[int], crossed: Sequence[Wait], used: set[str]) -> tuple[int, ...]:
-    """Who waits where fewest do comes first, because most ranks are right. A rank whose message
-    nobody takes, while another one of the ring waits for a message from it (or the same with
-    receiving), may have a wrong peer; it has if no message went that way before. used: groups in
-    which something was completed."""
-    messages = [wait for wait in crossed if wait.operation == MESSAGE and wait.group.members]
-    doubts = dict.fromkeys(ring, 0)
-    for one, other in itertools.permutations(messages[:MOST_COMPARED], 2):
-        for end in (0, -1):
-            rank = one.group.members[end]
-            if rank in ring and rank in one.waiting and rank in other.behind:
-                is_same = rank == other.group.members[end]
-                is_new = one.group.name not in used and other.group.name in used
-                doubts[rank] = max(doubts[rank], is_same + (is_same and is_new))
-    fewest = {
-        rank: min(len(ring & set(wait.waiting)) for wait in crossed if rank in wait.waiting)
-        for rank in ring
-    }
-    return tuple(sorted(ring, key=lambda rank: (-doubts[rank], fewest[rank], rank)))
 
 
 def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dict[int, set[int]]:
@@ -324,42 +300,6 @@ def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dic
         for rank in {*wait.waiting, *further} - set(wait.queued) - stands:
             edges.setdefault(rank, set()).update(set(wait.awaited) - {rank})
     return edges
-
-
-def _waiting_behind(root: int, edges: Mapping[int, set[int]]) -> set[int]:
-    """The ranks that wait for this one, also by way of others."""
-    waiters: dict[int, list[int]] = {}
-    for rank, those in edges.items():
-        for one in those:
-            waiters.setdefault(one, []).append(rank)
-    found: set[int] = set()
-    ahead = [root]
-    while ahead:
-        new = [rank for rank in waiters.get(ahead.pop(), ()) if rank not in found]
-        found.update(new)
-        ahead += new
-    return found
-
-
-def _unlike_order(
-    full: Sequence[Wait], opened: Mapping[int, Sequence[Step]]
-) -> tuple[tuple[int, ...], list[Wait]]:
-    """The ranks that entered two collectives of two groups in unlike order, those with the rarer
-    order first, and the two."""
-    place = {id(step): at for steps in opened.values() for at, step in enumerate(steps)}
-    collectives = [wait for wait in full if wait.operation != MESSAGE]
-    for first, second in itertools.combinations(collectives[:MOST_COMPARED], 2):
-        places = {step.rank: place[id(step)] for step in first.steps}
-        sooner = {
-            step.rank: places[step.rank] < place[id(step)]
-            for step in second.steps
-            if step.rank in places
-        }
-        counts = Counter(sooner.values())
-        if len(counts) > 1:
-            order = sorted(sooner, key=lambda rank: (counts[sooner[rank]], rank))
-            return tuple(order), [first, second]
-    return (), []
 
 
 def _certainty(
