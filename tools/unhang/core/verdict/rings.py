@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from unhang.core.verdict.waiting import Step, Wait
 
@@ -14,31 +14,55 @@ MESSAGE = "send/recv"
 MOST_COMPARED = 256  # operations whose order is compared, each with each
 
 
-def waiting_behind(root: int, edges: Mapping[int, set[int]]) -> set[int]:
-    """The ranks that wait for this one, also by way of others."""
-    waiters: dict[int, list[int]] = {}
-    for rank, those in edges.items():
-        for one in those:
-            waiters.setdefault(one, []).append(rank)
-    found: set[int] = set()
-    ahead = [root]
-    while ahead:
-        new = [rank for rank in waiters.get(ahead.pop(), ()) if rank not in found]
-        found.update(new)
-        ahead += new
+class Edge(NamedTuple):
+    """Each of the waiting waits for each of the awaited."""
+
+    waiting: frozenset[int]
+    awaited: frozenset[int]
+
+
+def waiting_behind(ranks: Iterable[int], edges: Sequence[Edge]) -> dict[int, frozenset[int]]:
+    """{rank: those that wait for it, also by way of others}. Ranks that are awaited in the same
+    edges have one answer, which is made once."""
+    of_rank: dict[int, list[int]] = {}
+    for number, edge in enumerate(edges):
+        for rank in edge.awaited:
+            of_rank.setdefault(rank, []).append(number)
+    made: dict[tuple[int, ...], frozenset[int]] = {}
+    found = {}
+    for rank in ranks:
+        first = tuple(of_rank.get(rank, ()))
+        if first not in made:
+            made[first] = _behind(first, of_rank, edges)
+        found[rank] = made[first]
     return found
 
 
-def ring_of(edges: Mapping[int, set[int]]) -> set[int]:
-    """The ranks that wait for each other: without those that wait for none of the rest, and those
-    that none of the rest waits for."""
-    ring = set(edges)
+def _behind(
+    first: Iterable[int], of_rank: Mapping[int, Sequence[int]], edges: Sequence[Edge]
+) -> frozenset[int]:
+    seen = set(first)
+    found: set[int] = set()
+    ahead = list(seen)
+    while ahead:
+        new = edges[ahead.pop()].waiting - found
+        found |= new
+        more = {number for rank in new for number in of_rank.get(rank, ())} - seen
+        seen |= more
+        ahead += more
+    return frozenset(found)
+
+
+def ring_of(edges: Sequence[Edge], led: Set[int]) -> set[int]:
+    """The ranks that wait for each other: without those that are led to somebody, those that wait
+    for none of the rest, and those that none of the rest waits for."""
+    ring = {rank for edge in edges for rank in edge.waiting if rank not in led}
     while True:
-        awaited = {rank for one in ring for rank in edges[one]}
-        left = {rank for rank in ring if rank in awaited and edges[rank] & ring}
-        if left == ring:
+        awaited = {one for edge in edges if edge.waiting & ring for one in edge.awaited}
+        waiting = {one for edge in edges if edge.awaited & ring for one in edge.waiting}
+        if ring <= awaited and ring <= waiting:
             return ring
-        ring = left
+        ring = ring & awaited & waiting
 
 
 def ring_order(ring: set[int], crossed: Sequence[Wait], used: set[str]) -> tuple[int, ...]:

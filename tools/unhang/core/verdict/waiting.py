@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from unhang.core.verdict.rings import (
     MESSAGE,
+    Edge,
     ring_of,
     ring_order,
     unlike_order,
@@ -243,12 +244,16 @@ def _conclude(
     lacking = [wait for wait in waits if wait.awaited]
     edges = _edges(lacking, opened)
     awaited = {rank for wait in lacking for rank in wait.awaited}
-    behind = {rank: waiting_behind(rank, edges) for rank in awaited - set(edges)}
+    waiting = {rank for edge in edges for rank in edge.waiting}
+    behind = waiting_behind(awaited - waiting, edges)
     held = _held([wait for wait in waits if not wait.awaited], opened)
     absent = set(behind) & set(missing)
     led = {rank for root, ranks in behind.items() if root not in absent for rank in ranks}
-    ring = ring_of({rank: edges[rank] for rank in edges if rank not in led})
-    absent = {rank for rank in absent if _direct(rank, edges) <= ring}
+    ring = ring_of(edges, led)
+    elsewhere = {
+        rank for edge in edges if not edge.waiting <= ring for rank in absent & edge.awaited
+    }
+    absent -= elsewhere
     roots = sorted(
         set(behind) - held - absent,
         key=lambda root: (root in missing, -len(behind[root]), root),
@@ -280,25 +285,22 @@ def _held(entered: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> set[
     }
 
 
-def _direct(rank: int, edges: Mapping[int, set[int]]) -> set[int]:
-    return {one for one, those in edges.items() if rank in those}
-
-
-def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dict[int, set[int]]:
-    """{rank: whom it waits for}. A rank whose GPU stands in its oldest operation waits for nobody:
-    what it called later is only queued behind. Who is further in the group waits for it there."""
+def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> list[Edge]:
+    """Who waits for whom. A rank whose GPU stands in its oldest operation waits for nobody: what it
+    called later is only queued behind. Who is further in the group waits for it there."""
     stands = {
         rank for wait in lacking for rank in wait.queued if opened[rank][0].group == wait.group.name
     }
-    edges: dict[int, set[int]] = {}
+    edges = []
     for wait in lacking:
         further = (
             rank
             for rank in wait.passed
             if any(step.group == wait.group.name for step in opened.get(rank, ()))
         )
-        for rank in {*wait.waiting, *further} - set(wait.queued) - stands:
-            edges.setdefault(rank, set()).update(set(wait.awaited) - {rank})
+        waiting = {*wait.waiting, *further} - set(wait.queued) - stands
+        if waiting:
+            edges.append(Edge(frozenset(waiting), frozenset(wait.awaited)))
     return edges
 
 

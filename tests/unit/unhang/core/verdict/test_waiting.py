@@ -226,3 +226,11 @@ def test_a_message_that_has_left_does_not_hold_its_receiver():
     ]  # fmt: skip
     answer = waited_for([link, other], steps, seen=range(3), complete=True)
     assert (answer.roots, answer.full) == ((1,), ())
+
+
+def test_thousands_that_wait_for_thousands_are_told_at_once():
+    """Without one walk for each root: that took minutes."""
+    everybody = Group("default_pg", tuple(range(4096)))
+    steps = [step(rank, "default_pg", 5) for rank in range(2048)]
+    answer = waited_for([everybody], steps, seen=range(4096), complete=True)
+    assert answer.roots == tuple(range(2048, 4096))
