@@ -71,12 +71,12 @@ def _answer(by_rank: Mapping[int, Flight]) -> WaitedFor:
                 if ends:
                     key = (group.name, *ends)
                     sent.setdefault(key, []).append(_Sent(rank, place, state, entry))
-    with_messages = {
-        entry.group for flight in by_rank.values() for entry in flight.entries if entry.is_message
+    recorded = {
+        (entry.group, entry.is_message) for flight in by_rank.values() for entry in flight.entries
     }
     for rank, flight in by_rank.items():
         for name, step in _by_status(rank, flight, names):
-            if name not in with_messages:
+            if (name, False) in recorded and (name, True) not in recorded:
                 steps.append((len(flight.entries), step))
     blocked = _oldest_open(steps)
     for key, those in sent.items():
