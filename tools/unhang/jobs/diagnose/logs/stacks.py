@@ -115,8 +115,7 @@ class Stacks:
                 self._close(state)
             return
         for index in range(len(block.lines)):
-            readings = block.readings(index)  # the second one has no wrapper and its indentation
-            line = readings[min(1, len(readings) - 1)][:LONGEST_LINE]
+            line = block.readings(index)[0][:LONGEST_LINE]  # without wrappers
             self._note_line(line.decode("utf-8", "replace").rstrip(), block.number(index))
 
     def done(self) -> list[Stack]:

@@ -31,8 +31,9 @@ _NO_RANK = re.compile(
     r"\(/?\S*(?:torch/utils/data/_utils/worker|torch/_inductor/compile_worker/\S*|torch/distributed/launcher/\w+|accelerate/commands/\w+|deepspeed/launcher/\w+)\.py"
 )
 _BUILD = re.compile(r"/torch/(?:utils/(?:file_baton|cpp_extension)|_inductor)|/triton/")
-# Between two ranks: others of the job wait in another call at the same time.
-_PAIRS = re.compile(r"(?:send|recv|isend|irecv|batch_isend_irecv|synchronize|wait)")
+# Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
+_PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
+_NAMELESS = re.compile(r"synchronize|wait\w*")  # does not show which collective is waited for
 _FORMS = re.compile(r"^_|_object(?:_list)?$|_list$|_base$|_into_tensor$|_tensor$|_coalesced$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|\(<|/torch/|/filelock/")
 _INNER = re.compile(r"/torch/distributed/(?!fsdp)|/lib/python3\.\d+/(?!site-|dist-)")
@@ -83,16 +84,17 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
 
 
 def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
-    """Threads of one name stand in different collectives: the ranks wait for each other.
+    """Threads of one name stand in different collectives: the ranks wait for each other. In a
+    pipeline, which the stacks show by send and recv, that is usual.
 
     Decides diagnose_odd_ones/stacks/two-sides-in-different-collectives, diagnose_batches/8/009.
     """
     for stacks in facts.stacks.values():
         sides: dict[str, list[Standing]] = {}
         for one in _standings(stacks).values():
-            if one.collective and not _PAIRS.fullmatch(one.collective):
+            if one.collective and not _NAMELESS.fullmatch(one.collective):
                 sides.setdefault(one.collective, []).append(one)
-        if len(sides) < 2:
+        if len(sides) < 2 or any(map(_PAIRS.fullmatch, sides)):
             continue
         told = "; ".join(
             f"{_named(side)} in {_words(side[0])}" for side in sorted(sides.values(), key=len)[:4]
