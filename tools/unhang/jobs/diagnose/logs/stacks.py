@@ -212,7 +212,7 @@ def _ranks(text: str) -> Iterator[int]:
 
 
 def _full(path: str) -> str:
-    """/lib/python3/ssl.py of ssl.py, as py-spy shortens it; /torch/x.py of torch/x.py."""
+    """A path that begins with /, of one that py-spy shortened by the folder of its package."""
     if path.startswith(("/", "<")):
         return path
     is_pythons = path.partition("/")[0].removesuffix(".py") in sys.stdlib_module_names

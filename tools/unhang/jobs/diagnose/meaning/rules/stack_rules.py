@@ -78,7 +78,7 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
             why,
             (),
             "stands-elsewhere",
-            places=tuple(map(_place, (one.stack, one.stack), (left, one.stack.frames[0]))),
+            places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
             who=(name,),
         )
 
@@ -105,7 +105,9 @@ def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
             f"stacks show different collectives: {told}",
             (),
             "stacks-differ",
-            places=tuple(_place(side[0].stack, _frame_of(side[0])) for side in sides.values())[:4],
+            places=tuple(
+                _line_of_log(side[0].stack, _frame_of(side[0])) for side in sides.values()
+            )[:4],
         )
         return
 
@@ -134,7 +136,7 @@ def common_place(facts: Facts) -> CommonPlace | None:
     if not len(places) == len(stacks) > 1 == len(calls):
         return None
     place, stack = places[0]
-    return CommonPlace(sorted(stacks), calls.pop(), RankLine(**_place(stack, place)))
+    return CommonPlace(sorted(stacks), calls.pop(), RankLine(**_line_of_log(stack, place)))
 
 
 def _place_in_the_job(stack: Stack) -> Frame | None:
@@ -194,8 +196,8 @@ def _cause(one: Standing) -> str:
 
 
 def _where(stack: Stack, left: Frame) -> str:
-    """main (train.py:206) > fetch (stream.py:31) > read (ssl.py:1103): from the call in which the
-    rank leaves the others to the innermost one, with the job's own last calls between."""
+    """main (FILE:206) > fetch (FILE:31) > read (FILE:1103): from the call in which the rank leaves
+    the others to the innermost one, with the job's own last calls between."""
     below = stack.frames[: stack.frames.index(left)]
     own = [frame for frame in below if not _LIBRARY.search(frame.text)][:2]
     shown = (left, *own[::-1], *[f for f in below if not _INNER.search(f.text)][:1], *below[:1])
@@ -226,5 +228,5 @@ def _named(side: Sequence[Standing]) -> str:
     return ", ".join(one.stack.name for one in side[:MOST_NAMED])
 
 
-def _place(stack: Stack, frame: Frame) -> dict[str, Any]:
+def _line_of_log(stack: Stack, frame: Frame) -> dict[str, Any]:
     return {"file": stack.file, "line": frame.line, "text": frame.shown}
