@@ -115,8 +115,7 @@ class Stacks:
                 self._close(state)
             return
         for index in range(len(block.lines)):
-            readings = block.readings(index)  # the second one has no wrapper and its indentation
-            line = readings[min(1, len(readings) - 1)][:LONGEST_LINE]
+            line = block.readings(index)[0][:LONGEST_LINE]  # without wrappers
             self._note_line(line.decode("utf-8", "replace").rstrip(), block.number(index))
 
     def done(self) -> list[Stack]:
@@ -213,7 +212,7 @@ def _ranks(text: str) -> Iterator[int]:
 
 
 def _full(path: str) -> str:
-    """/lib/python3/ssl.py of ssl.py, as py-spy shortens it; /torch/x.py of torch/x.py."""
+    """A path that begins with /, of one that py-spy shortened by the folder of its package."""
     if path.startswith(("/", "<")):
         return path
     is_pythons = path.partition("/")[0].removesuffix(".py") in sys.stdlib_module_names

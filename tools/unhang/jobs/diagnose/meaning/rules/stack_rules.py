@@ -31,8 +31,9 @@ _NO_RANK = re.compile(
     r"\(/?\S*(?:torch/utils/data/_utils/worker|torch/_inductor/compile_worker/\S*|torch/distributed/launcher/\w+|accelerate/commands/\w+|deepspeed/launcher/\w+)\.py"
 )
 _BUILD = re.compile(r"/torch/(?:utils/(?:file_baton|cpp_extension)|_inductor)|/triton/")
-# Between two ranks: others of the job wait in another call at the same time.
-_PAIRS = re.compile(r"(?:send|recv|isend|irecv|batch_isend_irecv|synchronize|wait)")
+# Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
+_PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
+_NAMELESS = re.compile(r"synchronize|wait\w*")  # does not show which collective is waited for
 _FORMS = re.compile(r"^_|_object(?:_list)?$|_list$|_base$|_into_tensor$|_tensor$|_coalesced$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|\(<|/torch/|/filelock/")
 _INNER = re.compile(r"/torch/distributed/(?!fsdp)|/lib/python3\.\d+/(?!site-|dist-)")
@@ -77,22 +78,23 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
             why,
             (),
             "stands-elsewhere",
-            places=tuple(map(_place, (one.stack, one.stack), (left, one.stack.frames[0]))),
+            places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
             who=(name,),
         )
 
 
 def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
-    """Threads of one name stand in different collectives: the ranks wait for each other.
+    """Threads of one name stand in different collectives: the ranks wait for each other. In a
+    pipeline, which the stacks show by send and recv, that is usual.
 
     Decides diagnose_odd_ones/stacks/two-sides-in-different-collectives, diagnose_batches/8/009.
     """
     for stacks in facts.stacks.values():
         sides: dict[str, list[Standing]] = {}
         for one in _standings(stacks).values():
-            if one.collective and not _PAIRS.fullmatch(one.collective):
+            if one.collective and not _NAMELESS.fullmatch(one.collective):
                 sides.setdefault(one.collective, []).append(one)
-        if len(sides) < 2:
+        if len(sides) < 2 or any(map(_PAIRS.fullmatch, sides)):
             continue
         told = "; ".join(
             f"{_named(side)} in {_words(side[0])}" for side in sorted(sides.values(), key=len)[:4]
@@ -103,7 +105,9 @@ def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
             f"stacks show different collectives: {told}",
             (),
             "stacks-differ",
-            places=tuple(_place(side[0].stack, _frame_of(side[0])) for side in sides.values())[:4],
+            places=tuple(
+                _line_of_log(side[0].stack, _frame_of(side[0])) for side in sides.values()
+            )[:4],
         )
         return
 
@@ -132,7 +136,7 @@ def common_place(facts: Facts) -> CommonPlace | None:
     if not len(places) == len(stacks) > 1 == len(calls):
         return None
     place, stack = places[0]
-    return CommonPlace(sorted(stacks), calls.pop(), RankLine(**_place(stack, place)))
+    return CommonPlace(sorted(stacks), calls.pop(), RankLine(**_line_of_log(stack, place)))
 
 
 def _place_in_the_job(stack: Stack) -> Frame | None:
@@ -192,8 +196,8 @@ def _cause(one: Standing) -> str:
 
 
 def _where(stack: Stack, left: Frame) -> str:
-    """main (train.py:206) > fetch (stream.py:31) > read (ssl.py:1103): from the call in which the
-    rank leaves the others to the innermost one, with the job's own last calls between."""
+    """main (FILE:206) > fetch (FILE:31) > read (FILE:1103): from the call in which the rank leaves
+    the others to the innermost one, with the job's own last calls between."""
     below = stack.frames[: stack.frames.index(left)]
     own = [frame for frame in below if not _LIBRARY.search(frame.text)][:2]
     shown = (left, *own[::-1], *[f for f in below if not _INNER.search(f.text)][:1], *below[:1])
@@ -224,5 +228,5 @@ def _named(side: Sequence[Standing]) -> str:
     return ", ".join(one.stack.name for one in side[:MOST_NAMED])
 
 
-def _place(stack: Stack, frame: Frame) -> dict[str, Any]:
+def _line_of_log(stack: Stack, frame: Frame) -> dict[str, Any]:
     return {"file": stack.file, "line": frame.line, "text": frame.shown}

@@ -106,6 +106,15 @@ def test_local_rank_that_processes_of_two_nodes_have_names_neither():
     assert list(named(text)) == ["process 41", "process 52"]
 
 
+@pytest.mark.parametrize(
+    "prefix", ["trainer-1  | ", "2026-10-03T02:00:11.200Z stdout F ", "> ", "    "]
+)
+def test_wrapped_stacks_are_read_without_their_wrapper(prefix):
+    text = SPY.format(pid=41, options="") + FRAMES + SPY.format(pid=42, options="") + FRAMES
+    wrapped = "".join(f"{prefix}{line}\n" for line in text.splitlines() if line)
+    assert named(wrapped) == {"process 41": CALLS, "process 42": CALLS}
+
+
 def test_json_of_py_spy_reads_as_its_text():
     threads = [
         {
