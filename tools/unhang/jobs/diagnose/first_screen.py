@@ -79,7 +79,10 @@ def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
         f"{first['title']}{f': {named}' if named else ''}",
         first["certainty"] if diagnosis["decided"] else f"{first['certainty']}, not decided",
         tuple(lines),
-        tuple(Quote(one["text"], place_of(one["file"], one["line"])) for one in _lines(first)),
+        tuple(
+            Quote(one["text"], place_of(one["file"], one["line"]) if one["line"] else "")
+            for one in _lines(first)
+        ),
         (
             f"{because}{first['means']}",
             f"{do} (owner: {first['owner']}): {remedy_in_words(first['remedy'])}",
