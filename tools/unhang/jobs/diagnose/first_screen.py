@@ -104,7 +104,8 @@ def _of_outcome(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     shown = [outcome["line"]] if outcome["line"] else []
     first = facts["first_error"]
     shown += [first] if first and outcome["word"] == "failure" else []
-    shown += facts.get("last", []) if outcome["word"] == "no_end" else []
+    last = facts.get("last", []) if outcome["word"] == "no_end" else []
+    shown += [one for one in last if any(map(str.isalnum, one["text"]))]  # no border of a table
     quotes: dict[tuple[str, int], Quote] = {}
     for one in shown:
         quotes.setdefault(
