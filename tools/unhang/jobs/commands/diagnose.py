@@ -30,8 +30,9 @@ from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.looked import LookReader, look_reader
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
-from unhang.jobs.diagnose.rendering import no_log, render_markdown, render_page, render_table
+from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
 from unhang.jobs.diagnose.short_form import joined_short_forms, short_form
+from unhang.jobs.diagnose.ticket import render_markdown
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import job_reader
 
@@ -167,8 +168,9 @@ def _print(
         both = joined_short_forms(reader.short(looked), own) if looked else own
         sys.stdout.write(render_short_evidence(both))
     elif arguments.format == "markdown":
-        above = reader.render(looked, False).replace("```", "'''") if looked else ""
-        sys.stdout.write((f"```\n{above}```\n\n" if looked else "") + render_markdown(shown))
+        screen = joined_screens(reader.screen(looked), screen_of(shown), shown) if looked else None
+        look = reader.render(looked, False) if looked else ""
+        sys.stdout.write(render_markdown(shown, screen, look))
     else:
         from unhang.core.terminal import terminal_shape
 

@@ -40,7 +40,12 @@ from unhang.jobs.diagnose.matching.signatures import load_causes, load_signature
 from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang.jobs.diagnose.meaning.rules.job_file_rules import FROM_JOB
-from unhang.jobs.diagnose.next_command import next_command, not_given
+from unhang.jobs.diagnose.next_command import (
+    STEPS_OF_A_MACHINE,
+    is_kernel_log,
+    next_command,
+    not_given,
+)
 from unhang.jobs.diagnose.next_steps import (
     SPECIAL,
     circumstances,
@@ -295,6 +300,8 @@ def document(
         shown, first=conclusion.first, error=row, given=given, beside_causes=bool(named)
     )
     steps = list(conclusion.first) if conclusion.word == "nothing" else steps
+    if conclusion.word == "no_end" and not named and is_kernel_log(facts):
+        steps = list(STEPS_OF_A_MACHINE)
     return {
         "schema": SCHEMA,
         "inputs": [

@@ -79,7 +79,10 @@ def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
         f"{first['title']}{f': {named}' if named else ''}",
         first["certainty"] if diagnosis["decided"] else f"{first['certainty']}, not decided",
         tuple(lines),
-        tuple(Quote(one["text"], place_of(one["file"], one["line"])) for one in _lines(first)),
+        tuple(
+            Quote(one["text"], place_of(one["file"], one["line"]) if one["line"] else "")
+            for one in _lines(first)
+        ),
         (
             f"{because}{first['means']}",
             f"{do} (owner: {first['owner']}): {remedy_in_words(first['remedy'])}",
@@ -101,7 +104,8 @@ def _of_outcome(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     shown = [outcome["line"]] if outcome["line"] else []
     first = facts["first_error"]
     shown += [first] if first and outcome["word"] == "failure" else []
-    shown += facts.get("last", []) if outcome["word"] == "no_end" else []
+    last = facts.get("last", []) if outcome["word"] == "no_end" else []
+    shown += [one for one in last if any(map(str.isalnum, one["text"]))]  # no border of a table
     quotes: dict[tuple[str, int], Quote] = {}
     for one in shown:
         quotes.setdefault(

@@ -42,6 +42,14 @@ OF_A_MACHINE = (
     "an Xid, a killed process or a bus error names what failed; unhang audit reads the whole"
     " machine"
 )
+# what to collect beside a log of the kernel: command, then its outcomes
+STEPS_OF_A_MACHINE = (
+    f"{FAULTS}\nan Xid: unhang explain xid NUMBER\na killed process: memory of the node, or of its"
+    " container\nAER, or fallen off the bus: the card, its slot or cable",
+    "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT,PERFORMANCE\nerrors, a pending remapping, or"
+    " no answer: that GPU",
+    "unhang audit\nwhat it finds on this machine, each with what to do",
+)
 # as the kernel, syslog and the journal begin a line
 _KERNELS = re.compile(
     r"\s*(?:<\d+>)?\[\s*\d+\.\d+\]"
@@ -77,7 +85,10 @@ def next_command(
         for one in rows[causes[0].id].get("commands", ()):
             if command := filled(one["run"], values):
                 return _row(host, command, one["tells"])
-    if is_of_a_machine(facts):
+    of_tools = any(map(facts.of, OF_A_MACHINE_FACTS)) and not (
+        _has_a_job(facts) or any(map(facts.of, OF_A_JOB_FACTS))
+    )
+    if is_kernel_log(facts) or (of_tools and word == "healthy"):
         return _row(host, FAULTS, OF_A_MACHINE)
     if word == "healthy":
         return _row(
@@ -120,17 +131,18 @@ def inspect_command(facts: Facts, values: Mapping[str, Sequence[str]], on_one_ho
     return "unhang inspect"
 
 
-def is_of_a_machine(facts: Facts) -> bool:
-    """Whether the texts are the kernel's or the system's log, or what tools print about a machine,
-    without a line of a job."""
-    if facts.timeouts or any(
-        event.signature.kind in OF_A_JOB and not event.quoted for event in facts.events
-    ):
-        return False
-    if any(facts.of(name) for name in OF_A_MACHINE_FACTS):
-        return not any(facts.of(name) for name in OF_A_JOB_FACTS)
+def is_kernel_log(facts: Facts) -> bool:
+    """Whether the texts are the kernel's or the system's log, without a line of a job."""
     lines = [text for those in facts.last.values() for _, text in those]
-    return bool(lines) and sum(bool(_KERNELS.match(one)) for one in lines) * 4 >= len(lines) * 3
+    kernels = sum(bool(_KERNELS.match(one)) for one in lines)
+    return bool(lines) and kernels * 4 >= len(lines) * 3 and not _has_a_job(facts)
+
+
+def _has_a_job(facts: Facts) -> bool:
+    """Whether a line tells of a job's progress, end or wait."""
+    return bool(facts.timeouts) or any(
+        event.signature.kind in OF_A_JOB and not event.quoted for event in facts.events
+    )
 
 
 def _row(host: str, command: str, tells: str) -> dict[str, Any]:

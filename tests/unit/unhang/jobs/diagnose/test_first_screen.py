@@ -16,6 +16,7 @@ from unhang.core.verdict.waited_rows import Beside, waited_for_row
 from unhang.core.verdict.waiting import LAUNCHED, Group, Step, waited_for
 from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
 from unhang.jobs.diagnose.first_screen import screen_of
+from unhang.jobs.diagnose.matching.signatures import load_causes
 
 FIXTURES = Path(__file__).parents[4] / "fixtures"
 LOGS = sorted(FIXTURES.glob("diagnose/*/*.log"))
@@ -142,3 +143,36 @@ def test_who_is_waited_for_heads_the_screen_of_a_document_that_has_it():
         "rank 2 (gpu07) is waited for: 3 of 4 ranks of mesh_tp wait in ALLREDUCE #7   likely"
     )
     assert "next, on gpu07:\n  unhang inspect\n" in text
+
+
+def test_each_cause_has_a_command_that_needs_no_value_and_none_that_changes_anything():
+    changes = re.compile(
+        r"\b(rm|kill|pkill|setpci|modprobe|reboot|systemctl (?!status|show)|--gpu-reset)\b"
+    )
+    for cause, row in load_causes().items():
+        rows = row.get("commands", ())
+        assert not rows or not re.search(r"\{[a-z]+\}", rows[-1]["run"].replace("{}", "")), cause
+        for one in rows:
+            assert not changes.search(one["run"]), one
+            assert "MASTER" not in one["run"] + one["tells"]
+            done = subprocess.run(
+                ["bash", "-n", "-c", one["run"]], capture_output=True, timeout=60, check=False
+            )
+            assert (done.returncode, done.stderr) == (0, b""), one
+
+
+def test_a_log_of_the_kernel_asks_for_no_stacks_of_ranks():
+    answer = diagnose([str(FIXTURES / "diagnose" / "healthy" / "aer-and-bus-messages.log")])
+    assert answer["outcome"]["word"] == "no_end"
+    assert [one.split("\n")[0] for one in answer["collect_next"]][1:] == [
+        "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT,PERFORMANCE", "unhang audit",
+    ]  # fmt: skip
+    assert "py-spy" not in json.dumps(answer)
+
+
+@pytest.mark.parametrize("name", ["vllm-serving", "vllm-eight-ranks"])
+def test_a_server_s_log_asks_nothing_about_master_addr(name):
+    log = FIXTURES / "diagnose" / "healthy" / f"{name}.log"
+    for text in (log.read_text(), log.read_text().partition("Application startup complete")[0]):
+        answer = diagnose_text(text)
+        assert "MASTER_ADDR" not in json.dumps([answer["collect_next"], answer["next"]])
