@@ -205,13 +205,14 @@ def nic_samples(root: Root, t: float) -> Iterator[dict[str, Any]]:
             }
 
 
-def gpu_sample(asking: Asking, index: int, t: float) -> dict[str, Any]:
-    """One GPU; {"lost": why} when it no longer answers."""
+def gpu_sample(asking: Asking, index: int, t: float, rank_of: dict[int, int]) -> dict[str, Any]:
+    """One GPU; {"lost": why} when it no longer answers. A process below a rank stands in pids under
+    the rank's own."""
     try:
         row = work_of_gpu(asking)
     except Lost as problem:
         return {"t": t, "gpu": index, "lost": str(problem)}
-    pids = [one[0] for one in row["processes"] or []]
+    pids = list(dict.fromkeys(rank_of.get(one[0], one[0]) for one in row["processes"] or []))
     return {"t": t, "gpu": index, **{name: row[name] for name in GPU_FIELDS}, "pids": pids}
 
 
@@ -300,6 +301,11 @@ class Watched:
         self._stats = read_stats_again(self.root, self._stats, watched)
         return self._stats
 
+    def rank_of(self) -> dict[int, int]:
+        """{process below a rank: the rank's pid}, as the last table has them."""
+        below = descendants(self._stats, [row["pid"] for row in self.ranks])
+        return {pid: top for top, pids in below.items() for pid in pids}
+
     def unranked(self) -> set[int]:
         """The processes that were named, and those below them, where none has a rank."""
         below = descendants(self.stats(), self._unranked)
@@ -330,12 +336,12 @@ def _moment(job: Watched, asking: Asking | None, t: float) -> Iterator[dict[str,
         yield {"t": t, "waiting": "no rank yet"}
         pids = job.unranked()
         yield from _log_sample(job.root, sorted(pids), t)
-        yield from (line for line in _gpu_samples(asking, t) if pids & set(line.get("pids") or ()))
+        yield from (line for line in _gpu_samples(asking, t, {}) if pids & set(line.get("pids") or ()))
         return
     yield ras_sample(job.root, job.ranks, t)
     yield from process_samples(job.root, job.ranks, t, job.stats())
     yield from nic_samples(job.root, t)
-    yield from _gpu_samples(asking, t)
+    yield from _gpu_samples(asking, t, job.rank_of())
 
 
 def _write(line: dict[str, Any]) -> None:
@@ -371,16 +377,13 @@ def _give_memory_back() -> None:
         trim(0)
 
 
-def _gpu_samples(asking: Asking | None, t: float) -> Iterator[dict[str, Any]]:
+def _gpu_samples(
+    asking: Asking | None, t: float, rank_of: dict[int, int]
+) -> Iterator[dict[str, Any]]:
     for index in range(asking.session.nvmlDeviceGetCount() if asking else 0):
         if asking:
-            yield gpu_sample(
-                asking.about(
-                    "", str(index), handle=asking.session.nvmlDeviceGetHandleByIndex(index)
-                ),
-                index,
-                t,
-            )
+            handle = asking.session.nvmlDeviceGetHandleByIndex(index)
+            yield gpu_sample(asking.about("", str(index), handle=handle), index, t, rank_of)
 
 
 if __name__ == "__main__":
