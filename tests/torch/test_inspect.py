@@ -116,6 +116,10 @@ def inspected(launcher: subprocess.Popen, wanted: str, *arguments: str) -> tuple
         ("loader", "a worker stands in read_from_dead_server", "slow_rank_or_io"),
         ("baton", "sleeps in wait, called by wait_for_build", "fused_kernel_build"),
         ("differ", "all_gather, called by happen", "rank_desync_app"),
+        ("child", "and waits for its child ", "rank_desync_app"),
+        ("flock", "/dataset.lock, which process ", "rank_desync_app"),
+        ("fifo", "and waits in read on /", "rank_desync_app"),
+        ("recv", "and waits in recv for 127.0.0.1:", "rank_desync_app"),
     ],
 )
 def test_a_hang_is_told_by_its_rank_and_place(scene, words, cause, tmp_path):
@@ -147,6 +151,10 @@ def test_a_rank_that_runs_python_while_others_wait_is_named_and_not_called_hung(
         ("checkpoint", "saving"),
         ("restore", "restoring"),
         ("import", "starting"),
+        ("child-works", "working"),
+        ("download", "working"),
+        ("accept", "idle"),
+        ("requests", "idle"),
     ],
 )
 def test_a_job_that_works_is_not_called_hung(scene, state, tmp_path):

@@ -242,7 +242,7 @@ def test_a_process_below_a_rank_is_the_rank_s_and_one_beside_it_is_not():
     it."""
     code = (
         "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time;"
-        " time.sleep(600)']).wait()"
+        " time.sleep(600)'], env={}).wait()"
     )
     with rank(code) as process, rank(MASTER_ADDR="the-neighbour") as neighbour:
         job = samples.Watched(Root(), {"pids": [process.pid]})

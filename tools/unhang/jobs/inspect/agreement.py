@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.rank_looks import (
-    LEAST_BYTES_S,
     RankLook,
     computing_gpus,
     number_of,
     rows,
     section,
 )
+from unhang.jobs.moves import BYTES
 
 IDLE_LINK_KIB_S = 1024
 RAS, STACKS, PROC, DRIVER = "RAS", "stacks", "/proc", "the driver"
@@ -49,7 +49,7 @@ def sources_of(job: JobLook) -> dict[str, list[str]]:
 
 
 def _works(look: RankLook) -> bool:
-    return bool(look.log_grew) or (look.read_s or 0) + (look.written_s or 0) >= LEAST_BYTES_S
+    return bool(look.log_grew) or any(sign in BYTES for sign in look.signs)
 
 
 def gpus_idle(job: JobLook) -> bool:

@@ -7,10 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.jobs.inspect.activities import Activity, activity_of, function_names, user_frames
+from unhang.jobs.inspect.activities import (
+    SERVING,
+    Activity,
+    activity_of,
+    function_names,
+    innermost_of,
+    user_frames,
+)
+from unhang.jobs.moves import moves
 
 ENDED = ("gone", "reused")
-LEAST_BYTES_S = 64 * 1024  # read or written; less is a log line or a heartbeat
 
 
 @dataclass(frozen=True)
@@ -21,7 +28,10 @@ class RankLook:
     moved: its functions in the user's code are at other lines in the second look (None: not known);
     shifted: they are other functions; waited: its main thread waited without a break. computes: its
     GPU moves memory, which NCCL's waiting kernel does not. children: rows of the second look, each
-    with the processor time that it took since the first.
+    with the processor time that it took since the first. signs: what moved between the looks;
+    innermost: Python's youngest frame, `function (file)`; wait: for what the kernel says that its
+    main thread waits, {} where nothing; locks: of extension builds on its node; serves: another
+    thread of it is a server; awaits_a_queue: its main thread is in Queue.get.
     """
 
     rank: int | None
@@ -48,6 +58,12 @@ class RankLook:
     log_grew: bool | None = None
     computes: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    signs: tuple[str, ...] = ()
+    innermost: str = ""
+    wait: Mapping[str, Any] = field(default_factory=dict)
+    locks: tuple[str, ...] = ()
+    serves: bool = False
+    awaits_a_queue: bool = False
 
     @property
     def state(self) -> str:
@@ -108,6 +124,11 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
     dumps, later = _by_pid(stacks.get("processes")), _by_pid(stacks.get("processes_2"))
     sockets = _by_pid(section(document, "sockets").get("ranks"))
     gpus, busy_gpus = _gpus(document), computing_gpus(document)
+    locks = tuple(
+        str(lock.get("path"))
+        for cache in rows(section(document, "locks").get("caches"))
+        for lock in rows(cache.get("locks"))
+    )
     for place, row in enumerate(rows(document.get("ranks"))):
         pid = row.get("pid")
         if not isinstance(pid, int) or isinstance(pid, bool):
@@ -116,6 +137,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
         frames, frames_later = _main_frames(dumps.get(pid)), _main_frames(later.get(pid))
         own, own_later = user_frames(frames), user_frames(frames_later)
         is_known = bool(frames and frames_later)
+        wait = sockets.get(pid, {}).get("wait")
         children = tuple(_children(first, second))
         workers = [
             activity_of(_main_frames(dump))
@@ -141,6 +163,14 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             value in one.items()} for one in rows(sockets.get(pid, {}).get("sockets"))),
             log_grew=_log_grew(proc, place), computes=gpus.get(pid) in busy_gpus,
             settings=row["settings"] if isinstance(row.get("settings"), Mapping) else {},
+            signs=(
+                tuple(moves(first, second, seconds_between))
+                if pid in firsts and pid in seconds else ()
+            ),
+            innermost=innermost_of(frames_later or frames),
+            wait=wait if isinstance(wait, Mapping) else {}, locks=locks,
+            serves=_serves(dumps.get(pid)),
+            awaits_a_queue=any(_is_queue(frame) for frame in (frames_later or frames)[:3]),
         )  # fmt: skip
 
 
@@ -199,9 +229,22 @@ def _io_rate(
 
 
 def _main_frames(dump: Mapping[str, Any] | None) -> list[str]:
-    threads = rows((dump or {}).get("threads"))
-    frames = threads[0].get("frames") if threads else None
+    return next(map(_frames_of, rows((dump or {}).get("threads"))), [])
+
+
+def _frames_of(thread: Mapping[str, Any]) -> list[str]:
+    frames = thread.get("frames")
     return [str(frame) for frame in frames] if isinstance(frames, list) else []
+
+
+def _serves(dump: Mapping[str, Any] | None) -> bool:
+    others = rows((dump or {}).get("threads"))[1:]
+    doing = (activity_of(_frames_of(one)) for one in others)
+    return any(one is not None and one.name == SERVING for one in doing)
+
+
+def _is_queue(frame: str) -> bool:
+    return innermost_of([frame]) == "get (queue.py)"
 
 
 def _children(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -31,7 +31,6 @@ from unhang.jobs.inspect.ends import (
 from unhang.jobs.inspect.flights import with_recorded
 from unhang.jobs.inspect.job_look import JobLook, Named, Verdict, job_look
 from unhang.jobs.inspect.rank_looks import (
-    LEAST_BYTES_S,
     RankLook,
     host_of,
     number_of,
@@ -40,6 +39,8 @@ from unhang.jobs.inspect.rank_looks import (
 )
 from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
+from unhang.jobs.inspect.waits import wait_words
+from unhang.jobs.moves import BYTES
 
 SCHEMA = "unhang/inspection/1"
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
@@ -187,7 +188,7 @@ def _waited_for(looks: Sequence[RankLook], standing: Standing) -> Verdict:
         return Verdict(
             word,
             [],
-            f"rank {fold_ranks([one for one, _ in busy])} is {word}{where},"
+            f"rank {fold_ranks([one for one, _ in busy])} is {word}{where}{_and_waits(look)},"
             f" {ranks_wait(len(ahead))} for it",
         )
     named = [
@@ -213,7 +214,7 @@ def _by_stacks(job: JobLook) -> Verdict:
         return Verdict(STARTING, came, came[0].suspect.why)
     waiting = [look for look in job.looks if _waits(look)]
     others = [look for look in job.looks if look.doing and look not in waiting]
-    if waiting and others and not job.standing:
+    if waiting and others and (not job.standing or all(map(busy_word, others))):
         return _others_stand(job, waiting, others)
     busy = {word for look in job.looks for word in [busy_word(look)] if word}
     if busy and not waiting:
@@ -231,6 +232,8 @@ def _by_stacks(job: JobLook) -> Verdict:
             f"{_some_are(len(job.looks), len(job.looks))} waiting for GPUs that compute: a long"
             " step",
         )
+    if any(sign in BYTES for look in waiting for sign in look.signs):
+        return Verdict(RUNNING, [], "data moves between the ranks")
     if len(waiting) == len(job.looks) and not any(look.moved for look in job.looks):
         return _all_in(job, waiting)
     in_same_place = {look.doing.where if look.doing else None for look in job.looks}
@@ -245,8 +248,8 @@ def _by_stacks(job: JobLook) -> Verdict:
         return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
     if any(look.log_grew for look in job.looks):
         return Verdict(RUNNING, [], "its log grew between the two looks")
-    if any((look.read_s or 0) + (look.written_s or 0) >= LEAST_BYTES_S for look in job.looks):
-        return Verdict(RUNNING, [], "it reads or writes files")
+    if moved := [sign for look in job.looks for sign in look.signs if sign in BYTES]:
+        return Verdict(RUNNING, [], moved[0])
     if job.standing and not any(look.doing for look in job.looks):
         return Verdict(
             UNKNOWN,
@@ -262,6 +265,11 @@ def _by_stacks(job: JobLook) -> Verdict:
     return Verdict(
         UNKNOWN, [], f"the looks do not tell whether it moves; look again with a longer --gap{spy}"
     )
+
+
+def _and_waits(look: RankLook) -> str:
+    words = wait_words(look)
+    return f" and {words}" if words else ""
 
 
 def _waits(look: RankLook) -> bool:
@@ -282,8 +290,8 @@ def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[Ra
         return Verdict(
             word,
             [],
-            f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where},"
-            f" {ranks_wait(len(waiting))} for it",
+            f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where}"
+            f"{_and_waits(look)}, {ranks_wait(len(waiting))} for it",
         )
     named = [stand_of(look.rank, look, None, waiting) for look in others if not busy_word(look)]
     if not _quiet(job, waiting):

@@ -82,7 +82,9 @@ class Alerts:
             self.slower.clear()
             return
         ranks_of = ranks_by_gpu(tick)
-        compared = {gpu_key(gpu): gpu for gpu in tick.gpus if _clock(gpu) and ranks_of[gpu_key(gpu)]}
+        compared = {
+            gpu_key(gpu): gpu for gpu in tick.gpus if _clock(gpu) and ranks_of[gpu_key(gpu)]
+        }
         for key, gpu in compared.items():
             peers = [_clock(one) for other, one in compared.items() if other != key]
             throttle = _reasons(gpu)

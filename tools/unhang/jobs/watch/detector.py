@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S
+from unhang.jobs.moves import moves
 
 NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
 SURE_S = 5.0  # how long a rank is gone or stopped before it is said: others may be about to end too
-WORKERS_CORES = 0.2
 # a rank that waits for a GPU is switched up to 6 times a second, one that trains with gloo 30 times
 AWAKE_PER_S = 10.0
 GONE = ("gone", "reused", "Z", "X")
@@ -150,14 +149,7 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
         then = before.ranks.get(rank)
         if then is None or "cpu_s" not in then or "cpu_s" not in row:
             continue
-        moved = sum(
-            (row.get(name) or 0) - (then.get(name) or 0) for name in ("read_bytes", "write_bytes")
-        )
-        if (
-            moved >= LEAST_BYTES_S * seconds
-            or row.get("compilers")
-            or row["children_cpu_s"] - then["children_cpu_s"] > WORKERS_CORES * seconds
-        ):
+        if moves(then, row, seconds):
             signs.append(f"work of rank {rank}")
     if not _counts(now.ras) and not own:
         signs += _without_ras(before, now, seconds)

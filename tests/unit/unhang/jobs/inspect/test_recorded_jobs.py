@@ -186,7 +186,7 @@ def with_a_rank_gone(document: dict) -> dict:
 
 def test_ranks_that_save_after_another_ended_are_not_called_hung():
     saving = with_a_rank_gone(look("checkpoint", "driver-and-proc"))
-    assert inspection_of([saving])["state"] == "hung"
+    assert inspection_of([saving])["state"] == "working"
     saving = with_a_rank_gone(look("checkpoint", "RAS-and-stacks"))
     del saving["sections"]["ras"]
     found = inspection_of([saving])
