@@ -262,7 +262,8 @@ def main() -> None:
     dist.all_reduce(x)
     wait()
     begun, step, told = time.monotonic(), 0, False
-    healthy = ("healthy", "speed", "path", "slow", "longstep", "first", "init", "crowded", "full")
+    of_all = ("path", "longstep", "receive", "groups")
+    healthy = ("healthy", "speed", "slow", "first", "init", "crowded", "full", *of_all)
     while True:
         # All ranks agree on when it happens: the largest clock decides.
         late = torch.tensor([time.monotonic() - begun], device=DEVICE)
@@ -280,6 +281,13 @@ def main() -> None:
         if due and SCENE == "allgather":
             dist.all_gather([torch.empty_like(x) for _ in range(world)], x)
             wait()
+        if due and SCENE == "receive":  # each waits for what the other sends afterwards
+            dist.recv(x, (rank + 1) % world)
+        if due and SCENE == "groups":
+            groups = [dist.new_group(range(world)) for _ in range(2)]
+            if rank == 0:
+                dist.all_reduce(x, group=groups[0])
+            dist.all_reduce(x, group=groups[1])
         if SCENE == "slow" and rank == 0:
             time.sleep(0.4)
         if weights is not None:

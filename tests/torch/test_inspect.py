@@ -132,6 +132,22 @@ def test_a_hang_is_told_by_its_rank_and_place(scene, words, cause, tmp_path):
     assert named[1]["next"]
 
 
+@pytest.mark.parametrize(
+    ("scene", "words"),
+    [("receive", "an order of calls (who sends to whom"), ("groups", "groups that share ranks")],
+)
+def test_ranks_that_all_wait_by_an_order_of_calls_are_not_told_to_look_for_a_cable(
+    scene, words, tmp_path
+):
+    """On one machine, without a counter of errors."""
+    with job(scene, tmp_path) as launcher:
+        wait_until_it_happens(tmp_path)
+        _, found = inspected(launcher, "hung")
+    [suspect] = found["suspects"]
+    assert words in suspect["why"] and "or what lies between them" in suspect["why"]
+    assert "NIC" not in suspect["next"] and "who sends to whom" in suspect["next"]
+
+
 def test_a_rank_that_runs_python_while_others_wait_is_named_and_not_called_hung(tmp_path):
     """Work that takes long and a loop without end look the same."""
     with job("spin", tmp_path) as launcher:

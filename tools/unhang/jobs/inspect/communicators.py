@@ -44,7 +44,8 @@ class Lag:
 class Standing:
     """What RAS knows of the job. moved: a count rose between the looks (None: one look alone).
     ranks: of all communicators. missing: {rank: whether RAS takes it for dead}. total: {rank:
-    operations launched}; starting: ranks that still set up a communicator."""
+    operations launched}; starting: ranks that still set up a communicator; sharing: two
+    communicators in which something was launched share two ranks."""
 
     version: str = ""
     moved: bool | None = None
@@ -56,6 +57,7 @@ class Standing:
     places: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     starting: frozenset[int] = frozenset()
     world_size: int | None = None
+    sharing: bool = False
 
     @property
     def roots(self) -> list[int]:
@@ -100,7 +102,7 @@ def standing_of(
         version=str(last.get("version")), moved=moved, lags=tuple(lags),
         ranks=frozenset({rank for one in counts.values() for rank in one} | set(missing)),
         missing=missing, errors=errors, total=_totals(counts), places=places,
-        starting=_starting(last, names),
+        starting=_starting(last, names), sharing=_sharing(counts),
         world_size=max((int(row["size"]) for row in rows(last["communicators"]) if isinstance(row.get("size"), int)), default=None),  # noqa: E501
     )  # fmt: skip
 
@@ -196,6 +198,14 @@ def _rose(
         if rank in before.get(key, {rank: 0}) and count > before.get(key, {}).get(rank, 0)
     )  # fmt: skip
     return any(rank not in asleep for rank in rises)
+
+
+def _sharing(counts: Mapping[tuple[str, str], Mapping[int, int]]) -> bool:
+    members: dict[str, set[int]] = {}
+    for (name, _), by_rank in counts.items():
+        members.setdefault(name, set()).update(rank for rank, count in by_rank.items() if count)
+    groups = list(members.values())[:64]
+    return any(len(one & other) > 1 for at, one in enumerate(groups) for other in groups[at + 1 :])
 
 
 def _totals(counts: Mapping[Any, Mapping[int, int]]) -> dict[int, int]:

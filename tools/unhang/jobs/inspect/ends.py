@@ -35,6 +35,10 @@ NEXT = {
         "links, NICs and switches between the nodes: unhang smoke --isolate finds the pair when the"
         " nodes are free; nvidia-smi nvlink -s, ibstat now"
     ),
+    "order": (
+        "py-spy dump of each rank for its line: who sends to whom, and which group is called first;"
+        " unhang lint finds calls by rank; TORCH_FR_BUFFER_SIZE=2000 records the order"
+    ),
     "split": (
         "all ranks must call the same collectives in the same order: compare the two lines; unhang"
         " lint finds conditions by rank"

@@ -18,6 +18,7 @@ from unhang.jobs.inspect.activities import (
 from unhang.jobs.moves import moves
 
 ENDED = ("gone", "reused")
+BUSY_PERCENT = 95
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,14 @@ class RankLook:
     """One rank as its node saw it.
 
     states: of the two looks. cpu: cores in use between them; written_s, read_s: bytes a second.
-    moved: its functions in the user's code are at other lines in the second look (None: not known);
-    shifted: they are other functions; waited: its main thread waited without a break. computes: its
-    GPU moves memory, which NCCL's waiting kernel does not. children: rows of the second look, each
-    with the processor time that it took since the first. signs: what moved between the looks;
-    innermost: Python's youngest frame, `function (file)`; wait: for what the kernel says that its
-    main thread waits, {} where nothing; locks: of extension builds on its node; serves: another
-    thread of it is a server; awaits_a_queue: its main thread is in Queue.get.
+    moved: its functions in the user's code are at other lines in the second look (None: not
+    known); shifted: they are other functions; waited: its main thread waited without a break.
+    computes: its GPU moves memory, which NCCL's waiting kernel does not; spins: it is busy and
+    moves none. children: rows of the second look, each with the processor time since the first.
+    signs: what moved between the looks; innermost: Python's youngest frame, `function (file)`;
+    wait: for what the kernel says that its main thread waits, {} where nothing; locks: of
+    extension builds on its node; serves: another thread of it is a server; awaits_a_queue: its
+    main thread is in Queue.get.
     """
 
     rank: int | None
@@ -57,6 +59,7 @@ class RankLook:
     sockets: tuple[dict[str, str], ...] = ()
     log_grew: bool | None = None
     computes: bool = False
+    spins: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
     innermost: str = ""
@@ -123,7 +126,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
     )
     dumps, later = _by_pid(stacks.get("processes")), _by_pid(stacks.get("processes_2"))
     sockets = _by_pid(section(document, "sockets").get("ranks"))
-    gpus, busy_gpus = _gpus(document), computing_gpus(document)
+    gpus, busy_gpus, spinning = _gpus(document), computing_gpus(document), spinning_gpus(document)
     locks = tuple(
         str(lock.get("path"))
         for cache in rows(section(document, "locks").get("caches"))
@@ -139,6 +142,8 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
         is_known = bool(frames and frames_later)
         wait = sockets.get(pid, {}).get("wait")
         children = tuple(_children(first, second))
+        tree = (pid, *(child["pid"] for child in children))
+        gpu = next((gpus[one] for one in tree if one in gpus), None)
         workers = [
             activity_of(_main_frames(dump))
             for other, dump in dumps.items()
@@ -146,7 +151,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
         ]
         yield RankLook(
             rank=_whole(row.get("rank")), host=host_of(document), pid=pid,
-            own_pid=_whole(row.get("own_pid")) or pid, gpu=gpus.get(pid),
+            own_pid=_whole(row.get("own_pid")) or pid, gpu=gpu,
             job=str(row.get("job")), world_size=_whole(row.get("world_size")),
             states=tuple(str(one["state"]) for one in (firsts.get(pid), seconds.get(pid)) if one),
             cpu=_rate(first, second, "cpu_s", seconds_between),
@@ -161,7 +166,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             blocked=tuple(map(dict, rows(second.get("threads_blocked")))),
             sockets=tuple({name: str(value) for name,
             value in one.items()} for one in rows(sockets.get(pid, {}).get("sockets"))),
-            log_grew=_log_grew(proc, place), computes=gpus.get(pid) in busy_gpus,
+            log_grew=_log_grew(proc, place), computes=gpu in busy_gpus, spins=gpu in spinning,
             settings=row["settings"] if isinstance(row.get("settings"), Mapping) else {},
             signs=(
                 tuple(moves(first, second, seconds_between))
@@ -274,17 +279,48 @@ def _log_grew(proc: Mapping[str, Any], place: int) -> bool | None:
     return None if None in values else values[0] != values[1]
 
 
+def own_gpus(document: Mapping[str, Any], number: int) -> list[Mapping[str, Any]]:
+    """The GPUs of a look on which the job's own processes have memory; where the driver shows none
+    of them on any GPU, as in a container, those on which it shows no process at all."""
+    gpus = rows(section(document, "nvml").get(f"gpus_{number}"))
+    pids = {row.get("pid") for row in rows(document.get("ranks"))}
+    for row in rows(section(document, "proc").get("ranks_2")):
+        pids |= set(_by_pid(row.get("children")))
+    own = [gpu for gpu in gpus if pids & set(_gpu_pids(gpu))]
+    return own or [gpu for gpu in gpus if not _gpu_pids(gpu)]
+
+
+def _gpu_pids(gpu: Mapping[str, Any]) -> list[int]:
+    processes = gpu.get("processes")
+    found = processes if isinstance(processes, list) else []
+    return [row[0] for row in found if isinstance(row, list) and row and isinstance(row[0], int)]
+
+
 def computing_gpus(document: Mapping[str, Any]) -> set[str]:
-    """GPUs that moved memory in both looks. A GPU that waits in NCCL's kernel shows 100 %
+    """The job's GPUs that moved memory in both looks. A GPU that waits in NCCL's kernel shows 100 %
     utilisation and no memory activity (measured on H100)."""
-    looks = [rows(section(document, "nvml").get(f"gpus_{number}")) for number in (1, 2)]
     busy = [
         {
             f"GPU {gpu.get('index')}"
-            for gpu in look
+            for gpu in own_gpus(document, number)
             if number_of(gpu.get("memory_activity_percent")) >= 1
         }
-        for look in looks
+        for number in (1, 2)
+    ]
+    return busy[0] & busy[1]
+
+
+def spinning_gpus(document: Mapping[str, Any]) -> set[str]:
+    """The job's GPUs that are busy in both looks and move no memory: what NCCL's waiting kernel
+    looks like, and a kernel that never ends."""
+    busy = [
+        {
+            f"GPU {gpu.get('index')}"
+            for gpu in own_gpus(document, number)
+            if number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT
+            and gpu.get("memory_activity_percent") == 0
+        }
+        for number in (1, 2)
     ]
     return busy[0] & busy[1]
 
@@ -293,8 +329,6 @@ def _gpus(document: Mapping[str, Any]) -> dict[int, str]:
     """{pid: GPU 3} by the driver's own list."""
     found: dict[int, str] = {}
     for gpu in rows(section(document, "nvml").get("gpus_1")):
-        processes = gpu.get("processes")
-        for row in processes if isinstance(processes, list) else []:
-            if isinstance(row, list) and row and isinstance(row[0], int):
-                found.setdefault(row[0], f"GPU {gpu.get('index')}")
+        for pid in _gpu_pids(gpu):
+            found.setdefault(pid, f"GPU {gpu.get('index')}")
     return found

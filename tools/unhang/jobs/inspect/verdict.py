@@ -17,7 +17,8 @@ from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspects import Suspect, ranks_wait
 from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
-from unhang.jobs.inspect.agreement import gpus_idle, sources_of
+from unhang.jobs.inspect.agreement import sources_of
+from unhang.jobs.inspect.all_wait import all_in, is_quiet, some_are
 from unhang.jobs.inspect.communicators import Standing
 from unhang.jobs.inspect.ends import (
     NEXT,
@@ -29,11 +30,10 @@ from unhang.jobs.inspect.ends import (
     stopped_or_stuck,
 )
 from unhang.jobs.inspect.flights import with_recorded
-from unhang.jobs.inspect.job_look import JobLook, Named, Verdict, job_look
+from unhang.jobs.inspect.job_look import HUNG, RUNNING, UNKNOWN, JobLook, Named, Verdict, job_look
 from unhang.jobs.inspect.rank_looks import (
     RankLook,
     host_of,
-    number_of,
     rows,
     section,
 )
@@ -43,11 +43,13 @@ from unhang.jobs.inspect.waits import wait_words
 from unhang.jobs.moves import BYTES
 
 SCHEMA = "unhang/inspection/1"
-HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
 LONG_OR_ENDLESS = (
     "it runs Python code, work that takes long or a loop that never ends: look again in a minute"
 )
-BUSY_PERCENT = 95
+KERNEL = (
+    "it waits for its GPU, which is busy at the same line in both looks: a kernel that takes long"
+    " or never ends; look again in a minute"
+)
 
 
 def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -149,16 +151,24 @@ def _judge(job: JobLook) -> Verdict:
         }
         return Verdict(HUNG if is_sure else UNKNOWN, silent, _who(silent))
     if job.standing and job.standing.roots:
-        return _waited_for(job.looks, job.standing)
+        return _waited_for(job, job.standing)
     if job.standing and job.standing.is_split:
         named = split_ranks(job.looks, job.standing)
         return Verdict(
             HUNG,
             named,
-            "ranks wait for each other in different operations: "
-            + "; ".join(one.suspect.why for one in named[:2]),
+            f"{_crossed(job.standing)}: " + "; ".join(one.suspect.why for one in named[:2]),
         )
     return _by_stacks(job)
+
+
+def _crossed(standing: Standing) -> str:
+    groups = {lag.communicator for lag in standing.lags}
+    return (
+        "two groups that share ranks are called in opposite order"
+        if len(groups) > 1
+        else "ranks wait for each other in different operations"
+    )
 
 
 def _who(named: Sequence[Named]) -> str:
@@ -174,9 +184,9 @@ def _running(standing: Standing) -> str:
     return f"collectives were launched between the two looks{behind}"
 
 
-def _waited_for(looks: Sequence[RankLook], standing: Standing) -> Verdict:
+def _waited_for(job: JobLook, standing: Standing) -> Verdict:
     """Ranks that RAS says are behind in both looks."""
-    by_rank = {look.rank: look for look in looks}
+    by_rank = {look.rank: look for look in job.looks}
     busy = [
         (rank, word) for rank in standing.roots for word in [busy_word(by_rank.get(rank))] if word
     ]
@@ -200,11 +210,19 @@ def _waited_for(looks: Sequence[RankLook], standing: Standing) -> Verdict:
         return Verdict(
             UNKNOWN, named, f"{_who(named)}; whether it is busy or stuck only its stack tells"
         )
-    if all(
-        runs_python(by_rank.get(one.suspect.rank)) for one in named if one.suspect.rank is not None
-    ):
-        return Verdict(UNKNOWN, named, f"{_who(named)}; {LONG_OR_ENDLESS}")
+    stand = [by_rank[one.suspect.rank] for one in named if one.suspect.rank in by_rank]
+    if len(stand) == len(named) and all(map(runs_python, stand)):
+        return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
     return Verdict(HUNG, named, _who(named))
+
+
+def _long_or_endless(looks: Sequence[RankLook], stand: Sequence[RankLook]) -> str:
+    """In words, of ranks that run: one of which no line moved while the GPU that it has for itself
+    is busy runs no Python."""
+    shared = [(look.host, look.gpu) for look in looks]
+    alone = all(shared.count((look.host, look.gpu)) == 1 for look in stand)
+    waits = alone and all(look.moved is False and look.spins for look in stand)
+    return KERNEL if waits else LONG_OR_ENDLESS
 
 
 def _by_stacks(job: JobLook) -> Verdict:
@@ -222,28 +240,28 @@ def _by_stacks(job: JobLook) -> Verdict:
         return Verdict(
             word,
             [],
-            f"{_some_are(sum(busy_word(look) == word for look in job.looks), len(job.looks))}"
+            f"{some_are(sum(busy_word(look) == word for look in job.looks), len(job.looks))}"
             f" {word}",
         )
     if waiting and all(look.computes for look in job.looks):
         return Verdict(
             RUNNING,
             [],
-            f"{_some_are(len(job.looks), len(job.looks))} waiting for GPUs that compute: a long"
+            f"{some_are(len(job.looks), len(job.looks))} waiting for GPUs that compute: a long"
             " step",
         )
     if any(sign in BYTES for look in waiting for sign in look.signs):
         return Verdict(RUNNING, [], "data moves between the ranks")
     if len(waiting) == len(job.looks) and not any(look.moved for look in job.looks):
-        return _all_in(job, waiting)
+        return all_in(job, waiting)
     in_same_place = {look.doing.where if look.doing else None for look in job.looks}
     if (
         len(in_same_place) == 1
         and None not in in_same_place
         and not any(look.moved for look in job.looks)
-        and _gpus_spin(job)
+        and all(look.spins for look in job.looks)
     ):
-        return _all_in(job, job.looks)
+        return all_in(job, job.looks)
     if any(look.moved for look in job.looks):
         return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
     if any(look.log_grew for look in job.looks):
@@ -260,7 +278,7 @@ def _by_stacks(job: JobLook) -> Verdict:
     if not any(look.doing for look in job.looks):
         return _by_proc(job)
     if all(runs_python(look) for look in job.looks):
-        return Verdict(UNKNOWN, [], LONG_OR_ENDLESS)
+        return Verdict(UNKNOWN, [], _long_or_endless(job.looks, job.looks))
     spy = "" if all(look.doing for look in job.looks) else ", or with py-spy"
     return Verdict(
         UNKNOWN, [], f"the looks do not tell whether it moves; look again with a longer --gap{spy}"
@@ -294,7 +312,7 @@ def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[Ra
             f"{_and_waits(look)}, {ranks_wait(len(waiting))} for it",
         )
     named = [stand_of(look.rank, look, None, waiting) for look in others if not busy_word(look)]
-    if not _quiet(job, waiting):
+    if not is_quiet(job, waiting):
         return Verdict(
             UNKNOWN,
             named,
@@ -302,94 +320,9 @@ def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[Ra
             " --gap",
         )
     if all(runs_python(look) for look in others if not busy_word(look)):
-        return Verdict(UNKNOWN, named, f"{_who(named)}; {LONG_OR_ENDLESS}")
+        stand = [look for look in others if not busy_word(look)]
+        return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
     return Verdict(HUNG, named, _who(named))
-
-
-def _all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
-    functions = {look.doing.function for look in waiting if look.doing}
-    seen = {look.rank for look in job.looks}
-    world = max((look.world_size or 0 for look in job.looks), default=0)
-    if len(functions) > 1 and not {"synchronize"} & functions:
-        named = [stand_of(look.rank, look, None, []) for look in _minority(waiting)]
-        sides = "; ".join(
-            f"{name}: rank"
-            f" {fold_ranks([look.rank or 0 for look in waiting if look.doing and look.doing.function == name])}"  # noqa: E501
-            for name in sorted(functions)
-        )
-        return Verdict(
-            HUNG,
-            [Named(one.suspect, "rank_desync_app") for one in named],
-            f"ranks wait in different operations: {sides}",
-        )
-    where = waiting[0].doing.where if waiting[0].doing else "a collective"
-    everybody = f"{_some_are(len(job.looks), len(job.looks))} in {where}"
-    if len(seen) < world:
-        others = "look at the other nodes too (--hosts, --slurm-job)"
-        return Verdict(
-            UNKNOWN,
-            [],
-            f"only {len(seen)} of {world} ranks could be looked at, waiting in {where}; {others}",
-        )
-    if not _quiet(job, waiting) or not gpus_idle(job):
-        return Verdict(
-            UNKNOWN,
-            [],
-            f"{everybody} and something still moves: a long step, or traffic; look again with a"
-            " longer --gap",
-        )
-    why = (
-        f"{everybody}, none left it between the looks and the links are idle: what lies between"
-        " them does not carry it"
-    )
-    suspect = Suspect(None, None, None, COLLECTIVE, why, NEXT["path"])
-    return Verdict(HUNG, [Named(suspect, None)], why)
-
-
-def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
-    sides: dict[str, list[RankLook]] = {}
-    for look in waiting:
-        sides.setdefault(look.doing.function if look.doing else "", []).append(look)
-    largest = max(map(len, sides.values()))
-    usual = [name for name, side in sides.items() if len(side) == largest]
-    return [
-        look for name, side in sides.items() if len(usual) > 1 or name != usual[0] for look in side
-    ]
-
-
-def _quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:
-    """Whether those who wait did so without a break: asleep all the time, or before a GPU that
-    moves no memory."""
-    on_gpus = any(rows(section(document, "nvml").get("gpus_2")) for document in job.documents)
-    return any(look.waited for look in waiting) or (on_gpus and gpus_idle(job))
-
-
-def _gpus_spin(job: JobLook) -> bool:
-    """Every GPU of the job is busy in both looks and moves no memory: what NCCL's waiting kernel
-    looks like."""
-    looks = [
-        rows(section(document, "nvml").get(f"gpus_{number}"))
-        for document in job.documents
-        for number in (1, 2)
-    ]
-    used = [gpu for look in looks for gpu in look if gpu.get("processes")]
-    return bool(used) and all(
-        number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT
-        and gpu.get("memory_activity_percent") == 0
-        for gpu in used
-    )
-
-
-def _some_are(count: int, of: int) -> str:
-    """the only rank is, all 4 ranks are, 1 of 4 ranks is, 2 of 4 ranks are."""
-    who = (
-        "the only rank"
-        if count == of == 1
-        else f"all {of} ranks"
-        if count == of
-        else f"{count} of {of} ranks"
-    )
-    return f"{who} {'is' if count == 1 else 'are'}"
 
 
 def _by_proc(job: JobLook) -> Verdict:
