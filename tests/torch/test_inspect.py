@@ -187,6 +187,61 @@ def test_a_peer_that_never_came_is_named(tmp_path):
     assert "waits" in found["headline"]
 
 
+@contextlib.contextmanager
+def by_hand(folder: Path, *ports: int):
+    """A rank of two for each port, started without a launcher; yields them."""
+    argv = [sys.executable, str(JOB), "healthy", "1", "gloo"]
+    world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    ranks = []
+    try:
+        with (folder / "job.log").open("wb") as log:
+            for rank, port in enumerate(ports):
+                own = {"RANK": str(rank), "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+                environment = {**os.environ, **world, **own, "INSPECT_JOB_FOLDER": str(folder)}
+                ranks.append(subprocess.Popen(argv, stdout=log, stderr=log, env=environment))
+        yield ranks
+    finally:
+        for one in ranks:
+            one.kill()
+            one.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as opened:
+        free = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in free]
+
+
+def test_ranks_that_meet_at_two_ports_are_two_jobs_and_none_is_gone(tmp_path):
+    """Beside a job of the same user and program whose ranks do meet."""
+    first, second, third = free_ports(3)
+    neighbour = tmp_path / "neighbour"
+    neighbour.mkdir()
+    with by_hand(neighbour, third, third) as healthy, by_hand(tmp_path, first, second) as ranks:
+        found: dict = {"headline": ""}
+        until = time.monotonic() + PATIENCE_S
+        while "two jobs" not in found["headline"] and time.monotonic() < until:
+            _, found, _ = inspect("--pid", str(ranks[0].pid), "--gap", "1")
+        _, without, _ = inspect("--pid", str(ranks[0].pid), "--gap", "1", "--without", "stacks")
+        _, beside = inspected(healthy[0], "running")
+    said = f"pid {ranks[1].pid} on "
+    for one in (found, without):
+        assert said in one["headline"] and "two jobs, which never meet" in one["headline"]
+        assert f"MASTER_PORT={first} and rank 1" in one["headline"]
+        assert (
+            "gone" not in str(one["suspects"]) and "one MASTER_ADDR" in one["suspects"][0]["next"]
+        )
+    assert "two jobs" not in str(beside)
+
+
+def test_a_rank_that_nobody_saw_is_not_called_gone(tmp_path):
+    """It was started without a launcher, and alone."""
+    with by_hand(tmp_path, *free_ports(1)) as ranks:
+        inspected(ranks[0], "starting")
+        _, found, _ = inspect("--pid", str(ranks[0].pid), "--gap", "1", "--without", "stacks")
+    assert "gone" not in str(found)
+
+
 def test_dumps_of_the_flight_recorder_tell_who_is_missing(tmp_path):
     """Beside the stacks, and alone; and again from the bundle."""
     bundle = tmp_path / "hang.tar.gz"

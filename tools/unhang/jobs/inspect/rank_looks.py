@@ -67,6 +67,7 @@ class RankLook:
     locks: tuple[str, ...] = ()
     serves: bool = False
     awaits_a_queue: bool = False
+    is_launched: bool = False
 
     @property
     def state(self) -> str:
@@ -174,7 +175,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             ),
             innermost=innermost_of(frames_later or frames),
             wait=wait if isinstance(wait, Mapping) else {}, locks=locks,
-            serves=_serves(dumps.get(pid)),
+            serves=_serves(dumps.get(pid)), is_launched=bool(row.get("launcher")),
             awaits_a_queue=any(_is_queue(frame) for frame in (frames_later or frames)[:3]),
         )  # fmt: skip
 
@@ -286,11 +287,12 @@ def own_gpus(document: Mapping[str, Any], number: int) -> list[Mapping[str, Any]
     pids = {row.get("pid") for row in rows(document.get("ranks"))}
     for row in rows(section(document, "proc").get("ranks_2")):
         pids |= set(_by_pid(row.get("children")))
-    own = [gpu for gpu in gpus if pids & set(_gpu_pids(gpu))]
-    return own or [gpu for gpu in gpus if not _gpu_pids(gpu)]
+    own = [gpu for gpu in gpus if pids & set(gpu_pids(gpu))]
+    return own or [gpu for gpu in gpus if not gpu_pids(gpu)]
 
 
-def _gpu_pids(gpu: Mapping[str, Any]) -> list[int]:
+def gpu_pids(gpu: Mapping[str, Any]) -> list[int]:
+    """The processes that have memory on a GPU of a look."""
     processes = gpu.get("processes")
     found = processes if isinstance(processes, list) else []
     return [row[0] for row in found if isinstance(row, list) and row and isinstance(row[0], int)]
@@ -329,6 +331,6 @@ def _gpus(document: Mapping[str, Any]) -> dict[int, str]:
     """{pid: GPU 3} by the driver's own list."""
     found: dict[int, str] = {}
     for gpu in rows(section(document, "nvml").get("gpus_1")):
-        for pid in _gpu_pids(gpu):
+        for pid in gpu_pids(gpu):
             found.setdefault(pid, f"GPU {gpu.get('index')}")
     return found

@@ -20,11 +20,13 @@ from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import sources_of
 from unhang.jobs.inspect.all_wait import all_in, is_quiet, some_are
 from unhang.jobs.inspect.communicators import Standing
+from unhang.jobs.inspect.crowded import crowded
 from unhang.jobs.inspect.ends import (
     NEXT,
     clues,
     ended_ranks,
     never_came,
+    never_meet,
     silent_ranks,
     split_ranks,
     stopped_or_stuck,
@@ -37,7 +39,7 @@ from unhang.jobs.inspect.rank_looks import (
     rows,
     section,
 )
-from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
+from unhang.jobs.inspect.stands import COMPILING, busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.waits import wait_words
 from unhang.jobs.moves import BYTES
@@ -63,7 +65,7 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "state": verdict.state,
-        "headline": verdict.headline,
+        "headline": "; ".join([verdict.headline, *crowded(documents)]),
         "world_size": _world_size(job),
         "hosts": [_host_row(document) for document in documents],
         "suspects": [
@@ -227,14 +229,15 @@ def _long_or_endless(looks: Sequence[RankLook], stand: Sequence[RankLook]) -> st
 
 def _by_stacks(job: JobLook) -> Verdict:
     """RAS does not tell them apart, or did not answer."""
-    came = never_came(job)
+    came = never_meet(job) or never_came(job)
     if came:
         return Verdict(STARTING, came, came[0].suspect.why)
     waiting = [look for look in job.looks if _waits(look)]
     others = [look for look in job.looks if look.doing and look not in waiting]
     if waiting and others and (not job.standing or all(map(busy_word, others))):
         return _others_stand(job, waiting, others)
-    busy = {word for look in job.looks for word in [busy_word(look)] if word}
+    words = ((look, busy_word(look)) for look in job.looks)
+    busy = {word for look, word in words if word and (look.doing or word == COMPILING)}
     if busy and not waiting:
         word = sorted(busy)[0]
         return Verdict(
@@ -266,7 +269,7 @@ def _by_stacks(job: JobLook) -> Verdict:
         return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
     if any(look.log_grew for look in job.looks):
         return Verdict(RUNNING, [], "its log grew between the two looks")
-    if moved := [sign for look in job.looks for sign in look.signs if sign in BYTES]:
+    if moved := [sign for look in job.looks for sign in look.signs]:
         return Verdict(RUNNING, [], moved[0])
     if job.standing and not any(look.doing for look in job.looks):
         return Verdict(

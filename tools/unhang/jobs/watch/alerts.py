@@ -15,6 +15,7 @@ from typing import Any
 
 from unhang.core.text import visible
 from unhang.core.verdict.rendering import fold_ranks
+from unhang.jobs.inspect.crowded import shared_words
 from unhang.jobs.watch.detector import NODE, Tick, gpu_key, gpu_pids, ranks_by_gpu
 
 QUIET_S = 60.0  # an interface that flaps all the time is told once in so long
@@ -60,13 +61,7 @@ class Alerts:
                 for gpu in tick.gpus
                 if gpu_key(gpu)[0] == key[0]
             )
-            rest = (
-                f"; {empty} other {'GPU has' if empty == 1 else 'GPUs have'} none: does the program"
-                " choose its device by LOCAL_RANK?"
-                if empty
-                else ""
-            )
-            yield f"ranks {fold_ranks(ranks)} share GPU {visible(key[1], 8)}{_on(key[0])}{rest}"
+            yield shared_words(ranks, visible(key[1], 8), empty, _on(key[0]))
 
     def _slower_gpus(self, tick: Tick) -> Iterator[str]:
         """Compared while the collectives of all ranks go on: where one rank evaluates and the

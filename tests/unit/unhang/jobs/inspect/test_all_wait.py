@@ -62,6 +62,23 @@ def with_two_groups(document: dict) -> dict:
     return changed
 
 
+@pytest.mark.parametrize("scene", ["healthy", "never"])
+def test_ranks_that_share_a_gpu_while_another_idles_are_told_and_beside_a_busy_one_they_are_not(
+    scene,
+):
+    """Both ranks were recorded on the one GPU that there was."""
+    alone = look(scene)
+    assert "share" not in inspection_of([alone])["headline"]
+    assert "share" not in inspection_of([beside_a_neighbour(alone)])["headline"]
+    idle = beside_a_neighbour(alone)
+    for number in (1, 2):
+        idle["sections"]["nvml"][f"gpus_{number}"][-1]["processes"] = []
+    assert inspection_of([idle])["headline"].endswith(
+        "ranks 0-1 share GPU 0; 1 other GPU has none: does the program choose its device by"
+        " LOCAL_RANK?"
+    )
+
+
 def test_two_groups_in_opposite_order_have_their_own_words():
     assert "different operations" in inspection_of([look("differ")])["headline"]
     found = inspection_of([with_two_groups(look("differ"))])

@@ -181,6 +181,7 @@ def with_a_rank_gone(document: dict) -> dict:
     ranks = [row for row in document["ranks"] if row["rank"] == 1]
     for row in ranks:
         row["settings"]["LOCAL_WORLD_SIZE"] = "2"
+        row["launcher"] = "torchrun"
     return {**document, "ranks": ranks}
 
 
