@@ -111,15 +111,15 @@ def inspected(launcher: subprocess.Popen, wanted: str, *arguments: str) -> tuple
 @pytest.mark.parametrize(
     ("scene", "words", "cause"),
     [
-        ("never", "it sleeps in happen (inspect_job.py", "rank_desync_app"),
+        ("never", "it sleeps in happen (inspect_job.py", None),
         ("stopped", "its process is stopped (state T)", None),
         ("loader", "a worker stands in read_from_dead_server", "slow_rank_or_io"),
         ("baton", "sleeps in wait, called by wait_for_build", "fused_kernel_build"),
         ("differ", "all_gather, called by happen", "rank_desync_app"),
-        ("child", "and waits for its child ", "rank_desync_app"),
-        ("flock", "/dataset.lock, which process ", "rank_desync_app"),
-        ("fifo", "and waits in read on /", "rank_desync_app"),
-        ("recv", "and waits in recv for 127.0.0.1:", "rank_desync_app"),
+        ("child", "and waits for its child ", None),
+        ("flock", "/dataset.lock, which process ", "slow_rank_or_io"),
+        ("fifo", "and waits in read on /", "slow_rank_or_io"),
+        ("recv", "and waits in recv for 127.0.0.1:", "slow_rank_or_io"),
     ],
 )
 def test_a_hang_is_told_by_its_rank_and_place(scene, words, cause, tmp_path):

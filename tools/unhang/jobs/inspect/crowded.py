@@ -23,12 +23,15 @@ def crowded(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A line for each GPU that several ranks share in both looks while another idles there."""
     for document in documents:
         rank_of = {
-            row.get("pid"): row["rank"]
+            row["pid"]: row["rank"]
             for row in rows(document.get("ranks"))
             if isinstance(row.get("pid"), int) and isinstance(row.get("rank"), int)
         }
         first, second = (
-            {gpu.get("index"): gpu_pids(gpu) for gpu in rows(section(document, "nvml").get(name))}
+            {
+                str(gpu.get("index")): gpu_pids(gpu)
+                for gpu in rows(section(document, "nvml").get(name))
+            }
             for name in ("gpus_1", "gpus_2")
         )
         idle = sum(not pids and not second.get(index, [0]) for index, pids in first.items())

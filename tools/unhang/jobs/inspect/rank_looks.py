@@ -284,7 +284,7 @@ def own_gpus(document: Mapping[str, Any], number: int) -> list[Mapping[str, Any]
     """The GPUs of a look on which the job's own processes have memory; where the driver shows none
     of them on any GPU, as in a container, those on which it shows no process at all."""
     gpus = rows(section(document, "nvml").get(f"gpus_{number}"))
-    pids = {row.get("pid") for row in rows(document.get("ranks"))}
+    pids = set(_by_pid(document.get("ranks")))
     for row in rows(section(document, "proc").get("ranks_2")):
         pids |= set(_by_pid(row.get("children")))
     own = [gpu for gpu in gpus if pids & set(gpu_pids(gpu))]

@@ -26,6 +26,8 @@ from unhang.jobs.moves import BYTES, COMPILES
 
 BUSY_CORES = 0.2
 RUNNING_CORES = 0.5
+# who waits in one of these waits for data or storage
+DATA_CALLS = ("read", "write", "fsync", "recv", "send", "connect", "flock", "lock")
 COMPILING, IDLE, WORKING = "compiling", "idle", "working"
 
 
@@ -104,8 +106,10 @@ def stand_of(
             None,
         )
     name = look.doing.name if look.doing else None
-    why = f"it {_stands(look)}" + (f"; {missed}" if missed else "")
-    cause = activities()[name].get("cause") if name else "rank_desync_app" if missed else None
+    why = f"it {stands_words(look)}" + (f"; {missed}" if missed else "")
+    cause = activities()[name].get("cause") if name else None
+    if name == CODE and look.wait.get("call") in DATA_CALLS:
+        cause = "slow_rank_or_io"
     return Named(Suspect(look.host, rank, look.gpu, name or "job", why, _next(look)), cause)
 
 
@@ -123,7 +127,8 @@ def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankL
     return ""
 
 
-def _stands(look: RankLook) -> str:
+def stands_words(look: RankLook) -> str:
+    """sleeps in step (train.py:88) and waits in recv for 10.0.0.7:443."""
     state = (
         "runs" if _runs(look) else "sleeps" if look.state in "SIR" else f"is in state {look.state}"
     )

@@ -40,6 +40,7 @@ from unhang.jobs.inspect.rank_looks import (
     section,
 )
 from unhang.jobs.inspect.stands import COMPILING, busy_word, runs_python, stand_of, standing_row
+from unhang.jobs.inspect.tracebacks import with_raised
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.waits import wait_words
 from unhang.jobs.moves import BYTES
@@ -60,6 +61,7 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     verdict = _judge(job)
     if verdict.state in (HUNG, UNKNOWN) and job.looks:
         verdict = with_recorded(verdict, documents)
+    verdict = with_raised(verdict, job)
     suspects = _with_clues(job, [named.suspect for named in verdict.named])
     causes = [named.cause for named in verdict.named]
     return {
