@@ -148,6 +148,49 @@ def test_evidence_that_cannot_be_written_keeps_no_job_alive(tmp_path):
     assert "the evidence could not be written" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("scene", "words"),
+    [
+        ("accept", "not hung so far, idle: rank 1 is idle"),
+        ("child-works", None),
+        ("download", None),
+    ],
+)
+def test_a_job_that_waits_for_its_own_work_is_left_alone_until_it_gets_sigterm(
+    scene, words, tmp_path
+):
+    """A server without a request is looked at and left; a child that computes and a download are
+    progress. SIGTERM to the watcher ends the job."""
+    argv = [UNHANG, "watch", "--every", "1", "--no-progress", "6", "--on-hang", "terminate"]
+    with (tmp_path / "watched").open("w+") as told:
+        watcher = subprocess.Popen(
+            [*argv, "--out", str(tmp_path), "--", *torchrun(scene)],
+            stdout=told,
+            stderr=told,
+            env={**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        )
+        try:
+            until = time.monotonic() + PATIENCE_S
+            shown = ""
+            while (words or "happens") not in shown and time.monotonic() < until:
+                time.sleep(0.5)
+                shown = (tmp_path / "watched").read_text()
+            if not words:
+                time.sleep(15)  # twice as long as a hang would be left alone
+            watcher.send_signal(signal.SIGTERM)
+            code = watcher.wait(PATIENCE_S)
+        finally:
+            watcher.kill()
+            left = of_the_job(tmp_path)
+            for pid in left:
+                os.kill(int(pid), signal.SIGKILL)
+    shown = (tmp_path / "watched").read_text()
+    assert words is None or words in shown
+    assert words or "looking at the job" not in shown.partition("happens")[2].partition("signal")[0]
+    assert "hung: rank" not in shown and not list(tmp_path.glob("hang-*"))
+    assert (code not in (0, 86), left) == (True, [])
+
+
 def test_a_job_by_its_pid_that_ends_by_itself(tmp_path):
     job = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     watcher = subprocess.Popen(

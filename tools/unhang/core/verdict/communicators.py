@@ -45,7 +45,8 @@ class Lag:
 class Standing:
     """What RAS knows of the job. moved: a count rose between the looks (None: one look alone).
     ranks: of all communicators. missing: {rank: whether RAS takes it for dead}. total: {rank:
-    operations launched}; starting: ranks that still set up a communicator."""
+    operations launched}; starting: ranks that still set up a communicator; sharing: two
+    communicators in which something was launched share two ranks."""
 
     version: str = ""
     moved: bool | None = None
@@ -57,6 +58,7 @@ class Standing:
     places: Mapping[int, tuple[str, int]] = field(default_factory=dict)
     starting: frozenset[int] = frozenset()
     world_size: int | None = None
+    sharing: bool = False
 
     @cached_property
     def waited(self) -> WaitedFor:
@@ -110,7 +112,8 @@ def standing_between(
         version=str(last.get("version")), moved=moved, lags=tuple(lags),
         ranks=frozenset({rank for one in counts.values() for rank in one} | set(missing)),
         missing=missing, errors=errors, total=_totals(counts), places=places,
-        starting=_starting(last, names), world_size=max(sizes, default=None),
+        starting=_starting(last, names), sharing=_sharing(counts),
+        world_size=max(sizes, default=None),
     )  # fmt: skip
 
 
@@ -209,6 +212,14 @@ def _rose(
         if rank in before.get(key, {rank: 0}) and count > before.get(key, {}).get(rank, 0)
     )  # fmt: skip
     return any(rank not in asleep for rank in rises)
+
+
+def _sharing(counts: Mapping[tuple[str, str], Mapping[int, int]]) -> bool:
+    members: dict[str, set[int]] = {}
+    for (name, _), by_rank in counts.items():
+        members.setdefault(name, set()).update(rank for rank, count in by_rank.items() if count)
+    groups = list(members.values())[:64]
+    return any(len(one & other) > 1 for at, one in enumerate(groups) for other in groups[at + 1 :])
 
 
 def _totals(counts: Mapping[Any, Mapping[int, int]]) -> dict[int, int]:

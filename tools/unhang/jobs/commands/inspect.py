@@ -120,12 +120,35 @@ def _no_rank(documents: Sequence[Mapping[str, Any]]) -> str:
 
 def _one_job(documents: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The documents, if the ranks of each are of one job. Raises UserError naming the jobs of a
-    node that has several."""
+    node that has several, and those that may be meant as one."""
     for document in documents:
-        jobs: dict[str, int] = {}
+        jobs: dict[str, list[Mapping[str, Any]]] = {}
         for row in rows(document.get("ranks")):
-            jobs.setdefault(str(row.get("job")), row.get("pid") or 0)
+            jobs.setdefault(str(row.get("job")), []).append(row)
         if len(jobs) > 1:
-            named = "; ".join(f"--pid {pid} ({job[:160]})" for job, pid in list(jobs.items())[:8])
-            raise UserError(f"expected one job, found {len(jobs)}; name one: {named}")
+            named = "; ".join(
+                f"--pid {own[0].get('pid') or 0} ({job[:160]})"
+                for job, own in list(jobs.items())[:8]
+            )
+            raise UserError(
+                f"expected one job, found {len(jobs)}; name one: {named}{_if_one_was_meant(jobs)}"
+            )
     return documents
+
+
+def _if_one_was_meant(jobs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Jobs that differ in where they meet alone and have no rank twice are parts of one."""
+    meant = {
+        (
+            *(word for word in job.split() if not word.startswith("MASTER_")),
+            own[0].get("world_size"),
+        )
+        for job, own in jobs.items()
+    }
+    ranks = [row.get("rank") for own in jobs.values() for row in own]
+    if len(meant) > 1 or None in ranks or len(set(ranks)) < len(ranks):
+        return ""
+    return (
+        "; if they are meant as one job, they never meet: start all ranks with one MASTER_ADDR and"
+        " MASTER_PORT"
+    )

@@ -34,6 +34,7 @@ from unhang.jobs.watch.detector import Event, Tick, detect, with_moments
 from unhang.jobs.watch.live import end_job, is_running, live_samples, samples_here
 from unhang.jobs.watch.of_slurm import cancel, has_ended, slurm_samples
 from unhang.jobs.watch.prepared import prepared_environment
+from unhang.jobs.watch.signals import JobSignals, job_signals
 from unhang_node.base.program import load_nvidia_ml_py
 from unhang_node.job.command import process_number
 from unhang_node.job.look import look
@@ -170,22 +171,17 @@ def run(arguments: argparse.Namespace) -> int:
             _watched(_of_this_machine(arguments.pid, arguments, is_ours=False), arguments, outputs)
             or 0
         )
-    with _folder_of_dumps() as folder:
-        job = _start(
-            arguments.command,
-            (
-                {}
-                if arguments.no_recorder
-                else prepared_environment(arguments.command, os.environ, folder)
-            ),
+    with _folder_of_dumps() as folder, job_signals() as signals:
+        added = (
+            {}
+            if arguments.no_recorder
+            else prepared_environment(arguments.command, os.environ, folder)
         )
-        try:
-            if code := _watched(
-                _of_this_machine(job.pid, arguments, is_ours=True), arguments, outputs
-            ):
+        job = _start(signals, arguments.command, added)
+        with signals.watching():
+            watched = _of_this_machine(job.pid, arguments, is_ours=True)
+            if code := _watched(watched, arguments, outputs, signals):
                 return code
-        except KeyboardInterrupt:
-            pass  # the job got it too, and ends as it does without a watcher
         code = job.wait()
         return code if code >= 0 else 128 - code  # ended by a signal: as a shell reports it
 
@@ -244,8 +240,10 @@ def _of_slurm(arguments: argparse.Namespace) -> Job:
     )
 
 
-def _watched(job: Job, arguments: argparse.Namespace, outputs: Outputs) -> int | None:
-    """Watches until the job ends; TERMINATED if it was ended here."""
+def _watched(
+    job: Job, arguments: argparse.Namespace, outputs: Outputs, signals: JobSignals | None = None
+) -> int | None:
+    """Watches until the job ends; TERMINATED if it was ended here, which no signal interrupts."""
     with _table_of(not job.is_ours) as show:
         alerts = Alerts()
 
@@ -260,6 +258,8 @@ def _watched(job: Job, arguments: argparse.Namespace, outputs: Outputs) -> int |
                 if job.has_ended():
                     return None
             elif _answer(event, job, arguments, outputs):
+                if signals:
+                    signals.ends_watch = False
                 job.end()
                 return TERMINATED
     return None
@@ -303,14 +303,16 @@ def _table_of(is_free: bool) -> Iterator[Callable[[Tick, float], None]]:
         yield draw
 
 
-def _start(command: list[str], added: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(
+    signals: JobSignals, command: list[str], added: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     if added:
         _say(
             "set for the job:"
             f" {' '.join(f'{name}={shlex.quote(value)}' for name, value in added.items())}"
         )
     try:
-        return subprocess.Popen(command, env={**os.environ, **added})
+        return signals.start(command, {**os.environ, **added})
     except OSError as problem:
         raise UserError(f"{command[0]}: {problem.strerror}") from None
 

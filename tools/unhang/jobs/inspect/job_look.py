@@ -11,6 +11,8 @@ from unhang.core.verdict.suspects import Suspect
 from unhang.jobs.inspect.communicators import standing_of
 from unhang.jobs.inspect.rank_looks import RankLook, rank_looks
 
+HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
+
 
 @dataclass(frozen=True)
 class JobLook:

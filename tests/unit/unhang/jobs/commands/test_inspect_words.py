@@ -112,7 +112,7 @@ def test_a_lone_process_that_has_ended_or_runs_is_told_as_that(state, said):
     assert said in render_details(inspection_of([evidence(None, None, state=state)]))
 
 
-@pytest.mark.parametrize("written, state", [(8 << 20, "running"), (4096, "unknown")])
+@pytest.mark.parametrize("written, state", [(8 << 20, "working"), (4096, "unknown")])
 def test_a_process_that_writes_files_moves(written, state):
     document = evidence(None, None)
     proc = document["sections"]["proc"]

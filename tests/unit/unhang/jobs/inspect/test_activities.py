@@ -81,7 +81,7 @@ def test_a_rank_that_does_not_go_on_is_told_with_the_rows_cause_and_next_step(na
     named = stand_of(1, look, None)
     assert busy_word(look) is None
     assert (named.cause, named.suspect.next) == (
-        ROWS[name]["cause"],
+        ROWS[name].get("cause"),
         ROWS[name]["next"].format(pid=look.pid, host=look.host),
     )
 
