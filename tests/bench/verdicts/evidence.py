@@ -35,13 +35,17 @@ RAS_PORT = 28028  # NCCL's own; several jobs at a time need others
 def ask_ras(port: int, folder: Path) -> None:
     """Its text and its JSON. A connection may land on a process that is stopped, so each has some
     tries; a service without JSON leaves that file out."""
-    for name, request in RAS_REQUESTS.items():
+
+    def one(name: str) -> None:
         for _ in range(6):
             with contextlib.suppress(OSError):
-                answer = _ask_once(port, request)
+                answer = _ask_once(port, RAS_REQUESTS[name])
                 if len(answer) > 200:
                     (folder / name).write_bytes(answer)
-                    break
+                    return
+
+    with ThreadPoolExecutor(len(RAS_REQUESTS)) as pool:
+        list(pool.map(one, RAS_REQUESTS))
 
 
 def _ask_once(port: int, request: bytes) -> bytes:

@@ -1,10 +1,10 @@
 """Runs the scenes of scenes.py on this machine and keeps what people bring of each.
 
     python3 tests/bench/verdicts/record.py --out FOLDER [--only NAME,...] [--budget-s 540]
-    [--world 8] [--at-once 3] [--backend gloo]
+    [--world 8] [--host-size 4] [--at-once 3] [--backend gloo]
 
 Needs torch and py-spy on the path, nothing of this project. Eight ranks stand on four GPUs as two
-hosts (NCCL_HOSTID), which talk through loopback; NVLink multicast stays off. Every rank has its own
+hosts, on two as four (NCCL_HOSTID), which talk through loopback; NVLink multicast stays off. Every rank has its own
 session, and only these are ended. FOLDER/SHAPE-KIND.tar.xz has truth.json, log.txt, dumps/, stacks/
 (text and JSON of py-spy), ras.txt and ras.json, without this machine's names and paths. Exit code 1:
 a scene failed, or the budget ended before all were recorded.
@@ -35,8 +35,8 @@ from evidence import Machine, ask_ras, pack, stacks_of
 from scenes import Scene, all_scenes
 
 HERE = Path(__file__).resolve().parent
-START_S, ENDS_S = 90.0, 22.0
-FIRST_LOOK_S = 4.0  # after the fault, well before the watchdog's PG_TIMEOUT_S of train.py
+START_S, ENDS_S = 90.0, 20.0
+FIRST_LOOK_S = 3.0  # after the fault, well before the watchdog's PG_TIMEOUT_S of train.py
 SCENE_S = 45.0  # what one scene takes; none is begun with less of the budget left
 
 
@@ -51,6 +51,10 @@ class Setup:
     out: Path
     until: float
     slow: float
+    host_size: int
+
+    def host_of(self, rank: int) -> str:
+        return f"gpu0{rank // self.host_size + 1}"
 
 
 @dataclass(frozen=True)
@@ -73,15 +77,15 @@ def environment(setup: Setup, scene: Scene, slot: int, folder: Path, rank: int) 
             [scene.shape, scene.kind, scene.faulted, scene.step, setup.backend, str(folder)]
         ),
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank % 4),
+        "LOCAL_RANK": str(rank % setup.host_size),
         "WORLD_SIZE": str(setup.world),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(29640 + slot),
-        "PG_TIMEOUT_S": str(12 * setup.slow),
+        "PG_TIMEOUT_S": str(10 * setup.slow),
         "SAVE_S": str(14 * setup.slow),
         "OMP_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
-        "NCCL_HOSTID": host_of(rank),
+        "NCCL_HOSTID": setup.host_of(rank),
         "NCCL_NVLS_ENABLE": "0",
         "NCCL_IB_DISABLE": "1",
         "NCCL_SOCKET_IFNAME": "lo",
@@ -91,14 +95,12 @@ def environment(setup: Setup, scene: Scene, slot: int, folder: Path, rank: int) 
         "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
         "TORCH_FR_BUFFER_SIZE": "2000",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        # without it no dump distinguishes an operation that runs from one that is queued
+        "TORCH_NCCL_ENABLE_TIMING": "1" if scene.kind == "kernel" else "0",
         "TORCH_FR_DUMP_ON_TIMEOUT": "1",
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": dumps,
         "TORCH_FR_DUMP_TEMP_FILE": dumps,
     }
-
-
-def host_of(rank: int) -> str:
-    return f"gpu0{rank // 4 + 1}"
 
 
 def start(setup: Setup, scene: Scene, slot: int, folder: Path) -> Job:
@@ -160,10 +162,13 @@ def end(job: Job) -> dict[int, str]:
 
 
 def look(setup: Setup, job: Job) -> None:
-    """What can be asked of a job that runs or hangs: RAS first, for a look at stacks stops ranks."""
-    if setup.backend == "nccl":
-        ask_ras(job.ras_port, job.folder)
-    stacks_of({rank: process.pid for rank, process in enumerate(job.ranks)}, job.folder, setup.slow)
+    """What can be asked of a job that runs or hangs; nothing of it stops a rank."""
+    pids = {rank: process.pid for rank, process in enumerate(job.ranks)}
+    with ThreadPoolExecutor(2) as pool:
+        stacks = pool.submit(stacks_of, pids, job.folder, setup.slow)
+        if setup.backend == "nccl":
+            ask_ras(job.ras_port, job.folder)
+        stacks.result()
 
 
 def record(setup: Setup, scene: Scene, slot: int) -> str:
@@ -189,7 +194,7 @@ def record(setup: Setup, scene: Scene, slot: int) -> str:
             lines = list(job.lines)  # not what others say of the recorder's end
         finally:
             ended = end(job)
-        size = pack(job, lines, ended, Machine.of(setup.python, folder, host_of), setup)
+        size = pack(job, lines, ended, Machine.of(setup.python, folder, setup.host_of), setup)
     return (
         f"{scene.name}: {'recorded' if happened else 'DID NOT BEGIN'}, {size} bytes,"
         f" {time.monotonic() - began:.0f} s, {sorted(set(ended.values()))}"
@@ -197,10 +202,15 @@ def record(setup: Setup, scene: Scene, slot: int) -> str:
 
 
 def wait_for_end(setup: Setup, job: Job) -> None:
-    """Until all have ended, or some seconds after the last dump."""
+    """Until all have ended, or have dumped, or the limit. Who is stopped or killed does neither."""
     limit = START_S if job.scene.kind == "healthy-finished" else ENDS_S
     until = time.monotonic() + limit * setup.slow
+    dumping = setup.world - (job.scene.kind in ("stopped", "killed"))
     while not job.is_gone() and time.monotonic() < until:
+        dumps = list((job.folder / "dumps").glob("_dump_*"))
+        if job.scene.faulted is not None and len(dumps) >= dumping:
+            time.sleep(1.5)
+            return
         time.sleep(0.1)
 
 
@@ -232,6 +242,7 @@ def main() -> int:
     parser.add_argument("--only", help="names with commas")
     parser.add_argument("--not", dest="without", default="", help="names with commas")
     parser.add_argument("--world", type=int, default=8)
+    parser.add_argument("--host-size", type=int, default=4, help="GPUs of this machine")
     parser.add_argument("--at-once", type=int, default=3)
     parser.add_argument("--budget-s", type=float, default=540.0)
     parser.add_argument("--backend", default="nccl", choices=("nccl", "gloo"))
@@ -252,8 +263,10 @@ def main() -> int:
         given.out.resolve(),
         time.monotonic() + given.budget_s,
         given.slow,
+        given.host_size,
     )
     chosen = [known[name] for name in names if name not in given.without.split(",")]
+    chosen.sort(key=lambda scene: scene.faulted is not None)  # the short ones first
     return 1 if run_all(setup, chosen, given.at_once) else 0
 
 
