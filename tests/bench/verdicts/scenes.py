@@ -11,7 +11,10 @@ FAULTS = {
     "stopped": ("stopped by SIGSTOP", ()),
     "killed": ("killed by SIGKILL", ()),
     "operation": ("calls all_gather where its group calls another operation", ()),
-    "size": ("hands 256 elements to an all_reduce of 16 million", ("stacks", "stacks-json")),
+    "size": (
+        "hands 256 elements to an all_reduce of 16 million",
+        ("ras", "ras-json", "stacks", "stacks-json"),
+    ),
     "kernel": (
         "its GPU runs a kernel without end; the CPU has launched all operations",
         ("log", "ras", "ras-json", "stacks", "stacks-json"),

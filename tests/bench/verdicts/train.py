@@ -285,10 +285,13 @@ def main() -> None:
     say(
         f"rank {RANK} of {WORLD}: {SHAPE}, {' x '.join(f'{a} {b}' for a, b in MESHES[SHAPE].items())}"
     )
+    dumper = threading.Thread(target=dump_when_asked, daemon=True)
     if (HEALTHY and KIND != "healthy-finished") or BACKEND == "gloo":
-        threading.Thread(target=dump_when_asked, daemon=True).start()
+        dumper.start()
     train(groups)
     wait()
+    if (FOLDER / "look").exists():  # a dump takes seconds, and must not outlive the groups
+        dumper.join()
     if KIND == "healthy-finished":
         write_dump()
         dist.barrier()
