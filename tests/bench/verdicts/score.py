@@ -222,7 +222,9 @@ def score_public(folder: Path) -> list[str]:
         ]
         injected = ", ".join(map(str, truth["faulted"]))
         wrong = "yes" if is_sure_and_wrong(ours, truth) else "no"
-        rows.append(f"| {place.name} | {injected} | {told[0]} | {wrong} | {told[1]} |")
+        rows.append(
+            f"| {place.name.replace('_', ' ')} | {injected} | {told[0]} | {wrong} | {told[1]} |"
+        )
     return rows
 
 
