@@ -84,7 +84,7 @@ def stacks_of(pids: dict[int, int], folder: Path, slow: float) -> None:
 
 @dataclass(frozen=True)
 class Machine:
-    """What must not be kept: [(pattern, what stands for it)]; the hosts' names depend on the rank."""
+    """What must not be kept: [(pattern, what stands for it)]; a host's name is its rank's."""
 
     host: str
     replaced: list[tuple[re.Pattern[str], str]]

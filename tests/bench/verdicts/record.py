@@ -4,10 +4,10 @@
     [--world 8] [--host-size 4] [--at-once 3] [--backend gloo]
 
 Needs torch and py-spy on the path, nothing of this project. Eight ranks stand on four GPUs as two
-hosts, on two as four (NCCL_HOSTID), which talk through loopback; NVLink multicast stays off. Every rank has its own
-session, and only these are ended. FOLDER/SHAPE-KIND.tar.xz has truth.json, log.txt, dumps/, stacks/
-(text and JSON of py-spy), ras.txt and ras.json, without this machine's names and paths. Exit code 1:
-a scene failed, or the budget ended before all were recorded.
+hosts, on two as four (NCCL_HOSTID), which talk through loopback; NVLink multicast stays off. Every
+rank has its own session, and only these are ended. FOLDER/SHAPE-KIND.tar.xz has truth.json,
+log.txt, dumps/, stacks/ (text and JSON of py-spy), ras.txt and ras.json, without this machine's
+names and paths. Exit code 1: a scene failed, or the budget ended before all were recorded.
 """
 
 from __future__ import annotations

@@ -11,27 +11,27 @@ right       the first rank that is named is the one with the fault, with at most
 other       another rank comes first
 silent      no rank is named
 sure        said with certainty and wrong: another rank, or unlike operations where all were alike
-accused     a healthy job gets a cause above info, or a rank that is waited for; that rank 0 is, while
-            it saves, is allowed
+accused     a healthy job gets a cause above info, or a rank that is waited for; that rank 0 is,
+            while it saves, is allowed
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
-import logging
 import os
-import re
 import sys
 import tarfile
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from answers import Answer, ask_torch, ask_unhang, unfolded
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENES = ROOT / "tests" / "fixtures" / "verdicts"
@@ -47,23 +47,10 @@ EVIDENCE = {
 TORCH = "torchfrtrace"
 UNLIKE = ("operation", "size", "peer", "order")
 DESYNC = "rank_desync_app"
-OUTCOMES = ("right", "other", "silent")
+COLUMNS = ("evidence", "right", "share", "other rank first", "silent", "sure and wrong",
+    "healthy, accused", "faults that it cannot show: a rank named",
+)  # fmt: skip
 AIMS = {"alone": 0.9, "all": 0.95}
-_RANKS = re.compile(r"\branks?[ :]+(\d[\d, -]*)")
-_MISSING = re.compile(
-    r"missing ranks: \{([\d, ]+)\}|[Mm]issing dump files from ranks \{([\d, ]+)\}"
-)
-_CULPRIT = re.compile(r"Culprit rank (\d+)")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """named: ranks, the first one first. sure: (ranks that are named with certainty, id of the
-    cause; found: whether there is a finding."""
-
-    named: tuple[int, ...]
-    sure: tuple[tuple[tuple[int, ...], str], ...] = ()
-    found: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,96 +64,6 @@ class Scored:
     @property
     def can_show(self) -> bool:
         return self.evidence not in self.truth["cannot_show"]
-
-
-def unfolded(text: str) -> tuple[int, ...]:
-    """ "0-2, 5" -> (0, 1, 2, 5)."""
-    ranks: list[int] = []
-    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
-        ranks += range(int(first), int(last or first) + 1)
-    return tuple(ranks)
-
-
-def ask_unhang(files: Iterable[Path]) -> Answer:
-    from unhang.cli import main
-
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
-        main(["diagnose", "-o", "json", *map(str, files)])
-    return answer_of(json.loads(printed.getvalue()))
-
-
-def answer_of(document: dict[str, Any]) -> Answer:
-    """Whom the document names first: who is waited for; else the first cause's ranks, in its title
-    or its own words; else, where no cause says a rank, who is behind or did not arrive."""
-    sure, named, found = [], [], False
-    waited = document.get("waited_for")
-    if waited:
-        named.append(waited_named(waited))
-        found = bool(named[0])
-        if waited["certainty"] == "sure" and waited["roots"]["count"]:
-            sure.append((named[0], "waited_for"))
-    for cause in document["causes"][:1]:
-        own = [unfolded(" ".join(part[5:] for part in cause["where"] if part[:4] == "rank"))]
-        said = [match[1] for row in cause["evidence"] for match in _RANKS.finditer(row["says"])]
-        own += [unfolded(text) for text in said]
-        named += own
-        found = found or cause["severity"] != "info"
-        if cause["certainty"] == "sure" and cause["severity"] != "info":
-            sure.append((next(filter(None, own), ()), cause["cause"]))
-    named += [tuple(ranks) for ranks in facts_of(document["facts"])]
-    return Answer(next(filter(None, named), ()), tuple(sure), found)
-
-
-def waited_named(waited: dict[str, Any]) -> tuple[int, ...]:
-    """The roots or the ring; else those whose call differs from most others'."""
-    if waited["named"]:
-        return tuple(row["rank"] for row in waited["named"])
-    calls = [call for wait in waited["waits"] for call in wait["calls"]]
-    return unfolded(min(calls, key=lambda call: call["count"])["ranks"]) if calls else ()
-
-
-def facts_of(facts: dict[str, Any]) -> Iterator[list[int]]:
-    for group in (facts.get("flight_recorder") or {}).get("groups", []):
-        yield group["behind"]
-    yield facts["ranks"]["not_arrived"]
-    yield facts["ranks"]["silent"]
-
-
-def ask_torch(folder: Path) -> Answer:
-    """The ranks of torchfrtrace's first finding; of its exception that files are missing, theirs."""
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        from torch.distributed.flight_recorder.components.fr_logger import FlightRecorderLogger
-        from torch.distributed.flight_recorder.fr_trace import main
-
-        logger = FlightRecorderLogger().logger
-        logger.addHandler(handler)
-        try:
-            for argv in ([], ["--allow-incomplete-ranks"]):
-                try:
-                    main(["-p", "_dump_", *argv, str(folder)])
-                except Exception as problem:  # whatever a person would see of it
-                    lines.append(str(problem))
-        finally:
-            logger.removeHandler(handler)
-    return torch_answer(lines)
-
-
-def torch_answer(lines: Iterable[str]) -> Answer:
-    findings, missing = [], []
-    for line in lines:
-        found = _MISSING.search(line)
-        if found and found[1]:
-            findings.append(unfolded(found[1]))
-        elif found:
-            missing.append(unfolded(found[2]))
-        elif _CULPRIT.search(line):
-            findings.append(tuple(map(int, dict.fromkeys(_CULPRIT.findall(line)))))
-    first = [*findings, *missing][:1]
-    return Answer(first[0] if first else (), (), bool(findings))
 
 
 def outcome_of(answer: Answer, truth: dict[str, Any]) -> str:
@@ -196,7 +93,7 @@ def score_scene(folder: Path) -> list[Scored]:
     for evidence, patterns in EVIDENCE.items():
         files = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
         if files:
-            answer = ask_unhang(files)
+            answer = ask_unhang(files, truth["pids"])
             wrong = is_sure_and_wrong(answer, truth)
             scored.append(Scored(name, evidence, truth, outcome_of(answer, truth), wrong))
     answer = ask_torch(folder / "dumps")
@@ -229,8 +126,7 @@ def score_public(folder: Path) -> list[str]:
 
 
 def table(scored: list[Scored]) -> list[str]:
-    rows = ["| evidence | right | share | other rank first | silent | sure and wrong | healthy, accused | faults that it cannot show: a rank named |"]  # fmt: skip
-    rows.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    rows = [f"| {' | '.join(COLUMNS)} |", f"|{' --- |' * len(COLUMNS)}"]
     for evidence in (*EVIDENCE, TORCH):
         of = [row for row in scored if row.evidence == evidence]
         faults = [row for row in of if not row.truth["healthy"]]

@@ -3,9 +3,10 @@
     TRAIN_SCENE='["SHAPE", "KIND", RANK, STEP, "BACKEND", "FOLDER"]' RANK=… WORLD_SIZE=…
     LOCAL_RANK=… MASTER_ADDR=… MASTER_PORT=… train.py
 
-The command line is the same for each scene, for py-spy shows it. World size is a multiple of four. KIND is a key of scenes.py; RANK is the rank that the fault is in,
-from STEP on. FOLDER/fault appears just before it; FOLDER/look asks a job without watchdog for its
-flight recorder; FOLDER/stop ends a healthy one.
+The command line is the same for each scene, for py-spy shows it. World size is a multiple of four.
+KIND is a key of scenes.py; RANK is the rank that the fault is in, from STEP on. FOLDER/fault
+appears just before it; FOLDER/look asks a job without watchdog for its flight recorder; FOLDER/stop
+ends a healthy one.
 """
 
 from __future__ import annotations
@@ -282,9 +283,8 @@ def main() -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     dist.init_process_group(BACKEND, timeout=WARM_UP)
     groups = make_groups()
-    say(
-        f"rank {RANK} of {WORLD}: {SHAPE}, {' x '.join(f'{a} {b}' for a, b in MESHES[SHAPE].items())}"
-    )
+    mesh = " x ".join(f"{name} {size}" for name, size in MESHES[SHAPE].items())
+    say(f"rank {RANK} of {WORLD}: {SHAPE}, {mesh}")
     dumper = threading.Thread(target=dump_when_asked, daemon=True)
     if (HEALTHY and KIND != "healthy-finished") or BACKEND == "gloo":
         dumper.start()

@@ -32,7 +32,7 @@ def module(name: str) -> ModuleType:
     return loaded
 
 
-score, scenes = module("score"), module("scenes")
+score, scenes, answers = module("score"), module("scenes"), module("answers")
 
 
 def document(waited=None, where=(), says="", certainty="likely", behind=(), cause="some_cause"):
@@ -99,12 +99,14 @@ def test_the_set_is_small_and_names_no_machine():
         (document(says="all differ: ranks 0-2, 5", certainty="sure"), "other", False),
         (document(says="all differ: ranks 0-2", certainty="sure"), "other", True),
         (document(where=["rank 5"], certainty="sure", cause=score.DESYNC), "right", True),
+        (document(where=["process 886"]), "right", False),
+        (document(where=["process 887"]), "silent", False),
         (document(behind=[5]), "right", False),
         (document(), "silent", False),
     ],
 )
 def test_a_fault_is_counted_by_whom_is_named_first(told, outcome, wrong):
-    answer = score.answer_of(told)
+    answer = answers.answer_of(told, {"886": 5})
     assert score.outcome_of(answer, HUNG) == outcome
     assert score.is_sure_and_wrong(answer, HUNG) == wrong
 
@@ -120,11 +122,11 @@ def test_a_fault_is_counted_by_whom_is_named_first(told, outcome, wrong):
     ],
 )
 def test_a_healthy_job_may_be_said_to_wait_for_who_saves_and_nothing_else(told, outcome):
-    assert score.outcome_of(score.answer_of(told), HEALTHY) == outcome
+    assert score.outcome_of(answers.answer_of(told), HEALTHY) == outcome
 
 
 def test_of_torchfrtrace_the_first_finding_counts_before_files_that_are_missing():
     lines = ["Missing dump files from ranks {6}", "missing ranks: {9}", "Culprit rank 3; x"]
-    assert score.torch_answer(lines).named == (9,)
-    assert score.torch_answer(lines[:1]).named == (6,)
-    assert score.torch_answer(["error msg: Culprit rank 7; a, Culprit rank 5; b"]).named == (7, 5)
+    assert answers.torch_answer(lines).named == (9,)
+    assert answers.torch_answer(lines[:1]).named == (6,)
+    assert answers.torch_answer(["error msg: Culprit rank 7; a, Culprit rank 5; b"]).named == (7, 5)
