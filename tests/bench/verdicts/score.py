@@ -86,13 +86,16 @@ def is_sure_and_wrong(answer: Answer, truth: dict[str, Any]) -> bool:
     return False
 
 
+def files_of(folder: Path, evidence: str) -> list[Path]:
+    return [path for pattern in EVIDENCE[evidence] for path in sorted(folder.glob(pattern))]
+
+
 def score_scene(folder: Path) -> list[Scored]:
     name = folder.name
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     scored = []
-    for evidence, patterns in EVIDENCE.items():
-        files = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
-        if files:
+    for evidence in EVIDENCE:
+        if files := files_of(folder, evidence):
             answer = ask_unhang(files, truth["pids"])
             wrong = is_sure_and_wrong(answer, truth)
             scored.append(Scored(name, evidence, truth, outcome_of(answer, truth), wrong))

@@ -125,6 +125,19 @@ def test_a_healthy_job_may_be_said_to_wait_for_who_saves_and_nothing_else(told, 
     assert score.outcome_of(answers.answer_of(told), HEALTHY) == outcome
 
 
+def test_no_log_answer_of_ras_or_stack_of_a_healthy_job_accuses_it():
+    names = {path.name.removesuffix(".tar.xz") for path in ARCHIVES if "healthy" in path.name}
+    asked = 0
+    for folder in score.scenes_in(score.SCENES, names):
+        truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+        for evidence in ("log", "ras", "ras-json", "stacks", "stacks-json"):
+            if files := score.files_of(folder, evidence):
+                answer = answers.ask_unhang(files, truth["pids"])
+                assert score.outcome_of(answer, truth) == "right", (folder.name, evidence)
+                asked += 1
+    assert asked == 12 + 4 * 8
+
+
 def test_of_torchfrtrace_the_first_finding_counts_before_files_that_are_missing():
     lines = ["Missing dump files from ranks {6}", "missing ranks: {9}", "Culprit rank 3; x"]
     assert answers.torch_answer(lines).named == (9,)
