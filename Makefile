@@ -14,10 +14,10 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help requirements audit demo test check bench bench-gpu bench-scale fuzz collector docs man manual wheel sbom release clean setup setup-dev
+.PHONY: help requirements audit demo test check bench bench-gpu bench-scale bench-verdicts fuzz collector docs man manual wheel sbom release clean setup setup-dev
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create the virtual environment
 
@@ -62,6 +62,9 @@ bench-gpu: $(DEV_STAMP) collector ## Run the measurements that need GPUs, in nin
 
 bench-scale: $(DEV_STAMP) ## Measure audits of 1,000 real sshd processes and 10,000 recorded answers, as root on Linux:  make bench-scale ARGS='--nodes 50'
 	$(PYTHON) tests/bench/bench_scale.py $(ARGS)
+
+bench-verdicts: $(DEV_STAMP) ## Count whom `unhang diagnose` names in 49 recorded jobs, by each kind of evidence:  make bench-verdicts ARGS='--misses'
+	$(PYTHON) tests/bench/verdicts/score.py $(ARGS)
 
 fuzz: $(DEV_STAMP) ## Test all readers with a million damaged inputs, starting where the last call stopped:  make fuzz ARGS='--cases 10000'
 	$(PYTHON) tests/fuzz/run.py $(ARGS)
