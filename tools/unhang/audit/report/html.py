@@ -200,7 +200,9 @@ def _fleet_view(
     kinds = Counter(stands.kind for stands in standing_of.values())
     view = {
         "kinds": {
-            word: count for word, count in stated(kinds).items() if word in ("unread", NOT_A_GPU_NODE, "healthy")
+            word: count
+            for word, count in stated(kinds).items()
+            if word in ("unread", NOT_A_GPU_NODE, "healthy")
         },
         "panels": mapped,
         "is_large": len(nodes) > MOST_NAMED,
