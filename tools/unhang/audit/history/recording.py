@@ -154,7 +154,7 @@ def _add_run(connection: sqlite3.Connection, seen: StoredRun) -> int:
         _now(),
     )
     judged = (
-        (verdicts.day, verdicts.policy, *(verdicts.counts.get(name, 0) for name in COUNTED.values()))
+        (verdicts.day, verdicts.policy, *(verdicts.counts.get(one, 0) for one in COUNTED.values()))
         if verdicts
         else (None,) * (2 + len(COUNTED))
     )

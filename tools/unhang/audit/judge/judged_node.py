@@ -51,9 +51,7 @@ def scheduler_of(sections: Any) -> str:
 def is_without_gpus(sections: Any) -> bool:
     """Whether a node has no NVIDIA GPU on its PCI bus, none that the driver shows, and no driver in
     its kernel. False where the bus was not read; in WSL, whose GPUs are on no bus."""
-    gpus, driver, node = (
-        getattr(sections, name, None) for name in ("gpus", "driver", "node")
-    )
+    gpus, driver, node = (getattr(sections, name, None) for name in ("gpus", "driver", "node"))
     machine = getattr(node, "virtualization", None)
     loaded = getattr(driver, "loaded", None)
     return bool(
