@@ -13,6 +13,7 @@ COMMANDS = {
     "collect": "read this machine and print its facts",
     "judge": "judge a run folder again, off-line",
     "merge": "make one run of several: of several controllers, sites or ways",
+    "waive": "accept a finding until a day: write the waiver into the inventory's policy",
     "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
     "runs": "list the runs of the history; remove old run folders",
     "diff": (
@@ -55,7 +56,7 @@ GROUPS = {
         "explain",
         "smoke",
     ),
-    "the nodes": ("demo", "audit", "collect", "judge", "merge", "report"),
+    "the nodes": ("demo", "audit", "collect", "judge", "merge", "report", "waive"),
     "what changed": ("diff", "history", "runs"),
     "repair": ("plan", "remediate", "playbook"),
     "who may join": ("preprovision", "admit verify", "policy"),
@@ -80,6 +81,7 @@ WINGS = {
         "report",
         "rule new",
         "runs",
+        "waive",
     ),
     "act": (
         "admit verify",

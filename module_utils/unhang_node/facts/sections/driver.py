@@ -24,6 +24,7 @@ from .daemons import is_running
 from .driver_origin import read_install_method
 from .installed_kernels import find_nvidia_module, read_dkms, read_nvidia_version
 from .loader import find_in_loader
+from .nvidia_devices import find_nvidia
 from .package_database import driver_packages
 from .reading import there
 
@@ -53,7 +54,7 @@ def read_driver(
     root: Root, unread: Unread, loader: Loader, mounts: list[Mount], database: Database | None
 ) -> dict[str, Any]:
     """Section driver. loader: of loader.read_loader for USERSPACE; database: of package_database,
-    or None. Raises Absent when there is no driver."""
+    or None. Raises Absent when there is no driver, and no GPU on the PCI bus that needs one."""
     loaded = read_loaded(root, unread)
     userspace = {
         field: read_userspace(root, unread, loader, mounts, field, soname)
@@ -64,8 +65,10 @@ def read_driver(
     if packages is None:
         unread.add("packages", "error", "the package database could not be read")
     nouveau = any(there(root, "/sys/module/" + name) for name in NOUVEAU)
-    if not (loaded["is_loaded"] or any(userspace.values()) or on_disk or packages or nouveau):
-        raise Absent("no nvidia module, no driver library, no driver package")
+    if not (
+        loaded["is_loaded"] or any(userspace.values()) or on_disk or packages or nouveau
+    ) and not has_gpus(root):
+        raise Absent("no nvidia module, no driver library, no driver package, no NVIDIA GPU")
     version = (
         loaded["version"]
         or _userspace_version(userspace)
@@ -100,6 +103,14 @@ def read_driver(
         "mismatch": mismatch,
         "mismatch_text": text,
     }
+
+
+def has_gpus(root: Root) -> bool:
+    """Whether the PCI bus shows an NVIDIA GPU; False where it cannot be listed."""
+    try:
+        return bool(find_nvidia(root)["gpus"])
+    except OSError:
+        return False
 
 
 def read_running(root: Root, unread: Unread) -> dict[str, Any] | None:

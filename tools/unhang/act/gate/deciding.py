@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.act.gate.peers import PeerDifference, is_drift, peer_difference
+from unhang.core.run.findings import NOT_A_GPU_NODE
 
 PASS, FAIL, NOT_PROVED = "pass", "fail", "not proved"
 # rules about nodes that the audit could not read
@@ -146,6 +147,7 @@ def _decide(
 def _own_failures(host: str, observed: Observation) -> list[str]:
     """The reasons why this node fails, without its differences from others."""
     return _once([
+        *([f"audit: {NOT_A_GPU_NODE}: no NVIDIA GPU on its PCI bus and no driver"] if host in ((observed.audit or {}).get("without_gpus") or ()) else []),  # noqa: E501
         *(f"audit: {finding['rule']}: {finding.get('title') or ''}".rstrip(": ") for finding in _failures_of(host, observed)  # noqa: E501
           if finding.get("severity") in observed.severities and finding["rule"] not in NOT_READ and not is_drift(finding)),  # noqa: E501
         *(f"alone: {suspect['why']}" for suspect in _suspects(observed.alone.get(host)) if not suspect.get("blind")),  # noqa: E501

@@ -49,4 +49,6 @@ _BANDWIDTH = """
 CREATE TABLE bandwidth (host INTEGER NOT NULL REFERENCES hosts, op TEXT NOT NULL, size_bytes INTEGER NOT NULL, world_size INTEGER NOT NULL,
                         run INTEGER NOT NULL REFERENCES runs, busbw_gb_s REAL NOT NULL, PRIMARY KEY (host, op, size_bytes, world_size, run)) WITHOUT ROWID;
 """  # noqa: E501
-STEPS = (_FACTS, _FINDINGS, _BANDWIDTH)
+# Nodes without GPUs.
+_NOT_GPU_NODES = "ALTER TABLE runs ADD COLUMN no_gpu INTEGER;"
+STEPS = (_FACTS, _FINDINGS, _BANDWIDTH, _NOT_GPU_NODES)

@@ -24,10 +24,12 @@ from unhang.audit.history.stored import (
     read_verdicts,
 )
 from unhang.core.errors import UserError
+from unhang.core.run.findings import NODE_VERDICTS, NOT_A_GPU_NODE
 from unhang.core.run.run_input import RunInput, read_run_input
 from unhang.core.text import visible
 
-COUNTED = ("critical", "error", "warning", "unread", "healthy")
+# column of a run -> the verdict of nodes that it counts
+COUNTED = {"no_gpu" if one == NOT_A_GPU_NODE else one: one for one in NODE_VERDICTS}
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ def _add_run(connection: sqlite3.Connection, seen: StoredRun) -> int:
         _now(),
     )
     judged = (
-        (verdicts.day, verdicts.policy, *(verdicts.counts.get(name, 0) for name in COUNTED))
+        (verdicts.day, verdicts.policy, *(verdicts.counts.get(one, 0) for one in COUNTED.values()))
         if verdicts
         else (None,) * (2 + len(COUNTED))
     )

@@ -13,7 +13,7 @@ from unhang.audit.history.recurring import EndingWaiver, Flapping, OwnPast
 from unhang.audit.history.run_rows import RunRow
 from unhang.audit.report.folding import fold_items, item_label
 from unhang.core.nodeset import broken, fold_hosts, shortened
-from unhang.core.run.findings import SEVERITIES
+from unhang.core.run.findings import NODE_VERDICTS, SEVERITIES
 from unhang.core.text import brief, counted, visible, wrapped
 
 LABEL = 10
@@ -31,6 +31,7 @@ _HEAD = (
     "ERROR",
     "WARNING",
     "UNREAD",
+    "NO GPU",
     "HEALTHY",
     "INVENTORY",
     "LIMIT",
@@ -61,9 +62,7 @@ def render_runs(rows: Sequence[RunRow], file: str, width: int) -> list[str]:
 def _run_lines(row: RunRow, width: int) -> list[str]:
     """A run in a narrow terminal."""
     limit = f", limit {visible(row.limit, 40)}" if row.limit else ""
-    counts = {
-        name: getattr(row, name) for name in ("critical", "error", "warning", "unread", "healthy")
-    }
+    counts = dict(zip(NODE_VERDICTS, _counts(row), strict=True))
     found = (
         ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         if row.judged
@@ -76,9 +75,13 @@ def _run_lines(row: RunRow, width: int) -> list[str]:
     return [visible(row.id, 80), *(line for text in about for line in wrapped(text, width, 2))]
 
 
+def _counts(row: RunRow) -> tuple[int | None, ...]:
+    """In the order of NODE_VERDICTS."""
+    return (row.critical, row.error, row.warning, row.unread, row.no_gpu, row.healthy)
+
+
 def _run_cells(row: RunRow) -> tuple[str, ...]:
-    counts = (row.critical, row.error, row.warning, row.unread, row.healthy)
-    numbers = (f"{row.nodes:,}", *("-" if one is None else f"{one:,}" for one in counts))
+    numbers = (f"{row.nodes:,}", *("-" if one is None else f"{one:,}" for one in _counts(row)))
     return (
         visible(row.id, 80),
         _when(row.started),

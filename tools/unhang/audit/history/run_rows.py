@@ -13,7 +13,7 @@ from unhang.core.errors import UserError
 
 _COLUMNS = (
     "seq, id, folder, started, finished, host_limit, judged, policy, critical, error, warning,"
-    " unread, healthy"
+    " unread, no_gpu, healthy"
 )
 _AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
@@ -36,6 +36,7 @@ class RunRow:
     error: int | None
     warning: int | None
     unread: int | None
+    no_gpu: int | None
     healthy: int | None
     nodes: int = 0
     inventory: str | None = None

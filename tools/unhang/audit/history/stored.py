@@ -17,6 +17,7 @@ from unhang.audit.history.packed import pack_section
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.errors import UserError
 from unhang.core.run.documents import MAX_NODE_BYTES, READ
+from unhang.core.run.findings import blameless_hosts
 from unhang.core.run.record import (
     FINDINGS,
     Findings,
@@ -164,12 +165,12 @@ def read_verdicts(run: RunInput) -> Verdicts | None:
 def _verdicts(given: Findings) -> Verdicts:
     found: dict[tuple[str, Problem], str] = {}
     unknown: set[tuple[str, str]] = set()
-    healthy = frozenset(given.node_verdicts.get("healthy", ()))
+    blameless = blameless_hosts(given.node_verdicts)
     for one in given.findings:
         hosts = one.about() or [""]
-        # of a comparison not the healthy hosts, which only the fault of another one sets apart
+        # of a comparison not the blameless hosts, which only the fault of another one sets apart
         if one.verdict == "fail" and one.severity != SEVERITIES[-1]:
-            hosts = [host for host in hosts if host not in healthy]
+            hosts = [host for host in hosts if host not in blameless]
         if one.verdict == "unknown":
             unknown.update((host, one.rule) for host in hosts)
             continue

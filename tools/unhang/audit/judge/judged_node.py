@@ -22,13 +22,14 @@ class Board(NamedTuple):
 class JudgedNode:
     """read: whether its facts were read; scheduler: slurm, kubernetes or ""; policy: {} if it
     cannot be used; policy_key: equal for equal policies. boards: of its GPUs that have a serial
-    number."""
+    number. applied: of a node without GPUs, how many rules applied to it; None for a GPU node."""
 
     read: bool
     scheduler: str
     policy: dict[str, Any]
     policy_key: int
     boards: tuple[Board, ...] = ()
+    applied: int | None = None
 
 
 # (entries of findings.json, host -> node) -> more keys of its head
@@ -44,6 +45,21 @@ def scheduler_of(sections: Any) -> str:
         "kubernetes"
         if node is not None and node.kubernetes is not None and node.kubernetes.kubelet
         else ""
+    )
+
+
+def is_without_gpus(sections: Any) -> bool:
+    """Whether a node has no NVIDIA GPU on its PCI bus, none that the driver shows, and no driver in
+    its kernel. False where the bus was not read; in WSL, whose GPUs are on no bus."""
+    gpus, driver, node = (getattr(sections, name, None) for name in ("gpus", "driver", "node"))
+    machine = getattr(node, "virtualization", None)
+    loaded = getattr(driver, "loaded", None)
+    return bool(
+        gpus is not None
+        and gpus.pci_count == 0
+        and not gpus.count
+        and not (loaded is not None and loaded.is_loaded)
+        and not (machine is not None and machine.kind == "wsl")
     )
 
 

@@ -14,7 +14,13 @@ import msgspec
 from unhang.audit.judge.bad_waivers import BadWaiver, waiver_at
 from unhang.audit.judge.earlier_parts import EarlierParts
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
-from unhang.audit.judge.judged_node import Conclude, JudgedNode, boards_of, scheduler_of
+from unhang.audit.judge.judged_node import (
+    Conclude,
+    JudgedNode,
+    boards_of,
+    is_without_gpus,
+    scheduler_of,
+)
 from unhang.audit.judge.labelled_values import labelled
 from unhang.audit.judge.node_budget import NodeBudget, NodeTooCostly
 from unhang.audit.judge.peer_groups import Cell, Peers, hardware_of, joined, policy_key
@@ -243,6 +249,7 @@ def _add_to_fleet(fleet: _Fleet, judged: _JudgedDocument) -> None:
         used.policy,
         used.number,
         boards_of(sections),
+        _applied(judged.verdicts) if is_without_gpus(sections) else None,
     )
     fleet.groups.update(document.groups)
     if judged.verdicts.unread:
@@ -258,6 +265,20 @@ def _add_to_fleet(fleet: _Fleet, judged: _JudgedDocument) -> None:
         for rule, compared in answers.compared:
             add_votes(cell.ballots.setdefault(rule, Ballot(name)), [document.host], compared)
     fleet.in_groups.setdefault(document.groups, []).append(document.host)
+
+
+def _applied(verdicts: NodeVerdicts) -> int:
+    """The number of rules that apply to a node."""
+    return len(
+        {
+            rule
+            for answers in verdicts.answers
+            for rule in (
+                *(rule for rule, verdict, _ in answers.counts if verdict != "skip"),
+                *(rule for rule, _ in answers.compared),
+            )
+        }
+    )
 
 
 def _add_entries(state: _Judging, node: _JudgedDocument) -> None:

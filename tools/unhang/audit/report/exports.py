@@ -21,7 +21,7 @@ from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.nodeset import fold_hosts
-from unhang.core.run.findings import blamed_hosts, hosts_of
+from unhang.core.run.findings import NOT_A_GPU_NODE, blamed_hosts, hosts_of
 from unhang.core.text import cell_for_csv, text_for_sarif, visible
 
 COLUMNS = (
@@ -171,7 +171,7 @@ def _code(text: object) -> str:
 def render_junit(findings: Mapping[str, Any], fail_on: str = "warning") -> str:
     """One test case a node. It fails at findings of the severity `fail_on` or above; lesser ones
     are its output. A node that was not read is an error where it counts as one, as in the exit
-    code."""
+    code; one that is not a GPU node is skipped."""
     of_host: dict[str, list[Mapping[str, Any]]] = {}
     for one, blamed in zip(findings["findings"], blamed_hosts(findings), strict=True):
         for host in (
@@ -179,16 +179,28 @@ def render_junit(findings: Mapping[str, Any], fail_on: str = "warning") -> str:
         ):
             of_host.setdefault(host, []).append(one)
     verdicts = findings["node_verdicts"]
-    unread = set(verdicts["unread"])
+    unread, no_gpu_node = set(verdicts["unread"]), set(verdicts.get(NOT_A_GPU_NODE, ()))
     counted = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     hosts = [host for among in verdicts.values() for host in among]
     cases = [
-        _case(host, of_host.get(host, ()), counted, host in unread)
+        _without_gpus(host, of_host.get(host, ()), findings)
+        if host in no_gpu_node
+        else _case(host, of_host.get(host, ()), counted, host in unread)
         for host in (*hosts, *([WHOLE_FLEET] if WHOLE_FLEET in of_host else []))
     ]
     return render_suite(
         "unhang", cases, {"judged_by": phrases.judged_by(findings), "fail_on": fail_on}
     )
+
+
+def _without_gpus(
+    host: str, found: Sequence[Mapping[str, Any]], findings: Mapping[str, Any]
+) -> Case:
+    why = phrases.applied_checks([host], findings)
+    return Case(
+        "unhang.node", host, Outcome("skipped", f"{NOT_A_GPU_NODE}: {why}", [], NOT_A_GPU_NODE),
+        [_line(one) for one in found],
+    )  # fmt: skip
 
 
 def _case(

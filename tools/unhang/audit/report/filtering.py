@@ -75,6 +75,11 @@ def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:
         "totals_by_severity": _counted(kept, "severity", SEVERITIES),
         "totals_by_rule": {rule: _totals(among) for rule, among in _by_rule(kept).items()},
         "node_verdicts": verdicts,
+        "without_gpus": {
+            host: applied
+            for host, applied in (findings.get("without_gpus") or {}).items()
+            if by.hosts is None or host in by.hosts
+        },
         "causes": causes,
         "by_hand": [moved[place] for place in findings.get("by_hand") or () if place in moved],
         "findings": kept,

@@ -17,6 +17,7 @@ from unhang.audit.report.phrases import STATUS_WORDS
 from unhang.audit.report.run import NodeSummary
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.nodeset import fold_hosts
+from unhang.core.run.findings import NOT_A_GPU_NODE
 from unhang.core.run.run_input import natural
 from unhang.core.text import counted, visible
 
@@ -27,12 +28,13 @@ MOST_NAMED = 60
 _UNGROUPED = ("all", "ungrouped")
 # In the order of harm: a node that does not answer comes before one with a lesser finding. A remark
 # (info) is no harm: its node is healthy.
-KINDS = ("critical", "down", "error", "warning", "unknown", "ok")
+KINDS = ("critical", "down", "error", "warning", "cpu", "unknown", "ok")
 KIND_WORDS = {
     "critical": "critical",
     "down": "unread",
     "error": "error",
     "warning": "warning",
+    "cpu": NOT_A_GPU_NODE,
     "unknown": "healthy, not all known",
     "ok": "healthy",
 }
@@ -94,7 +96,8 @@ def standings(
         unknown = unknown_by_host.get(host, 0)
         worst = min(found, key=lambda number: ranks[number - 1], default=0)
         verdict = verdicts.get(host, "")
-        kind = verdict if verdict in SEVERITIES else "unknown" if unknown and not worst else "ok"
+        kind = "unknown" if unknown and not worst else "ok"
+        kind = {NOT_A_GPU_NODE: "cpu", **{one: one for one in SEVERITIES}}.get(verdict, kind)
         standing_of[host] = Standing(
             "down" if status.get(host, "ok") != "ok" else kind, tuple(found), unknown, worst
         )
@@ -207,6 +210,8 @@ def _tip(node: NodeSummary, stands: Standing, folds: Sequence[Fold]) -> str:
     name = fold_hosts([node.host])
     if node.status != "ok":
         return f"{name}: {STATUS_WORDS.get(node.status, 'not read')}"
+    if not stands.folds and stands.kind == "cpu":
+        return f"{name}: {NOT_A_GPU_NODE}"
     if not stands.folds:
         return (
             f"{name}: {counted(stands.unknown, 'judgement')} unknown"
@@ -214,7 +219,7 @@ def _tip(node: NodeSummary, stands: Standing, folds: Sequence[Fold]) -> str:
             else f"{name}: nothing found"
         )
     worst = visible(folds[stands.worst - 1].example.get("title"), 80)
-    state = "healthy, a remark" if stands.kind == "ok" else stands.kind
+    state = "healthy, a remark" if stands.kind == "ok" else KIND_WORDS[stands.kind]
     return f"{name}: {state}: {worst}" + (
         f", and {len(stands.folds) - 1} more" if len(stands.folds) > 1 else ""
     )

@@ -47,7 +47,7 @@ from unhang.audit.report.smoke_view import SmokeView, folded, smoke_view
 from unhang.audit.report.topology import Topology, troubles
 from unhang.audit.report.versions import Drift, drift
 from unhang.core.nodeset import fold_hosts
-from unhang.core.run.findings import SEVERITIES, hosts_of, read_findings
+from unhang.core.run.findings import NOT_A_GPU_NODE, SEVERITIES, hosts_of, read_findings
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.text import counted, visible
 
@@ -200,7 +200,9 @@ def _fleet_view(
     kinds = Counter(stands.kind for stands in standing_of.values())
     view = {
         "kinds": {
-            word: count for word, count in stated(kinds).items() if word in ("unread", "healthy")
+            word: count
+            for word, count in stated(kinds).items()
+            if word in ("unread", NOT_A_GPU_NODE, "healthy")
         },
         "panels": mapped,
         "is_large": len(nodes) > MOST_NAMED,

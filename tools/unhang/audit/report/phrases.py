@@ -11,7 +11,7 @@ from typing import Any
 
 from unhang.audit.report.folding import Fold, fold_items
 from unhang.core.nodeset import fold_hosts, shortened
-from unhang.core.run.findings import SEVERITIES
+from unhang.core.run.findings import NOT_A_GPU_NODE, SEVERITIES
 from unhang.core.text import counted, visible
 
 VERDICTS = ("fail", "unknown", "waived", "pass", "skip")
@@ -66,6 +66,7 @@ class Tally:
     rules: int  # number of rules that were judged
     blamed: int  # number of nodes with a cause above info
     unhealthy: int  # number of nodes that are not healthy, whether or not their causes are shown
+    not_gpu_nodes: int = 0
 
 
 def tally(findings: Mapping[str, Any]) -> Tally:
@@ -96,6 +97,7 @@ def tally(findings: Mapping[str, Any]) -> Tally:
             {host for cause in causes if cause["severity"] != "info" for host in cause["nodes"]}
         ),
         unhealthy=int(findings.get("host_count") or 0) - len(by_verdict.get("healthy", ())),
+        not_gpu_nodes=len(by_verdict.get(NOT_A_GPU_NODE, ())),
     )
 
 
@@ -126,7 +128,7 @@ def headline(totals: Tally) -> str:
             f"{counted(totals.remarks, 'remark')} on {nodes}"
             if totals.remarks
             else f"{usual} on {nodes}"
-        )
+        ) + (f", {totals.not_gpu_nodes:,} {NOT_A_GPU_NODE}" if totals.not_gpu_nodes else "")
     return f"{nodes} healthy{remarks}{unknown}"
 
 
@@ -148,6 +150,15 @@ def node_verdicts(findings: Mapping[str, Any]) -> str:
     return (
         f"{f'{shown:,} of ' if shown < nodes else ''}{counted(max(shown, nodes), 'node')}: {counts}"
     )
+
+
+def applied_checks(hosts: Sequence[str], findings: Mapping[str, Any]) -> str:
+    """`58 of 799 checks applied`, of the nodes without GPUs among these hosts; over several nodes
+    with the range of the number."""
+    applied = [findings["without_gpus"][host] for host in hosts]
+    least, most = min(applied), max(applied)
+    number = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return f"{number} of {counted(findings['catalogue']['rules'], 'check')} applied"
 
 
 def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:

@@ -77,7 +77,7 @@ def _of_nodes(findings: Mapping[str, Any], most_nodes: int) -> Iterator[Family]:
         "nodes",
         "Nodes by verdict, each node once.",
         ("verdict",),
-        [((verdict,), len(verdicts[verdict])) for verdict in NODE_VERDICTS],
+        [((verdict,), len(verdicts.get(verdict, ()))) for verdict in NODE_VERDICTS],
     )
     statuses = dict.fromkeys((*STATUSES, "missing"), 0)
     for status, count in findings["nodes"].items():
@@ -92,7 +92,7 @@ def _of_nodes(findings: Mapping[str, Any], most_nodes: int) -> Iterator[Family]:
         named = [
             ((visible(host, 1024), verdict), 1)
             for verdict in NODE_VERDICTS
-            for host in verdicts[verdict]
+            for host in verdicts.get(verdict, ())
         ][:most_nodes]
         # two names may look alike, and a series that occurs twice costs the whole file
         named = list(dict.fromkeys(named))

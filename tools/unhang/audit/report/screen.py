@@ -22,7 +22,7 @@ from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.actions import Setting, command, option
-from unhang.core.run.findings import hosts_of
+from unhang.core.run.findings import NOT_A_GPU_NODE, hosts_of
 from unhang.core.table import STYLES, printed
 from unhang.core.terminal import PIPED_WIDTH
 from unhang.core.text import counted, visible
@@ -40,6 +40,7 @@ VERDICT_STYLES = {
     "error": "bold red",
     "warning": "bold yellow",
     "unread": "bold magenta",
+    NOT_A_GPU_NODE: "bold magenta",
     "healthy": "bold green",
 }
 # The meaning of a verdict for the jobs of a node.
@@ -125,6 +126,12 @@ def _head(findings: Mapping[str, Any], width: int, read_by: str) -> list[Line]:
                     VERDICT_STYLES[verdict],
                 )
             )
+    if without := list(findings.get("without_gpus") or ()):
+        what = f"no NVIDIA GPU and no driver: {phrases.applied_checks(without, findings)}"
+        on = shortened(fold_hosts(without), LONGEST_NODES)
+        lines += [
+            ("", part, VERDICT_STYLES[NOT_A_GPU_NODE]) for part in _wrapped(f"{on}: {what}", width)
+        ]
     lines += [("", part, "") for part in _wrapped(_best(findings), width) if part]
     if nodes and not findings["causes"]:
         by_severity = findings.get("totals_by_severity") or {}

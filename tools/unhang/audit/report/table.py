@@ -21,7 +21,7 @@ from unhang.audit.report.pasting import commands_by_rule, commands_of
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import broken, fold_hosts, shortened
-from unhang.core.run.actions import Setting
+from unhang.core.run.actions import Setting, waive_command
 from unhang.core.run.findings import SEVERITIES
 from unhang.core.table import STYLES, printed
 from unhang.core.terminal import PIPED_WIDTH
@@ -70,6 +70,7 @@ def render_table(
         parts += [
             _finding(fold, width, longest),
             *_pasted(commands_of(fold, by_rule, setting_of), width),
+            *_waivable(fold, run, by_rule, setting_of, width),
             Text(""),
         ]
     parts += _unknown(fold_unread(by_verdict["unknown"]), longest) + _waived(waived, longest)
@@ -139,11 +140,26 @@ def _finding(fold: Fold, width: int, longest: int) -> RenderableType:
     return block
 
 
-def _pasted(commands: Sequence[str], width: int) -> list[RenderableType]:
+def _waivable(
+    fold: Fold,
+    run: str,
+    by_rule: Mapping[str, Sequence[Mapping[str, Any]]],
+    setting_of: Callable[[Mapping[str, Any]], Setting],
+    width: int,
+) -> list[RenderableType]:
+    """The command that accepts the finding, where a command finds the run."""
+    rule = str(fold.example["rule"])
+    causes = by_rule.get(rule, ())
+    if not run or not fold.hosts or not causes or rule in phrases.OF_POLICY:
+        return []
+    return _pasted([waive_command(rule, fold.hosts, run, setting_of(causes[0]))], width, "waive")
+
+
+def _pasted(commands: Sequence[str], width: int, label: str = "run") -> list[RenderableType]:
     """The commands under a finding; their lines are not wrapped, because a broken word would be
     another word."""
     lines = [
-        ("run" if not place else "", line)
+        (label if not place else "", line)
         for one in commands
         for place, line in enumerate(command_lines(visible(one, 4_000_000), width - 12))
     ]

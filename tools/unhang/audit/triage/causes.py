@@ -19,7 +19,7 @@ from unhang.audit.rules.rules import SEVERITIES
 from unhang.audit.triage.found import LAST
 from unhang.audit.triage.grouping import Explaining, Share, shares_of
 from unhang.core.run.actions import Setting, command
-from unhang.core.run.findings import NODE_VERDICTS
+from unhang.core.run.findings import NODE_VERDICTS, NOT_A_GPU_NODE
 from unhang.core.run.run_input import natural
 
 MOST_DEVICES, MOST_PERSONS = 64, 8
@@ -30,13 +30,14 @@ _NO_REMEDY = Merged({}, [])
 
 class NodeNote(NamedTuple):
     """What triage needs of a node beside its findings. policy: the inventory's, {} for none;
-    policy_key: the same for equal ones."""
+    policy_key: the same for equal ones; applied: of a node without GPUs, as in JudgedNode."""
 
     read: bool
     scheduler: str = ""  # slurm or kubernetes, if the facts show it
     policy: Mapping[str, Any] = {}
     policy_key: int = 0
     boards: tuple[Board, ...] = ()
+    applied: int | None = None
 
 
 class Repairs(Protocol):
@@ -73,8 +74,8 @@ def triage(
     setting: Setting | None = None,
     repairs: Mapping[str, Repairs] | None = None,
 ) -> dict[str, Any]:
-    """The keys that triage adds to a findings document: `node_verdicts`, `causes` and `by_hand`, as
-    in the schema findings-1.
+    """The keys that triage adds to a findings document: `node_verdicts`, `without_gpus`, `causes`
+    and `by_hand`, as in the schema findings-1.
 
     nodes: every host of the run; setting: surroundings for the commands of the causes; repairs: by
     host; without an entry the rule's role is shown.
@@ -114,9 +115,15 @@ def triage(
     _number(causes)
     for cause in causes:
         cause["command"] = command(cause, setting or Setting())
+    without_gpus = {
+        host: nodes[host].applied
+        for host in sorted(nodes, key=order.__getitem__)
+        if nodes[host].applied is not None
+    }
     by_hand = [one.number for one in findings if _is_by_hand(one, repairs)]
     return {
         "node_verdicts": verdicts,
+        **({"without_gpus": without_gpus} if without_gpus else {}),
         "causes": causes,
         **({"by_hand": by_hand} if by_hand else {}),
     }
@@ -139,7 +146,8 @@ def _usual_rules(causes: Sequence[Mapping[str, Any]], healthy: frozenset[str]) -
 def node_verdicts(
     shares: Sequence[Share], nodes: Mapping[str, NodeNote], order: Mapping[str, int]
 ) -> dict[str, list[str]]:
-    """Verdict -> hosts. Each node once: unread, else by its worst finding; info is healthy."""
+    """Verdict -> hosts. Each node once: unread, else by its worst finding; with none above info it
+    is healthy, or not a GPU node."""
     worst: dict[str, int] = {}
     for share in shares:
         for one in share.members:
@@ -147,9 +155,9 @@ def node_verdicts(
     by_verdict: dict[str, list[str]] = {verdict: [] for verdict in NODE_VERDICTS}
     for host in sorted(nodes, key=order.__getitem__):
         found = SEVERITIES[worst[host]] if host in worst else "info"
-        by_verdict[
-            "unread" if not nodes[host].read else "healthy" if found == "info" else found
-        ].append(host)
+        if found == "info":
+            found = "healthy" if nodes[host].applied is None else NOT_A_GPU_NODE
+        by_verdict[found if nodes[host].read else "unread"].append(host)
     return by_verdict
 
 

@@ -104,7 +104,9 @@ def conclusion(
 
     def conclude(entries: list[Entry], nodes: dict[str, JudgedNode]) -> dict[str, Any]:
         notes = {
-            host: NodeNote(node.read, node.scheduler, node.policy, node.policy_key, node.boards)
+            host: NodeNote(
+                node.read, node.scheduler, node.policy, node.policy_key, node.boards, node.applied
+            )
             for host, node in nodes.items()
         }
         by = {} if judged_by is None else {"judged_by": _with_used_policies(judged_by, nodes)}

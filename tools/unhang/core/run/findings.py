@@ -17,7 +17,9 @@ from unhang.core.strict_json import read_bounded
 from unhang.core.text import visible
 
 SEVERITIES = ("critical", "error", "warning", "info")
-NODE_VERDICTS = ("critical", "error", "warning", "unread", "healthy")
+NOT_A_GPU_NODE = "not a GPU node"  # no NVIDIA GPU and no driver: nothing to call healthy
+NODE_VERDICTS = ("critical", "error", "warning", "unread", NOT_A_GPU_NODE, "healthy")
+BLAMELESS = (NOT_A_GPU_NODE, "healthy")  # nothing above info was found on the node
 SIZE_LIMIT_BYTES = 512 * 1024 * 1024
 MOST_SHARED = 4096  # parts of findings that are remembered, to be kept once
 
@@ -102,13 +104,18 @@ def hosts_of(finding: Mapping[str, Any]) -> tuple[str, ...]:
 
 def blamed_hosts(findings: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The hosts to which each finding of findings.json counts, in its order: of a comparison not
-    the healthy ones, which only the fault of another node sets apart."""
-    healthy = frozenset((findings.get("node_verdicts") or {}).get("healthy", ()))
-    kept = (() if one["severity"] == SEVERITIES[-1] else healthy for one in findings["findings"])
+    the blameless ones, which only the fault of another node sets apart."""
+    blameless = blameless_hosts(findings.get("node_verdicts") or {})
+    kept = (() if one["severity"] == SEVERITIES[-1] else blameless for one in findings["findings"])
     return [
         tuple(host for host in hosts_of(one) if host not in spared)
         for one, spared in zip(findings["findings"], kept, strict=True)
     ]
+
+
+def blameless_hosts(node_verdicts: Mapping[str, list[str]]) -> frozenset[str]:
+    """Hosts on which nothing above info was found, healthy or without GPUs."""
+    return frozenset(host for one in BLAMELESS for host in node_verdicts.get(one, ()))
 
 
 def _check_shape(found: dict[str, Any], path: Path, run_dir: Path) -> None:

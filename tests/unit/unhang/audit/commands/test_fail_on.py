@@ -36,6 +36,9 @@ def document(read, unread, **severities):
         (document(0, 3), "critical", 2),
         (document(0, 3, warning=3), "warning", 2),
         (document(0, 0), "info", 0),
+        (document(1, 0) | {"without_gpus": {"gpu1": 58}}, "error", 1),
+        (document(1, 0) | {"without_gpus": {"gpu1": 58}}, "critical", 0),
+        (document(2, 0) | {"without_gpus": {"gpu1": 58}}, "warning", 0),
     ],
 )
 def test_unread_nodes_count_as_errors_and_none_read_is_2(found, fail_on, code):

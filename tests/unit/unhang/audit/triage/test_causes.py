@@ -70,17 +70,22 @@ def test_causes_stand_in_the_order_of_harm_and_unread_nodes_before_other_errors(
 
 def test_each_node_has_one_verdict():
     nodes = {name: NodeNote(name != "gone") for name in ("c", "e", "w", "i", "fine", "gone")}
+    nodes |= {name: NodeNote(True, applied=58) for name in ("login", "old-login")}
     findings = [
         finding("x", "c", "critical"),
         finding("y", "c", "warning"),
         finding("y", "w", "warning"),
         finding("z", "e"),
         finding("i", "i", "info"),
+        finding("i", "login", "info"),
+        finding("y", "old-login", "warning"),
     ]
-    assert shown([*findings, finding("node-unreachable", "gone")], nodes)["node_verdicts"] == {
-        "critical": ["c"], "error": ["e"], "warning": ["w"], "unread": ["gone"],
-        "healthy": ["fine", "i"],
+    found = shown([*findings, finding("node-unreachable", "gone")], nodes)
+    assert found["node_verdicts"] == {
+        "critical": ["c"], "error": ["e"], "warning": ["old-login", "w"], "unread": ["gone"],
+        "not a GPU node": ["login"], "healthy": ["fine", "i"],
     }  # fmt: skip
+    assert found["without_gpus"] == {"login": 58, "old-login": 58}
 
 
 def test_xids_with_another_code_are_another_cause_with_an_id_of_its_own():

@@ -191,6 +191,13 @@ def test_node_without_a_driver_is_absent(tmp_path):
         read(tmp_path, {"/var/lib/dpkg/status": dpkg_status({"bash": "5"})})
 
 
+def test_a_driver_that_gpus_on_the_bus_lack_is_not_absent(tmp_path):
+    gpu = "/sys/bus/pci/devices/0000:17:00.0/"
+    section, _unread = read(tmp_path, {gpu + "vendor": "0x10de\n", gpu + "class": "0x030200\n"})
+    assert section["loaded"]["is_loaded"] is False
+    assert section["install_method"] == "none"
+
+
 def test_nouveau_alone_is_not_absent(tmp_path):
     section, _unread = read(tmp_path, {"/sys/module/nouveau/": ""})
     assert section["nouveau_loaded"] is True

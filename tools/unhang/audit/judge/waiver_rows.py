@@ -1,0 +1,82 @@
+"""The waivers that accept a finding of a run. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from unhang.core.errors import UserError
+from unhang.core.nodeset import expand_limit, fold_hosts, shortened
+from unhang.core.run.findings import hosts_of
+from unhang.core.schemas.policy import one_line, policy_faults
+from unhang.core.schemas.shapes import nearest
+
+TEMPLATES = ("{{", "{%", "{#")  # Ansible would evaluate what stands behind them
+SINCE = "-since-earlier-run"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person accepts. hosts: None for every host with the finding; until: the last day."""
+
+    rule: str
+    hosts: Collection[str] | None
+    until: str
+    reason: str
+    by: str
+
+
+def waiver_rows(findings: Mapping[str, Any], wish: Wish, today: str) -> list[dict[str, Any]]:
+    """Rows of `waivers`: of the rule, and of the twins that are folded into its causes. findings:
+    the object of findings.json; today: YYYY-MM-DD. Raises UserError."""
+    _check(wish, today)
+    failed = [one for one in findings["findings"] if one["verdict"] == "fail"]
+    having = {host for one in failed if one["rule"] == wish.rule for host in hosts_of(one)}
+    if not having:
+        near = nearest(wish.rule, sorted({one["rule"] for one in failed}))
+        raise UserError(f"expected a finding of {wish.rule} in the run, found none{near}")
+    hosts = having if wish.hosts is None else set(wish.hosts)
+    if without := hosts - having:
+        shown = shortened(fold_hosts(without), 120)
+        raise UserError(f"--host: expected nodes with {wish.rule}, found {shown} without it")
+    rows = [_row(rule, found, wish) for rule, found in _by_rule(findings, wish.rule, hosts).items()]
+    if faults := policy_faults({"waivers": rows}):
+        raise UserError("\n".join(one_line(fault) for fault in faults))
+    return rows
+
+
+def _check(wish: Wish, today: str) -> None:
+    if wish.until < today:
+        raise UserError(f"--until: expected {today} or a later day, found {wish.until}")
+    for name, text in (("--reason", wish.reason), ("--by", wish.by)):
+        if not text.strip() or not text.isprintable() or any(one in text for one in TEMPLATES):
+            raise UserError(
+                f"{name}: expected a line of text without templates of Ansible, found {text!r}"
+            )
+
+
+def _by_rule(
+    findings: Mapping[str, Any], rule: str, hosts: Collection[str]
+) -> dict[str, Collection[str]]:
+    """The rule and its twins -> the hosts of each. A twin says again what the node's own finding
+    says: a comparison, or what an earlier run had. One that is about other nodes too is left."""
+    found: dict[str, set[str]] = {rule: set(hosts)}
+    for cause in findings["causes"]:
+        if cause["rule"] != rule or not set(hosts).intersection(cause["nodes"]):
+            continue
+        for one in (findings["findings"][place] for place in cause["findings"]):
+            is_twin = one["scope"] != "node" or one["rule"].endswith(SINCE)
+            if one["rule"] != rule and is_twin and set(hosts_of(one)) <= set(hosts):
+                found.setdefault(one["rule"], set()).update(hosts_of(one))
+    return {name: among for name, among in found.items() if among}
+
+
+def _row(rule: str, hosts: Collection[str], wish: Wish) -> dict[str, Any]:
+    folded = fold_hosts(hosts)
+    named = [folded] if set(expand_limit(folded)) == set(hosts) else sorted(hosts)
+    if any(one in name for one in TEMPLATES for name in named):
+        raise UserError(f"expected names of hosts, found a template of Ansible in {folded!r}")
+    return {
+        "rule": rule, "hosts": named, "reason": wish.reason, "by": wish.by, "until": wish.until,
+    }  # fmt: skip
