@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from unhang.core.verdict.screen import MOST_LINES
 from unhang.jobs.inspect.first_screen import certainty_of, screen_of
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
@@ -28,7 +27,7 @@ def test_no_screen_has_more_than_twelve_lines_and_each_begins_with_the_state(loo
     found = inspection_of([json.loads(look.read_bytes())])
     for width in (60, 100):
         lines = render_inspection(found, width=width).splitlines()
-        assert len(lines) <= MOST_LINES, "\n".join(lines)
+        assert len(lines) <= 12, "\n".join(lines)
         assert lines[0].startswith(
             found["state"]
             if found["state"] in ("hung", "unknown", "running")
