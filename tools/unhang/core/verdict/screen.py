@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.core.text import ascii_only, visible, wrapped
-from unhang.core.verdict.waited_rows import waited_headline, waited_lines, waited_quotes
+from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines, waited_quotes
 
 MOST_LINES = 12
 _GLUE = "\u00a0"  # a blank at which no line is broken
@@ -107,10 +107,16 @@ def with_waited_for(screen: VerdictScreen, row: Mapping[str, Any] | None) -> Ver
             quoted=(*screen.quoted[:1], *quotes, *screen.quoted[1:]),
         )  # fmt: skip
     own = f"{screen.headline} ({screen.certainty})" if screen.certainty else screen.headline
+    owns = () if _says_so(screen.headline, row) else (own,)
     return replace(
-        screen, headline=headline, certainty=row["certainty"], lines=(*lines, own, *screen.lines),
+        screen, headline=headline, certainty=row["certainty"], lines=(*lines, *owns, *screen.lines),
         quoted=(*quotes, *screen.quoted), next_host=host_name(host) or screen.next_host,
     )  # fmt: skip
+
+
+def _says_so(headline: str, row: Mapping[str, Any]) -> bool:
+    """Whether a verdict says who is waited for in its own words."""
+    return "waited for" in headline and f"{in_ranks(row['roots'])} " in headline
 
 
 def filled(command: str, values: Mapping[str, Sequence[str]]) -> str | None:

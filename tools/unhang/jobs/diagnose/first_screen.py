@@ -112,7 +112,7 @@ def _of_outcome(diagnosis: Mapping[str, Any]) -> VerdictScreen:
             (one["file"], one["line"]), Quote(one["text"], place_of(one["file"], one["line"]))
         )
     return VerdictScreen(
-        f"{ANSWERS[outcome['word']]}: {outcome['why']}",
+        f"{ANSWERS.get(outcome['word'], 'NOT DECIDED')}: {outcome['why']}",
         "",
         (*_read(diagnosis), *facts_of_ranks(facts)[:2], *what_the_line_fits(diagnosis)),
         tuple(quotes.values())[:QUOTED],

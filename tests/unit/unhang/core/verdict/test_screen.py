@@ -6,7 +6,6 @@ import shlex
 import pytest
 
 from unhang.core.verdict.screen import (
-    MOST_LINES,
     Quote,
     VerdictScreen,
     filled,
@@ -60,6 +59,14 @@ def test_who_is_waited_for_is_the_screen_of_the_page():
     )
 
 
+def test_a_verdict_that_says_the_same_is_not_said_twice():
+    own = VerdictScreen(
+        "NO END: rank 5 is waited for: 7 of 8 ranks of mesh_tp wait", next_host="n1"
+    )
+    text = render_screen(with_waited_for(own, ROW))
+    assert text.count("is waited for") == 1 and "NO END" not in text
+
+
 def test_a_verdict_that_is_sure_stays_the_headline():
     sure = VerdictScreen("rank 5 ran out of memory", "sure", quoted=(Quote("CUDA out of memory"),))
     lines = render_screen(with_waited_for(sure, ROW)).splitlines()
@@ -84,7 +91,7 @@ def test_twelve_lines_are_never_exceeded_and_the_command_never_broken(width):
         command, long, long,
     )  # fmt: skip
     lines = render_screen(with_waited_for(screen, ROW), width).splitlines()
-    assert len(lines) <= MOST_LINES
+    assert len(lines) <= 12
     assert f"  {command}" in lines
     assert all(
         len(line) <= width for line in lines if command not in line and "next, on" not in line

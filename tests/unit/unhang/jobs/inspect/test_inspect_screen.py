@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from unhang.core.verdict.screen import MOST_LINES
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
+from unhang.core.verdict.waited_rows import Beside, waited_for_row
+from unhang.core.verdict.waiting import LAUNCHED, Group, Step, waited_for
 from unhang.jobs.inspect.first_screen import certainty_of, screen_of
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
@@ -28,7 +31,7 @@ def test_no_screen_has_more_than_twelve_lines_and_each_begins_with_the_state(loo
     found = inspection_of([json.loads(look.read_bytes())])
     for width in (60, 100):
         lines = render_inspection(found, width=width).splitlines()
-        assert len(lines) <= MOST_LINES, "\n".join(lines)
+        assert len(lines) <= 12, "\n".join(lines)
         assert lines[0].startswith(
             found["state"]
             if found["state"] in ("hung", "unknown", "running")
@@ -70,3 +73,16 @@ def test_a_host_name_that_a_shell_would_run_is_in_no_command():
     found["suspects"][0]["host"] = "$(reboot)"
     screen = screen_of(found)
     assert "reboot" not in screen.next_command and screen.next_host == ""
+
+
+def test_who_is_waited_for_heads_the_screen_of_a_look_that_has_it():
+    group = Group("mesh_tp", (0, 1, 2, 3), 4)
+    steps = [Step(rank, "mesh_tp", "ALLREDUCE", 7, LAUNCHED) for rank in (0, 1, 3)]
+    row = waited_for_row(waited_for([group], steps, seen=range(4)), Beside(hosts={2: "gpu07"}))
+    found = {**inspection("init-driver-and-proc"), "waited_for": row}
+    assert [str(fault) for fault in check_schema(found, read_schema("inspection-1"))] == []
+    lines = render_inspection(found).splitlines()
+    assert lines[0] == (
+        "rank 2 (gpu07) is waited for: 3 of 4 ranks of mesh_tp wait in ALLREDUCE #7   likely"
+    )
+    assert "next, on gpu07:" in lines and len(lines) <= 12
