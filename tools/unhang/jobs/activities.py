@@ -93,7 +93,7 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
 
 
 def innermost_of(frames: Sequence[str]) -> str:
-    """The youngest frame without class, folder and line, `wait (threading.py)`; "" without one."""
+    """The youngest frame without class, folder and line, `function (file)`; "" without one."""
     found = _FRAME.match(frames[0]) if frames else None
     if not found:
         return ""

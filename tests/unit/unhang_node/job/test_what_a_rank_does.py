@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.jobs.moves import CHILDREN, DATA, SOCKETS, moves
+from unhang.jobs.inspect.moves import CHILDREN, DATA, SOCKETS, moves
 from unhang_node.base.root import Root
 from unhang_node.base.section import Denied
 from unhang_node.job.looks import look_at, wchan_of

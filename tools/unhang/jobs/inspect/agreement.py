@@ -4,6 +4,7 @@ agree and none says otherwise. Values in, values out."""
 from __future__ import annotations
 
 from unhang.jobs.inspect.job_look import JobLook
+from unhang.jobs.inspect.moves import BYTES
 from unhang.jobs.inspect.rank_looks import (
     RankLook,
     computing_gpus,
@@ -11,7 +12,6 @@ from unhang.jobs.inspect.rank_looks import (
     own_gpus,
     section,
 )
-from unhang.jobs.moves import BYTES
 
 IDLE_LINK_KIB_S = 1024
 RAS, STACKS, PROC, DRIVER = "RAS", "stacks", "/proc", "the driver"

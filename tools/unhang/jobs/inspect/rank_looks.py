@@ -15,7 +15,7 @@ from unhang.jobs.activities import (
     innermost_of,
     user_frames,
 )
-from unhang.jobs.moves import moves
+from unhang.jobs.inspect.moves import moves
 
 ENDED = ("gone", "reused")
 BUSY_PERCENT = 95

@@ -20,9 +20,9 @@ from unhang.jobs.activities import (
 )
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import Named
+from unhang.jobs.inspect.moves import BYTES, COMPILES
 from unhang.jobs.inspect.rank_looks import RankLook
 from unhang.jobs.inspect.waits import is_idle, wait_words
-from unhang.jobs.moves import BYTES, COMPILES
 
 BUSY_CORES = 0.2
 RUNNING_CORES = 0.5

@@ -33,6 +33,7 @@ from unhang.jobs.inspect.ends import (
 )
 from unhang.jobs.inspect.flights import with_recorded
 from unhang.jobs.inspect.job_look import HUNG, RUNNING, UNKNOWN, JobLook, Named, Verdict, job_look
+from unhang.jobs.inspect.moves import BYTES
 from unhang.jobs.inspect.rank_looks import (
     RankLook,
     host_of,
@@ -43,7 +44,6 @@ from unhang.jobs.inspect.stands import COMPILING, busy_word, runs_python, stand_
 from unhang.jobs.inspect.tracebacks import with_raised
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.waits import wait_words
-from unhang.jobs.moves import BYTES
 
 SCHEMA = "unhang/inspection/1"
 LONG_OR_ENDLESS = (
