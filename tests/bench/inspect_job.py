@@ -7,9 +7,13 @@ program that computes on that GPU without end.
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import os
+import queue
 import signal
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -95,6 +99,69 @@ def wait_for_build() -> None:
         baton.wait()
 
 
+def wait_for_a_child(*code: str) -> None:
+    subprocess.run([sys.executable, "-c", *code], check=True)
+
+
+def wait_for_a_lock() -> None:
+    """Held by a process of its own, as a job that was stopped holds one."""
+    holder = (
+        "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX);"
+        " print(flush=True); time.sleep(3600)"
+    )
+    path = os.path.join(FOLDER, "dataset.lock")
+    with (
+        subprocess.Popen([sys.executable, "-c", holder, path], stdout=subprocess.PIPE) as process,
+        open(path, "w") as ours,
+    ):
+        process.stdout.readline()
+        fcntl.flock(ours, fcntl.LOCK_EX)
+
+
+def read_from_a_pipe() -> None:
+    path = os.path.join(FOLDER, "samples.fifo")
+    os.mkfifo(path)
+    with open(path, "r+b", buffering=0) as pipe:
+        pipe.read(1)
+
+
+def server() -> socket.socket:
+    """One that accepts nobody and answers nothing: the kernel takes the connection."""
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def read_from_a_server() -> None:
+    with server() as silent, socket.create_connection(silent.getsockname()) as client:
+        client.recv(1)
+
+
+def wait_for_connections() -> None:
+    with server() as listening:
+        listening.accept()
+
+
+def wait_for_requests() -> None:
+    """A server whose thread hands requests to the main thread."""
+    requests: queue.Queue[bytes] = queue.Queue()
+    threading.Thread(target=wait_for_connections, daemon=True).start()
+    requests.get()
+
+
+def download_for(seconds: float) -> None:
+    """1 MB a second into memory, by little CPU."""
+    code = (
+        "import socket, sys, time; c = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+        "while True: c.sendall(bytes(1 << 18)); time.sleep(0.25)"
+    )
+    with server() as listening:
+        argv = [sys.executable, "-c", code, str(listening.getsockname()[1])]
+        # not below this rank, as a server is not
+        subprocess.run(["sh", "-c", '"$@" & ', "sh", *argv], check=True)
+        connection, until = listening.accept()[0], time.monotonic() + seconds
+        while time.monotonic() < until:
+            connection.recv(1 << 20, socket.MSG_WAITALL)
+
+
 def evaluate(seconds: float) -> float:
     total, until = 0.0, time.monotonic() + seconds
     weights = torch.randn(2048, 2048, device=DEVICE)
@@ -121,6 +188,14 @@ LONG = {
     "restore": lambda: restore_for(40),
     "import": lambda: import_for(40),
     "evaluation": lambda: evaluate(40),
+    "child": lambda: wait_for_a_child("import time; time.sleep(3600)"),
+    "child-works": lambda: wait_for_a_child("while True: pass"),
+    "flock": wait_for_a_lock,
+    "fifo": read_from_a_pipe,
+    "recv": read_from_a_server,
+    "accept": wait_for_connections,
+    "requests": wait_for_requests,
+    "download": lambda: download_for(60),
 }
 
 
@@ -187,7 +262,8 @@ def main() -> None:
     dist.all_reduce(x)
     wait()
     begun, step, told = time.monotonic(), 0, False
-    healthy = ("healthy", "speed", "path", "slow", "longstep", "first", "init", "crowded", "full")
+    of_all = ("path", "longstep", "receive", "groups")
+    healthy = ("healthy", "speed", "slow", "first", "init", "crowded", "full", *of_all)
     while True:
         # All ranks agree on when it happens: the largest clock decides.
         late = torch.tensor([time.monotonic() - begun], device=DEVICE)
@@ -205,6 +281,13 @@ def main() -> None:
         if due and SCENE == "allgather":
             dist.all_gather([torch.empty_like(x) for _ in range(world)], x)
             wait()
+        if due and SCENE == "receive":  # each waits for what the other sends afterwards
+            dist.recv(x, (rank + 1) % world)
+        if due and SCENE == "groups":
+            groups = [dist.new_group(range(world)) for _ in range(2)]
+            if rank == 0:
+                dist.all_reduce(x, group=groups[0])
+            dist.all_reduce(x, group=groups[1])
         if SCENE == "slow" and rank == 0:
             time.sleep(0.4)
         if weights is not None:

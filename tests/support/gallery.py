@@ -92,7 +92,7 @@ def alarms(rule: Rule, machines: Sequence[Machine], catalogue: CatalogueView) ->
     """The healthy machines on which a rule above info speaks without standing on their list."""
     if rule.scope != "node" or rule.severity == "info":
         # that no comparison speaks on machines that are alike is a test's business:
-        # tests/unit/unhang/audit/judge/test_trials.py
+        # tests/sweeps/test_trials.py
         return []
     unlisted = [machine for machine in machines if rule.id not in machine.above_info]
     return [

@@ -111,11 +111,15 @@ def inspected(launcher: subprocess.Popen, wanted: str, *arguments: str) -> tuple
 @pytest.mark.parametrize(
     ("scene", "words", "cause"),
     [
-        ("never", "it sleeps in happen (inspect_job.py", "rank_desync_app"),
+        ("never", "it sleeps in happen (inspect_job.py", None),
         ("stopped", "its process is stopped (state T)", None),
         ("loader", "a worker stands in read_from_dead_server", "slow_rank_or_io"),
         ("baton", "sleeps in wait, called by wait_for_build", "fused_kernel_build"),
         ("differ", "all_gather, called by happen", "rank_desync_app"),
+        ("child", "and waits for its child ", None),
+        ("flock", "/dataset.lock, which process ", "slow_rank_or_io"),
+        ("fifo", "and waits in read on /", "slow_rank_or_io"),
+        ("recv", "and waits in recv for 127.0.0.1:", "slow_rank_or_io"),
     ],
 )
 def test_a_hang_is_told_by_its_rank_and_place(scene, words, cause, tmp_path):
@@ -126,6 +130,22 @@ def test_a_hang_is_told_by_its_rank_and_place(scene, words, cause, tmp_path):
     assert words in named[1]["why"]
     assert named[1]["cause"] == cause
     assert named[1]["next"]
+
+
+@pytest.mark.parametrize(
+    ("scene", "words"),
+    [("receive", "an order of calls (who sends to whom"), ("groups", "groups that share ranks")],
+)
+def test_ranks_that_all_wait_by_an_order_of_calls_are_not_told_to_look_for_a_cable(
+    scene, words, tmp_path
+):
+    """On one machine, without a counter of errors."""
+    with job(scene, tmp_path) as launcher:
+        wait_until_it_happens(tmp_path)
+        _, found = inspected(launcher, "hung")
+    [suspect] = found["suspects"]
+    assert words in suspect["why"] and "or what lies between them" in suspect["why"]
+    assert "NIC" not in suspect["next"] and "who sends to whom" in suspect["next"]
 
 
 def test_a_rank_that_runs_python_while_others_wait_is_named_and_not_called_hung(tmp_path):
@@ -147,6 +167,10 @@ def test_a_rank_that_runs_python_while_others_wait_is_named_and_not_called_hung(
         ("checkpoint", "saving"),
         ("restore", "restoring"),
         ("import", "starting"),
+        ("child-works", "working"),
+        ("download", "working"),
+        ("accept", "idle"),
+        ("requests", "idle"),
     ],
 )
 def test_a_job_that_works_is_not_called_hung(scene, state, tmp_path):
@@ -161,6 +185,61 @@ def test_a_peer_that_never_came_is_named(tmp_path):
     with job("healthy", tmp_path, nodes=2) as launcher:
         _, found = inspected(launcher, "starting")
     assert "waits" in found["headline"]
+
+
+@contextlib.contextmanager
+def by_hand(folder: Path, *ports: int):
+    """A rank of two for each port, started without a launcher; yields them."""
+    argv = [sys.executable, str(JOB), "healthy", "1", "gloo"]
+    world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    ranks = []
+    try:
+        with (folder / "job.log").open("wb") as log:
+            for rank, port in enumerate(ports):
+                own = {"RANK": str(rank), "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+                environment = {**os.environ, **world, **own, "INSPECT_JOB_FOLDER": str(folder)}
+                ranks.append(subprocess.Popen(argv, stdout=log, stderr=log, env=environment))
+        yield ranks
+    finally:
+        for one in ranks:
+            one.kill()
+            one.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as opened:
+        free = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in free]
+
+
+def test_ranks_that_meet_at_two_ports_are_two_jobs_and_none_is_gone(tmp_path):
+    """Beside a job of the same user and program whose ranks do meet."""
+    first, second, third = free_ports(3)
+    neighbour = tmp_path / "neighbour"
+    neighbour.mkdir()
+    with by_hand(neighbour, third, third) as healthy, by_hand(tmp_path, first, second) as ranks:
+        found: dict = {"headline": ""}
+        until = time.monotonic() + PATIENCE_S
+        while "two jobs" not in found["headline"] and time.monotonic() < until:
+            _, found, _ = inspect("--pid", str(ranks[0].pid), "--gap", "1")
+        _, without, _ = inspect("--pid", str(ranks[0].pid), "--gap", "1", "--without", "stacks")
+        _, beside = inspected(healthy[0], "running")
+    said = f"pid {ranks[1].pid} on "
+    for one in (found, without):
+        assert said in one["headline"] and "two jobs, which never meet" in one["headline"]
+        assert f"MASTER_PORT={first} and rank 1" in one["headline"]
+        assert (
+            "gone" not in str(one["suspects"]) and "one MASTER_ADDR" in one["suspects"][0]["next"]
+        )
+    assert "two jobs" not in str(beside)
+
+
+def test_a_rank_that_nobody_saw_is_not_called_gone(tmp_path):
+    """It was started without a launcher, and alone."""
+    with by_hand(tmp_path, *free_ports(1)) as ranks:
+        inspected(ranks[0], "starting")
+        _, found, _ = inspect("--pid", str(ranks[0].pid), "--gap", "1", "--without", "stacks")
+    assert "gone" not in str(found)
 
 
 def test_dumps_of_the_flight_recorder_tell_who_is_missing(tmp_path):

@@ -48,6 +48,7 @@ LAUNCHERS = (
     ("PMI_RANK", "mpiexec"),
 )
 SAME_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
+MEETS = ("MASTER_ADDR", "MASTER_PORT")
 # What a look needs to know of a rank's environment. Nothing else of it leaves the node.
 SETTINGS = (
     *(
@@ -109,14 +110,15 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
             )
     users = read_users(root)
     people = _by_person(root, stats)
-    found, denied, claims = 0, 0, []
+    found, denied, claims, apart = 0, 0, [], []
     for at, (person, uids) in enumerate(people):
         candidates, refused = _candidates(ctx, stats, uids)
         denied += refused
         if ctx.options.get("slurm_job"):
             candidates = _of_slurm_job(ctx, stats, candidates, ctx.options["slurm_job"])
         if pids:
-            candidates = _of_the_job(pids, stats, candidates)
+            everyone, candidates = candidates, _of_the_job(pids, stats, candidates)
+            apart += _apart(candidates, everyone)
         groups = _ranks_of(candidates)
         share = _fair(groups, (MOST_RANKS - found) // (len(people) - at))
         claims += candidates
@@ -163,7 +165,7 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
             f"no process{where} with RANK and WORLD_SIZE in its environment, and none that holds a"
             f" GPU{hidden}"
         )
-    yield "ranks", {"denied": denied}, []
+    yield "ranks", {"denied": denied, "apart": apart[:MOST_RANKS]}, []
 
 
 def _by_person(root: Root, stats: dict[int, Stat]) -> list[tuple[Person, dict[int, int | None]]]:
@@ -284,6 +286,28 @@ def _of_the_job(
         if job_of(one.environment, one.uid) in keys
         or any(pid in ancestors(stats, one.pid) for pid in pids)
     ]
+
+
+def _apart(own: list[Candidate], everyone: list[Candidate]) -> list[dict[str, Any]]:
+    """[{rank, pid, job}] of ranks that the job lacks, of processes that differ from it in where
+    they meet alone: two jobs, where one may have been meant. A job that has a rank which this one
+    has is another of its own."""
+    have, alike = {one.rank for one in own}, {_but_where_it_meets(one) for one in own}
+    whole = {job_of(one.environment, one.uid) for one in everyone if one.rank in have}
+    others: dict[int | None, Candidate] = {}
+    for one in everyone:
+        if job_of(one.environment, one.uid) not in whole and _but_where_it_meets(one) in alike:
+            others.setdefault(one.rank, one)
+    return [
+        {"rank": rank, "pid": one.pid, "job": job_of(one.environment, one.uid)}
+        for rank, one in others.items()
+    ]
+
+
+def _but_where_it_meets(one: Candidate) -> tuple[str | None, ...]:
+    _rank, size, _local = RANK_VARIABLES[one.variables]
+    rest = {name: value for name, value in one.environment.items() if name not in MEETS}
+    return (job_of(rest, one.uid), one.environment.get(size), one.stat.command)
 
 
 def job_of(environment: dict[str, str], uid: int | None) -> str:

@@ -19,8 +19,8 @@ from ..base.section import Unread
 from ..base.untrusted_files import open_regular, resolve_local
 from ..facts.sections.faults import read_boot_time
 from .finding import MORE
-from .looks import TICKS
 from .owners import read_as_owners
+from .process_table import TICKS
 from .views import home_of
 
 TYPE_CHECKING = False

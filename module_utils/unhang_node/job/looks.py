@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 
+from ..base.section import Unread
 from ..facts.sections.reading import text_if_there
 from .finding import MORE, targets_of
 from .parse.process_state import (
@@ -15,7 +16,9 @@ from .parse.process_state import (
     parse_switches,
     parse_tracer,
 )
-from .process_table import descendants, read_stats, stat_of
+from .process_table import TICKS, descendants, read_stats, stat_of, work_of
+from .tcp_bytes import Carried
+from .waits import wait_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
     from .parse.process_state import Stat
 
 MOST_CHILDREN, MOST_THREADS, MOST_SOCKETS = 48, 1024, 64
-TICKS = os.sysconf("SC_CLK_TCK")
 GONE, REUSED = "gone", "reused"
 
 
@@ -36,12 +38,15 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section proc: looks [{at_s, interfaces, ranks: [{pid, state, cpu_s, io, wchan,
     threads_blocked, children}]}], the two of them."""
     began_s, begun = time.time(), time.monotonic()
+    carried, pids = Carried(ctx.root), [rank["pid"] for rank in ctx.options["ranks"]]
     for number in (0, 1):
         # The second moment by the clock that no time server sets: rates between the looks decide
         # between asleep and at work.
         at_s, stats = began_s + time.monotonic() - begun, read_stats(ctx.root)
+        rates = carried.rates(ctx.options["ranks"], descendants(stats, pids))
         for rank in ctx.options["ranks"]:
             row = look_at(ctx.root, rank["pid"], rank["started"], stats)
+            row["socket_bytes_s"] = rates.get(rank["pid"])
             yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE
         sizes = [log_size_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
         interfaces = parse_interfaces(text_if_there(ctx.root, "/proc/net/dev"))
@@ -73,6 +78,11 @@ def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[
         "wchan": None,
         "syscall": None,
         "tracer": None,
+        "children_cpu_s": None,
+        "disk_bytes": None,
+        "call_bytes": None,
+        "calls": None,
+        "compilers": None,
     }
     row.update(switches=None, threads=None, threads_blocked=[], children=[])
     if stat is None or stat.started != started:
@@ -92,9 +102,10 @@ def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[
     )
     row["syscall"] = text_if_there(root, f"/proc/{pid}/syscall").split(" ")[0].strip() or None
     row["threads"], row["threads_blocked"] = _blocked_threads(root, pid)
-    row["children"] = [
-        _child(root, other, stats[other]) for other in sorted(descendants(stats, [pid])[pid])
-    ][:MOST_CHILDREN]
+    below = sorted(descendants(stats, [pid])[pid])
+    row["children"] = [_child(root, other, stats[other]) for other in below[:MOST_CHILDREN]]
+    if pid in stats:
+        row.update(work_of(root, stats, pid, below))
     return row
 
 
@@ -153,7 +164,9 @@ def log_size_of(root: Root, pid: int) -> int | None:
 
 
 def read_sockets(ctx: Context) -> Iterator[SourcePiece]:
-    """Yields section sockets: ranks [{pid, sockets: [{state, local, remote}]}] of TCP."""
+    """Yields section sockets: ranks [{pid, sockets: [{state, local, remote}], wait}] of TCP; wait:
+    for what its main thread waits, as wait_of has it."""
+    stats = read_stats(ctx.root)
     for rank in ctx.options["ranks"]:
         pid = rank["pid"]
         inodes = {
@@ -161,13 +174,21 @@ def read_sockets(ctx: Context) -> Iterator[SourcePiece]:
             for target in targets_of(ctx.root, pid).values()
             if target.startswith("socket:[")
         }
-        rows = [
-            row
-            for name in ("net/tcp", "net/tcp6")
-            for row in parse_sockets(
-                text_if_there(ctx.root, f"/proc/{pid}/{name}", 8 << 20), inodes
-            )
-        ]
-        rows.sort(key=lambda row: (row["state"] != "SYN_SENT", row["state"]))
-        yield "sockets", {"ranks": [{"pid": pid, "sockets": rows[:MOST_SOCKETS]}]}, [], MORE
+        found: dict[str, dict[str, str]] = {}
+        for name in ("net/tcp", "net/tcp6"):
+            table = text_if_there(ctx.root, f"/proc/{pid}/{name}", 8 << 20)
+            found.update(parse_sockets(table, inodes))
+        rows = sorted(found.values(), key=lambda row: (row["state"] != "SYN_SENT", row["state"]))
+        unread = Unread()
+        ctx.mark(f"read for what {pid} waits")
+        wait = unread.attempt(f"ranks[{pid}].wait", _wait, ctx.root, rank, stats, found)
+        row = {"pid": pid, "sockets": rows[:MOST_SOCKETS], "wait": wait}
+        yield "sockets", {"ranks": [row]}, unread.rows, MORE
     yield "sockets", {}, []
+
+
+def _wait(
+    root: Root, rank: dict[str, Any], stats: dict[int, Stat], sockets: dict[str, dict[str, str]]
+) -> dict[str, Any] | None:
+    place = wchan_of(root, f"/proc/{rank['pid']}")
+    return wait_of(root, rank["pid"], rank["started"], place, stats, sockets)

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from ..facts.sections.reading import kernel_threads
-from .parse.process_state import Stat, parse_stat
+import os
+
+from ..facts.sections.reading import kernel_threads, text_if_there
+from .parse.process_state import IO_FIELDS, Stat, parse_io, parse_stat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from typing import Any
 
     from ..base.root import Root
+
+TICKS = os.sysconf("SC_CLK_TCK")
+COMPILERS = (
+    "nvcc",
+    "cicc",
+    "ptxas",
+    "ninja",
+    "cc1plus",
+    "g++",
+    "gcc",
+    "ld",
+    "cudafe++",
+    "fatbinary",
+    "clang",
+    "clang++",
+    "x86_64-linux-gnu-g++"[:15],  # as the kernel cuts names
+)
+MOST_READ = 256
 
 
 def read_stats(root: Root) -> dict[int, Stat]:
@@ -48,6 +69,26 @@ def ancestors(stats: dict[int, Stat], pid: int) -> list[int]:
         found.append(pid)
         pid = stats[pid].parent
     return found
+
+
+def work_of(root: Root, stats: dict[int, Stat], pid: int, below: list[int]) -> dict[str, Any]:
+    """What a process and those below it have done so far; it never becomes less while they run or
+    end, because the kernel adds what a child did to its parent.
+
+    children_cpu_s: without its own; disk_bytes: read and written by the disk; call_bytes, calls:
+    by calls, also from a cache, a pipe or a socket; compilers: how many of those below are one now.
+    """
+    ticks = stats[pid].waited_ticks
+    ticks += sum(stats[one].cpu_ticks + stats[one].waited_ticks for one in below)
+    read = [parse_io(text_if_there(root, f"/proc/{one}/io")) for one in (pid, *below[:MOST_READ])]
+    sums = {name: sum(io.get(name, 0) for io in read) for name in IO_FIELDS}
+    return {
+        "children_cpu_s": ticks / TICKS,
+        "disk_bytes": sums["read_bytes"] + sums["write_bytes"],
+        "call_bytes": sums["rchar"] + sums["wchar"],
+        "calls": sums["syscr"] + sums["syscw"],
+        "compilers": sum(stats[one].command in COMPILERS for one in below),
+    }
 
 
 def descendants(stats: dict[int, Stat], pids: Collection[int]) -> dict[int, list[int]]:

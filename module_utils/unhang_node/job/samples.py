@@ -7,8 +7,9 @@ and the log say at each tick. Read by the detector, live and recorded.
     or {"t", "ras": null, "why"}
     {"t": 3.0, "gpu": 0, "utilization_percent", "memory_activity_percent", "power_w",
     "clock_sm_mhz", "throttle", "pids"} {"t": 3.0, "pid": 4711, "rank": 1, "state", "cpu_s",
-    "switches", "read_bytes", "write_bytes", "children", "children_cpu_s", "compilers"} {"t": 3.0,
-    "nic": "eth0", "carrier_changes": 2, "up": true} {"t": 3.0, "log_bytes": 1024}
+    "switches", "read_bytes", "write_bytes", "children", "children_cpu_s", "disk_bytes",
+    "call_bytes", "calls", "compilers", "socket_bytes_s" (each 10 s)} {"t": 3.0, "nic": "eth0",
+    "carrier_changes": 2, "up": true} {"t": 3.0, "log_bytes": 1024}
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from ..base.section import Absent, Denied, Unread, one_line
 from ..facts.sections.reading import line_if_there, names_if_there, text_if_there
 from .finding import read_ranks
 from .gpus import work_of_gpu
-from .looks import GONE, REUSED, TICKS, log_size_of
+from .looks import GONE, REUSED, log_size_of
 from .parse.process_state import parse_io, parse_switches
 from .parse.ras import parse_ras
-from .process_table import descendants, read_stats, read_stats_again, stat_of
+from .process_table import TICKS, descendants, read_stats, read_stats_again, stat_of, work_of
 from .ras import ask, services_of
+from .tcp_bytes import Carried
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,23 +44,10 @@ if TYPE_CHECKING:
     from .parse.process_state import Stat
 
 SCHEMA = "unhang/trace/1"
-COMPILERS = (
-    "nvcc",
-    "cicc",
-    "ptxas",
-    "ninja",
-    "cc1plus",
-    "g++",
-    "gcc",
-    "ld",
-    "cudafe++",
-    "fatbinary",
-    "clang",
-    "clang++",
-)
 MOST_NICS = 64
 # between two searches for ranks, each of which reads the environment of every process
 SEARCH_S = 10.0
+SOCKETS_S = 10.0  # between two looks at all sockets
 GPU_FIELDS = (
     "utilization_percent",
     "memory_activity_percent",
@@ -86,17 +75,24 @@ def header_of(
 
 
 def process_samples(
-    root: Root, ranks: list[dict[str, Any]], t: float, stats: dict[int, Stat] | None = None
+    root: Root,
+    ranks: list[dict[str, Any]],
+    t: float,
+    stats: dict[int, Stat] | None = None,
+    carried: Carried | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A line for each rank, and one for the log. stats: the processes, where they are known."""
+    """A line for each rank, and one for the log. stats: the processes, where they are known;
+    carried: by which their sockets are looked at."""
     stats = read_stats(root) if stats is None else stats
     below = descendants(stats, [row["pid"] for row in ranks])
+    rates = carried.rates(ranks, below) if carried else {}
     for row in ranks:
         yield {
             "t": t,
             "pid": row["pid"],
             "rank": row["rank"],
-            **_process(root, row, stats, [stats[pid] for pid in below[row["pid"]]]),
+            **_process(root, row, stats, below[row["pid"]]),
+            **({"socket_bytes_s": rates[row["pid"]]} if row["pid"] in rates else {}),
         }
     yield from _log_sample(root, [row["pid"] for row in ranks], t)
 
@@ -108,7 +104,7 @@ def _log_sample(root: Root, pids: Iterable[int], t: float) -> Iterator[dict[str,
 
 
 def _process(
-    root: Root, row: dict[str, Any], stats: dict[int, Stat], below: list[Stat]
+    root: Root, row: dict[str, Any], stats: dict[int, Stat], below: list[int]
 ) -> dict[str, Any]:
     stat = stats.get(row["pid"])
     if stat is None or stat.started != row["started"]:
@@ -121,8 +117,7 @@ def _process(
         "read_bytes": io.get("read_bytes"),
         "write_bytes": io.get("write_bytes"),
         "children": len(below),
-        "children_cpu_s": sum(one.cpu_ticks for one in below) / TICKS,
-        "compilers": sum(one.command in COMPILERS for one in below),
+        **work_of(root, stats, row["pid"], below),
     }
 
 
@@ -205,13 +200,14 @@ def nic_samples(root: Root, t: float) -> Iterator[dict[str, Any]]:
             }
 
 
-def gpu_sample(asking: Asking, index: int, t: float) -> dict[str, Any]:
-    """One GPU; {"lost": why} when it no longer answers."""
+def gpu_sample(asking: Asking, index: int, t: float, rank_of: dict[int, int]) -> dict[str, Any]:
+    """One GPU; {"lost": why} when it no longer answers. A process below a rank stands in pids under
+    the rank's own."""
     try:
         row = work_of_gpu(asking)
     except Lost as problem:
         return {"t": t, "gpu": index, "lost": str(problem)}
-    pids = [one[0] for one in row["processes"] or []]
+    pids = list(dict.fromkeys(rank_of.get(one[0], one[0]) for one in row["processes"] or []))
     return {"t": t, "gpu": index, **{name: row[name] for name in GPU_FIELDS}, "pids": pids}
 
 
@@ -255,6 +251,7 @@ class Watched:
         self._stats: dict[int, Stat] = {}
         self._found: list[int] = []
         self._is_settled, self._searched = False, 0.0
+        self._carried, self._carried_at = Carried(root), -SOCKETS_S
 
     def has_other_ranks(self, t: float) -> bool:
         """Searches for ranks: while there are none, until two searches agree, when one has gone,
@@ -285,6 +282,13 @@ class Watched:
         self.ranks = found
         return True
 
+    def due_sockets(self, t: float) -> Carried | None:
+        """Now and then, because their list is that of the whole node."""
+        if t - self._carried_at < SOCKETS_S:
+            return None
+        self._carried_at = t
+        return self._carried
+
     def _is_alive(self, row: dict[str, Any]) -> bool:
         stat = self._stats.get(row["pid"])
         return stat is not None and stat.started == row["started"]
@@ -299,6 +303,11 @@ class Watched:
         }
         self._stats = read_stats_again(self.root, self._stats, watched)
         return self._stats
+
+    def rank_of(self) -> dict[int, int]:
+        """{process below a rank: the rank's pid}, as the last table has them."""
+        below = descendants(self._stats, [row["pid"] for row in self.ranks])
+        return {pid: top for top, pids in below.items() for pid in pids}
 
     def unranked(self) -> set[int]:
         """The processes that were named, and those below them, where none has a rank."""
@@ -330,12 +339,14 @@ def _moment(job: Watched, asking: Asking | None, t: float) -> Iterator[dict[str,
         yield {"t": t, "waiting": "no rank yet"}
         pids = job.unranked()
         yield from _log_sample(job.root, sorted(pids), t)
-        yield from (line for line in _gpu_samples(asking, t) if pids & set(line.get("pids") or ()))
+        yield from (
+            line for line in _gpu_samples(asking, t, {}) if pids & set(line.get("pids") or ())
+        )
         return
     yield ras_sample(job.root, job.ranks, t)
-    yield from process_samples(job.root, job.ranks, t, job.stats())
+    yield from process_samples(job.root, job.ranks, t, job.stats(), job.due_sockets(t))
     yield from nic_samples(job.root, t)
-    yield from _gpu_samples(asking, t)
+    yield from _gpu_samples(asking, t, job.rank_of())
 
 
 def _write(line: dict[str, Any]) -> None:
@@ -371,16 +382,13 @@ def _give_memory_back() -> None:
         trim(0)
 
 
-def _gpu_samples(asking: Asking | None, t: float) -> Iterator[dict[str, Any]]:
+def _gpu_samples(
+    asking: Asking | None, t: float, rank_of: dict[int, int]
+) -> Iterator[dict[str, Any]]:
     for index in range(asking.session.nvmlDeviceGetCount() if asking else 0):
         if asking:
-            yield gpu_sample(
-                asking.about(
-                    "", str(index), handle=asking.session.nvmlDeviceGetHandleByIndex(index)
-                ),
-                index,
-                t,
-            )
+            handle = asking.session.nvmlDeviceGetHandleByIndex(index)
+            yield gpu_sample(asking.about("", str(index), handle=handle), index, t, rank_of)
 
 
 if __name__ == "__main__":

@@ -15,18 +15,21 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 _NUMBER = re.compile(r"^(\w+):\s+(\d{1,19})$", re.MULTILINE)
+IO_FIELDS = ("read_bytes", "write_bytes", "rchar", "wchar", "syscr", "syscw")
 TCP_STATES = {"01": "ESTABLISHED", "02": "SYN_SENT", "03": "SYN_RECV", "0A": "LISTEN"}
 
 
 class Stat(NamedTuple):
     """One line of /proc/<pid>/stat. started: clock ticks after boot, which with the pid names a
-    process for as long as the machine runs."""
+    process for as long as the machine runs. waited_ticks: processor time of children that ended and
+    were waited for."""
 
     command: str
     state: str
     parent: int
     cpu_ticks: int
     started: int
+    waited_ticks: int = 0
 
 
 def parse_stat(line: str) -> Stat | None:
@@ -36,7 +39,7 @@ def parse_stat(line: str) -> Stat | None:
     if (
         len(fields) < 20
         or "(" not in head
-        or not all(fields[at].isdigit() for at in (1, 11, 12, 19))
+        or not all(fields[at].isdigit() for at in (1, 11, 12, 13, 14, 19))
     ):
         return None
     ticks = int(fields[11]) + int(fields[12])
@@ -46,16 +49,13 @@ def parse_stat(line: str) -> Stat | None:
         parent=int(fields[1]),
         cpu_ticks=ticks,
         started=int(fields[19]),
+        waited_ticks=int(fields[13]) + int(fields[14]),
     )
 
 
 def parse_io(text: str) -> dict[str, int]:
-    """{read_bytes, write_bytes, rchar, wchar} of /proc/<pid>/io, as far as they are there."""
-    return {
-        name: int(value)
-        for name, value in _NUMBER.findall(text)
-        if name in ("read_bytes", "write_bytes", "rchar", "wchar")
-    }
+    """IO_FIELDS of /proc/<pid>/io, as far as they are there."""
+    return {name: int(value) for name, value in _NUMBER.findall(text) if name in IO_FIELDS}
 
 
 def parse_tracer(status: str) -> int | None:
@@ -104,13 +104,14 @@ def parse_tcp(lines: Iterable[str]) -> Iterator[TcpSocket]:
                 )
 
 
-def parse_sockets(table: str, inodes: AbstractSet[str]) -> list[dict[str, str]]:
-    """[{state, local, remote}] of the sockets of /proc/<pid>/net/tcp or tcp6 with one of these
-    inodes."""
+def parse_sockets(table: str, inodes: AbstractSet[str]) -> dict[str, dict[str, str]]:
+    """{inode: {state, local, remote}} of the sockets of /proc/<pid>/net/tcp or tcp6 with one of
+    these inodes."""
     lines = (line for line in table.splitlines()[1:] if not inodes.isdisjoint(line.split()[9:10]))
-    return [
-        {"state": row.state, "local": row.local, "remote": row.remote} for row in parse_tcp(lines)
-    ]
+    return {
+        row.inode: {"state": row.state, "local": row.local, "remote": row.remote}
+        for row in parse_tcp(lines)
+    }
 
 
 def _address(text: str) -> str | None:

@@ -25,18 +25,27 @@ LARGEST = 2**53
 # NCCL 2.28 forgets the comma before the status of a missing rank
 LOST_COMMA = re.compile(r'([\d"\]}el])(\s*\n\s*")')
 TEXT_MARK = "Job summary"
-_HEADING = re.compile(r"^#\d{1,6}-\d{1,6} \((?P<hash>[0-9a-f]{1,16})\) (?P<kind>[A-Z,]{1,40})$")
+_HEADING = re.compile(
+    r"^#(?P<group>\d{1,6})-\d{1,6} \((?P<hash>[0-9a-f]{1,16})\) (?P<kind>[A-Z,]{1,40})$"
+)
 _PLACE = (
     r" -- GPU (?P<gpu>\d{1,4})\S{0,40} managed by process (?P<pid>\d{1,10}) on node"
     r" (?P<host>\S{1,128})$"
 )
-_MISSING = re.compile(r"^  Rank (?P<rank>\d{1,9})" + _PLACE)
-_DIFFERENT = re.compile(r"^  Communicator ranks have different (?P<op>\w{1,40}) operation counts$")
-_LAUNCHED = re.compile(
-    r"^  Rank (?P<rank>\d{1,9}) has (?:launched up to operation (?P<count>\d{1,19})|not launched"
-    r" any operations)" + _PLACE
+_NAMED = re.compile(r"^ {2,8}Rank (?P<rank>\d{1,9})" + _PLACE)
+_PROCESS = re.compile(r"^  Process (?P<pid>\d{1,10}) on node (?P<host>\S{1,128}) managing GPU")
+_DIFFERENT = re.compile(
+    r"^ {2,8}Communicator ranks have different (?P<op>\w{1,40}) operation counts$"
 )
-_FAILED = re.compile(r"^  Rank (?P<rank>\d{1,9}) reported (?P<error>[^-]{1,80}?)" + _PLACE)
+_COUNTED = re.compile(
+    r"^ {2,8}(?P<ranks>\d{1,7}) ranks? ha(?:ve|s) (?:(?:launched up to operation"
+    r"|(?P<op>\w{3,20}) operation count) (?P<count>\d{1,19})|not launched any operations)$"
+)
+_LAUNCHED = re.compile(
+    r"^ {2,8}Rank (?P<rank>\d{1,9}) has (?:launched up to operation (?P<count>\d{1,19})"
+    r"|not launched any operations)" + _PLACE
+)
+_FAILED = re.compile(r"^ {2,8}Rank (?P<rank>\d{1,9}) reported (?P<error>[^-]{1,80}?)" + _PLACE)
 _TABLE = re.compile(
     r"^ {2,}(?P<group>\d{1,6}) +(?P<comms>\d{1,9}) +\S{1,9} +\S{1,9} +(?P<size>\d{1,9})"
     r" +(?P<ranks>\d{1,9}) +(?P<status>[A-Z,]+) +(?P<errors>[A-Z,]+)$"
@@ -155,25 +164,47 @@ def _place_of(row: dict[str, Any]) -> list[Any]:
 
 def parse_text_form(text: str) -> dict[str, Any]:
     """As parse_ras, for the text of `verbose status`. Raises ValueError."""
-    lines = text.splitlines()
-    made: dict[str, dict[str, Any]] = {}
-    for heading, body in _blocks(lines):
-        row = made.setdefault(
-            heading["hash"], empty_communicator("0x" + heading["hash"].lstrip("0"), 0)
-        )
-        _add_block(row, heading["kind"], body)
-    sizes = [int(found["size"]) for line in lines for found in [_TABLE.match(line)] if found]
-    for row in made.values():
-        row["size"] = max(sizes, default=0) if len(set(sizes)) == 1 else 0
     version = _VERSION.search(text)
     if not version:
         raise ValueError("expected a status of NCCL's RAS, found no version")
-    quiet = [empty_communicator("", size) for size in sizes if not made]
     return {
         "version": version.group(1),
         "form": "text",
-        "communicators": [*made.values(), *quiet][:MOST_COMMUNICATORS],
+        "communicators": parse_blocks(text)[:MOST_COMMUNICATORS],
     }
+
+
+def parse_blocks(text: str) -> list[dict[str, Any]]:
+    """The communicators of a text, also of a part of an answer, such as a MISMATCH block. Ranks
+    that are only counted are those that no line names. Groups of communicators without a block have
+    one row each."""
+    lines = text.splitlines()
+    tables = [found for line in lines for found in [_TABLE.match(line)] if found]
+    sizes = {row["group"]: int(row["size"]) for row in tables}
+    dead = {(row["host"], int(row["pid"])) for row in _dead(lines)}
+    made: dict[str, dict[str, Any]] = {}
+    for heading, body in _blocks(lines):
+        size = sizes.get(heading["group"], 0)
+        name = "0x" + heading["hash"].lstrip("0")
+        row = made.setdefault(heading["hash"], empty_communicator(name, size))
+        _add_block(row, heading["kind"], body)
+    for row in made.values():
+        _complete_counts(row)
+        for one in row["missing"]:
+            one[-1] = one[-1] or (one[1], one[2]) in dead
+    shown = {heading["group"] for heading, _ in _blocks(lines)}
+    quiet = [empty_communicator("", size) for group, size in sizes.items() if group not in shown]
+    return [*made.values(), *quiet]
+
+
+def _dead(lines: list[str]) -> Iterator[re.Match[str]]:
+    """The processes below the line DEAD."""
+    below = False
+    for line in lines:
+        below = line == "DEAD" or (below and line.startswith("  "))
+        found = _PROCESS.match(line) if below else None
+        if found:
+            yield found
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
@@ -188,35 +219,55 @@ def _blocks(lines: list[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
 
 
 def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
-    op = ""
+    """Adds a block's lines. A line that names a rank and nothing else belongs to the line above it
+    that counts ranks, or is a missing rank."""
+    op, alike = "", None
     for line in body:
-        different, launched, missing, failed = (
-            _DIFFERENT.match(line),
-            _LAUNCHED.match(line),
-            _MISSING.match(line),
-            _FAILED.match(line),
-        )
+        different, counted = _DIFFERENT.match(line), _COUNTED.match(line)
+        launched, named = _LAUNCHED.match(line), _NAMED.match(line)
+        failed = _FAILED.match(line)
         if different:
-            op = different["op"]
+            op, alike = different["op"], None
+        elif counted:
+            alike = {"ranks": [], "ops": {counted["op"] or op: int(counted["count"] or 0)}}
+            row["counts"].append({**alike, "of": int(counted["ranks"])})
+            alike = row["counts"][-1]
         elif launched:
-            place = [
-                int(launched["rank"]),
-                launched["host"],
-                int(launched["pid"]),
-                int(launched["gpu"]),
-            ]
-            if place not in row["members"]:
-                row["members"].append(place)
-            row["counts"].append({"ranks": [place[0]], "ops": {op: int(launched["count"] or 0)}})
+            ops = {op: int(launched["count"] or 0)}
+            row["counts"].append({"ranks": [_member(row, launched)], "ops": ops})
         elif failed and "ERROR" in kind:
             row["errors"].append([int(failed["rank"]), failed["error"]])
-        elif missing:
-            row["missing"].append(
-                [
-                    int(missing["rank"]),
-                    missing["host"],
-                    int(missing["pid"]),
-                    int(missing["gpu"]),
-                    "DEAD" in kind,
-                ]
-            )
+        elif named and "INCOMPLETE" in kind:
+            row["missing"].append([*_place(named), False])
+        elif named and alike is not None:
+            alike["ranks"].append(_member(row, named))
+
+
+def _member(row: dict[str, Any], found: re.Match[str]) -> int:
+    """The rank of a line, which becomes a member."""
+    place = _place(found)
+    if place not in row["members"]:
+        row["members"].append(place)
+    rank: int = place[0]
+    return rank
+
+
+def _place(found: re.Match[str]) -> list[Any]:
+    return [int(found["rank"]), found["host"], int(found["pid"]), int(found["gpu"])]
+
+
+def _complete_counts(row: dict[str, Any]) -> None:
+    """Ranks that are counted and not named are those that no other line names, if that is one
+    group of them."""
+    groups = row["counts"]
+    missing = {one[0] for one in row["missing"]}
+    for op in {op for group in groups for op in group["ops"]}:
+        those = [group for group in groups if op in group["ops"]]
+        whole = sum(group.get("of", len(group["ranks"])) for group in those) + len(missing)
+        row["size"] = row["size"] or whole
+        unnamed = [group for group in those if len(group["ranks"]) < group.get("of", 0)]
+        if len(unnamed) == 1 and not unnamed[0]["ranks"] and row["size"] <= MOST_RANKS:
+            named = {rank for group in those for rank in group["ranks"]} | missing
+            unnamed[0]["ranks"] = sorted({*range(row["size"])} - named)
+    for group in groups:
+        group.pop("of", None)

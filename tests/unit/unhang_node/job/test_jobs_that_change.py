@@ -237,6 +237,25 @@ def test_processes_below_a_rank_are_those_of_which_it_is_an_ancestor():
     }
 
 
+def test_a_process_below_a_rank_is_the_rank_s_and_one_beside_it_is_not():
+    """As the GPU's sample names them: a tensor-parallel worker that a rank started computes for
+    it."""
+    code = (
+        "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time;"
+        " time.sleep(600)'], env={}).wait()"
+    )
+    with rank(code) as process, rank(MASTER_ADDR="the-neighbour") as neighbour:
+        job = samples.Watched(Root(), {"pids": [process.pid]})
+        job.has_other_ranks(0.0)
+        until = time.monotonic() + 60
+        while not (below := descendants(job.stats(), [process.pid])[process.pid]):
+            assert time.monotonic() < until
+        rank_of = job.rank_of()
+        os.kill(below[0], signal.SIGKILL)
+    assert rank_of == {below[0]: process.pid}
+    assert neighbour.pid not in rank_of
+
+
 def test_a_table_is_read_again_for_what_is_watched_and_what_is_new_and_drops_what_has_gone():
     with rank("while True: pass") as busy, rank("while True: pass") as other, rank() as gone:
         before = read_stats(Root())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from unhang.audit.reference.causes import flat
@@ -42,16 +43,16 @@ def fact_lines(loaded: Catalogue, word: str) -> tuple[str, str, list[tuple[str, 
     )
 
 
-def cause_rows(word: str) -> Iterator[Mapping[str, Any]]:
-    """The row of the cause with this id."""
-    for _path, content in catalogue.checked_files("causes", "cause-1"):
-        yield from (row for row in content["causes"] if row["id"] == word)
+@cache
+def _causes() -> tuple[Mapping[str, Any], ...]:
+    """The rows of all causes, read once: explain asks for them several times a word."""
+    files = catalogue.checked_files("causes", "cause-1")
+    return tuple(row for _path, content in files for row in content["causes"])
 
 
-def causes_titled(title: str) -> Iterator[Mapping[str, Any]]:
-    """The causes with this title, or with a line that diagnose gives this title; upper and lower
-    case are alike."""
-    wanted = title.lower()
+@cache
+def _titled_lines() -> tuple[tuple[str, str], ...]:
+    """(title in lower case, cause) of the lines that diagnose titles."""
     files = catalogue.checked_files("signatures", "signature-1")
     rows = [
         one
@@ -60,15 +61,22 @@ def causes_titled(title: str) -> Iterator[Mapping[str, Any]]:
         for one in row.get("words", ())
     ]
     rows += catalogue.table("words_of_rules").values()
-    meant = {
-        str(row["cause"])
-        for row in rows
-        if "cause" in row and str(row.get("title", "")).lower() == wanted
-    }
-    for _path, content in catalogue.checked_files("causes", "cause-1"):
-        yield from (
-            row for row in content["causes"] if row["id"] in meant or row["title"].lower() == wanted
-        )
+    return tuple(
+        (str(row.get("title", "")).lower(), str(row["cause"])) for row in rows if "cause" in row
+    )
+
+
+def cause_rows(word: str) -> Iterator[Mapping[str, Any]]:
+    """The row of the cause with this id."""
+    yield from (row for row in _causes() if row["id"] == word)
+
+
+def causes_titled(title: str) -> Iterator[Mapping[str, Any]]:
+    """The causes with this title, or with a line that diagnose gives this title; upper and lower
+    case are alike."""
+    wanted = title.lower()
+    meant = {cause for name, cause in _titled_lines() if name == wanted}
+    yield from (row for row in _causes() if row["id"] in meant or row["title"].lower() == wanted)
 
 
 def cause_lines(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples
+from unhang.core.commands.common_options import add_examples, add_verbose
 from unhang.core.commands.in_place import Screen
 from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import masked_document
@@ -34,6 +34,7 @@ from unhang.jobs.watch.detector import Event, Tick, detect, with_moments
 from unhang.jobs.watch.live import end_job, is_running, live_samples, samples_here
 from unhang.jobs.watch.of_slurm import cancel, has_ended, slurm_samples
 from unhang.jobs.watch.prepared import prepared_environment
+from unhang.jobs.watch.signals import JobSignals, job_signals
 from unhang_node.base.program import load_nvidia_ml_py
 from unhang_node.job.command import process_number
 from unhang_node.job.look import look
@@ -111,6 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
     add_outputs(parser)
+    add_verbose(parser)
     add_examples(parser, EXAMPLES)
 
 
@@ -169,22 +171,17 @@ def run(arguments: argparse.Namespace) -> int:
             _watched(_of_this_machine(arguments.pid, arguments, is_ours=False), arguments, outputs)
             or 0
         )
-    with _folder_of_dumps() as folder:
-        job = _start(
-            arguments.command,
-            (
-                {}
-                if arguments.no_recorder
-                else prepared_environment(arguments.command, os.environ, folder)
-            ),
+    with _folder_of_dumps() as folder, job_signals() as signals:
+        added = (
+            {}
+            if arguments.no_recorder
+            else prepared_environment(arguments.command, os.environ, folder)
         )
-        try:
-            if code := _watched(
-                _of_this_machine(job.pid, arguments, is_ours=True), arguments, outputs
-            ):
+        job = _start(signals, arguments.command, added)
+        with signals.watching():
+            watched = _of_this_machine(job.pid, arguments, is_ours=True)
+            if code := _watched(watched, arguments, outputs, signals):
                 return code
-        except KeyboardInterrupt:
-            pass  # the job got it too, and ends as it does without a watcher
         code = job.wait()
         return code if code >= 0 else 128 - code  # ended by a signal: as a shell reports it
 
@@ -243,8 +240,10 @@ def _of_slurm(arguments: argparse.Namespace) -> Job:
     )
 
 
-def _watched(job: Job, arguments: argparse.Namespace, outputs: Outputs) -> int | None:
-    """Watches until the job ends; TERMINATED if it was ended here."""
+def _watched(
+    job: Job, arguments: argparse.Namespace, outputs: Outputs, signals: JobSignals | None = None
+) -> int | None:
+    """Watches until the job ends; TERMINATED if it was ended here, which no signal interrupts."""
     with _table_of(not job.is_ours) as show:
         alerts = Alerts()
 
@@ -259,6 +258,8 @@ def _watched(job: Job, arguments: argparse.Namespace, outputs: Outputs) -> int |
                 if job.has_ended():
                     return None
             elif _answer(event, job, arguments, outputs):
+                if signals:
+                    signals.ends_watch = False
                 job.end()
                 return TERMINATED
     return None
@@ -302,14 +303,16 @@ def _table_of(is_free: bool) -> Iterator[Callable[[Tick, float], None]]:
         yield draw
 
 
-def _start(command: list[str], added: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(
+    signals: JobSignals, command: list[str], added: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     if added:
         _say(
             "set for the job:"
             f" {' '.join(f'{name}={shlex.quote(value)}' for name, value in added.items())}"
         )
     try:
-        return subprocess.Popen(command, env={**os.environ, **added})
+        return signals.start(command, {**os.environ, **added})
     except OSError as problem:
         raise UserError(f"{command[0]}: {problem.strerror}") from None
 
@@ -349,7 +352,7 @@ def _answer(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outp
 def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs) -> bool:
     """Looks and reports; whether the job is to be ended, which takes two looks that agree. Raises
     UserError."""
-    documents, inspection = _looked_at(job)
+    documents, inspection = _looked_at(job, arguments.verbose)
     outputs.looked(inspection, named_in(inspection) if is_hang(event, inspection) else None)
     if not is_hang(event, inspection):
         return False
@@ -360,7 +363,7 @@ def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: 
         return False
     _say(f"a second look in {SECOND_LOOK_S:g} s, before the job is ended")
     time.sleep(SECOND_LOOK_S)
-    _, again = _looked_at(job)
+    _, again = _looked_at(job, arguments.verbose)
     if not is_hang(event, again) or named_in(inspection) != named_in(again):
         _say("the two looks do not agree: the job is left alone")
         return False
@@ -376,11 +379,11 @@ def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: 
     return True
 
 
-def _looked_at(job: Job) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
+def _looked_at(job: Job, verbose: bool) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
     """(evidence, verdict), which is printed."""
     documents = job.look()
     inspection = inspection_of(documents)
-    sys.stderr.write(render_inspection(masked_document(inspection)))
+    sys.stderr.write(render_inspection(masked_document(inspection), verbose=verbose))
     sys.stderr.flush()
     return documents, inspection
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.together import Together
+from unhang.core.verdict.waited_rows import waited_for_row
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.fitting_remedies import (
     OF_NVIDIA,
@@ -39,6 +40,12 @@ from unhang.jobs.diagnose.matching.signatures import load_causes, load_signature
 from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang.jobs.diagnose.meaning.rules.job_file_rules import FROM_JOB
+from unhang.jobs.diagnose.next_command import (
+    STEPS_OF_A_MACHINE,
+    is_kernel_log,
+    next_command,
+    not_given,
+)
 from unhang.jobs.diagnose.next_steps import (
     SPECIAL,
     circumstances,
@@ -293,6 +300,8 @@ def document(
         shown, first=conclusion.first, error=row, given=given, beside_causes=bool(named)
     )
     steps = list(conclusion.first) if conclusion.word == "nothing" else steps
+    if conclusion.word == "no_end" and not named and is_kernel_log(facts):
+        steps = list(STEPS_OF_A_MACHINE)
     return {
         "schema": SCHEMA,
         "inputs": [
@@ -310,10 +319,24 @@ def document(
         "trouble": trouble,
         "decided": decided,
         "facts": describe(facts),
+        "waited_for": _waited_for(facts),
         "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
         "collect_next": [] if decided else with_library(steps, library_of(facts)),
+        "not_given": not_given(facts),
+        "next": next_command(facts, conclusion.word, named, rows, shown),
     }
+
+
+def _waited_for(facts: Facts) -> dict[str, Any] | None:
+    """Who is waited for: by flight recorders where they name somebody, else by RAS or the log."""
+    recorded = waited_for_row(facts.flights.answer) if facts.flights else None
+    named = recorded and (
+        recorded["roots"]["count"]
+        or recorded["ring"]["count"]
+        or any(wait["calls"] for wait in recorded["waits"])
+    )
+    return recorded if named else facts.waited_row() or recorded
 
 
 def _raised_alone(facts: Facts) -> bool:

@@ -4,21 +4,28 @@ versions, hosts, network, settings."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
+from unhang.core.verdict.waiting import WaitedFor
+from unhang.jobs.diagnose.log_groups import EVERYBODY, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
+from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
-from unhang.jobs.diagnose.rank_names import UNNAMED
+from unhang.jobs.diagnose.ras_standing import RasStanding, named_roots, ras_standing
+from unhang.jobs.diagnose.waits import row_of_waits, waits_of_log
 from unhang.jobs.flight_steps import Recording
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
+# facts of lines that follow from another rank's end or wait
+CONSEQUENCES = ("timeout", "store_timeout", "peer_gone", "root_cause", "failed_exit", "aborted",
+                "gloo_wait", "local_peer_closed", "tasks_not_met")  # fmt: skip
 ANY_EXCEPTION = "python-exception"  # the signature of an exception of any name
 # lines of torchrun's list of failures
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")
@@ -36,25 +43,13 @@ _INFORMS = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Timeout:
-    """One rank's collective that did not end. seq None before torch 2.0."""
-
-    rank: int | None
-    group: str | None
-    op: str
-    seq: int | None
-    numel: int | None
-    timeout_ms: int
-    ran_ms: int
-    event: Event
-
-
 @dataclass(frozen=True, eq=False)
 class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its
     last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
-    last line before a watchdog gave up."""
+    last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
+    or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
+    process -> its last stack."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -68,10 +63,30 @@ class Facts:
     job: tuple[JobFile, ...] = ()
     stopped: Stopped | None = None
     words: Mapping[int, RankLine] = field(default_factory=dict)
+    waited: WaitedFor = field(default_factory=WaitedFor)
+    ras: RasStanding | None = None
+    stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
         return self.by_fact.get(name, ())
+
+    def waited_row(self) -> dict[str, Any] | None:
+        """Who is waited for, as documents keep it; None where nobody waits."""
+        steps = (one.event for one in self.timeouts)
+        places = self.ras.standing.places if self.ras else {}
+        if any(rank < 0 for rank in self.waited.roots):
+            return None  # RAS knows the process, and not which rank of the job it is
+        hosts = {rank: host for rank, (host, _) in places.items()}
+        return row_of_waits(self.waited, self.words, (*steps, *self.of("pg_idle")), hosts)
+
+    def waits_in_groups(self) -> bool:
+        """Whether ranks are waited for in groups that are not the whole job, or one came too late:
+        who timed out and who did not is not the whole answer."""
+        roots = set(self.waited.roots)
+        parts = {wait.group.name for wait in self.waited.waits} - {"", EVERYBODY}
+        several = len({one.group for one in self.timeouts}) > 1
+        return bool(roots) and bool(parts or several or roots & {one.rank for one in self.timeouts})
 
     def has(self, *ids: str) -> bool:
         """Whether a signature with one of these ids matched outside a quotation."""
@@ -93,7 +108,9 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
     for event in events:
         if event.signature.fact:
             by_fact.setdefault(event.signature.fact, []).append(event)
-    timeouts = tuple(_timeout(event) for event in by_fact.get("timeout", ()) if not event.quoted)
+    logged = _logged_size(by_fact)
+    seen = log_groups(by_fact, logged)
+    timeouts = seen.timeouts
     hosts = dict.fromkeys(
         event.fields.get("host") or event.prefix.host
         for event in events
@@ -103,13 +120,14 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         (call.process.rsplit(":", 1)[0], None) for scan in scans for call in scan.calls.values()
     )
     last = {scan.file: tuple(scan.last) for scan in scans if scan.last}
-    size = _world_size(by_fact, timeouts)
+    size = logged or _highest_rank(by_fact, timeouts)
     set_up = (
         event.text for name in ("init_start", "init_complete") for event in by_fact.get(name, ())
     )
     made = [call for scan in scans for call in scan.calls.values()]
     calls = compare_calls(made, set_up) if made else ()
     stopped = rank_that_stopped_first(scan.steps for scan in scans)
+    ras = ras_standing([answer for scan in scans for answer in scan.ras])
     words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
     return Facts(
         events,
@@ -124,6 +142,9 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         job,
         stopped,
         words,
+        ras.waited if ras and named_roots(ras) else waits_of_log(seen, words),
+        ras,
+        by_thread([stack for scan in scans for stack in scan.stacks]),
     )
 
 
@@ -150,27 +171,6 @@ def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:
         known |= {event.fields["name"] for event in events if event.signature.fact == "setting"}
         kept.append(replace(scan, events=events))
     return kept
-
-
-def _timeout(event: Event) -> Timeout:
-    part = event.fields
-    rank = part.get("pgrank") or part.get("rank")
-    numel = part.get("numel_in") or _product(part.get("shape"))
-    return Timeout(
-        int(rank) if rank else event.prefix.rank, part.get("pg") or None, part.get("op") or UNNAMED,
-        int(part["seq"] or 0) if part.get("seq") else None,
-        int(numel) if numel else None, int(part["timeout_ms"] or 0), int(part["ran_ms"] or 0),
-        event,
-    )  # fmt: skip
-
-
-def _product(shape: str | None) -> str | None:
-    if not shape:
-        return None
-    whole = 1
-    for part in shape.split(","):
-        whole *= int(part) if part.strip().isdigit() else 1
-    return str(whole)
 
 
 def first_error(events: Iterable[Event]) -> Event | None:
@@ -230,7 +230,8 @@ def _informs(event: Event) -> bool:
     return event.signature.kind == "symptom" and _INFORMS.search(event.text) is not None
 
 
-def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeout]) -> int | None:
+def _logged_size(by_fact: Mapping[str, Sequence[Event]]) -> int | None:
+    """The number of ranks, if a line of the log has it."""
     shown = [
         int(event.fields["value"] or 0)
         for event in by_fact.get("world_size", ())
@@ -248,6 +249,13 @@ def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeo
     if shape:
         nodes = [int(event.fields["value"] or 1) for event in by_fact.get("nnodes", ())]
         return int(shape[-1].fields["per_node"] or 1) * (max(nodes) if nodes else 1)
+    return None
+
+
+def _highest_rank(
+    by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeout]
+) -> int | None:
+    """The number of ranks up to the highest one that a line names, where ranks timed out."""
     ranks = [timeout.rank for timeout in timeouts if timeout.rank is not None]
     prefixed = [
         event.prefix.rank
@@ -258,7 +266,7 @@ def _world_size(by_fact: Mapping[str, Sequence[Event]], timeouts: Sequence[Timeo
     return max(*ranks, *prefixed, 0) + 1 if ranks else None
 
 
-def evidence_of(event: Event | RankStep) -> dict[str, Any]:
+def evidence_of(event: Event | RankStep | RankLine) -> dict[str, Any]:
     """{file, line, text} of an event."""
     return {"file": event.file, "line": event.line, "text": event.text}
 
@@ -267,6 +275,7 @@ def describe(facts: Facts) -> dict[str, Any]:
     """The `facts` of a diagnosis document: each fact with its line."""
     return {
         "collectives": _collectives(facts),
+        "failures": list(_failures(facts)),
         "ranks": _ranks(facts),
         "first_error": _first(facts),
         "hosts": list(facts.hosts[:4096]),
@@ -329,6 +338,27 @@ def _collectives(facts: Facts) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def _failures(facts: Facts) -> Iterator[dict[str, Any]]:
+    """The lines of failures, those of each signature once for each rank. primary: what may have
+    come first: an error by itself, no wait that ran out, no report of another's end."""
+    seen: set[tuple[str, int | None, str | None]] = set()
+    errors = [event for event in facts.events if event.signature.kind in ("error", "symptom")]
+    first = [facts.first_error] if facts.first_error else []
+    for event in (*first, *errors):
+        who = (event.signature.id, rank_of(event), event.prefix.host)
+        if event.quoted or event.source or who in seen or len(seen) >= MOST_LISTED:
+            continue
+        seen.add(who)
+        follows = event.signature.kind == "symptom" or event.signature.fact in CONSEQUENCES
+        yield {
+            **evidence_of(event),
+            "rank": rank_of(event),
+            "host": event.prefix.host,
+            "primary": (event is facts.first_error and event.signature.kind == "error")
+            or not follows,
+        }
+
+
 def _ranks(facts: Facts) -> dict[str, Any]:
     """The ranks that reached the failed collective: their watchdog reports it, or they completed
     the set-up. The others are missing or silent."""
@@ -345,6 +375,8 @@ def _ranks(facts: Facts) -> dict[str, Any]:
         for part in (event.fields.get("ranks") or "").replace(",", " ").split()
         if part.isdigit()
     }
+    if facts.waits_in_groups():
+        shown = set(facts.waited.roots)
     missing = shown or (
         {*range(facts.world_size)} - arrived
         if facts.world_size and arrived and facts.world_size <= 100_000

@@ -34,12 +34,33 @@ OF_SPEED = ("gdr_peermem_missing", "pcie_link_degraded", "cpu_affinity")
 FAMILY = "family-"  # prefix of signatures that show only the part of a program
 # shows what ran out and not who used it, so it is at most a warning by itself
 CONSEQUENCES = ("cuda-out-of-memory",)
-TROUBLE = (
+# what follows from lines of watchdogs, or from counts at one moment; no line names the cause
+INFERENCES = (
+    "timeouts-differ-in-operation",
+    "timeouts-differ-in-sequence",
+    "timeouts-differ-in-size",
+    "groups-in-a-ring",
+    "rank-not-there",
+    "same-collective",
+    "late-hang",
+    "start-up-transfer",
+    "no-answer-to-signal",
+    "ras-behind",
+)
+TROUBLE = (  # evidence that by itself shows a fault
     "p2p-silent",
     "recorders-behind",
     "recorders-lag",
     "recorders-ring",
-)  # evidence that by itself shows a fault
+    "ras-behind",
+    "dcgm-link-test-of-some-failed",
+    "dcgm-gpu-test-of-all-failed",
+    "gpu-off-nvlink",
+    "gpu-unlike-its-peers",
+    "stands-elsewhere",
+    "stacks-differ",
+    "sxid",
+)
 
 
 @dataclass(frozen=True)
@@ -195,10 +216,12 @@ def _severity(points: _Points, share: float, top: float, trouble: bool, full: st
 
 
 def certainty_of(cause: Cause) -> str:
-    """sure, likely or possible; docs/diagnosis-method.md has how often each was right."""
+    """sure, likely or possible; docs/diagnosis-method.md has how often each was right. Sure needs
+    more than what follows from who timed out where."""
     if cause.severity == "info":
         return "possible"
-    if cause.points >= WEIGHTS["decisive"] and cause.score >= SURE:
+    named = any(one.id not in INFERENCES for one in cause.for_)
+    if named and cause.points >= WEIGHTS["decisive"] and cause.score >= SURE:
         return "sure"
     return "likely" if cause.points >= ABOVE_WARNING and cause.score >= LIKELY else "possible"
 

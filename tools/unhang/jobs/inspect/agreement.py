@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.rank_looks import (
-    LEAST_BYTES_S,
     RankLook,
     computing_gpus,
     number_of,
-    rows,
+    own_gpus,
     section,
 )
+from unhang.jobs.moves import BYTES
 
 IDLE_LINK_KIB_S = 1024
 RAS, STACKS, PROC, DRIVER = "RAS", "stacks", "/proc", "the driver"
@@ -24,9 +24,7 @@ def sources_of(job: JobLook) -> dict[str, list[str]]:
     alive = [look for look in job.looks if not look.is_ended]
     is_broken = any(look.is_ended or look.is_stopped or look.in_kernel for look in job.looks)
     on_gpus = any(
-        gpu.get("processes")
-        for document in job.documents
-        for gpu in rows(section(document, "nvml").get("gpus_2"))
+        gpu.get("processes") for document in job.documents for gpu in own_gpus(document, 2)
     )
     shown = {
         RAS: standing.moved if standing else None,
@@ -49,11 +47,12 @@ def sources_of(job: JobLook) -> dict[str, list[str]]:
 
 
 def _works(look: RankLook) -> bool:
-    return bool(look.log_grew) or (look.read_s or 0) + (look.written_s or 0) >= LEAST_BYTES_S
+    return bool(look.log_grew) or any(sign in BYTES for sign in look.signs)
 
 
 def gpus_idle(job: JobLook) -> bool:
-    """No GPU moved its memory or its links; True without GPUs, as for a job on processors."""
+    """No GPU of the job moved its memory or its links; True without GPUs, as for a job on
+    processors."""
     for document in job.documents:
         nvml = section(document, "nvml")
         if computing_gpus(document):
@@ -63,7 +62,7 @@ def gpus_idle(job: JobLook) -> bool:
             if nvml.get("at_2_s")
             else 1.0
         )
-        for first, second in zip(rows(nvml.get("gpus_1")), rows(nvml.get("gpus_2")), strict=False):
+        for first, second in zip(own_gpus(document, 1), own_gpus(document, 2), strict=False):
             moved = [
                 sum(map(number_of, values))
                 if isinstance(values := gpu.get("nvlink_kib"), list)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.secrets_in_text import cut_without_secrets
+from unhang.jobs.diagnose.diagnosing import OF_WAITS
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.looked import Look
 from unhang.jobs.diagnose.matching.scanning import Event
@@ -20,6 +21,7 @@ from unhang.jobs.inspect.rank_looks import host_of, rows, section
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
 
 LOOKED_AT = "unhang inspect"
+DESYNC = "rank_desync_app"
 _OUTCOMES = {
     HUNG: ("failure", "the job hangs, and what holds the rank is no known fault"),
     UNKNOWN: ("no_end", "the look at the job does not tell whether it hangs"),
@@ -31,9 +33,9 @@ def look_in(names: Sequence[str]) -> Look:
     documents = read_documents([Path(name) for name in names])
     verdict = inspection_of(documents)
     evidence = verdict_evidence(names[0], verdict)
-    return Look(
-        names[0], verdict, tuple(logs_of(documents)), tuple(flights_of(documents)), tuple(evidence)
-    )
+    # dumps of a job that runs are of unlike moments
+    dumps = flights_of(documents) if verdict["state"] in (HUNG, UNKNOWN) else []
+    return Look(names[0], verdict, tuple(logs_of(documents)), tuple(dumps), tuple(evidence))
 
 
 def logs_of(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes]]:
@@ -91,6 +93,20 @@ def verdict_evidence(file: str, inspection: Mapping[str, Any]) -> list[Evidence]
     return list(seen.values())
 
 
+def _not_against(
+    causes: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]
+) -> list[Mapping[str, Any]]:
+    """The causes that the look does not rule out: of a job that ran, none of a wait; of one whose
+    rank was seen to stand elsewhere, no unlike collectives."""
+    seen = {one["cause"] for one in inspection["suspects"]}
+    stands = any(one["rank"] is not None and not one["blind"] for one in inspection["suspects"])
+    if inspection["state"] in (HUNG, UNKNOWN):
+        ruled_out = {DESYNC} - seen if stands else set()
+    else:
+        ruled_out = set(OF_WAITS)
+    return [one for one in causes if one["cause"] not in ruled_out]
+
+
 def with_verdict(
     diagnosis: Mapping[str, Any], file: str, inspection: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -113,7 +129,9 @@ def with_verdict(
         "bytes": 0,
         "notes": [f"what unhang inspect saw: {state}"],
     }
-    outcome = diagnosis["outcome"]
+    outcome, causes = diagnosis["outcome"], _not_against(diagnosis["causes"], inspection)
+    if outcome["word"] == "cause" and not any(one["severity"] != "info" for one in causes):
+        outcome = {**outcome, "word": "no_end"}
     if outcome["word"] not in ("cause", "failure") or (
         inspection["state"] == HUNG and outcome["word"] != "cause"
     ):
@@ -128,6 +146,7 @@ def with_verdict(
     return {
         **diagnosis,
         "facts": facts,
+        "causes": causes,
         "inputs": [bundle, *diagnosis["inputs"]],
         "outcome": outcome,
         "trouble": diagnosis["trouble"] or inspection["state"] == HUNG,

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.streams import Story
 from unhang.core.verdict.suspects import Suspect, find_suspects, ranks_wait
-from unhang.jobs.inspect.activities import STARTING
-from unhang.jobs.inspect.communicators import Standing
+from unhang.jobs.activities import STARTING
 from unhang.jobs.inspect.job_look import JobLook, Named
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
 
@@ -35,6 +35,10 @@ NEXT = {
         "links, NICs and switches between the nodes: unhang smoke --isolate finds the pair when the"
         " nodes are free; nvidia-smi nvlink -s, ibstat now"
     ),
+    "order": (
+        "py-spy dump of each rank for its line: who sends to whom, and which group is called first;"
+        " unhang lint finds calls by rank; TORCH_FR_BUFFER_SIZE=2000 records the order"
+    ),
     "split": (
         "all ranks must call the same collectives in the same order: compare the two lines; unhang"
         " lint finds conditions by rank"
@@ -42,6 +46,10 @@ NEXT = {
     "peer": (
         "can {host} reach {address}? firewall, interface (NCCL_SOCKET_IFNAME), the other node's job"
         " step: nc -vz {spaced}"
+    ),
+    "meet": (
+        "end both, and start all ranks with one MASTER_ADDR and MASTER_PORT: a port that each"
+        " process chooses for itself is never the same"
     ),
     "others": "start the missing ranks, or see why their nodes did not: the launcher's log there",
 }
@@ -109,12 +117,17 @@ def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> 
 
 
 def _fewer_than_local(job: JobLook) -> list[Named]:
-    """A launcher that says how many ranks it started on this node, of which some are not there."""
-    if job.standing and job.standing.moved:
+    """A launcher that started so many ranks on this node, of which some are not there. Without a
+    launcher nobody saw that they were."""
+    if (job.standing and job.standing.moved) or never_meet(job):
         return []
     found = []
     for host in dict.fromkeys(look.host for look in job.looks):
-        own = [look for look in job.looks if look.host == host and look.rank is not None]
+        own = [
+            look
+            for look in job.looks
+            if look.host == host and look.rank is not None and look.is_launched
+        ]
         meant = max(
             (
                 int(size)
@@ -251,6 +264,35 @@ def split_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
                 Named(Suspect(host, rank, gpu, "collective", why, NEXT["split"]), "rank_desync_app")
             )
     return found
+
+
+def never_meet(job: JobLook) -> list[Named]:
+    """Ranks that meet at one address, and those that they wait for at another one: two jobs."""
+    is_early = all(look.doing is None or look.doing.name == STARTING for look in job.looks)
+    if not is_early or job.standing or not job.looks:
+        return []
+    own = job.looks[0]
+    for document in job.documents:
+        others = [
+            row
+            for row in rows(section(document, "ranks").get("apart"))
+            if isinstance(row.get("rank"), int) and row["rank"] not in {r.rank for r in job.looks}
+        ]
+        if others:
+            ranks = [look.rank for look in job.looks if look.rank is not None]
+            why = (
+                f"rank {fold_ranks(ranks)} waits at {_meets(own.job)} and rank"
+                f" {fold_ranks([row['rank'] for row in others])} (pid {others[0].get('pid')} on"
+                f" {host_of(document)}) at {_meets(str(others[0].get('job')))}: the same user,"
+                " program and world size, but two jobs, which never meet"
+            )
+            return [Named(Suspect(own.host, own.rank, None, STARTING, why, NEXT["meet"]), None)]
+    return []
+
+
+def _meets(job: str) -> str:
+    """MASTER_ADDR=here MASTER_PORT=29500."""
+    return " ".join(word for word in job.split() if word.startswith("MASTER_")) or "no address"
 
 
 def never_came(job: JobLook) -> list[Named]:

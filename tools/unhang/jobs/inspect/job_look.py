@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.suspects import Suspect
-from unhang.jobs.inspect.communicators import Standing, standing_of
+from unhang.jobs.inspect.communicators import standing_of
 from unhang.jobs.inspect.rank_looks import RankLook, rank_looks
+
+HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
 
 
 @dataclass(frozen=True)

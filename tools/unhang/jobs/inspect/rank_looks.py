@@ -7,10 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.jobs.inspect.activities import Activity, activity_of, function_names, user_frames
+from unhang.jobs.activities import (
+    SERVING,
+    Activity,
+    activity_of,
+    function_names,
+    innermost_of,
+    user_frames,
+)
+from unhang.jobs.moves import moves
 
 ENDED = ("gone", "reused")
-LEAST_BYTES_S = 64 * 1024  # read or written; less is a log line or a heartbeat
+BUSY_PERCENT = 95
 
 
 @dataclass(frozen=True)
@@ -18,10 +26,14 @@ class RankLook:
     """One rank as its node saw it.
 
     states: of the two looks. cpu: cores in use between them; written_s, read_s: bytes a second.
-    moved: its functions in the user's code are at other lines in the second look (None: not known);
-    shifted: they are other functions; waited: its main thread waited without a break. computes: its
-    GPU moves memory, which NCCL's waiting kernel does not. children: rows of the second look, each
-    with the processor time that it took since the first.
+    moved: its functions in the user's code are at other lines in the second look (None: not
+    known); shifted: they are other functions; waited: its main thread waited without a break.
+    computes: its GPU moves memory, which NCCL's waiting kernel does not; spins: it is busy and
+    moves none. children: rows of the second look, each with the processor time since the first.
+    signs: what moved between the looks; innermost: Python's youngest frame, `function (file)`;
+    wait: for what the kernel says that its main thread waits, {} where nothing; locks: of
+    extension builds on its node; serves: another thread of it is a server; awaits_a_queue: its
+    main thread is in Queue.get.
     """
 
     rank: int | None
@@ -47,7 +59,15 @@ class RankLook:
     sockets: tuple[dict[str, str], ...] = ()
     log_grew: bool | None = None
     computes: bool = False
+    spins: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    signs: tuple[str, ...] = ()
+    innermost: str = ""
+    wait: Mapping[str, Any] = field(default_factory=dict)
+    locks: tuple[str, ...] = ()
+    serves: bool = False
+    awaits_a_queue: bool = False
+    is_launched: bool = False
 
     @property
     def state(self) -> str:
@@ -107,7 +127,12 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
     )
     dumps, later = _by_pid(stacks.get("processes")), _by_pid(stacks.get("processes_2"))
     sockets = _by_pid(section(document, "sockets").get("ranks"))
-    gpus, busy_gpus = _gpus(document), computing_gpus(document)
+    gpus, busy_gpus, spinning = _gpus(document), computing_gpus(document), spinning_gpus(document)
+    locks = tuple(
+        str(lock.get("path"))
+        for cache in rows(section(document, "locks").get("caches"))
+        for lock in rows(cache.get("locks"))
+    )
     for place, row in enumerate(rows(document.get("ranks"))):
         pid = row.get("pid")
         if not isinstance(pid, int) or isinstance(pid, bool):
@@ -116,7 +141,10 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
         frames, frames_later = _main_frames(dumps.get(pid)), _main_frames(later.get(pid))
         own, own_later = user_frames(frames), user_frames(frames_later)
         is_known = bool(frames and frames_later)
+        wait = sockets.get(pid, {}).get("wait")
         children = tuple(_children(first, second))
+        tree = (pid, *(child["pid"] for child in children))
+        gpu = next((gpus[one] for one in tree if one in gpus), None)
         workers = [
             activity_of(_main_frames(dump))
             for other, dump in dumps.items()
@@ -124,7 +152,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
         ]
         yield RankLook(
             rank=_whole(row.get("rank")), host=host_of(document), pid=pid,
-            own_pid=_whole(row.get("own_pid")) or pid, gpu=gpus.get(pid),
+            own_pid=_whole(row.get("own_pid")) or pid, gpu=gpu,
             job=str(row.get("job")), world_size=_whole(row.get("world_size")),
             states=tuple(str(one["state"]) for one in (firsts.get(pid), seconds.get(pid)) if one),
             cpu=_rate(first, second, "cpu_s", seconds_between),
@@ -139,8 +167,16 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             blocked=tuple(map(dict, rows(second.get("threads_blocked")))),
             sockets=tuple({name: str(value) for name,
             value in one.items()} for one in rows(sockets.get(pid, {}).get("sockets"))),
-            log_grew=_log_grew(proc, place), computes=gpus.get(pid) in busy_gpus,
+            log_grew=_log_grew(proc, place), computes=gpu in busy_gpus, spins=gpu in spinning,
             settings=row["settings"] if isinstance(row.get("settings"), Mapping) else {},
+            signs=(
+                tuple(moves(first, second, seconds_between))
+                if pid in firsts and pid in seconds else ()
+            ),
+            innermost=innermost_of(frames_later or frames),
+            wait=wait if isinstance(wait, Mapping) else {}, locks=locks,
+            serves=_serves(dumps.get(pid)), is_launched=bool(row.get("launcher")),
+            awaits_a_queue=any(_is_queue(frame) for frame in (frames_later or frames)[:3]),
         )  # fmt: skip
 
 
@@ -199,9 +235,22 @@ def _io_rate(
 
 
 def _main_frames(dump: Mapping[str, Any] | None) -> list[str]:
-    threads = rows((dump or {}).get("threads"))
-    frames = threads[0].get("frames") if threads else None
+    return next(map(_frames_of, rows((dump or {}).get("threads"))), [])
+
+
+def _frames_of(thread: Mapping[str, Any]) -> list[str]:
+    frames = thread.get("frames")
     return [str(frame) for frame in frames] if isinstance(frames, list) else []
+
+
+def _serves(dump: Mapping[str, Any] | None) -> bool:
+    others = rows((dump or {}).get("threads"))[1:]
+    doing = (activity_of(_frames_of(one)) for one in others)
+    return any(one is not None and one.name == SERVING for one in doing)
+
+
+def _is_queue(frame: str) -> bool:
+    return innermost_of([frame]) == "get (queue.py)"
 
 
 def _children(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -231,17 +280,49 @@ def _log_grew(proc: Mapping[str, Any], place: int) -> bool | None:
     return None if None in values else values[0] != values[1]
 
 
+def own_gpus(document: Mapping[str, Any], number: int) -> list[Mapping[str, Any]]:
+    """The GPUs of a look on which the job's own processes have memory; where the driver shows none
+    of them on any GPU, as in a container, those on which it shows no process at all."""
+    gpus = rows(section(document, "nvml").get(f"gpus_{number}"))
+    pids = set(_by_pid(document.get("ranks")))
+    for row in rows(section(document, "proc").get("ranks_2")):
+        pids |= set(_by_pid(row.get("children")))
+    own = [gpu for gpu in gpus if pids & set(gpu_pids(gpu))]
+    return own or [gpu for gpu in gpus if not gpu_pids(gpu)]
+
+
+def gpu_pids(gpu: Mapping[str, Any]) -> list[int]:
+    """The processes that have memory on a GPU of a look."""
+    processes = gpu.get("processes")
+    found = processes if isinstance(processes, list) else []
+    return [row[0] for row in found if isinstance(row, list) and row and isinstance(row[0], int)]
+
+
 def computing_gpus(document: Mapping[str, Any]) -> set[str]:
-    """GPUs that moved memory in both looks. A GPU that waits in NCCL's kernel shows 100 %
+    """The job's GPUs that moved memory in both looks. A GPU that waits in NCCL's kernel shows 100 %
     utilisation and no memory activity (measured on H100)."""
-    looks = [rows(section(document, "nvml").get(f"gpus_{number}")) for number in (1, 2)]
     busy = [
         {
             f"GPU {gpu.get('index')}"
-            for gpu in look
+            for gpu in own_gpus(document, number)
             if number_of(gpu.get("memory_activity_percent")) >= 1
         }
-        for look in looks
+        for number in (1, 2)
+    ]
+    return busy[0] & busy[1]
+
+
+def spinning_gpus(document: Mapping[str, Any]) -> set[str]:
+    """The job's GPUs that are busy in both looks and move no memory: what NCCL's waiting kernel
+    looks like, and a kernel that never ends."""
+    busy = [
+        {
+            f"GPU {gpu.get('index')}"
+            for gpu in own_gpus(document, number)
+            if number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT
+            and gpu.get("memory_activity_percent") == 0
+        }
+        for number in (1, 2)
     ]
     return busy[0] & busy[1]
 
@@ -250,8 +331,6 @@ def _gpus(document: Mapping[str, Any]) -> dict[int, str]:
     """{pid: GPU 3} by the driver's own list."""
     found: dict[int, str] = {}
     for gpu in rows(section(document, "nvml").get("gpus_1")):
-        processes = gpu.get("processes")
-        for row in processes if isinstance(processes, list) else []:
-            if isinstance(row, list) and row and isinstance(row[0], int):
-                found.setdefault(row[0], f"GPU {gpu.get('index')}")
+        for pid in gpu_pids(gpu):
+            found.setdefault(pid, f"GPU {gpu.get('index')}")
     return found

@@ -6,42 +6,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.suspects import Suspect, ranks_wait
-from unhang.jobs.inspect.activities import CODE, COLLECTIVE, EVALUATING, LOADING, activities
-from unhang.jobs.inspect.communicators import Standing
+from unhang.jobs.activities import (
+    BACKWARD,
+    CODE,
+    COLLECTIVE,
+    EVALUATING,
+    LOADING,
+    SERVING,
+    STARTING,
+    activities,
+)
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import Named
 from unhang.jobs.inspect.rank_looks import RankLook
+from unhang.jobs.inspect.waits import is_idle, wait_words
+from unhang.jobs.moves import BYTES, COMPILES
 
 BUSY_CORES = 0.2
 RUNNING_CORES = 0.5
-COMPILING = "compiling"
-COMPILERS = (
-    "nvcc",
-    "cicc",
-    "ptxas",
-    "ninja",
-    "cc1plus",
-    "g++",
-    "gcc",
-    "ld",
-    "cudafe++",
-    "fatbinary",
-    "clang",
-    "clang++",
-    "x86_64-linux-gnu-g++",
-)
+# who waits in one of these waits for data or storage
+DATA_CALLS = ("read", "write", "fsync", "recv", "send", "connect", "flock", "lock")
+COMPILING, IDLE, WORKING = "compiling", "idle", "working"
 
 
 def busy_word(look: RankLook | None) -> str | None:
-    """What a rank is busy with, if it moves: compiling, saving, restoring, loading, evaluating.
-    None when it is not known to move."""
+    """What a rank is busy with, if it moves: compiling, saving, restoring, loading, evaluating,
+    working; idle for a server without a request. None when it is not known to move."""
     if look is None or look.is_stopped or look.is_ended:
         return None
-    if any(child["command"] in COMPILERS for child in look.children):
+    if COMPILES in look.signs:
         return COMPILING
+    if is_idle(look):
+        return IDLE
     if look.doing is None:
-        return None
+        return WORKING if look.signs else None
     signs = {
         "cpu": (look.cpu or 0) + sum(child["took_s"] for child in look.children) > BUSY_CORES,
         "data": bool(look.written_s or look.read_s),
@@ -51,7 +51,11 @@ def busy_word(look: RankLook | None) -> str | None:
         "gpu": look.computes,
     }
     row = activities()[look.doing.name]
-    return row["busy"] if any(signs[name] for name in row["goes_on"]) else None
+    if any(signs[name] for name in row["goes_on"]):
+        return row["busy"]
+    # who waits for the others may have workers that still fill their queues
+    counts = BYTES if look.doing.name in (COLLECTIVE, STARTING, BACKWARD) else look.signs
+    return row.get("busy") or WORKING if any(sign in counts for sign in look.signs) else None
 
 
 def runs_python(look: RankLook | None) -> bool:
@@ -60,7 +64,7 @@ def runs_python(look: RankLook | None) -> bool:
     return (
         look is not None
         and look.doing is not None
-        and look.doing.name in (CODE, EVALUATING, LOADING)
+        and look.doing.name in (CODE, EVALUATING, LOADING, SERVING)
         and _runs(look)
         and not look.waited
     )
@@ -102,8 +106,10 @@ def stand_of(
             None,
         )
     name = look.doing.name if look.doing else None
-    why = f"it {_stands(look)}" + (f"; {missed}" if missed else "")
-    cause = activities()[name].get("cause") if name else "rank_desync_app" if missed else None
+    why = f"it {stands_words(look)}" + (f"; {missed}" if missed else "")
+    cause = activities()[name].get("cause") if name else None
+    if name == CODE and look.wait.get("call") in DATA_CALLS:
+        cause = "slow_rank_or_io"
     return Named(Suspect(look.host, rank, look.gpu, name or "job", why, _next(look)), cause)
 
 
@@ -121,7 +127,8 @@ def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankL
     return ""
 
 
-def _stands(look: RankLook) -> str:
+def stands_words(look: RankLook) -> str:
+    """sleeps in step (train.py:88) and waits in recv for 10.0.0.7:443."""
     state = (
         "runs" if _runs(look) else "sleeps" if look.state in "SIR" else f"is in state {look.state}"
     )
@@ -146,7 +153,8 @@ def _stands(look: RankLook) -> str:
             f" {look.blocked[0].get('wchan') or 'the kernel'})"
         )
     where = f" in {look.doing.where}" if look.doing else f" (in {look.wchan})" if look.wchan else ""
-    return f"{state}{where}{below}"
+    waits = wait_words(look)
+    return f"{state}{where}{f' and {waits}' if waits else ''}{below}"
 
 
 def _next(look: RankLook) -> str:
@@ -155,6 +163,12 @@ def _next(look: RankLook) -> str:
         return NEXT["children"].format(pid=stuck, host=look.host)
     words = activities()[look.doing.name]["next"] if look.doing else NEXT["spy"]
     return str(words).format(pid=look.pid, host=look.host)
+
+
+def place_of(look: RankLook) -> str | None:
+    """The place in its code and for what it waits there; None where neither is known."""
+    known = [look.doing.where if look.doing else "", wait_words(look)]
+    return "; ".join(filter(None, known)) or None
 
 
 def standing_row(look: RankLook, standing: Standing | None) -> dict[str, Any]:
@@ -167,6 +181,6 @@ def standing_row(look: RankLook, standing: Standing | None) -> dict[str, Any]:
         "state": look.state,
         "cpu_cores": None if look.cpu is None else round(look.cpu, 2),
         "activity": look.doing.name if look.doing else None,
-        "where": look.doing.where if look.doing else None,
+        "where": place_of(look),
         "launched": standing.total.get(look.rank) if standing and look.rank is not None else None,
     }

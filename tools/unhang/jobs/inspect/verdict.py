@@ -13,40 +13,46 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.core.text import counted
+from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspects import Suspect, ranks_wait
-from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
-from unhang.jobs.inspect.agreement import gpus_idle, sources_of
-from unhang.jobs.inspect.communicators import Standing
+from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
+from unhang.jobs.inspect.agreement import sources_of
+from unhang.jobs.inspect.all_wait import all_in, is_quiet, some_are
+from unhang.jobs.inspect.crowded import crowded
 from unhang.jobs.inspect.ends import (
     NEXT,
     clues,
     ended_ranks,
     never_came,
+    never_meet,
     silent_ranks,
     split_ranks,
     stopped_or_stuck,
 )
 from unhang.jobs.inspect.flights import with_recorded
-from unhang.jobs.inspect.job_look import JobLook, Named, Verdict, job_look
+from unhang.jobs.inspect.job_look import HUNG, RUNNING, UNKNOWN, JobLook, Named, Verdict, job_look
 from unhang.jobs.inspect.rank_looks import (
-    LEAST_BYTES_S,
     RankLook,
     host_of,
-    number_of,
     rows,
     section,
 )
-from unhang.jobs.inspect.stands import busy_word, runs_python, stand_of, standing_row
+from unhang.jobs.inspect.stands import COMPILING, busy_word, runs_python, stand_of, standing_row
+from unhang.jobs.inspect.tracebacks import with_raised
 from unhang.jobs.inspect.unread import unread_rows
+from unhang.jobs.inspect.waits import wait_words
+from unhang.jobs.moves import BYTES
 
 SCHEMA = "unhang/inspection/1"
-HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
 LONG_OR_ENDLESS = (
     "it runs Python code, work that takes long or a loop that never ends: look again in a minute"
 )
-BUSY_PERCENT = 95
+KERNEL = (
+    "it waits for its GPU, which is busy at the same line in both looks: a kernel that takes long"
+    " or never ends; look again in a minute"
+)
 
 
 def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -55,12 +61,13 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     verdict = _judge(job)
     if verdict.state in (HUNG, UNKNOWN) and job.looks:
         verdict = with_recorded(verdict, documents)
+    verdict = with_raised(verdict, job)
     suspects = _with_clues(job, [named.suspect for named in verdict.named])
     causes = [named.cause for named in verdict.named]
     return {
         "schema": SCHEMA,
         "state": verdict.state,
-        "headline": verdict.headline,
+        "headline": "; ".join([verdict.headline, *crowded(documents)]),
         "world_size": _world_size(job),
         "hosts": [_host_row(document) for document in documents],
         "suspects": [
@@ -148,16 +155,24 @@ def _judge(job: JobLook) -> Verdict:
         }
         return Verdict(HUNG if is_sure else UNKNOWN, silent, _who(silent))
     if job.standing and job.standing.roots:
-        return _waited_for(job.looks, job.standing)
+        return _waited_for(job, job.standing)
     if job.standing and job.standing.is_split:
         named = split_ranks(job.looks, job.standing)
         return Verdict(
             HUNG,
             named,
-            "ranks wait for each other in different operations: "
-            + "; ".join(one.suspect.why for one in named[:2]),
+            f"{_crossed(job.standing)}: " + "; ".join(one.suspect.why for one in named[:2]),
         )
     return _by_stacks(job)
+
+
+def _crossed(standing: Standing) -> str:
+    groups = {lag.communicator for lag in standing.lags}
+    return (
+        "two groups that share ranks are called in opposite order"
+        if len(groups) > 1
+        else "ranks wait for each other in different operations"
+    )
 
 
 def _who(named: Sequence[Named]) -> str:
@@ -173,9 +188,9 @@ def _running(standing: Standing) -> str:
     return f"collectives were launched between the two looks{behind}"
 
 
-def _waited_for(looks: Sequence[RankLook], standing: Standing) -> Verdict:
+def _waited_for(job: JobLook, standing: Standing) -> Verdict:
     """Ranks that RAS says are behind in both looks."""
-    by_rank = {look.rank: look for look in looks}
+    by_rank = {look.rank: look for look in job.looks}
     busy = [
         (rank, word) for rank in standing.roots for word in [busy_word(by_rank.get(rank))] if word
     ]
@@ -187,7 +202,7 @@ def _waited_for(looks: Sequence[RankLook], standing: Standing) -> Verdict:
         return Verdict(
             word,
             [],
-            f"rank {fold_ranks([one for one, _ in busy])} is {word}{where},"
+            f"rank {fold_ranks([one for one, _ in busy])} is {word}{where}{_and_waits(look)},"
             f" {ranks_wait(len(ahead))} for it",
         )
     named = [
@@ -199,54 +214,65 @@ def _waited_for(looks: Sequence[RankLook], standing: Standing) -> Verdict:
         return Verdict(
             UNKNOWN, named, f"{_who(named)}; whether it is busy or stuck only its stack tells"
         )
-    if all(
-        runs_python(by_rank.get(one.suspect.rank)) for one in named if one.suspect.rank is not None
-    ):
-        return Verdict(UNKNOWN, named, f"{_who(named)}; {LONG_OR_ENDLESS}")
+    stand = [by_rank[one.suspect.rank] for one in named if one.suspect.rank in by_rank]
+    if len(stand) == len(named) and all(map(runs_python, stand)):
+        return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
     return Verdict(HUNG, named, _who(named))
+
+
+def _long_or_endless(looks: Sequence[RankLook], stand: Sequence[RankLook]) -> str:
+    """In words, of ranks that run: one of which no line moved while the GPU that it has for itself
+    is busy runs no Python."""
+    shared = [(look.host, look.gpu) for look in looks]
+    alone = all(shared.count((look.host, look.gpu)) == 1 for look in stand)
+    waits = alone and all(look.moved is False and look.spins for look in stand)
+    return KERNEL if waits else LONG_OR_ENDLESS
 
 
 def _by_stacks(job: JobLook) -> Verdict:
     """RAS does not tell them apart, or did not answer."""
-    came = never_came(job)
+    came = never_meet(job) or never_came(job)
     if came:
         return Verdict(STARTING, came, came[0].suspect.why)
     waiting = [look for look in job.looks if _waits(look)]
     others = [look for look in job.looks if look.doing and look not in waiting]
-    if waiting and others and not job.standing:
+    if waiting and others and (not job.standing or all(map(busy_word, others))):
         return _others_stand(job, waiting, others)
-    busy = {word for look in job.looks for word in [busy_word(look)] if word}
+    words = ((look, busy_word(look)) for look in job.looks)
+    busy = {word for look, word in words if word and (look.doing or word == COMPILING)}
     if busy and not waiting:
         word = sorted(busy)[0]
         return Verdict(
             word,
             [],
-            f"{_some_are(sum(busy_word(look) == word for look in job.looks), len(job.looks))}"
+            f"{some_are(sum(busy_word(look) == word for look in job.looks), len(job.looks))}"
             f" {word}",
         )
     if waiting and all(look.computes for look in job.looks):
         return Verdict(
             RUNNING,
             [],
-            f"{_some_are(len(job.looks), len(job.looks))} waiting for GPUs that compute: a long"
+            f"{some_are(len(job.looks), len(job.looks))} waiting for GPUs that compute: a long"
             " step",
         )
+    if any(sign in BYTES for look in waiting for sign in look.signs):
+        return Verdict(RUNNING, [], "data moves between the ranks")
     if len(waiting) == len(job.looks) and not any(look.moved for look in job.looks):
-        return _all_in(job, waiting)
+        return all_in(job, waiting)
     in_same_place = {look.doing.where if look.doing else None for look in job.looks}
     if (
         len(in_same_place) == 1
         and None not in in_same_place
         and not any(look.moved for look in job.looks)
-        and _gpus_spin(job)
+        and all(look.spins for look in job.looks)
     ):
-        return _all_in(job, job.looks)
+        return all_in(job, job.looks)
     if any(look.moved for look in job.looks):
         return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
     if any(look.log_grew for look in job.looks):
         return Verdict(RUNNING, [], "its log grew between the two looks")
-    if any((look.read_s or 0) + (look.written_s or 0) >= LEAST_BYTES_S for look in job.looks):
-        return Verdict(RUNNING, [], "it reads or writes files")
+    if moved := [sign for look in job.looks for sign in look.signs]:
+        return Verdict(RUNNING, [], moved[0])
     if job.standing and not any(look.doing for look in job.looks):
         return Verdict(
             UNKNOWN,
@@ -257,11 +283,16 @@ def _by_stacks(job: JobLook) -> Verdict:
     if not any(look.doing for look in job.looks):
         return _by_proc(job)
     if all(runs_python(look) for look in job.looks):
-        return Verdict(UNKNOWN, [], LONG_OR_ENDLESS)
+        return Verdict(UNKNOWN, [], _long_or_endless(job.looks, job.looks))
     spy = "" if all(look.doing for look in job.looks) else ", or with py-spy"
     return Verdict(
         UNKNOWN, [], f"the looks do not tell whether it moves; look again with a longer --gap{spy}"
     )
+
+
+def _and_waits(look: RankLook) -> str:
+    words = wait_words(look)
+    return f" and {words}" if words else ""
 
 
 def _waits(look: RankLook) -> bool:
@@ -282,11 +313,11 @@ def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[Ra
         return Verdict(
             word,
             [],
-            f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where},"
-            f" {ranks_wait(len(waiting))} for it",
+            f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where}"
+            f"{_and_waits(look)}, {ranks_wait(len(waiting))} for it",
         )
     named = [stand_of(look.rank, look, None, waiting) for look in others if not busy_word(look)]
-    if not _quiet(job, waiting):
+    if not is_quiet(job, waiting):
         return Verdict(
             UNKNOWN,
             named,
@@ -294,94 +325,9 @@ def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[Ra
             " --gap",
         )
     if all(runs_python(look) for look in others if not busy_word(look)):
-        return Verdict(UNKNOWN, named, f"{_who(named)}; {LONG_OR_ENDLESS}")
+        stand = [look for look in others if not busy_word(look)]
+        return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
     return Verdict(HUNG, named, _who(named))
-
-
-def _all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
-    functions = {look.doing.function for look in waiting if look.doing}
-    seen = {look.rank for look in job.looks}
-    world = max((look.world_size or 0 for look in job.looks), default=0)
-    if len(functions) > 1 and not {"synchronize"} & functions:
-        named = [stand_of(look.rank, look, None, []) for look in _minority(waiting)]
-        sides = "; ".join(
-            f"{name}: rank"
-            f" {fold_ranks([look.rank or 0 for look in waiting if look.doing and look.doing.function == name])}"  # noqa: E501
-            for name in sorted(functions)
-        )
-        return Verdict(
-            HUNG,
-            [Named(one.suspect, "rank_desync_app") for one in named],
-            f"ranks wait in different operations: {sides}",
-        )
-    where = waiting[0].doing.where if waiting[0].doing else "a collective"
-    everybody = f"{_some_are(len(job.looks), len(job.looks))} in {where}"
-    if len(seen) < world:
-        others = "look at the other nodes too (--hosts, --slurm-job)"
-        return Verdict(
-            UNKNOWN,
-            [],
-            f"only {len(seen)} of {world} ranks could be looked at, waiting in {where}; {others}",
-        )
-    if not _quiet(job, waiting) or not gpus_idle(job):
-        return Verdict(
-            UNKNOWN,
-            [],
-            f"{everybody} and something still moves: a long step, or traffic; look again with a"
-            " longer --gap",
-        )
-    why = (
-        f"{everybody}, none left it between the looks and the links are idle: what lies between"
-        " them does not carry it"
-    )
-    suspect = Suspect(None, None, None, COLLECTIVE, why, NEXT["path"])
-    return Verdict(HUNG, [Named(suspect, None)], why)
-
-
-def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
-    sides: dict[str, list[RankLook]] = {}
-    for look in waiting:
-        sides.setdefault(look.doing.function if look.doing else "", []).append(look)
-    largest = max(map(len, sides.values()))
-    usual = [name for name, side in sides.items() if len(side) == largest]
-    return [
-        look for name, side in sides.items() if len(usual) > 1 or name != usual[0] for look in side
-    ]
-
-
-def _quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:
-    """Whether those who wait did so without a break: asleep all the time, or before a GPU that
-    moves no memory."""
-    on_gpus = any(rows(section(document, "nvml").get("gpus_2")) for document in job.documents)
-    return any(look.waited for look in waiting) or (on_gpus and gpus_idle(job))
-
-
-def _gpus_spin(job: JobLook) -> bool:
-    """Every GPU of the job is busy in both looks and moves no memory: what NCCL's waiting kernel
-    looks like."""
-    looks = [
-        rows(section(document, "nvml").get(f"gpus_{number}"))
-        for document in job.documents
-        for number in (1, 2)
-    ]
-    used = [gpu for look in looks for gpu in look if gpu.get("processes")]
-    return bool(used) and all(
-        number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT
-        and gpu.get("memory_activity_percent") == 0
-        for gpu in used
-    )
-
-
-def _some_are(count: int, of: int) -> str:
-    """the only rank is, all 4 ranks are, 1 of 4 ranks is, 2 of 4 ranks are."""
-    who = (
-        "the only rank"
-        if count == of == 1
-        else f"all {of} ranks"
-        if count == of
-        else f"{count} of {of} ranks"
-    )
-    return f"{who} {'is' if count == 1 else 'are'}"
 
 
 def _by_proc(job: JobLook) -> Verdict:

@@ -15,9 +15,9 @@ from typing import Any
 
 from unhang.core.text import visible
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.jobs.watch.detector import GONE, Tick
+from unhang.jobs.inspect.crowded import shared_words
+from unhang.jobs.watch.detector import NODE, Tick, gpu_key, gpu_pids, ranks_by_gpu
 
-NODE = "asked_as"  # of samples that come from several nodes
 QUIET_S = 60.0  # an interface that flaps all the time is told once in so long
 # how long a GPU is slower than its peers before it is told, while the collectives go on
 APART_S = 10.0
@@ -50,20 +50,18 @@ class Alerts:
             yield from self._link(row, tick.t)
 
     def _shared_gpus(self, tick: Tick) -> Iterator[str]:
-        ranks_of = _ranks_by_gpu(tick)
+        ranks_of = ranks_by_gpu(tick)
         for key, ranks in ranks_of.items():
             before, self.shared[key] = self.shared.get(key), ranks
             if len(ranks) < 2 or before != ranks or key in self.crowded:
                 continue  # two moments that agree, because ranks open their GPUs one after another
             self.crowded.add(key)
-            empty = sum(not others for (node, _), others in ranks_of.items() if node == key[0])
-            rest = (
-                f"; {empty} other {'GPU has' if empty == 1 else 'GPUs have'} none: does the program"
-                " choose its device by LOCAL_RANK?"
-                if empty
-                else ""
+            empty = sum(
+                not gpu_pids(gpu) and not gpu.get("lost")
+                for gpu in tick.gpus
+                if gpu_key(gpu)[0] == key[0]
             )
-            yield f"ranks {fold_ranks(ranks)} share GPU {visible(key[1], 8)}{_on(key[0])}{rest}"
+            yield shared_words(ranks, visible(key[1], 8), empty, _on(key[0]))
 
     def _slower_gpus(self, tick: Tick) -> Iterator[str]:
         """Compared while the collectives of all ranks go on: where one rank evaluates and the
@@ -78,8 +76,10 @@ class Alerts:
         if not before or any(counts.get(rank) == count for rank, count in before.items()):
             self.slower.clear()
             return
-        ranks_of = _ranks_by_gpu(tick)
-        compared = {_key(gpu): gpu for gpu in tick.gpus if _clock(gpu) and ranks_of[_key(gpu)]}
+        ranks_of = ranks_by_gpu(tick)
+        compared = {
+            gpu_key(gpu): gpu for gpu in tick.gpus if _clock(gpu) and ranks_of[gpu_key(gpu)]
+        }
         for key, gpu in compared.items():
             peers = [_clock(one) for other, one in compared.items() if other != key]
             throttle = _reasons(gpu)
@@ -97,9 +97,9 @@ class Alerts:
     def _hot_gpus(self, tick: Tick) -> Iterator[str]:
         """GPUs of ranks that the driver slows down for heat or supply, all those of a node in one
         line, each GPU once."""
-        ranks_of, due = _ranks_by_gpu(tick), dict[tuple[str, str], list[int]]()
+        ranks_of, due = ranks_by_gpu(tick), dict[tuple[str, str], list[int]]()
         for gpu in tick.gpus:
-            key = _key(gpu)
+            key = gpu_key(gpu)
             reasons = [one for one in HOT if one in _reasons(gpu)] if ranks_of[key] else []
             if not reasons:
                 self.hot.pop(key, None)
@@ -144,18 +144,14 @@ class Alerts:
 
 
 def _stranger(tick: Tick, gpu: Mapping[str, Any]) -> str:
-    node = _key(gpu)[0]
+    node = gpu_key(gpu)[0]
     ranks = {row.get("pid") for row in tick.ranks.values() if str(row.get(NODE) or "") == node}
-    others = sorted(set(_pids(gpu)) - ranks)
+    others = sorted(set(gpu_pids(gpu)) - ranks)
     return f"; process {others[0]} on it is no rank of this job" if others else ""
 
 
 def _on(node: str) -> str:
     return f" on {visible(node, 80)}" if node else ""
-
-
-def _key(gpu: Mapping[str, Any]) -> tuple[str, str]:
-    return str(gpu.get(NODE) or ""), str(gpu.get("gpu"))
 
 
 def _clock(gpu: Mapping[str, Any]) -> float:
@@ -170,24 +166,3 @@ def _clock(gpu: Mapping[str, Any]) -> float:
 def _reasons(gpu: Mapping[str, Any]) -> list[Any]:
     throttle = gpu.get("throttle")
     return throttle if isinstance(throttle, list) else []
-
-
-def _pids(gpu: Mapping[str, Any]) -> list[int]:
-    pids = gpu.get("pids")
-    return [pid for pid in pids if isinstance(pid, int)] if isinstance(pids, list) else []
-
-
-def _ranks_by_gpu(tick: Tick) -> dict[tuple[str, str], tuple[int, ...]]:
-    """{(node, GPU): ranks that have memory on it}."""
-    alive = {
-        (str(row.get(NODE) or ""), row.get("pid")): rank
-        for rank, row in tick.ranks.items()
-        if row.get("state") not in GONE
-    }
-    found = {}
-    for gpu in tick.gpus:
-        node, number = _key(gpu)
-        found[node, number] = tuple(
-            sorted({alive[node, pid] for pid in _pids(gpu) if (node, pid) in alive})
-        )
-    return found

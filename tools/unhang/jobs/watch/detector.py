@@ -2,9 +2,9 @@
 recorded. Values in, values out.
 
 Progress is what only a job that works shows: collectives that were launched (by RAS; without RAS
-ranks that wake up), a log that grows, GPUs that move memory, ranks or their children that read,
-write or compile. Each rule has its recorded trace in tests/fixtures/inspect/traces. Why it stopped
-`inspect` says.
+ranks that wake up), a log that grows, GPUs of its own processes that move memory, ranks or their
+children that read, write or compile. What other jobs of the node do is no progress. Each rule has
+its recorded trace in tests/fixtures/inspect/traces. Why it stopped `inspect` says.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.jobs.inspect.rank_looks import LEAST_BYTES_S
+from unhang.jobs.moves import moves
 
 NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
 SURE_S = 5.0  # how long a rank is gone or stopped before it is said: others may be about to end too
-WORKERS_CORES = 0.2
 # a rank that waits for a GPU is switched up to 6 times a second, one that trains with gloo 30 times
 AWAKE_PER_S = 10.0
 GONE = ("gone", "reused", "Z", "X")
+NODE = "asked_as"  # of samples that come from several nodes
 
 
 @dataclass(frozen=True)
@@ -141,25 +141,66 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
         and now.log_bytes != before.log_bytes
     ):
         signs.append("log")
-    if any((gpu.get("memory_activity_percent") or 0) >= 1 for gpu in now.gpus):
+    own = own_gpus(now)
+    if any((gpu.get("memory_activity_percent") or 0) >= 1 for gpu in own):
         signs.append("GPU memory")
     seconds = max(0.1, now.t - before.t)
     for rank, row in now.ranks.items():
         then = before.ranks.get(rank)
         if then is None or "cpu_s" not in then or "cpu_s" not in row:
             continue
-        moved = sum(
-            (row.get(name) or 0) - (then.get(name) or 0) for name in ("read_bytes", "write_bytes")
-        )
-        if (
-            moved >= LEAST_BYTES_S * seconds
-            or row.get("compilers")
-            or row["children_cpu_s"] - then["children_cpu_s"] > WORKERS_CORES * seconds
-        ):
+        if moves(then, row, seconds):
             signs.append(f"work of rank {rank}")
-    if not _counts(now.ras) and not now.gpus:
+    if not _counts(now.ras) and not own:
         signs += _without_ras(before, now, seconds)
     return signs
+
+
+def own_gpus(tick: Tick) -> list[Mapping[str, Any]]:
+    """The GPUs on which only this job's ranks have memory. On a node where the driver shows no rank
+    on any GPU, as in a container, those on which it shows no process at all. Of a job without ranks
+    the samples have no other GPUs than its own."""
+    if not tick.ranks:
+        return tick.gpus
+    ranks_of, alone = ranks_by_gpu(tick), []
+    shown = {node for (node, _), ranks in ranks_of.items() if ranks}
+    of_ranks = {(_node(row), row.get("pid")) for row in tick.ranks.values()}
+    for gpu in tick.gpus:
+        node, pids = _node(gpu), gpu_pids(gpu)
+        is_own = bool(pids) and all((node, pid) in of_ranks for pid in pids)
+        if is_own if node in shown else not pids:
+            alone.append(gpu)
+    return alone
+
+
+def ranks_by_gpu(tick: Tick) -> dict[tuple[str, str], tuple[int, ...]]:
+    """{(node, GPU): ranks that have memory on it}."""
+    alive = {
+        (_node(row), row.get("pid")): rank
+        for rank, row in tick.ranks.items()
+        if row.get("state") not in GONE
+    }
+    return {
+        gpu_key(gpu): tuple(
+            sorted({alive[one] for pid in gpu_pids(gpu) if (one := (_node(gpu), pid)) in alive})
+        )
+        for gpu in tick.gpus
+    }
+
+
+def gpu_key(gpu: Mapping[str, Any]) -> tuple[str, str]:
+    """(node, number) of a GPU's sample; the node is "" where there is one alone."""
+    return _node(gpu), str(gpu.get("gpu"))
+
+
+def gpu_pids(gpu: Mapping[str, Any]) -> list[int]:
+    """The processes that a GPU's sample names."""
+    pids = gpu.get("pids")
+    return [pid for pid in pids if isinstance(pid, int)] if isinstance(pids, list) else []
+
+
+def _node(row: Mapping[str, Any]) -> str:
+    return str(row.get(NODE) or "")
 
 
 def _without_ras(before: Tick, now: Tick, seconds: float) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from unhang.core.catalogue.reading import collect_tables, read_file
-from unhang.jobs.inspect import activities as module
-from unhang.jobs.inspect.activities import activities
+from unhang.jobs import activities as module
+from unhang.jobs.activities import activities
 from unhang.jobs.inspect.rank_looks import rank_looks
 from unhang.jobs.inspect.stands import busy_word, stand_of
 from unhang.jobs.inspect.verdict import inspection_of
@@ -81,7 +81,7 @@ def test_a_rank_that_does_not_go_on_is_told_with_the_rows_cause_and_next_step(na
     named = stand_of(1, look, None)
     assert busy_word(look) is None
     assert (named.cause, named.suspect.next) == (
-        ROWS[name]["cause"],
+        ROWS[name].get("cause"),
         ROWS[name]["next"].format(pid=look.pid, host=look.host),
     )
 

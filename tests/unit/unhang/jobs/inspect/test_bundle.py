@@ -24,7 +24,7 @@ from unhang.jobs.inspect.bundle import (
     is_bundle,
     write_bundle,
 )
-from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
@@ -72,7 +72,8 @@ def with_kernel_line(document: dict, last_s: float | None) -> dict:
 @pytest.mark.parametrize(
     ("scene", "code", "word", "cause"),
     [
-        ("never", 1, "cause", "rank_desync_app"),
+        ("never", 3, "failure", None),
+        ("differ", 1, "cause", "rank_desync_app"),
         ("loader", 1, "cause", "slow_rank_or_io"),
         ("killed", 1, "cause", "rank_failed"),
         ("stopped", 3, "failure", None),
@@ -90,7 +91,7 @@ def test_the_verdict_is_that_of_inspect(scene, code, word, cause, tmp_path, caps
         [cause] if cause else []
     )
     assert list(check_schema(found, read_schema("diagnosis-1"))) == []
-    main(["diagnose", path])
+    main(["diagnose", "-v", path])
     assert said["headline"] in capsys.readouterr().out
 
 
@@ -100,6 +101,78 @@ def test_a_look_that_does_not_tell_stays_unknown(tmp_path, capsys):
     assert (said["state"], ended, found["outcome"]["word"]) == ("unknown", 4, "no_end")
     assert found["outcome"]["line"]["text"].startswith("unknown: ")
     assert "not hung" not in json.dumps(found) and "the job ran" not in json.dumps(found)
+
+
+def with_log(document: dict, rank: int, *lines: str) -> dict:
+    """With a log of this rank alone, which ends so."""
+    changed = copy.deepcopy(document)
+    pid = next(row["pid"] for row in changed["ranks"] if row["rank"] == rank)
+    changed["sections"]["log_tail"]["logs"] = [
+        {"pids": [pid], "path": "/home/u/rank.log", "size_bytes": 1, "changed_s": 1.0,
+         "lines": ["step 3", *lines]}
+    ]  # fmt: skip
+    return changed
+
+
+TRACEBACK = (
+    "Traceback (most recent call last):",
+    '  File "/home/u/train.py", line 33, in main',
+    "    batch = shards[name]",
+    "KeyError: 'shard-7'",
+)
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank1]: "])
+def test_a_traceback_at_the_end_of_a_ranks_log_comes_before_where_it_stands(
+    prefix, tmp_path, capsys
+):
+    document = with_log(look("never"), 1, *(prefix + line for line in TRACEBACK))
+    said = inspection_of([document])
+    [suspect] = said["suspects"]
+    assert said["state"] == "hung" and suspect["cause"] == "rank_failed"
+    assert suspect["why"].startswith(
+        "its log ends with KeyError: 'shard-7' (train.py:33); it sleeps"
+    )
+    assert suspect["next"].startswith("the whole traceback, in /home/u/rank.log")
+    _, found = diagnosed(capsys, str(bundle(tmp_path, document)))
+    assert found["causes"][0]["cause"] == "rank_failed"
+    assert "rank_desync_app" not in {one["cause"] for one in found["causes"]}
+
+
+def test_a_traceback_of_another_rank_is_told_first(tmp_path):
+    """RAS names rank 1, which waits for rank 0's end."""
+    found = inspection_of([with_log(look("never"), 0, *TRACEBACK)])
+    assert [suspect["rank"] for suspect in found["suspects"]] == [0, 1]
+    assert found["headline"].startswith("rank 0 on vm: its log ends with KeyError")
+
+
+@pytest.mark.parametrize("scene", ["never", "healthy"])
+def test_a_traceback_that_a_program_survived_is_no_cause(scene):
+    """It goes on printing after it; and a job that works is not accused for one."""
+    survived = with_log(look(scene), 1, *TRACEBACK, *(f"step {at}" for at in range(4, 20)))
+    assert inspection_of([survived]) == inspection_of([look(scene)])
+    assert inspection_of([with_log(look("healthy"), 1, *TRACEBACK)]) == inspection_of(
+        [look("healthy")]
+    )
+
+
+@pytest.mark.parametrize("scene", ["healthy", "checkpoint", "longstep"])
+def test_dumps_of_a_job_that_ran_accuse_nobody(scene, tmp_path, capsys):
+    """Each rank's dump is of another moment."""
+    path = bundle(tmp_path, with_dumps(look(scene), 6, 5))
+    _, found = diagnosed(capsys, str(path))
+    assert [one for one in found["causes"] if one["severity"] != "info"] == []
+
+
+@pytest.mark.parametrize("scene", ["never", "lock", "first", "allgather"])
+def test_a_rank_that_was_seen_in_its_own_code_is_not_told_to_call_other_collectives(
+    scene, tmp_path, capsys
+):
+    said = inspection_of([look(scene)])
+    path = str(bundle(tmp_path, with_dumps(look(scene), 6, 5)))
+    _, found = diagnosed(capsys, path)
+    assert "rank_desync_app" not in {one["cause"] for one in found["causes"]}
+    assert found["outcome"]["line"]["text"].startswith(f"hung: {said['headline'][:60]}")
 
 
 def test_the_logs_in_it_are_read(tmp_path, capsys):
@@ -134,8 +207,8 @@ def test_faults_of_the_kernel_count_since_the_job_began(tmp_path, capsys):
 
 
 def test_hosts_have_one_mask_in_the_verdict_and_in_the_diagnosis(tmp_path, capsys):
-    document = {**look("never"), "asked_as": "gpu-secret-03"}
-    main(["diagnose", "--redact", str(bundle(tmp_path, document))])
+    document = {**look("loader"), "asked_as": "gpu-secret-03"}
+    main(["diagnose", "-v", "--redact", str(bundle(tmp_path, document))])
     shown = capsys.readouterr().out
     assert "gpu-secret-03" not in shown
     assert "hung: rank 1 on <host-1>" in shown and "named: host <host-1>, rank 1" in shown
@@ -234,7 +307,7 @@ def test_any_value_in_a_document_is_survived():
                 holder = holder[step]
             holder[path[-1]] = chance.choice(strange)
             found = inspection_of([changed])
-            assert "\x1b" not in render_inspection(found), path
+            assert "\x1b" not in render_details(found), path
             assert isinstance(found["state"], str)
 
 
@@ -253,7 +326,12 @@ def places_in(value, path=()):
 def test_the_texts_of_a_bundle_are_those_that_were_written(tmp_path):
     texts = bundle_texts(bundle(tmp_path, look("never")))
     assert json.loads(texts["evidence/vm.json"])["schema"] == "unhang/evidence/1"
-    assert sorted(texts) == ["evidence/vm.json", "inspection.json", "report.txt"]
+    assert sorted(texts) == [
+        "evidence/vm.json",
+        "inspection.json",
+        "report.txt",
+        "short.json",
+    ]
 
 
 def with_dumps(document: dict, *newest: int, name: str = "gloo:all_reduce") -> dict:

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from neighbours import with_neighbour
 
 from unhang.jobs.watch.alerts import Alerts
 from unhang.jobs.watch.detector import ticks
@@ -24,8 +25,9 @@ SET_INTERFACE, SET_CARRIER, TAP = 0x400454CA, 0x400454E2, 0x1002  # linux/if_tun
 
 
 def told(lines) -> list[str]:
+    """With another user's job beside it, which trains on a GPU of its own."""
     alerts = Alerts()
-    return [line for tick in ticks(lines) for line in alerts.of(tick)]
+    return [line for tick in ticks(with_neighbour(lines)) for line in alerts.of(tick)]
 
 
 def trace(name: str) -> list[dict]:

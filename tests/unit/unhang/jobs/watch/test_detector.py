@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from healthy_months import OF_ONE_GPU, OF_TWO_GPUS, endless
+from neighbours import with_neighbour
 
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, STOPPED, detect, signs_of_progress, ticks
 
@@ -25,10 +26,13 @@ DAY_S = 86_400
 
 
 def trace(name: str) -> list[dict]:
-    return [
-        json.loads(line)
-        for line in (TRACES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    """With another user's job beside it, which trains."""
+    return neighboured(TRACES / f"{name}.jsonl")
+
+
+def neighboured(path: Path) -> list[dict]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return list(with_neighbour(map(json.loads, lines)))
 
 
 @pytest.mark.parametrize("name", HANGS)
@@ -50,7 +54,7 @@ def test_it_names_who_is_behind(name):
 
 @pytest.mark.parametrize("path", OF_TWO_GPUS, ids=lambda path: path.stem)
 def test_it_is_silent_at_a_job_that_works_on_two_gpus(path):
-    assert list(detect(map(json.loads, path.read_text(encoding="utf-8").splitlines()), 5.0)) == []
+    assert list(detect(neighboured(path), 5.0)) == []
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -62,7 +66,59 @@ def test_it_is_silent_at_a_job_that_works(name):
 
 def test_a_day_of_healthy_jobs_with_noise_is_no_alarm():
     """A month of them: tests/bench/bench_watch.py."""
-    assert list(detect(endless(random.Random(1), DAY_S, (*OF_ONE_GPU, *OF_TWO_GPUS)), 10.0)) == []
+    day = endless(random.Random(1), DAY_S, (*OF_ONE_GPU, *OF_TWO_GPUS))
+    assert list(detect(with_neighbour(day), 10.0)) == []
+
+
+def test_a_stranger_on_a_rank_s_own_gpu_is_no_progress_of_the_job():
+    lines = [
+        {**line, "pids": [*line["pids"], 999_999], "memory_activity_percent": 20}
+        if "gpu" in line
+        else line
+        for line in trace("never")
+    ]
+    assert NO_PROGRESS in {event.what for event in detect(lines, 5.0)}
+
+
+def test_gpus_that_show_no_process_count_where_the_driver_shows_no_rank_as_in_a_container():
+    def inside(line):
+        return {**line, "pids": []} if line.get("gpu") == 0 else line
+
+    works = [inside(line) for line in trace("longstep")]
+    assert list(detect(works, 5.0)) == []
+    stands = [
+        {**line, "memory_activity_percent": 0} if line.get("gpu") == 0 else line for line in works
+    ]
+    began = next(at for at, line in enumerate(stands) if line.get("t", 0) > 8)
+    still = [
+        {**line, "ras": None} if "ras" in line else line
+        for line in stands[began:]
+        if "log_bytes" not in line
+    ]
+    assert NO_PROGRESS in {event.what for event in detect(still, 5.0)}
+
+
+def test_equal_process_numbers_of_two_nodes_are_two_processes():
+    """The neighbour on another node has the number of a rank here."""
+    lines = [
+        {**line, "asked_as": "b", "pids": [508]}
+        if line.get("gpu") == 7
+        else {**line, "asked_as": "a"}
+        for line in trace("never")
+    ]
+    ranks = {line["pid"] for line in lines if "rank" in line}
+    assert 508 in ranks
+    assert NO_PROGRESS in {event.what for event in detect(lines, 5.0)}
+
+
+def test_a_gloo_job_beside_a_gpu_that_trains_makes_progress_by_ranks_that_wake_up():
+    awake = [
+        {"t": float(at), "pid": 1, "rank": 0, "state": "S", "switches": 30 * at}
+        for at in range(100)
+    ]
+    assert list(detect(with_neighbour(awake), 60)) == []
+    asleep = [{**line, "switches": 7} for line in awake]
+    assert NO_PROGRESS in {event.what for event in detect(with_neighbour(asleep), 60)}
 
 
 def test_it_speaks_again_only_after_the_same_time():

@@ -47,14 +47,14 @@ def test_other_lines_are_none(line):
 
 
 def test_sockets_of_a_process_by_inode():
-    assert parse_sockets(TCP, {"222", "111"}) == [
+    assert list(parse_sockets(TCP, {"222", "111"}).values()) == [
         {"state": "LISTEN", "local": "127.0.0.1:29500", "remote": "0.0.0.0:0"},
         {"state": "SYN_SENT", "local": "10.0.0.5:41970", "remote": "10.0.0.9:29500"},
     ]
-    assert parse_sockets(TCP6, {"222"}) == [
+    assert list(parse_sockets(TCP6, {"222"}).values()) == [
         {"state": "SYN_SENT", "local": "10.0.0.5:41970", "remote": "10.0.0.9:29500"}
     ]
-    assert parse_sockets("a b\nx: y z\n" + "0: ZZ:1 ZZ:2 02 0 0 0 0 0 222 1\n", {"222"}) == []
+    assert parse_sockets("a b\nx: y z\n" + "0: ZZ:1 ZZ:2 02 0 0 0 0 0 222 1\n", {"222"}) == {}
 
 
 def test_fields_of_status_and_io():

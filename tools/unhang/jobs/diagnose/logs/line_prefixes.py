@@ -62,6 +62,7 @@ _RANKS = (  # (text that is in each match, the pattern)
     ("[default", re.compile(r"\[default(?P<rank>\d{1,6})\]")),
     ("ank", re.compile(r"\b[Rr]ank[ :=]{1,2}(?P<rank>\d{1,6})\b")),
 )
+_OWN = re.compile(r"\[rank(?P<rank>\d{1,6})\]")
 _SRUN = re.compile(r"\s{0,4}(?P<rank>\d{1,6}): ")
 
 
@@ -69,7 +70,8 @@ _SRUN = re.compile(r"\s{0,4}(?P<rank>\d{1,6}): ")
 class Prefix:
     """time_s: seconds since 1970 as if in UTC, in the year 1970 if the stamp has no year (has_year
     is False then); host and rank None if missing. stamp: the text of the time, also of one that is
-    not compared."""
+    not compared. own_rank: the rank of the job, which torch prints as [rank3] before the line;
+    `rank` may be a launcher's task, or a number within a group."""
 
     time_s: float | None = None
     has_year: bool = False
@@ -77,13 +79,16 @@ class Prefix:
     host: str | None = None
     pid: str | None = None
     rank: int | None = None
+    own_rank: int | None = None
 
     def completed(self, outer: Prefix, *, time: bool, host: bool) -> Prefix:
         """This prefix, completed from the wrapper's: its rank if the line has none, its time or
         host on request."""
-        merged = (
-            replace(self, rank=outer.rank) if self.rank is None and outer.rank is not None else self
-        )
+        merged = self
+        if self.own_rank is None and outer.own_rank is not None:
+            merged = replace(self, rank=outer.own_rank, own_rank=outer.own_rank)
+        elif self.rank is None and outer.rank is not None:
+            merged = replace(self, rank=outer.rank)
         if time and outer.time_s is not None:
             merged = replace(
                 merged, time_s=outer.time_s, has_year=outer.has_year, stamp=outer.stamp
@@ -118,7 +123,10 @@ def parse_prefix(text: str, start: int) -> Prefix:
     if rank is None and (found := _SRUN.match(head)):
         rank = int(found["rank"])
     host = nccl["host"] if nccl else logged["host"] if logged else None
-    return Prefix(time_s, has_year, stamp, host, nccl["pid"] if nccl else None, rank)
+    found = _OWN.search(head) if "[rank" in head else None
+    own = int(found["rank"]) if found else None
+    pid = nccl["pid"] if nccl else None
+    return Prefix(time_s, has_year, stamp, host, pid, rank if own is None else own, own)
 
 
 def parse_stamp(head: str) -> tuple[float | None, bool, str | None]:

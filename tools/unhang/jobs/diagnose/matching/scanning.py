@@ -18,7 +18,9 @@ from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
+from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
+from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
@@ -84,7 +86,8 @@ class Event:
 class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty.
     calls: the latest NCCL call of each process. steps: the last step of each rank. words: the last
-    line of each. job: the result of lint, if it is a file of the job and no log."""
+    line of each. ras: answers of NCCL's RAS. job: the result of lint, if it is a file of the job
+    and no log."""
 
     file: str
     events: list[Event] = field(default_factory=list)
@@ -96,6 +99,8 @@ class Scan:
     job: JobFile | None = None
     steps: dict[int, RankStep] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
+    ras: list[RasAnswer] = field(default_factory=list)
+    stacks: list[Stack] = field(default_factory=list)
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -103,8 +108,12 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     scan = Scan(file)
     memory = LineShapes(sieve)
     counts: dict[str, int] = {}
+    ras = RasText(file)
+    stacks = Stacks(file, rank_in_name(file))
     for block in blocks:
         text = block.whole()
+        ras.note(text, block.number(0))
+        stacks.note(block, text)
         if MARK in text:
             note_calls(block, file, scan.calls)
             text = without_calls(text)
@@ -116,6 +125,8 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         _remember_last(block, scan)
         note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
         scan.words.note(block.lines, block.first, file)
+    scan.ras = ras_answers(ras)
+    scan.stacks = stacks.done()
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
     return scan

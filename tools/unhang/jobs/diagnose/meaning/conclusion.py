@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from unhang.core.secrets_in_text import without_secrets
+from unhang.core.verdict.suspects import ranks_wait
+from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep
@@ -20,7 +22,7 @@ from unhang.jobs.diagnose.meaning.rules.failures import (
     peer_without_log,
     who_failed,
 )
-from unhang.jobs.diagnose.meaning.rules.recording_rules import common_place
+from unhang.jobs.diagnose.meaning.rules.stack_rules import common_place
 from unhang.jobs.diagnose.meaning.signs import (
     far_below,
     hang_signs,
@@ -33,7 +35,12 @@ from unhang.jobs.diagnose.meaning.signs import (
     states_of_ranks,
     unfinished_traceback,
 )
-from unhang.jobs.diagnose.rank_names import collective_in_words, limit_in_words, named_ranks
+from unhang.jobs.diagnose.rank_names import (
+    collective_in_words,
+    limit_in_words,
+    named_ranks,
+)
+from unhang.jobs.diagnose.ras_standing import named_roots
 
 # A server's answer to a request, other than a failure of its own; its metrics are answered also
 # when its workers are gone.
@@ -50,6 +57,15 @@ MOST_RANKS = 100_000
 FEW_OF = 3  # ranks that print, for each one that prints nothing
 LONGEST_WORDS = 160
 UNKNOWN_ERROR = "a program reports an error that unhang does not know"
+RAS_MOVED = "collectives were launched between the two answers of NCCL's RAS"
+RAS_ALIKE = (
+    "all ranks have launched equally many operations, as NCCL's RAS counts them; whether they end"
+    " it does not tell"
+)
+ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
+ASK_ON_NODE = (
+    "on {host}: unhang inspect --pid {pid}: where it stands; gone: dmesg -T | grep -E 'Xid|oom'"
+)
 SERVES = "the server started, and no later line shows that it failed or stands"
 SLOW = "the job is slow and does not hang; no message that unhang knows shows why"
 NO_LOG = (
@@ -90,8 +106,8 @@ NO_LOG_AMONG = (
     "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose"
     " reads it together with the job's log"
 )
-_OF_A_JOB = ("progress", "healthy", "symptom")
-_OF_A_JOB_FACTS = (
+OF_A_JOB = ("progress", "healthy", "symptom")
+OF_A_JOB_FACTS = (
     "framework",
     "launch_shape",
     "world_size",
@@ -101,8 +117,8 @@ _OF_A_JOB_FACTS = (
     "network_used",
     "nccl_version",
 )
-_OF_A_MACHINE_FACTS = (
-    "bandwidth_row", "dcgm_passed", "fabric_manager_not_needed", "gid_row", "gpu_listed",
+OF_A_MACHINE_FACTS = (
+    "bandwidth_row", "dcgm_row", "fabric_manager_not_needed", "gid_row", "gpu_listed",
     "gpu_load", "gpu_row",
     "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width",
     "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
@@ -123,7 +139,7 @@ class Conclusion(NamedTuple):
 
     word: str
     why: str
-    event: Event | RankStep | None = None
+    event: Event | RankStep | RankLine | None = None
     first: tuple[str, ...] = ()
 
 
@@ -140,13 +156,11 @@ def stacks_in_one_place(facts: Facts) -> Conclusion | None:
     """The stacks of all ranks stand in one call outside of collectives."""
     if not (place := common_place(facts)):
         return None
-    ranks, frame = place
-    call = f"{frame.fields['call']} ({frame.fields['module']})"
     why = (
-        f"the stacks of {named_ranks(ranks)} stand in {call}: each waits there for others that do"
-        " not come, or wait for something else"
+        f"the stacks of {named_ranks(place.ranks)} stand in {place.call}: each waits there for"
+        " others that do not come, or wait for something else"
     )
-    return Conclusion("no_end", why, frame, (ASK_IN_ONE_PLACE.format(call),))
+    return Conclusion("no_end", why, place.line, (ASK_IN_ONE_PLACE.format(place.call),))
 
 
 def rank_that_stopped(facts: Facts) -> Conclusion | None:
@@ -334,6 +348,8 @@ def _watchdog(facts: Facts) -> Conclusion | None:
 
 def _collective(facts: Facts) -> Conclusion:
     """Who came to the collective that timed out, and who did not."""
+    if facts.waits_in_groups():
+        return _groups_wait(facts)
     one = facts.timeouts[0]
     came = sorted(
         {timeout.rank for timeout in facts.timeouts if timeout.rank is not None}
@@ -373,6 +389,53 @@ def _collective(facts: Facts) -> Conclusion:
         one.event,
         (ASK_ONE_RANK.format(whom),),
     )
+
+
+def _groups_wait(facts: Facts) -> Conclusion:
+    """Several groups wait, and all for the same few ranks."""
+    roots = facts.waited.roots
+    row = facts.waited_row()
+    lines = {(step.source, step.line) for step in facts.waited.waits[0].steps}
+    event = next(
+        (one.event for one in facts.timeouts if (one.event.file, one.event.line) in lines), None
+    )
+    said = [
+        f"rank {rank} last printed: {shown_line(facts.words[rank])}"
+        for rank in roots
+        if rank in facts.words
+    ]
+    told = [waited_headline(row), *waited_lines(row), *said[:MOST_LAST_WORDS]] if row else said
+    return Conclusion("no_end", "; ".join(told), event, (ASK_ONE_RANK.format(named_ranks(roots)),))
+
+
+def _ras(facts: Facts) -> Conclusion | None:
+    """NCCL's RAS names ranks, or shows that the job runs, or cannot tell."""
+    if (ras := facts.ras) is None:
+        return None
+    if ras.moved:
+        return Conclusion("healthy", RAS_MOVED)
+    if not (named := named_roots(ras)):
+        return Conclusion("no_end", RAS_ALIKE, first=(ASK_RAS_AGAIN,))
+    row = facts.waited_row()
+    who = ", ".join(ras.who(rank) for rank in named[:MOST_LAST_WORDS])
+    if ras.waited.roots and row:
+        place = ras.standing.places[named[0]]
+        process = f"its process is {place[1]} on node {place[0]}"
+        why = "; ".join([waited_headline(row), *waited_lines(row), process])
+    elif ras.waited.roots:
+        wait = ras.waited.waits[0]
+        why = (
+            f"{who} is waited for: {ranks_wait(len(wait.waiting))} in {wait.operation}"
+            f" #{wait.seq} of {wait.group.name}; which rank of the job it is RAS does not tell here"
+        )
+    elif ras.waited.ring:
+        why = f"{who} wait for each other: each is in an operation that the other has not called"
+    else:
+        is_dead = any(ras.standing.missing.values())
+        why = f"{who} {'is dead, as RAS finds' if is_dead else 'does not answer NCCL RAS'}"
+    place = ras.standing.places.get(named[0])
+    ask = ASK_ON_NODE.format(pid=place[1], host=place[0]) if place else ""
+    return Conclusion("no_end", why, first=(ask,) if ask else ())
 
 
 def _reported_end(facts: Facts) -> Conclusion | None:
@@ -461,6 +524,7 @@ OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     _traceback,
     _server_that_stands,
     _watchdog,
+    _ras,
     stacks_in_one_place,
     _reported_end,
     _closed_connection,
@@ -508,7 +572,7 @@ def is_from_a_program(facts: Facts) -> bool:
         and event.signature.fact not in SETTINGS
     )
     return any(True for _ in lines) or bool(
-        facts.stopped or facts.words or facts.flights or facts.calls
+        facts.stopped or facts.words or facts.flights or facts.calls or facts.ras or facts.stacks
     )
 
 
@@ -622,8 +686,8 @@ def _xid(facts: Facts) -> Conclusion | None:
 
 def _job_without_end(facts: Facts) -> Conclusion | None:
     if not (
-        any(event.signature.kind in _OF_A_JOB for event in facts.events)
-        or any(facts.of(name) for name in _OF_A_JOB_FACTS)
+        any(event.signature.kind in OF_A_JOB for event in facts.events)
+        or any(facts.of(name) for name in OF_A_JOB_FACTS)
     ):
         return None
     why = (
@@ -645,7 +709,7 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 def _machine(facts: Facts) -> Conclusion | None:
     return (
         Conclusion("healthy", "the output of the machine's tools shows no fault")
-        if any(facts.of(name) for name in _OF_A_MACHINE_FACTS)
+        if any(facts.of(name) for name in OF_A_MACHINE_FACTS)
         else None
     )
 
@@ -662,6 +726,7 @@ def _unknown(facts: Facts) -> Conclusion:
 
 WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     stacks_in_one_place,
+    _ras,
     _ended,
     _end_reported,
     _server,

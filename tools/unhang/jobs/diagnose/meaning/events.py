@@ -25,7 +25,7 @@ RETRIED = (
     "device-plugin-not-with-kubelet",
 )  # fmt: skip
 # steps follow: another job or pod was taken away, or this one started again
-OF_ANOTHER_START = ("nodes-taken-by-another-job",)
+OF_ANOTHER_START = ("nodes-taken-by-another-job", "node-taken-back")
 # what a pod's start has overcome once its container runs
 BEFORE_THE_START = ("pod-gets-no-network", "pod-not-yet-prepared")
 # A warning about a late rank or worker: if the job makes steps, or the server serves, it came.
@@ -46,7 +46,13 @@ ENDS_THE_REST = ("server-watchdog", "server-was-told-to-end")
 # After one of these Slurm kills what is left of the job.
 KILLED_BY_SLURM, ENDED_BY_SLURM = (
     "task-was-killed",
-    ("slurm-time-limit", "nodes-taken-by-another-job", "slurm-cancelled", "node-lost-by-scheduler"),
+    (
+        "slurm-time-limit",
+        "nodes-taken-by-another-job",
+        "node-taken-back",
+        "slurm-cancelled",
+        "node-lost-by-scheduler",
+    ),
 )
 SHUT_DOWN, DIED_OF_IT = ("server-was-shut-down",), "server-worker-died"
 _POD = re.compile(r"\bpod/[\w.-]{1,250}")

@@ -8,28 +8,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from unhang.core.text import counted
-from unhang.jobs.diagnose.log_facts import Facts, Timeout
+from unhang.core.verdict.waited_rows import waited_headline
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.log_groups import SAME_SIZE, Timeout, begun_in_time
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs
-from unhang.jobs.diagnose.rank_names import named_ranks
+from unhang.jobs.diagnose.rank_names import collective_in_words, named_ranks
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
-CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
 START_UP_SEQ = 50  # a collective so early belongs to start-up
 # elements; such a collective is a barrier or a message about the state, not a transfer of data
 TINY = 1024
 LATE_SEQ = 1000  # a collective so late does not belong to start-up
 SERVERS = ("vllm", "vLLM", "sglang", "SGLang", "text-generation", "text_generation", "tensorrt_llm")
-SAME_SIZE = (
-    "ALLREDUCE",
-    "BROADCAST",
-    "REDUCE",
-    "_ALLGATHER_BASE",
-    "_REDUCE_SCATTER_BASE",
-    "ALLGATHER",
-)
 # numbered for each pair of ranks, so that numbers and operations differ in every pipeline
 BETWEEN_STAGES = {"SEND", "RECV"}
 # torch prints the largest number for a batch of messages, which has no size
@@ -46,7 +39,7 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
     diagnose_user_jobs/metric-returns-early-on-empty-shard, diagnose_batches/3/039.
     """
     by_group: dict[str | None, list[Timeout]] = {}
-    for one in _begun_before_the_first_gave_up(facts.timeouts):
+    for one in begun_in_time(facts.timeouts):
         by_group.setdefault(one.group, []).append(one)
     for several in by_group.values():
         alike = oldest_of_each_rank(several)
@@ -116,17 +109,6 @@ def _sizes_differ(alike: Sequence[Timeout]) -> bool:
     return len(sizes) > 1 and (exchanges or any(one.op in SAME_SIZE for one in alike))
 
 
-def _begun_before_the_first_gave_up(timeouts: Sequence[Timeout]) -> list[Timeout]:
-    """Without collectives that a rank entered after the timeout of others: it was late."""
-    ends = [one.event.prefix.time_s for one in timeouts if one.event.prefix.time_s is not None]
-    return [
-        one
-        for one in timeouts
-        if one.event.prefix.time_s is None
-        or one.event.prefix.time_s - one.ran_ms / 1000 <= min(ends) + CLOCKS_DIFFER_S
-    ]
-
-
 def oldest_of_each_rank(timeouts: Sequence[Timeout]) -> list[Timeout]:
     """The oldest collective of each rank: a rank whose watchdog reports many queued collectives
     waits in it."""
@@ -148,6 +130,9 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
     diagnose_real/blocking-wait-timeout.
     """
     if not facts.timeouts or first_failure(facts) is not None or killed_first(facts) is not None:
+        return
+    if facts.waits_in_groups() or facts.waited.ring:
+        yield from _groups_wait(facts)
         return
     if len({(one.op, one.seq) for one in facts.timeouts}) > 1 or _sizes_differ(facts.timeouts):
         return
@@ -190,6 +175,32 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
             events[:1],
             "late-hang",
         )
+
+
+def _groups_wait(facts: Facts) -> Iterator[Evidence]:
+    """Ranks of several groups wait, and all for the same few: who it is follows from the groups,
+    not what it does. Ranks that wait for each other called the groups in unlike order."""
+    waited = facts.waited
+    row = facts.waited_row()
+    waits = waited.waits if waited.roots else waited.crossed
+    if not waits:
+        return
+    lines = {(step.source, step.line) for one in waits for step in one.steps}
+    events = [one.event for one in facts.timeouts if (one.event.file, one.event.line) in lines]
+    shown = tuple(events[:MOST_UNLIKE])
+    if not waited.roots or row is None:
+        ones = "; ".join(
+            f"{named_ranks(one.waiting)} in {collective_in_words(one.operation, one.seq, None)} of"
+            f" {one.group.name or 'another group'}"
+            for one in waits[:MOST_UNLIKE]
+        )
+        why = f"{named_ranks(waited.ring)} wait for each other in different groups: {ones}"
+        yield Evidence("rank_desync_app", STRONG - 0.5, why, shown, "groups-in-a-ring")
+        return
+    why = f"{waited_headline(row)}; what it does there is not in these lines"
+    yield Evidence("slow_rank_or_io", HINTING - 0.1, why, shown, "rank-not-there")
+    if waits[0].seq > LATE_SEQ:
+        yield Evidence("rank_desync_app", HINTING + 0.2, why, shown, "rank-not-there")
 
 
 def _nothing_arrives(facts: Facts, events: tuple[Event, ...], weight: float) -> Iterator[Evidence]:
@@ -286,7 +297,11 @@ def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:
     diagnose_real/fsdp-skips-forward.
     """
     waiting = {one.rank for one in facts.timeouts}
-    answered = {int(event.fields["rank"] or 0) for event in facts.of("pg_idle") if not event.quoted}
+    answered = {
+        int(event.fields["rank"] or 0) if (rank := event.prefix.own_rank) is None else rank
+        for event in facts.of("pg_idle")
+        if not event.quoted
+    }
     if (
         None in waiting
         or not waiting & answered

@@ -12,7 +12,7 @@ from gallery import applies_to, read_gallery
 from unhang.audit.rules.node_rules import NodeView, judge_rule, node_world
 from unhang.core.run.documents import to_fragment
 
-MACHINES = read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")
+MACHINES = read_gallery(Path(__file__).resolve().parents[1] / "fixtures" / "gallery")
 ABOVE_INFO = [rule for rule in catalogue().rules if rule.severity != "info"]
 OF_NODES = [rule for rule in ABOVE_INFO if rule.scope == "node"]
 ALIKE = (

@@ -20,7 +20,7 @@ from unhang.core.catalogue.kept_yaml import read_yaml
 from unhang.core.catalogue.rule_files import own_folders, read_folders
 from unhang.core.strict_yaml import load_yaml
 
-HOME = Path(__file__).resolve().parents[5]
+HOME = Path(__file__).resolve().parents[2]
 RULE = """
 tables:
   limits:

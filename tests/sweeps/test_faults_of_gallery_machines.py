@@ -11,7 +11,7 @@ from gallery import changed, read_gallery
 
 from unhang.core.strict_yaml import load_yaml
 
-FIXTURES = Path(__file__).resolve().parents[4] / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 MACHINES = {machine.name: machine.document for machine in read_gallery(FIXTURES / "gallery")}
 ROWS = load_yaml(FIXTURES / "incidents" / "gallery_faults.yml")[0]
 

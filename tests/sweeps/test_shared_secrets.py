@@ -31,7 +31,7 @@ from unhang.jobs.inspect.verdict import inspection_of
 from unhang.smoke.commands.smoke_output import deliver
 from unhang.smoke.result import judge
 
-EVIDENCE = Path(__file__).resolve().parents[3] / "fixtures" / "inspect" / "evidence"
+EVIDENCE = Path(__file__).resolve().parents[1] / "fixtures" / "inspect" / "evidence"
 BODY = [letter * 40 + "0aZ+" * 6 for letter in "pqr"]
 PARTS = ("hunter2hunter2", "Zq81hd73kd02mcn4", *BODY)
 TEXT = "\n".join(
@@ -227,7 +227,7 @@ def test_an_archive_of_a_job_holds_none(tmp_path):
     write_bundle(tmp_path / "b.tgz", [evidence], inspection)
     with tarfile.open(tmp_path / "b.tgz") as archive:
         texts = [archive.extractfile(one).read().decode() for one in archive]
-    assert len(texts) == 3
+    assert len(texts) == 4
     assert holds_secret("".join(texts)) == []
 
 

@@ -15,8 +15,9 @@ from typing import Any
 
 COLLECTIVE, BACKWARD, LOADING, STARTING = "collective", "backward", "loading", "starting"
 EVALUATING, IMPORTING, CODE = "evaluating", "importing", "code"
+SERVING, LOCK = "serving", "waiting for a lock"
 # Not by catalogue.table(): whatever catalogue a fleet is judged with, stacks of torch are the same.
-_TABLE = Path(__file__).resolve().parents[1] / "catalogue" / "tables" / "job_activities.yml"
+_TABLE = Path(__file__).resolve().parent / "catalogue" / "tables" / "job_activities.yml"
 _FRAME = re.compile(r"^(?P<function>.{1,200}) \((?P<path>.{1,400}):(?P<line>\d{1,9})\)$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
 
@@ -89,6 +90,14 @@ def activity_of(frames: Sequence[str]) -> Activity | None:
                 )
     first = next((found for found in parsed if not _LIBRARY.search(found["path"])), parsed[0])
     return Activity(CODE, first["function"], _file_and_line(first), user)
+
+
+def innermost_of(frames: Sequence[str]) -> str:
+    """The youngest frame without class, folder and line, `wait (threading.py)`; "" without one."""
+    found = _FRAME.match(frames[0]) if frames else None
+    if not found:
+        return ""
+    return f"{found['function'].rpartition('.')[2]} ({found['path'].rsplit('/', 1)[-1]})"
 
 
 def user_frames(frames: Sequence[str]) -> list[str]:

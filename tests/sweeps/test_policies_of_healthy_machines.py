@@ -16,7 +16,7 @@ from unhang.core.schemas.policy import policy_faults
 
 MACHINES = {
     machine.name: machine
-    for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")
+    for machine in read_gallery(Path(__file__).resolve().parents[1] / "fixtures" / "gallery")
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang_node.base.context import Context
 from unhang_node.base.root import Root
@@ -84,7 +84,7 @@ def test_three_thousand_ranks_of_a_stranger_leave_every_other_job_its_place(tree
         "ranks": [row for row in rows if row["user"] == str(OWNER)],
         "sections": {"ranks": {"probe": probe}},
     }
-    assert f"of user {STRANGER}: " in render_inspection(inspection_of([document]))
+    assert f"of user {STRANGER}: " in render_details(inspection_of([document]))
 
 
 def test_a_large_job_of_a_user_pushes_out_no_small_one_of_the_same(tree):
@@ -132,3 +132,30 @@ def test_a_process_that_only_says_that_it_is_of_a_slurm_job_is_not_of_it(tree):
     assert [row["pid"] for row in tree.ranks(slurm_job="4711")[0]] == [own]
     with pytest.raises(Absent):
         tree.ranks(slurm_job="4712")
+
+
+@pytest.mark.parametrize(
+    ("uid", "other_rank", "other", "apart"),
+    [
+        (OWNER, 1, {"MASTER_PORT": 29501}, [1]),
+        (OWNER, 1, {"MASTER_ADDR": "there"}, [1]),
+        (OWNER, 1, {"MASTER_PORT": 29501, "WORLD_SIZE": 4}, []),
+        (OWNER, 1, {"MASTER_PORT": 29501, "SLURM_JOB_ID": 7}, []),
+        (OWNER, 0, {"MASTER_PORT": 29501}, []),
+        (STRANGER, 1, {"MASTER_PORT": 29501}, []),
+    ],
+)
+def test_a_rank_that_meets_elsewhere_is_told_and_a_neighbour_s_is_not(
+    uid, other_rank, other, apart, tree
+):
+    """Of the same user, program and world size; what another user claims is no part of the job."""
+    meets = {"WORLD_SIZE": 2, "MASTER_ADDR": "here", "MASTER_PORT": 29500}
+    own = tree.add(OWNER, RANK=0, **meets)
+    tree.add(uid, RANK=other_rank, **{**meets, **other})
+    for rank in (0, 1):  # a job of its own, whose ranks do meet
+        tree.add(OWNER, RANK=rank, **{**meets, "MASTER_PORT": 29600})
+    context = Context(
+        Root(procfs=str(tree.folder)), {**OPTIONS, "skipped": [], "pids": [own]}, (), None
+    )
+    found = [row for piece in read_ranks(context) for row in piece[1].get("apart", [])]
+    assert [row["rank"] for row in found] == apart

@@ -13,7 +13,7 @@ from gallery import alarms, applies_to, changed, read_gallery
 
 from unhang_node.facts.parse.addresses import shared_subnets
 
-FOLDER = Path(__file__).resolve().parents[4] / "fixtures" / "gallery"
+FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "gallery"
 MACHINES = {machine.name: machine for machine in read_gallery(FOLDER)}
 MOST_ABOVE_INFO = 0.5  # rules a machine, on average
 

@@ -17,7 +17,7 @@ from unhang.audit.triage.run_judging import judge_folder
 
 GALLERY = {
     machine.name: machine.document["sections"]
-    for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")
+    for machine in read_gallery(Path(__file__).resolve().parents[1] / "fixtures" / "gallery")
 }
 MINE = {
     "gpu-gone-since-earlier-run",

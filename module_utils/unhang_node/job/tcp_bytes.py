@@ -1,0 +1,136 @@
+"""How many bytes the TCP sockets of this network have carried, by the kernel's sock_diag, as
+`ss -i` reads it: bytes that arrive move a job that waits for them, and no file shows them.
+
+A kernel that would first have to load a module for the answer is not asked. Source:
+linux/inet_diag.h, linux/tcp.h.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+from ..facts.sections.reading import names_if_there
+from .finding import targets_of
+from .namespaces import by_network
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ..base.root import Root
+
+SOCK_DIAG, BY_FAMILY, DUMP_REQUEST = 4, 20, 0x301
+DONE, ERROR = 3, 2
+ESTABLISHED = 1 << 1
+INFO = 2  # the extension with struct tcp_info
+HEADER, REQUEST = "=IHHII", "=BBBxI48x"
+INODE_AT, ATTRIBUTES_AT = 16 + 68, 16 + 72
+ACKED_AT = 120  # in tcp_info: tcpi_bytes_acked, after it tcpi_bytes_received
+ANSWER_S = 1.0
+MOST_SOCKETS = 65536
+
+
+class Carried:
+    """The sockets of some ranks as they were at the last look."""
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.before: dict[str, int] = {}
+        self.at_s: float | None = None
+        self.is_there = root.is_live and _answers_without_a_module(root)
+
+    def rates(self, ranks: list[dict[str, Any]], below: dict[int, list[int]]) -> dict[int, float]:
+        """{rank's pid: bytes a second of the busiest socket of it and of the processes below it,
+        since the last call}: nothing at the first, and for ranks of another network. One socket,
+        because many with a heartbeat each carry nothing."""
+        if not self.is_there:
+            return {}
+        try:
+            now, at_s = carried_bytes(), time.monotonic()
+        except (OSError, struct.error):
+            return {}
+        before, then_s = self.before, self.at_s
+        self.before, self.at_s = now, at_s
+        if then_s is None:
+            return {}
+        here = [row for is_here, rows in by_network(self.root, ranks) if is_here for row in rows]
+        return {
+            row["pid"]: round(
+                self._most([row["pid"], *below.get(row["pid"], ())], before)
+                / max(0.1, at_s - then_s),
+                1,
+            )
+            for row in here
+        }
+
+    def _most(self, pids: list[int], before: dict[str, int]) -> int:
+        own = {
+            target[len("socket:[") : -1]
+            for pid in pids
+            for target in targets_of(self.root, pid).values()
+            if target.startswith("socket:[")
+        }
+        moved = (self.before[one] - before.get(one, 0) for one in own if one in self.before)
+        return max(moved, default=0)
+
+
+def _answers_without_a_module(root: Root) -> bool:
+    """Whether tcp_diag is loaded, or part of the kernel."""
+    if "tcp_diag" in names_if_there(root, "/sys/module"):
+        return True
+    try:
+        with open("/proc/kallsyms", "rb") as symbols:
+            rest = b""
+            for piece in iter(lambda: symbols.read(1 << 18), b""):
+                if b" tcp_diag_dump" in rest + piece:
+                    return True
+                rest = piece[-64:]
+    except OSError:
+        pass
+    return False
+
+
+def carried_bytes() -> dict[str, int]:
+    """{inode: bytes received and acknowledged} of established TCP sockets. Raises OSError."""
+    found: dict[str, int] = {}
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with socket.socket(
+            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, SOCK_DIAG
+        ) as asked:
+            asked.settimeout(ANSWER_S)
+            request = struct.pack(REQUEST, family, socket.IPPROTO_TCP, 1 << (INFO - 1), ESTABLISHED)
+            head = struct.pack(HEADER, 16 + len(request), BY_FAMILY, DUMP_REQUEST, 1, 0)
+            asked.send(head + request)
+            for message in _messages(asked):
+                inode, total = _carried(message)
+                found[inode] = total
+                if len(found) >= MOST_SOCKETS:
+                    return found
+    return found
+
+
+def _messages(asked: socket.socket) -> Iterator[bytes]:
+    while True:
+        answer, at = asked.recv(1 << 17), 0
+        while at + 16 <= len(answer):
+            length, kind, *_ = struct.unpack_from(HEADER, answer, at)
+            if kind == DONE:
+                return
+            if kind == ERROR or length < 16:
+                raise OSError(-struct.unpack_from("=i", answer, at + 16)[0], "sock_diag")
+            yield answer[at : at + length]
+            at += (length + 3) & ~3
+
+
+def _carried(message: bytes) -> tuple[str, int]:
+    """(inode, bytes); 0 where the kernel is too old to count."""
+    inode, at = struct.unpack_from("=I", message, INODE_AT)[0], ATTRIBUTES_AT
+    while at + 4 <= len(message):
+        length, kind = struct.unpack_from("=HH", message, at)
+        if kind == INFO and length >= 4 + ACKED_AT + 16:
+            return str(inode), sum(struct.unpack_from("=QQ", message, at + 4 + ACKED_AT))
+        at += max(4, (length + 3) & ~3)
+    return str(inode), 0

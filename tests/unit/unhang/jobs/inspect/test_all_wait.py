@@ -1,0 +1,108 @@
+"""All ranks wait: what it may be is said with its own words, by looks that were recorded on GPUs; and
+neighbours count for nothing."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+
+from unhang.jobs.inspect.verdict import inspection_of
+
+LOOKS = Path(__file__).parents[4] / "fixtures" / "inspect"
+RECORDED = sorted([*LOOKS.glob("evidence/*-RAS-and-stacks.json"), *LOOKS.glob("two_gpus/*/*.json")])
+
+
+def look(scene: str, folder: str = "evidence") -> dict:
+    path = LOOKS / folder / f"{scene}-RAS-and-stacks.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def beside_a_neighbour(document: dict) -> dict:
+    """Another user's job trains on a GPU of its own, at 20 % memory activity."""
+    changed = copy.deepcopy(document)
+    nvml = changed["sections"].get("nvml", {})
+    for number in (1, 2):
+        for first in nvml.get(f"gpus_{number}", [])[:1]:
+            links = [(value or 0) + number * (1 << 30) for value in first["nvlink_kib"]]
+            nvml[f"gpus_{number}"].append(
+                {**first, "index": 7, "utilization_percent": 97, "power_w": 610.0,
+                 "memory_activity_percent": 20, "processes": [[999_999, 70_000]],
+                 "nvlink_kib": links}
+            )  # fmt: skip
+    return changed
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_neighbour_that_trains_changes_no_verdict(path):
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert inspection_of([beside_a_neighbour(document)]) == inspection_of([document])
+
+
+def test_a_wait_for_gpus_is_never_the_path_alone_and_on_one_machine_no_cable():
+    [suspect] = inspection_of([look("path")])["suspects"]
+    assert "an order of calls" in suspect["why"] and "a kernel of one rank" in suspect["why"]
+    assert "or what lies between them does not carry it" in suspect["why"]
+    assert "NIC" not in suspect["next"]
+
+
+def with_two_groups(document: dict) -> dict:
+    """AllGather of the job in a second communicator of the same ranks."""
+    changed = copy.deepcopy(document)
+    for one in changed["sections"]["ras"]["looks"]:
+        [row] = one["communicators"]
+        one["communicators"] = [
+            {**row, "hash": name, "counts": [
+                {**group, "ops": {op: group["ops"].get(op, 0)}} for group in row["counts"]
+            ]}
+            for name, op in (("0xa", "AllReduce"), ("0xb", "AllGather"))
+        ]  # fmt: skip
+    return changed
+
+
+@pytest.mark.parametrize("scene", ["healthy", "never"])
+def test_ranks_that_share_a_gpu_while_another_idles_are_told_and_beside_a_busy_one_they_are_not(
+    scene,
+):
+    """Both ranks were recorded on the one GPU that there was."""
+    alone = look(scene)
+    assert "share" not in inspection_of([alone])["headline"]
+    assert "share" not in inspection_of([beside_a_neighbour(alone)])["headline"]
+    idle = beside_a_neighbour(alone)
+    for number in (1, 2):
+        idle["sections"]["nvml"][f"gpus_{number}"][-1]["processes"] = []
+    assert inspection_of([idle])["headline"].endswith(
+        "ranks 0-1 share GPU 0; 1 other GPU has none: does the program choose its device by"
+        " LOCAL_RANK?"
+    )
+
+
+def test_two_groups_in_opposite_order_have_their_own_words():
+    assert "different operations" in inspection_of([look("differ")])["headline"]
+    found = inspection_of([with_two_groups(look("differ"))])
+    assert found["state"] == "hung"
+    assert "two groups that share ranks are called in opposite order" in found["headline"]
+
+
+def with_a_kernel(document: dict) -> dict:
+    """Rank 1 has its own GPU at 100 % and stays at its line: its kernel does not end."""
+    changed = copy.deepcopy(document)
+    for number in (1, 2):
+        for gpu in changed["sections"]["nvml"][f"gpus_{number}"]:
+            gpu.update(utilization_percent=100, memory_activity_percent=0)
+    stacks = changed["sections"]["stacks"]
+    threads = {row["pid"]: row["threads"] for row in stacks["processes"]}
+    for row in stacks["processes_2"]:
+        row["threads"] = threads[row["pid"]]
+    return changed
+
+
+def test_a_kernel_that_does_not_end_is_not_called_python_code():
+    spin = look("spin", "two_gpus/evidence")
+    assert "it runs Python code" in inspection_of([spin])["headline"]
+    found = inspection_of([with_a_kernel(spin)])
+    assert found["state"] == "unknown"
+    assert "a kernel that takes long or never ends" in found["headline"]
+    assert [suspect["rank"] for suspect in found["suspects"]] == [1]

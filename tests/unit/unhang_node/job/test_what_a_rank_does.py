@@ -1,0 +1,246 @@
+"""What moves in a rank and for what it waits, read of real processes beside busy neighbours: children,
+bytes, locks, FIFOs, sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from unhang.jobs.moves import CHILDREN, DATA, SOCKETS, moves
+from unhang_node.base.root import Root
+from unhang_node.base.section import Denied
+from unhang_node.job.looks import look_at, wchan_of
+from unhang_node.job.parse.process_state import parse_sockets
+from unhang_node.job.process_table import descendants, read_stats, stat_of
+from unhang_node.job.tcp_bytes import Carried
+from unhang_node.job.waits import _call, _lock, wait_of
+
+PATIENCE_S = 60
+LOOK_S = 2.0
+
+
+@contextlib.contextmanager
+def process(code: str, *arguments: str):
+    """A Python program that prints a line when it is where the test wants it; at the end it and what
+    it started are killed by their numbers."""
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", code, *arguments], stdout=subprocess.PIPE
+    ) as started:
+        try:
+            assert started.stdout is not None and started.stdout.readline()
+            yield started.pid
+        finally:
+            for pid in (*descendants(read_stats(Root()), [started.pid])[started.pid], started.pid):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def rank_of(pid: int) -> dict:
+    return {"pid": pid, "started": stat_of(Root(), pid).started}
+
+
+def moved(pid: int) -> list[str]:
+    rank, carried, rows = rank_of(pid), Carried(Root()), []
+    for pause_s in (LOOK_S, 0):
+        stats = read_stats(Root())
+        rates = carried.rates([rank], descendants(stats, [pid]))
+        row = look_at(Root(), pid, rank["started"], stats)
+        rows.append((time.monotonic(), {**row, "socket_bytes_s": rates.get(pid)}))
+        time.sleep(pause_s)
+    (first_s, first), (second_s, second) = rows
+    return moves(first, second, second_s - first_s)
+
+
+def comes_to(pid: int, sign: str) -> bool:
+    """Whether a look finds it; looks go on, because a crowded machine may give it no time."""
+    until = time.monotonic() + PATIENCE_S
+    while not (found := sign in moved(pid)) and time.monotonic() < until:
+        pass
+    return found
+
+
+BUSY = "while True: pass"
+CHILD = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', sys.argv[1]]); print(); p.wait()"
+SHORT_CHILDREN = """
+import subprocess, sys
+busy = "import time; end = time.process_time() + 0.3\\nwhile time.process_time() < end: pass"
+print()
+while True: subprocess.run([sys.executable, "-c", busy])
+"""
+SEND = """
+import socket, sys, time
+size, pause = int(sys.argv[2]), float(sys.argv[3])
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+print()
+while True: c.sendall(bytes(size)); time.sleep(pause)
+"""
+RECEIVE = """
+import socket
+s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])
+c = s.accept()[0]
+while True: c.recv(1 << 16)
+"""
+COPY = "import shutil, sys; print()\nwhile True: shutil.copyfile(sys.argv[1], '/dev/null')"
+
+
+@contextlib.contextmanager
+def receiver(size: int, pause_s: float):
+    """A program that receives from another one, which is not below it."""
+    with subprocess.Popen([sys.executable, "-u", "-c", RECEIVE], stdout=subprocess.PIPE) as rank:
+        try:
+            port = rank.stdout.readline().decode().strip()
+            with process(SEND, port, str(size), str(pause_s)):
+                yield rank.pid
+        finally:
+            rank.kill()
+
+
+@pytest.mark.parametrize("code", [CHILD, SHORT_CHILDREN], ids=["one child", "children that end"])
+def test_children_that_compute_move_a_rank_that_waits_for_them(code):
+    with process(code, BUSY) as pid:
+        assert comes_to(pid, CHILDREN)
+
+
+def test_bytes_that_arrive_move_a_rank_and_a_heartbeat_does_not():
+    with receiver(1 << 18, 0.25) as pid:
+        assert comes_to(pid, SOCKETS)
+    with receiver(64, 0.05) as pid:
+        assert moved(pid) == []
+
+
+def test_data_from_a_cache_moves_a_rank_that_no_disk_shows(tmp_path):
+    (tmp_path / "shard").write_bytes(bytes(1 << 24))
+    with process(COPY, str(tmp_path / "shard")) as pid:
+        assert comes_to(pid, DATA)
+
+
+def test_a_store_that_many_ask_for_a_sign_of_life_does_not_move():
+    """A thousand ranks, each with a call of 100 bytes a second."""
+    first = {"call_bytes": 0, "calls": 0}
+    asked = {"call_bytes": 1000 * 100 * 3, "calls": 1000 * 3}
+    assert moves(first, asked, 3.0) == []
+    assert moves(first, {**asked, "calls": 50}, 3.0) == [DATA]
+
+
+def test_neighbours_that_compute_and_download_do_not_move_a_rank_that_sleeps():
+    with (
+        process("import time; print(); time.sleep(600)") as pid,
+        process(CHILD, BUSY),
+        receiver(1 << 18, 0.25),
+    ):
+        assert moved(pid) == []
+
+
+def waiting(pid: int) -> dict | None:
+    """For what it waits, as soon as it does."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        target = {path.name: os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
+        inodes = {name[8:-1] for name in target.values() if name.startswith("socket:")}
+        sockets = parse_sockets(Path(f"/proc/{pid}/net/tcp").read_text(), inodes)
+        started, place = stat_of(Root(), pid).started, wchan_of(Root(), f"/proc/{pid}")
+        found = wait_of(Root(), pid, started, place, read_stats(Root()), sockets)
+        if found or time.monotonic() > until:
+            return found
+        time.sleep(0.1)
+
+
+def test_a_child_is_named_with_its_state():
+    with process(CHILD, "import time; time.sleep(600)") as pid:
+        found = waiting(pid)
+        child = descendants(read_stats(Root()), [pid])[pid][0]
+    assert found["call"] == "wait"
+    assert found["child"]["pid"] == child and found["child"]["state"] in "SRD"
+
+
+LOCK = "import fcntl, sys; f = open(sys.argv[1], 'w'); print(); fcntl.{}(f, fcntl.LOCK_EX); print(); import time; time.sleep(600)"
+
+
+@pytest.mark.parametrize("call", ["flock", "lockf"])
+def test_a_lock_is_named_with_its_holder(call, tmp_path):
+    path = str(tmp_path / "dataset.lock")
+    with process(LOCK.format(call), path) as holder:
+        time.sleep(0.5)
+        with process(LOCK.format(call), path) as pid:
+            found = waiting(pid)
+    assert found["call"] == {"flock": "flock", "lockf": "lock"}[call]
+    assert (found["target"], found["holder"]["pid"]) == (path, holder)
+
+
+def test_a_fifo_is_named(tmp_path):
+    path = tmp_path / "samples.fifo"
+    os.mkfifo(path)
+    with process(
+        "import sys; f = open(sys.argv[1], 'r+b', 0); print(); f.read(1)", str(path)
+    ) as pid:
+        assert (waiting(pid) or {})["target"] == str(path)
+
+
+def test_a_peer_and_an_address_that_is_listened_at_are_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        client = "import socket, sys; c = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); print(); c.recv(1)"
+        with process(client, port) as pid:
+            found = waiting(pid)
+    assert (found["call"], found["sockets"][0]["remote"]) == ("recv", f"127.0.0.1:{port}")
+    serves = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(); s.accept()"
+    with process(serves) as pid:
+        found = waiting(pid)
+    assert (found["call"], found["sockets"][0]["state"]) == ("accept", "LISTEN")
+
+
+def test_the_sockets_of_an_event_loop_are_named():
+    loop = "import selectors, socket; s = socket.create_server(('127.0.0.1', 0)); e = selectors.DefaultSelector(); e.register(s, 1); print(); e.select()"
+    with process(loop) as pid:
+        found = waiting(pid)
+    assert found["call"] == "epoll"
+    assert [one["state"] for one in found["sockets"]] == ["LISTEN"]
+
+
+def test_a_rank_that_computes_waits_for_nothing():
+    with process("print()\nwhile True: pass") as pid:
+        started = stat_of(Root(), pid).started
+        assert wait_of(Root(), pid, started, None, read_stats(Root()), {}) is None
+
+
+def test_a_process_that_has_the_number_of_one_that_ended_is_not_read():
+    with (
+        process("import time; print(); time.sleep(600)") as pid,
+        pytest.raises(Denied, match="is another one by now"),
+    ):
+        wait_of(Root(), pid, stat_of(Root(), pid).started - 1, None, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("syscall", "wchan", "call"),
+    [
+        ("", "do_wait", "wait"),
+        ("", "locks_lock_inode_wait", "flock"),
+        ("", "inet_csk_accept", "accept"),
+        ("", "pipe_read", "read"),
+        ("running", None, None),
+        ("99999 0x1", "do_wait", None),
+        ("", "futex_wait_queue", None),
+    ],
+)
+def test_where_the_call_is_hidden_the_place_in_the_kernel_says_it(syscall, wchan, call):
+    assert _call(syscall, wchan)[0] == call
+
+
+def test_only_the_lock_that_this_process_waits_for_is_read():
+    table = (
+        "1: FLOCK  ADVISORY  WRITE 10 00:13:500 0 EOF\n"
+        "1: -> FLOCK  ADVISORY  WRITE 11 00:13:500 0 EOF\n"
+        "2: POSIX  ADVISORY  READ 12 00:13:501 0 EOF\n"
+        "2: -> POSIX  ADVISORY  WRITE 13 00:13:501 0 EOF\n"
+        "3: OFDLCK ADVISORY  WRITE -1 00:13:502 0 EOF\n"
+    )
+    assert [_lock(table, pid) for pid in (11, 13, 10)] == [("500", 10), ("501", 12), (None, None)]

@@ -1,0 +1,265 @@
+"""What NCCL's RAS tells of the job's communicators: who waits for whom. Values in, values out.
+
+A rank that launched an operation which another rank of the communicator has not launched waits
+there; see `waiting.py`. RAS counts what was launched: an operation that all launched and none ends
+looks well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, WaitedFor, waited_for
+
+# host and pid, as RAS has them; of a rank that is only counted its communicator and -1 - rank
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Lag:
+    """One operation of one communicator that some ranks launched oftener than others. counts:
+    {rank: times}."""
+
+    communicator: str
+    op: str
+    counts: Mapping[int, int]
+
+    @property
+    def highest(self) -> int:
+        """The operation in which those ahead are."""
+        return max(self.counts.values())
+
+    def behind(self) -> set[int]:
+        """Ranks that have not launched it."""
+        return {rank for rank, count in self.counts.items() if count < self.highest}
+
+    def ahead(self) -> set[int]:
+        """Ranks that launched more than the last."""
+        return {rank for rank, count in self.counts.items() if count > min(self.counts.values())}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What RAS knows of the job. moved: a count rose between the looks (None: one look alone).
+    ranks: of all communicators. missing: {rank: whether RAS takes it for dead}. total: {rank:
+    operations launched}; starting: ranks that still set up a communicator; sharing: two
+    communicators in which something was launched share two ranks."""
+
+    version: str = ""
+    moved: bool | None = None
+    lags: tuple[Lag, ...] = ()
+    ranks: frozenset[int] = frozenset()
+    missing: Mapping[int, bool] = field(default_factory=dict)
+    errors: Mapping[int, str] = field(default_factory=dict)
+    total: Mapping[int, int] = field(default_factory=dict)
+    places: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    starting: frozenset[int] = frozenset()
+    world_size: int | None = None
+    sharing: bool = False
+
+    @cached_property
+    def waited(self) -> WaitedFor:
+        """Who is waited for. RAS counts each kind of operation by itself."""
+        return waited_for(*groups_and_steps(self.lags), complete=True)
+
+    @property
+    def roots(self) -> list[int]:
+        """Ranks that others wait for and that wait for nobody."""
+        return sorted(self.waited.roots)
+
+    @property
+    def is_split(self) -> bool:
+        """Ranks wait for each other: each is ahead in one operation and behind in another."""
+        return bool(self.lags) and not self.roots
+
+
+def groups_and_steps(lags: Iterable[Lag]) -> tuple[list[Group], list[Step]]:
+    """Each kind of operation of a communicator is numbered apart. Who launched more than the last
+    rank waits for it, in the first operation that the last has not launched."""
+    lags = list(lags)
+    groups, steps = [], []
+    for lag in lags:
+        name = f"communicator {lag.communicator}"
+        if sum(one.communicator == lag.communicator for one in lags) > 1:
+            name += f" ({lag.op})"
+        last = min(lag.counts.values())
+        groups.append(Group(name, tuple(sorted(lag.counts)), len(lag.counts)))
+        steps += [
+            Step(rank, name, lag.op, last + (count > last), LAUNCHED if count > last else COMPLETED)
+            for rank, count in lag.counts.items()
+        ]
+    return groups, steps
+
+
+def standing_between(
+    first: Mapping[str, Any],
+    last: Mapping[str, Any],
+    names: Mapping[Key, int],
+    asleep: Container[int | None] = (),
+) -> Standing:
+    """What two answers show, or one that is given twice. names: rank of the job of each process.
+    asleep: ranks that took no processor time between the two, so that they launched nothing."""
+    counts, before = _counts(last, names), _counts(first, names)
+    both = first is not last
+    lags = [lag for lag in _lags(counts) if not both or any(lag == one for one in _lags(before))]
+    moved = _rose(before, counts, asleep) if both and counts else None
+    missing, errors, places = _gone(last, names)
+    sizes = [row["size"] for row in communicator_rows(last) if isinstance(row.get("size"), int)]
+    return Standing(
+        version=str(last.get("version")), moved=moved, lags=tuple(lags),
+        ranks=frozenset({rank for one in counts.values() for rank in one} | set(missing)),
+        missing=missing, errors=errors, total=_totals(counts), places=places,
+        starting=_starting(last, names), sharing=_sharing(counts),
+        world_size=max(sizes, default=None),
+    )  # fmt: skip
+
+
+def communicator_rows(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The communicators of an answer, the largest first."""
+    found = [row for row in _list(answer, "communicators") if isinstance(row, Mapping)]
+    return sorted(found, key=lambda row: -_size(row))
+
+
+def _size(row: Mapping[str, Any]) -> int:
+    size = row.get("size")
+    return size if isinstance(size, int) else 0
+
+
+def places_of(row: Mapping[str, Any]) -> list[list[Any]]:
+    """[rank within the communicator, host, pid, gpu, ...] of all its ranks that RAS names."""
+    return [*_members(row, "members"), *_members(row, "missing")]
+
+
+def ranks_by_largest(answer: Mapping[str, Any]) -> dict[Key, int]:
+    """{(host, pid): rank of the job}: the largest communicator numbers them as the job does."""
+    communicators = communicator_rows(answer)
+    names: dict[Key, int] = {}
+    for row in communicators:
+        if row.get("size") == communicators[0].get("size"):
+            for one in places_of(row):
+                names.setdefault((str(one[1]), one[2]), one[0])
+    return names
+
+
+def _members(row: Mapping[str, Any], name: str) -> list[list[Any]]:
+    return [
+        one
+        for one in _list(row, name)
+        if isinstance(one, list)
+        and len(one) >= 4
+        and isinstance(one[0], int)
+        and isinstance(one[2], int)
+    ]
+
+
+def _list(row: Mapping[str, Any], name: str) -> list[Any]:
+    value = row.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _counts(
+    answer: Mapping[str, Any], names: Mapping[Key, int]
+) -> dict[tuple[str, str], dict[int, int]]:
+    """{(communicator, operation): {rank: times launched}} of operations that at least one rank
+    launched."""
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for row in communicator_rows(answer):
+        global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
+        groups = [
+            (_list(group, "ranks"), _launched(group))
+            for group in _list(row, "counts")
+            if isinstance(group, Mapping)
+        ]
+        operations = {op for _, launched in groups for op in launched}
+        for ranks, launched in groups:
+            for rank in ranks:
+                if not isinstance(rank, int):
+                    continue
+                name = global_of.get(rank, names.get((str(row.get("hash")), -1 - rank)))
+                if name is not None:
+                    for op in operations if answer.get("form") == "json" else launched:
+                        found.setdefault((str(row.get("hash")), op), {})[name] = launched.get(op, 0)
+    return found
+
+
+def _launched(group: Mapping[str, Any]) -> dict[str, int]:
+    counts = group.get("ops")
+    return (
+        {str(op): count for op, count in counts.items() if isinstance(count, int)}
+        if isinstance(counts, Mapping)
+        else {}
+    )
+
+
+def _lags(counts: Mapping[tuple[str, str], Mapping[int, int]]) -> list[Lag]:
+    return [
+        Lag(name, op, dict(by_rank))
+        for (name, op), by_rank in sorted(counts.items())
+        if len(set(by_rank.values())) > 1
+    ]
+
+
+def _rose(
+    before: Mapping[Any, Mapping[int, int]],
+    after: Mapping[Any, Mapping[int, int]],
+    asleep: Container[int | None],
+) -> bool:
+    rises = (
+        rank for key, by_rank in after.items() for rank, count in by_rank.items()
+        if rank in before.get(key, {rank: 0}) and count > before.get(key, {}).get(rank, 0)
+    )  # fmt: skip
+    return any(rank not in asleep for rank in rises)
+
+
+def _sharing(counts: Mapping[tuple[str, str], Mapping[int, int]]) -> bool:
+    members: dict[str, set[int]] = {}
+    for (name, _), by_rank in counts.items():
+        members.setdefault(name, set()).update(rank for rank, count in by_rank.items() if count)
+    groups = list(members.values())[:64]
+    return any(len(one & other) > 1 for at, one in enumerate(groups) for other in groups[at + 1 :])
+
+
+def _totals(counts: Mapping[Any, Mapping[int, int]]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for by_rank in counts.values():
+        for rank, count in by_rank.items():
+            found[rank] = found.get(rank, 0) + count
+    return found
+
+
+def _gone(
+    answer: Mapping[str, Any], names: Mapping[Key, int]
+) -> tuple[dict[int, bool], dict[int, str], dict[int, tuple[str, int]]]:
+    missing: dict[int, bool] = {}
+    errors: dict[int, str] = {}
+    places = {rank: key for key, rank in names.items()}
+    for row in communicator_rows(answer):
+        global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
+        for one in _members(row, "missing"):
+            rank = names.get((str(one[1]), one[2]))
+            if rank is not None:
+                missing[rank] = missing.get(rank, False) or one[-1] is True
+        for one in _list(row, "errors"):
+            name = (
+                global_of.get(one[0])
+                if isinstance(one, list) and len(one) == 2 and isinstance(one[0], int)
+                else None
+            )
+            if name is not None:
+                errors[name] = str(one[1])
+    return missing, errors, places
+
+
+def _starting(answer: Mapping[str, Any], names: Mapping[Key, int]) -> frozenset[int]:
+    found: set[int] = set()
+    for row in communicator_rows(answer):
+        global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
+        found |= {
+            name
+            for rank in _list(row, "starting")
+            if isinstance(rank, int) and (name := global_of.get(rank)) is not None
+        }
+    return frozenset(found)

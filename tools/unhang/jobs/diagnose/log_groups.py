@@ -1,0 +1,398 @@
+"""Groups of ranks and their steps from the lines of torch's watchdogs and NCCL's start. Values in,
+values out.
+
+A watchdog's line about a collective has the rank within its group; the rank of the job stands
+before the line (`[rank12]:`), and the group in another line about the same number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step
+from unhang.jobs.diagnose.labels_of_groups import Sighting, labels_of_timeouts
+from unhang.jobs.diagnose.labels_of_groups import number_of_timeout as _number
+from unhang.jobs.diagnose.logs.group_numbers import (
+    GroupLabel,
+    all_members,
+    parse_group_label,
+    split_by_stride,
+    stride_of,
+)
+from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name
+from unhang.jobs.diagnose.rank_names import UNNAMED
+
+CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
+MOST_AHEAD = 64  # collectives by which ranks that wait in one group can differ
+EVERYBODY = "default_pg"
+SAME_SIZE = (
+    "ALLREDUCE",
+    "BROADCAST",
+    "REDUCE",
+    "_ALLGATHER_BASE",
+    "_REDUCE_SCATTER_BASE",
+    "ALLGATHER",
+)
+
+
+@dataclass(frozen=True)
+class Timeout:
+    """One rank's collective that did not end. rank: of the job, None if the line does not tell it;
+    group: its name, unique in the log, None if no line tells it; number: of the rank in the group.
+    seq None before torch 2.0."""
+
+    rank: int | None
+    group: str | None
+    op: str
+    seq: int | None
+    numel: int | None
+    timeout_ms: int
+    ran_ms: int
+    event: Event
+    number: int | None = None
+
+
+@dataclass(frozen=True)
+class LogGroups:
+    """What the lines show of groups. ranks: those that brought a line about themselves."""
+
+    timeouts: tuple[Timeout, ...] = ()
+    groups: tuple[Group, ...] = ()
+    steps: tuple[Step, ...] = ()
+    ranks: frozenset[int] = frozenset()
+
+
+def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -> LogGroups:
+    """The groups and steps of a log. world_size: as the log has it, None if it does not."""
+    states = [*map(_state, by_fact.get("pg_state", ())), *map(_idle, by_fact.get("pg_idle", ()))]
+    sightings = [one for one in states if not one.event.quoted]
+    late = [event for event in by_fact.get("timeout", ()) if not event.quoted]
+    labels = labels_of_timeouts(late, sightings)
+    read = _labelled_like_others([_timeout(event, labels.get(id(event))) for event in late])
+    if not _in_one_group([one for one, _ in read]):
+        read = [_without_guess(one, label) for one, label in read]
+    sightings += [Sighting(label, one.rank, one.event) for one, label in read]
+    names = _names(sightings, [one for one, _ in read])
+    timeouts = tuple(replace(one, group=names.of(label, one)) for one, label in read)
+    members = _members(names, timeouts, by_fact.get("init_start", ()), world_size)
+    steps = [*_overdue_steps(timeouts), *_other_steps(states, names, timeouts)]
+    ranks = {one.rank for one in sightings if one.rank is not None}
+    return LogGroups(timeouts, tuple(members), tuple(steps), frozenset(ranks))
+
+
+def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabel | None]:
+    part = event.fields
+    numel = part.get("numel_in") or _product(part.get("shape"))
+    seq = int(part["seq"] or 0) if part.get("seq") else None
+    number = label.number if label else _number(event)
+    timeout = Timeout(
+        _rank(event, number, label), None, part.get("op") or UNNAMED, seq,
+        int(numel) if numel else None, int(part["timeout_ms"] or 0), int(part["ran_ms"] or 0),
+        event, number,
+    )  # fmt: skip
+    return timeout, label
+
+
+def _labelled_like_others(
+    read: Sequence[tuple[Timeout, GroupLabel | None]],
+) -> list[tuple[Timeout, GroupLabel | None]]:
+    """A rank that does not tell its group is in the one in which others wait at the same number, if
+    it is only one; or in that of all ranks, if nobody tells of another."""
+    labels: dict[tuple, dict[str, GroupLabel]] = {}
+    for one, label in read:
+        if label:
+            labels.setdefault((one.op, one.seq, one.numel), {})[label.name] = label
+    everybody = [label for those in labels.values() for label in those.values()]
+    found: list[tuple[Timeout, GroupLabel | None]] = []
+    for one, label in read:
+        alike = [*labels.get((one.op, one.seq, one.numel), {}).values()] or everybody
+        is_known = len({other.name for other in alike}) == 1 and one.number is not None
+        if label is None and is_known and (alike[0].is_default or alike is not everybody):
+            found.append((one, replace(alike[0], number=one.number or 0)))
+        else:
+            found.append((one, label))
+    return found
+
+
+def _in_one_group(timeouts: Sequence[Timeout]) -> bool:
+    """Whether lines that tell no group may all be of the group of all ranks: its numbers are those
+    of the job, and nobody is far ahead in another operation."""
+    if any(one.number not in (None, one.rank) for one in timeouts):
+        return False
+    numbers = [one.seq for one in timeouts if one.seq is not None]
+    far = numbers and max(numbers) - min(numbers) > MOST_AHEAD
+    return not (far and len({one.op for one in timeouts}) > 1)
+
+
+def _without_guess(one: Timeout, label: GroupLabel | None) -> tuple[Timeout, GroupLabel | None]:
+    """In a job of several groups a number within an unknown one is not the rank of the job."""
+    is_guess = label is None and one.event.prefix.own_rank is None and one.number is not None
+    return (replace(one, rank=rank_in_name(one.event.file)) if is_guess else one), label
+
+
+def _distance(one: Sighting, event: Event) -> tuple[bool, int]:
+    """The line about the group follows the timeout's."""
+    return one.event.line < event.line, abs(one.event.line - event.line)
+
+
+def _rank(event: Event, number: int | None, label: GroupLabel | None) -> int | None:
+    """The rank of the job: before the line, or the number in the group if that is all ranks or not
+    named; otherwise in the name of the file."""
+    if event.prefix.own_rank is not None:
+        return event.prefix.own_rank
+    in_name = rank_in_name(event.file)
+    if number is None:
+        return event.prefix.rank if event.prefix.rank is not None else in_name
+    return number if label is None or label.is_default else in_name
+
+
+def _product(shape: str | None) -> str | None:
+    if not shape:
+        return None
+    whole = 1
+    for part in shape.split(","):
+        whole *= int(part) if part.strip().isdigit() else 1
+    return str(whole)
+
+
+def _state(event: Event) -> Sighting:
+    label = parse_group_label(event.text)
+    rank = _rank(event, label.number if label else None, label)
+    at, queued = int(event.fields["at"] or 0), int(event.fields["enqueued"] or 0)
+    return Sighting(label, rank, event, at, queued, int(event.fields["completed"] or 0))
+
+
+def _idle(event: Event) -> Sighting:
+    label = parse_group_label(event.text)
+    rank = _rank(event, int(event.fields["rank"] or 0), label)
+    queued, completed = int(event.fields["enqueued"] or 0), int(event.fields["completed"] or 0)
+    return Sighting(label, rank, event, None, queued, completed)
+
+
+@dataclass(frozen=True)
+class _Names:
+    """by_label: (name, rank) -> the group's name in the log. known: that name -> {number: rank}.
+    mesh: that name -> what the group is for. one_group: no line tells a group, and all numbers are
+    those of the job."""
+
+    by_label: Mapping[tuple[str, int], str]
+    known: Mapping[str, Mapping[int, int]]
+    mesh: Mapping[str, str]
+    one_group: bool
+
+    def of(self, label: GroupLabel | None, timeout: Timeout) -> str | None:
+        """The name of a timeout's group."""
+        name = _key(label, timeout, self.one_group)
+        if name is None or timeout.rank is None:
+            return name
+        return self.by_label.get((name, timeout.rank), name)
+
+
+def _key(label: GroupLabel | None, timeout: Timeout | None, one_group: bool) -> str | None:
+    """Groups of one key are told apart by their members. Where no line tells the group, ranks that
+    wait in one operation at one number are together."""
+    if label is not None:
+        return label.name
+    if one_group or timeout is None:
+        return None
+    return f"those in {timeout.op} #{timeout.seq}"
+
+
+def _names(sightings: Iterable[Sighting], timeouts: Sequence[Timeout]) -> _Names:
+    labels: dict[str, GroupLabel | None] = {}
+    seen: dict[str, set[tuple[int, int]]] = {}
+    one_group = _in_one_group(timeouts)
+    by_event = {id(one.event): one for one in timeouts}
+    for one in sightings:
+        timeout = by_event.get(id(one.event))
+        key = _key(one.label, timeout, one_group)
+        number = one.label.number if one.label else timeout.number if timeout else None
+        if key is not None and number is not None and one.rank is not None:
+            seen.setdefault(key, set()).add((number, one.rank))
+            labels.setdefault(key, one.label)
+    meshes = Counter(label.mesh for label in labels.values() if label and label.mesh)
+    by_label: dict[tuple[str, int], str] = {}
+    known: dict[str, Mapping[int, int]] = {}
+    mesh: dict[str, str] = {}
+    for key, members in seen.items():
+        label = labels[key]
+        parted = split_by_stride(members)
+        for group in parted:
+            name = _shown(key, label, meshes)
+            if len(parted) > 1:
+                name += f" from rank {min(group.values())}"
+            known[name], mesh[name] = group, label.mesh if label else ""
+            by_label.update({(key, rank): name for rank in group.values()})
+    return _Names(by_label, known, mesh, one_group)
+
+
+def _shown(key: str, label: GroupLabel | None, meshes: Mapping[str, int]) -> str:
+    """The mesh's name, with the group's own where several groups are of one mesh."""
+    if label is None:
+        return key
+    if label.is_default:
+        return EVERYBODY
+    if not label.mesh:
+        return f"group {key}"
+    return label.mesh if meshes[label.mesh] == 1 else f"{label.mesh} {key}"
+
+
+def _members(
+    names: _Names,
+    timeouts: Sequence[Timeout],
+    starts: Sequence[Event],
+    world_size: int | None,
+) -> list[Group]:
+    """The groups with their ranks, as far as they are proven: by NCCL's lines, by numbers that the
+    lines show, or by the stride of groups of the same mesh."""
+    started = _started_as(names.known, communicators(starts))
+    sizes = {one.group: size for one in timeouts if (size := _size_by_work(one))}
+    found = []
+    for name, known in names.known.items():
+        if name == EVERYBODY:
+            found.append(_everybody(known, world_size))
+            continue
+        siblings = [
+            other
+            for other in names.known
+            if other == name or (names.mesh[name] and names.mesh[other] == names.mesh[name])
+        ]
+        found.append(_group(name, siblings, names.known, sizes, started))
+    if names.one_group and any(one.group is None for one in timeouts):
+        known = {one.rank: one.rank for one in timeouts if one.rank is not None}
+        found += [replace(_everybody(known, world_size), name="")] if known else []
+    return found
+
+
+def _group(
+    name: str,
+    siblings: Sequence[str],
+    known: Mapping[str, Mapping[int, int]],
+    sizes: Mapping[str | None, int],
+    started: Mapping[str, tuple[int, ...]],
+) -> Group:
+    """siblings: groups of the same mesh, which have one size and one stride. sizes: that are
+    proven. Without a proven size the group ends where a gap or a second member shows it to."""
+    own = known[name]
+    lowest = max(max(known[one]) for one in siblings) + 1
+    if name in started:
+        return Group(name, started[name], len(started[name]))
+    size = max((sizes[one] for one in siblings if one in sizes), default=None)
+    strides = {stride for one in siblings if (stride := stride_of(known[one]))}
+    members = all_members(own, size or lowest, strides.pop() if len(strides) == 1 else None)
+    others = {rank for one in siblings if one != name for rank in known[one].values()}
+    if others & set(members) or (size is None and lowest == 1):
+        members = ()
+    return Group(name, members, size if members else None)
+
+
+def _started_as(
+    known: Mapping[str, Mapping[int, int]], started: set[tuple[int, ...]]
+) -> dict[str, tuple[int, ...]]:
+    """Which communicator each group is, where one alone has its known members at their numbers; one
+    that another group has is none for a second. That of all ranks is the last choice."""
+    fitting = {
+        name: {
+            one
+            for one in started
+            if len(one) > max(own) and all(one[number] == rank for number, rank in own.items())
+        }
+        for name, own in known.items()
+    }
+    largest = max(map(len, started), default=0)
+    found: dict[str, tuple[int, ...]] = {}
+    for _ in known:
+        for name, those in fitting.items():
+            left = those - {*found.values()}
+            left = {one for one in left if len(one) < largest} or left
+            if name not in found and len(left) == 1:
+                found[name] = left.pop()
+    return found
+
+
+def _size_by_work(one: Timeout) -> int | None:
+    """How many ranks share an operation that gathers or scatters: its output by its input."""
+    out = int(one.event.fields.get("numel_out") or 0)
+    few, many = sorted((one.numel or 0, out))
+    gathers = any(part in one.op for part in ("ALLGATHER", "REDUCE_SCATTER"))
+    return many // few if gathers and few and many > few and many % few == 0 else None
+
+
+def _everybody(known: Mapping[int, int], world_size: int | None) -> Group:
+    """The group of all ranks; without the size of the job it ends with the highest rank seen."""
+    size = max(world_size or 0, max(known) + 1)
+    return Group(EVERYBODY, all_members(known, size, 1), size if world_size else None)
+
+
+def communicators(starts: Iterable[Event]) -> set[tuple[int, ...]]:
+    """The members of each communicator, from NCCL's `rank 3 nranks 8 … commId 0x…`: the largest one
+    of a process numbers it as the job does."""
+    rows = [
+        (event.fields["comm"], (event.prefix.host, event.prefix.pid),
+         int(event.fields["rank"] or 0), int(event.fields["nranks"] or 0))
+        for event in starts
+        if event.fields.get("comm") and event.prefix.pid and not event.quoted
+    ]  # fmt: skip
+    world = max((size for *_, size in rows), default=0)
+    ranks = {process: number for _, process, number, size in rows if size == world}
+    by_comm: dict[tuple[str | None, int], dict[int, int]] = {}
+    for comm, process, number, size in rows:
+        if process in ranks:
+            by_comm.setdefault((comm, size), {})[number] = ranks[process]
+    return {all_members(known, size) for (_, size), known in by_comm.items()} - {()}
+
+
+def begun_in_time(timeouts: Sequence[Timeout]) -> list[Timeout]:
+    """Without collectives that a rank entered after the timeout of others: it was late."""
+    ends = [one.event.prefix.time_s for one in timeouts if one.event.prefix.time_s is not None]
+    return [
+        one
+        for one in timeouts
+        if one.event.prefix.time_s is None
+        or one.event.prefix.time_s - one.ran_ms / 1000 <= min(ends) + CLOCKS_DIFFER_S
+    ]
+
+
+def size_that_must_agree(one: Timeout) -> str:
+    """The size of an operation that needs the same on all ranks; "" for another."""
+    return str(one.numel) if one.op in SAME_SIZE and one.numel is not None else ""
+
+
+def _overdue_steps(timeouts: Sequence[Timeout]) -> list[Step]:
+    return [
+        Step(
+            one.rank, one.group or "", one.op, one.seq or 0, LAUNCHED, size_that_must_agree(one),
+            "", one.event.file, one.event.line,
+        )
+        for one in begun_in_time(timeouts)
+        if one.rank is not None
+    ]  # fmt: skip
+
+
+def _other_steps(
+    states: Iterable[Sighting], names: _Names, timeouts: Sequence[Timeout]
+) -> list[Step]:
+    """Steps of ranks that report no timeout of their own in a group: what they had launched and
+    finished, by the name that the operation has on the others."""
+    calls = {(one.group, one.seq): one for one in timeouts}
+    told = {(one.group, one.rank) for one in timeouts}
+    found = []
+    for one in states:
+        if one.label is None or one.rank is None or one.reached is None or one.event.quoted:
+            continue
+        group = names.by_label.get((one.label.name, one.rank))
+        if group is None or (group, one.rank) in told:
+            continue
+        done = one.completed if one.completed is not None else -1
+        for seq in range(max(done, 0), min(one.reached, done + 64) + 1):
+            call = calls.get((group, seq))
+            if seq == done or call:
+                found.append(Step(
+                    one.rank, group, call.op if call else "", seq,
+                    COMPLETED if seq <= done else LAUNCHED,
+                    size_that_must_agree(call) if call else "", "",
+                    one.event.file, one.event.line,
+                ))  # fmt: skip
+    return found

@@ -1,0 +1,105 @@
+"""Who is waited for, by answers of NCCL's RAS that somebody saved. Values in, values out.
+
+RAS numbers ranks within each communicator. The largest one numbers them as the job does; a process
+that it does not name, and ranks that are only counted, get numbers below 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from unhang.core.verdict.communicators import (
+    Key,
+    Standing,
+    communicator_rows,
+    places_of,
+    ranks_by_largest,
+    standing_between,
+)
+from unhang.core.verdict.waiting import LIKELY, SURE, WaitedFor
+from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
+
+
+@dataclass(frozen=True)
+class RasStanding:
+    """What the answers show. last: the newest. looks: 1 or 2. moved: more was launched between
+    them, so the job runs."""
+
+    standing: Standing
+    last: RasAnswer
+    looks: int
+
+    @property
+    def moved(self) -> bool:
+        """Whether the job runs."""
+        return self.standing.moved is True
+
+    @property
+    def waited(self) -> WaitedFor:
+        """Who is waited for. One look may have met a running job between two launches."""
+        waited = self.standing.waited
+        if self.moved:
+            return WaitedFor()
+        return replace(waited, certainty=LIKELY) if self.looks == 1 else waited
+
+    @property
+    def silent(self) -> list[int]:
+        """Ranks that did not answer RAS."""
+        return [] if self.moved else sorted(self.standing.missing)
+
+    def who(self, rank: int) -> str:
+        """rank 1 (process 705 on node 10.0.0.4), or the process alone."""
+        place = self.standing.places.get(rank)
+        where = f"process {place[1]} on node {place[0]}" if place else ""
+        if rank < 0:
+            return where
+        return f"rank {rank}" + (f" ({where})" if where else "")
+
+    def line_of(self, rank: int) -> dict[str, object] | None:
+        """The line that names the rank's process, as {file, line, text}."""
+        if not (place := self.standing.places.get(rank)):
+            return None
+        line, text = self.last.line_of(place[1])
+        return {"file": self.last.file, "line": line, "text": text}
+
+
+def ras_standing(answers: Sequence[RasAnswer]) -> RasStanding | None:
+    """None without an answer."""
+    if not answers:
+        return None
+    first, last = first_and_last(answers)
+    names = _names(last)
+    standing = standing_between(first.found, last.found, names)
+    return RasStanding(standing, last, 1 if first is last else 2)
+
+
+def _names(answer: RasAnswer) -> dict[Key, int]:
+    names = ranks_by_largest(answer.found)
+    rows = communicator_rows(answer.found)
+    unknown = count(-1, -1)
+    for row in rows:
+        for one in places_of(row):
+            if (key := (str(one[1]), one[2])) not in names:
+                names[key] = next(unknown)
+    for row in rows:
+        named = {one[0] for one in places_of(row)}
+        is_all = row.get("size") == rows[0].get("size")
+        for rank in (rank for group in row["counts"] for rank in group["ranks"]):
+            if rank not in named:
+                names.setdefault((str(row["hash"]), -1 - rank), rank if is_all else next(unknown))
+    return names
+
+
+def named_roots(ras: RasStanding) -> list[int]:
+    """Whom RAS names: ranks that others wait for, else ranks that wait for each other, else those
+    that do not answer."""
+    waited = ras.waited
+    named = [rank for rank in (waited.roots or waited.ring) if rank in ras.standing.places]
+    return named or ras.silent
+
+
+def is_sure(ras: RasStanding) -> bool:
+    """Whether RAS itself saw it: twice the same, or a process that it takes for dead."""
+    return ras.waited.certainty == SURE or any(ras.standing.missing.values())

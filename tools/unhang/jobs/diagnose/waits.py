@@ -1,0 +1,130 @@
+"""Who is waited for, by what a log shows of groups. Values in, values out.
+
+A log seldom holds the lines of all ranks. Where most of those that are waited for brought no line,
+they are not missing from the job, but from the log: who waits for whom is then asked of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from unhang.core.verdict.waited_rows import Beside, waited_for_row
+from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, Group, Wait, WaitedFor, waited_for
+from unhang.jobs.diagnose.log_groups import EVERYBODY, LogGroups
+from unhang.jobs.diagnose.logs.last_words import RankLine
+from unhang.jobs.diagnose.matching.scanning import Event
+
+FEW_OF = 3  # ranks that wait, for each one without a line
+
+
+def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
+    """spoke: ranks with a line of their own. Never sure: an absent line proves nothing."""
+    seen = {*shown.ranks, *spoke}
+    groups = _with_unknown_members(shown)
+    answer = _of_ranks(waited_for(groups, shown.steps, seen))
+    if answer.full and not answer.roots and not answer.ring:
+        # what all entered ends by itself, unless it is queued behind what is asked for here
+        entered = {wait.group.name for wait in answer.full}
+        steps = [step for step in shown.steps if step.group not in entered]
+        behind = _of_ranks(waited_for(groups, steps, seen))
+        answer = behind if behind.roots or behind.ring else answer
+    waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
+    silent = set(answer.roots) - seen
+    if len(silent) * FEW_OF > len(waiting):
+        among = [
+            replace(group, members=tuple(rank for rank in group.members if rank in seen))
+            for group in shown.groups
+        ]
+        others = waited_for(among, shown.steps, seen)
+        found = others if others.roots or others.ring else answer
+        return replace(found, certainty=POSSIBLE, missing=answer.missing)
+    if waiting and not answer.roots and not answer.ring:
+        return _by_who_waits_nowhere(answer, waiting, shown)
+    return replace(answer, certainty=LIKELY) if answer.certainty == SURE else answer
+
+
+def _with_unknown_members(shown: LogGroups) -> list[Group]:
+    """The groups; one whose members may not be all has a further one, below 0, for whom those that
+    came may wait. The group of all ranks has all that are seen in any group."""
+    named = {group.name for group in shown.groups}
+    groups = [*shown.groups, *(Group(one) for one in {step.group for step in shown.steps} - named)]
+    found = []
+    for place, group in enumerate(groups):
+        came = _seen_in(group, shown)
+        whole = group.name == EVERYBODY and len(groups) > 1
+        if group.size is None and not whole and set(group.members) <= set(came):
+            found.append(replace(group, members=(*(group.members or came), -1 - place)))
+        else:
+            found.append(group)
+    return found
+
+
+def _seen_in(group: Group, shown: LogGroups) -> list[int]:
+    return sorted({step.rank for step in shown.steps if step.group == group.name})
+
+
+def _of_ranks(answer: WaitedFor) -> WaitedFor:
+    """The answer without unknown members: who waits for one of them waits, and for whom is open."""
+    waits = [_without_unknown(wait) for wait in (*answer.waits, *answer.follows)]
+    roots = tuple(rank for rank in answer.roots if rank >= 0)
+    first = tuple(wait for wait in waits if set(roots) & set(wait.awaited))
+    return replace(
+        answer,
+        roots=roots,
+        waits=first,
+        follows=tuple(wait for wait in waits if wait not in first),
+        missing=tuple(rank for rank in answer.missing if rank >= 0),
+    )
+
+
+def _without_unknown(wait: Wait) -> Wait:
+    if all(rank >= 0 for rank in wait.group.members):
+        return wait
+    missing = tuple(rank for rank in wait.missing if rank >= 0)
+    return replace(wait, group=Group(wait.group.name), missing=missing)
+
+
+def _by_who_waits_nowhere(answer: WaitedFor, waiting: Iterable[int], shown: LogGroups) -> WaitedFor:
+    """The members of the groups are not known, and nearly all ranks wait: then for the others."""
+    waiting = {*waiting, *(rank for wait in answer.full for rank in wait.waiting)}
+    others = tuple(sorted({*range(max(waiting | shown.ranks) + 1)} - waiting))
+    if not others or len(others) * FEW_OF > len(waiting):
+        return answer
+    return replace(answer, roots=others, waits=answer.follows, follows=(), certainty=POSSIBLE)
+
+
+def _named_alone(wait: Wait) -> Wait:
+    """Without ranks below 0, which stand for those that an answer counts and does not name."""
+    named = {
+        field: tuple(rank for rank in getattr(wait, field) if rank >= 0)
+        for field in ("waiting", "behind", "missing", "queued")
+    }
+    return replace(wait, **named)
+
+
+def row_of_waits(
+    waited: WaitedFor,
+    words: Mapping[int, RankLine],
+    events: Iterable[Event],
+    places: Mapping[int, str],
+) -> dict[str, Any] | None:
+    """The document's row. words: rank -> its last line. events: the lines of the steps.
+    places: rank -> host, as far as another source has them."""
+    waited = replace(waited, **{
+        role: tuple(_named_alone(wait) for wait in getattr(waited, role))
+        for role in ("waits", "follows", "crossed", "different", "full")
+    })  # fmt: skip
+    lines = {(event.file, event.line): event for event in events}
+    hosts = {
+        rank: event.prefix.host
+        for event in lines.values()
+        if event.prefix.host and (rank := event.prefix.rank) is not None
+    }
+    last = {
+        rank: {"file": said.file, "line": said.line, "text": said.text}
+        for rank, said in words.items()
+    }
+    texts = {place: event.text for place, event in lines.items()}
+    return waited_for_row(waited, Beside({**hosts, **places}, last, texts))

@@ -1,0 +1,131 @@
+"""All ranks of a job wait: in different operations, or in the same one that none leaves. Values in,
+values out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unhang.core.verdict.rendering import fold_ranks
+from unhang.core.verdict.suspects import Suspect
+from unhang.jobs.activities import COLLECTIVE
+from unhang.jobs.inspect.agreement import gpus_idle
+from unhang.jobs.inspect.ends import NEXT
+from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Named, Verdict
+from unhang.jobs.inspect.rank_looks import RankLook, own_gpus
+from unhang.jobs.inspect.stands import stand_of
+
+POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list",
+                  "recv_object_list"}  # fmt: skip
+# a wait for a GPU, which does not say for what
+GPU_WAITS = {"synchronize", "wait", "wait_stream", "wait_event"}
+ORDER = "an order of calls (who sends to whom and receives from whom, and which comes first)"
+GROUPS = "groups that share ranks and call in unlike order"
+KERNEL = "a kernel of one rank that never ends"
+PATH = "what lies between them does not carry it"
+
+
+def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
+    """The verdict on a job of which all ranks wait."""
+    functions = {look.doing.function for look in waiting if look.doing}
+    seen = {look.rank for look in job.looks}
+    world = max((look.world_size or 0 for look in job.looks), default=0)
+    is_paired = bool(functions) and functions <= POINT_TO_POINT
+    if len(functions) > 1 and not {"synchronize"} & functions and not is_paired:
+        named = [stand_of(look.rank, look, None, []) for look in _minority(waiting)]
+        sides = "; ".join(
+            f"{name}: rank"
+            f" {fold_ranks([look.rank or 0 for look in waiting if look.doing and look.doing.function == name])}"  # noqa: E501
+            for name in sorted(functions)
+        )
+        return Verdict(
+            HUNG,
+            [Named(one.suspect, "rank_desync_app") for one in named],
+            f"ranks wait in different operations: {sides}",
+        )
+    where = _where(waiting)
+    everybody = f"{some_are(len(job.looks), len(job.looks))} in {where}"
+    if len(seen) < world:
+        others = "look at the other nodes too (--hosts, --slurm-job)"
+        return Verdict(
+            UNKNOWN,
+            [],
+            f"only {len(seen)} of {world} ranks could be looked at, waiting in {where}; {others}",
+        )
+    if not is_quiet(job, waiting) or not gpus_idle(job):
+        return Verdict(
+            UNKNOWN,
+            [],
+            f"{everybody} and something still moves: a long step, or traffic; look again with a"
+            " longer --gap",
+        )
+    ways = _what_it_may_be(job, waiting)
+    why = f"{everybody}, none left it between the looks and the links are idle: {' or '.join(ways)}"
+    suspect = Suspect(None, None, None, COLLECTIVE, why, _next(job, ways))
+    return Verdict(HUNG, [Named(suspect, None)], why)
+
+
+def _where(waiting: Sequence[RankLook]) -> str:
+    """all_reduce, called by step (train.py:88); of several places each with its ranks."""
+    places: dict[str, list[int]] = {}
+    for look in waiting:
+        places.setdefault(look.doing.where if look.doing else "?", []).append(look.rank or 0)
+    if len(places) == 1:
+        return next(iter(places))
+    shown = [f"{where} (rank {fold_ranks(ranks)})" for where, ranks in list(places.items())[:4]]
+    return " and ".join([*shown, *(["other places"] if len(places) > 4 else [])])
+
+
+def _differ(waiting: Sequence[RankLook]) -> bool:
+    return len({look.doing.user for look in waiting if look.doing}) > 1
+
+
+def _what_it_may_be(job: JobLook, waiting: Sequence[RankLook]) -> list[str]:
+    """What holds all ranks in one wait: the path between them alone only where the operation in
+    which they wait is seen and pairs nobody."""
+    doing = [look.doing for look in waiting if look.doing]
+    ways = []
+    if any(one.function in POINT_TO_POINT for one in doing):
+        ways.append(ORDER)
+    # also where it is no call that names an operation: who waits for a GPU does not say for what
+    if any(one.function in GPU_WAITS or one.name != COLLECTIVE for one in doing):
+        ways += [f"{ORDER}, or of groups that share ranks", KERNEL]
+    elif (job.standing and job.standing.sharing) or _differ(waiting):
+        ways.append(GROUPS)
+    return [*dict.fromkeys(ways), PATH]
+
+
+def _next(job: JobLook, ways: Sequence[str]) -> str:
+    hosts = {look.host for look in job.looks}
+    if ways == [PATH] and len(hosts) > 1:
+        return NEXT["path"]
+    return NEXT["order"] + (f"; then {NEXT['path']}" if len(hosts) > 1 else "")
+
+
+def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
+    sides: dict[str, list[RankLook]] = {}
+    for look in waiting:
+        sides.setdefault(look.doing.function if look.doing else "", []).append(look)
+    largest = max(map(len, sides.values()))
+    usual = [name for name, side in sides.items() if len(side) == largest]
+    return [
+        look for name, side in sides.items() if len(usual) > 1 or name != usual[0] for look in side
+    ]
+
+
+def is_quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:
+    """Whether those who wait did so without a break: asleep all the time, or before a GPU that
+    moves no memory."""
+    on_gpus = any(own_gpus(document, 2) for document in job.documents)
+    return any(look.waited for look in waiting) or (on_gpus and gpus_idle(job))
+
+
+def some_are(count: int, of: int) -> str:
+    """the only rank is, all 4 ranks are, 1 of 4 ranks is, 2 of 4 ranks are."""
+    who = (
+        "the only rank"
+        if count == of == 1
+        else f"all {of} ranks"
+        if count == of
+        else f"{count} of {of} ranks"
+    )
+    return f"{who} {'is' if count == 1 else 'are'}"

@@ -1,0 +1,42 @@
+"""Ranks that share a GPU while others of their node have no process, of looks and of samples.
+Values in, words out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from unhang.core.verdict.rendering import fold_ranks
+from unhang.jobs.inspect.rank_looks import gpu_pids, host_of, rows, section
+
+
+def shared_words(ranks: Sequence[int], gpu: object, idle: int, where: str = "") -> str:
+    """ranks 0-1 share GPU 0; 3 other GPUs have none: ..."""
+    rest = (
+        f"; {idle} other {'GPU has' if idle == 1 else 'GPUs have'} none: does the program choose"
+        " its device by LOCAL_RANK?"
+    )
+    return f"ranks {fold_ranks(list(ranks))} share GPU {gpu}{where}{rest if idle else ''}"
+
+
+def crowded(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each GPU that several ranks share in both looks while another idles there."""
+    for document in documents:
+        rank_of = {
+            row["pid"]: row["rank"]
+            for row in rows(document.get("ranks"))
+            if isinstance(row.get("pid"), int) and isinstance(row.get("rank"), int)
+        }
+        first, second = (
+            {
+                str(gpu.get("index")): gpu_pids(gpu)
+                for gpu in rows(section(document, "nvml").get(name))
+            }
+            for name in ("gpus_1", "gpus_2")
+        )
+        idle = sum(not pids and not second.get(index, [0]) for index, pids in first.items())
+        for index, pids in first.items() if idle else ():
+            both = [pid for pid in pids if pid in rank_of and pid in second.get(index, ())]
+            if len(both) > 1:
+                where = f" on {host_of(document)}" if len(documents) > 1 else ""
+                yield shared_words(sorted({rank_of[pid] for pid in both}), index, idle, where)

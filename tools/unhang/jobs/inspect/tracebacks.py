@@ -1,0 +1,101 @@
+"""A traceback at the end of a rank's log says why the others wait, before where its threads stand
+now. Values in, values out.
+
+It never makes a hang: a program may log an exception that it survives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from unhang.core.text import visible
+from unhang.core.verdict.suspects import Suspect
+from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Named, Verdict
+from unhang.jobs.inspect.rank_looks import RankLook, rows, section
+from unhang.jobs.inspect.stands import stands_words
+
+CAUSE = "rank_failed"
+NEXT = "the whole traceback, in {path}: its exception is the cause; then end the job"
+MOST_AFTER = 8  # lines that a launcher or a library prints after it
+_LINE = re.compile(r"^(?:\[rank(?P<rank>\d{1,6})\]:\s?)?(?P<text>.*)$")
+_BEGIN = "Traceback (most recent call last):"
+_PLACE = re.compile(r'^\s+File "(?P<path>[^"]{1,400})", line (?P<line>\d{1,9})')
+_ERROR = re.compile(r"^[A-Za-z_][\w.]{0,120}(?:: .*)?$")
+
+
+@dataclass(frozen=True)
+class Raised:
+    """rank: None where the log is of several and no line says whose it is. error: as Python prints
+    it, with its place; path: of the log."""
+
+    rank: int | None
+    error: str
+    path: str
+
+
+def raised_in(documents: Sequence[Mapping[str, Any]]) -> list[Raised]:
+    """The tracebacks with which logs of ranks end, the first of each rank."""
+    found: dict[int | None, Raised] = {}
+    for document in documents:
+        ranks = {str(row.get("pid")): row.get("rank") for row in rows(document.get("ranks"))}
+        for log in rows(section(document, "log_tail").get("logs")):
+            pids, lines = log.get("pids"), log.get("lines")
+            if not isinstance(pids, list) or not isinstance(lines, list):
+                continue
+            own = [ranks.get(str(pid)) for pid in pids]
+            for rank, error in _at_the_end([str(line) for line in lines]):
+                whose = rank if rank is not None else own[0] if len(own) == 1 else None
+                whose = whose if isinstance(whose, int) else None
+                found.setdefault(whose, Raised(whose, error, str(log.get("path"))))
+    return list(found.values())
+
+
+def _at_the_end(lines: Sequence[str]) -> Iterator[tuple[int | None, str]]:
+    """(rank of its prefix, error) of the last traceback, if at most MOST_AFTER lines follow."""
+    parsed = [found for found in map(_LINE.match, lines) if found]
+    begins = [at for at, one in enumerate(parsed) if one["text"].startswith(_BEGIN)]
+    if not begins:
+        return
+    first, place = parsed[begins[-1]], ""
+    for at, one in enumerate(parsed[begins[-1] + 1 :], begins[-1] + 1):
+        if one["rank"] != first["rank"]:
+            continue
+        if where := _PLACE.match(one["text"]):
+            place = f" ({where['path'].rsplit('/', 1)[-1]}:{where['line']})"
+        elif _ERROR.match(one["text"]):
+            if len(parsed) - at - 1 <= MOST_AFTER:
+                rank = int(first["rank"]) if first["rank"] else None
+                yield rank, visible(one["text"], 300) + place
+            return
+
+
+def with_raised(verdict: Verdict, job: JobLook) -> Verdict:
+    """The verdict on a job that hangs or may hang, with the rank first whose log ends so."""
+    raised = raised_in(job.documents) if verdict.state in (HUNG, UNKNOWN) and job.looks else []
+    looks = {look.rank: look for look in job.looks if look.rank is not None}
+    known = [one for one in raised if one.rank in looks]
+    if not raised:
+        return verdict
+    if not known:
+        return replace(
+            verdict, headline=f"a log of the job ends with {raised[0].error}; {verdict.headline}"
+        )
+    ours = {one.rank for one in known}
+    first = [_named(one, looks[one.rank], verdict) for one in known if one.rank is not None]
+    rest = [one for one in verdict.named if one.suspect.rank not in ours]
+    who = first[0].suspect
+    return replace(
+        verdict, named=[*first, *rest], headline=f"rank {who.rank} on {who.host}: {who.why}"
+    )
+
+
+def _named(one: Raised, look: RankLook, verdict: Verdict) -> Named:
+    before = next((own for own in verdict.named if own.suspect.rank == one.rank), None)
+    stands = before.suspect.why if before else f"it {stands_words(look)}"
+    why = f"its log ends with {one.error}; {stands}"
+    phase = before.suspect.phase if before else "ended"
+    then = NEXT.format(path=visible(one.path, 200))
+    return Named(Suspect(look.host, look.rank, look.gpu, phase, why, then), CAUSE)

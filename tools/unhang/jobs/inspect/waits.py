@@ -1,0 +1,90 @@
+"""For what one rank waits in its innermost call, in words; and whether it is a server without work.
+Values in, values out.
+
+What the kernel said of the call (wait_of in unhang_node/job/waits.py) counts; where it was hidden,
+Python's innermost frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unhang.jobs.activities import BACKWARD, COLLECTIVE, LOCK, SERVING, STARTING
+from unhang.jobs.inspect.rank_looks import RankLook, rows
+
+BUSY_SERVER_CORES = 0.5
+LISTENS = "LISTEN"
+_BY_DESCRIPTOR = ("read", "write", "fsync", "recv", "send", "connect")
+_POLLS = ("epoll", "poll", "select")
+
+
+def wait_words(look: RankLook) -> str:
+    """flock on /data/x.lock, which process 12 (python3, state S) holds; "" where nothing is known,
+    and for a rank that waits for the others."""
+    if look.doing and look.doing.name in (COLLECTIVE, STARTING, BACKWARD):
+        return ""
+    wait = look.wait
+    call = str(wait.get("call") or "")
+    if call == "wait" or (not call and look.innermost.endswith("(subprocess.py)")):
+        return f"waits for {_child(wait.get('child'), look.children)}"
+    if call in ("flock", "lock"):
+        return f"waits in {call} for {_lock(wait)}"
+    if look.doing and look.doing.name == LOCK and look.locks:
+        return f"waits for the lock {' or '.join(look.locks[:2])}"
+    target = str(wait.get("target") or "")
+    peers = [str(row.get("remote")) for row in _sockets(wait) if row.get("state") != LISTENS]
+    listening = [str(row.get("local")) for row in _sockets(wait) if row.get("state") == LISTENS]
+    if listening and call in ("accept", *_POLLS):
+        return f"waits in {call} for connections at {listening[0]}"
+    if call in _BY_DESCRIPTOR and target:
+        return f"waits in {call} {_what(target, peers)}"
+    return f"waits in {call} for {', '.join(peers[:2])}" if call in _POLLS and peers else ""
+
+
+def is_idle(look: RankLook) -> bool:
+    """A server that waits for requests and does nothing meanwhile: in accept, in its loop, or for
+    what a thread of it that serves will bring."""
+    if (look.cpu or 0) > BUSY_SERVER_CORES or look.signs:
+        return False
+    call, sockets = look.wait.get("call"), _sockets(look.wait)
+    if call == "accept":
+        return True
+    if call in _POLLS and sockets:
+        ports = {_port(row.get("local")) for row in sockets if row.get("state") == LISTENS}
+        return bool(ports) and all(_port(row.get("local")) in ports for row in sockets)
+    if call in _BY_DESCRIPTOR or call in ("wait", "flock", "lock"):
+        return False
+    return bool(look.doing and look.doing.name == SERVING) or (
+        look.serves and look.innermost.endswith("(threading.py)") and look.awaits_a_queue
+    )
+
+
+def _child(child: Any, children: Sequence[Mapping[str, Any]]) -> str:
+    """The child that the call names, or the only one that there is."""
+    one = child if isinstance(child, Mapping) else children[0] if len(children) == 1 else None
+    return f"its child {_process(one)}" if one else "a child"
+
+
+def _lock(wait: Mapping[str, Any]) -> str:
+    holder = wait.get("holder")
+    held = f", which process {_process(holder)} holds" if isinstance(holder, Mapping) else ""
+    return f"{wait.get('target') or 'a lock'}{held}"
+
+
+def _what(target: str, peers: Sequence[str]) -> str:
+    if target.startswith("/"):
+        return f"on {target}"
+    return f"for {peers[0]}" if peers else f"on a {target.partition(':')[0]}"
+
+
+def _process(row: Mapping[str, Any]) -> str:
+    return f"{row.get('pid')} ({row.get('command')}, state {row.get('state')})"
+
+
+def _sockets(wait: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return rows(wait.get("sockets"))
+
+
+def _port(address: Any) -> str:
+    return str(address).rpartition(":")[2]
