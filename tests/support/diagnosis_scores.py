@@ -164,9 +164,7 @@ def diagnose_without(
 
     def answer_of(names: list[str]) -> Mapping[str, Any]:
         inputs, scans, flights = read_all(names, sieve=sieve)
-        return document(
-            inputs, gather_facts(scans, recording_of(flights)), without=ids
-        )
+        return document(inputs, gather_facts(scans, recording_of(flights)), without=ids)
 
     return answer_of
 

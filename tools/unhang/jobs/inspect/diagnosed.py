@@ -22,6 +22,7 @@ from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
 
 LOOKED_AT = "unhang inspect"
 DESYNC = "rank_desync_app"
+_OF_DUMPS = {"recorders-behind", "recorders-lag"}  # who is waited for, and not what it does
 _OUTCOMES = {
     HUNG: ("failure", "the job hangs, and what holds the rank is no known fault"),
     UNKNOWN: ("no_end", "the look at the job does not tell whether it hangs"),
@@ -97,14 +98,19 @@ def _not_against(
     causes: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]
 ) -> list[Mapping[str, Any]]:
     """The causes that the look does not rule out: of a job that ran, none of a wait; of one whose
-    rank was seen to stand elsewhere, no unlike collectives."""
+    rank was seen to stand elsewhere, no unlike collectives, and none that only dumps suggest."""
     seen = {one["cause"] for one in inspection["suspects"]}
     stands = any(one["rank"] is not None and not one["blind"] for one in inspection["suspects"])
     if inspection["state"] in (HUNG, UNKNOWN):
         ruled_out = {DESYNC} - seen if stands else set()
     else:
         ruled_out = set(OF_WAITS)
-    return [one for one in causes if one["cause"] not in ruled_out]
+    return [
+        one
+        for one in causes
+        if one["cause"] not in ruled_out
+        and not (stands and {line["file"] for line in one["evidence"]} <= _OF_DUMPS)
+    ]
 
 
 def with_verdict(

@@ -37,7 +37,7 @@ def test_more_than_a_thousand_groups_in_trouble_are_added_up():
             f"rank{rank}",
             rank,
             tuple(
-                Entry(str(group), "", 5, "all_reduce", "started" if rank else "completed")
+                Entry(str(group), "", 5 - rank, "all_reduce", "completed" if rank else "started")
                 for group in range(1100)
             ),
             {},
