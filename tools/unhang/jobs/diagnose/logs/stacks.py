@@ -115,8 +115,13 @@ class Stacks:
                 self._close(state)
             return
         for index in range(len(block.lines)):
-            line = block.readings(index)[0][:LONGEST_LINE]  # without wrappers
-            self._note_line(line.decode("utf-8", "replace").rstrip(), block.number(index))
+            readings = [
+                one[:LONGEST_LINE].decode("utf-8", "replace").rstrip()
+                for one in block.readings(index)
+            ]
+            # a rank's label counts as a wrapper, so that the line as it is has it
+            label = _without_label(readings[-1])[0]
+            self._note_line(readings[0], label, block.number(index))
 
     def done(self) -> list[Stack]:
         """All stacks, once the file is read."""
@@ -125,8 +130,8 @@ class Stacks:
         self.open.clear()
         return self.found
 
-    def _note_line(self, line: str, number: int) -> None:
-        label, line = _without_label(line)
+    def _note_line(self, line: str, label: int | None, number: int) -> None:
+        line = _without_label(line)[1]
         state = self.open.setdefault(label, _Open()) if len(self.open) < MOST_RANKS else _Open()
         if self._is_frame(state, line, number) or self._is_heading(state, line):
             state.idle_lines = 0
