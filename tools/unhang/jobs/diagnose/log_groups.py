@@ -110,7 +110,8 @@ def _labelled_like_others(
         alike = [*labels.get((one.op, one.seq, one.numel), {}).values()] or everybody
         is_known = len({other.name for other in alike}) == 1 and one.number is not None
         if label is None and is_known and (alike[0].is_default or alike is not everybody):
-            found.append((one, replace(alike[0], number=one.number or 0)))
+            number = one.rank if alike[0].is_default else one.number
+            found.append((one, replace(alike[0], number=number or 0)))
         else:
             found.append((one, label))
     return found

@@ -21,6 +21,10 @@ FEW_OF = 3  # ranks that wait, for each one without a line
 
 def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     """spoke: ranks with a line of their own. Never sure: an absent line proves nothing."""
+    return with_odd_one(_waits_of_log(shown, spoke))
+
+
+def _waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     seen = {*shown.ranks, *spoke}
     groups = _with_unknown_members(shown)
     answer = _of_ranks(waited_for(groups, shown.steps, seen))
@@ -43,6 +47,24 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     if waiting and not answer.roots and not answer.ring:
         return _by_who_waits_nowhere(answer, waiting, shown)
     return replace(answer, certainty=LIKELY) if answer.certainty == SURE else answer
+
+
+def with_odd_one(answer: WaitedFor) -> WaitedFor:
+    """Of a ring the one rank that several others wait for, while it alone of them waits elsewhere:
+    it called two groups in another order than they. It is the root, as far as that tells."""
+    ring = set(answer.ring)
+    for wait in answer.crossed if not answer.roots else ():
+        awaited = set(wait.awaited)
+        others = [one for one in answer.crossed if one is not wait]
+        alone = others and all(set(one.waiting) & ring <= awaited for one in others)
+        if len(awaited) == 1 and len(wait.waiting) >= FEW_OF and alone:
+            follows = tuple(one for one in (*answer.follows, *others) if one != wait)
+            return replace(
+                answer, roots=tuple(awaited), waits=(wait,), certainty=POSSIBLE,
+                follows=tuple({one.group.name: one for one in follows}.values()),
+                ring=(), crossed=(),
+            )  # fmt: skip
+    return answer
 
 
 def _with_unknown_members(shown: LogGroups) -> list[Group]:

@@ -430,6 +430,8 @@ def _ras(facts: Facts) -> Conclusion | None:
             f"{who} is waited for: {ranks_wait(len(wait.waiting))} in {wait.operation}"
             f" #{wait.seq} of {wait.group.name}; which rank of the job it is RAS does not tell here"
         )
+    elif ras.waited.different and row:
+        why = waited_headline(row)
     elif ras.waited.ring:
         why = f"{who} wait for each other: each is in an operation that the other has not called"
     else:
