@@ -227,7 +227,7 @@ def test_an_archive_of_a_job_holds_none(tmp_path):
     write_bundle(tmp_path / "b.tgz", [evidence], inspection)
     with tarfile.open(tmp_path / "b.tgz") as archive:
         texts = [archive.extractfile(one).read().decode() for one in archive]
-    assert len(texts) == 3
+    assert len(texts) == 4
     assert holds_secret("".join(texts)) == []
 
 

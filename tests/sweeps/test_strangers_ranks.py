@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang_node.base.context import Context
 from unhang_node.base.root import Root
@@ -84,7 +84,7 @@ def test_three_thousand_ranks_of_a_stranger_leave_every_other_job_its_place(tree
         "ranks": [row for row in rows if row["user"] == str(OWNER)],
         "sections": {"ranks": {"probe": probe}},
     }
-    assert f"of user {STRANGER}: " in render_inspection(inspection_of([document]))
+    assert f"of user {STRANGER}: " in render_details(inspection_of([document]))
 
 
 def test_a_large_job_of_a_user_pushes_out_no_small_one_of_the_same(tree):

@@ -17,6 +17,14 @@ def test_the_page_shows_the_inventory_of_slurm_as_it_is():
     ).read_text(encoding="utf-8")
 
 
+def test_the_page_shows_what_diagnose_prints_of_a_recorded_log(capsys, monkeypatch):
+    monkeypatch.chdir(PROJECT / "tests" / "fixtures" / "diagnose" / "wrong_interface")
+    assert cli.main(["diagnose", "docker-bridge-multi.log"]) == 1
+    assert f"$ unhang diagnose docker-bridge-multi.log\n{capsys.readouterr().out}```" in (
+        PROJECT / "docs" / "diagnose.md"
+    ).read_text(encoding="utf-8")
+
+
 def test_the_page_shows_what_inspect_prints_of_a_recorded_job(capsys):
     evidence = (
         PROJECT

@@ -199,11 +199,9 @@ def _groups(config: Any) -> dict[str, dict[str, str]]:
             ranks = one.get("ranks")
             if isinstance(ranks, (list, tuple)):
                 ranks = str([rank for rank in ranks if _number(rank) is not None])
-            is_short = isinstance(ranks, str) and len(ranks) <= LONGEST_RANKS
-            found[_word(name)] = {
-                "desc": _word(one.get("desc")),
-                "ranks": ranks if is_short else "",
-            }
+            if not isinstance(ranks, str) or len(ranks) > LONGEST_RANKS:
+                ranks = ""
+            found[_word(name)] = {"desc": _word(one.get("desc")), "ranks": ranks}
     return found
 
 

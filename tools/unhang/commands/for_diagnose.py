@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from unhang.core.verdict.screen import VerdictScreen
 from unhang.jobs.diagnose.looked import Look, LookReader
 from unhang.jobs.job_files import JobFile, JobReader
 
@@ -54,9 +55,21 @@ def _joined(diagnosis: Mapping[str, Any], look: Look) -> dict[str, Any]:
 
 
 def _render(verdict: Mapping[str, Any], plain: bool) -> str:
-    from unhang.jobs.inspect.rendering import render_inspection
+    from unhang.jobs.inspect.rendering import render_details
 
-    return render_inspection(verdict, plain)
+    return render_details(verdict, plain)
 
 
-LOOK_READER = LookReader(_is_bundle, _look, _joined, _render)
+def _screen(verdict: Mapping[str, Any]) -> VerdictScreen:
+    from unhang.jobs.inspect.first_screen import screen_of
+
+    return screen_of(verdict)
+
+
+def _short(verdict: Mapping[str, Any]) -> dict[str, Any]:
+    from unhang.jobs.inspect.short_form import short_form
+
+    return short_form(verdict)
+
+
+LOOK_READER = LookReader(_is_bundle, _look, _joined, _screen, _short, _render)

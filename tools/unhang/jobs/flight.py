@@ -254,10 +254,14 @@ def _status(status: Any) -> dict[int, tuple[int, int]]:
     found: dict[int, tuple[int, int]] = {}
     for key, one in list(status.items())[:MOST_GROUPS] if isinstance(status, Mapping) else ():
         if isinstance(one, Mapping):
-            values = [one.get(f"last_{name}_collective") for name in ("enqueued", "completed")]
-            numbers = [key, *values]
-            if all(re.fullmatch(r"-?\d{1,18}", _text(number)) for number in numbers):
-                found[int(key)] = int(values[0]), int(values[1])
+            numbers = [
+                _text(value)
+                for value in (
+                    key, one.get("last_enqueued_collective"), one.get("last_completed_collective")
+                )
+            ]  # fmt: skip
+            if all(re.fullmatch(r"-?\d{1,18}", number) for number in numbers):
+                found[int(numbers[0])] = int(numbers[1]), int(numbers[2])
     return found
 
 

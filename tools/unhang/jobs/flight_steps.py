@@ -71,12 +71,12 @@ def _answer(by_rank: Mapping[int, Flight]) -> WaitedFor:
                 if ends:
                     key = (group.name, *ends)
                     sent.setdefault(key, []).append(_Sent(rank, place, state, entry))
-    with_messages = {
-        entry.group for flight in by_rank.values() for entry in flight.entries if entry.is_message
+    recorded = {
+        (entry.group, entry.is_message) for flight in by_rank.values() for entry in flight.entries
     }
     for rank, flight in by_rank.items():
         for name, step in _by_status(rank, flight, names):
-            if name not in with_messages:
+            if (name, False) in recorded and (name, True) not in recorded:
                 steps.append((len(flight.entries), step))
     blocked = _oldest_open(steps)
     for key, those in sent.items():
@@ -174,7 +174,7 @@ def _state(launch: Sequence[Entry], flight: Flight) -> str:
     entries holds the parts of calls that are long done."""
     last = launch[-1]
     if len(launch) > 1 and not last.name.endswith("coalesced"):
-        _, completed = flight.status.get(last.pg_id, (-1, -1))
+        _, completed = flight.status.get(-1 if last.pg_id is None else last.pg_id, (-1, -1))
         return COMPLETED if completed >= last.seq else LAUNCHED
     return _STATES.get(last.state, LAUNCHED)
 

@@ -19,7 +19,8 @@ from unhang.audit.ways.files import arrivals_of
 from unhang.core.together import NOT_READ, CountedStream, Together
 from unhang.jobs.diagnose.diagnosing import document, read_all
 from unhang.jobs.diagnose.log_facts import gather_facts
-from unhang.jobs.diagnose.rendering import render_markdown, render_table
+from unhang.jobs.diagnose.rendering import render_table
+from unhang.jobs.diagnose.ticket import render_markdown
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.linting import is_whole, lint
 from unhang.jobs.lint.linting import render_table as render_lint

@@ -122,7 +122,7 @@ def test_two_groups_in_unlike_order_are_a_ring(ahead):
     program.insert(place_of(job, 2, "all_reduce", "tp"), program.pop(last))
     answer = answer_of(dumps_of(job, play(job)))
     assert answer.roots == ()
-    assert answer.ring == (0, 1, 2, 3)
+    assert answer.ring == (2, 0, 1, 3)
     assert {wait.group.name.partition(" ")[0] for wait in answer.crossed} == {"tp", "default_pg"}
 
 
@@ -242,3 +242,86 @@ def test_members_that_are_no_ranks_are_no_members(ranks):
     answer = answer_of(dumps)
     assert answer.certainty == POSSIBLE
     assert replace(answer, waits=()).missing == ()
+
+
+PAIR, ALL = ("1", "tp"), ("0", "default_pg")
+
+
+def entry_of(group: tuple[str, str], seq: int, name: str = "all_reduce", **more) -> dict:
+    is_message = name.startswith(("send", "recv"))
+    return {
+        "pg_id": int(group[0]), "process_group": group, "profiling_name": f"nccl:{name}",
+        "collective_seq_id": 0 if is_message else seq, "p2p_seq_id": seq if is_message else 0,
+        "is_p2p": is_message, "state": "scheduled", **more,
+    }  # fmt: skip
+
+
+def dump_of(*entries: dict, pair: str = "[1, 2]", **ended: int) -> dict:
+    """An active dump of a rank in both groups. ended: {pg0: the last number}, enqueued and
+    completed."""
+    return {
+        "entries": list(entries),
+        "pg_config": {
+            "0": {"desc": "default_pg", "ranks": "[0, 1, 2]"},
+            "1": {"desc": "tp", "ranks": pair},
+        },
+        "pg_status": {
+            name.removeprefix("pg"): {
+                "last_enqueued_collective": last, "last_completed_collective": last,
+            }
+            for name, last in ended.items()
+        },
+    }  # fmt: skip
+
+
+def test_a_receive_that_is_queued_behind_a_collective_does_not_accuse_its_sender():
+    dumps = {
+        0: dump_of(pair="[]"),  # its message has left
+        1: dump_of(entry_of(PAIR, 5), entry_of(ALL, 3, "recv 1<-0")),
+        2: dump_of(),
+    }
+    assert answer_of(dumps).roots == (2,)
+    dumps[1]["entries"].reverse()
+    assert answer_of(dumps).roots == (0, 2)
+
+
+def test_a_message_that_a_whole_recording_shows_as_sent_accuses_nobody():
+    sent = entry_of(ALL, 1, "send 0->1", state="completed", record_id=0)
+    dumps = {
+        0: dump_of(sent, pair="[]"),
+        1: dump_of(entry_of(ALL, 1, "recv 1<-0", record_id=0)),
+        2: dump_of(),
+    }
+    assert answer_of(dumps).roots == ()
+    sent["record_id"] = 7  # the ring has lost entries, so this may be an earlier message
+    assert answer_of(dumps).roots == (0,)
+
+
+def test_the_state_of_a_group_with_messages_tells_nothing_of_its_collectives():
+    dumps = {
+        0: dump_of(entry_of(ALL, 2), entry_of(ALL, 49, "send 0->1"), pair="[]"),
+        1: dump_of(entry_of(ALL, 2), entry_of(ALL, 8, "recv 1<-0")),
+        2: dump_of(pg0=50, pg1=4),
+    }
+    assert answer_of(dumps).roots == (2,)
+
+
+def test_the_state_of_a_group_shows_that_a_rank_without_open_entries_went_on():
+    dumps = {
+        0: dump_of(pair="[]", pg0=3),
+        1: dump_of(entry_of(PAIR, 5), entry_of(PAIR, 6), pg0=3, pg1=6),
+        2: dump_of(entry_of(ALL, 4), pg0=3, pg1=5),
+    }
+    dumps[2]["pg_status"]["0"]["last_enqueued_collective"] = 4
+    assert set(answer_of(dumps).roots) == {0, 1}
+    for dump in dumps.values():
+        dump["pg_status"] = {}
+    assert answer_of(dumps).roots == (0,)  # rank 1 seems to wait for rank 2
+
+
+def test_parts_of_a_call_that_ended_are_no_open_operations_of_an_active_dump():
+    parts = [entry_of(PAIR, 7, "_all_gather_base"), entry_of(PAIR, 7, "_all_gather_base")]
+    dumps = {0: dump_of(pair="[]"), 1: dump_of(*parts, pg0=3, pg1=7), 2: dump_of(pg0=3, pg1=6)}
+    assert is_silent(answer_of(dumps))
+    dumps[1]["pg_status"]["1"]["last_completed_collective"] = 6
+    assert answer_of(dumps).roots == (2,)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from other_users import program
 
-from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang_node.base.root import Root
 from unhang_node.job import ras
@@ -153,7 +153,7 @@ def test_a_stranger_who_listens_at_the_port_is_not_believed(lie):
     assert sample["ras"] is None and "user nobody" in sample["why"]
     found = inspection_of([document])
     assert (found["state"], found["suspects"]) == ("unknown", [])
-    assert "user nobody" in render_inspection(found)
+    assert "user nobody" in render_details(found)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])

@@ -15,6 +15,7 @@ MOST_NAMED = 40  # number of rules that a message lists by name
 # The common meanings of the formats; a command with another meaning gives its own.
 FORMAT_MEANINGS = {
     "csv": "",
+    "evidence": "at most 16 KiB of JSON for a ticket or an assistant",
     "json": "",
     "jsonl": "",
     "markdown": "",
@@ -59,6 +60,16 @@ def number_of(things: str) -> Callable[[str], int]:
 def add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="print nothing; use the exit code"
+    )
+
+
+def add_verbose(parser: argparse.ArgumentParser) -> None:
+    """-v of the commands whose first screen has at most 12 lines."""
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="below the first screen all that was found, and what was read",
     )
 
 

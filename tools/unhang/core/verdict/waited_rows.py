@@ -96,6 +96,12 @@ def _wait_row(role: str, wait: Wait, beside: Beside) -> dict[str, Any]:
     }
 
 
+def groups_of(row: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """[{name, size}] of the groups in which somebody waits."""
+    sizes = {wait["group"]: wait["size"] for wait in row["waits"]} if row else {}
+    return [{"name": name, "size": size} for name, size in sizes.items()]
+
+
 def waited_headline(row: Mapping[str, Any]) -> str:
     """The verdict in one sentence."""
     different = _of_role(row, lambda wait: bool(wait["calls"]))

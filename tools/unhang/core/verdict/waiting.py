@@ -9,22 +9,28 @@ Messages between two ranks are groups of two, one for each direction, numbered a
 collectives.
 
 What one member completed, every member has launched (but for operations with a root and messages).
-So a rank that has launched more than the others completed and still stands in an older operation
-lags: its GPU stands. One that has launched less brought its evidence at an earlier moment, and the
-group says nothing.
+So a rank that has launched as much as the others completed and still stands in an older operation
+lags, if others wait: its GPU stands. One that has launched less brought its evidence at an earlier
+moment, and the group says nothing.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+from unhang.core.verdict.rings import (
+    MESSAGE,
+    Edge,
+    ring_of,
+    ring_order,
+    unlike_order,
+    waiting_behind,
+)
 
 LAUNCHED, STARTED, COMPLETED = "launched", "started", "completed"
 SURE, LIKELY, POSSIBLE = "sure", "likely", "possible"
-MESSAGE = "send/recv"
-MOST_COMPARED = 256  # operations whose order is compared, each with each
-_LEFT_EARLY = ("broadcast", "reduce", "gather", "scatter", MESSAGE)  # some leave before all entered
+_WITH_ROOT = ("broadcast", "reduce", "gather", "scatter", MESSAGE)
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class Wait:
     @property
     def awaited(self) -> tuple[int, ...]:
         """Members without whom it cannot end."""
-        return (*self.behind, *self.missing) or self.queued
+        return (*self.behind, *self.missing, *(() if self.behind else self.queued))
 
 
 @dataclass(frozen=True)
@@ -86,10 +92,9 @@ class WaitedFor:
     """roots: ranks that others wait for and that wait for nobody, the one with most waiting ranks
     first. waits: operations in which roots are awaited, most waiting ranks first; follows: those
     that only wait behind them; full: those that every member entered and none left. ring: ranks
-    that wait for each other, in the operations crossed, one that sends to and is expected by
-    different ranks first. missing: ranks without evidence, awaited or
-    not. different: the first operation of each group that members called as unlike things.
-    certainty: of the roots, else of the ring."""
+    that wait for each other, in the operations crossed, the odd one first. missing: ranks
+    without evidence, awaited or not. different: the first operation of each group that members
+    called as unlike things. certainty: of the roots, else of the ring."""
 
     roots: tuple[int, ...] = ()
     waits: tuple[Wait, ...] = ()
@@ -126,14 +131,36 @@ def waited_for(
     named = [
         (by_name.get(name, Group(name)), by_rank) for name, by_rank in sorted(by_group.items())
     ]
-    waits = [wait for one in named if (wait := _wait(*one, witnesses))]
+    early = {rank for _, by_rank in named for rank in _earlier(by_rank)}
+    waits = [wait for one in named if (wait := _wait(*one, witnesses, early))]
     different = tuple(wait for one in named if (wait := _first_unlike(*one)))
     members = {rank for group in by_name.values() for rank in group.members}
     missing = tuple(sorted(members - witnesses))
     return _conclude(waits, opened, missing, different, used, complete)
 
 
-def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[int]) -> Wait | None:
+def _earlier(by_rank: Mapping[int, Sequence[Step]]) -> Iterator[int]:
+    """The ranks whose evidence is of an earlier moment: others have completed what they had not yet
+    launched."""
+    done = [
+        step.seq
+        for those in by_rank.values()
+        for step in those
+        if step.state == COMPLETED and not _left_early(step.operation)
+    ]
+    for rank, those in by_rank.items():
+        if done and max(step.seq for step in those) < max(done):
+            yield rank
+
+
+def _left_early(operation: str) -> bool:
+    """Whether members may leave it before all have entered it."""
+    return operation.lower().strip("_") in _WITH_ROOT
+
+
+def _wait(
+    group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[int], early: set[int]
+) -> Wait | None:
     """The oldest operation of this group that a rank has not completed; None if there is none, or
     if the evidence is of different moments."""
     open_steps = {
@@ -154,20 +181,26 @@ def _wait(group: Group, by_rank: Mapping[int, Sequence[Step]], witnesses: set[in
     behind = tuple(
         rank for rank in members if rank in witnesses and newest.get(rank, seq - 1) < seq
     )
+    if behind and early.issuperset(behind):
+        return None
+    behind = tuple(rank for rank in behind if rank not in early)
     missing = tuple(rank for rank in members if rank not in witnesses)
     operation = next((step.operation for step in at.values() if step.operation), "")
     queued = {rank for rank, step in at.items() if step.state != STARTED}
     calls = _unlike(step for those in by_rank.values() for step in those if step.seq == seq)
     if calls:
         passed, queued = (), set()  # they left or started something else
-    elif passed and operation not in _LEFT_EARLY:
-        if min(newest.values()) < max(done.values()):
-            return None
-        behind, missing, queued = (), (), queued or set(at)
+    elif passed and not _left_early(operation):
         ahead = {rank: open_steps[rank] for rank in passed if rank in open_steps}
-        seq = min((step.seq for step in ahead.values()), default=seq)
-        at = {rank: step for rank, step in ahead.items() if step.seq == seq} or at
+        lag = {rank for rank in at if newest[rank] > seq}
+        if early & set(by_rank) or not ahead or not lag:
+            return None
+        behind, missing, queued = (), (), lag
+        seq = min(step.seq for step in ahead.values())
+        at = {rank: step for rank, step in ahead.items() if step.seq == seq}
         operation = next((step.operation for step in at.values() if step.operation), "")
+    elif passed and not behind and not missing and len(queued) == len(at):
+        return None  # the others may have left it early
     elif len(queued) == len(at):
         queued = set()  # no kernel is known to have started: nothing tells them apart
     return Wait(
@@ -211,22 +244,31 @@ def _conclude(
     lacking = [wait for wait in waits if wait.awaited]
     edges = _edges(lacking, opened)
     awaited = {rank for wait in lacking for rank in wait.awaited}
-    behind = {rank: _waiting_behind(rank, edges) for rank in awaited - set(edges)}
-    led = {rank for ranks in behind.values() for rank in ranks}
+    waiting = {rank for edge in edges for rank in edge.waiting}
+    behind = waiting_behind(awaited - waiting, edges)
     held = _held([wait for wait in waits if not wait.awaited], opened)
-    roots = sorted(set(behind) - held, key=lambda root: (-len(behind[root]), root))
+    absent = set(behind) & set(missing)
+    led = {rank for root, ranks in behind.items() if root not in absent for rank in ranks}
+    ring = ring_of(edges, led)
+    elsewhere = {
+        rank for edge in edges if not edge.waiting <= ring for rank in absent & edge.awaited
+    }
+    absent -= elsewhere
+    roots = sorted(
+        set(behind) - held - absent,
+        key=lambda root: (root in missing, -len(behind[root]), root),
+    )
     first = [wait for wait in lacking if set(roots) & set(wait.awaited)]
     first.sort(key=lambda wait: (-len(wait.waiting), wait.group.name))
     full = tuple(wait for wait in waits if not wait.awaited and not wait.calls)
-    ring = {rank for rank in awaited - led if rank in edges}
-    crossed = [wait for wait in lacking if ring & set(wait.awaited) & set(edges)]
-    crossed = [wait for wait in crossed if ring & set(wait.waiting)]
+    crossed = [wait for wait in lacking if ring & set(wait.awaited) and ring & set(wait.waiting)]
+    in_ring = ring_order(ring, crossed, used)
     if not roots and not ring:
-        ring, crossed = _unlike_order(full, opened)
+        in_ring, crossed = unlike_order(full, opened)
     follows = [wait for wait in lacking if wait not in first]
     return WaitedFor(
         tuple(roots), tuple(first), tuple(follows), full,
-        _ring_order(ring, crossed, used), missing, different,
+        in_ring, missing, different,
         _certainty(roots, first, crossed, complete),
         tuple(crossed),
     )  # fmt: skip
@@ -243,75 +285,23 @@ def _held(entered: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> set[
     }
 
 
-def _ring_order(ring: set[int], crossed: Sequence[Wait], used: set[str]) -> tuple[int, ...]:
-    """A rank whose message nobody takes, while another one of the ring waits for a message from it
-    (or the same with receiving), may have a wrong peer; it has if no message went that way before.
-    used: groups in which something was completed."""
-    messages = [wait for wait in crossed if wait.operation == MESSAGE and wait.group.members]
-    doubts = dict.fromkeys(ring, 0)
-    for one, other in itertools.permutations(messages[:MOST_COMPARED], 2):
-        for end in (0, -1):
-            rank = one.group.members[end]
-            if rank in ring and rank in one.waiting and rank in other.behind:
-                is_same = rank == other.group.members[end]
-                is_new = one.group.name not in used and other.group.name in used
-                doubts[rank] = max(doubts[rank], is_same + (is_same and is_new))
-    return tuple(sorted(ring, key=lambda rank: (-doubts[rank], rank)))
-
-
-def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> dict[int, set[int]]:
-    """{rank: whom it waits for}. A rank whose GPU stands in its oldest operation waits for nobody:
-    what it called later is only queued behind. Who is further in the group waits for it there."""
+def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> list[Edge]:
+    """Who waits for whom. A rank whose GPU stands in its oldest operation waits for nobody: what it
+    called later is only queued behind. Who is further in the group waits for it there."""
     stands = {
-        rank
-        for wait in lacking
-        if wait.passed
-        for rank in wait.queued
-        if opened[rank][0].group == wait.group.name
+        rank for wait in lacking for rank in wait.queued if opened[rank][0].group == wait.group.name
     }
-    edges: dict[int, set[int]] = {}
+    edges = []
     for wait in lacking:
         further = (
             rank
             for rank in wait.passed
             if any(step.group == wait.group.name for step in opened.get(rank, ()))
         )
-        for rank in {*wait.waiting, *further} - set(wait.queued) - stands:
-            edges.setdefault(rank, set()).update(set(wait.awaited) - {rank})
+        waiting = {*wait.waiting, *further} - set(wait.queued) - stands
+        if waiting:
+            edges.append(Edge(frozenset(waiting), frozenset(wait.awaited)))
     return edges
-
-
-def _waiting_behind(root: int, edges: Mapping[int, set[int]]) -> set[int]:
-    """The ranks that wait for this one, also by way of others."""
-    waiters: dict[int, list[int]] = {}
-    for rank, those in edges.items():
-        for one in those:
-            waiters.setdefault(one, []).append(rank)
-    found: set[int] = set()
-    ahead = [root]
-    while ahead:
-        new = [rank for rank in waiters.get(ahead.pop(), ()) if rank not in found]
-        found.update(new)
-        ahead += new
-    return found
-
-
-def _unlike_order(
-    full: Sequence[Wait], opened: Mapping[int, Sequence[Step]]
-) -> tuple[set[int], list[Wait]]:
-    """The ranks that entered two collectives of two groups in unlike order, and the two."""
-    place = {id(step): at for steps in opened.values() for at, step in enumerate(steps)}
-    collectives = [wait for wait in full if wait.operation != MESSAGE]
-    for first, second in itertools.combinations(collectives[:MOST_COMPARED], 2):
-        places = {step.rank: place[id(step)] for step in first.steps}
-        sooner = {
-            step.rank: places[step.rank] < place[id(step)]
-            for step in second.steps
-            if step.rank in places
-        }
-        if len(set(sooner.values())) > 1:
-            return set(sooner), [first, second]
-    return set(), []
 
 
 def _certainty(

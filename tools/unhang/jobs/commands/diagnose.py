@@ -11,18 +11,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples, add_format_option, add_quiet
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_format_option,
+    add_quiet,
+    add_verbose,
+)
 from unhang.core.errors import UserError
 from unhang.core.redact import redacted
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.together import NOT_READ
+from unhang.core.verdict.screen import render_screen
+from unhang.core.verdict.short_evidence import render_short_evidence
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
+from unhang.jobs.diagnose.first_screen import joined_screens, screen_of
 from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.looked import LookReader, look_reader
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
-from unhang.jobs.diagnose.rendering import render_markdown, render_table
+from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
+from unhang.jobs.diagnose.short_form import joined_short_forms, short_form
+from unhang.jobs.diagnose.ticket import render_markdown
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import job_reader
 
@@ -51,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="a judged run folder or its id; findings on the log's hosts count as evidence",
     )
-    add_format_option(parser, ("table", "json", "markdown"))
+    add_format_option(parser, ("table", "json", "markdown", "evidence"))
+    add_verbose(parser)
     add_quiet(parser)
     parser.add_argument(
         "--redact",
@@ -90,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.quiet:
         both = {**found, "looked": looked}  # masked together, so that a host has one mask in both
         shown = redacted(both) if arguments.redact else masked_document(both)
-        _print(shown, shown.pop("looked"), arguments.format, look_reader(arguments))
+        _print(shown, shown.pop("looked"), arguments)
     if found["outcome"]["word"] == "healthy" and any(
         note.startswith(NOT_READ) for one in found["inputs"] for note in one["notes"]
     ):
@@ -146,20 +157,42 @@ def _unread(found: dict[str, Any], named: list[str]) -> str:
 
 
 def _print(
-    shown: dict[str, Any], looked: dict[str, Any] | None, form: str, reader: LookReader
+    shown: dict[str, Any], looked: dict[str, Any] | None, arguments: argparse.Namespace
 ) -> None:
-    """looked: the verdict of `unhang inspect`, which it printed of the job; it stands above the
-    diagnosis of its logs."""
-    if form == "json":
+    """looked: the verdict of `unhang inspect` on the job, whose screen the logs add to."""
+    reader = look_reader(arguments)
+    if arguments.format == "json":
         sys.stdout.write(render_json(shown))
-    elif form == "markdown":
-        above = reader.render(looked, False).replace("```", "'''") if looked else ""
-        sys.stdout.write((f"```\n{above}```\n\n" if looked else "") + render_markdown(shown))
+    elif arguments.format == "evidence":
+        own = short_form(shown)
+        both = joined_short_forms(reader.short(looked), own) if looked else own
+        sys.stdout.write(render_short_evidence(both))
+    elif arguments.format == "markdown":
+        screen = joined_screens(reader.screen(looked), screen_of(shown), shown) if looked else None
+        look = reader.render(looked, False) if looked else ""
+        sys.stdout.write(render_markdown(shown, screen, look))
     else:
         from unhang.core.terminal import terminal_shape
 
         width, _colour, plain = terminal_shape(sys.stdout, os.environ)
-        sys.stdout.write(
-            (f"{reader.render(looked, plain)}\n" if looked else "")
-            + render_table(shown, width, plain=plain)
-        )
+        sys.stdout.write(_text(shown, looked, reader, width, plain, arguments.verbose))
+
+
+def _text(
+    shown: dict[str, Any],
+    looked: dict[str, Any] | None,
+    reader: LookReader,
+    width: int,
+    plain: bool,
+    verbose: bool,
+) -> str:
+    """The first screen; verbose: and all that was found."""
+    if page := no_log(shown):
+        return render_page(page, width, plain=plain)
+    screen = screen_of(shown)
+    if looked:
+        screen = joined_screens(reader.screen(looked), screen, shown)
+    parts = [render_screen(screen, width, plain=plain)]
+    parts += [reader.render(looked, plain)] if verbose and looked else []
+    parts += [render_table(shown, width, plain=plain)] if verbose else []
+    return "\n".join(parts)

@@ -11,14 +11,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.commands.common_options import add_examples, add_format_option, add_verbose
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.secrets_in_text import masked_document
+from unhang.core.verdict.short_evidence import render_short_evidence
 from unhang.jobs.commands.inspect_nodes import add_node_options, node_documents
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.short_form import short_form
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.base.program import load_nvidia_ml_py
@@ -48,7 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="FILE.tar.gz", help="also write the evidence as a bundle, secrets masked"
     )
-    add_format_option(parser, ("table", "json"))
+    add_format_option(parser, ("table", "json", "evidence"))
+    add_verbose(parser)
     add_examples(parser, EXAMPLES)
 
 
@@ -71,11 +74,14 @@ def run(arguments: argparse.Namespace) -> int:
     inspection = inspection_of(_one_job(documents))
     if arguments.format == "json":
         sys.stdout.write(json.dumps(masked_document(inspection), indent=1) + "\n")
+    elif arguments.format == "evidence":
+        sys.stdout.write(render_short_evidence(short_form(masked_document(inspection))))
     else:
         from unhang.core.terminal import terminal_shape
 
-        _width, _colour, plain = terminal_shape(sys.stdout, os.environ)
-        sys.stdout.write(render_inspection(masked_document(inspection), plain))
+        width, _colour, plain = terminal_shape(sys.stdout, os.environ)
+        shown = masked_document(inspection)
+        sys.stdout.write(render_inspection(shown, plain, width=width, verbose=arguments.verbose))
     if out:  # after the verdict, which a full disk must not cost
         sys.stdout.flush()
         write_bundle(out, documents, inspection)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples
+from unhang.core.commands.common_options import add_examples, add_verbose
 from unhang.core.commands.in_place import Screen
 from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import masked_document
@@ -111,6 +111,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--py-spy", metavar="PATH", help="py-spy, where it is not on PATH")
     add_outputs(parser)
+    add_verbose(parser)
     add_examples(parser, EXAMPLES)
 
 
@@ -349,7 +350,7 @@ def _answer(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outp
 def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs) -> bool:
     """Looks and reports; whether the job is to be ended, which takes two looks that agree. Raises
     UserError."""
-    documents, inspection = _looked_at(job)
+    documents, inspection = _looked_at(job, arguments.verbose)
     outputs.looked(inspection, named_in(inspection) if is_hang(event, inspection) else None)
     if not is_hang(event, inspection):
         return False
@@ -360,7 +361,7 @@ def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: 
         return False
     _say(f"a second look in {SECOND_LOOK_S:g} s, before the job is ended")
     time.sleep(SECOND_LOOK_S)
-    _, again = _looked_at(job)
+    _, again = _looked_at(job, arguments.verbose)
     if not is_hang(event, again) or named_in(inspection) != named_in(again):
         _say("the two looks do not agree: the job is left alone")
         return False
@@ -376,11 +377,11 @@ def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: 
     return True
 
 
-def _looked_at(job: Job) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
+def _looked_at(job: Job, verbose: bool) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
     """(evidence, verdict), which is printed."""
     documents = job.look()
     inspection = inspection_of(documents)
-    sys.stderr.write(render_inspection(masked_document(inspection)))
+    sys.stderr.write(render_inspection(masked_document(inspection), verbose=verbose))
     sys.stderr.flush()
     return documents, inspection
 

@@ -28,7 +28,7 @@ _FIELDS = {
 def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     """The devices and hosts that the lines of a cause name, each once, from the strongest line on;
     a GPU's serial number is added to its address."""
-    named: dict[str, None] = {f"rank {rank}": None for one in evidence for rank in one.ranks}
+    named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
     for event in _lines(evidence):
         for text in _of_event(event, facts):
             named.setdefault(text)

@@ -40,6 +40,12 @@ from unhang.jobs.diagnose.matching.signatures import load_causes, load_signature
 from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang.jobs.diagnose.meaning.rules.job_file_rules import FROM_JOB
+from unhang.jobs.diagnose.next_command import (
+    STEPS_OF_A_MACHINE,
+    is_kernel_log,
+    next_command,
+    not_given,
+)
 from unhang.jobs.diagnose.next_steps import (
     SPECIAL,
     circumstances,
@@ -294,6 +300,8 @@ def document(
         shown, first=conclusion.first, error=row, given=given, beside_causes=bool(named)
     )
     steps = list(conclusion.first) if conclusion.word == "nothing" else steps
+    if conclusion.word == "no_end" and not named and is_kernel_log(facts):
+        steps = list(STEPS_OF_A_MACHINE)
     return {
         "schema": SCHEMA,
         "inputs": [
@@ -315,6 +323,8 @@ def document(
         "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
         "collect_next": [] if decided else with_library(steps, library_of(facts)),
+        "not_given": not_given(facts),
+        "next": next_command(facts, conclusion.word, named, rows, shown),
     }
 
 

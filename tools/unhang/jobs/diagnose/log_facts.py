@@ -4,7 +4,7 @@ versions, hosts, network, settings."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from unhang.jobs.diagnose.log_groups import EVERYBODY, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
+from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
 from unhang.jobs.diagnose.ras_standing import RasStanding, named_roots, ras_standing
@@ -22,6 +23,9 @@ from unhang.jobs.flight_steps import Recording
 from unhang.jobs.job_files import JobFile
 
 MOST_LISTED = 64
+# facts of lines that follow from another rank's end or wait
+CONSEQUENCES = ("timeout", "store_timeout", "peer_gone", "root_cause", "failed_exit", "aborted",
+                "gloo_wait", "local_peer_closed", "tasks_not_met")  # fmt: skip
 ANY_EXCEPTION = "python-exception"  # the signature of an exception of any name
 # lines of torchrun's list of failures
 _REPORT = re.compile(r"(?:exitcode {1,4}|traceback ?): |Root Cause \(first")
@@ -44,7 +48,8 @@ class Facts:
     """events: in the order of files and lines. by_fact: fact name -> its events. last: file -> its
     last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
-    or the lines of watchdogs. ras: what RAS answered."""
+    or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
+    process -> its last stack."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -60,6 +65,7 @@ class Facts:
     words: Mapping[int, RankLine] = field(default_factory=dict)
     waited: WaitedFor = field(default_factory=WaitedFor)
     ras: RasStanding | None = None
+    stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -138,6 +144,7 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         words,
         ras.waited if ras and named_roots(ras) else waits_of_log(seen, words),
         ras,
+        by_thread([stack for scan in scans for stack in scan.stacks]),
     )
 
 
@@ -259,7 +266,7 @@ def _highest_rank(
     return max(*ranks, *prefixed, 0) + 1 if ranks else None
 
 
-def evidence_of(event: Event | RankStep) -> dict[str, Any]:
+def evidence_of(event: Event | RankStep | RankLine) -> dict[str, Any]:
     """{file, line, text} of an event."""
     return {"file": event.file, "line": event.line, "text": event.text}
 
@@ -268,6 +275,7 @@ def describe(facts: Facts) -> dict[str, Any]:
     """The `facts` of a diagnosis document: each fact with its line."""
     return {
         "collectives": _collectives(facts),
+        "failures": list(_failures(facts)),
         "ranks": _ranks(facts),
         "first_error": _first(facts),
         "hosts": list(facts.hosts[:4096]),
@@ -328,6 +336,27 @@ def _collectives(facts: Facts) -> list[dict[str, Any]]:
         alike in sorted(groups.items(), key=lambda item: (item[0][2] or 0,
         str(item[0])))[:MOST_LISTED]
     ]  # fmt: skip
+
+
+def _failures(facts: Facts) -> Iterator[dict[str, Any]]:
+    """The lines of failures, those of each signature once for each rank. primary: what may have
+    come first: an error by itself, no wait that ran out, no report of another's end."""
+    seen: set[tuple[str, int | None, str | None]] = set()
+    errors = [event for event in facts.events if event.signature.kind in ("error", "symptom")]
+    first = [facts.first_error] if facts.first_error else []
+    for event in (*first, *errors):
+        who = (event.signature.id, rank_of(event), event.prefix.host)
+        if event.quoted or event.source or who in seen or len(seen) >= MOST_LISTED:
+            continue
+        seen.add(who)
+        follows = event.signature.kind == "symptom" or event.signature.fact in CONSEQUENCES
+        yield {
+            **evidence_of(event),
+            "rank": rank_of(event),
+            "host": event.prefix.host,
+            "primary": (event is facts.first_error and event.signature.kind == "error")
+            or not follows,
+        }
 
 
 def _ranks(facts: Facts) -> dict[str, Any]:

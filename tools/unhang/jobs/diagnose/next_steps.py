@@ -23,9 +23,10 @@ from unhang.jobs.diagnose.fitting_remedies import (
     serves,
 )
 from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.logs.stacks import MAIN
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.conclusion import Conclusion
-from unhang.jobs.diagnose.meaning.rules.recording_rules import common_place
+from unhang.jobs.diagnose.meaning.rules.stack_rules import common_place
 from unhang.jobs.diagnose.meaning.signs import (
     hang_signs,
     is_slow,
@@ -136,8 +137,6 @@ CRASHED_BY = {  # circumstance -> words of the failure's line
     ),
 }
 EXITS = ("root_cause", "failed_exit", "aborted")  # reports of a launcher that a process ended
-# facts that show stacks, in the number that is needed
-STACK_FACTS = {"stack_process": 2, "stack_of_rank": 2}
 EARLY_SEQ = 50  # a collective so early belongs to start-up
 
 
@@ -231,11 +230,7 @@ def _given(facts: Facts, shown: set[str]) -> set[str]:
     }
     found = {"nccl-log-given"} if debug & {"INFO", "TRACE"} or "has-nccl-log" in shown else set()
     found |= {"ended"} if shown & {"failed", "nccl-error"} else set()
-    found |= (
-        {"stacks-given"}
-        if any(len(facts.of(fact)) >= number for fact, number in STACK_FACTS.items())
-        else set()
-    )
+    found |= {"stacks-given"} if len(facts.stacks.get(MAIN, ())) > 1 else set()
     return found | (
         {"no-torch"} if shown & {"jax", "tensorflow", "native"} and "torch" not in shown else set()
     )

@@ -47,13 +47,20 @@ INFERENCES = (
     "no-answer-to-signal",
     "ras-behind",
 )
-TROUBLE = (
+TROUBLE = (  # evidence that by itself shows a fault
     "p2p-silent",
     "recorders-behind",
     "recorders-lag",
     "recorders-ring",
     "ras-behind",
-)  # evidence that by itself shows a fault
+    "dcgm-link-test-of-some-failed",
+    "dcgm-gpu-test-of-all-failed",
+    "gpu-off-nvlink",
+    "gpu-unlike-its-peers",
+    "stands-elsewhere",
+    "stacks-differ",
+    "sxid",
+)
 
 
 @dataclass(frozen=True)

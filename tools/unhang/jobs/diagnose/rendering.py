@@ -10,6 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 from unhang.core.text import ascii_only, counted, visible
+from unhang.core.verdict.screen import path_shown
 from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines
 from unhang.jobs.diagnose.audited import not_audited
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS
@@ -27,7 +28,7 @@ MOST_HINTS, LEAST_OF_A_HINT = 2, WEIGHTS["hinting"]
 FITS = "such a line fits all of these and shows none of them"
 NONE = "unhang knows no message here as an error, a timeout or a fact about the job"
 NONE_OF_A_PROGRAM = "unhang knows no message here as an error or a timeout"
-_ANSWERS = {
+ANSWERS = {
     "healthy": "HEALTHY",
     "failure": "A FAILURE WITHOUT A KNOWN CAUSE",
     "no_end": "NO END",
@@ -37,11 +38,10 @@ _WORDS = {"critical": "CRITICAL", "error": "ERROR", "warning": "WARNING", "info"
 
 
 def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool = False) -> str:
-    """The table for a terminal: what happened, causes, remarks, and what to collect."""
+    """All of it for a terminal: what was read, what happened, causes, remarks, what to collect."""
     diagnosis = with_short_names(diagnosis)
     if page := no_log(diagnosis):
-        text = "\n".join(_indented(page, width, 0)) + "\n"
-        return ascii_only(text) if plain else text
+        return render_page(page, width, plain=plain)
     lines = [
         *_indented(list(_inputs(diagnosis)), width, 0),
         "",
@@ -65,6 +65,12 @@ def render_table(diagnosis: Mapping[str, Any], width: int = 100, *, plain: bool 
         shown.append(cause["evidence"])
     lines += _remarks(shown_remarks(diagnosis), width) + _collect(steps_of(diagnosis), width)
     text = "\n".join(line.rstrip() for line in lines).rstrip() + "\n"
+    return ascii_only(text) if plain else text
+
+
+def render_page(page: Sequence[str], width: int = 100, *, plain: bool = False) -> str:
+    """The answer to a text without a log."""
+    text = "\n".join(_indented(page, width, 0)) + "\n"
     return ascii_only(text) if plain else text
 
 
@@ -269,6 +275,11 @@ def facts_in_words(facts: Mapping[str, Any], none: str = NONE) -> list[str]:
     return lines or [none]
 
 
+def facts_of_ranks(facts: Mapping[str, Any]) -> list[str]:
+    """What timed out, and which ranks did what."""
+    return [line for line in _what_happened(facts) if not line.startswith(FIRST_ERROR)]
+
+
 def _what_happened(facts: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     first = facts["first_error"]
@@ -423,7 +434,7 @@ def verdict_of(diagnosis: Mapping[str, Any]) -> str:
             if line
             else ""
         )
-        return f"{_ANSWERS[outcome['word']]}: {outcome['why']}{place}"
+        return f"{ANSWERS[outcome['word']]}: {outcome['why']}{place}"
     if diagnosis["decided"]:
         named = ", ".join(visible(one, 80) for one in causes[0]["where"][:NAMED_IN_VERDICT])
         return f"MOST PROBABLE CAUSE: {causes[0]['title']}{f' ({named})' if named else ''}"
@@ -512,15 +523,6 @@ def _certainty_and_owner(cause: Mapping[str, Any]) -> str:
     return f"{cause['certainty']}, owner: {cause['owner']}"
 
 
-def path_shown(path: str, most: int = 80) -> str:
-    """A path that is too long without its beginning, because its end names the file. most:
-    characters of the path that are shown."""
-    if len(path) <= most:
-        return visible(path, most)
-    _, slash, end = path[-most:].partition("/")
-    return f"...{visible(slash + end if end else path[-most:], most)}"
-
-
 def shortened(text: str, most: int) -> str:
     """A line that is too long without its middle, because a message begins with its source and ends
     with the fault."""
@@ -586,103 +588,3 @@ def _collect(collect: Sequence[str], width: int) -> list[str]:
             *_indented([f"* {one}" for one in outcomes], width, 6),
         ]
     return ["COLLECT NEXT", *lines, ""] if lines else []
-
-
-def render_markdown(diagnosis: Mapping[str, Any]) -> str:
-    """The diagnosis for a ticket: text from logs is in code blocks, which it cannot end."""
-    diagnosis = with_short_names(diagnosis)
-    if page := no_log(diagnosis):
-        return (
-            "\n".join(
-                [
-                    "## unhang diagnose",
-                    "",
-                    f"**{page[0]}**",
-                    "",
-                    *(f"- {line}" for line in page[1:]),
-                ]
-            )
-            + "\n"
-        )
-    lines = [
-        "## unhang diagnose",
-        "",
-        f"**{verdict_of(diagnosis)}**",
-        "",
-        *what_the_line_fits(diagnosis),
-        "",
-        "### What happened",
-        "",
-    ]
-    lines += [
-        f"- {_code_or_text(line)}"
-        for line in (*what_happened(diagnosis), *not_read(diagnosis["inputs"]))
-    ]
-    for place, cause in enumerate(shown_causes(diagnosis), 1):
-        lines += [
-            "",
-            (
-                f"### {place}. {cause['title']} ({_WORDS[cause['severity']]},"
-                f" {_certainty_and_owner(cause)})"
-            ),
-            "",
-            f"{cause['means'][:1].upper()}{cause['means'][1:]}.",
-            "",
-        ]
-        for word, evidence in (("for", cause["evidence"]), ("against", cause["against"])):
-            lines += [
-                f"- {word if reason else 'and'}: {_in_markdown(one, reason)}"
-                for one, reason in with_new_reasons(evidence[:SHOWN_LINES])
-            ]
-        lines += (
-            [f"- named: {', '.join(_code(visible(one, 80)) for one in cause['where'])}"]
-            if cause["where"]
-            else []
-        )
-        sure = cause["certainty"] == "sure"
-        lines += [] if sure else [f"- check: {one}" for one in cause["collect"][:1]]
-        lines += ["", f"**{'Do' if sure else 'If so'}:** {remedy_in_words(cause['remedy'])}", ""]
-        lines += (
-            [f"- {name}: {_code(how)}" for name, how in cause["remedy"].get("how", {}).items()]
-            if place == 1 and diagnosis["decided"]
-            else []
-        )
-        lines += [f"- source: <{one['url']}> {one['says']}" for one in cause["sources"][:3]]
-    if remarks := shown_remarks(diagnosis):
-        lines += ["", "### Also seen", ""]
-        lines += [
-            f"- {one['kind']}: {_code(visible(one['evidence'][0]['text'], 160))}: {one['says']};"
-            f" {one['instead'] or ''}"
-            for one in remarks[:10]
-        ]
-    if steps := steps_of(diagnosis):
-        lines += ["", "### Collect next", ""]
-        for command, *outcomes in (one.split("\n") for one in steps):
-            lines += [f"- {_code(command)}", *(f"  - {one}" for one in outcomes)]
-    return "\n".join(lines) + "\n"
-
-
-def _in_markdown(one: Mapping[str, Any], reason: str | None) -> str:
-    if not one["line"] and one["text"] == one["says"]:
-        return visible(one["says"], 400)
-    return (
-        f"{_code(path_shown(one['file']) + ':' + str(one['line']))}"
-        f" {_code(visible(one['text'], 300))}{f' ({reason})' if reason else ''}"
-    )
-
-
-def _code(text: str) -> str:
-    """Inline code that its content cannot close: a fence longer than any run of backticks
-    inside."""
-    longest, run = 0, 0
-    for letter in text:
-        run = run + 1 if letter == "`" else 0
-        longest = max(longest, run)
-    fence = "`" * (longest + 1)
-    space = " " if text.startswith("`") or text.endswith("`") or not text else ""
-    return f"{fence}{space}{text}{space}{fence}"
-
-
-def _code_or_text(line: str) -> str:
-    name, colon, rest = line.partition(": ")
-    return f"{name}: {_code(rest)}" if colon else line

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.jobs.inspect.activities import Activity, activity_of, function_names, user_frames
+from unhang.jobs.activities import Activity, activity_of, function_names, user_frames
 
 ENDED = ("gone", "reused")
 LEAST_BYTES_S = 64 * 1024  # read or written; less is a log line or a heartbeat

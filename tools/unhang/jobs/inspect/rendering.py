@@ -1,4 +1,4 @@
-"""The verdict on a running job as a table. Text from nodes is cleaned first."""
+"""The verdict on a running job as text. Text from nodes is cleaned first."""
 
 from __future__ import annotations
 
@@ -7,17 +7,25 @@ from typing import Any
 
 from unhang.core.text import ascii_only, counted, listed, visible
 from unhang.core.verdict.rendering import fold_ranks, render_suspects
-from unhang.jobs.inspect.verdict import HUNG, RUNNING, UNKNOWN
+from unhang.core.verdict.screen import render_screen
+from unhang.jobs.inspect.first_screen import how_many, screen_of, verdict_of
 
 MOST_ROWS = 16
 
 
-def render_inspection(inspection: Mapping[str, Any], plain: bool = False) -> str:
-    """One screen: where the ranks stand, what could not be read, then the suspects and the verdict,
-    where a terminal leaves the eye."""
+def render_inspection(
+    inspection: Mapping[str, Any], plain: bool = False, *, width: int = 100, verbose: bool = False
+) -> str:
+    """The first screen, of at most 12 lines; verbose: with render_details() below it."""
+    text = render_screen(screen_of(inspection), width, plain=plain)
+    return f"{text}\n{render_details(inspection, plain)}" if verbose else text
+
+
+def render_details(inspection: Mapping[str, Any], plain: bool = False) -> str:
+    """Where the ranks stand, what could not be read, the suspects, and the verdict in full."""
     hosts = [row["host"] for row in inspection["hosts"]]
     more = f" and {len(hosts) - 8} more" if len(hosts) > 8 else ""
-    lines = [f"{_how_many(inspection)} on {visible(', '.join(map(str, hosts[:8])))}{more}"]
+    lines = [f"{how_many(inspection)} on {visible(', '.join(map(str, hosts[:8])))}{more}"]
     lines += [
         f"{visible(row['host'])}: {visible(row['problem'])}"
         for row in inspection["hosts"]
@@ -26,25 +34,9 @@ def render_inspection(inspection: Mapping[str, Any], plain: bool = False) -> str
     lines += (
         _ras(inspection) + _ranks(inspection) + _unread(inspection) + render_suspects(inspection)
     )
-    word = (
-        inspection["state"]
-        if inspection["state"] in (HUNG, UNKNOWN, RUNNING)
-        else f"not hung so far, {inspection['state']}"
-    )
-    lines += ["", f"{word}: {visible(inspection['headline'], 1500)}"]
+    lines += ["", verdict_of(inspection)]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return ascii_only(text) if plain else text
-
-
-def _how_many(inspection: Mapping[str, Any]) -> str:
-    """2 ranks; 1 of 2 ranks; 1 process without a rank."""
-    ranks, world = (
-        sum(row["rank"] is not None for row in inspection["ranks"]),
-        inspection["world_size"] or 0,
-    )
-    if inspection["ranks"] and not ranks:
-        return f"{counted(len(inspection['ranks']), 'process', 'processes')} without a rank"
-    return f"{ranks} of {counted(world, 'rank')}" if ranks < world else counted(ranks, "rank")
 
 
 def _ras(inspection: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.suspects import Suspect, ranks_wait
-from unhang.jobs.inspect.activities import CODE, COLLECTIVE, EVALUATING, LOADING, activities
+from unhang.jobs.activities import CODE, COLLECTIVE, EVALUATING, LOADING, activities
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import Named
 from unhang.jobs.inspect.rank_looks import RankLook

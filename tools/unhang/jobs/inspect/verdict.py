@@ -17,7 +17,7 @@ from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspects import Suspect, ranks_wait
-from unhang.jobs.inspect.activities import BACKWARD, COLLECTIVE, STARTING
+from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import gpus_idle, sources_of
 from unhang.jobs.inspect.ends import (
     NEXT,

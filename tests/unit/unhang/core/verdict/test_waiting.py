@@ -194,3 +194,43 @@ def test_who_waits_behind_an_operation_that_all_entered_accuses_nobody():
     assert (answer.roots, answer.ring, answer.certainty) == ((), (), POSSIBLE)
     assert [wait.group.name for wait in answer.full] == ["tp0"]
     assert {wait.group.name for wait in answer.follows} == {"dp0", "dp1"}
+
+
+def test_a_rank_whose_evidence_is_older_in_one_group_is_behind_in_none():
+    steps = [
+        step(0, "tp0", 4, COMPLETED), step(1, "tp0", 9, COMPLETED), step(2, "dp0", 7),
+    ]  # fmt: skip
+    answer = waited_for([*TP, *DP], steps, seen=range(4), complete=True)
+    assert answer.roots == answer.waits == ()
+
+
+def test_a_ring_explains_why_nobody_heard_of_a_rank_without_evidence():
+    groups = [Group("a", (0, 1, 2, 3)), Group("b", (0, 1, 2, 3))]
+    steps = [step(0, "a", 1), step(1, "b", 1), step(2, "b", 1)]
+    answer = waited_for(groups, steps, complete=True)
+    assert (answer.roots, answer.missing) == ((), (3,))
+    assert answer.ring == (0, 1, 2)  # rank 0 waits in another group than the others
+
+
+def test_a_kernel_that_has_not_started_comes_before_a_rank_without_evidence():
+    groups = [Group("a", (0, 1, 2))]
+    steps = [step(0, "a", 1, STARTED), step(1, "a", 1)]
+    assert waited_for(groups, steps, complete=True).roots == (1, 2)
+
+
+def test_a_message_that_has_left_does_not_hold_its_receiver():
+    link, other = Group("pp 0->1", (0, 1)), Group("pp 1->2", (1, 2))
+    steps = [
+        step(0, "pp 0->1", 1, COMPLETED, MESSAGE), step(1, "pp 0->1", 1, op=MESSAGE),
+        step(2, "pp 1->2", 1, op=MESSAGE),
+    ]  # fmt: skip
+    answer = waited_for([link, other], steps, seen=range(3), complete=True)
+    assert (answer.roots, answer.full) == ((1,), ())
+
+
+def test_thousands_that_wait_for_thousands_are_told_at_once():
+    """Without one walk for each root: that took minutes."""
+    everybody = Group("default_pg", tuple(range(4096)))
+    steps = [step(rank, "default_pg", 5) for rank in range(2048)]
+    answer = waited_for([everybody], steps, seen=range(4096), complete=True)
+    assert answer.roots == tuple(range(2048, 4096))

@@ -8,7 +8,7 @@ import pytest
 
 from unhang.core.errors import UserError
 from unhang.jobs.commands import inspect
-from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
 
 
@@ -60,7 +60,7 @@ def evidence(
 def test_the_ranks_that_were_looked_at_are_counted_and_each_shows_where_it_stands(
     rank, world_size, heading, row
 ):
-    shown = render_inspection(inspection_of([evidence(rank, world_size)])).splitlines()
+    shown = render_details(inspection_of([evidence(rank, world_size)])).splitlines()
     assert shown[0] == heading
     assert row in shown
     assert "py-spy" not in shown[-1]
@@ -78,12 +78,12 @@ def test_one_rank_is_no_plural():
     )
     assert "the only rank is in all_reduce" in found[
         "headline"
-    ] and "1 ranks" not in render_inspection(found)
+    ] and "1 ranks" not in render_details(found)
 
 
 @pytest.mark.parametrize("status, is_helped", [("denied", True), ("absent", False)])
 def test_root_helps_where_the_kernel_log_is_denied_and_not_where_there_is_none(status, is_helped):
-    shown = render_inspection(
+    shown = render_details(
         inspection_of([evidence(0, 1, kernel_log={"status": status, "error": "no such log"})])
     )
     assert "no such log" in shown
@@ -94,7 +94,7 @@ def test_root_helps_where_the_kernel_log_is_denied_and_not_where_there_is_none(s
     "status, is_helped", [("denied", True), ("absent", True), ("error", False)]
 )
 def test_py_spy_helps_where_it_was_not_there_and_not_where_it_failed(status, is_helped):
-    shown = render_inspection(
+    shown = render_details(
         inspection_of([evidence(0, 1, stacks={"status": status, "error": "no stack"})])
     )
     assert ("would help: py-spy on PATH" in shown) is is_helped
@@ -109,7 +109,7 @@ def test_py_spy_helps_where_it_was_not_there_and_not_where_it_failed(status, is_
     ],
 )
 def test_a_lone_process_that_has_ended_or_runs_is_told_as_that(state, said):
-    assert said in render_inspection(inspection_of([evidence(None, None, state=state)]))
+    assert said in render_details(inspection_of([evidence(None, None, state=state)]))
 
 
 @pytest.mark.parametrize("written, state", [(8 << 20, "running"), (4096, "unknown")])

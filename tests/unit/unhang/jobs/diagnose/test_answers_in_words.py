@@ -8,7 +8,9 @@ import re
 import pytest
 from job_diagnosis import diagnose
 
-from unhang.jobs.diagnose.rendering import facts_in_words, path_shown, render_markdown, render_table
+from unhang.core.verdict.screen import path_shown
+from unhang.jobs.diagnose.rendering import facts_in_words, render_table
+from unhang.jobs.diagnose.ticket import render_markdown
 
 PARTED = "import torch.distributed as dist\nif dist.get_rank() == 0:\n    dist.barrier()\n"
 INSUFFICIENT = (

@@ -355,15 +355,11 @@ def test_failed_kernel_beside_a_kernel_log_that_names_the_hardware_is_no_fault_o
 
 
 def test_stacks_in_different_collectives_of_a_hung_job_are_ranks_that_differ(tmp_path, capsys):
-    stacks = (
-        "    _all_gather_base (torch/distributed/distributed_c10d.py:3170)\n    all_reduce"
-        " (torch/distributed/distributed_c10d.py:2055)"
-    )
-    _code, hung = run(tmp_path, capsys, f"{stacks}\n{WATCHDOG.format(0, 5)}")
+    stacks = [
+        f"rank {rank}:\n    {call} (torch/distributed/distributed_c10d.py:3170)\n"
+        for rank, call in enumerate(("_all_gather_base", "all_reduce", "all_gather"))
+    ]
+    _code, hung = run(tmp_path, capsys, f"{stacks[0]}{stacks[1]}{WATCHDOG.format(0, 5)}")
     assert hung["causes"][0]["cause"] == "rank_desync_app"
-    _code, alike = run(
-        tmp_path,
-        capsys,
-        f"{stacks.splitlines()[0]}\n{stacks.splitlines()[0]}\n{WATCHDOG.format(0, 5)}",
-    )
+    _code, alike = run(tmp_path, capsys, f"{stacks[0]}{stacks[2]}{WATCHDOG.format(0, 5)}")
     assert "rank_desync_app" not in [one["cause"] for one in alike["causes"][:1]]

@@ -12,7 +12,8 @@ from unhang.core.redact import redacted
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.diagnose.diagnosing import diagnose, render_json
-from unhang.jobs.diagnose.rendering import render_markdown, render_table
+from unhang.jobs.diagnose.rendering import render_table
+from unhang.jobs.diagnose.ticket import render_markdown
 
 FIXTURES = Path(__file__).parents[4] / "fixtures" / "diagnose"
 LOGS = sorted(FIXTURES.glob("*/*.log"))

@@ -4,7 +4,8 @@ launch that failed, ranks that do not meet."""
 from __future__ import annotations
 
 from unhang.jobs.diagnose.diagnosing import diagnose_text
-from unhang.jobs.diagnose.rendering import LEAST_OF_A_HINT, render_markdown, render_table
+from unhang.jobs.diagnose.rendering import LEAST_OF_A_HINT, render_table
+from unhang.jobs.diagnose.ticket import render_markdown
 
 NOT_LAUNCHED = "srun: error: task 0 launch failed: Unspecified error\n"
 ENDED = (

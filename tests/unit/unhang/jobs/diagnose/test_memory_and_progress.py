@@ -82,14 +82,15 @@ def test_another_process_with_an_equal_part_of_the_gpu_is_a_rank_that_took_it_to
     assert _causes(tmp_path, text + " 25.44 GiB is allocated by PyTorch\n")[0] == first
 
 
-def test_stacks_of_two_threads_in_different_collectives_tell_of_ranks_that_differ(tmp_path):
-    barrier = (
-        'Thread 30110 (active): "MainThread"\n    barrier'
-        " (torch/distributed/distributed_c10d.py:4811)\n"
+def test_threads_of_one_name_in_different_collectives_tell_of_ranks_that_differ(tmp_path):
+    """A thread that saves may have a group of its own, so that it is compared with the other ranks'
+    thread that saves, and not with the main one."""
+    rank = (
+        'Process {pid}: python train.py\nThread {pid} (active): "MainThread"\n'
+        "    barrier (torch/distributed/distributed_c10d.py:4811)\n"
+        'Thread 9{pid} (active): "Saver_0"\n'
+        "    {call} (torch/distributed/distributed_c10d.py:3104)\n"
     )
-    objects = (
-        'Thread 30902 (active): "Saver_0"\n    gather_object'
-        " (torch/distributed/distributed_c10d.py:3104)\n"
-    )
-    assert _causes(tmp_path, barrier + objects)[0] == "rank_desync_app"
-    assert _causes(tmp_path, barrier + barrier) == []
+    one, other = rank.format(pid=30, call="gather_object"), "all_gather_object"
+    assert _causes(tmp_path, one + rank.format(pid=31, call=other))[0] == "rank_desync_app"
+    assert _causes(tmp_path, one + rank.format(pid=31, call="gather_object")) == []

@@ -6,7 +6,8 @@ import pytest
 
 from unhang.cli import main
 from unhang.jobs.diagnose.diagnosing import diagnose_text
-from unhang.jobs.diagnose.rendering import render_markdown, render_table
+from unhang.jobs.diagnose.rendering import render_table
+from unhang.jobs.diagnose.ticket import render_markdown
 
 POST = (
     "[Question] Training stands since the update\n\nWe use two machines with four cards each. It"

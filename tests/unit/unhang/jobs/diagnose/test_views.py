@@ -10,7 +10,8 @@ import pytest
 from unhang import cli
 from unhang.core.redact import Mask, redacted
 from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.rendering import render_markdown, render_table
+from unhang.jobs.diagnose.rendering import render_table
+from unhang.jobs.diagnose.ticket import render_markdown
 
 LOG = (
     "gpu-secret-07:88:99 [3] NCCL INFO Bootstrap : Using ens3:10.20.30.40<0>\n"
@@ -172,13 +173,14 @@ def test_markdown_cannot_be_left_by_what_a_log_says(tmp_path):
             [written(tmp_path, "``` </details> RuntimeError: CUDA out of memory. Tried ```` `x\n")]
         )
     )
-    line = next(
-        line
-        for line in text.splitlines()
-        if "out of memory. Tried" in line and line.startswith("- for")
-    )
-    fence = re.search(r"`{5,}", line)
-    assert fence and line.count(fence.group()) == 2
+    lines = text.splitlines()
+    fences = [line for line in lines if re.fullmatch(r"`{3,}(text)?", line)]
+    assert [line.removesuffix("text") for line in fences] == ["`" * 5] * 4
+    for begin, end in ((0, 1), (2, 3)):
+        first, last = (
+            [at for at, line in enumerate(lines) if line in fences][one] for one in (begin, end)
+        )
+        assert any("out of memory. Tried" in line for line in lines[first:last])
 
 
 def test_control_characters_of_a_log_reach_no_terminal(tmp_path):
@@ -349,6 +351,7 @@ def test_hosts_of_the_log_that_the_run_does_not_have_are_named(text, told, tmp_p
     cli.main(
         [
             "diagnose",
+            "-v",
             "--run",
             findings(tmp_path, finding("acs-on-bare-metal", "gpu007")),
             written(tmp_path, text),
@@ -371,6 +374,7 @@ def test_evidence_that_is_in_no_line_is_one_sentence_without_a_place(tmp_path):
         },
         *cause["evidence"][:1],
     ]
-    for text in (render_table(answer, 100), render_markdown(answer)):
-        assert text.count("for: solved logs say so") == 1
-        assert "resembles" not in text and text.count("solved logs say so") == 1
+    text = render_table(answer, 100)
+    assert text.count("for: solved logs say so") == 1
+    assert "resembles" not in text and text.count("solved logs say so") == 1
+    assert "resembles" not in render_markdown(answer)

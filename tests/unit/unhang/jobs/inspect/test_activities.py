@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from unhang.core.catalogue.reading import collect_tables, read_file
-from unhang.jobs.inspect import activities as module
-from unhang.jobs.inspect.activities import activities
+from unhang.jobs import activities as module
+from unhang.jobs.activities import activities
 from unhang.jobs.inspect.rank_looks import rank_looks
 from unhang.jobs.inspect.stands import busy_word, stand_of
 from unhang.jobs.inspect.verdict import inspection_of

@@ -24,7 +24,7 @@ from unhang.jobs.inspect.bundle import (
     is_bundle,
     write_bundle,
 )
-from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
@@ -90,7 +90,7 @@ def test_the_verdict_is_that_of_inspect(scene, code, word, cause, tmp_path, caps
         [cause] if cause else []
     )
     assert list(check_schema(found, read_schema("diagnosis-1"))) == []
-    main(["diagnose", path])
+    main(["diagnose", "-v", path])
     assert said["headline"] in capsys.readouterr().out
 
 
@@ -135,7 +135,7 @@ def test_faults_of_the_kernel_count_since_the_job_began(tmp_path, capsys):
 
 def test_hosts_have_one_mask_in_the_verdict_and_in_the_diagnosis(tmp_path, capsys):
     document = {**look("never"), "asked_as": "gpu-secret-03"}
-    main(["diagnose", "--redact", str(bundle(tmp_path, document))])
+    main(["diagnose", "-v", "--redact", str(bundle(tmp_path, document))])
     shown = capsys.readouterr().out
     assert "gpu-secret-03" not in shown
     assert "hung: rank 1 on <host-1>" in shown and "named: host <host-1>, rank 1" in shown
@@ -234,7 +234,7 @@ def test_any_value_in_a_document_is_survived():
                 holder = holder[step]
             holder[path[-1]] = chance.choice(strange)
             found = inspection_of([changed])
-            assert "\x1b" not in render_inspection(found), path
+            assert "\x1b" not in render_details(found), path
             assert isinstance(found["state"], str)
 
 
@@ -253,7 +253,12 @@ def places_in(value, path=()):
 def test_the_texts_of_a_bundle_are_those_that_were_written(tmp_path):
     texts = bundle_texts(bundle(tmp_path, look("never")))
     assert json.loads(texts["evidence/vm.json"])["schema"] == "unhang/evidence/1"
-    assert sorted(texts) == ["evidence/vm.json", "inspection.json", "report.txt"]
+    assert sorted(texts) == [
+        "evidence/vm.json",
+        "inspection.json",
+        "report.txt",
+        "short.json",
+    ]
 
 
 def with_dumps(document: dict, *newest: int, name: str = "gloo:all_reduce") -> dict:

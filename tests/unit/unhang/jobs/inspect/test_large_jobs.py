@@ -14,7 +14,7 @@ from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.commands import inspect
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
-from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
 
 
@@ -32,7 +32,7 @@ def test_the_one_rank_of_many_is_named_with_its_node(nodes, per_node, late):
 
 def test_a_thousand_ranks_fit_on_a_screen_and_into_a_bundle(tmp_path):
     documents = large_job(125, 8, 517)
-    shown = render_inspection(inspection_of(documents))
+    shown = render_details(inspection_of(documents))
     assert len(shown.splitlines()) <= 40
     assert max(map(len, shown.splitlines())) < 400
     write_bundle(tmp_path / "hang.tar.gz", documents, inspection_of(documents))

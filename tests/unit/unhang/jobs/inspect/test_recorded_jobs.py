@@ -10,7 +10,7 @@ import pytest
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
-from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
@@ -173,7 +173,7 @@ def test_documents_are_as_their_schemas_say(path):
     assert list(check_schema(document, read_schema("evidence-1"))) == []
     found = inspection_of([document])
     assert list(check_schema(found, read_schema("inspection-1"))) == []
-    assert found["headline"] in render_inspection(found)
+    assert found["headline"] in render_details(found)
 
 
 def with_a_rank_gone(document: dict) -> dict:

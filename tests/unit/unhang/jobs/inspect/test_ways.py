@@ -13,7 +13,7 @@ from unhang.core.errors import UserError
 from unhang.jobs.inspect import ways
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.rank_looks import host_of
-from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import end_of, nodes_of, slurm_documents
 from unhang.jobs.watch import of_slurm
@@ -123,9 +123,7 @@ def test_a_node_whose_answer_is_none_costs_no_other_node(nodes, tmp_path, case):
         ("gpu00", False),
         (name, True),
     ]
-    assert why in found["hosts"][1]["problem"] and f"{name}: no answer: " in render_inspection(
-        found
-    )
+    assert why in found["hosts"][1]["problem"] and f"{name}: no answer: " in render_details(found)
     write_bundle(tmp_path / "b.tar.gz", documents, found)
     assert [host_of(document) for document in read_documents([tmp_path / "b.tar.gz"])] == [
         "gpu00",

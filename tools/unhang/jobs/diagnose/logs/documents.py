@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from unhang.jobs.diagnose.logs.tool_documents import OF_TOOLS, as_printed
+
 MESSAGES = ("log", "message", "msg", "MESSAGE", "textPayload", "line", "text", "content")
 TIMES = ("time", "@timestamp", "timestamp", "ts", "__REALTIME_TIMESTAMP")
 DEEPEST = 12
@@ -22,9 +24,10 @@ _GAP = re.compile(r"[\s,]{0,1000}")
 
 
 def may_be_document(head: bytes) -> bool:
-    """Whether a file begins as a document with messages."""
+    """Whether a file begins as a document with messages, or of a tool that is known."""
     if _BEGINS_JSON.match(head):
-        return any(f'"{key}"'.encode() in head for key in MESSAGES)
+        keys = (*MESSAGES, *OF_TOOLS)
+        return any(f'"{key}"'.encode() in head for key in keys)
     return _BEGINS_XML.match(head) is not None and b"</" in head
 
 
@@ -45,6 +48,9 @@ def _in_json(text: str) -> Iterator[tuple[int, str]]:
         except (ValueError, RecursionError):
             return
         searched, number = gap.end(), 1 + text.count("\n", 0, gap.end())
+        if printed := as_printed(value):
+            yield number, printed
+            return
         for message in strings_of(value, 0):
             start = json.dumps(message.splitlines()[0] if message else "", ensure_ascii=False)[1:41]
             place = text.find(start, searched, end)

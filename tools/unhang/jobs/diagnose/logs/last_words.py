@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 LAST_LINES = 2000  # lines of a block that are looked at, from its end
 LONGEST = 300
+HEAD = 200
 _SPEAKER = re.compile(
     rb"[^\n]{0,60}?\[[Rr]ank["
     rb" =:]{0,2}(\d{1,6})\]|[^\n]{0,60}?\[default(\d{1,6})\]|\((?:Vllm|Ray)?Worker\w{0,20}[_"
@@ -19,11 +20,14 @@ _GAVE_UP = (b"Watchdog caught collective operation timeout", b"Timed out waiting
 
 @dataclass(frozen=True)
 class RankLine:
-    """A line of a rank."""
+    """A line of a rank. head: its beginning, where the time may stand; printed: how many lines the
+    rank had printed with it."""
 
     file: str
     line: int
     text: str
+    head: str = ""
+    printed: int = 1
 
 
 @dataclass
@@ -52,6 +56,11 @@ class LastWords:
             ) and (named := _SPEAKER.match(line)):
                 rank = int(next(part for part in named.groups() if part))
                 if said := line[named.end() :].strip(b" \t\r:|-"):
+                    before = self.lines.get(rank)
                     self.lines[rank] = RankLine(
-                        file, first + index, said[:LONGEST].decode("utf-8", "replace")
+                        file,
+                        first + index,
+                        said[:LONGEST].decode("utf-8", "replace"),
+                        line[:HEAD].decode("utf-8", "replace"),
+                        before.printed + 1 if before else 1,
                     )

@@ -20,6 +20,7 @@ from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
+from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
@@ -99,6 +100,7 @@ class Scan:
     steps: dict[int, RankStep] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
     ras: list[RasAnswer] = field(default_factory=list)
+    stacks: list[Stack] = field(default_factory=list)
 
 
 def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
@@ -107,9 +109,11 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     memory = LineShapes(sieve)
     counts: dict[str, int] = {}
     ras = RasText(file)
+    stacks = Stacks(file, rank_in_name(file))
     for block in blocks:
         text = block.whole()
         ras.note(text, block.number(0))
+        stacks.note(block, text)
         if MARK in text:
             note_calls(block, file, scan.calls)
             text = without_calls(text)
@@ -122,6 +126,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
         scan.words.note(block.lines, block.first, file)
     scan.ras = ras_answers(ras)
+    scan.stacks = stacks.done()
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
     return scan

@@ -22,7 +22,7 @@ from unhang.jobs.diagnose.meaning.rules.failures import (
     peer_without_log,
     who_failed,
 )
-from unhang.jobs.diagnose.meaning.rules.recording_rules import common_place
+from unhang.jobs.diagnose.meaning.rules.stack_rules import common_place
 from unhang.jobs.diagnose.meaning.signs import (
     far_below,
     hang_signs,
@@ -106,8 +106,8 @@ NO_LOG_AMONG = (
     "expected the log of a job, found only what starts one; unhang lint checks it, and diagnose"
     " reads it together with the job's log"
 )
-_OF_A_JOB = ("progress", "healthy", "symptom")
-_OF_A_JOB_FACTS = (
+OF_A_JOB = ("progress", "healthy", "symptom")
+OF_A_JOB_FACTS = (
     "framework",
     "launch_shape",
     "world_size",
@@ -117,8 +117,8 @@ _OF_A_JOB_FACTS = (
     "network_used",
     "nccl_version",
 )
-_OF_A_MACHINE_FACTS = (
-    "bandwidth_row", "dcgm_passed", "fabric_manager_not_needed", "gid_row", "gpu_listed",
+OF_A_MACHINE_FACTS = (
+    "bandwidth_row", "dcgm_row", "fabric_manager_not_needed", "gid_row", "gpu_listed",
     "gpu_load", "gpu_row",
     "ib_adapter", "ib_port_up", "interface", "link_mtu", "link_up", "link_width",
     "memlock_unlimited", "no_xid", "nvlink_gpu", "nvlink_up",
@@ -139,7 +139,7 @@ class Conclusion(NamedTuple):
 
     word: str
     why: str
-    event: Event | RankStep | None = None
+    event: Event | RankStep | RankLine | None = None
     first: tuple[str, ...] = ()
 
 
@@ -156,13 +156,11 @@ def stacks_in_one_place(facts: Facts) -> Conclusion | None:
     """The stacks of all ranks stand in one call outside of collectives."""
     if not (place := common_place(facts)):
         return None
-    ranks, frame = place
-    call = f"{frame.fields['call']} ({frame.fields['module']})"
     why = (
-        f"the stacks of {named_ranks(ranks)} stand in {call}: each waits there for others that do"
-        " not come, or wait for something else"
+        f"the stacks of {named_ranks(place.ranks)} stand in {place.call}: each waits there for"
+        " others that do not come, or wait for something else"
     )
-    return Conclusion("no_end", why, frame, (ASK_IN_ONE_PLACE.format(call),))
+    return Conclusion("no_end", why, place.line, (ASK_IN_ONE_PLACE.format(place.call),))
 
 
 def rank_that_stopped(facts: Facts) -> Conclusion | None:
@@ -576,7 +574,7 @@ def is_from_a_program(facts: Facts) -> bool:
         and event.signature.fact not in SETTINGS
     )
     return any(True for _ in lines) or bool(
-        facts.stopped or facts.words or facts.flights or facts.calls or facts.ras
+        facts.stopped or facts.words or facts.flights or facts.calls or facts.ras or facts.stacks
     )
 
 
@@ -690,8 +688,8 @@ def _xid(facts: Facts) -> Conclusion | None:
 
 def _job_without_end(facts: Facts) -> Conclusion | None:
     if not (
-        any(event.signature.kind in _OF_A_JOB for event in facts.events)
-        or any(facts.of(name) for name in _OF_A_JOB_FACTS)
+        any(event.signature.kind in OF_A_JOB for event in facts.events)
+        or any(facts.of(name) for name in OF_A_JOB_FACTS)
     ):
         return None
     why = (
@@ -713,7 +711,7 @@ def _test_without_result(facts: Facts) -> Conclusion | None:
 def _machine(facts: Facts) -> Conclusion | None:
     return (
         Conclusion("healthy", "the output of the machine's tools shows no fault")
-        if any(facts.of(name) for name in _OF_A_MACHINE_FACTS)
+        if any(facts.of(name) for name in OF_A_MACHINE_FACTS)
         else None
     )
 

@@ -32,7 +32,7 @@ QUOTED_COUNTS = 0.25  # a line in a quotation or in source code is weak evidence
 @dataclass(frozen=True)
 class Evidence:
     """One reason for a cause (weight above 0) or against it. events: its lines. why: one line for
-    people. id: of its signature or rule. ranks: that it names, if no line of it does."""
+    people. id: of its signature or rule. who: the ranks or devices that it names."""
 
     cause: str
     weight: float
@@ -41,7 +41,7 @@ class Evidence:
     id: str
     sources: tuple = ()
     places: tuple = ()  # {file, line, text} of further lines, which are no events
-    ranks: tuple[int, ...] = ()
+    who: tuple[str, ...] = ()
 
 
 def signature_evidence(facts: Facts, weights: dict[str, float]) -> Iterator[Evidence]:

@@ -17,10 +17,13 @@ from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang.jobs.diagnose.meaning.rules import collective_rules as collective
 from unhang.jobs.diagnose.meaning.rules import device_rules as device
 from unhang.jobs.diagnose.meaning.rules import failures
+from unhang.jobs.diagnose.meaning.rules import gpu_table_rules as gpu_table
 from unhang.jobs.diagnose.meaning.rules import guard_rules as guard
 from unhang.jobs.diagnose.meaning.rules import memory_rules as memory
 from unhang.jobs.diagnose.meaning.rules import network_rules as network
 from unhang.jobs.diagnose.meaning.rules import recording_rules as recording
+from unhang.jobs.diagnose.meaning.rules import stack_rules as stack
+from unhang.jobs.diagnose.meaning.rules import time_rules as time
 from unhang.jobs.diagnose.meaning.rules import work_rules as work
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
@@ -33,7 +36,8 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     recording.recorders_differ,
     recording.traces_differ,
     recording.ras_names_ranks,
-    recording.stacks_stand_in_different_collectives,
+    stack.rank_stands_elsewhere,
+    stack.ranks_stand_in_different_collectives,
     work.work_was_going_on,
     work.main_process_prepares,
     work.bar_still_moved,
@@ -43,6 +47,12 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     work.list_of_hosts_is_uneven,
     work.versions_of_hosts_differ,
     work.ranks_share_a_core,
+    gpu_table.gpu_works_unlike_its_peers,
+    gpu_table.gpu_is_off_nvlink,
+    gpu_table.dcgm_test_fails,
+    time.port_loses_its_link,
+    time.switch_reports_an_error,
+    time.rank_went_silent,
     device.peer_to_peer_went_silent,
     device.cards_without_peer_access,
     device.no_peer_access,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.queried_gpus import number_in, queried_rows
 from unhang.jobs.diagnose.meaning.signs import hang_signs, near_end, speed_falls
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
@@ -224,7 +225,7 @@ def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
         (int(event.fields["width"] or 0), int(event.fields["max"] or 0), event)
         for event in facts.of("link_limited")
     ]
-    rows += [row for event in facts.of("link_query") for row in _lanes(event)]
+    rows += [row for event in facts.of("gpu_query") for row in _lanes(event)]
     narrow = [row for row in rows if 0 < row[0] < row[1]]
     if narrow:
         now, most, event = min(narrow, key=lambda row: row[0])
@@ -244,10 +245,10 @@ def busy_gpu_has_a_slow_link(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_outputs/pcie_and_gpus/slow-link-of-a-busy-gpu,
     diagnose_documented/gpu_nccl_torch_2/gen2-stuck-after-autonomous-speed-off.
     """
-    for event in facts.of("link_query"):
-        for row in _rows(event):
+    for event in facts.of("gpu_query"):
+        for row in queried_rows(event):
             now, most, load = (
-                _number(row.get(name))
+                number_in(row.get(name))
                 for name in (f"{_GENERATION}.current", f"{_GENERATION}.max", _LOAD)
             )
             if 0 < now < most and load >= _BUSY:
@@ -290,30 +291,14 @@ def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
 def _lanes(event: Event) -> Iterator[tuple[int, int, Event]]:
     """(current lanes, maximum lanes, line) of each row; if the maximum was not queried, it is that
     of the widest GPU."""
-    rows = _rows(event)
-    widest = max((_number(row.get(f"{_WIDTH}.current")) for row in rows), default=0)
+    rows = queried_rows(event)
+    widest = max((number_in(row.get(f"{_WIDTH}.current")) for row in rows), default=0)
     for row in rows:
         yield (
-            _number(row.get(f"{_WIDTH}.current")),
-            _number(row.get(f"{_WIDTH}.max", str(widest))),
+            number_in(row.get(f"{_WIDTH}.current")),
+            number_in(row.get(f"{_WIDTH}.max", str(widest))),
             event,
         )
-
-
-def _rows(event: Event) -> list[dict[str, str]]:
-    """The rows of a query, each as name of the column: value."""
-    names = [name.split("[")[0].strip() for name in (event.fields["names"] or "").split(",")]
-    rows = [
-        [cell.strip() for cell in line.split(",")]
-        for line in (event.fields["rows"] or "").splitlines()
-    ]
-    return [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
-
-
-def _number(cell: str | None) -> int:
-    """16 for "16" and 100 for "100 %"; 0 for what is no number."""
-    digits = (cell or "").removesuffix("%").strip()
-    return int(digits) if digits.isdigit() else 0
 
 
 def container_sees_no_gpu(facts: Facts) -> Iterator[Evidence]:

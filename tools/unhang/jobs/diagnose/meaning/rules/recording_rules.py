@@ -1,16 +1,13 @@
-"""Rules over recordings of a hanging job: flight recorders, NCCL's trace of calls, its RAS, and
-stacks of the ranks."""
+"""Rules over recordings of a hanging job: flight recorders, NCCL's trace of calls, its RAS."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from unhang.core.verdict.suspects import ranks_wait
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
@@ -20,10 +17,10 @@ STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS[
 
 _BY_CERTAINTY = {SURE: STRONG, LIKELY: SUPPORTING + 1, POSSIBLE: SUPPORTING}  # weights of a root
 MOST_SHOWN = 4
-LINES_TO_A_STACK = 4  # from the line that names a rank to its stack, or from one frame to the next
-_INNER = re.compile(
-    r"(?:^|/)torch/distributed/(?!fsdp)|^(?:threading|selectors|queue|socket|ssl|subprocess|popen_\w{1,12})\.py$|^multiprocessing/"
-)
+
+
+def _ranks(ranks: Iterable[int]) -> tuple[str, ...]:
+    return tuple(f"rank {rank}" for rank in ranks)
 
 
 def recorders_differ(facts: Facts) -> Iterator[Evidence]:
@@ -44,14 +41,14 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
             "rank_desync_app",
             WEIGHTS["decisive"] if wait.group.members else SUPPORTING + 1,
             f"flight recorder: operation {wait.seq} of group {wait.group.name} differs: {calls}",
-            (), "recorders-differ", ranks=fewest if len(fewest) < len(more[0]) else (),
+            (), "recorders-differ", who=_ranks(fewest) if len(fewest) < len(more[0]) else (),
         )  # fmt: skip
     if answer.roots:
         yield from _recorders_await(answer)
     if answer.ring:
         why = f"flight recorder: {ring_in_words(answer)}"
         yield Evidence(
-            "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", ranks=answer.ring
+            "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", who=_ranks(answer.ring)
         )
     if answer.full and not answer.roots and not answer.ring and hang_signs(facts):
         one = answer.full[0]
@@ -74,7 +71,7 @@ def _recorders_await(answer: WaitedFor) -> Iterator[Evidence]:
     )  # fmt: skip
     name = "recorders-lag" if lags else "recorders-behind"
     for cause, weight in (("slow_rank_or_io", _BY_CERTAINTY[answer.certainty]), (beside, HINTING)):
-        yield Evidence(cause, weight, why, (), name, ranks=answer.roots)
+        yield Evidence(cause, weight, why, (), name, who=_ranks(answer.roots))
 
 
 def traces_differ(facts: Facts) -> Iterator[Evidence]:
@@ -147,80 +144,3 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
         weights = {"rank_failed": STRONG if is_dead else SUPPORTING, "slow_rank_or_io": HINTING}
     for cause, weight in weights.items():
         yield Evidence(cause, weight, why, (), "ras-behind", places=places)
-
-
-def stacks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
-    """Stacks of a hung job end in different collectives: the ranks wait for each other. A
-    collective over objects also shows its inner collective, which does not count.
-
-    Decides diagnose_batches/8/009.
-    """
-    by_kind: dict[str, Event] = {}
-    for event in facts.of("collective_frame"):
-        name = (event.fields.get("op") or event.fields.get("call") or "").removeprefix("_")
-        name = name.removesuffix("_list").removesuffix("_object")
-        by_kind.setdefault("_".join(name.split("_")[:2]).removesuffix("_base"), event)
-    signs = hang_signs(facts)
-    if len(by_kind) > 1 and signs:
-        why = f"stack traces show different collectives: {', '.join(sorted(by_kind))}"
-        yield Evidence(
-            "rank_desync_app",
-            WEIGHTS["supporting"] + 0.4,
-            why,
-            (*list(by_kind.values())[:3], signs[0]),
-            "stacks-differ",
-        )
-
-
-def stacks_of_ranks(facts: Facts) -> dict[str, list[Event]]:
-    """rank -> the frames below the line that names it, the innermost first; a rank without frames
-    is left out."""
-    found: dict[str, list[Event]] = {}
-    rank, last = None, None
-    found |= {
-        str(event.fields["rank"]): [event]
-        for event in facts.of("stack_below_rank")
-        if not event.quoted
-    }
-    for event in sorted(
-        (*facts.of("stack_of_rank"), *facts.of("stack_frame")),
-        key=lambda event: (event.file, event.line),
-    ):
-        near = (
-            last is not None
-            and last.file == event.file
-            and event.line - last.line <= LINES_TO_A_STACK
-        )
-        if event.signature.fact == "stack_of_rank":
-            rank = event.fields["rank"]
-        elif rank is not None and near:
-            found.setdefault(rank, []).append(event)
-        else:
-            rank = None
-        last = event
-    return found
-
-
-def common_place(facts: Facts) -> tuple[list[int], Event] | None:
-    """(ranks, the frame) if the stacks of several ranks stand in one call that is no collective of
-    torch: a lock, a store or a barrier of another library."""
-    stacks = stacks_of_ranks(facts)
-    places = [
-        place
-        for frames in stacks.values()
-        if (place := place_in_the_job(frames))
-        and not any("torch/" in (one.fields["module"] or "") for one in frames)
-    ]
-    same = {(place.fields["module"], place.fields["call"]) for place in places}
-    return (
-        (sorted(map(int, stacks)), places[0])
-        if len(places) == len(stacks) > 1 == len(same)
-        else None
-    )
-
-
-def place_in_the_job(frames: Sequence[Event]) -> Event | None:
-    """The innermost frame that is neither Python's own nor torch's part for collectives."""
-    return next(
-        (frame for frame in frames if not _INNER.search(frame.fields["module"] or "")), None
-    )

@@ -16,7 +16,7 @@ from typing import Any
 COLLECTIVE, BACKWARD, LOADING, STARTING = "collective", "backward", "loading", "starting"
 EVALUATING, IMPORTING, CODE = "evaluating", "importing", "code"
 # Not by catalogue.table(): whatever catalogue a fleet is judged with, stacks of torch are the same.
-_TABLE = Path(__file__).resolve().parents[1] / "catalogue" / "tables" / "job_activities.yml"
+_TABLE = Path(__file__).resolve().parent / "catalogue" / "tables" / "job_activities.yml"
 _FRAME = re.compile(r"^(?P<function>.{1,200}) \((?P<path>.{1,400}):(?P<line>\d{1,9})\)$")
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|^<|/torch/")
 

@@ -1,0 +1,178 @@
+"""The first screen of a diagnosis: at most twelve lines of every recorded log, one command to paste,
+and what was read and what was not where nothing is named."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from unhang import cli
+from unhang.core.verdict.screen import MOST_LINES, render_screen
+from unhang.core.verdict.waited_rows import Beside, waited_for_row
+from unhang.core.verdict.waiting import LAUNCHED, Group, Step, waited_for
+from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
+from unhang.jobs.diagnose.first_screen import screen_of
+from unhang.jobs.diagnose.matching.signatures import load_causes
+
+FIXTURES = Path(__file__).parents[4] / "fixtures"
+LOGS = sorted(FIXTURES.glob("diagnose/*/*.log"))
+WATCHDOG = (
+    "[rank{0}]:[E1021 23:14:07.5 ProcessGroupNCCL.cpp:685] [Rank {0}] Watchdog caught collective"
+    " operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1,"
+    " Timeout(ms)=600000) ran for 600040 milliseconds before timing out.\n"
+)
+
+
+def screen(path: Path | str, width: int = 100) -> list[str]:
+    return render_screen(screen_of(diagnose([str(path)])), width).splitlines()
+
+
+def command_in(lines: list[str]) -> str:
+    """The line below `next:`."""
+    at = next(number for number, line in enumerate(lines) if re.match(r"next(, on \S+)?:$", line))
+    return lines[at + 1].strip()
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_no_screen_has_more_than_twelve_lines_and_each_has_one_command_that_a_shell_reads(log):
+    answer = diagnose([str(log)])
+    if answer["outcome"]["word"] == "nothing":  # one page says what to bring
+        return
+    for width in (60, 100, 160):
+        lines = screen(log, width)
+        assert len(lines) <= MOST_LINES, "\n".join(lines)
+        assert sum(line.startswith("next") for line in lines) == 1
+        command = command_in(lines)
+        assert "PID" not in command and "{pid}" not in command
+        done = subprocess.run(
+            ["bash", "-n", "-c", command], capture_output=True, timeout=60, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, b""), command
+
+
+def test_every_log_that_names_a_cause_shows_its_line_and_how_certain_it_is():
+    shown = 0
+    for log in LOGS:
+        answer = diagnose([str(log)])
+        causes = [one for one in answer["causes"] if one["severity"] != "info"]
+        if answer["outcome"]["word"] != "cause" or not any(
+            one["line"] for one in causes[0]["evidence"]
+        ):
+            continue
+        text = "\n".join(screen(log, 160))
+        assert causes[0]["certainty"] in text.splitlines()[0] + text.splitlines()[1]
+        assert any(
+            f"{Path(one['file']).name}:{one['line']}" in text for one in causes[0]["evidence"]
+        ), text
+        shown += 1
+    assert shown > 50
+
+
+@pytest.mark.parametrize(
+    ("text", "command", "host"),
+    [
+        ("Feb 01 11:00:01 n1 kernel: NVRM: Xid (PCI:0000:c7:00): 79, pid=8, GPU has fallen off the"
+         " bus.\n", "nvidia-smi -i 0000:c7:00.0 -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT", "n1"),
+        ((FIXTURES / "diagnose" / "healthy" / "aer-and-bus-messages.log").read_text(),
+         "dmesg -T | grep -e Xid -e NVRM -e AER -e 'Killed process' -e oom | tail -40", None),
+        ("step 1 | loss 2.0\nstep 2 | loss 1.9\n", "unhang inspect", None),
+        ("+ torchrun --nproc-per-node 8 /work/train.py --lr 1\nNCCL version 2.21.5+cuda12.4\n"
+         "step 1 | loss 2.0\n" + WATCHDOG.format(0) + WATCHDOG.format(1),
+         'unhang inspect --pid "$(pgrep -of train.py)"', None),
+    ],
+)  # fmt: skip
+def test_the_command_fits_what_was_read(text, command, host):
+    then = diagnose_text(text)["next"]
+    assert (then["command"], then["host"]) == (command, host)
+
+
+def test_a_value_from_a_log_that_a_shell_would_run_is_not_in_the_command():
+    answer = diagnose_text("OSError: [Errno 28] No space left on device: '/data/$(reboot)/x'\n")
+    assert answer["causes"][0]["cause"] == "disk_full"
+    assert answer["next"]["command"] == "df -h; df -i"
+
+
+def test_without_an_end_the_screen_says_what_was_read_and_what_was_not(tmp_path):
+    (tmp_path / "job.log").write_text("step 1 | loss 2.0\nstep 2 | loss 1.9\n")
+    lines = screen(tmp_path / "job.log")
+    assert lines[0].startswith("NO END: ")
+    assert "  read: job.log (2 lines)" in lines
+    assert "  not given: the kernel's log, stacks, a flight recorder's dump" in lines
+    assert command_in(lines) == "unhang inspect"
+
+
+def test_a_healthy_job_is_told_with_what_was_read_and_what_was_not():
+    lines = screen(FIXTURES / "diagnose" / "healthy" / "nccl-tests.log")
+    assert lines[0].startswith("HEALTHY: ")
+    assert any(line.startswith("  read: nccl-tests.log (") for line in lines)
+    assert any(line.startswith("  not given: ") for line in lines)
+    assert command_in(lines) == "unhang inspect"
+
+
+def test_a_file_that_could_not_be_read_is_named(tmp_path):
+    (tmp_path / "job.log").write_text("step 1 | loss 2.0\n")
+    (tmp_path / "core").write_bytes(b"\x7fELF" + bytes(range(256)) * 40)
+    answer = diagnose([str(tmp_path / "job.log"), str(tmp_path / "core")])
+    text = render_screen(screen_of(answer))
+    assert "  not read: core (" in text
+
+
+def test_the_rest_stands_behind_v(tmp_path, capsys):
+    log = FIXTURES / "diagnose" / "slow_rank_or_io" / "nfs.log"
+    assert cli.main(["diagnose", str(log)]) == 1
+    short = capsys.readouterr().out
+    assert cli.main(["diagnose", "-v", str(log)]) == 1
+    whole = capsys.readouterr().out
+    assert len(short.splitlines()) <= MOST_LINES < len(whole.splitlines())
+    assert whole.startswith(short)
+    for words in ("WHAT HAPPENED", "source: https://", "read "):
+        assert words in whole and words not in short.replace("read only", "")
+
+
+def test_who_is_waited_for_heads_the_screen_of_a_document_that_has_it():
+    answer = diagnose_text("step 1 | loss 2.0\n")
+    group = Group("mesh_tp", (0, 1, 2, 3), 4)
+    steps = [Step(rank, "mesh_tp", "ALLREDUCE", 7, LAUNCHED) for rank in (0, 1, 3)]
+    row = waited_for_row(waited_for([group], steps, seen=range(4)), Beside(hosts={2: "gpu07"}))
+    text = render_screen(screen_of({**json.loads(json.dumps(answer)), "waited_for": row}))
+    assert text.splitlines()[0] == (
+        "rank 2 (gpu07) is waited for: 3 of 4 ranks of mesh_tp wait in ALLREDUCE #7   likely"
+    )
+    assert "next, on gpu07:\n  unhang inspect\n" in text
+
+
+def test_each_cause_has_a_command_that_needs_no_value_and_none_that_changes_anything():
+    changes = re.compile(
+        r"\b(rm|kill|pkill|setpci|modprobe|reboot|systemctl (?!status|show)|--gpu-reset)\b"
+    )
+    for cause, row in load_causes().items():
+        rows = row.get("commands", ())
+        assert not rows or not re.search(r"\{[a-z]+\}", rows[-1]["run"].replace("{}", "")), cause
+        for one in rows:
+            assert not changes.search(one["run"]), one
+            assert "MASTER" not in one["run"] + one["tells"]
+            done = subprocess.run(
+                ["bash", "-n", "-c", one["run"]], capture_output=True, timeout=60, check=False
+            )
+            assert (done.returncode, done.stderr) == (0, b""), one
+
+
+def test_a_log_of_the_kernel_asks_for_no_stacks_of_ranks():
+    answer = diagnose([str(FIXTURES / "diagnose" / "healthy" / "aer-and-bus-messages.log")])
+    assert answer["outcome"]["word"] == "no_end"
+    assert [one.split("\n")[0] for one in answer["collect_next"]][1:] == [
+        "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT,PERFORMANCE", "unhang audit",
+    ]  # fmt: skip
+    assert "py-spy" not in json.dumps(answer)
+
+
+@pytest.mark.parametrize("name", ["vllm-serving", "vllm-eight-ranks"])
+def test_a_server_s_log_asks_nothing_about_master_addr(name):
+    log = FIXTURES / "diagnose" / "healthy" / f"{name}.log"
+    for text in (log.read_text(), log.read_text().partition("Application startup complete")[0]):
+        answer = diagnose_text(text)
+        assert "MASTER_ADDR" not in json.dumps([answer["collect_next"], answer["next"]])

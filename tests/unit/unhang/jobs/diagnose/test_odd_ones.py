@@ -1,0 +1,36 @@
+"""Where rows repeat, the one that differs is named with what differs, and no healthy table or set
+of stacks has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from unhang.core.strict_yaml import load_yaml
+from unhang.jobs.diagnose.diagnosing import diagnose
+
+FOLDER = Path(__file__).parents[4] / "fixtures" / "diagnose_odd_ones"
+ROWS = [row for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[0]]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row["id"] for row in ROWS])
+def test_row_that_differs_is_named_or_nothing_is(tmp_path, row):
+    for name, text in row["files"].items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    causes = diagnose([str(tmp_path)])["causes"]
+    named = [one for one in causes if one["severity"] != "info"]
+    if row["cause"] is None:
+        assert [(one["cause"], one["evidence"][0]["says"]) for one in named] == []
+        return
+    assert [one["cause"] for one in named[:1]] == [row["cause"]]
+    said = [one["says"] for one in named[0]["evidence"] if one["line"] > 0]
+    assert [one for one in said if all(text in one for text in row["says"])] != []
+    assert named[0]["certainty"] in (
+        [row["certainty"]] if "certainty" in row else ["possible", "likely"]
+    )
+
+
+def test_healthy_rows_are_as_many_as_broken_ones():
+    healthy = [row for row in ROWS if row["cause"] is None]
+    assert 0.8 <= len(healthy) / (len(ROWS) - len(healthy)) <= 1.25

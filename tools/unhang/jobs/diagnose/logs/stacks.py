@@ -1,0 +1,233 @@
+"""Stacks of processes in a log, whichever tool printed them: py-spy's dumps, Python's faulthandler,
+and frames below a heading such as "rank 3:". One file may hold those of many processes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from unhang.jobs.diagnose.logs.reading import Block
+
+MAIN = "MainThread"
+MOST_STACKS, MOST_FRAMES, MOST_RANKS = 8192, 200, 4096
+LONGEST_LINE = 4200
+LINES_TO_A_STACK = 4  # without a frame, from a heading on
+# A block without one of these is not read line by line. Each begins with letters, which are fast to
+# find: a frame of py-spy, of faulthandler, and of a traceback below a heading that names a rank.
+_ANY_FRAME = (
+    re.compile(rb"\.py:\d{1,7}\)\r?(?:\n|$)"),
+    re.compile(rb"\", line \d{1,7} in "),
+    re.compile(rb"ank \d{1,5}[^\n]{0,30}:[ \t]{0,4}\n(?:[ \t]{0,8}\n)?[ \t]{1,12}File \""),
+)
+_LABELLED = re.compile(r"\[(?:rank ?)?(\d{1,6})\]:? ?|\s{0,4}(\d{1,6}): ?")
+_PROCESS = re.compile(r"Process (\d{1,10}): (.{1,4000})$")
+_THREAD = re.compile(
+    r"Thread (?:(?P<id>\d{1,20})|0x[0-9A-Fa-f]{1,16}|(?P<word>\w{1,40})) "
+    r"\((?P<state>active|idle)[^)]{0,20}\)(?:: \"(?P<name>[^\"]{1,100})\")?$"
+)
+_FAULT = re.compile(
+    r"(?:Current thread|Thread) 0x[0-9A-Fa-f]{1,16}.{0,60}\(most recent call first\):$"
+)
+_SPY_FRAME = re.compile(r"\s{2,24}(\S.{0,200}?) \(([^()]{1,300}?)(?::(\d{1,7}))?\)$")
+_FILE_FRAME = re.compile(r"\s{1,12}File \"([^\"]{1,300})\", line (\d{1,7})(,?) in (\S{1,200})$")
+_HEADING = re.compile(
+    r"(?:^\W{0,4}|[.;] )(?:[\w-]{1,12},? ){0,4}(?:(?i:ranks? |worker )|TP)"
+    r"(?P<ranks>\d{1,5}(?:(?: to |-|, | and )\d{1,5}){0,40})(?: [^\n:]{0,60})?:$"
+)
+_REMARK = re.compile(
+    r"(?:[$#=>*-]|[^\n]{0,100}py-spy)[^\n]{0,160}?\brank[ =:_-]{0,2}(\d{1,6})\b", re.I
+)
+_OF_COMMAND = re.compile(r"\bRANK=(\d{1,6})\b|--(?:local[-_])?rank[= ](\d{1,6})\b")
+_DIGITS = re.compile(r"\d+")
+_PART = re.compile(r"(\d{1,5})(?: to |-)(\d{1,5})|(\d{1,5})")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A call. said: FUNCTION (PATH:LINE), with the dump's path; text: the same, with a path that
+    begins with / though the tool shortened it. shown: the log's line, with the number `line`."""
+
+    said: str
+    text: str
+    line: int
+    shown: str
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them.
+    command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep."""
+
+    rank: int | None
+    pid: int | None
+    thread: str
+    frames: tuple[Frame, ...]
+    file: str
+    command: str = ""
+    idle: bool = False
+
+    @property
+    def calls(self) -> list[str]:
+        """The frames as text."""
+        return [frame.text for frame in self.frames]
+
+    @property
+    def name(self) -> str:
+        """rank 3, or process 88311, or the file."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        return self.file if self.pid is None else f"process {self.pid}"
+
+
+@dataclass
+class _Open:
+    """What was read of one printer: a file, or the lines with one rank's label."""
+
+    ranks: tuple[int, ...] = ()
+    pid: int | None = None
+    of_command: int | None = None
+    command: str = ""  # "" unless a heading named the process; then its first thread has its number
+    idle: bool = False
+    thread: str | None = None
+    frames: list[Frame] = field(default_factory=list)
+    idle_lines: int = 0
+
+    def begin(self, *ranks: int) -> None:
+        """A heading names the ranks whose stack follows."""
+        self.ranks, self.pid, self.of_command, self.command = ranks, None, None, ""
+
+
+@dataclass
+class Stacks:
+    """found: in the order of the file. rank_of_file: for dumps that name no rank."""
+
+    file: str
+    rank_of_file: int | None = None
+    found: list[Stack] = field(default_factory=list)
+    open: dict[int | None, _Open] = field(default_factory=dict)
+
+    def note(self, block: Block, text: bytes) -> None:
+        """Adds the stacks of a block. text: the block as one."""
+        if not any(frame.search(text) for frame in _ANY_FRAME):
+            for state in self.open.values():
+                self._close(state)
+            return
+        for index in range(len(block.lines)):
+            line = block.readings(index)[0][:LONGEST_LINE]  # without wrappers
+            self._note_line(line.decode("utf-8", "replace").rstrip(), block.number(index))
+
+    def done(self) -> list[Stack]:
+        """All stacks, once the file is read."""
+        for state in self.open.values():
+            self._close(state)
+        self.open.clear()
+        return self.found
+
+    def _note_line(self, line: str, number: int) -> None:
+        label, line = _without_label(line)
+        state = self.open.setdefault(label, _Open()) if len(self.open) < MOST_RANKS else _Open()
+        if self._is_frame(state, line, number) or self._is_heading(state, line):
+            state.idle_lines = 0
+        elif not line.startswith((" ", "\t")):
+            state.idle_lines += 1
+            if state.frames or state.idle_lines > LINES_TO_A_STACK:
+                self._close(state)
+            if state.idle_lines > LINES_TO_A_STACK:
+                self.open[label] = _Open()
+
+    def _is_frame(self, state: _Open, line: str, number: int) -> bool:
+        if state.thread is None:
+            return False
+        if found := _SPY_FRAME.match(line):
+            (call, path, at), is_last = found.groups(), False
+        elif found := _FILE_FRAME.match(line):
+            path, at, comma, call = found.groups()
+            is_last = bool(comma)  # a traceback's order
+        else:
+            return False
+        said, full = (f"{call} ({one}{f':{at}' if at else ''})" for one in (path, _full(path)))
+        if len(state.frames) < MOST_FRAMES:
+            place = 0 if is_last else len(state.frames)
+            state.frames.insert(place, Frame(said, full, number, line.strip()))
+        return True
+
+    def _is_heading(self, state: _Open, line: str) -> bool:
+        if found := _PROCESS.match(line):
+            self._close(state)
+            state.pid, state.of_command = int(found[1]), _rank_of_command(found[2])
+            state.command = _DIGITS.sub("", found[2])
+        elif found := _THREAD.match(line):
+            self._close(state)
+            state.thread = found["name"] or (found["word"] or MAIN)
+            state.idle = found["state"] == "idle"
+            if not state.command and found["id"] and state.thread == MAIN:
+                state.pid = int(found["id"])
+        elif _FAULT.match(line):
+            self._close(state)
+            state.thread, state.idle = "", False
+        elif found := _HEADING.search(line):
+            self._close(state)
+            state.begin(*_ranks(found["ranks"]))
+            state.thread = MAIN
+        elif found := _REMARK.match(line):
+            self._close(state)
+            state.begin(int(found[1]))
+        else:
+            return False
+        return True
+
+    def _close(self, state: _Open) -> None:
+        frames, thread = tuple(state.frames), state.thread
+        state.frames, state.thread = [], None
+        if not frames or len(self.found) >= MOST_STACKS:
+            return
+        if not thread:  # faulthandler names no thread
+            thread = MAIN if frames[-1].text.startswith("<module> ") else "another thread"
+        label = next((key for key, one in self.open.items() if one is state), None)
+        named = [one for one in (label, self.rank_of_file, state.of_command) if one is not None]
+        ranks: Sequence[int | None] = state.ranks or named[:1] or (None,)
+        self.found += [
+            Stack(rank, state.pid, thread, frames, self.file, state.command, state.idle)
+            for rank in ranks
+        ]
+
+
+def _without_label(line: str) -> tuple[int | None, str]:
+    found = _LABELLED.match(line)
+    return (int(found[1] or found[2]), line[found.end() :]) if found else (None, line)
+
+
+def _rank_of_command(command: str) -> int | None:
+    found = _OF_COMMAND.search(command)
+    return int(found[1] or found[2]) if found else None
+
+
+def _ranks(text: str) -> Iterator[int]:
+    for first, last, one in _PART.findall(text):
+        yield from (
+            range(int(first), min(int(last), int(first) + MOST_RANKS) + 1) if first else [int(one)]
+        )
+
+
+def _full(path: str) -> str:
+    """A path that begins with /, of one that py-spy shortened by the folder of its package."""
+    if path.startswith(("/", "<")):
+        return path
+    is_pythons = path.partition("/")[0].removesuffix(".py") in sys.stdlib_module_names
+    return f"/lib/python3.0/{path}" if is_pythons else f"/{path}"
+
+
+def by_thread(stacks: Sequence[Stack]) -> Mapping[str, dict[str, Stack]]:
+    """thread -> name of the rank or process -> its last stack there. A number that several
+    processes have is a local rank on several nodes: those are named by their pids."""
+    pids: dict[int | None, set[int | None]] = {}
+    for stack in stacks:
+        pids.setdefault(stack.rank, set()).add(stack.pid)
+    found: dict[str, dict[str, Stack]] = {}
+    for stack in stacks:
+        is_shared = len(pids[stack.rank]) > 1 and stack.pid is not None
+        one = replace(stack, rank=None) if is_shared else stack
+        found.setdefault(one.thread, {})[one.name] = one
+    return found

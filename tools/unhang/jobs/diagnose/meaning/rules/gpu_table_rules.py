@@ -1,0 +1,228 @@
+"""Rules over the rows of tables about GPUs: the one that differs from its peers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import NamedTuple
+
+from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.queried_gpus import number_in, queried_rows
+
+STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
+POSSIBLE = SUPPORTING + 1
+BUSY_PERCENT, IDLE_PERCENT = 95, 5
+COOL = 0.4  # of the limit: a kernel that waits for other GPUs draws no more
+COMPUTES = 2.0  # times the power of GPUs that wait
+LOAD_TOLERANCE, SHARE_TOLERANCE = 15.0, 0.25  # per cent of load; share of the median
+LINES_TO_THE_LOAD = 3
+CLEARLY = 6  # GPUs that agree, for more than "possible"
+_BUS = re.compile(r"(?i)pcie|nvbandwidth")
+_OF_SOFTWARE = re.compile(
+    r"(?i)denylist|blacklist|nvml lib|cuda (?:main|toolkit)|permissions|persistence|environment"
+    r"|graphics proc|fabric manager|software|deployment|nccl"
+)
+
+
+class _Gpu(NamedTuple):
+    """A GPU in a table. event: the line that shows its load. cap: limit of its power in W, 0 if
+    not known."""
+
+    number: str
+    load: int
+    watt: float
+    cap: float
+    used: int
+    event: Event
+
+
+def gpu_works_unlike_its_peers(facts: Facts) -> Iterator[Evidence]:
+    """All GPUs but one are busy at little power, as they are in a kernel that waits for others; the
+    one is idle with as much memory in use, or computes. GPUs that draw much power compute by
+    themselves, and one without work beside them is no sign.
+
+    Decides diagnose_odd_ones/tables/idle-gpu-with-full-memory,
+    diagnose_odd_ones/tables/computing-gpu-among-waiting-ones,
+    diagnose_odd_ones/tables/idle-gpu-in-csv.
+    """
+    for gpus in _tables_of_gpus(facts):
+        if len(gpus) <= AT_LEAST:
+            continue
+        rows = {
+            one.number: {"load": one.load, "power": one.watt, "memory": one.used} for one in gpus
+        }
+        usual = {name: median(row[name] for row in rows.values()) for name in ("power", "memory")}
+        tolerances = {
+            "load": LOAD_TOLERANCE,
+            **{name: SHARE_TOLERANCE * value for name, value in usual.items()},
+        }
+        wait = [one for one in gpus if one.load >= BUSY_PERCENT and one.watt < COOL * one.cap]
+        for odd in odd_ones_out(rows, tolerances) if len(wait) >= AT_LEAST else ():
+            one = next(gpu for gpu in gpus if gpu.number == odd.row)
+            is_idle = one.load <= IDLE_PERCENT and "memory" not in odd.differs
+            computes = one.load >= BUSY_PERCENT and one.watt > COMPUTES * usual["power"]
+            if one in wait or not (is_idle or computes):
+                continue
+            does = "is idle with its memory in use" if is_idle else "computes"
+            why = (
+                f"GPU {one.number} {does} ({one.load} %, {one.watt:g} W), and {len(wait)} others"
+                f" are at {wait[0].load} % with {wait[0].watt:g} W, as where they wait for it"
+            )
+            yield Evidence(
+                "slow_rank_or_io", POSSIBLE, why, (one.event,), "gpu-unlike-its-peers",
+                who=(f"GPU {one.number}",),
+            )  # fmt: skip
+
+
+def _tables_of_gpus(facts: Facts) -> Iterator[list[_Gpu]]:
+    """The GPUs of each table of nvidia-smi and of each query."""
+    loads = {(one.file, one.line): one for one in facts.of("gpu_load")}
+    found: list[_Gpu] = []
+    for row in facts.of("gpu_row"):
+        below = (loads.get((row.file, row.line + more)) for more in range(1, LINES_TO_THE_LOAD + 1))
+        load = next((one for one in below if one), None)
+        if load is None:
+            continue
+        index, (watt, cap, used, percent) = (
+            row.fields["index"] or "",
+            (int(load.fields[name] or 0) for name in ("watt", "cap", "used", "load")),
+        )
+        if found and (int(index) <= int(found[-1].number) or found[-1].event.file != row.file):
+            yield found
+            found = []
+        found.append(_Gpu(index, percent, watt, cap, used, load))
+    yield found
+    for event in facts.of("gpu_query"):
+        yield [
+            _Gpu(
+                row.get("index", str(place)), number_in(row.get("utilization.gpu")),
+                number_in(row.get("power.draw")), number_in(row.get("power.limit")),
+                number_in(row.get("memory.used")), event,
+            )
+            for place, row in enumerate(queried_rows(event))
+            if "utilization.gpu" in row
+        ]  # fmt: skip
+
+
+def gpu_is_off_nvlink(facts: Facts) -> Iterator[Evidence]:
+    """Of GPUs that are all linked to each other, one has no NVLink or fewer than the others. Pairs
+    with a bridge, cards without NVLink and a mesh of unlike links have no such majority.
+
+    Decides diagnose_odd_ones/tables/one-gpu-off-nvlink,
+    diagnose_odd_ones/tables/one-gpu-with-fewer-links.
+    """
+    for events, links in _topologies(facts):
+        rows = {str(gpu): {"links": median(row.values())} for gpu, row in links.items() if row}
+        odd = {one.row: one.differs["links"] for one in odd_ones_out(rows)}
+        peers = [gpu for gpu in links if str(gpu) not in odd]
+        usual = next((values[1] for values in odd.values()), 0)
+        if any(links[one][other] != usual for one in peers for other in peers if one != other):
+            continue
+        for gpu, (own, _) in odd.items():
+            if own < usual:
+                has = f"NV{own:g}" if own else "no NVLink"
+                why = f"GPU {gpu} has {has}, and the other {len(peers)} NV{usual:g} to each other"
+                yield Evidence(
+                    "nvlink_down", STRONG if len(peers) >= CLEARLY else POSSIBLE, why,
+                    (events[int(gpu)],), "gpu-off-nvlink", who=(f"GPU {gpu}",),
+                )  # fmt: skip
+
+
+def _topologies(facts: Facts) -> Iterator[tuple[list[Event], dict[int, dict[int, int]]]]:
+    """The rows of each table of nvidia-smi topo -m, and GPU -> other GPU -> its NVLinks."""
+    tables: list[list[Event]] = []
+    for event in facts.of("topology"):
+        index = int(event.fields["index"] or 0)
+        if index == 0:
+            tables.append([])
+        if tables and index == len(tables[-1]):
+            tables[-1].append(event)
+    for events in tables:
+        cells = [(event.fields["value"] or "").split()[: len(events)] for event in events]
+        if all(len(row) == len(events) and row[at] == "X" for at, row in enumerate(cells)):
+            yield (
+                events,
+                {
+                    at: {
+                        other: int(cell[2:]) if cell[2:].isdigit() else 0
+                        for other, cell in enumerate(row)
+                        if other != at
+                    }
+                    for at, row in enumerate(cells)
+                },
+            )
+
+
+_OF_A_LINK = {
+    "pcie_link_degraded": SUPPORTING,
+    "xid_hardware": SUPPORTING,
+    "nvlink_down": WEAK,
+}
+_OF_LINKS = {"pcie_link_degraded": WEAK, "nvlink_down": WEAK}
+# (kind of test, whether only some GPUs failed it, whether their numbers are known)
+_WEIGHTS_OF_TESTS: Mapping[tuple[str, bool, bool], Mapping[str, float]] = {
+    ("link", True, True): _OF_A_LINK,
+    ("link", False, True): _OF_LINKS,
+    ("link", False, False): _OF_LINKS,
+    ("gpu", True, True): {"xid_hardware": STRONG},
+    ("gpu", False, True): {"xid_hardware": POSSIBLE},
+    ("gpu", False, False): {"xid_hardware": STRONG},
+}
+
+
+class _Test(NamedTuple):
+    """A test of DCGM. results: GPU -> Pass, Fail, Warn or Skip; listed: only GPUs with one result
+    are named. event: the line with its result."""
+
+    name: str
+    event: Event
+    failed: bool
+    listed: bool
+    results: dict[str, str]
+
+
+def dcgm_test_fails(facts: Facts) -> Iterator[Evidence]:
+    """A test of GPUs by dcgmi diag failed: on some of them, which are named, or on all, which is
+    rather their machine, their power or the test. Tests of the software have rows of their own. The
+    link of a card without a bridge fails the test of all links although nothing is broken.
+
+    Decides diagnose_odd_ones/tables/dcgm-4-memory-of-one,
+    diagnose_odd_ones/tables/dcgm-4-pcie-of-one, diagnose_outputs/pcie_and_gpus/dcgmi.
+    """
+    for test in _tests(facts):
+        if not test.failed or _OF_SOFTWARE.match(test.name):
+            continue
+        tested = [gpu for gpu, result in test.results.items() if result != "Skip"]
+        failed = [gpu for gpu in tested if test.results[gpu] == "Fail"]
+        some = failed if test.listed or len(failed) < max(2, len(tested)) else []
+        on_all = bool(failed) or "- All" in test.event.text
+        where = f"GPU {', '.join(some)}" if some else "all GPUs" if on_all else "a GPU"
+        why = f"DCGM's test {test.name} failed on {where}"
+        kind = "link" if _BUS.match(test.name) else "gpu"
+        for cause, weight in _WEIGHTS_OF_TESTS[kind, bool(some), bool(failed)].items():
+            yield Evidence(
+                cause, weight, why, (test.event,),
+                f"dcgm-{kind}-test-of-{'some' if some else 'all'}-failed",
+                who=tuple(f"GPU {gpu}" for gpu in some),
+            )  # fmt: skip
+
+
+def _tests(facts: Facts) -> list[_Test]:
+    """The tests in their order, each with the rows of its GPUs below it (DCGM 4) or the GPUs in its
+    own row (DCGM 3)."""
+    found: list[_Test] = []
+    for event in facts.of("dcgm_row"):
+        name, gpu, result = (event.fields[part] or "" for part in ("test", "gpu", "result"))
+        listed = re.findall(r"\d+", event.fields["who"] or "")
+        if name.strip(" -"):
+            found.append(_Test(name.strip(" -"), event, result == "Fail", bool(listed), {}))
+        elif not found or found[-1].event.file != event.file:
+            continue
+        elif result == "Fail":
+            found[-1] = found[-1]._replace(event=event, failed=True)
+        found[-1].results.update(dict.fromkeys([gpu] if gpu else listed, result))
+    return found

@@ -1,0 +1,232 @@
+"""Rules over stacks of ranks: who stands elsewhere while the others wait for it, and who waits in
+another collective. Which call is a wait for others says the catalogue's table job_activities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from unhang.core.verdict.odd_one_out import odd_ones_out
+from unhang.jobs.activities import (
+    BACKWARD,
+    CODE,
+    COLLECTIVE,
+    STARTING,
+    Activity,
+    activities,
+    activity_of,
+)
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.logs.last_words import RankLine
+from unhang.jobs.diagnose.logs.stacks import MAIN, Frame, Stack
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.rank_names import named_ranks
+
+LOCK, ELSEWHERE = "waiting for a lock", "elsewhere"
+WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
+MOST_NAMED = 8
+# Processes beside the ranks: workers of data loaders and compilers, and launchers.
+_NO_RANK = re.compile(
+    r"\(/?\S*(?:torch/utils/data/_utils/worker|torch/_inductor/compile_worker/\S*|torch/distributed/launcher/\w+|accelerate/commands/\w+|deepspeed/launcher/\w+)\.py"
+)
+_BUILD = re.compile(r"/torch/(?:utils/(?:file_baton|cpp_extension)|_inductor)|/triton/")
+# Between two ranks: the job is a pipeline, whose stages are in other calls at the same time.
+_PAIRS = re.compile(r"send|recv|isend|irecv|batch_isend_irecv")
+_NAMELESS = re.compile(r"synchronize|wait\w*")  # does not show which collective is waited for
+_FORMS = re.compile(r"^_|_object(?:_list)?$|_list$|_base$|_into_tensor$|_tensor$|_coalesced$")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/|\(<|/torch/|/filelock/")
+_INNER = re.compile(r"/torch/distributed/(?!fsdp)|/lib/python3\.\d+/(?!site-|dist-)")
+
+
+class Standing(NamedTuple):
+    """Where a rank stands. collective: its operation, None outside of collectives."""
+
+    stack: Stack
+    activity: Activity
+    collective: str | None
+
+
+def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
+    """Most ranks wait for others, in a collective, at the start or for a lock, and few stand in
+    another call: the others wait for them.
+
+    Decides diagnose_odd_ones/stacks/read-of-a-socket-below-the-data,
+    diagnose_odd_ones/stacks/waits-for-a-child, diagnose_odd_ones/stacks/json-of-py-spy.
+    """
+    ranks = _standings(facts.stacks.get(MAIN, {}))
+    rows = {name: {"stands": _kind(one)} for name, one in ranks.items()}
+    odd = [one.row for one in odd_ones_out(rows) if one.differs["stands"][1] in WAITS_FOR_OTHERS]
+    is_majority = bool(odd)
+    if not odd:  # too few ranks for a majority: all others wait, and one does not
+        alone = [name for name, one in ranks.items() if one.activity.name != COLLECTIVE]
+        odd = alone if len(alone) == 1 < len(ranks) else []
+    others = [name for name in ranks if name not in odd]
+    for name in odd[:MOST_NAMED]:
+        one = ranks[name]
+        left = first_apart(one.stack, ranks[others[0]].stack)
+        if ranks[others[0]].activity.name == one.activity.name:
+            continue
+        wait = f"{len(others)} wait" if len(others) > 1 else "one waits"
+        why = (
+            f"{name} stands in {_where(one.stack, left)}, and the other {wait} in"
+            f" {_words(ranks[others[0]])}"
+        )
+        yield Evidence(
+            _cause(one),
+            WEIGHTS["strong"] if is_majority and _is_apart(one) else WEIGHTS["supporting"] + 1,
+            why,
+            (),
+            "stands-elsewhere",
+            places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
+            who=(name,),
+        )
+
+
+def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
+    """Threads of one name stand in different collectives: the ranks wait for each other. In a
+    pipeline, which the stacks show by send and recv, that is usual.
+
+    Decides diagnose_odd_ones/stacks/two-sides-in-different-collectives, diagnose_batches/8/009.
+    """
+    for stacks in facts.stacks.values():
+        sides: dict[str, list[Standing]] = {}
+        for one in _standings(stacks).values():
+            if one.collective and not _NAMELESS.fullmatch(one.collective):
+                sides.setdefault(one.collective, []).append(one)
+        if len(sides) < 2 or any(map(_PAIRS.fullmatch, sides)):
+            continue
+        told = "; ".join(
+            f"{_named(side)} in {_words(side[0])}" for side in sorted(sides.values(), key=len)[:4]
+        )
+        yield Evidence(
+            "rank_desync_app",
+            WEIGHTS["supporting"] + 0.4,
+            f"stacks show different collectives: {told}",
+            (),
+            "stacks-differ",
+            places=tuple(
+                _line_of_log(side[0].stack, _frame_of(side[0])) for side in sides.values()
+            )[:4],
+        )
+        return
+
+
+class CommonPlace(NamedTuple):
+    """Where the stacks of all ranks stand. call: FUNCTION (PATH). line: that shows it."""
+
+    ranks: list[int]
+    call: str
+    line: RankLine
+
+
+def common_place(facts: Facts) -> CommonPlace | None:
+    """The one call in which the stacks of several ranks stand, if it is no collective of torch: a
+    lock, a store or a barrier of another library."""
+    stacks = {
+        stack.rank: stack for stack in facts.stacks.get(MAIN, {}).values() if stack.rank is not None
+    }
+    places = [
+        (place, stack)
+        for stack in stacks.values()
+        if (place := _place_in_the_job(stack))
+        and not any("/torch/" in call for call in stack.calls)
+    ]
+    calls = {f"{place.said.rpartition(':')[0]})" for place, _ in places}
+    if not len(places) == len(stacks) > 1 == len(calls):
+        return None
+    place, stack = places[0]
+    return CommonPlace(sorted(stacks), calls.pop(), RankLine(**_line_of_log(stack, place)))
+
+
+def _place_in_the_job(stack: Stack) -> Frame | None:
+    """The innermost frame that is neither Python's own nor torch's part for collectives."""
+    return next((frame for frame in stack.frames if not _INNER.search(frame.text)), None)
+
+
+def first_apart(stack: Stack, other: Stack) -> Frame:
+    """The first call, from the outermost down, in which a stack leaves another; the innermost of a
+    stack that the other one contains."""
+    for own, theirs in zip(stack.frames[::-1], other.frames[::-1], strict=False):
+        if own.text != theirs.text:
+            return own
+    return stack.frames[max(0, len(stack.frames) - len(other.frames) - 1)]
+
+
+def _standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
+    """Where the ranks stand. Processes of another command than most are none: a launcher, a server
+    in front of its workers, another job."""
+    found = {}
+    for name, stack in stacks.items():
+        activity = activity_of(stack.calls)
+        if activity is not None and not any(_NO_RANK.search(call) for call in stack.calls):
+            found[name] = Standing(stack, activity, _collective(activity))
+    rows = {name: {"command": one.stack.command or None} for name, one in found.items()}
+    others = {one.row for one in odd_ones_out(rows)}
+    return {name: one for name, one in found.items() if name not in others}
+
+
+def _is_apart(one: Standing) -> bool:
+    """Whether a stack alone shows that a rank does not wait as the others do: it is known what it
+    does, or it sleeps. Awake in the job's own code or in backward, it may wait for its GPU."""
+    return one.stack.idle or one.activity.name not in (CODE, BACKWARD)
+
+
+def _collective(activity: Activity) -> str | None:
+    """all_gather of all_gather_object and _all_gather_base: the operation of a collective."""
+    if activity.name != COLLECTIVE:
+        return None
+    name, before = activity.function, ""
+    while name != before:
+        name, before = _FORMS.sub("", name), name
+    return name
+
+
+def _kind(one: Standing) -> str:
+    return one.activity.name if one.activity.name in WAITS_FOR_OTHERS else ELSEWHERE
+
+
+def _cause(one: Standing) -> str:
+    """The table's cause of an activity; a lock is one of a build only where the stack shows it, and
+    a rank in code that the table does not know is busy there."""
+    row: Mapping[str, Any] = activities().get(one.activity.name, {})
+    is_other_lock = one.activity.name == LOCK and not any(map(_BUILD.search, one.stack.calls))
+    is_unknown = is_other_lock or one.activity.name == CODE
+    return "slow_rank_or_io" if is_unknown else row.get("cause") or "slow_rank_or_io"
+
+
+def _where(stack: Stack, left: Frame) -> str:
+    """main (FILE:206) > fetch (FILE:31) > read (FILE:1103): from the call in which the rank leaves
+    the others to the innermost one, with the job's own last calls between."""
+    below = stack.frames[: stack.frames.index(left)]
+    own = [frame for frame in below if not _LIBRARY.search(frame.text)][:2]
+    shown = (left, *own[::-1], *[f for f in below if not _INNER.search(f.text)][:1], *below[:1])
+    return " > ".join(dict.fromkeys(frame.said for frame in shown))
+
+
+def _frame_of(one: Standing) -> Frame:
+    """The frame that shows a rank's collective."""
+    call = f"{one.activity.function} "
+    return next(
+        (
+            frame
+            for frame in one.stack.frames
+            if frame.text.rpartition(".")[2].startswith(call) or frame.text.startswith(call)
+        ),
+        one.stack.frames[0],
+    )
+
+
+def _words(one: Standing) -> str:
+    return one.activity.where.replace("(/", "(")
+
+
+def _named(side: Sequence[Standing]) -> str:
+    ranks = sorted(one.stack.rank for one in side if one.stack.rank is not None)
+    if len(ranks) == len(side):
+        return named_ranks(ranks)
+    return ", ".join(one.stack.name for one in side[:MOST_NAMED])
+
+
+def _line_of_log(stack: Stack, frame: Frame) -> dict[str, Any]:
+    return {"file": stack.file, "line": frame.line, "text": frame.shown}

@@ -1,0 +1,126 @@
+"""Rules over what happens again and again, or stops early: links that are lost, errors of
+NVSwitches, ranks that went silent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+
+from unhang.core.catalogue import table
+from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
+from unhang.jobs.diagnose.log_facts import Facts
+from unhang.jobs.diagnose.logs.last_words import RankLine
+from unhang.jobs.diagnose.logs.line_prefixes import parse_stamp
+from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.diagnose.meaning.signs import hang_signs
+
+STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
+_BOOT = "Linux version "  # the first line of a boot
+LOSSES, LOSSES_WITHIN_S = 3, 86_400.0
+SILENT_FOR_S = 60.0  # between the last lines of ranks
+# The guide of the fabric manager calls the interrupt one to ignore.
+_CORRECTED = re.compile(r"Single bit|Minion Link DLREQ interrupt")
+_CONTAINERS = re.compile(r"veth|docker|br-|cali|cni|virbr|tap|lxc|flannel")
+
+
+def port_loses_its_link(facts: Facts) -> Iterator[Evidence]:
+    """A port of a network adapter lost its link several times in a day without a boot between. Once
+    is a boot, a cable or a person; several ports at once are their switch, and still named.
+
+    Decides diagnose_odd_ones/times/four-losses-in-an-hour,
+    diagnose_odd_ones/times/other-driver-loses-its-link.
+    """
+    ports: dict[tuple[str, str], list[Event]] = {}
+    for event in facts.of("link_lost"):
+        names = (event.fields.get(name) for name in ("interface", "port", "pci"))
+        port = next(filter(None, names), None)
+        if port and not event.quoted and not _CONTAINERS.match(port):
+            ports.setdefault((event.file, port), []).append(event)
+    for (file, port), lost in ports.items():
+        boots = [
+            one.line for one in facts.of("kernel_version") if one.file == file and _BOOT in one.text
+        ]
+        if len(often := _most_in_a_day(lost, boots)) >= LOSSES:
+            why = f"{port} lost its link {len(often)} times"
+            yield Evidence("ib_misconfig", STRONG, why, tuple(often[:3]), "port-loses-its-link")
+
+
+def _most_in_a_day(events: Sequence[Event], boots: Iterable[int]) -> list[Event]:
+    """The most events within a day and between two boots; without times, between two boots."""
+    best: list[Event] = []
+    for last in events:
+        since = max((line for line in boots if line < last.line), default=0)
+        run = [one for one in events if since < one.line <= last.line and _within(one, last)]
+        best = max(best, run, key=len)
+    return best
+
+
+def _within(one: Event, last: Event) -> bool:
+    times = one.prefix.time_s, last.prefix.time_s
+    return None in times or abs((times[1] or 0) - (times[0] or 0)) <= LOSSES_WITHIN_S
+
+
+def switch_reports_an_error(facts: Facts) -> Iterator[Evidence]:
+    """An NVSwitch's error, as the driver or the fabric manager logs it, by the table of SXids; a
+    single bit that was corrected is a remark. Fatal ones of the driver have rows of their own.
+
+    Decides diagnose_odd_ones/times/switch-error-of-fabric-manager,
+    diagnose_odd_ones/times/fatal-switch-error-of-fabric-manager.
+    """
+    seen: dict[tuple, Event] = {}
+    for event in facts.of("sxid"):
+        place = event.fields["pci"] or event.fields["bus"], _port_of(event)
+        seen.setdefault((event.fields["code"], *place), event)
+    for (code, pci, port), event in seen.items():
+        row = table("sxids").get(str(code), {})
+        is_corrected = bool(_CORRECTED.match(row.get("name", ""))) or row.get("group") == "other"
+        name = f" ({row['name']}, {row['group']})" if row else ""
+        why = f"SXid {code}{name} of the NVSwitch at PCI {pci}{f', port {port}' if port else ''}"
+        weight = WEAK if is_corrected else SUPPORTING
+        if event.fields["severity"] == "fatal":
+            weight = STRONG
+        id_ = "sxid-corrected" if is_corrected else "sxid"
+        yield Evidence("nvlink_down", weight, why, (event,), id_, who=(f"NVSwitch {pci}",))
+
+
+def _port_of(event: Event) -> str | None:
+    return event.fields["port"] or event.fields["link"]
+
+
+def rank_went_silent(facts: Facts) -> Iterator[Evidence]:
+    """In a log of a hanging job, a rank printed its last line long before all others did, though it
+    had printed as they do. A rank that prints less than the others is none.
+
+    Decides diagnose_odd_ones/times/rank-that-went-silent-before-the-others.
+    """
+    last = {
+        rank: (moment, line)
+        for rank, line in facts.words.items()
+        if (moment := parse_stamp(line.head)[0]) is not None
+    }
+    if len(last) <= AT_LEAST or not hang_signs(facts):
+        return
+    usual = median(line.printed for _, line in last.values())
+    rows = {str(rank): {"last": moment} for rank, (moment, _) in last.items()}
+    for odd in odd_ones_out(rows, {"last": SILENT_FOR_S}):
+        rank = int(odd.row)
+        own, others = odd.differs["last"]
+        _, line = last[rank]
+        if own > others or line.printed * 3 < usual:
+            continue
+        end = min((one for one in last.values()), key=lambda one: abs(one[0] - others))[1]
+        why = (
+            f"rank {rank} last printed at {_stamp(line)}, the other {len(last) - 1}"
+            f" at {_stamp(end)}: {line.text[:160]}"
+        )
+        yield Evidence(
+            "slow_rank_or_io", SUPPORTING, why, (), "rank-went-silent",
+            places=({"file": line.file, "line": line.line, "text": line.text},),
+            who=(f"rank {rank}",),
+        )  # fmt: skip
+
+
+def _stamp(line: RankLine) -> str:
+    return parse_stamp(line.head)[2] or "?"

@@ -1,0 +1,191 @@
+"""The first screen of a look at a running job. Document in, value out; what does not stand on it
+stands behind -v."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from unhang.core.text import counted, listed, visible
+from unhang.core.verdict.rendering import fold_ranks
+from unhang.core.verdict.screen import VerdictScreen, filled, host_name, with_waited_for
+from unhang.jobs.inspect.verdict import HUNG, RUNNING, UNKNOWN
+
+PLACES_ON_SCREEN, SUSPECTS_ON_SCREEN = 2, 2
+STOPPED, GONE = ("T", "t"), ("Z", "X", "gone", "reused")
+_CONNECT = re.compile(r"\bnc -vz (\S+) (\d+)")
+FAULTS = "dmesg -T | grep -e Xid -e NVRM -e 'Killed process' -e oom | tail -40"
+# (command, what its answer means), by what is known of the first suspect
+_OF_A_RANK = {
+    "ended": (
+        FAULTS,
+        "a killed process or an Xid: why it ended; none: the end of its log; then end the job, the"
+        " others only wait",
+    ),
+    "stopped": (
+        "grep -e State -e TracerPid /proc/{pid}/status",
+        "T without a tracer: kill -CONT lets it go on; t: the debugger that TracerPid names",
+    ),
+    "kernel": (
+        "sudo cat /proc/{pid}/stack; mount | grep -e nfs -e lustre -e fuse",
+        "a file system in its stack: that mount; the driver: dmesg -T there",
+    ),
+    "alive": (
+        "py-spy dump --pid {pid}",
+        "as the job's user or root: all its threads, and the line that it stands in",
+    ),
+}
+_ELSEWHERE = ("unhang inspect --hosts {host}", "the rank that is waited for is on a node not seen")
+_CONNECTS = (
+    "nc -vz -w 5 {address} {port}",
+    "no answer: firewall, interface, or the other node's part has not started; an answer: its log",
+)
+_PATHS = (
+    "nvidia-smi nvlink -s; ibstat",
+    "a link or port that is down; unhang smoke --isolate later",
+)
+_LINKS = (
+    f"nvidia-smi nvlink -s; {FAULTS}",
+    "an inactive link or an Xid: the machine; none: the code",
+)
+_AS_ROOT = ("sudo unhang inspect", "as root it reads what was denied here")
+_AGAIN = ("unhang inspect --gap 30", "two looks 30 s apart tell a long step from a hang")
+_WATCH = ("unhang watch --pid {pid}", "tells when it makes no progress, and looks then")
+
+
+def screen_of(inspection: Mapping[str, Any]) -> VerdictScreen:
+    """The verdict, who and where, and the command to paste."""
+    suspects = inspection["suspects"]
+    host, command, tells = _next(inspection)
+    screen = VerdictScreen(
+        verdict_of(inspection),
+        certainty_of(inspection),
+        (
+            *_also(suspects), *_stands(inspection),
+            *(problem for problem in _not_read(inspection) if problem),
+        ),
+        advice=tuple(
+            f"what to do: {one['next']}"
+            for one in suspects[:1]
+            if not one["next"].startswith(command)
+        ),
+        next_host=host, next_command=command, next_tells=tells,
+        more="-v: where each rank stands, why, and what could not be read",
+    )  # fmt: skip
+    return with_waited_for(screen, inspection.get("waited_for"))
+
+
+def verdict_of(inspection: Mapping[str, Any]) -> str:
+    """hung: rank 1 on n2: it sleeps in ..."""
+    state = inspection["state"]
+    word = state if state in (HUNG, UNKNOWN, RUNNING) else f"not hung so far, {state}"
+    return f"{word}: {visible(inspection['headline'], 1500)}"
+
+
+def certainty_of(inspection: Mapping[str, Any]) -> str:
+    """sure: what was observed (ended, stopped, behind by RAS's own count); likely: what follows
+    from stacks; possible: a hint; "" where nobody is accused."""
+    if not inspection["suspects"]:
+        return "likely" if inspection["state"] == HUNG else ""
+    first = inspection["suspects"][0]
+    if inspection["state"] != HUNG or first["blind"]:
+        return "possible"
+    states = {row["state"] for row in _rows_of(inspection, first)}
+    lags = (inspection["ras"] or {}).get("lags", [])
+    counted_behind = any(first["rank"] in lag["behind"] for lag in lags)
+    observed = first["phase"] == "ended" or states & {*STOPPED, *GONE} or counted_behind
+    return "sure" if observed else "likely"
+
+
+def _also(suspects: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The other suspects, as far as there is room."""
+    lines = []
+    for one in suspects[1:SUSPECTS_ON_SCREEN]:
+        who = f"rank {one['rank']}" if one["rank"] is not None else "a process"
+        on = f" on {one['host']}" if one["host"] else ""
+        lines.append(f"also {who}{on}: {one['why']}")
+    more = len(suspects) - SUSPECTS_ON_SCREEN
+    return [*lines, *([f"and {counted(more, 'more rank')} named"] if more > 0 else [])]
+
+
+def how_many(inspection: Mapping[str, Any]) -> str:
+    """2 ranks; 1 of 2 ranks; 1 process without a rank."""
+    ranks, world = (
+        sum(row["rank"] is not None for row in inspection["ranks"]),
+        inspection["world_size"] or 0,
+    )
+    if inspection["ranks"] and not ranks:
+        return f"{counted(len(inspection['ranks']), 'process', 'processes')} without a rank"
+    return f"{ranks} of {counted(world, 'rank')}" if ranks < world else counted(ranks, "rank")
+
+
+def _stands(inspection: Mapping[str, Any]) -> list[str]:
+    """How many ranks were seen where, then the places in which most of them stand."""
+    hosts = [visible(row["host"], 80) for row in inspection["hosts"]]
+    places: dict[tuple[str, str], list[int]] = {}
+    for row in inspection["ranks"]:
+        if row["rank"] is not None and row["where"]:
+            places.setdefault((row["activity"] or "", row["where"]), []).append(row["rank"])
+    largest = sorted(places.items(), key=lambda item: -len(item[1]))[:PLACES_ON_SCREEN]
+    return [
+        f"seen: {how_many(inspection)} on {listed(hosts, 4)}",
+        *(
+            f"rank{'' if len(ranks) == 1 else 's'} {fold_ranks(ranks)[:60]}: {activity} in {where}"
+            for (activity, where), ranks in largest
+        ),
+    ]
+
+
+def _not_read(inspection: Mapping[str, Any]) -> list[str]:
+    rows = [f"{row['what']} ({visible(row['status'], 40)})" for row in inspection["unread"]]
+    silent = [row["host"] for row in inspection["hosts"] if row["problem"]]
+    return [
+        f"not read: {listed(list(dict.fromkeys(rows)), 5)}" if rows else "",
+        f"no answer from {listed([visible(one, 80) for one in silent], 4)}" if silent else "",
+    ]
+
+
+def _rows_of(inspection: Mapping[str, Any], who: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [
+        row
+        for row in inspection["ranks"]
+        if row["rank"] == who["rank"] and (not who["host"] or row["host"] == who["host"])
+    ]
+
+
+def _next(inspection: Mapping[str, Any]) -> tuple[str, str, str]:
+    """(host, command, what its answer means)."""
+    first = inspection["suspects"][0] if inspection["suspects"] else None
+    if inspection["state"] not in (HUNG, UNKNOWN):
+        pids = [str(row["pid"]) for row in inspection["ranks"]]
+        return ("", filled(_WATCH[0], {"pid": pids}) or "unhang watch", _WATCH[1])
+    if first is None or (first["rank"] is None and first["phase"] == "collective"):
+        denied = any(row["status"] == "denied" for row in inspection["unread"])
+        hung = inspection["state"] == HUNG
+        paths = _PATHS if len(inspection["hosts"]) > 1 else _LINKS
+        return ("", *(paths if hung else _AS_ROOT if denied else _AGAIN))
+    host = host_name(first["host"])
+    rows = _rows_of(inspection, first)
+    if dialled := _CONNECT.search(first["next"]):
+        values = {"address": [dialled[1].strip("[]")], "host": [dialled[1]], "port": [dialled[2]]}
+        if command := filled(_CONNECTS[0], values):
+            return host, command, _CONNECTS[1]
+    if first["phase"] == "ended":
+        return host, *_OF_A_RANK["ended"]
+    if not rows and host and first["rank"] is not None:
+        return "", filled(_ELSEWHERE[0], {"host": [host]}) or "unhang inspect", _ELSEWHERE[1]
+    state = rows[0]["state"] if rows else ""
+    kind = _kind(state, bool(rows and rows[0]["where"]), first["next"])
+    command, tells = _OF_A_RANK[kind]
+    pid = {"pid": [str(row["pid"]) for row in rows]}
+    return host, filled(command, pid) or "unhang inspect", tells
+
+
+def _kind(state: str, has_stack: bool, then: str) -> str:
+    """The row of _OF_A_RANK. state: of the process; ? if it was not read."""
+    if state in GONE:
+        return "ended"
+    if state in STOPPED or (state == "?" and not has_stack):
+        return "stopped"
+    return "kernel" if state == "D" or "/stack as root" in then else "alive"
