@@ -119,11 +119,11 @@ def _by_who_waits_nowhere(answer: WaitedFor, waiting: Iterable[int], shown: LogG
 
 def _named_alone(wait: Wait) -> Wait:
     """Without ranks below 0, which stand for those that an answer counts and does not name."""
-    named = {
-        field: tuple(rank for rank in getattr(wait, field) if rank >= 0)
-        for field in ("waiting", "behind", "missing", "queued")
-    }
-    return replace(wait, **named)
+    waiting, behind, missing, queued = (
+        tuple(rank for rank in ranks if rank >= 0)
+        for ranks in (wait.waiting, wait.behind, wait.missing, wait.queued)
+    )
+    return replace(wait, waiting=waiting, behind=behind, missing=missing, queued=queued)
 
 
 def row_of_waits(
@@ -134,10 +134,14 @@ def row_of_waits(
 ) -> dict[str, Any] | None:
     """The document's row. words: rank -> its last line. events: the lines of the steps.
     places: rank -> host, as far as another source has them."""
-    waited = replace(waited, **{
-        role: tuple(_named_alone(wait) for wait in getattr(waited, role))
-        for role in ("waits", "follows", "crossed", "different", "full")
-    })  # fmt: skip
+    waited = replace(
+        waited,
+        waits=tuple(map(_named_alone, waited.waits)),
+        follows=tuple(map(_named_alone, waited.follows)),
+        crossed=tuple(map(_named_alone, waited.crossed)),
+        different=tuple(map(_named_alone, waited.different)),
+        full=tuple(map(_named_alone, waited.full)),
+    )
     lines = {(event.file, event.line): event for event in events}
     hosts = {
         rank: event.prefix.host
