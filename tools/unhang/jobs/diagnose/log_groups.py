@@ -27,6 +27,7 @@ from unhang.jobs.diagnose.rank_names import UNNAMED
 CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
 MOST_AHEAD = 64  # collectives by which ranks that wait in one group can differ
 EVERYBODY = "default_pg"
+WHOLE_JOB = "the job"  # where no line tells of groups
 SAME_SIZE = (
     "ALLREDUCE",
     "BROADCAST",
@@ -263,7 +264,7 @@ def _members(
         found.append(_group(name, siblings, names.known, sizes, started))
     if names.one_group and any(one.group is None for one in timeouts):
         known = {one.rank: one.rank for one in timeouts if one.rank is not None}
-        found += [replace(_everybody(known, world_size), name="")] if known else []
+        found += [replace(_everybody(known, world_size), name=WHOLE_JOB)] if known else []
     return found
 
 
@@ -364,8 +365,8 @@ def size_that_must_agree(one: Timeout) -> str:
 def _overdue_steps(timeouts: Sequence[Timeout]) -> list[Step]:
     return [
         Step(
-            one.rank, one.group or "", one.op, one.seq or 0, LAUNCHED, size_that_must_agree(one),
-            "", one.event.file, one.event.line,
+            one.rank, one.group or WHOLE_JOB, one.op, one.seq or 0, LAUNCHED,
+            size_that_must_agree(one), "", one.event.file, one.event.line,
         )
         for one in begun_in_time(timeouts)
         if one.rank is not None

@@ -36,7 +36,7 @@ def _waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
         answer = behind if behind.roots or behind.ring else answer
     waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
     silent = set(answer.roots) - seen
-    if len(silent) * FEW_OF > len(waiting):
+    if len(silent) * 2 > len(waiting):
         among = [
             replace(group, members=tuple(rank for rank in group.members if rank in seen))
             for group in shown.groups
