@@ -221,7 +221,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
 def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
     """Adds a block's lines. A line that names a rank and nothing else belongs to the line above it
     that counts ranks, or is a missing rank."""
-    op, alike = "", None
+    op, alike = "", None  # type: str, list[int] | None
     for line in body:
         different, counted = _DIFFERENT.match(line), _COUNTED.match(line)
         launched, named = _LAUNCHED.match(line), _NAMED.match(line)
@@ -229,30 +229,30 @@ def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
         if different:
             op, alike = different["op"], None
         elif counted:
-            alike = {"ranks": [], "ops": {counted["op"] or op: int(counted["count"] or 0)}}
-            row["counts"].append({**alike, "of": int(counted["ranks"])})
-            alike = row["counts"][-1]
+            ops = {counted["op"] or op: int(counted["count"] or 0)}
+            alike = []
+            row["counts"].append({"ranks": alike, "ops": ops, "of": int(counted["ranks"])})
         elif launched:
             ops = {op: int(launched["count"] or 0)}
             row["counts"].append({"ranks": [_member(row, launched)], "ops": ops})
         elif failed and "ERROR" in kind:
             row["errors"].append([int(failed["rank"]), failed["error"]])
         elif named and "INCOMPLETE" in kind:
-            row["missing"].append([*_place(named), False])
+            row["missing"].append([*_named_place(named), False])
         elif named and alike is not None:
-            alike["ranks"].append(_member(row, named))
+            alike.append(_member(row, named))
 
 
 def _member(row: dict[str, Any], found: re.Match[str]) -> int:
     """The rank of a line, which becomes a member."""
-    place = _place(found)
+    place = _named_place(found)
     if place not in row["members"]:
         row["members"].append(place)
     rank: int = place[0]
     return rank
 
 
-def _place(found: re.Match[str]) -> list[Any]:
+def _named_place(found: re.Match[str]) -> list[Any]:
     return [int(found["rank"]), found["host"], int(found["pid"]), int(found["gpu"])]
 
 
