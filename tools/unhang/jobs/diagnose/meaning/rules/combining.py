@@ -37,6 +37,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     recording.traces_differ,
     recording.ras_names_ranks,
     stack.rank_stands_elsewhere,
+    stack.rank_has_no_stack,
     stack.ranks_stand_in_different_collectives,
     work.work_was_going_on,
     work.main_process_prepares,
