@@ -34,3 +34,25 @@ def test_processes_that_all_wait_for_data_or_all_for_a_collective_are_no_sign_of
         folder = tmp_path / str(number)
         folder.mkdir()
         assert causes(folder, rank0=stack.format(pid=10), rank1=stack.format(pid=11)) == []
+
+
+SAVING = """\
+Process {pid}: python train.py
+Thread {pid} (idle): "MainThread"
+    save (torch/serialization.py:1004)
+    keep (train.py:70)
+    main (train.py:131)
+"""
+
+
+def test_rank_that_saves_while_the_others_wait_is_named_without_a_verdict_on_it(tmp_path):
+    for rank in range(4):
+        stack = (SAVING if rank == 2 else COLLECTIVE).format(pid=10 + rank)
+        (tmp_path / f"rank{rank}.txt").write_text(stack)
+    answer = diagnose([str(tmp_path)])
+    assert [one["severity"] for one in answer["causes"]] == ["info"]
+    assert answer["outcome"]["word"] == "no_end"
+    why = answer["outcome"]["why"]
+    assert why.startswith("rank 2 is saving in main (train.py:131) > keep (train.py:70)")
+    assert why.endswith("whether it is late or hangs, a second dump shows")
+    assert answer["outcome"]["line"]["file"].endswith("rank2.txt")

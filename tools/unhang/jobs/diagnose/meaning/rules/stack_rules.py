@@ -13,6 +13,7 @@ from unhang.jobs.activities import (
     CODE,
     COLLECTIVE,
     EVALUATING,
+    IMPORTING,
     STARTING,
     Activity,
     activities,
@@ -30,6 +31,8 @@ WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
 # Calls below which a host waits for its GPU without a frame of a library.
 MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
 POSSIBLE = WEIGHTS["supporting"] + 1
+WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING)
+AT_WORK = "rank-at-work"
 MOST_NAMED = 8
 # Processes beside the ranks: workers of data loaders and compilers, and launchers.
 _NO_RANK = re.compile(
@@ -70,13 +73,15 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
         wait = f"{len(others)} wait" if len(others) > 1 else "one waits"
         if _kind(other) == ELSEWHERE:
             wait = f"{len(others)} stand as where they wait for their GPU,"
-        why = f"{name} stands in {_where(one.stack, left)}, and the other {wait} in {_words(other)}"
+        weight, does = _weight(one, other, is_majority), "stands"
+        if _is_at_work(one):
+            does = f"is {one.activity.name}"
         yield Evidence(
             _cause(one),
-            _weight(one, other, is_majority),
-            why,
+            weight,
+            f"{name} {does} in {_where(one.stack, left)}, and the other {wait} in {_words(other)}",
             (),
-            "stands-elsewhere",
+            AT_WORK if weight < POSSIBLE else "stands-elsewhere",
             places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
             who=(name,),
         )
@@ -85,9 +90,16 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
 def _weight(one: Standing, other: Standing, is_majority: bool) -> float:
     """Of a rank that stands elsewhere than the others. Awake in its own code while they stand in a
     line that may compute as well, it is in the middle of a step, as in any running job."""
-    if _kind(other) == ELSEWHERE and one.activity.name in MAY_WAIT_FOR_GPU and not one.stack.idle:
+    if _is_at_work(one) or (
+        _kind(other) == ELSEWHERE and one.activity.name in MAY_WAIT_FOR_GPU and not one.stack.idle
+    ):
         return WEIGHTS["hinting"]
     return WEIGHTS["strong"] if is_majority and _is_apart(one) else POSSIBLE
+
+
+def rank_at_work(facts: Facts) -> Evidence | None:
+    """The first rank of those for which the others wait in healthy jobs too."""
+    return next((one for one in rank_stands_elsewhere(facts) if one.id == AT_WORK), None)
 
 
 def _who_is_elsewhere(ranks: Mapping[str, Standing]) -> tuple[list[str], bool]:
@@ -243,6 +255,12 @@ def _is_apart(one: Standing) -> bool:
     does, or it sleeps. Awake in the job's own code, in backward or in a collective, it may wait."""
     awake = (CODE, BACKWARD, COLLECTIVE)
     return one.stack.idle or one.activity.name not in awake
+
+
+def _is_at_work(one: Standing) -> bool:
+    """Whether the others wait for it in healthy jobs too: one dump does not show whether it goes
+    on."""
+    return one.activity.name in WORK
 
 
 def _collective(activity: Activity) -> str | None:
