@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
 from unhang.jobs.diagnose.diagnosing import diagnose
 
+RECORDED = Path(__file__).parents[4] / "fixtures" / "inspect" / "two_gpus" / "evidence"
 COLLECTIVE = """\
 Process {pid}: python train.py
 Thread {pid} (active): "MainThread"
@@ -56,3 +62,29 @@ def test_rank_that_saves_while_the_others_wait_is_named_without_a_verdict_on_it(
     assert why.startswith("rank 2 is saving in main (train.py:131) > keep (train.py:70)")
     assert why.endswith("whether it is late or hangs, a second dump shows")
     assert answer["outcome"]["line"]["file"].endswith("rank2.txt")
+
+
+@pytest.mark.parametrize(
+    ("scene", "does"),
+    [
+        ("checkpoint", "saving"),
+        ("compile", "compiling"),
+        ("evaluation", "evaluating"),
+        ("import", "importing"),
+        ("restore", "restoring"),
+    ],
+)
+def test_recorded_rank_that_is_busy_and_healthy_gets_no_cause_of_one_dump(tmp_path, scene, does):
+    look = json.loads((RECORDED / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8"))
+    ranks = {row["pid"]: row["rank"] for row in look["ranks"]}
+    for process in look["sections"]["stacks"]["processes"]:
+        thread = next(one for one in process["threads"] if one["is_main"])
+        state = "active" if thread["active"] else "idle"
+        frames = "".join(f"    {frame}\n" for frame in thread["frames"])
+        (tmp_path / f"rank{ranks[process['pid']]}.txt").write_text(
+            f"Process {process['pid']}: python job.py\n"
+            f'Thread {process["pid"]} ({state}): "MainThread"\n{frames}'
+        )
+    answer = diagnose([str(tmp_path)])
+    assert [one["cause"] for one in answer["causes"] if one["severity"] != "info"] == []
+    assert answer["outcome"]["why"].startswith(f"rank 1 is {does} in ")
