@@ -70,9 +70,10 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
     for name in odd[:MOST_NAMED]:
         one, other = ranks[name], ranks[others[0]]
         left = first_apart(one.stack, other.stack)
+        alike = sum(_words(ranks[name]) == _words(other) for name in others)
         wait = f"{len(others)} wait" if len(others) > 1 else "one waits"
-        if _kind(other) == ELSEWHERE:
-            wait = f"{len(others)} stand as where they wait for their GPU,"
+        wait += f", {alike} of them" if alike < len(others) else ""
+        wait += ", for their GPU it seems," if _kind(other) == ELSEWHERE else ""
         weight, does = _weight(one, other, is_majority), "stands"
         if _is_at_work(one):
             does = f"is {one.activity.name}"
