@@ -96,7 +96,9 @@ def without_links_of_a_boot(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file without links that are down at a boot and then come up: a port begins
     without a link. Of a log that does not show the boot, a link that goes down counts."""
     waits: dict[str, list[int]] = {}  # port -> places of its lines, none came up since the boot
-    is_boot, seen_up, begins = False, set(), set()
+    is_boot = False
+    seen_up: set[str] = set()
+    begins: set[int] = set()
     for place, event in enumerate(events):
         port = event.fields.get("interface") or event.fields.get("pci") or ""
         if event.signature.fact == "kernel_version" and BOOT in event.text:
