@@ -55,6 +55,8 @@ TROUBLE = (  # evidence that by itself shows a fault
     "ras-behind",
     "dcgm-link-test-of-some-failed",
     "dcgm-gpu-test-of-all-failed",
+    "dcgm-software-test-of-some-failed",
+    "dcgm-software-test-of-all-failed",
     "gpu-off-nvlink",
     "gpu-unlike-its-peers",
     "stands-elsewhere",

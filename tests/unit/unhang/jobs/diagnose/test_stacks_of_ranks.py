@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
 from unhang.jobs.diagnose.diagnosing import diagnose
 
+RECORDED = Path(__file__).parents[4] / "fixtures" / "inspect" / "two_gpus" / "evidence"
 COLLECTIVE = """\
 Process {pid}: python train.py
 Thread {pid} (active): "MainThread"
@@ -34,3 +40,51 @@ def test_processes_that_all_wait_for_data_or_all_for_a_collective_are_no_sign_of
         folder = tmp_path / str(number)
         folder.mkdir()
         assert causes(folder, rank0=stack.format(pid=10), rank1=stack.format(pid=11)) == []
+
+
+SAVING = """\
+Process {pid}: python train.py
+Thread {pid} (idle): "MainThread"
+    save (torch/serialization.py:1004)
+    keep (train.py:70)
+    main (train.py:131)
+"""
+
+
+def test_rank_that_saves_while_the_others_wait_is_named_without_a_verdict_on_it(tmp_path):
+    for rank in range(4):
+        stack = (SAVING if rank == 2 else COLLECTIVE).format(pid=10 + rank)
+        (tmp_path / f"rank{rank}.txt").write_text(stack)
+    answer = diagnose([str(tmp_path)])
+    assert [one["severity"] for one in answer["causes"]] == ["info"]
+    assert answer["outcome"]["word"] == "no_end"
+    why = answer["outcome"]["why"]
+    assert why.startswith("rank 2 is saving in main (train.py:131) > keep (train.py:70)")
+    assert why.endswith("whether it is late or hangs, a second dump shows")
+    assert answer["outcome"]["line"]["file"].endswith("rank2.txt")
+
+
+@pytest.mark.parametrize(
+    ("scene", "does"),
+    [
+        ("checkpoint", "saving"),
+        ("compile", "compiling"),
+        ("evaluation", "evaluating"),
+        ("import", "importing"),
+        ("restore", "restoring"),
+    ],
+)
+def test_recorded_rank_that_is_busy_and_healthy_gets_no_cause_of_one_dump(tmp_path, scene, does):
+    look = json.loads((RECORDED / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8"))
+    ranks = {row["pid"]: row["rank"] for row in look["ranks"]}
+    for process in look["sections"]["stacks"]["processes"]:
+        thread = next(one for one in process["threads"] if one["is_main"])
+        state = "active" if thread["active"] else "idle"
+        frames = "".join(f"    {frame}\n" for frame in thread["frames"])
+        (tmp_path / f"rank{ranks[process['pid']]}.txt").write_text(
+            f"Process {process['pid']}: python job.py\n"
+            f'Thread {process["pid"]} ({state}): "MainThread"\n{frames}'
+        )
+    answer = diagnose([str(tmp_path)])
+    assert [one["cause"] for one in answer["causes"] if one["severity"] != "info"] == []
+    assert answer["outcome"]["why"].startswith(f"rank 1 is {does} in ")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from unhang.jobs.diagnose.logs.reading import Block
 
-MAIN = "MainThread"
+MAIN, OTHER = "MainThread", "another thread"
 MOST_STACKS, MOST_FRAMES, MOST_RANKS = 8192, 200, 4096
 LONGEST_LINE = 4200
 LINES_TO_A_STACK = 4  # without a frame, from a heading on
@@ -25,7 +25,7 @@ _LABELLED = re.compile(r"\[(?:rank ?)?(\d{1,6})\]:? ?|\s{0,4}(\d{1,6}): ?")
 _PROCESS = re.compile(r"Process (\d{1,10}): (.{1,4000})$")
 _THREAD = re.compile(
     r"Thread (?:(?P<id>\d{1,20})|0x[0-9A-Fa-f]{1,16}|(?P<word>\w{1,40})) "
-    r"\((?P<state>active|idle)[^)]{0,20}\)(?:: \"(?P<name>[^\"]{1,100})\")?$"
+    r"\((?P<state>active|idle)(?P<gil>\+gil)?[^)]{0,20}\)(?:: \"(?P<name>[^\"]{1,100})\")?$"
 )
 _FAULT = re.compile(
     r"(?:Current thread|Thread) 0x[0-9A-Fa-f]{1,16}.{0,60}\(most recent call first\):$"
@@ -58,7 +58,8 @@ class Frame:
 @dataclass(frozen=True)
 class Stack:
     """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them.
-    command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep."""
+    command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep. gil: it
+    saw it hold the interpreter's lock."""
 
     rank: int | None
     pid: int | None
@@ -67,6 +68,7 @@ class Stack:
     file: str
     command: str = ""
     idle: bool = False
+    gil: bool = False
 
     @property
     def calls(self) -> list[str]:
@@ -90,6 +92,7 @@ class _Open:
     of_command: int | None = None
     command: str = ""  # "" unless a heading named the process; then its first thread has its number
     idle: bool = False
+    gil: bool = False
     thread: str | None = None
     frames: list[Frame] = field(default_factory=list)
     idle_lines: int = 0
@@ -165,17 +168,19 @@ class Stacks:
             state.command = _DIGITS.sub("", found[2])
         elif found := _THREAD.match(line):
             self._close(state)
-            state.thread = found["name"] or (found["word"] or MAIN)
-            state.idle = found["state"] == "idle"
+            # the threads of C++ that call Python have no name
+            is_main = not found["id"] or state.pid in (None, int(found["id"]))
+            state.thread = found["name"] or found["word"] or (MAIN if is_main else OTHER)
+            state.idle, state.gil = found["state"] == "idle", bool(found["gil"])
             if not state.command and found["id"] and state.thread == MAIN:
                 state.pid = int(found["id"])
         elif _FAULT.match(line):
             self._close(state)
-            state.thread, state.idle = "", False
+            state.thread, state.idle, state.gil = "", False, False
         elif found := _HEADING.search(line):
             self._close(state)
             state.begin(*_ranks(found["ranks"]))
-            state.thread = MAIN
+            state.thread, state.idle, state.gil = MAIN, False, False
         elif found := _REMARK.match(line):
             self._close(state)
             state.begin(int(found[1]))
@@ -189,12 +194,12 @@ class Stacks:
         if not frames or len(self.found) >= MOST_STACKS:
             return
         if not thread:  # faulthandler names no thread
-            thread = MAIN if frames[-1].text.startswith("<module> ") else "another thread"
+            thread = MAIN if frames[-1].text.startswith("<module> ") else OTHER
         label = next((key for key, one in self.open.items() if one is state), None)
         named = [one for one in (label, self.rank_of_file, state.of_command) if one is not None]
         ranks: Sequence[int | None] = state.ranks or named[:1] or (None,)
         self.found += [
-            Stack(rank, state.pid, thread, frames, self.file, state.command, state.idle)
+            Stack(rank, state.pid, thread, frames, self.file, state.command, state.idle, state.gil)
             for rank in ranks
         ]
 

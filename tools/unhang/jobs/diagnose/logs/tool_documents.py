@@ -38,6 +38,7 @@ def _of_py_spy(threads: list[Any]) -> Iterator[str]:
             pid = own
         thread_id, name = thread.get("os_thread_id") or own, thread.get("thread_name") or ""
         state = "active" if thread.get("active") else "idle"
+        state += "+gil" if thread.get("owns_gil") else ""
         yield f'Thread {_one_line(thread_id)} ({state}): "{_one_line(name)}"'
         for frame in frames:
             path = frame.get("short_filename") or frame.get("filename")

@@ -22,7 +22,7 @@ from unhang.jobs.diagnose.meaning.rules.failures import (
     peer_without_log,
     who_failed,
 )
-from unhang.jobs.diagnose.meaning.rules.stack_rules import common_place
+from unhang.jobs.diagnose.meaning.rules.stack_rules import common_place, rank_at_work
 from unhang.jobs.diagnose.meaning.signs import (
     far_below,
     hang_signs,
@@ -161,6 +161,14 @@ def stacks_in_one_place(facts: Facts) -> Conclusion | None:
         " others that do not come, or wait for something else"
     )
     return Conclusion("no_end", why, place.line, (ASK_IN_ONE_PLACE.format(place.call),))
+
+
+def rank_that_works(facts: Facts) -> Conclusion | None:
+    """One rank saves, compiles or is in the middle of a step, and the others wait for it."""
+    if not (one := rank_at_work(facts)):
+        return None
+    why = f"{one.why}; whether it is late or hangs, a second dump shows"
+    return Conclusion("no_end", why, RankLine(**one.places[0]), (ASK_ONE_RANK.format(*one.who),))
 
 
 def rank_that_stopped(facts: Facts) -> Conclusion | None:
@@ -528,6 +536,7 @@ OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     _watchdog,
     _ras,
     stacks_in_one_place,
+    rank_that_works,
     _reported_end,
     _closed_connection,
     rank_that_stopped,
@@ -728,6 +737,7 @@ def _unknown(facts: Facts) -> Conclusion:
 
 WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     stacks_in_one_place,
+    rank_that_works,
     _ras,
     _ended,
     _end_reported,

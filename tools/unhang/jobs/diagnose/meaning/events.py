@@ -39,6 +39,7 @@ NOT_MISSED = ("rdma-provider-not-loaded",)
 OTHER_TAKEN = ("net-plugin-no-provider", "net-plugin-failed")
 # A batch ran out of memory: if the job still ended normally, a smaller batch was tried.
 SURVIVED = ("cuda-out-of-memory", "cublas-alloc-failed", "xla-allocator-out")
+BOOT = "Linux version "  # the first line of a boot
 # after one of these a healthy end does not prove that the failure was survived
 ENDED = ("root_cause", "failed_exit", "killed", "crash", "timeout")
 # a server that then kills its own processes
@@ -72,7 +73,7 @@ _RESUMES = re.compile(r"[Rr]esum(?:ed|ing) (?:from|training)")
 
 def events_that_count(events: Sequence[Event]) -> Sequence[Event]:
     """The events of one file that tell how its job ended."""
-    of_this_run = without_ignored_exceptions(logged_by_the_job(events))
+    of_this_run = without_ignored_exceptions(without_links_of_a_boot(logged_by_the_job(events)))
     return without_what_a_good_end_outlived(
         without_what_was_retried(without_kills_that_follow(of_this_run))
     )
@@ -89,6 +90,25 @@ def logged_by_the_job(events: Sequence[Event]) -> Sequence[Event]:
     return [
         replace(event, quoted=False) if event.text.startswith(">") else event for event in events
     ]
+
+
+def without_links_of_a_boot(events: Sequence[Event]) -> Sequence[Event]:
+    """The events of one file without links that are down at a boot and then come up: a port begins
+    without a link. Of a log that does not show the boot, a link that goes down counts."""
+    waits: dict[str, list[int]] = {}  # port -> places of its lines, none came up since the boot
+    is_boot = False
+    seen_up: set[str] = set()
+    begins: set[int] = set()
+    for place, event in enumerate(events):
+        port = event.fields.get("interface") or event.fields.get("pci") or ""
+        if event.signature.fact == "kernel_version" and BOOT in event.text:
+            is_boot, seen_up, waits = True, set(), {}
+        elif event.signature.fact == "link_up":
+            seen_up.add(port)
+            begins.update(waits.pop(port, ()))
+        elif event.signature.fact == "link_lost" and is_boot and port not in seen_up:
+            waits.setdefault(port, []).append(place)
+    return [event for place, event in enumerate(events) if place not in begins]
 
 
 def without_kills_that_follow(events: Sequence[Event]) -> Sequence[Event]:

@@ -14,12 +14,14 @@ from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.queried_gpus import number_in, queried_rows
 
 STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
+HINTING = WEIGHTS["hinting"]
 POSSIBLE = SUPPORTING + 1
 BUSY_PERCENT, IDLE_PERCENT = 95, 5
 COOL = 0.4  # of the limit: a kernel that waits for other GPUs draws no more
 COMPUTES = 2.0  # times the power of GPUs that wait
 LOAD_TOLERANCE, SHARE_TOLERANCE = 15.0, 0.25  # per cent of load; share of the median
 LINES_TO_THE_LOAD = 3
+MOST_SHOWN = 8
 CLEARLY = 6  # GPUs that agree, for more than "possible"
 _BUS = re.compile(r"(?i)pcie|nvbandwidth")
 _OF_SOFTWARE = re.compile(
@@ -108,6 +110,25 @@ def _tables_of_gpus(facts: Facts) -> Iterator[list[_Gpu]]:
         ]  # fmt: skip
 
 
+def gpu_cannot_be_read(facts: Facts) -> Iterator[Evidence]:
+    """nvidia-smi prints ERR! for values of a GPU, in the lines below the one with its number.
+
+    Decides diagnose_odd_ones/tables/one-gpu-cannot-be-read.
+    """
+    rows = {(one.file, one.line): one.fields["index"] for one in facts.of("gpu_row")}
+    shown: dict[str, Event] = {}
+    for event in facts.of("smi_error"):
+        above = ((event.file, event.line - less) for less in range(LINES_TO_THE_LOAD))
+        index = next((rows[place] for place in above if place in rows), None)
+        shown.setdefault(f"GPU {index}" if index else "a GPU", event)
+    if shown:
+        yield Evidence(
+            "xid_hardware", STRONG, f"nvidia-smi cannot read values of {', '.join(shown)}",
+            tuple(shown.values())[:MOST_SHOWN], "gpu-cannot-be-read",
+            who=tuple(name for name in shown if name != "a GPU"),
+        )  # fmt: skip
+
+
 def gpu_is_off_nvlink(facts: Facts) -> Iterator[Evidence]:
     """Of GPUs that are all linked to each other, one has no NVLink or fewer than the others. Pairs
     with a bridge, cards without NVLink and a mesh of unlike links have no such majority.
@@ -171,6 +192,10 @@ _WEIGHTS_OF_TESTS: Mapping[tuple[str, bool, bool], Mapping[str, float]] = {
     ("gpu", True, True): {"xid_hardware": STRONG},
     ("gpu", False, True): {"xid_hardware": POSSIBLE},
     ("gpu", False, False): {"xid_hardware": STRONG},
+    # of some GPUs: memory errors that wait for a reset are among the software's tests of DCGM 4
+    ("software", True, True): {"xid_hardware": POSSIBLE},
+    ("software", False, True): {"container_gpu_access": HINTING},
+    ("software", False, False): {"container_gpu_access": HINTING},
 }
 
 
@@ -187,14 +212,17 @@ class _Test(NamedTuple):
 
 def dcgm_test_fails(facts: Facts) -> Iterator[Evidence]:
     """A test of GPUs by dcgmi diag failed: on some of them, which are named, or on all, which is
-    rather their machine, their power or the test. Tests of the software have rows of their own. The
-    link of a card without a bridge fails the test of all links although nothing is broken.
+    rather their machine, their power or the test. The software's tests have rows for their messages
+    and count here only without such a message. The link of a card without a bridge fails the test
+    of all links although nothing is broken.
 
     Decides diagnose_odd_ones/tables/dcgm-4-memory-of-one,
-    diagnose_odd_ones/tables/dcgm-4-pcie-of-one, diagnose_outputs/pcie_and_gpus/dcgmi.
+    diagnose_odd_ones/tables/dcgm-4-pcie-of-one, diagnose_outputs/pcie_and_gpus/dcgmi,
+    diagnose_odd_ones/tables/dcgm-4-software-of-one.
     """
     for test in _tests(facts):
-        if not test.failed or _OF_SOFTWARE.match(test.name):
+        is_software = bool(_OF_SOFTWARE.match(test.name))
+        if not test.failed or (is_software and _is_explained(test, facts)):
             continue
         tested = [gpu for gpu, result in test.results.items() if result != "Skip"]
         failed = [gpu for gpu in tested if test.results[gpu] == "Fail"]
@@ -202,13 +230,23 @@ def dcgm_test_fails(facts: Facts) -> Iterator[Evidence]:
         on_all = bool(failed) or "- All" in test.event.text
         where = f"GPU {', '.join(some)}" if some else "all GPUs" if on_all else "a GPU"
         why = f"DCGM's test {test.name} failed on {where}"
-        kind = "link" if _BUS.match(test.name) else "gpu"
+        kind = "software" if is_software else "link" if _BUS.match(test.name) else "gpu"
         for cause, weight in _WEIGHTS_OF_TESTS[kind, bool(some), bool(failed)].items():
             yield Evidence(
                 cause, weight, why, (test.event,),
                 f"dcgm-{kind}-test-of-{'some' if some else 'all'}-failed",
                 who=tuple(f"GPU {gpu}" for gpu in some),
             )  # fmt: skip
+
+
+def _is_explained(test: _Test, facts: Facts) -> bool:
+    """Whether a message of DCGM that is known, or a row of its own, says why the test failed; in
+    the table of version 3 each test of the software is a row."""
+    return test.name != "software" or any(
+        one.signature.id.startswith("dcgm-") and one.signature.kind != "fact"
+        for one in facts.events
+        if one.file == test.event.file
+    )
 
 
 def _tests(facts: Facts) -> list[_Test]:

@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from unhang.core.verdict.odd_one_out import odd_ones_out
+from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
 from unhang.jobs.activities import (
     BACKWARD,
     CODE,
     COLLECTIVE,
+    EVALUATING,
+    IMPORTING,
     STARTING,
     Activity,
     activities,
@@ -20,11 +22,17 @@ from unhang.jobs.activities import (
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.stacks import MAIN, Frame, Stack
+from unhang.jobs.diagnose.matching.scanning import rank_of
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.rank_names import named_ranks
 
-LOCK, ELSEWHERE = "waiting for a lock", "elsewhere"
+LOCK, ELSEWHERE, ONE_LINE = "waiting for a lock", "elsewhere", "in one line"
 WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
+# Calls below which a host waits for its GPU without a frame of a library.
+MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
+POSSIBLE = WEIGHTS["supporting"] + 1
+WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING)
+AT_WORK = "rank-at-work"
 MOST_NAMED = 8
 # Processes beside the ranks: workers of data loaders and compilers, and launchers.
 _NO_RANK = re.compile(
@@ -48,39 +56,116 @@ class Standing(NamedTuple):
 
 
 def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
-    """Most ranks wait for others, in a collective, at the start or for a lock, and few stand in
-    another call: the others wait for them.
+    """Most ranks wait and few stand in another call: the others wait for them. A rank waits in a
+    collective, at the start, for a lock, or in the line of the job where most stand: a host that
+    waits for its GPU, as .item() does, shows no call of a library.
 
     Decides diagnose_odd_ones/stacks/read-of-a-socket-below-the-data,
-    diagnose_odd_ones/stacks/waits-for-a-child, diagnose_odd_ones/stacks/json-of-py-spy.
+    diagnose_odd_ones/stacks/waits-for-a-child, diagnose_odd_ones/stacks/json-of-py-spy,
+    diagnose_odd_ones/stacks/gpu-wait-in-a-line-of-the-job.
     """
     ranks = _standings(facts.stacks.get(MAIN, {}))
-    rows = {name: {"stands": _kind(one)} for name, one in ranks.items()}
-    odd = [one.row for one in odd_ones_out(rows) if one.differs["stands"][1] in WAITS_FOR_OTHERS]
-    is_majority = bool(odd)
-    if not odd:  # too few ranks for a majority: all others wait, and one does not
-        alone = [name for name, one in ranks.items() if one.activity.name != COLLECTIVE]
-        odd = alone if len(alone) == 1 < len(ranks) else []
+    odd, is_majority = _who_is_elsewhere(ranks)
     others = [name for name in ranks if name not in odd]
     for name in odd[:MOST_NAMED]:
-        one = ranks[name]
-        left = first_apart(one.stack, ranks[others[0]].stack)
-        if ranks[others[0]].activity.name == one.activity.name:
-            continue
+        one, other = ranks[name], ranks[others[0]]
+        left = first_apart(one.stack, other.stack)
+        alike = sum(_words(ranks[name]) == _words(other) for name in others)
         wait = f"{len(others)} wait" if len(others) > 1 else "one waits"
-        why = (
-            f"{name} stands in {_where(one.stack, left)}, and the other {wait} in"
-            f" {_words(ranks[others[0]])}"
-        )
+        wait += f", {alike} of them" if alike < len(others) else ""
+        wait += ", for their GPU it seems," if _kind(other) == ELSEWHERE else ""
+        weight, does = _weight(one, other, is_majority), "stands"
+        if _is_at_work(one):
+            does = f"is {one.activity.name}"
         yield Evidence(
             _cause(one),
-            WEIGHTS["strong"] if is_majority and _is_apart(one) else WEIGHTS["supporting"] + 1,
-            why,
+            weight,
+            f"{name} {does} in {_where(one.stack, left)}, and the other {wait} in {_words(other)}",
             (),
-            "stands-elsewhere",
+            AT_WORK if weight < POSSIBLE else "stands-elsewhere",
             places=tuple(map(_line_of_log, (one.stack, one.stack), (left, one.stack.frames[0]))),
             who=(name,),
         )
+
+
+def _weight(one: Standing, other: Standing, is_majority: bool) -> float:
+    """Of a rank that stands elsewhere than the others. Awake in its own code while they stand in a
+    line that may compute as well, it is in the middle of a step, as in any running job."""
+    if _is_at_work(one) or (
+        _kind(other) == ELSEWHERE and one.activity.name in MAY_WAIT_FOR_GPU and not one.stack.idle
+    ):
+        return WEIGHTS["hinting"]
+    return WEIGHTS["strong"] if is_majority and _is_apart(one) else POSSIBLE
+
+
+def rank_at_work(facts: Facts) -> Evidence | None:
+    """The first rank of those for which the others wait in healthy jobs too."""
+    return next((one for one in rank_stands_elsewhere(facts) if one.id == AT_WORK), None)
+
+
+def _who_is_elsewhere(ranks: Mapping[str, Standing]) -> tuple[list[str], bool]:
+    """The ranks for which the others wait, and whether those are a clear majority in one kind of
+    wait. Where some wait in a collective and some in one line of the job, both wait."""
+    kinds = {name: _kind(one) for name, one in ranks.items()}
+    line = _in_one_line(ranks)
+    for line_counts_as in (COLLECTIVE, ONE_LINE):
+        rows = {
+            name: {"stands": line_counts_as if name in line else kind}
+            for name, kind in kinds.items()
+        }
+        odd = [one.row for one in odd_ones_out(rows) if one.differs["stands"][1] != ELSEWHERE]
+        if odd:
+            waits = {kinds[name] for name in ranks if name not in odd}
+            return odd, len(waits) == 1
+    # too few ranks for a majority: all others wait, and one does not
+    alone = [name for name, one in ranks.items() if one.activity.name != COLLECTIVE]
+    return (alone if len(alone) == 1 < len(ranks) else []), False
+
+
+def rank_has_no_stack(facts: Facts) -> Iterator[Evidence]:
+    """py-spy found no process for a rank; or of ranks 0 to N all but one have stacks, and all of
+    those wait.
+
+    Decides diagnose_odd_ones/stacks/no-process-for-one-rank,
+    diagnose_odd_ones/stacks/one-stack-is-missing.
+    """
+    ranks = _standings(facts.stacks.get(MAIN, {}))
+    known = {one.stack.rank for one in ranks.values() if one.stack.rank is not None}
+    for event in facts.of("no_process_to_dump"):
+        rank = rank_of(event)
+        if known and rank is not None and rank not in known:
+            why = f"py-spy found no process for rank {rank}, and {len(known)} others have stacks"
+            yield Evidence(
+                "rank_failed", POSSIBLE, why, (event,), "no-process", who=(f"rank {rank}",)
+            )
+            known.add(rank)
+    missing = set(range(max(known, default=0))) - known
+    line = _in_one_line(ranks)
+    if (
+        len(missing) == 1
+        and len(known) == len(ranks) >= AT_LEAST
+        and all(
+            name in line or one.activity.name in WAITS_FOR_OTHERS for name, one in ranks.items()
+        )
+    ):
+        rank, other = missing.pop(), next(iter(ranks.values()))
+        why = f"rank {rank} has no stack, and the {len(known)} others wait in {_words(other)}"
+        yield Evidence(
+            "rank_failed", POSSIBLE, why, (), "no-stack", who=(f"rank {rank}",),
+            places=(_line_of_log(other.stack, other.stack.frames[0]),),
+        )  # fmt: skip
+
+
+def _in_one_line(ranks: Mapping[str, Standing]) -> list[str]:
+    """The ranks that stand in the same calls, line by line, in code that no row of the table knows
+    as work of its own: where most are in one line at a time, they wait in it or compute long. A
+    rank that holds the interpreter's lock does not wait."""
+    places: dict[tuple[str, ...], list[str]] = {}
+    for name, one in ranks.items():
+        if one.activity.name in MAY_WAIT_FOR_GPU and not one.stack.gil:
+            places.setdefault(tuple(one.stack.calls), []).append(name)
+    most = max(places.values(), key=len, default=[])
+    return most if len(most) >= AT_LEAST else []
 
 
 def ranks_stand_in_different_collectives(facts: Facts) -> Iterator[Evidence]:
@@ -168,8 +253,15 @@ def _standings(stacks: Mapping[str, Stack]) -> dict[str, Standing]:
 
 def _is_apart(one: Standing) -> bool:
     """Whether a stack alone shows that a rank does not wait as the others do: it is known what it
-    does, or it sleeps. Awake in the job's own code or in backward, it may wait for its GPU."""
-    return one.stack.idle or one.activity.name not in (CODE, BACKWARD)
+    does, or it sleeps. Awake in the job's own code, in backward or in a collective, it may wait."""
+    awake = (CODE, BACKWARD, COLLECTIVE)
+    return one.stack.idle or one.activity.name not in awake
+
+
+def _is_at_work(one: Standing) -> bool:
+    """Whether the others wait for it in healthy jobs too: one dump does not show whether it goes
+    on."""
+    return one.activity.name in WORK
 
 
 def _collective(activity: Activity) -> str | None:
@@ -191,6 +283,8 @@ def _cause(one: Standing) -> str:
     a rank in code that the table does not know is busy there."""
     row: Mapping[str, Any] = activities().get(one.activity.name, {})
     is_other_lock = one.activity.name == LOCK and not any(map(_BUILD.search, one.stack.calls))
+    if one.activity.name == COLLECTIVE:  # the others are past it, or have not come to it
+        return "rank_desync_app"
     is_unknown = is_other_lock or one.activity.name == CODE
     return "slow_rank_or_io" if is_unknown else row.get("cause") or "slow_rank_or_io"
 

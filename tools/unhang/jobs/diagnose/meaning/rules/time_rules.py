@@ -13,11 +13,11 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.line_prefixes import parse_stamp
 from unhang.jobs.diagnose.matching.scanning import Event
+from unhang.jobs.diagnose.meaning.events import BOOT
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 
 STRONG, SUPPORTING, WEAK = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["weak"]
-_BOOT = "Linux version "  # the first line of a boot
 LOSSES, LOSSES_WITHIN_S = 3, 86_400.0
 SILENT_FOR_S = 60.0  # between the last lines of ranks
 # The guide of the fabric manager calls the interrupt one to ignore.
@@ -40,7 +40,7 @@ def port_loses_its_link(facts: Facts) -> Iterator[Evidence]:
             ports.setdefault((event.file, port), []).append(event)
     for (file, port), lost in ports.items():
         boots = [
-            one.line for one in facts.of("kernel_version") if one.file == file and _BOOT in one.text
+            one.line for one in facts.of("kernel_version") if one.file == file and BOOT in one.text
         ]
         if len(often := _most_in_a_day(lost, boots)) >= LOSSES:
             why = f"{port} lost its link {len(often)} times"
