@@ -238,21 +238,21 @@ def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
         elif failed and "ERROR" in kind:
             row["errors"].append([int(failed["rank"]), failed["error"]])
         elif named and "INCOMPLETE" in kind:
-            row["missing"].append([*_place(named), False])
+            row["missing"].append([*_named_place(named), False])
         elif named and alike is not None:
             alike["ranks"].append(_member(row, named))
 
 
 def _member(row: dict[str, Any], found: re.Match[str]) -> int:
     """The rank of a line, which becomes a member."""
-    place = _place(found)
+    place = _named_place(found)
     if place not in row["members"]:
         row["members"].append(place)
     rank: int = place[0]
     return rank
 
 
-def _place(found: re.Match[str]) -> list[Any]:
+def _named_place(found: re.Match[str]) -> list[Any]:
     return [int(found["rank"]), found["host"], int(found["pid"]), int(found["gpu"])]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.core.verdict.waiting import WaitedFor
-from unhang.jobs.diagnose.log_groups import EVERYBODY, Timeout, log_groups
+from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import compare_calls
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
@@ -77,6 +77,10 @@ class Facts:
         places = self.ras.standing.places if self.ras else {}
         if any(rank < 0 for rank in self.waited.roots):
             return None  # RAS knows the process, and not which rank of the job it is
+        waiting = {rank for wait in self.waited.waits for rank in wait.waiting}
+        silent = set(self.waited.roots) & set(self.waited.missing)
+        if len(silent) >= len(waiting) > 0:
+            return None  # most of the job is not in the log, and nobody is named for that
         hosts = {rank: host for rank, (host, _) in places.items()}
         return row_of_waits(self.waited, self.words, (*steps, *self.of("pg_idle")), hosts)
 
@@ -84,7 +88,7 @@ class Facts:
         """Whether ranks are waited for in groups that are not the whole job, or one came too late:
         who timed out and who did not is not the whole answer."""
         roots = set(self.waited.roots)
-        parts = {wait.group.name for wait in self.waited.waits} - {"", EVERYBODY}
+        parts = {wait.group.name for wait in self.waited.waits} - {WHOLE_JOB, EVERYBODY}
         several = len({one.group for one in self.timeouts}) > 1
         return bool(roots) and bool(parts or several or roots & {one.rank for one in self.timeouts})
 

@@ -27,6 +27,7 @@ from unhang.jobs.diagnose.rank_names import UNNAMED
 CLOCKS_DIFFER_S = 2.0  # seconds by which clocks of hosts may differ
 MOST_AHEAD = 64  # collectives by which ranks that wait in one group can differ
 EVERYBODY = "default_pg"
+WHOLE_JOB = "the job"  # where no line tells of groups
 SAME_SIZE = (
     "ALLREDUCE",
     "BROADCAST",
@@ -110,7 +111,8 @@ def _labelled_like_others(
         alike = [*labels.get((one.op, one.seq, one.numel), {}).values()] or everybody
         is_known = len({other.name for other in alike}) == 1 and one.number is not None
         if label is None and is_known and (alike[0].is_default or alike is not everybody):
-            found.append((one, replace(alike[0], number=one.number or 0)))
+            number = one.rank if alike[0].is_default else one.number
+            found.append((one, replace(alike[0], number=number or 0)))
         else:
             found.append((one, label))
     return found
@@ -262,7 +264,7 @@ def _members(
         found.append(_group(name, siblings, names.known, sizes, started))
     if names.one_group and any(one.group is None for one in timeouts):
         known = {one.rank: one.rank for one in timeouts if one.rank is not None}
-        found += [replace(_everybody(known, world_size), name="")] if known else []
+        found += [replace(_everybody(known, world_size), name=WHOLE_JOB)] if known else []
     return found
 
 
@@ -363,8 +365,8 @@ def size_that_must_agree(one: Timeout) -> str:
 def _overdue_steps(timeouts: Sequence[Timeout]) -> list[Step]:
     return [
         Step(
-            one.rank, one.group or "", one.op, one.seq or 0, LAUNCHED, size_that_must_agree(one),
-            "", one.event.file, one.event.line,
+            one.rank, one.group or WHOLE_JOB, one.op, one.seq or 0, LAUNCHED,
+            size_that_must_agree(one), "", one.event.file, one.event.line,
         )
         for one in begun_in_time(timeouts)
         if one.rank is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 
 from unhang.core.verdict.communicators import (
     Key,
@@ -18,8 +18,9 @@ from unhang.core.verdict.communicators import (
     ranks_by_largest,
     standing_between,
 )
-from unhang.core.verdict.waiting import LIKELY, SURE, WaitedFor
+from unhang.core.verdict.waiting import LIKELY, SURE, Wait, WaitedFor
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
+from unhang.jobs.diagnose.waits import with_odd_one
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class RasStanding:
         waited = self.standing.waited
         if self.moved:
             return WaitedFor()
+        waited = with_odd_one(_unlike_calls(waited))
         return replace(waited, certainty=LIKELY) if self.looks == 1 else waited
 
     @property
@@ -63,6 +65,29 @@ class RasStanding:
             return None
         line, text = self.last.line_of(place[1])
         return {"file": self.last.file, "line": line, "text": text}
+
+
+def _unlike_calls(waited: WaitedFor) -> WaitedFor:
+    """Ranks of one communicator that wait for each other in two kinds of operations called unlike
+    things; so did few in an operation for which most others are waited."""
+    waits = waited.crossed if waited.ring else waited.waits
+    names = {_communicator(wait) for wait in waits}
+    if len(names) != 1:
+        return waited
+    first = max(waits, key=lambda wait: len(wait.waiting))
+    calls = {f"{wait.operation} #{wait.seq}": wait.waiting for wait in waits}
+    if not waited.ring and len(first.behind) > 2 * len(first.waiting):
+        calls["another operation or none"] = first.behind
+    elif not waited.ring or sum(map(len, calls.values())) > len({*chain(*calls.values())}):
+        return waited
+    ranks = tuple(sorted(chain(*calls.values())))
+    group = replace(first.group, name=_communicator(first))
+    unlike = Wait(group, first.operation, first.seq, ranks, calls=calls, steps=first.steps)
+    return WaitedFor(different=(unlike,), certainty=waited.certainty)
+
+
+def _communicator(wait: Wait) -> str:
+    return wait.group.name.partition(" (")[0]
 
 
 def ras_standing(answers: Sequence[RasAnswer]) -> RasStanding | None:
@@ -96,7 +121,9 @@ def named_roots(ras: RasStanding) -> list[int]:
     """Whom RAS names: ranks that others wait for, else ranks that wait for each other, else those
     that do not answer."""
     waited = ras.waited
-    named = [rank for rank in (waited.roots or waited.ring) if rank in ras.standing.places]
+    unlike = [min(wait.calls.values(), key=len) for wait in waited.different]
+    ranks = waited.roots or waited.ring or tuple(chain(*unlike))
+    named = [rank for rank in ranks if rank in ras.standing.places]
     return named or ras.silent
 
 

@@ -21,6 +21,10 @@ FEW_OF = 3  # ranks that wait, for each one without a line
 
 def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     """spoke: ranks with a line of their own. Never sure: an absent line proves nothing."""
+    return with_odd_one(_waits_of_log(shown, spoke))
+
+
+def _waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     seen = {*shown.ranks, *spoke}
     groups = _with_unknown_members(shown)
     answer = _of_ranks(waited_for(groups, shown.steps, seen))
@@ -32,7 +36,7 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
         answer = behind if behind.roots or behind.ring else answer
     waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
     silent = set(answer.roots) - seen
-    if len(silent) * FEW_OF > len(waiting):
+    if len(silent) * 2 > len(waiting):
         among = [
             replace(group, members=tuple(rank for rank in group.members if rank in seen))
             for group in shown.groups
@@ -43,6 +47,24 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     if waiting and not answer.roots and not answer.ring:
         return _by_who_waits_nowhere(answer, waiting, shown)
     return replace(answer, certainty=LIKELY) if answer.certainty == SURE else answer
+
+
+def with_odd_one(answer: WaitedFor) -> WaitedFor:
+    """Of a ring the one rank that several others wait for, while it alone of them waits elsewhere:
+    it called two groups in another order than they. It is the root, as far as that tells."""
+    ring = set(answer.ring)
+    for wait in answer.crossed if not answer.roots else ():
+        awaited = set(wait.awaited)
+        others = [one for one in answer.crossed if one is not wait]
+        alone = others and all(set(one.waiting) & ring <= awaited for one in others)
+        if len(awaited) == 1 and len(wait.waiting) >= FEW_OF and alone:
+            follows = tuple(one for one in (*answer.follows, *others) if one != wait)
+            return replace(
+                answer, roots=tuple(awaited), waits=(wait,), certainty=POSSIBLE,
+                follows=tuple({one.group.name: one for one in follows}.values()),
+                ring=(), crossed=(),
+            )  # fmt: skip
+    return answer
 
 
 def _with_unknown_members(shown: LogGroups) -> list[Group]:
@@ -97,11 +119,11 @@ def _by_who_waits_nowhere(answer: WaitedFor, waiting: Iterable[int], shown: LogG
 
 def _named_alone(wait: Wait) -> Wait:
     """Without ranks below 0, which stand for those that an answer counts and does not name."""
-    named = {
-        field: tuple(rank for rank in getattr(wait, field) if rank >= 0)
-        for field in ("waiting", "behind", "missing", "queued")
-    }
-    return replace(wait, **named)
+    waiting, behind, missing, queued = (
+        tuple(rank for rank in ranks if rank >= 0)
+        for ranks in (wait.waiting, wait.behind, wait.missing, wait.queued)
+    )
+    return replace(wait, waiting=waiting, behind=behind, missing=missing, queued=queued)
 
 
 def row_of_waits(
@@ -112,10 +134,14 @@ def row_of_waits(
 ) -> dict[str, Any] | None:
     """The document's row. words: rank -> its last line. events: the lines of the steps.
     places: rank -> host, as far as another source has them."""
-    waited = replace(waited, **{
-        role: tuple(_named_alone(wait) for wait in getattr(waited, role))
-        for role in ("waits", "follows", "crossed", "different", "full")
-    })  # fmt: skip
+    waited = replace(
+        waited,
+        waits=tuple(map(_named_alone, waited.waits)),
+        follows=tuple(map(_named_alone, waited.follows)),
+        crossed=tuple(map(_named_alone, waited.crossed)),
+        different=tuple(map(_named_alone, waited.different)),
+        full=tuple(map(_named_alone, waited.full)),
+    )
     lines = {(event.file, event.line): event for event in events}
     hosts = {
         rank: event.prefix.host

@@ -145,3 +145,18 @@ def test_pod_that_was_taken_away_for_another_one_is_not_this_job_whose_steps_fol
 def test_end_of_a_job_that_failed_or_stood_before_is_not_the_cause(text):
     answer = first(text)
     assert answer is None or answer[0] != "ended_by_scheduler"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "\tthe actor's node was preempted: the spot instance will be reclaimed",
+        "    message: 'default-scheduler: preempting to accommodate a higher priority pod'",
+        "Message:          Pod was terminated in response to imminent node shutdown.",
+    ],
+)
+def test_node_that_was_taken_back_is_not_one_to_look_at(answer, line):
+    lost = "  Warning  NodeNotReady  2m  node-controller  Node is not ready\n"
+    found = answer(f"[rank0]: step 812 loss 2.31\n{lost}{line}\n")
+    assert found["causes"][0]["cause"] == "ended_by_scheduler"
+    assert "look at the node" not in str(found["causes"][0]["remedy"])

@@ -84,7 +84,22 @@ def test_ranks_in_different_operations_wait_for_each_other(answer):
     found = answer(parts("differ-second")["json"])
     assert found["causes"][0]["cause"] == "rank_desync_app"
     assert found["causes"][0]["certainty"] != "sure"
-    assert found["waited_for"]["ring"]["ranks"] == "0-1"
+    wait = found["waited_for"]["waits"][0]
+    calls = {call["what"]: call["ranks"] for call in wait["calls"]}
+    assert (wait["role"], calls) == ("different", {"AllGather #1": "1", "AllReduce #225": "0"})
+
+
+def test_one_rank_in_an_operation_that_no_other_called_is_the_odd_one(answer):
+    found = answer(
+        HEAD.format(first="MISMATCH", second="OK", errors="", warnings="""
+#0-0 (4df11a56c0a98c23) MISMATCH
+  Communicator ranks have different AllGather operation counts
+  7 ranks have not launched any operations
+  Rank 5 has launched up to operation 1 -- GPU 1 managed by process 4105 on node 10.0.0.2
+""")
+    )  # fmt: skip
+    assert found["causes"][0]["cause"] == "rank_desync_app"
+    assert "rank 5 (process 4105" in str(found["causes"][0]["evidence"])
 
 
 @pytest.mark.parametrize("form", ["json", "verbose status"])

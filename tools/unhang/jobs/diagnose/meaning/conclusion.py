@@ -419,8 +419,8 @@ def _ras(facts: Facts) -> Conclusion | None:
     row = facts.waited_row()
     who = ", ".join(ras.who(rank) for rank in named[:MOST_LAST_WORDS])
     if ras.waited.roots and row:
-        place = ras.standing.places[named[0]]
-        process = f"its process is {place[1]} on node {place[0]}"
+        host, pid = ras.standing.places[named[0]]
+        process = f"its process is {pid} on node {host}"
         why = "; ".join([waited_headline(row), *waited_lines(row), process])
     elif ras.waited.roots:
         wait = ras.waited.waits[0]
@@ -428,6 +428,8 @@ def _ras(facts: Facts) -> Conclusion | None:
             f"{who} is waited for: {ranks_wait(len(wait.waiting))} in {wait.operation}"
             f" #{wait.seq} of {wait.group.name}; which rank of the job it is RAS does not tell here"
         )
+    elif ras.waited.different and row:
+        why = waited_headline(row)
     elif ras.waited.ring:
         why = f"{who} wait for each other: each is in an operation that the other has not called"
     else:

@@ -131,6 +131,9 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
             f" {ranks_wait(len(wait.waiting))} in {wait.operation} #{wait.seq}"
         )
         weights = {"slow_rank_or_io": HINTING, "rank_desync_app": HINTING - 0.1}
+    elif waited.different:
+        why = f"RAS: {who} called another operation than the others of its communicator"
+        weights = {"rank_desync_app": STRONG + 1}
     elif waited.ring:
         why = f"RAS: {who} wait for each other, each in an operation that the other has not called"
         weights = {"rank_desync_app": STRONG + 1}
