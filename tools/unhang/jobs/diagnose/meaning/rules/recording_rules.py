@@ -143,4 +143,6 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
         why = f"RAS: {who} {found}"
         weights = {"rank_failed": STRONG if is_dead else SUPPORTING, "slow_rank_or_io": HINTING}
     for cause, weight in weights.items():
-        yield Evidence(cause, weight, why, (), "ras-behind", places=places)
+        yield Evidence(
+            cause, weight, why, (), "ras-behind", places=places, who=tuple(map(ras.label, named))
+        )
