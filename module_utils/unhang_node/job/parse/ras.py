@@ -221,7 +221,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
 def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
     """Adds a block's lines. A line that names a rank and nothing else belongs to the line above it
     that counts ranks, or is a missing rank."""
-    op, alike = "", None
+    op, alike = "", None  # type: str, list[int] | None
     for line in body:
         different, counted = _DIFFERENT.match(line), _COUNTED.match(line)
         launched, named = _LAUNCHED.match(line), _NAMED.match(line)
@@ -229,9 +229,9 @@ def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
         if different:
             op, alike = different["op"], None
         elif counted:
-            alike = {"ranks": [], "ops": {counted["op"] or op: int(counted["count"] or 0)}}
-            row["counts"].append({**alike, "of": int(counted["ranks"])})
-            alike = row["counts"][-1]
+            ops = {counted["op"] or op: int(counted["count"] or 0)}
+            alike = []
+            row["counts"].append({"ranks": alike, "ops": ops, "of": int(counted["ranks"])})
         elif launched:
             ops = {op: int(launched["count"] or 0)}
             row["counts"].append({"ranks": [_member(row, launched)], "ops": ops})
@@ -240,7 +240,7 @@ def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
         elif named and "INCOMPLETE" in kind:
             row["missing"].append([*_named_place(named), False])
         elif named and alike is not None:
-            alike["ranks"].append(_member(row, named))
+            alike.append(_member(row, named))
 
 
 def _member(row: dict[str, Any], found: re.Match[str]) -> int:
