@@ -45,7 +45,8 @@ class RasStanding:
         waited = self.standing.waited
         if self.moved:
             return WaitedFor()
-        waited = with_odd_one(_unlike_calls(waited))
+        launched = self.standing.total if self.last.found["form"] == "json" else None
+        waited = with_odd_one(_unlike_calls(waited), launched)
         return replace(waited, certainty=LIKELY) if self.looks == 1 else waited
 
     @property
@@ -53,9 +54,14 @@ class RasStanding:
         """Ranks that did not answer RAS."""
         return [] if self.moved else sorted(self.standing.missing)
 
+    @property
+    def places(self) -> dict[int, tuple[str, int]]:
+        """{rank: (host, process)} of those that a line names; others are only counted."""
+        return {rank: place for rank, place in self.standing.places.items() if place[1] >= 0}
+
     def who(self, rank: int) -> str:
         """rank 1 (process 705 on node 10.0.0.4), or the process alone."""
-        place = self.standing.places.get(rank)
+        place = self.places.get(rank)
         where = f"process {place[1]} on node {place[0]}" if place else ""
         if rank < 0:
             return where
@@ -63,12 +69,12 @@ class RasStanding:
 
     def label(self, rank: int) -> str:
         """rank 1, or process 705 where RAS does not tell its rank."""
-        place = self.standing.places.get(rank)
+        place = self.places.get(rank)
         return f"process {place[1]}" if rank < 0 and place else f"rank {rank}"
 
     def line_of(self, rank: int) -> dict[str, object] | None:
         """The line that names the rank's process, as {file, line, text}."""
-        if not (place := self.standing.places.get(rank)):
+        if not (place := self.places.get(rank)):
             return None
         line, text = self.last.line_of(place[1])
         return {"file": self.last.file, "line": line, "text": text}
@@ -132,7 +138,7 @@ def named_roots(ras: RasStanding) -> list[int]:
     waited = ras.waited
     unlike = [min(wait.calls.values(), key=len) for wait in waited.different]
     ranks = waited.roots or waited.ring or tuple(chain(*unlike))
-    named = [rank for rank in ranks if rank in ras.standing.places]
+    named = [rank for rank in ranks if rank >= 0 or rank in ras.places]
     return named or ras.silent
 
 

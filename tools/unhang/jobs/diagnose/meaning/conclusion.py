@@ -419,9 +419,9 @@ def _ras(facts: Facts) -> Conclusion | None:
     row = facts.waited_row()
     who = ", ".join(ras.who(rank) for rank in named[:MOST_LAST_WORDS])
     if ras.waited.roots and row:
-        host, pid = ras.standing.places[named[0]]
-        process = f"its process is {pid} on node {host}"
-        why = "; ".join([waited_headline(row), *waited_lines(row), process])
+        found = ras.places.get(named[0])
+        process = [f"its process is {found[1]} on node {found[0]}"] if found else []
+        why = "; ".join([waited_headline(row), *waited_lines(row), *process])
     elif ras.waited.roots:
         wait = ras.waited.waits[0]
         why = (
@@ -435,7 +435,7 @@ def _ras(facts: Facts) -> Conclusion | None:
     else:
         is_dead = any(ras.standing.missing.values())
         why = f"{who} {'is dead, as RAS finds' if is_dead else 'does not answer NCCL RAS'}"
-    place = ras.standing.places.get(named[0])
+    place = ras.places.get(named[0])
     ask = ASK_ON_NODE.format(pid=place[1], host=place[0]) if place else ""
     return Conclusion("no_end", why, first=(ask,) if ask else ())
 
