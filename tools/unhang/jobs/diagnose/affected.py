@@ -29,17 +29,18 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     """The devices and hosts that the lines of a cause name, each once, from the strongest line on;
     a GPU's serial number is added to its address."""
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
-    for event in _lines(evidence):
+    for event in _lines(evidence, bool(named)):
         for text in _of_event(event, facts):
             named.setdefault(text)
     return list(named)[:MOST_NAMED]
 
 
-def _lines(evidence: Iterable[Evidence]) -> Iterable[Event]:
+def _lines(evidence: Iterable[Evidence], is_named: bool) -> Iterable[Event]:
     """The lines that support a cause; symptoms name other devices, so they are used only if there
-    are no other lines."""
+    are no other lines and no evidence says itself whom it means."""
     events = [event for one in evidence for event in one.events]
-    return [event for event in events if event.signature.kind != "symptom"] or events
+    shown = [event for event in events if event.signature.kind != "symptom"]
+    return shown if shown or is_named else events
 
 
 def _of_event(event: Event, facts: Facts) -> Iterable[str]:

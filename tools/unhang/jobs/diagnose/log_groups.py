@@ -363,14 +363,15 @@ def size_that_must_agree(one: Timeout) -> str:
 
 
 def _overdue_steps(timeouts: Sequence[Timeout]) -> list[Step]:
-    return [
-        Step(
-            one.rank, one.group or WHOLE_JOB, one.op, one.seq or 0, LAUNCHED,
-            size_that_must_agree(one), "", one.event.file, one.event.line,
-        )
-        for one in begun_in_time(timeouts)
-        if one.rank is not None
-    ]  # fmt: skip
+    """One for each operation of a rank: its watchdog reports it again when it ends the process."""
+    found = {}
+    for one in begun_in_time(timeouts):
+        if one.rank is not None:
+            found.setdefault((one.rank, one.group, one.op, one.seq, one.numel), Step(
+                one.rank, one.group or WHOLE_JOB, one.op, one.seq or 0, LAUNCHED,
+                size_that_must_agree(one), "", one.event.file, one.event.line,
+            ))  # fmt: skip
+    return [*found.values()]
 
 
 def _other_steps(

@@ -130,7 +130,8 @@ def _without_unknown(wait: Wait) -> Wait:
 
 def _by_who_waits_nowhere(answer: WaitedFor, waiting: Iterable[int], shown: LogGroups) -> WaitedFor:
     """The members of the groups are not known, and nearly all ranks wait: then for the others."""
-    waiting = {*waiting, *(rank for wait in answer.full for rank in wait.waiting)}
+    entered = (*answer.full, *answer.different)
+    waiting = {*waiting, *(rank for wait in entered for rank in wait.waiting)}
     others = tuple(sorted({*range(max(waiting | shown.ranks) + 1)} - waiting))
     if not others or len(others) * FEW_OF > len(waiting):
         return answer

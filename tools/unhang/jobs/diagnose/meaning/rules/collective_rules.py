@@ -93,7 +93,10 @@ def _unlike(
         f"ranks wait {how}"
         f" ({'; '.join(told[:MOST_UNLIKE])}{' …' if len(told) > MOST_UNLIKE else ''})"
     )
-    return Evidence("rank_desync_app", weight, why, tuple(one.event for one in shown), id_)
+    fewest = [one.rank for one in groups[0][1] if one.rank is not None]
+    is_odd = len(groups[0][1]) < len(groups[1][1]) and len(fewest) == len(groups[0][1])
+    who = tuple(f"rank {rank}" for rank in fewest) if is_odd else ()
+    return Evidence("rank_desync_app", weight, why, tuple(one.event for one in shown), id_, who=who)
 
 
 def is_message(one: Timeout) -> bool:
@@ -198,9 +201,8 @@ def _groups_wait(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("rank_desync_app", STRONG - 0.5, why, shown, "groups-in-a-ring")
         return
     why = f"{waited_headline(row)}; what it does there is not in these lines"
-    yield Evidence("slow_rank_or_io", HINTING - 0.1, why, shown, "rank-not-there")
-    if waits[0].seq > LATE_SEQ:
-        yield Evidence("rank_desync_app", HINTING + 0.2, why, shown, "rank-not-there")
+    who = tuple(f"rank {rank}" for rank in waited.roots)
+    yield Evidence("slow_rank_or_io", HINTING - 0.1, why, shown, "rank-not-there", who=who)
 
 
 def _nothing_arrives(facts: Facts, events: tuple[Event, ...], weight: float) -> Iterator[Evidence]:
