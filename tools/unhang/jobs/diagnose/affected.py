@@ -78,7 +78,7 @@ def _host_of(peer: str, event: Event, facts: Facts) -> str:
 
 def _reported_process(event: Event, facts: Facts) -> Iterable[str]:
     """The process of a launcher's report: its number and local rank in this line, its rank and host
-    in torchrun's lines above it."""
+    in torchrun's lines above it, or above another report of it."""
     report = next(
         (
             one
@@ -89,18 +89,27 @@ def _reported_process(event: Event, facts: Facts) -> Iterable[str]:
     )
     if report is None:
         return
-    above = (("failed_rank", "rank"), ("failed_host", "host"))
-    near = [
-        (name, one)
-        for fact, name in above
-        for one in facts.of(fact)
-        if one.file == event.file and 0 < event.line - one.line <= REPORT_LINES
-    ]
+    same = [
+        one for one in facts.of("failed_exit")
+        if one.file == event.file and one.fields.get("pid") == report.fields.get("pid")
+    ]  # fmt: skip
+    near = next((found for one in (report, *same) if (found := _above(one, facts))), [])
     yield from (f"{name} {one.fields[name]}" for name, one in near if one.fields.get(name))
     if not near and report.fields.get("local_rank"):
         yield f"local rank {report.fields['local_rank']}"
     if report.fields.get("pid"):
         yield f"pid {report.fields['pid']}"
+
+
+def _above(report: Event, facts: Facts) -> list[tuple[str, Event]]:
+    """(what, line) of the lines above a launcher's report that name its rank and host. A launcher
+    reports a process twice, once with its local rank alone."""
+    return [
+        (name, one)
+        for fact, name in (("failed_rank", "rank"), ("failed_host", "host"))
+        for one in facts.of(fact)
+        if one.file == report.file and 0 < report.line - one.line <= REPORT_LINES
+    ]
 
 
 def _serial(pci: str, facts: Facts) -> Iterable[str]:

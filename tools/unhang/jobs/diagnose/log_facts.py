@@ -83,7 +83,9 @@ class Facts:
         if len(silent) >= len(waiting) > 0:
             return None  # most of the job is not in the log, and nobody is named for that
         hosts = {rank: host for rank, (host, _) in places.items()}
-        return row_of_waits(self.waited, self.words, (*steps, *self.of("pg_idle")), hosts)
+        return row_of_waits(
+            self.waited, self.words, (*steps, *self.of("pg_idle"), *self.of("init_start")), hosts
+        )
 
     def waits_in_groups(self) -> bool:
         """Whether ranks are waited for in groups that are not the whole job, or one came too late:

@@ -21,6 +21,7 @@ from unhang.jobs.diagnose.logs.group_numbers import (
     split_by_stride,
     stride_of,
 )
+from unhang.jobs.diagnose.logs.set_up import set_up_waits
 from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name
 from unhang.jobs.diagnose.rank_names import UNNAMED
 
@@ -80,7 +81,8 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
     members = _members(names, timeouts, by_fact.get("init_start", ()), world_size)
     steps = [*_overdue_steps(timeouts), *_other_steps(states, names, timeouts)]
     ranks = {one.rank for one in sightings if one.rank is not None}
-    return LogGroups(timeouts, tuple(members), tuple(steps), frozenset(ranks))
+    setting_up, begun = set_up_waits(by_fact, world_size)
+    return LogGroups(timeouts, (*members, *setting_up), (*steps, *begun), frozenset(ranks))
 
 
 def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabel | None]:

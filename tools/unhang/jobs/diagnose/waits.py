@@ -144,9 +144,7 @@ def _named_alone(wait: Wait) -> Wait:
         tuple(rank for rank in ranks if rank >= 0)
         for ranks in (wait.waiting, wait.behind, wait.missing, wait.queued)
     )
-    calls = {
-        what: tuple(rank for rank in ranks if rank >= 0) for what, ranks in wait.calls.items()
-    }
+    calls = {what: tuple(rank for rank in ranks if rank >= 0) for what, ranks in wait.calls.items()}
     return replace(
         wait, waiting=waiting, behind=behind, missing=missing, queued=queued, calls=calls
     )

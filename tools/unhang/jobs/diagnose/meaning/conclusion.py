@@ -408,6 +408,11 @@ def _groups_wait(facts: Facts) -> Conclusion:
     return Conclusion("no_end", "; ".join(told), event, (ASK_ONE_RANK.format(named_ranks(roots)),))
 
 
+def _set_up(facts: Facts) -> Conclusion | None:
+    """Nearly all ranks wait for few in the set-up of their first communicator."""
+    return _groups_wait(facts) if facts.waited.waits and facts.waited_row() else None
+
+
 def _ras(facts: Facts) -> Conclusion | None:
     """NCCL's RAS names ranks, or shows that the job runs, or cannot tell."""
     if (ras := facts.ras) is None:
@@ -527,6 +532,7 @@ OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     _server_that_stands,
     _watchdog,
     _ras,
+    _set_up,
     stacks_in_one_place,
     _reported_end,
     _closed_connection,
