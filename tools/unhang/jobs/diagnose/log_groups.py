@@ -366,7 +366,7 @@ def size_that_must_agree(one: Timeout) -> str:
 
 def _overdue_steps(timeouts: Sequence[Timeout]) -> list[Step]:
     """One for each operation of a rank: its watchdog reports it again when it ends the process."""
-    found = {}
+    found: dict[tuple[object, ...], Step] = {}
     for one in begun_in_time(timeouts):
         if one.rank is not None:
             found.setdefault((one.rank, one.group, one.op, one.seq, one.numel), Step(

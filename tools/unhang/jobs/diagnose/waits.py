@@ -62,7 +62,7 @@ def with_odd_one(answer: WaitedFor, launched: Mapping[int, int] | None = None) -
         if len(wait.waiting) < FEW_OF or len(astray) != 1:
             continue
         beside = [one for one in others if astray & {*one.awaited}]
-        if launched is None or _lacks_one(wait, *astray, launched):
+        if launched is None or _lacks_one(wait, min(astray), launched):
             return _with_root(answer, astray, beside)
     for wait in answer.crossed:
         awaited = set(wait.awaited)
