@@ -17,6 +17,7 @@ from unhang.jobs.diagnose.labels_of_groups import number_of_timeout as _number
 from unhang.jobs.diagnose.logs.group_numbers import (
     GroupLabel,
     all_members,
+    may_be_of_mesh,
     parse_group_label,
     split_by_stride,
     stride_of,
@@ -311,6 +312,7 @@ def _started_as(
         for name, those in fitting.items():
             left = those - {*found.values()}
             left = {one for one in left if len(one) < largest} or left
+            left = {one for one in left if may_be_of_mesh(one)} or left
             if name not in found and len(left) == 1:
                 found[name] = left.pop()
     return found

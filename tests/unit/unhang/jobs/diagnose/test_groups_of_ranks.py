@@ -12,6 +12,7 @@ from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.group_numbers import (
     all_members,
+    may_be_of_mesh,
     parse_group_label,
     split_by_stride,
 )
@@ -93,3 +94,9 @@ def test_members_between_known_ones_are_proven_by_one_stride_alone():
     assert all_members({0: 0, 1: 3, 3: 9, 4: 13}) == ()
     assert all_members({1: 5}, size=2) == ()
     assert all_members({1: 5}, size=2, stride=1) == (4, 5)
+
+
+def test_row_of_a_mesh_is_told_from_two_stages_that_send_to_each_other():
+    rows = [(4, 5), (1, 3), (8, 9, 10, 11), (2, 6, 10, 14)]
+    assert all(map(may_be_of_mesh, rows))
+    assert not any(map(may_be_of_mesh, [(3, 5), (1, 2), (6, 10, 14, 18), (0, 1, 3), (5,)]))

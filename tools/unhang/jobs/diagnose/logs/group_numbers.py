@@ -88,6 +88,13 @@ def stride_of(members: Mapping[int, int]) -> int | None:
     return stride if stride > 0 and rest == 0 else None
 
 
+def may_be_of_mesh(members: Sequence[int]) -> bool:
+    """Whether a mesh of the job can have these ranks in one row: one stride, from where a row of
+    that stride begins. Two neighbours that send to each other are mostly none."""
+    stride = stride_of(dict(enumerate(members)))
+    return stride is not None and members[0] % (stride * len(members)) < stride
+
+
 def all_members(
     members: Mapping[int, int], size: int | None = None, stride: int | None = None
 ) -> tuple[int, ...]:
