@@ -110,6 +110,18 @@ def test_process_whose_gpu_and_number_do_not_rise_alike_has_no_rank(answer):
     assert roots(found) is None or "1" not in roots(found)
 
 
+def test_ranks_that_were_dealt_out_to_the_nodes_in_turn_are_not_guessed(answer):
+    """Ranks 0, 2, 4 and 6 on one node."""
+    world = ["6 ranks have launched up to operation 9", "2 ranks have launched up to operation 8"]
+    world += [f"Rank {2 * gpu} -- {place(gpu)}" for gpu in (0, 1)]
+    pair = [f"Rank 0 has launched up to operation 5 -- {place(0)}"]
+    pair += [f"Rank 1 has launched up to operation 4 -- {place(2)}"]
+    found = answer(
+        behind("AllReduce", "#0-0 (0dd4)", world) + behind("AllReduce", "#1-1 (3682)", pair), size=2
+    )
+    assert roots(found) is None or "3" not in roots(found)
+
+
 def test_one_rank_in_another_operation_of_a_small_communicator_is_named_by_its_process(answer):
     lines = ["3 ranks have not launched any operations"]
     lines += ["Rank 2 has launched up to operation 1 -- " + place(6)]

@@ -4,6 +4,7 @@ Values in, values out."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 from unhang.core.verdict.communicators import Key
 
@@ -19,6 +20,8 @@ def ranks_by_neighbours(
         in_order = sorted(gpus, key=lambda key: key[1])
         is_one_each = [gpus[key] for key in in_order] == [*range(world_size)]
         return dict(zip(in_order, range(world_size), strict=True)) if is_one_each else {}
+    if not _in_order_of_gpus(names, gpus):
+        return {}
     found: dict[Key, int] = {}
     for key in sorted(set(gpus) - set(names)):
         near = [one for one in names if one[0] == key[0] and one in gpus]
@@ -31,6 +34,17 @@ def ranks_by_neighbours(
         if apart * (key[1] - other[1]) > 0 and 0 <= rank < world_size and rank not in taken:
             found[key] = rank
     return found
+
+
+def _in_order_of_gpus(names: Mapping[Key, int], gpus: Mapping[Key, int]) -> bool:
+    """Whether ranks rise with the GPUs of a node, as far as they are known: where a scheduler deals
+    them out to the nodes in turn they do not."""
+    known = sorted(key for key in names if key in gpus)
+    return all(
+        names[other] - names[one] == gpus[other] - gpus[one]
+        for one, other in pairwise(known)
+        if one[0] == other[0] and gpus[other] > gpus[one]
+    )
 
 
 def members_by_stride(
