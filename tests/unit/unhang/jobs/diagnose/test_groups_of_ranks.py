@@ -77,6 +77,11 @@ def test_line_without_a_group_has_no_label():
     assert parse_group_label("[rank3]:[E ProcessGroupNCCL.cpp:523] [Rank 1] Watchdog") is None
 
 
+def test_group_without_a_name_is_that_of_all_ranks():
+    assert parse_group_label("[PG  Rank 12] Exception").is_default
+    assert not parse_group_label("[PG 3 Rank 2] Exception").is_default
+
+
 def test_groups_that_share_a_name_are_told_apart_by_their_stride():
     tensor = [(rank % 4, rank) for rank in range(16) if rank != 6]
     assert [sorted(one.values()) for one in split_by_stride(tensor)] == [

@@ -21,7 +21,8 @@ DEFAULT, DEFAULT_NAME = "default_pg", "0"
 
 @dataclass(frozen=True)
 class GroupLabel:
-    """How a line names its group. name: the same on all ranks (PG GUID). mesh: what it is for, ""
+    """How a line names its group. name: the same on all ranks (PG GUID); the group of all ranks may
+    have none. mesh: what it is for, ""
     if the line does not say. number: of the rank within it."""
 
     name: str
@@ -31,7 +32,7 @@ class GroupLabel:
     @property
     def is_default(self) -> bool:
         """Whether it is the group of all ranks."""
-        return self.mesh == DEFAULT or (self.name == DEFAULT_NAME and not self.mesh)
+        return self.mesh == DEFAULT or (self.name in ("", DEFAULT_NAME) and not self.mesh)
 
 
 def parse_group_label(text: str) -> GroupLabel | None:
