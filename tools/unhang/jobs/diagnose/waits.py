@@ -16,6 +16,7 @@ from unhang.jobs.diagnose.log_groups import EVERYBODY, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.matching.scanning import Event
 
+IN_ANOTHER_ORDER = "called two groups in another order than the others that wait with it"
 FEW_OF = 3  # ranks that wait, for each one without a line
 
 
@@ -83,8 +84,14 @@ def _with_root(answer: WaitedFor, root: Iterable[int], waits: Sequence[Wait]) ->
     follows = [one for one in (*answer.follows, *answer.crossed) if one not in waits]
     return replace(
         answer, roots=tuple(root), waits=tuple(waits), certainty=POSSIBLE,
-        follows=tuple({one.group.name: one for one in follows}.values()), ring=(), crossed=(),
+        follows=tuple({one.group.name: one for one in follows}.values()), ring=(),
     )  # fmt: skip
+
+
+def left_the_order(waited: WaitedFor) -> bool:
+    """Whether the root is the odd one of a ring, as with_odd_one leaves it: it called two groups in
+    another order than the others."""
+    return bool(waited.roots and waited.crossed) and not waited.ring
 
 
 def _with_unknown_members(shown: LogGroups) -> list[Group]:

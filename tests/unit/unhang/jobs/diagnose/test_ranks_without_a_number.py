@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose
@@ -143,3 +145,52 @@ def test_dead_process_has_its_rank_in_the_title(answer):
     )
     found = answer(text, first="INCOMPLETE", second="OK")
     assert (found["causes"][0]["cause"], found["causes"][0]["where"]) == ("rank_failed", ["rank 5"])
+
+
+def in_json(communicators):
+    """communicators: [(hash, members, {rank: AllReduce operations})]."""
+    rows = [
+        {
+            "hash": name, "size": len(members), "missing_ranks": [],
+            "ranks": [
+                {
+                    "rank": number, "host": f"10.0.0.{1 + rank // 4}", "pid": 500 + 7 * rank,
+                    "cuda_dev": rank % 4, "nvml_dev": rank % 4, "status": {"init_state": 0},
+                    "collective_counts": {"AllReduce": counts[rank]},
+                }
+                for number, rank in enumerate(members)
+            ],
+        }
+        for name, members, counts in communicators
+    ]  # fmt: skip
+    return json.dumps({"nccl_version": "2.28.9", "communicators": rows}, indent=2)
+
+
+@pytest.mark.parametrize(
+    ("of_pairs", "odd"),
+    [({2: 8}, "2"), ({rank: 8 for rank in range(8) if rank != 3}, "3")],
+    ids=["went to the job's group first", "went to its pair first"],
+)
+def test_counts_of_all_pairs_show_whose_order_differs(tmp_path, of_pairs, odd):
+    """Rank 3 waits in its pair for rank 2, and all others wait in the job's group for rank 3."""
+    world = ("0xa", range(8), {rank: 8 + (rank != 3) for rank in range(8)})
+    counts = {rank: of_pairs.get(rank, 9) for rank in range(8)}
+    pairs = [(f"0xb{rank}", (rank, rank + 1), counts) for rank in range(0, 8, 2)]
+    (tmp_path / "ras.json").write_text(in_json([world, *pairs]), encoding="utf-8")
+    found = diagnose([str(tmp_path)])
+    assert (roots(found), found["waited_for"]["certainty"]) == (odd, "possible")
+    first = found["causes"][0]
+    assert (first["cause"], first["where"]) == ("rank_desync_app", [f"rank {odd}"])
+    assert first["certainty"] != "sure"
+
+
+@pytest.mark.parametrize("counts", [9, 10])
+def test_equal_counts_in_json_accuse_nobody(tmp_path, counts):
+    world = ("0xa", range(8), dict.fromkeys(range(8), 9))
+    pairs = [
+        (f"0xb{rank}", (rank, rank + 1), dict.fromkeys(range(8), counts + rank))
+        for rank in range(0, 8, 2)
+    ]
+    (tmp_path / "ras.json").write_text(in_json([world, *pairs]), encoding="utf-8")
+    found = diagnose([str(tmp_path)])
+    assert (found["found"], found["waited_for"]) == (False, None)
