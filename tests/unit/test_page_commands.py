@@ -36,6 +36,7 @@ ACTS = (
     "smoke",
     "playbook",
     "merge",
+    "waive",
 )
 # Other projects' programs that a test runs, either as the page has them or with other arguments.
 OTHERS = {

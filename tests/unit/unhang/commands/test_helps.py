@@ -21,6 +21,7 @@ FORMATS = {
     "json",
     "jsonl",
     "markdown",
+    "evidence",
     "prometheus",
     "html",
     "junit",

@@ -95,6 +95,7 @@ def test_runs_of_a_pipe_stay_one_line_each(runs, capsys, monkeypatch):
         "ERROR",
         "WARNING",
         "UNREAD",
+        "NO-GPU",
         "HEALTHY",
         "INVENTORY",
         "LIMIT",

@@ -31,7 +31,7 @@ _HEAD = (
     "ERROR",
     "WARNING",
     "UNREAD",
-    "NO GPU",
+    "NO-GPU",
     "HEALTHY",
     "INVENTORY",
     "LIMIT",

@@ -13,7 +13,7 @@ from unhang.core.errors import UserError
 
 _COLUMNS = (
     "seq, id, folder, started, finished, host_limit, judged, policy, critical, error, warning,"
-    " unread, no_gpu, healthy"
+    " unread, healthy"
 )
 _AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
@@ -36,15 +36,15 @@ class RunRow:
     error: int | None
     warning: int | None
     unread: int | None
-    no_gpu: int | None
     healthy: int | None
     nodes: int = 0
     inventory: str | None = None
+    no_gpu: int | None = None
 
 
 def run_rows(connection: sqlite3.Connection, most: int | None = None) -> list[RunRow]:
     """The newest `most` runs, oldest first; None: all."""
-    counted = f"SELECT {_COLUMNS}, (SELECT count(*) FROM visits WHERE run = seq), inventory FROM runs ORDER BY seq DESC LIMIT ?"  # noqa: E501, S608
+    counted = f"SELECT {_COLUMNS}, (SELECT count(*) FROM visits WHERE run = seq), inventory, no_gpu FROM runs ORDER BY seq DESC LIMIT ?"  # noqa: E501, S608
     return [RunRow(*row) for row in connection.execute(counted, (-1 if most is None else most,))][
         ::-1
     ]

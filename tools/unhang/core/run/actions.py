@@ -66,7 +66,8 @@ def command(cause: Mapping[str, Any], setting: Setting = Setting()) -> str:
 def waive_command(rule: str, hosts: Sequence[str], run: str, setting: Setting) -> str:
     """The command that accepts a finding; its last day and reason are for a person to fill in. run:
     as a person types it."""
-    named = _hosts(hosts if setting.is_own else (ANY_NODES,), Setting())
+    is_short = setting.is_own and len(fold_hosts(hosts)) <= LONGEST_HOSTS
+    named = _hosts(hosts if is_short else (ANY_NODES,), Setting())
     return (
         f"{setting.program} waive {shlex.quote(rule)} {_with_value('--host', named)}"
         " --until DATE --reason TEXT" + ("" if run == Setting.run else f" --run {shlex.quote(run)}")
