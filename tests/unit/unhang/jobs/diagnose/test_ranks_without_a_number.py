@@ -7,6 +7,7 @@ import json
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride
 
 HEAD = """NCCL version 2.28.9 compiled with CUDA 13.0
 CUDA runtime version 13000, driver version 13000
@@ -194,3 +195,13 @@ def test_equal_counts_in_json_accuse_nobody(tmp_path, counts):
     (tmp_path / "ras.json").write_text(in_json([world, *pairs]), encoding="utf-8")
     found = diagnose([str(tmp_path)])
     assert (found["found"], found["waited_for"]) == (False, None)
+
+
+def test_members_follow_where_one_stride_alone_fits():
+    assert [*members_by_stride({2: 6}, 4, 8).values()] == [4, 5, 6, 7]
+    assert [*members_by_stride({0: 1, 2: 9}, 4, 16).values()] == [1, 5, 9, 13]
+    assert members_by_stride({0: 0}, 4, 16) == {}
+    assert members_by_stride({0: 1, 2: 9}, 4, 13) == {}
+    assert members_by_stride({0: 1, 1: 3, 3: 8}, 4, 16) == {}
+    assert members_by_stride({0: None, 1: -3}, 4, 16) == {}
+    assert members_by_stride({3: 1}, 4, 16) == {}

@@ -3,10 +3,12 @@ Values in, values out."""
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Mapping
 from itertools import pairwise
 
 from unhang.core.verdict.communicators import Key
+from unhang.jobs.diagnose.logs.group_numbers import stride_of
 
 
 def ranks_by_neighbours(
@@ -22,17 +24,20 @@ def ranks_by_neighbours(
         return dict(zip(in_order, range(world_size), strict=True)) if is_one_each else {}
     if not _in_order_of_gpus(names, gpus):
         return {}
+    known = sorted(key for key in names if key in gpus)
+    taken = {*names.values()}
     found: dict[Key, int] = {}
     for key in sorted(set(gpus) - set(names)):
-        near = [one for one in names if one[0] == key[0] and one in gpus]
+        at = bisect(known, key)
+        near = [one for one in known[max(at - 1, 0) : at + 1] if one[0] == key[0]]
         if not near:
             continue
         other = min(near, key=lambda one: (abs(one[1] - key[1]), one[1]))
         apart = gpus[key] - gpus[other]
         rank = names[other] + apart
-        taken = {*names.values(), *found.values()}
         if apart * (key[1] - other[1]) > 0 and 0 <= rank < world_size and rank not in taken:
             found[key] = rank
+            taken.add(rank)
     return found
 
 
@@ -53,14 +58,13 @@ def members_by_stride(
     """{number in the communicator: rank of the job}, where one stride alone puts all its members
     into the job and agrees with those that are known; {} otherwise."""
     at = {number: rank for number, rank in known.items() if rank is not None and rank >= 0}
-    if not at or size < 1:
+    if not at or size < 2:
         return {}
     number, rank = next(iter(at.items()))
-    fitting = []
-    for stride in range(1, world_size // size + 1):
-        first = rank - stride * number
-        members = {place: first + stride * place for place in range(size)}
-        fits = first >= 0 and members[size - 1] < world_size
-        if fits and all(members.get(one) == other for one, other in at.items()):
-            fitting.append(members)
-    return fitting[0] if len(fitting) == 1 else {}
+    below = rank // number if number else world_size
+    above = (world_size - 1 - rank) // (size - 1 - number) if number < size - 1 else world_size
+    stride = stride_of(at) if len(at) > 1 else 1 if min(below, above) == 1 else None
+    if stride is None or stride > min(below, above):
+        return {}
+    members = {place: rank + stride * (place - number) for place in range(size)}
+    return members if all(members.get(one) == other for one, other in at.items()) else {}
