@@ -29,17 +29,18 @@ def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     """The devices and hosts that the lines of a cause name, each once, from the strongest line on;
     a GPU's serial number is added to its address."""
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
-    for event in _lines(evidence):
+    for event in _lines(evidence, bool(named)):
         for text in _of_event(event, facts):
             named.setdefault(text)
     return list(named)[:MOST_NAMED]
 
 
-def _lines(evidence: Iterable[Evidence]) -> Iterable[Event]:
+def _lines(evidence: Iterable[Evidence], is_named: bool) -> Iterable[Event]:
     """The lines that support a cause; symptoms name other devices, so they are used only if there
-    are no other lines."""
+    are no other lines and no evidence says itself whom it means."""
     events = [event for one in evidence for event in one.events]
-    return [event for event in events if event.signature.kind != "symptom"] or events
+    shown = [event for event in events if event.signature.kind != "symptom"]
+    return shown if shown or is_named else events
 
 
 def _of_event(event: Event, facts: Facts) -> Iterable[str]:
@@ -77,7 +78,7 @@ def _host_of(peer: str, event: Event, facts: Facts) -> str:
 
 def _reported_process(event: Event, facts: Facts) -> Iterable[str]:
     """The process of a launcher's report: its number and local rank in this line, its rank and host
-    in torchrun's lines above it."""
+    in torchrun's lines above it, or above another report of it."""
     report = next(
         (
             one
@@ -88,18 +89,27 @@ def _reported_process(event: Event, facts: Facts) -> Iterable[str]:
     )
     if report is None:
         return
-    above = (("failed_rank", "rank"), ("failed_host", "host"))
-    near = [
-        (name, one)
-        for fact, name in above
-        for one in facts.of(fact)
-        if one.file == event.file and 0 < event.line - one.line <= REPORT_LINES
-    ]
+    same = [
+        one for one in facts.of("failed_exit")
+        if one.file == event.file and one.fields.get("pid") == report.fields.get("pid")
+    ]  # fmt: skip
+    near = next((found for one in (report, *same) if (found := _above(one, facts))), [])
     yield from (f"{name} {one.fields[name]}" for name, one in near if one.fields.get(name))
     if not near and report.fields.get("local_rank"):
         yield f"local rank {report.fields['local_rank']}"
     if report.fields.get("pid"):
         yield f"pid {report.fields['pid']}"
+
+
+def _above(report: Event, facts: Facts) -> list[tuple[str, Event]]:
+    """(what, line) of the lines above a launcher's report that name its rank and host. A launcher
+    reports a process twice, once with its local rank alone."""
+    return [
+        (name, one)
+        for fact, name in (("failed_rank", "rank"), ("failed_host", "host"))
+        for one in facts.of(fact)
+        if one.file == report.file and 0 < report.line - one.line <= REPORT_LINES
+    ]
 
 
 def _serial(pci: str, facts: Facts) -> Iterable[str]:

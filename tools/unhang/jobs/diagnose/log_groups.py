@@ -17,10 +17,12 @@ from unhang.jobs.diagnose.labels_of_groups import number_of_timeout as _number
 from unhang.jobs.diagnose.logs.group_numbers import (
     GroupLabel,
     all_members,
+    may_be_of_mesh,
     parse_group_label,
     split_by_stride,
     stride_of,
 )
+from unhang.jobs.diagnose.logs.set_up import set_up_waits
 from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name
 from unhang.jobs.diagnose.rank_names import UNNAMED
 
@@ -80,7 +82,8 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
     members = _members(names, timeouts, by_fact.get("init_start", ()), world_size)
     steps = [*_overdue_steps(timeouts), *_other_steps(states, names, timeouts)]
     ranks = {one.rank for one in sightings if one.rank is not None}
-    return LogGroups(timeouts, tuple(members), tuple(steps), frozenset(ranks))
+    setting_up, begun = set_up_waits(by_fact, world_size)
+    return LogGroups(timeouts, (*members, *setting_up), (*steps, *begun), frozenset(ranks))
 
 
 def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabel | None]:
@@ -309,6 +312,7 @@ def _started_as(
         for name, those in fitting.items():
             left = those - {*found.values()}
             left = {one for one in left if len(one) < largest} or left
+            left = {one for one in left if may_be_of_mesh(one)} or left
             if name not in found and len(left) == 1:
                 found[name] = left.pop()
     return found
@@ -363,14 +367,15 @@ def size_that_must_agree(one: Timeout) -> str:
 
 
 def _overdue_steps(timeouts: Sequence[Timeout]) -> list[Step]:
-    return [
-        Step(
-            one.rank, one.group or WHOLE_JOB, one.op, one.seq or 0, LAUNCHED,
-            size_that_must_agree(one), "", one.event.file, one.event.line,
-        )
-        for one in begun_in_time(timeouts)
-        if one.rank is not None
-    ]  # fmt: skip
+    """One for each operation of a rank: its watchdog reports it again when it ends the process."""
+    found: dict[tuple[object, ...], Step] = {}
+    for one in begun_in_time(timeouts):
+        if one.rank is not None:
+            found.setdefault((one.rank, one.group, one.op, one.seq, one.numel), Step(
+                one.rank, one.group or WHOLE_JOB, one.op, one.seq or 0, LAUNCHED,
+                size_that_must_agree(one), "", one.event.file, one.event.line,
+            ))  # fmt: skip
+    return [*found.values()]
 
 
 def _other_steps(

@@ -1,7 +1,8 @@
 """Who is waited for, by answers of NCCL's RAS that somebody saved. Values in, values out.
 
-RAS numbers ranks within each communicator. The largest one numbers them as the job does; a process
-that it does not name, and ranks that are only counted, get numbers below 0.
+RAS numbers ranks within each communicator. The largest one numbers them as the job does, and
+processes and ranks that it does not name follow from their neighbours (`ras_ranks.py`). Which rank
+of the job another one is, is open: it gets a number below 0.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from unhang.core.verdict.communicators import (
 )
 from unhang.core.verdict.waiting import LIKELY, SURE, Wait, WaitedFor
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
-from unhang.jobs.diagnose.waits import with_odd_one
+from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
+from unhang.jobs.diagnose.waits import left_the_order, with_odd_one
 
 
 @dataclass(frozen=True)
@@ -43,25 +45,37 @@ class RasStanding:
         waited = self.standing.waited
         if self.moved:
             return WaitedFor()
-        waited = with_odd_one(_unlike_calls(waited))
-        return replace(waited, certainty=LIKELY) if self.looks == 1 else waited
+        launched = self.standing.total if self.last.found["form"] == "json" else None
+        waited = with_odd_one(_unlike_calls(waited), launched)
+        is_once = self.looks == 1 and not left_the_order(waited)
+        return replace(waited, certainty=LIKELY) if is_once else waited
 
     @property
     def silent(self) -> list[int]:
         """Ranks that did not answer RAS."""
         return [] if self.moved else sorted(self.standing.missing)
 
+    @property
+    def places(self) -> dict[int, tuple[str, int]]:
+        """{rank: (host, process)} of those that a line names; others are only counted."""
+        return {rank: place for rank, place in self.standing.places.items() if place[1] >= 0}
+
     def who(self, rank: int) -> str:
         """rank 1 (process 705 on node 10.0.0.4), or the process alone."""
-        place = self.standing.places.get(rank)
+        place = self.places.get(rank)
         where = f"process {place[1]} on node {place[0]}" if place else ""
         if rank < 0:
             return where
         return f"rank {rank}" + (f" ({where})" if where else "")
 
+    def label(self, rank: int) -> str:
+        """rank 1, or process 705 where RAS does not tell its rank."""
+        place = self.places.get(rank)
+        return f"process {place[1]}" if rank < 0 and place else f"rank {rank}"
+
     def line_of(self, rank: int) -> dict[str, object] | None:
         """The line that names the rank's process, as {file, line, text}."""
-        if not (place := self.standing.places.get(rank)):
+        if not (place := self.places.get(rank)):
             return None
         line, text = self.last.line_of(place[1])
         return {"file": self.last.file, "line": line, "text": text}
@@ -103,17 +117,19 @@ def ras_standing(answers: Sequence[RasAnswer]) -> RasStanding | None:
 def _names(answer: RasAnswer) -> dict[Key, int]:
     names = ranks_by_largest(answer.found)
     rows = communicator_rows(answer.found)
+    size = int(rows[0].get("size") or 0) if rows else 0
+    gpus = {(str(one[1]), one[2]): one[3] for row in rows for one in places_of(row)}
+    names |= ranks_by_neighbours(names, gpus, size)
     unknown = count(-1, -1)
     for row in rows:
+        known = {one[0]: names.get((str(one[1]), one[2])) for one in places_of(row)}
+        members = members_by_stride(known, row["size"], size) if row["size"] < size else {}
         for one in places_of(row):
-            if (key := (str(one[1]), one[2])) not in names:
-                names[key] = next(unknown)
-    for row in rows:
-        named = {one[0] for one in places_of(row)}
-        is_all = row.get("size") == rows[0].get("size")
+            names.setdefault((str(one[1]), one[2]), members.get(one[0], next(unknown)))
         for rank in (rank for group in row["counts"] for rank in group["ranks"]):
-            if rank not in named:
-                names.setdefault((str(row["hash"]), -1 - rank), rank if is_all else next(unknown))
+            if rank not in known:
+                name = rank if row["size"] == size else members.get(rank, next(unknown))
+                names.setdefault((str(row["hash"]), -1 - rank), name)
     return names
 
 
@@ -123,7 +139,7 @@ def named_roots(ras: RasStanding) -> list[int]:
     waited = ras.waited
     unlike = [min(wait.calls.values(), key=len) for wait in waited.different]
     ranks = waited.roots or waited.ring or tuple(chain(*unlike))
-    named = [rank for rank in ranks if rank in ras.standing.places]
+    named = [rank for rank in ranks if rank >= 0 or rank in ras.places]
     return named or ras.silent
 
 

@@ -6,7 +6,7 @@ they are not missing from the job, but from the log: who waits for whom is then 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from unhang.jobs.diagnose.log_groups import EVERYBODY, LogGroups
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.matching.scanning import Event
 
+IN_ANOTHER_ORDER = "called two groups in another order than the others that wait with it"
 FEW_OF = 3  # ranks that wait, for each one without a line
 
 
@@ -49,22 +50,48 @@ def _waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     return replace(answer, certainty=LIKELY) if answer.certainty == SURE else answer
 
 
-def with_odd_one(answer: WaitedFor) -> WaitedFor:
-    """Of a ring the one rank that several others wait for, while it alone of them waits elsewhere:
-    it called two groups in another order than they. It is the root, as far as that tells."""
+def with_odd_one(answer: WaitedFor, launched: Mapping[int, int] | None = None) -> WaitedFor:
+    """Of a ring the one rank that called two groups in another order than the others: of many that
+    wait together it alone is awaited elsewhere, or all of them wait for it alone. It is the root,
+    as far as that tells. launched: {rank: operations of all groups}, where all are known."""
+    if answer.roots or not answer.ring:
+        return answer
     ring = set(answer.ring)
-    for wait in answer.crossed if not answer.roots else ():
+    for wait in answer.crossed:
+        others = [one for one in answer.crossed if one is not wait]
+        astray = {rank for one in others for rank in one.awaited} & {*wait.waiting}
+        if len(wait.waiting) < FEW_OF or len(astray) != 1:
+            continue
+        beside = [one for one in others if astray & {*one.awaited}]
+        if launched is None or _lacks_one(wait, min(astray), launched):
+            return _with_root(answer, astray, beside)
+    for wait in answer.crossed:
         awaited = set(wait.awaited)
         others = [one for one in answer.crossed if one is not wait]
-        alone = others and all(set(one.waiting) & ring <= awaited for one in others)
+        alone = others and all({*one.waiting} & ring <= awaited for one in others)
         if len(awaited) == 1 and len(wait.waiting) >= FEW_OF and alone:
-            follows = tuple(one for one in (*answer.follows, *others) if one != wait)
-            return replace(
-                answer, roots=tuple(awaited), waits=(wait,), certainty=POSSIBLE,
-                follows=tuple({one.group.name: one for one in follows}.values()),
-                ring=(), crossed=(),
-            )  # fmt: skip
+            return _with_root(answer, awaited, [wait])
     return answer
+
+
+def _lacks_one(wait: Wait, rank: int, launched: Mapping[int, int]) -> bool:
+    """Whether a rank launched less than most that wait with it: they did first what it did not."""
+    more = [one for one in wait.waiting if launched.get(one, 0) > launched.get(rank, 0)]
+    return len(more) * 2 > len(wait.waiting) - 1
+
+
+def _with_root(answer: WaitedFor, root: Iterable[int], waits: Sequence[Wait]) -> WaitedFor:
+    follows = [one for one in (*answer.follows, *answer.crossed) if one not in waits]
+    return replace(
+        answer, roots=tuple(root), waits=tuple(waits), certainty=POSSIBLE,
+        follows=tuple({one.group.name: one for one in follows}.values()), ring=(),
+    )  # fmt: skip
+
+
+def left_the_order(waited: WaitedFor) -> bool:
+    """Whether the root is the odd one of a ring, as with_odd_one leaves it: it called two groups in
+    another order than the others."""
+    return bool(waited.roots and waited.crossed) and not waited.ring
 
 
 def _with_unknown_members(shown: LogGroups) -> list[Group]:
@@ -110,7 +137,8 @@ def _without_unknown(wait: Wait) -> Wait:
 
 def _by_who_waits_nowhere(answer: WaitedFor, waiting: Iterable[int], shown: LogGroups) -> WaitedFor:
     """The members of the groups are not known, and nearly all ranks wait: then for the others."""
-    waiting = {*waiting, *(rank for wait in answer.full for rank in wait.waiting)}
+    entered = (*answer.full, *answer.different)
+    waiting = {*waiting, *(rank for wait in entered for rank in wait.waiting)}
     others = tuple(sorted({*range(max(waiting | shown.ranks) + 1)} - waiting))
     if not others or len(others) * FEW_OF > len(waiting):
         return answer
@@ -123,7 +151,10 @@ def _named_alone(wait: Wait) -> Wait:
         tuple(rank for rank in ranks if rank >= 0)
         for ranks in (wait.waiting, wait.behind, wait.missing, wait.queued)
     )
-    return replace(wait, waiting=waiting, behind=behind, missing=missing, queued=queued)
+    calls = {what: tuple(rank for rank in ranks if rank >= 0) for what, ranks in wait.calls.items()}
+    return replace(
+        wait, waiting=waiting, behind=behind, missing=missing, queued=queued, calls=calls
+    )
 
 
 def row_of_waits(

@@ -12,6 +12,7 @@ from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.logs.group_numbers import (
     all_members,
+    may_be_of_mesh,
     parse_group_label,
     split_by_stride,
 )
@@ -76,6 +77,11 @@ def test_line_without_a_group_has_no_label():
     assert parse_group_label("[rank3]:[E ProcessGroupNCCL.cpp:523] [Rank 1] Watchdog") is None
 
 
+def test_group_without_a_name_is_that_of_all_ranks():
+    assert parse_group_label("[PG  Rank 12] Exception").is_default
+    assert not parse_group_label("[PG 3 Rank 2] Exception").is_default
+
+
 def test_groups_that_share_a_name_are_told_apart_by_their_stride():
     tensor = [(rank % 4, rank) for rank in range(16) if rank != 6]
     assert [sorted(one.values()) for one in split_by_stride(tensor)] == [
@@ -93,3 +99,9 @@ def test_members_between_known_ones_are_proven_by_one_stride_alone():
     assert all_members({0: 0, 1: 3, 3: 9, 4: 13}) == ()
     assert all_members({1: 5}, size=2) == ()
     assert all_members({1: 5}, size=2, stride=1) == (4, 5)
+
+
+def test_row_of_a_mesh_is_told_from_two_stages_that_send_to_each_other():
+    rows = [(4, 5), (1, 3), (8, 9, 10, 11), (2, 6, 10, 14)]
+    assert all(map(may_be_of_mesh, rows))
+    assert not any(map(may_be_of_mesh, [(3, 5), (1, 2), (6, 10, 14, 18), (0, 1, 3), (5,)]))

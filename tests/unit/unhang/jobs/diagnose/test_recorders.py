@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from flight_dumps import (
 
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
+
+VERDICTS = Path(__file__).parents[4] / "fixtures" / "verdicts"
 
 
 def answer_of(folder: Path, dumps: dict[int, dict], form=as_pickle, after_s=600) -> dict:
@@ -110,3 +113,12 @@ def test_a_wait_that_began_the_moment_before_the_dump_is_none(tmp_path, after_s,
     job = stopped(3)
     answer = answer_of(tmp_path, dumps_of(job, play(job)), after_s=after_s)
     assert bool(answer["causes"]) == is_told
+
+
+@pytest.mark.parametrize("scene", ["data-healthy-running", "tensor-healthy-running"])
+def test_dumps_and_stacks_of_a_running_job_are_no_short_timeout(tmp_path, scene):
+    with tarfile.open(VERDICTS / f"{scene}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    names = [*tmp_path.glob("dumps/*"), *tmp_path.glob("stacks/*.txt"), tmp_path / "log.txt"]
+    answer = diagnose([str(name) for name in [*names, tmp_path / "ras.txt"]])
+    assert [one["cause"] for one in answer["causes"] if one["severity"] != "info"] == []

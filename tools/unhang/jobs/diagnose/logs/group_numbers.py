@@ -21,7 +21,8 @@ DEFAULT, DEFAULT_NAME = "default_pg", "0"
 
 @dataclass(frozen=True)
 class GroupLabel:
-    """How a line names its group. name: the same on all ranks (PG GUID). mesh: what it is for, ""
+    """How a line names its group. name: the same on all ranks (PG GUID); the group of all ranks may
+    have none. mesh: what it is for, ""
     if the line does not say. number: of the rank within it."""
 
     name: str
@@ -31,7 +32,7 @@ class GroupLabel:
     @property
     def is_default(self) -> bool:
         """Whether it is the group of all ranks."""
-        return self.mesh == DEFAULT or (self.name == DEFAULT_NAME and not self.mesh)
+        return self.mesh == DEFAULT or (self.name in ("", DEFAULT_NAME) and not self.mesh)
 
 
 def parse_group_label(text: str) -> GroupLabel | None:
@@ -86,6 +87,13 @@ def stride_of(members: Mapping[int, int]) -> int | None:
     }
     stride, rest = steps.pop() if len(steps) == 1 else (0, 0)
     return stride if stride > 0 and rest == 0 else None
+
+
+def may_be_of_mesh(members: Sequence[int]) -> bool:
+    """Whether a mesh of the job can have these ranks in one row: one stride, from where a row of
+    that stride begins. Two neighbours that send to each other are mostly none."""
+    stride = stride_of(dict(enumerate(members)))
+    return stride is not None and members[0] % (stride * len(members)) < stride
 
 
 def all_members(

@@ -416,6 +416,11 @@ def _groups_wait(facts: Facts) -> Conclusion:
     return Conclusion("no_end", "; ".join(told), event, (ASK_ONE_RANK.format(named_ranks(roots)),))
 
 
+def _set_up(facts: Facts) -> Conclusion | None:
+    """Nearly all ranks wait for few in the set-up of their first communicator."""
+    return _groups_wait(facts) if facts.waited.waits and facts.waited_row() else None
+
+
 def _ras(facts: Facts) -> Conclusion | None:
     """NCCL's RAS names ranks, or shows that the job runs, or cannot tell."""
     if (ras := facts.ras) is None:
@@ -427,9 +432,9 @@ def _ras(facts: Facts) -> Conclusion | None:
     row = facts.waited_row()
     who = ", ".join(ras.who(rank) for rank in named[:MOST_LAST_WORDS])
     if ras.waited.roots and row:
-        host, pid = ras.standing.places[named[0]]
-        process = f"its process is {pid} on node {host}"
-        why = "; ".join([waited_headline(row), *waited_lines(row), process])
+        found = ras.places.get(named[0])
+        process = [f"its process is {found[1]} on node {found[0]}"] if found else []
+        why = "; ".join([waited_headline(row), *waited_lines(row), *process])
     elif ras.waited.roots:
         wait = ras.waited.waits[0]
         why = (
@@ -443,7 +448,7 @@ def _ras(facts: Facts) -> Conclusion | None:
     else:
         is_dead = any(ras.standing.missing.values())
         why = f"{who} {'is dead, as RAS finds' if is_dead else 'does not answer NCCL RAS'}"
-    place = ras.standing.places.get(named[0])
+    place = ras.places.get(named[0])
     ask = ASK_ON_NODE.format(pid=place[1], host=place[0]) if place else ""
     return Conclusion("no_end", why, first=(ask,) if ask else ())
 
@@ -535,6 +540,7 @@ OF_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     _server_that_stands,
     _watchdog,
     _ras,
+    _set_up,
     stacks_in_one_place,
     rank_that_works,
     _reported_end,

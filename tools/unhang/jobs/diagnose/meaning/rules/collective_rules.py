@@ -16,6 +16,7 @@ from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import collective_in_words, named_ranks
+from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER, left_the_order
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 START_UP_SEQ = 50  # a collective so early belongs to start-up
@@ -93,7 +94,10 @@ def _unlike(
         f"ranks wait {how}"
         f" ({'; '.join(told[:MOST_UNLIKE])}{' …' if len(told) > MOST_UNLIKE else ''})"
     )
-    return Evidence("rank_desync_app", weight, why, tuple(one.event for one in shown), id_)
+    fewest = [one.rank for one in groups[0][1] if one.rank is not None]
+    is_odd = len(groups[0][1]) < len(groups[1][1]) and len(fewest) == len(groups[0][1])
+    who = tuple(f"rank {rank}" for rank in fewest) if is_odd else ()
+    return Evidence("rank_desync_app", weight, why, tuple(one.event for one in shown), id_, who=who)
 
 
 def is_message(one: Timeout) -> bool:
@@ -198,9 +202,12 @@ def _groups_wait(facts: Facts) -> Iterator[Evidence]:
         yield Evidence("rank_desync_app", STRONG - 0.5, why, shown, "groups-in-a-ring")
         return
     why = f"{waited_headline(row)}; what it does there is not in these lines"
-    yield Evidence("slow_rank_or_io", HINTING - 0.1, why, shown, "rank-not-there")
-    if waits[0].seq > LATE_SEQ:
-        yield Evidence("rank_desync_app", HINTING + 0.2, why, shown, "rank-not-there")
+    who = tuple(f"rank {rank}" for rank in waited.roots)
+    if left_the_order(waited):
+        why = f"{named_ranks(waited.roots)} {IN_ANOTHER_ORDER}"
+        yield Evidence("rank_desync_app", SUPPORTING + 1, why, shown, "groups-in-a-ring", who=who)
+        return
+    yield Evidence("slow_rank_or_io", HINTING - 0.1, why, shown, "rank-not-there", who=who)
 
 
 def _nothing_arrives(facts: Facts, events: tuple[Event, ...], weight: float) -> Iterator[Evidence]:

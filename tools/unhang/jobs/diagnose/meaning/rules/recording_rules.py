@@ -12,6 +12,7 @@ from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
 from unhang.jobs.diagnose.ras_standing import named_roots
+from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER, left_the_order
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 
@@ -50,7 +51,7 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
         yield Evidence(
             "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", who=_ranks(answer.ring)
         )
-    if answer.full and not answer.roots and not answer.ring and hang_signs(facts):
+    if answer.full and not answer.roots and not answer.ring and facts.of("timeout"):
         one = answer.full[0]
         why = (
             f"flight recorder: all members of {one.group.name} entered {one.operation} {one.seq},"
@@ -124,7 +125,10 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
     waited = ras.waited
     who = ", ".join(ras.who(rank) for rank in named[:8])
     places = tuple(line for rank in named[:4] if (line := ras.line_of(rank)))
-    if waited.roots:
+    if left_the_order(waited):
+        why = f"RAS: {who} {IN_ANOTHER_ORDER}"
+        weights = {"rank_desync_app": SUPPORTING + 1}
+    elif waited.roots:
         wait = waited.waits[0]
         why = (
             f"RAS: {who} launched fewer operations:"
@@ -143,4 +147,6 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
         why = f"RAS: {who} {found}"
         weights = {"rank_failed": STRONG if is_dead else SUPPORTING, "slow_rank_or_io": HINTING}
     for cause, weight in weights.items():
-        yield Evidence(cause, weight, why, (), "ras-behind", places=places)
+        yield Evidence(
+            cause, weight, why, (), "ras-behind", places=places, who=tuple(map(ras.label, named))
+        )

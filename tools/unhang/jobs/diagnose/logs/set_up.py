@@ -1,0 +1,43 @@
+"""Who waits in the set-up of the job's first communicator, by NCCL's lines. Values in, values out.
+
+Each rank prints `Init START`, and `Init COMPLETE` when all have come: of few that did not start the
+others wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from unhang.core.verdict.waiting import LAUNCHED, Group, Step
+from unhang.jobs.diagnose.matching.scanning import Event
+
+SET_UP = "ncclCommInitRank"
+FEW_OF = 3  # ranks that started, for each one that did not
+ENTERED = ("timeout", "pg_state", "training_step")  # facts of lines after the set-up
+
+
+def set_up_waits(
+    by_fact: Mapping[str, Sequence[Event]], world_size: int | None
+) -> tuple[list[Group], list[Step]]:
+    """The communicators of all ranks (world_size: as the log has it) that nobody completed and few
+    did not start, and the steps in them; [] once a line shows that the job went on."""
+    if any(by_fact.get(name) for name in ENTERED):
+        return [], []
+    sizes = {event.fields.get("nranks") for event in by_fact.get("init_complete", ())}
+    started: dict[str, dict[int, Event]] = {}
+    for event in by_fact.get("init_start", ()):
+        part = event.fields
+        is_all = part["nranks"] == str(world_size) and part["nranks"] not in sizes
+        if is_all and part.get("comm") and not event.quoted:
+            started.setdefault(str(part["comm"]), {})[int(part["rank"] or 0)] = event
+    groups, steps = [], []
+    for comm, events in started.items():
+        lacking = (world_size or 0) - len(events)
+        if lacking <= 0 or lacking * FEW_OF > len(events):
+            continue
+        groups.append(Group(f"communicator {comm}", tuple(range(world_size or 0)), world_size))
+        steps += [
+            Step(rank, groups[-1].name, SET_UP, 0, LAUNCHED, source=event.file, line=event.line)
+            for rank, event in sorted(events.items())
+        ]
+    return groups, steps
