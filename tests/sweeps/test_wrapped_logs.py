@@ -78,6 +78,10 @@ REASONS = {
         for way in ("torch's rank: [rank3]: ", "torchrun: [default3]:", "srun -l")
     },
     (
+        "torch's rank: [rank3]: ",
+        "diagnose_batches/7/030-accelerate-eval-inside-epoch/log.txt",
+    ): "what() of rank 0 becomes a line of rank 3, as number 0 of a group",
+    (
         "cut at 200 columns",
         "diagnose_batches/6/347-vllm-ray-deepseek-ifname/log.txt",
     ): "the text of the error is cut in two",

@@ -123,8 +123,9 @@ def parse_prefix(text: str, start: int) -> Prefix:
     if rank is None and (found := _SRUN.match(head)):
         rank = int(found["rank"])
     host = nccl["host"] if nccl else logged["host"] if logged else None
-    found = _OWN.search(head) if "[rank" in head else None
-    own = int(found["rank"]) if found else None
+    own = None
+    for found in _OWN.finditer(head) if "[rank" in head else ():
+        own = int(found["rank"])  # the last one is the line's own, those before it a wrapper's
     pid = nccl["pid"] if nccl else None
     return Prefix(time_s, has_year, stamp, host, pid, rank if own is None else own, own)
 
