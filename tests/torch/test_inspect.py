@@ -273,8 +273,8 @@ def test_dumps_of_the_flight_recorder_tell_who_is_missing(tmp_path):
     diagnosed = subprocess.run(
         argv, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
-    [group] = json.loads(diagnosed.stdout)["facts"]["flight_recorder"]["groups"]
-    assert (group["behind"], group["ahead"]) == ([1], [0])
+    recorder = json.loads(diagnosed.stdout)["facts"]["flight_recorder"]
+    assert recorder["waited_for"]["roots"] == {"count": 1, "ranks": "1"}
 
 
 def test_without_py_spy_it_says_what_would_help(tmp_path):

@@ -159,8 +159,8 @@ def test_evidence_that_cannot_be_written_keeps_no_job_alive(tmp_path):
 def test_a_job_that_waits_for_its_own_work_is_left_alone_until_it_gets_sigterm(
     scene, words, tmp_path
 ):
-    """A server without a request is looked at and left; a child that computes and a download are
-    progress. SIGTERM to the watcher ends the job."""
+    """A server without a request, a child that computes, a download are no hang, also where a busy
+    machine lets the watcher look at them. SIGTERM to the watcher ends the job."""
     argv = [UNHANG, "watch", "--every", "1", "--no-progress", "6", "--on-hang", "terminate"]
     with (tmp_path / "watched").open("w+") as told:
         watcher = subprocess.Popen(
@@ -186,7 +186,6 @@ def test_a_job_that_waits_for_its_own_work_is_left_alone_until_it_gets_sigterm(
                 os.kill(int(pid), signal.SIGKILL)
     shown = (tmp_path / "watched").read_text()
     assert words is None or words in shown
-    assert words or "looking at the job" not in shown.partition("happens")[2].partition("signal")[0]
     assert "hung: rank" not in shown and not list(tmp_path.glob("hang-*"))
     assert (code not in (0, 86), left) == (True, [])
 
