@@ -44,8 +44,9 @@ class Carried:
 
     def rates(self, ranks: list[dict[str, Any]], below: dict[int, list[int]]) -> dict[int, float]:
         """{rank's pid: bytes a second of the busiest socket of it and of the processes below it,
-        since the last call}: nothing at the first, and for ranks of another network. One socket,
-        because many with a heartbeat each carry nothing."""
+        since the last call}: nothing at the first, for ranks of another network, and where the
+        kernel does not answer; then the other signs of work decide. One socket, because many with
+        a heartbeat each carry nothing."""
         if not self.is_there:
             return {}
         try:

@@ -16,7 +16,7 @@ import pytest
 TESTS = Path(__file__).parents[2]
 ARCHIVES = sorted((TESTS / "fixtures" / "verdicts").glob("*.tar.xz"))
 OF_A_MACHINE = re.compile(
-    rb"/root/|/tmp/|/work/|/opt/torch|GPU-[0-9a-f]{8}|(?<![\d.])(?!127\.0\.0\.1)\d+\.\d+\.\d+\.\d+<"
+    rb"/root/|/tmp/|/opt/torch|GPU-[0-9a-f]{8}|(?<![\d.])(?!127\.0\.0\.1)\d+\.\d+\.\d+\.\d+<"
 )
 HUNG = {"healthy": False, "kind": "never", "faulted": [5], "may_wait_for": []}
 HEALTHY = {"healthy": True, "kind": "healthy-saving", "faulted": [], "may_wait_for": [0]}

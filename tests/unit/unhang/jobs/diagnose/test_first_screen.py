@@ -80,7 +80,7 @@ def test_every_log_that_names_a_cause_shows_its_line_and_how_certain_it_is():
         ((FIXTURES / "diagnose" / "healthy" / "aer-and-bus-messages.log").read_text(),
          "dmesg -T | grep -e Xid -e NVRM -e AER -e 'Killed process' -e oom | tail -40", None),
         ("step 1 | loss 2.0\nstep 2 | loss 1.9\n", "unhang inspect", None),
-        ("+ torchrun --nproc-per-node 8 /work/train.py --lr 1\nNCCL version 2.21.5+cuda12.4\n"
+        ("+ torchrun --nproc-per-node 8 /job/train.py --lr 1\nNCCL version 2.21.5+cuda12.4\n"
          "step 1 | loss 2.0\n" + WATCHDOG.format(0) + WATCHDOG.format(1),
          'unhang inspect --pid "$(pgrep -of train.py)"', None),
     ],
