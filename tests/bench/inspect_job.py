@@ -25,8 +25,9 @@ import torch.utils.file_baton
 SCENE, HEALTHY_S, BACKEND = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 DEVICE = "cuda" if BACKEND == "nccl" else "cpu"
 # products of large matrices in a step
-COMPUTES = {"crowded": 2, "full": 20, "speed": 8, "recorder": 8}
+COMPUTES = {"crowded": 2, "full": 20, "speed": 8, "recorder": 14}
 FOLDER = os.environ.get("INSPECT_JOB_FOLDER", "/tmp")
+BUCKETS: list[torch.Tensor] = []
 
 
 class Samples(torch.utils.data.Dataset):
@@ -237,6 +238,9 @@ def dump_each_second(prefix: str) -> None:
 def compute(weights: torch.Tensor, times: int) -> None:
     for _ in range(times):
         torch.mm(weights, weights)
+        if SCENE == "recorder":  # as many collectives as a model's buckets and layers
+            for bucket in BUCKETS:
+                dist.all_reduce(bucket)
 
 
 def main() -> None:
@@ -254,6 +258,7 @@ def main() -> None:
     if SCENE == "first" and rank == world - 1:
         time.sleep(3600)
     x = torch.ones(1 << 16, device=DEVICE)
+    BUCKETS.extend(torch.zeros(1 << 20, device=DEVICE) for _ in range(2))
     # NCCL's process group dumps by itself
     if BACKEND == "gloo" and "TORCH_FR_DUMP_TEMP_FILE" in os.environ:
         threading.Thread(

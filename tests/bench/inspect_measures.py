@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from typing import Any
 
 from inspect_parts import HERE, say, started, steps_in, wait_for
 
+from unhang.jobs.watch.prepared import SIZES, prepared_environment
 from unhang_node.base.root import Root
 from unhang_node.job.looks import TICKS
 from unhang_node.job.process_table import ancestors, read_stats
@@ -207,30 +209,95 @@ def measure_told(
     return [row], {}
 
 
-def measure_recorder(
+# what is beside a job that runs without any of it: (torch's flight recorder, unhang watch)
+VARIANTS = {"both": (True, True), "recorder": (True, False), "watch": (False, True)}
+PAIRS = {"both": 10, "recorder": 4, "watch": 4}
+WINDOW_S = 6.0
+
+
+def measure_pairs(
     scene: str, number: int, arguments: argparse.Namespace
 ) -> tuple[list[dict], dict[str, str]]:
-    """Steps per second of jobs without torch's flight recorder and with it, in turn."""
-    rates: dict[str, list[float]] = {"without": [], "with": []}
-    for turn in range(6):
-        with started(scene, 40 + 10 * number + turn, arguments, 1e9, recorder=bool(turn % 2)) as (
-            _,
-            folder,
-        ):
-            wait_for(folder, "step 100", 60)
-            before, begun = steps_in(folder), time.monotonic()
-            time.sleep(8)
-            rates[("without", "with")[turn % 2]].append(
-                round((steps_in(folder) - before) / (time.monotonic() - begun), 1)
-            )
-    row = {"scene": scene, "rates": rates}
+    """Steps per second of torchrun alone, and of the same job at the same time on two other GPUs
+    with the recorder, with `unhang watch`, or with both; the GPUs change sides after each pair."""
+    rates: dict[str, list[list[float]]] = {variant: [] for variant in PAIRS}
+    for variant, pairs in PAIRS.items():
+        for turn in range(pairs):
+            sides = ("0,1", "2,3") if turn % 2 else ("2,3", "0,1")
+            port = 29800 + 2 * (turn % 40)
+            with (
+                of_torchrun(arguments, port, sides[0], recorder=False, watch=False) as plain,
+                of_torchrun(arguments, port + 1, sides[1], *VARIANTS[variant]) as other,
+            ):
+                if not all(wait_for(folder, "step 100", 60) for folder in (plain, other)):
+                    raise RuntimeError((other / "log-0").read_text(errors="replace")[-2000:])
+                before = [steps_in(folder) for folder in (plain, other)]
+                time.sleep(WINDOW_S)
+                after = [steps_in(folder) for folder in (plain, other)]
+            pair = [round((b - a) / WINDOW_S, 2) for a, b in zip(before, after, strict=True)]
+            rates[variant].append(pair)
+            say(f"{variant}: {pair[0]} steps a second without, {pair[1]} with")
+    shares = {
+        variant: round(statistics.median(with_it / without for without, with_it in pairs), 4)
+        for variant, pairs in rates.items()
+    }
+    row = {"scene": scene, "pairs": rates, "shares": shares}
     say(json.dumps(row))
     return [row], {}
+
+
+@contextlib.contextmanager
+def of_torchrun(
+    arguments: argparse.Namespace, port: int, gpus: str, recorder: bool, watch: bool
+) -> Iterator[Path]:
+    """A job of two ranks on these GPUs; the folder with its log. `unhang watch` sets the recorder
+    by itself, so without it the recorder is switched off by hand."""
+    with tempfile.TemporaryDirectory(prefix="inspect-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        job = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+        job += [f"--master-port={port}", str(HERE / "inspect_job.py")]
+        job += ["recorder", "1e9", arguments.backend]
+        watcher_argv = [sys.executable, "-c", UNHANG, "watch", "--out", name, "--"]
+        environment = {
+            **os.environ,
+            "NCCL_NVLS_ENABLE": "0",
+            "CUDA_VISIBLE_DEVICES": gpus,
+            "INSPECT_JOB_GPUS": "2",
+            "NCCL_RAS_ADDR": f"localhost:{port - 1000}",
+        }
+        environment |= (
+            prepared_environment(job, environment, folder)
+            if recorder
+            else dict.fromkeys(SIZES, "0")
+        )
+        with (folder / "log-0").open("wb") as log:
+            process = subprocess.Popen(
+                [*watcher_argv, *job] if watch else job,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            yield folder
+        finally:
+            end_all(process)
+
+
+def end_all(process: subprocess.Popen) -> None:
+    """Workers of torchrun have sessions of their own, so they are found by their parents."""
+    stats = read_stats(Root())
+    pids = [pid for pid in stats if process.pid in ancestors(stats, pid)]
+    for pid in [process.pid, *pids]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
 
 
 MEASUREMENTS = {
     "speed": measure_speed,
     "looks": measure_looks,
     "told": measure_told,
-    "recorder": measure_recorder,
+    "pairs": measure_pairs,
 }

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from unhang.jobs.watch.prepared import SIZES, prepared_environment
 from unhang_node.base.context import Context
 from unhang_node.base.root import Root
 from unhang_node.job.finding import read_ranks
@@ -42,7 +41,6 @@ def started(
     number: int,
     arguments: argparse.Namespace,
     healthy_s: float = HEALTHY_S,
-    recorder: bool | None = None,
 ) -> Iterator[tuple[list[subprocess.Popen], Path]]:
     of_two_hosts = scene == "path" or arguments.gpus == 1
     folder = Path(tempfile.mkdtemp(prefix="inspect-"))
@@ -68,12 +66,6 @@ def started(
                 str(healthy_s),
                 arguments.backend,
             ]
-            if recorder is not None:
-                environment |= (
-                    prepared_environment(["python3"], environment, folder)
-                    if recorder
-                    else dict.fromkeys(SIZES, "0")
-                )
             processes.append(
                 subprocess.Popen(
                     argv,
