@@ -36,10 +36,10 @@ HEALTH = {"Healthy": OK, "Warning": DEGRADED, "Failure": FAILED, "Internal error
 DIAG = {"fail": FAILED, "warn": DEGRADED}
 SEVERITY = {"PASS": OK, "INFO": OK, "WARNING": DEGRADED, "CRITICAL": FAILED, "UNKNOWN": DEGRADED}
 GPUD = {"Healthy": OK, "Initializing": OK, "Degraded": DEGRADED, "Unhealthy": FAILED}
-# Node conditions that are good news while True; every other one reports a problem then, but those
-# that say what a node of the control plane does.
+# Node conditions that are good news while True; every other one reports a problem then, but that
+# of a control plane's member, and this program's own.
 GOOD_WHEN_TRUE = re.compile(r"(?<!Not)(Ready|Healthy)\Z")
-NO_VERDICT = ("EtcdIsVoter",)
+NO_VERDICT = ("EtcdIsVoter", "UnhangProblem")
 # Conditions after which no job may be expected to run, whoever set them.
 FATAL_CONDITIONS = ("KernelDeadlock", "ReadonlyFilesystem")
 SLURM_FAILED = frozenset(("DOWN", "FAIL", "FAILING", "ERROR"))

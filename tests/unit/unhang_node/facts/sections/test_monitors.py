@@ -112,7 +112,8 @@ def test_a_node_without_monitors_has_none(tmp_path):
         (node({"type": "DiskPressure", "status": "True", "reason": "r", "message": "m"}),
             [("kubernetes", "DiskPressure", "degraded", "True, r: m")]),
         (node({"type": "DiskPressure", "status": "False"}, {"type": "EtcdIsVoter",
-            "status": "True"}), [("kubernetes", "node", "ok", "")]),
+            "status": "True"}, {"type": "UnhangProblem", "status": "True"}),
+            [("kubernetes", "node", "ok", "")]),
         ({"kind": "List", "items": [node(NVSENTINEL, name="gpu002"), node()]},
             [("kubernetes", "node", "ok", "")]),
         ([{"component": "disk", "states": [{"health": "Healthy"}]}, {"component":
