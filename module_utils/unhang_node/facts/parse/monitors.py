@@ -157,14 +157,14 @@ def parse_kubernetes(found: Any, names: frozenset[str]) -> list[Verdict] | None:
 
 def _names_of(node: dict[str, Any]) -> frozenset[str]:
     metadata, status = _mapping(node.get("metadata")), _mapping(node.get("status"))
-    return _known(
+    return _distinct_names(
         metadata.get("name"),
         _mapping(metadata.get("labels")).get("kubernetes.io/hostname"),
         _mapping(status.get("nodeInfo")).get("machineID"),
     )
 
 
-def _known(*names: object) -> frozenset[str]:
+def _distinct_names(*names: object) -> frozenset[str]:
     return frozenset(name for name in names if isinstance(name, str) and name)
 
 
@@ -207,7 +207,7 @@ def parse_slurm(found: Any, names: frozenset[str]) -> list[Verdict] | None:
     if not nodes:
         return None
     node = next(
-        (row for row in nodes if _known(row.get("name"), row.get("hostname")) & names), None
+        (row for row in nodes if _distinct_names(row.get("name"), row.get("hostname")) & names), None
     )
     if node is None:
         raise ValueError("none of its nodes has this node's name")
