@@ -104,14 +104,11 @@ def run(arguments: argparse.Namespace) -> int:
         asked = hosts_of(connection, now) if before.inventory == now.inventory else None
         changes = narrowed(changes_between(connection, before.seq, now.seq), arguments, asked)
     shown: Changes = masked_fields(changes)
+    earlier, later = with_paths((before, now), run_folder.runs_folder())
+    program = project.program_as_typed()
     show_rows(
         arguments,
-        lambda width: render_changes(
-            *with_paths((before, now), run_folder.runs_folder()),
-            shown,
-            project.program_as_typed(),
-            width,
-        ),
+        lambda width: render_changes(earlier, later, shown, program, width),
         rows_of(changes),
         COLUMNS,
         "hosts",
