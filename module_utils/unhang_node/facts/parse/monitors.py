@@ -207,7 +207,8 @@ def parse_slurm(found: Any, names: frozenset[str]) -> list[Verdict] | None:
     if not nodes:
         return None
     node = next(
-        (row for row in nodes if _distinct_names(row.get("name"), row.get("hostname")) & names), None
+        (row for row in nodes if _distinct_names(row.get("name"), row.get("hostname")) & names),
+        None,
     )
     if node is None:
         raise ValueError("none of its nodes has this node's name")
