@@ -63,6 +63,7 @@ from unhang.jobs.watch.gpu_table import gpu_table
 from unhang.jobs.watch.of_slurm import merged, parsed
 from unhang.smoke.bandwidth import Group, expectation
 from unhang_node.base.parse.dpkg import parse_status
+from unhang_node.base.parse.values import parse_json
 from unhang_node.base.root import Root
 from unhang_node.facts.parse.admission import BEGIN, END
 from unhang_node.facts.parse.env_files import (
@@ -73,6 +74,7 @@ from unhang_node.facts.parse.env_files import (
     parse_sshd_setenv,
 )
 from unhang_node.facts.parse.kernel_log import find_faults
+from unhang_node.facts.parse.monitors import parse_document, parse_nhc
 from unhang_node.facts.sections.admission import read_record
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
@@ -434,6 +436,36 @@ def _admit(data: bytes) -> None:
         json.dumps(_document(found))
 
 
+def _monitors() -> list[bytes]:
+    """What each health monitor leaves on a node, once for each."""
+    condition = {"type": "GpuPcieWatch", "status": "True", "reason": "GpuPcieWatchIsNotHealthy"}
+    systems = {"children": {"PCIe": {"value": "Warning", "overflow": ["replays"]}}}
+    entity = {"0": {"value": "Warning", "children": {"Errors": systems}}}
+    test = {"name": "PCIe", "results": [{"gpu_ids": "1", "status": "Fail", "warnings": ["x"]}]}
+    part = {"category": "gpu", "entities": ["0"], "max_severity": "CRITICAL", "check_ids": ["x"]}
+    state = {"health": "Unhealthy", "reason": "ecc", "time": "2026-11-20T10:00:00Z"}
+    documents = (
+        {"body": {"Overall Health": {"value": "Warning"}, "GPU": {"children": entity}}},
+        {"DCGM Diagnostic": {"test_categories": [{"category": "Integration", "tests": [test]}]}},
+        {"overall_severity": "CRITICAL", "affected_components": [part]},
+        {"kind": "Node", "metadata": {"name": "n"}, "status": {"conditions": [condition]}},
+        [{"component": "disk", "states": [state]}],
+        {"nodes": [{"name": "n", "state": ["DRAIN"], "reason": "NHC: x", "reason_changed_at": 1}]},
+    )
+    return [json.dumps(document).encode() for document in documents]
+
+
+def _read_monitors(data: bytes) -> None:
+    """As the collector does: whatever a document says, its rows fit the schema's limits."""
+    text = data.decode("utf-8", "replace")
+    rows = parse_nhc(text)
+    with contextlib.suppress(ValueError):
+        rows = rows + parse_document(parse_json(text), frozenset({"n"}))[1]
+    for row in rows:
+        assert row["verdict"] in ("ok", "degraded", "failed")
+        assert all(value.isprintable() and len(value) <= 300 for value in row.values())
+
+
 @cache
 def _smoke_results() -> list[bytes]:
     return [(FIXTURES / "h200x8" / "smoke.json").read_bytes()]
@@ -477,6 +509,7 @@ READERS: Mapping[str, Reader] = {
     "evidence": Reader(_evidence, _inspect, (UserError,), structured=True),
     "bundles": Reader(_bundles, _unpack, (UserError,)),
     "admission": Reader(_admissions, _admit, (ValueError,), structured=True),
+    "monitors": Reader(_monitors, _read_monitors, (ValueError,), structured=True),
     "smoke-results": Reader(_smoke_results, _smoke, (UserError,), structured=True),
     "arrivals": Reader(_node_files, _arrive, structured=True),
     "watch-samples": Reader(_samples, _watch),

@@ -321,6 +321,7 @@ def node_section(*, vm=False, cpu="GenuineIntel", numa=2, slurm=True):
         "bios_version": "2.1"}, "secure_boot": False,
         "image": {"kind": "installed", "evidence": "root file system ext4"},
         "admission": {"path": "/etc/unhang/admission", "record": None, "private_keys": []},
+        "monitors": [],
     }  # fmt: skip
 
 

@@ -25,7 +25,7 @@ CONTROLLER = """
 NODE = """
     __init__ base | facts.__init__ facts.parse | facts.sections | facts.sources
     | change.__init__ change.atomic_files | change.journal | change.config | change.package change.boot change.gpu change.host | change.drain change.rollback
-    | facts.merging | facts.collect | facts.command | job
+    | facts.merging facts.runtime_versions | facts.collect | facts.command | job
 """
 WINGS = ("jobs", "audit", "act", "smoke")  # they import the core, and meet through documents alone
 STANDS_ON = {"act": ("audit",)}

@@ -20,6 +20,7 @@ from ..base.probe import run_sources
 from ..base.root import Root
 from ..base.version import VERSION
 from .merging import merge_section
+from .runtime_versions import add_runtime_versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ def collect(options: dict[str, Any], load_pynvml: Callable[[], Any]) -> dict[str
         sections.update(
             (name, _section(name, chosen, answers)) for name in SECTIONS if name in wanted
         )
+        add_runtime_versions(sections)
 
     pairs = [(name, read) for name, read, _, _ in chosen]
     answers = run_sources(

@@ -30,6 +30,7 @@ from .host_state import (
 )
 from .kubernetes import read_kubernetes
 from .module_key import read_module_key
+from .monitors import read_monitors
 from .name_service import read_name_service, read_tuned_profile
 from .reading import drop_ins, first_there, line_if_there, read_line, there
 from .selinux import read_selinux
@@ -97,8 +98,9 @@ def read_node(root: Root, unread: Unread, now_s: float) -> dict[str, Any]:
     cpuinfo = unread.attempt("cpu", read_cpuinfo, root)
     virtualization = read_virtualization(root, unread, mounts, cpuinfo)
     container = virtualization["is_container"]
+    system = _read_system(root, unread)
     return {
-        **_read_system(root, unread),
+        **system,
         **_read_hardware(root, unread, cpuinfo),
         **_read_host_settings(root, unread),
         "virtualization": virtualization,
@@ -115,7 +117,24 @@ def read_node(root: Root, unread: Unread, now_s: float) -> dict[str, Any]:
         "module_key": unread.attempt("module_key", read_module_key, root, unread),
         "image": read_image(root, unread, mounts, container),
         "admission": unread.attempt("admission", read_admission, root, unread),
+        "monitors": unread.attempt("monitors", _read_monitors, root, unread, system, now_s),
     }
+
+
+def _read_monitors(
+    root: Root, unread: Unread, system: dict[str, Any], now_s: float
+) -> list[dict[str, Any]]:
+    """As read_monitors, for the node that has these names. Raises OSError."""
+    hostname = system["hostname"] or ""
+    names = (hostname, hostname.partition(".")[0], system["machine_id"])
+    runs_here = root.is_live or root.has_kernel_procfs()
+    return read_monitors(
+        root,
+        unread,
+        frozenset(name for name in names if name),
+        now_s if runs_here else None,
+        system["uptime_s"],
+    )
 
 
 def _read_system(root: Root, unread: Unread) -> dict[str, Any]:

@@ -119,6 +119,7 @@ LISTED += (
     "libpmix",
     "openmpi-bin",
     "docker",
+    "moby-",
     "containerd",
     "podman",
     "cri-o",

@@ -126,6 +126,46 @@ def test_a_run_with_a_limit_says_which_nodes_it_left_out(tmp_path, capsys):
     assert "nothing changed" not in out
 
 
+def test_without_names_the_last_two_runs_of_one_inventory_are_compared(tmp_path, capsys):
+    """By the time they began: a run that was stored late is not the last one."""
+    fleet, db = Fleet(tmp_path), tmp_path / "history.db"
+    before = fleet.run({"gpu1": facts()}, [], inventory="mine")
+    fleet.run({"localhost": facts()}, [], inventory="local")
+    now = fleet.run({"gpu1": facts("580")}, [], inventory="mine")
+    alone = fleet.run({"cloud1": facts()}, [], inventory="cloud", day=19)
+    for run in sorted((tmp_path / "runs").iterdir()):
+        if run != alone:
+            record(run, db)
+    record(alone, db)
+    cli.main(["diff", "--db", str(db)])
+    out = " ".join(capsys.readouterr().out.split())
+    assert before.name in out and now.name in out
+    assert "FACT gpu1: driver.loaded.version: 535.154.05 -> 580" in out
+    assert "localhost" not in out and "cloud1" not in out
+
+
+def test_a_first_run_of_an_inventory_is_not_compared_with_another_one(tmp_path, capsys):
+    fleet, db = Fleet(tmp_path), tmp_path / "history.db"
+    first = fleet.run({"gpu1": facts()}, [], inventory="mine")
+    second = fleet.run({"localhost": facts()}, [], inventory="local")
+    for run in (first, second):
+        record(run, db)
+    assert cli.main(["diff", "--db", str(db)]) == 2
+    errors = " ".join(capsys.readouterr().err.split())
+    assert f"expected two runs of local in the history, found {second.name} alone" in errors
+    assert f"unhang diff {first.name} latest" in errors
+    assert cli.main(["diff", first.name, "latest", "-q", "--db", str(db)]) in (0, 1)
+
+
+def test_runs_of_another_checkout_show_their_path(command, stored, monkeypatch):
+    folder = Path(stored[0]).parent / "runs"
+    for named in (command("runs"), command("diff")):
+        assert str(folder / stored[1]) in "".join(named[1].split())
+    monkeypatch.setenv("UNHANG_RUNS", str(folder))
+    for named in (command("runs"), command("diff")):
+        assert str(folder) not in "".join(named[1].split()) and stored[1] in named[1]
+
+
 @pytest.mark.parametrize("which", ["later", "earlier"])
 def test_every_node_that_only_one_of_the_runs_asked_is_named(tmp_path, capsys, which):
     fleet = Fleet(tmp_path)
@@ -199,7 +239,8 @@ def test_a_node_says_what_happened_to_it(command):
     }
 
 
-def test_runs_are_listed_with_their_counts(command, stored):
+def test_runs_are_listed_with_their_counts(command, stored, monkeypatch):
+    monkeypatch.setenv("UNHANG_RUNS", str(Path(stored[0]).parent / "runs"))
     assert command("runs", "-o", "name")[1].split() == list(stored[1:])
     assert command("runs", "-n", "1", "-o", "name")[1].split() == [stored[2]]
     assert command("runs")[1].splitlines()[1].split()[:4] == [stored[1], "2026-11-20", "00:01", "3"]

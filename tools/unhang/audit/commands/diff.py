@@ -18,18 +18,26 @@ from unhang.audit.history.changes import CHANGED, NEW, Changes, changes_between
 from unhang.audit.history.database import reading
 from unhang.audit.history.machines import asked_name
 from unhang.audit.history.rendering import render_changes
-from unhang.audit.history.run_rows import RunRow, run_before, run_named, run_rows
+from unhang.audit.history.run_rows import (
+    RunRow,
+    hosts_of,
+    last_two,
+    run_before,
+    run_named,
+    with_paths,
+)
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core import project
 from unhang.core.commands.hooks import add_hooks, check_hooks
 from unhang.core.commands.row_output import Row, show_rows
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
+from unhang.core.run import run_folder
 from unhang.core.secrets_in_text import masked_fields
 
 COLUMNS = ("change", "severity", "rule", "title", "place", "fact", "before", "now", "hosts")
 EXAMPLES = """\
-  unhang diff                                  the last run against the one before it
+  unhang diff                                  the last run against the one before it of the same inventory
   unhang diff --since yesterday                against the state that yesterday's last run left
   unhang diff --since 2w --rule 'nccl-*'       of two weeks, one kind of finding
   unhang diff 20261120T043323Z latest -o csv   between two runs, by id or the beginning of one
@@ -44,8 +52,8 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     sides = (
-        "the earlier and the later run (default: the last two; one run is compared with the last),"
-        " or two of: group, nodes, RUN:GROUP, "
+        "the earlier and the later run (default: the last two of an inventory; one run is"
+        " compared with the last), or two of: group, nodes, RUN:GROUP, "
     )
     parser.add_argument(
         "sides",
@@ -93,11 +101,14 @@ def run(arguments: argparse.Namespace) -> int:
     check_hooks(arguments)
     with reading(history_file(arguments)) as connection:
         before, now = _runs(connection, arguments)
-        changes = narrowed(changes_between(connection, before.seq, now.seq), arguments)
+        asked = hosts_of(connection, now) if before.inventory == now.inventory else None
+        changes = narrowed(changes_between(connection, before.seq, now.seq), arguments, asked)
     shown: Changes = masked_fields(changes)
+    earlier, later = with_paths((before, now), run_folder.runs_folder())
+    program = project.program_as_typed()
     show_rows(
         arguments,
-        lambda width: render_changes(before, now, shown, project.program_as_typed(), width),
+        lambda width: render_changes(earlier, later, shown, program, width),
         rows_of(changes),
         COLUMNS,
         "hosts",
@@ -116,21 +127,17 @@ def _runs(connection: sqlite3.Connection, arguments: argparse.Namespace) -> tupl
             f"expected {'one run beside --since' if arguments.since else 'two runs'}, found"
             f" {len(given)}: {' '.join(given)[:200]}"
         )
-    now = run_named(
-        connection, given[-1] if len(given) == 2 or (given and arguments.since) else "latest"
-    )
-    if arguments.since:
-        before = run_before(connection, arguments.since, datetime.datetime.now(datetime.UTC))
-    elif given:
-        before = run_named(connection, given[0])
+    if not given and not arguments.since:
+        before, now = last_two(connection)
     else:
-        rows = run_rows(connection, 2)
-        if len(rows) < 2:
-            raise UserError(
-                "expected two runs in the history, found one: there is nothing yet to compare it"
-                " with"
-            )
-        before = rows[0]
+        now = run_named(
+            connection, given[-1] if len(given) == 2 or (given and arguments.since) else "latest"
+        )
+        before = (
+            run_before(connection, arguments.since, datetime.datetime.now(datetime.UTC))
+            if arguments.since
+            else run_named(connection, given[0])
+        )
     if before.seq == now.seq:
         raise UserError(
             f"expected two runs of the history, found {before.id} alone: there is nothing yet to"
@@ -139,9 +146,12 @@ def _runs(connection: sqlite3.Connection, arguments: argparse.Namespace) -> tupl
     return (before, now) if before.seq < now.seq else (now, before)
 
 
-def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
+def narrowed(
+    changes: Changes, arguments: argparse.Namespace, asked: frozenset[str] | None
+) -> Changes:
     """The changes that --host, --rule and --severity select. Facts have no rule and no severity, so
-    the last two exclude them."""
+    the last two exclude them. asked: the nodes of both runs' inventory, whatever runs of other
+    inventories are between them; None for all nodes."""
     hosts = [one for given in arguments.host for one in expand_limit(given)]
     rules = [part.strip() for given in arguments.rule for part in given.split(",")]
     severities = [part.strip() for given in arguments.severity for part in given.split(",")]
@@ -155,10 +165,13 @@ def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
         return tuple(
             name
             for name in names
-            if not hosts
-            or name in exact
-            or asked_name(name) in exact
-            or any(fnmatch.fnmatchcase(name, one) for one in hosts)
+            if (asked is None or name in asked)
+            and (
+                not hosts
+                or name in exact
+                or asked_name(name) in exact
+                or any(fnmatch.fnmatchcase(name, one) for one in hosts)
+            )
         )
 
     findings = (
@@ -171,14 +184,14 @@ def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
         if rules or severities
         else (dataclasses.replace(one, hosts=among_hosts(one.hosts)) for one in changes.facts)
     )
-    asked = {
+    only_once = {
         name: among_hosts(getattr(changes, name))
         for name in ("first_seen", "not_asked", "asked_again")
     }
     return Changes(
         tuple(one for one in findings if one.hosts),
         tuple(one for one in facts if one.hosts),
-        **asked,
+        **only_once,
     )
 
 

@@ -15,7 +15,7 @@ from unhang.audit.history.database import reading
 from unhang.audit.history.pruning import RunOnDisk, runs_on_disk, to_prune
 from unhang.audit.history.recording import record
 from unhang.audit.history.rendering import render_runs
-from unhang.audit.history.run_rows import RunRow, moment_of, run_rows
+from unhang.audit.history.run_rows import RunRow, moment_of, run_rows, with_paths
 from unhang.core import project
 from unhang.core.commands.common_options import number_of
 from unhang.core.commands.row_output import show_rows
@@ -91,7 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
     columns = tuple(field.name for field in fields(RunRow))
     show_rows(
         arguments,
-        lambda width: render_runs(masked_fields(rows), str(file), width),
+        lambda width: render_runs(
+            masked_fields(with_paths(rows, run_folder.runs_folder())), str(file), width
+        ),
         [asdict(row) for row in rows],
         columns,
         "id",

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unhang.audit.history.beginnings import Beginning, Event, Holding
 from unhang.audit.history.changes import Changes, FactChange, FoundChange
 from unhang.audit.history.recurring import EndingWaiver, Flapping, OwnPast
-from unhang.audit.history.run_rows import RunRow
+from unhang.audit.history.run_rows import RunRow, inventory_of
 from unhang.audit.report.folding import fold_items, item_label
 from unhang.core.nodeset import broken, fold_hosts, shortened
 from unhang.core.run.findings import NODE_VERDICTS, SEVERITIES
@@ -69,10 +68,10 @@ def _run_lines(row: RunRow, width: int) -> list[str]:
         else "not judged"
     )
     about = [
-        f"  {_when(row.started)}, {visible(_inventory(row.inventory), 40)}{limit}",
+        f"  {_when(row.started)}, {visible(inventory_of(row), 40)}{limit}",
         f"  {counted(row.nodes, 'node')}{': ' if found else ''}{found}",
     ]
-    return [visible(row.id, 80), *(line for text in about for line in wrapped(text, width, 2))]
+    return [visible(row.id, 200), *(line for text in about for line in wrapped(text, width, 2))]
 
 
 def _counts(row: RunRow) -> tuple[int | None, ...]:
@@ -83,22 +82,12 @@ def _counts(row: RunRow) -> tuple[int | None, ...]:
 def _run_cells(row: RunRow) -> tuple[str, ...]:
     numbers = (f"{row.nodes:,}", *("-" if one is None else f"{one:,}" for one in _counts(row)))
     return (
-        visible(row.id, 80),
+        visible(row.id, 200),
         _when(row.started),
         *numbers,
-        visible(_inventory(row.inventory), 40),
+        visible(inventory_of(row), 40),
         visible(row.limit or "", 40),
     )
-
-
-def _inventory(kept: str | None) -> str:
-    """`inventory/mycluster`: the end of each path, which distinguishes inventories."""
-    try:
-        given = json.loads(kept or "null")
-    except (ValueError, RecursionError):
-        given = kept
-    paths = given if isinstance(given, list) else [given] if isinstance(given, str) else []
-    return ", ".join("/".join(str(path).rstrip("/").split("/")[-2:]) for path in paths)
 
 
 def _aligned(cell: str, width: int, place: int) -> str:
@@ -110,8 +99,8 @@ def render_changes(
 ) -> list[str]:
     """What changed between two runs."""
     runs = (
-        f"from run {visible(before.id, 80)} of {_when(before.started)} to {visible(now.id, 80)} of"
-        f" {_when(now.started)} UTC"
+        f"from run {visible(before.id, 200)} of {_when(before.started)} to"
+        f" {visible(now.id, 200)} of {_when(now.started)} UTC"
     )
     unjudged = [row.id for row in (before, now) if row.judged is None]
     texts = [

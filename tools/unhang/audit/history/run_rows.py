@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import difflib
+import json
 import re
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +18,7 @@ _COLUMNS = (
     "seq, id, folder, started, finished, host_limit, judged, policy, critical, error, warning,"
     " unread, healthy"
 )
+NO_RUN = "expected a run in the history, found none yet; make one with: unhang audit"
 _AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
 
@@ -50,14 +54,62 @@ def run_rows(connection: sqlite3.Connection, most: int | None = None) -> list[Ru
     ]
 
 
+def with_paths(rows: Sequence[RunRow], runs: Path) -> list[RunRow]:
+    """The rows, with the path of its folder for the id of a run that is not in `runs`: it is
+    another checkout's."""
+    here = runs.resolve()
+    return [
+        row
+        if Path(row.folder).resolve().parent == here
+        else dataclasses.replace(row, id=row.folder)
+        for row in rows
+    ]
+
+
+def last_two(connection: sqlite3.Connection) -> tuple[RunRow, RunRow]:
+    """The run that began last, and the one before it of the same inventory. Raises UserError."""
+    rows = sorted(run_rows(connection), key=lambda row: (row.started, row.seq))
+    if not rows:
+        raise UserError(NO_RUN)
+    now = rows.pop()
+    same = [row for row in rows if row.inventory == now.inventory]
+    if not same:
+        others = (
+            f"; name one of another inventory: unhang diff {rows[-1].id} latest" if rows else ""
+        )
+        raise UserError(
+            f"expected two runs of {inventory_of(now)} in the history, found {now.id} alone:"
+            f" there is nothing yet to compare it with{others}"
+        )
+    return same[-1], now
+
+
+def hosts_of(connection: sqlite3.Connection, run: RunRow) -> frozenset[str]:
+    """The nodes that any run of this run's inventory asked."""
+    rows = connection.execute(
+        "SELECT DISTINCT name FROM hosts JOIN visits ON visits.host = hosts.id"
+        " JOIN runs ON runs.seq = visits.run WHERE runs.inventory IS ?",
+        (run.inventory,),
+    )
+    return frozenset(name for (name,) in rows)
+
+
+def inventory_of(row: RunRow) -> str:
+    """`inventory/mycluster`: the end of each path, which distinguishes inventories."""
+    try:
+        given = json.loads(row.inventory or "null")
+    except (ValueError, RecursionError):
+        given = row.inventory
+    paths = given if isinstance(given, list) else [given] if isinstance(given, str) else []
+    return ", ".join("/".join(str(path).rstrip("/").split("/")[-2:]) for path in paths)
+
+
 def run_named(connection: sqlite3.Connection, named: str) -> RunRow:
     """By id, by the beginning of one that no other has, by its folder, or `latest`. Raises
     UserError."""
     rows = run_rows(connection)
     if not rows:
-        raise UserError(
-            "expected a run in the history, found none yet; make one with: unhang audit"
-        )
+        raise UserError(NO_RUN)
     wanted = Path(named).name if "/" in named else named
     if wanted == "latest":
         return rows[-1]
@@ -84,9 +136,7 @@ def run_before(connection: sqlite3.Connection, since: str, now: datetime.datetim
     moment = moment_of(since, now).strftime("%Y-%m-%dT%H:%M:%SZ")
     rows = run_rows(connection)
     if not rows:
-        raise UserError(
-            "expected a run in the history, found none yet; make one with: unhang audit"
-        )
+        raise UserError(NO_RUN)
     earlier = [row for row in rows if row.started < moment]
     return earlier[-1] if earlier else rows[0]
 
