@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.core.verdict.screen import VerdictScreen
+from unhang.core.verdict.answer import JobAnswer
 from unhang.jobs.diagnose.looked import Look, LookReader
 from unhang.jobs.job_files import JobFile, JobReader
 
@@ -60,16 +60,10 @@ def _render(verdict: Mapping[str, Any], plain: bool) -> str:
     return render_details(verdict, plain)
 
 
-def _screen(verdict: Mapping[str, Any]) -> VerdictScreen:
-    from unhang.jobs.inspect.first_screen import screen_of
+def _answer(verdict: Mapping[str, Any]) -> JobAnswer:
+    from unhang.jobs.inspect.answer import answer_of
 
-    return screen_of(verdict)
-
-
-def _short(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    from unhang.jobs.inspect.short_form import short_form
-
-    return short_form(verdict)
+    return answer_of(verdict)
 
 
-LOOK_READER = LookReader(_is_bundle, _look, _joined, _screen, _short, _render)
+LOOK_READER = LookReader(_is_bundle, _look, _joined, _answer, _render)

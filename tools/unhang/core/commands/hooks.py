@@ -149,12 +149,17 @@ def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) 
 
 
 def call_in_a_session(
-    argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S
+    argv: Sequence[str],
+    news: Mapping[str, Any],
+    limit_s: float = HOOK_S,
+    added: Mapping[str, str] | None = None,
 ) -> str | None:
-    """As call, but what the program started in another session goes on."""
+    """As call, but what the program started in another session goes on. added: variables of its
+    environment."""
     try:
         running = subprocess.Popen(
             argv,
+            env={**os.environ, **(added or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

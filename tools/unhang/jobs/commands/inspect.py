@@ -15,12 +15,12 @@ from unhang.core.commands.common_options import add_examples, add_format_option,
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.secrets_in_text import masked_document
-from unhang.core.verdict.short_evidence import render_short_evidence
+from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.commands.inspect_nodes import add_node_options, node_documents
+from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.short_form import short_form
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.base.program import load_nvidia_ml_py
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write(json.dumps(masked_document(inspection), indent=1) + "\n")
     elif arguments.format == "evidence":
-        sys.stdout.write(render_short_evidence(short_form(masked_document(inspection))))
+        sys.stdout.write(render_evidence(answer_of(masked_document(inspection))))
     else:
         from unhang.core.terminal import terminal_shape
 
