@@ -10,13 +10,12 @@ from typing import Any
 from unhang.core.text import counted, listed, visible
 from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.screen import VerdictScreen, filled, host_name
+from unhang.core.verdict.screen import FAULTS, VerdictScreen, filled, host_name
 from unhang.jobs.inspect.verdict import HUNG, RUNNING, UNKNOWN
 
 PLACES_ON_SCREEN, SUSPECTS_ON_SCREEN = 2, 2
 STOPPED, GONE = ("T", "t"), ("Z", "X", "gone", "reused")
 _CONNECT = re.compile(r"\bnc -vz (\S+) (\d+)")
-FAULTS = "dmesg -T | grep -e Xid -e NVRM -e 'Killed process' -e oom | tail -40"
 # (command, what its answer means), by what is known of the first suspect
 _OF_A_RANK = {
     "ended": (

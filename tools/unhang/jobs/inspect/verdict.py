@@ -15,8 +15,8 @@ from typing import Any
 from unhang.core.text import counted
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.likely_causes import with_likely
-from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.suspects import Suspect, ranks_wait
+from unhang.core.verdict.rendering import fold_ranks, ranks_wait
+from unhang.core.verdict.suspects import Suspect
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import sources_of
 from unhang.jobs.inspect.all_wait import all_in, is_quiet, some_are

@@ -1,11 +1,10 @@
-"""What lint and inspect hand to the diagnosis of a job: how files with which it was started, and
-looks at it, are read.
-
-Both are imported when they are asked.
+"""What is handed to the commands about a job: to diagnose how files with which it was started, and
+looks at it, are read; to inspect how nodes are asked by Ansible. Each is imported when it is asked.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,3 +66,10 @@ def _answer(verdict: Mapping[str, Any]) -> JobAnswer:
 
 
 LOOK_READER = LookReader(_is_bundle, _look, _joined, _answer, _render)
+
+
+def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """The evidence of nodes that --hosts and --inventory name. Raises UserError."""
+    from unhang.jobs.commands.inspect_nodes import node_documents as documents
+
+    return documents(arguments, options)
