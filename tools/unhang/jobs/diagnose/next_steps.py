@@ -62,13 +62,14 @@ OF_LINES: tuple[tuple[str, str, str], ...] = (
      "OUT_OF_MEMORY or a MaxRSS near ReqMem: memory; TIMEOUT or CANCELLED: it was ended"),
     ("killed", FAULTS, "a killed process or an Xid at that time: this; none: the scheduler's log"),
 )  # fmt: skip
+OF_A_NODE = (("", FAULTS, "a line at that time: the machine; none: the program's own traceback"),)
 # launcher of a job that failed, "" for any -> what shows more of it, if it can be filled
 FAILED: tuple[tuple[str, str, str], ...] = (
     ("Kubernetes", "kubectl get events --sort-by .lastTimestamp | tail -30",
      "why a pod was ended or could not start"),
     ("Slurm", "sacct -j {job} -o JobID,State%30,ExitCode,MaxRSS,Elapsed,NodeList",
      "the step that failed first, its exit code and its node"),
-    ("", FAULTS, "a line at that time: the machine; none: the program's own traceback"),
+    *OF_A_NODE,
     ("", "the whole output of the process that failed first (torchrun --log-dir LOGS --tee 3; srun"
      " -o %j-%t)", "its first error is the cause; what others print follows from it"),
 )  # fmt: skip
@@ -173,10 +174,11 @@ def _of_what_was_seen(
     if word == "healthy":
         yield "unhang inspect", "if it still seems to hang: whether it moves, and where"
         return
+    seen = [one for one, _, _ in OF_LINES if any(not event.quoted for event in facts.of(one))]
     of_lines = [
         (command, tells)
         for fact, run, tells in OF_LINES
-        if any(not event.quoted for event in facts.of(fact)) and (command := filled(run, values))
+        if fact in seen[:1] and (command := filled(run, values))
     ]
     if word != "failure":
         yield inspect_command(facts, values, on_one_host), ALIVE
@@ -186,7 +188,7 @@ def _of_what_was_seen(
     if any(_IMPORT in event.text for event in facts.of("crash")):
         yield WHICH_PYTHON
     yield from of_lines
-    for launcher, run, tells in FAILED:
+    for launcher, run, tells in OF_A_NODE if {*seen} & {*EXPLAINED} else FAILED:
         if launcher in {"", *launchers(facts)} and (command := filled(run, values)):
             yield command, tells
 
