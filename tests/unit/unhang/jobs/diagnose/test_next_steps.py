@@ -4,12 +4,13 @@ stand in the catalogue."""
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
 from unhang.jobs.diagnose.matching.signatures import load_causes
-from unhang.jobs.diagnose.next_steps import MOST_COMMANDS
+from unhang.jobs.diagnose.next_steps import FAILED, IN_WORDS, MOST_COMMANDS, OF_LINES
 from unhang.jobs.diagnose.rendering import render_table
 from unhang.jobs.diagnose.ticket import render_markdown
 
@@ -47,6 +48,18 @@ def test_the_further_steps_of_a_cause_are_its_other_commands():
     commands = {one["tells"] for one in load_causes()[first["cause"]]["commands"]}
     assert found["next"]["tells"] in commands
     assert {one.partition("\n")[2] for one in found["collect_next"]} <= commands
+
+
+def test_what_is_shown_on_the_screen_is_read_by_a_shell_and_the_rest_says_that_it_is_words():
+    rows = [(run, tells) for _, run, tells in (*OF_LINES, *FAILED)]
+    commands = [run for run, _ in rows if not run.startswith(IN_WORDS)]
+    assert len(commands) >= 8 and all(tells for _, tells in rows)
+    for run in commands:
+        done = subprocess.run(
+            ["bash", "-n", "-c", run.replace("{", "").replace("}", "")],
+            capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, b""), run
 
 
 def test_each_command_is_shown_once():
