@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from unhang.core.commands.hooks import call
+from unhang.core.commands.hook_orphans import call_and_end_all
 
 
 def test_a_hook_that_does_not_end_is_killed_with_what_it_started(tmp_path):
     left = tmp_path / "left"
     script = f"sleep 1000 & echo $! > {left}; wait"
     assert (
-        call(["sh", "-c", script], {"text": "unhang: 1 new"}, limit_s=2)
+        call_and_end_all(["sh", "-c", script], {"text": "unhang: 1 new"}, limit_s=2)
         == "expected it to end within 2 s; it was killed"
     )
     # on a very busy machine it may not have started yet

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from unhang.commands.for_diagnose import JOB_READER
+from unhang.commands.for_jobs import JOB_READER
 from unhang.jobs.diagnose import diagnosing
 
 diagnose = partial(diagnosing.diagnose, reader=JOB_READER)

@@ -20,7 +20,7 @@ from unhang.audit.history.node_pasts import node_pasts
 from unhang.audit.history.recording import record
 from unhang.audit.history.run_rows import RunRow
 from unhang.audit.rules.node_rules import LONGEST_EVIDENCE, cut
-from unhang.core.commands.hooks import call
+from unhang.core.commands.hook_orphans import call_and_end_all
 from unhang.core.commands.row_output import show_rows
 from unhang.core.json_text import render_json
 from unhang.core.junit import Case, Outcome, render_suite
@@ -157,7 +157,9 @@ def test_a_webhook_gets_none_also_where_a_text_is_cut(at):
 
 
 def test_a_hook_that_fails_prints_none():
-    why = call(["/bin/sh", "-c", "echo $0; exit 3", "login failed for password=hunter2hunter2"], {})
+    why = call_and_end_all(
+        ["/bin/sh", "-c", "echo $0; exit 3", "login failed for password=hunter2hunter2"], {}
+    )
     assert "found 3" in why and holds_secret(why) == []
 
 

@@ -80,13 +80,13 @@ def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
     assert told.count(f"hung: rank 1 on {socket.gethostname()}: {words}") >= 2
     assert "a second look in 10 s" in told
     told = json.loads((tmp_path / "told").read_text())
-    assert (told["schema"], told["state"], told["suspects"][0]["rank"]) == (
-        "unhang/inspection/1",
+    assert (told["schema"], told["verdict"]["word"], told["primary"][0]["rank"]) == (
+        "unhang/evidence-short/1",
         "hung",
         1,
     )
     assert "hook false: expected exit code 0, found 1" in done.stderr
-    assert list(tmp_path.glob("hang-*.tar.gz"))
+    assert str(next(tmp_path.glob("hang-*.tar.gz"))) == told["full"]
     assert of_the_job(tmp_path) == []
 
 

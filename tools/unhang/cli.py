@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 from unhang import __version__
 from unhang.commands import COMMANDS, EXTRAS, GROUPS, HIDDEN
-from unhang.commands.for_diagnose import JOB_READER, LOOK_READER
+from unhang.commands.for_jobs import JOB_READER, LOOK_READER, node_documents
 from unhang.commands.handed_over import HANDED_OVER
 from unhang.commands.names import command_and_arguments, load_command, missing_package
 from unhang.core.commands.in_place import ColoursOnly
@@ -228,7 +228,10 @@ class _Parser(argparse.ArgumentParser):
 def _run(name: str, arguments: Sequence[str]) -> int:
     command, parser = command_and_parser(name)
     handed = argparse.Namespace(
-        handed_over=HANDED_OVER, job_reader=JOB_READER, look_reader=LOOK_READER
+        handed_over=HANDED_OVER,
+        job_reader=JOB_READER,
+        look_reader=LOOK_READER,
+        node_documents=node_documents,
     )
     return int(command.run(parser.parse_args(arguments, handed)))
 

@@ -13,7 +13,8 @@ from unhang.audit.history.location import database_file
 from unhang.audit.history.news import news_of
 from unhang.audit.history.run_rows import RunRow, run_named, run_rows
 from unhang.core import project
-from unhang.core.commands.hooks import call, send
+from unhang.core.commands.hook_orphans import call_and_end_all
+from unhang.core.commands.hooks import send
 from unhang.core.errors import UserError
 from unhang.core.text import visible
 
@@ -55,7 +56,7 @@ def tell(
     news = news_of(before, now, changes, arguments.fail_on)
     if news is None:
         return
-    for line in send(news, arguments, call):
+    for line in send(news, arguments, call_and_end_all):
         sys.stderr.write(
             f"unhang: {line}; to send it again: {project.program_as_typed()} diff"
             f" {shlex.quote(before.id)} {shlex.quote(now.id)}, with the same option\n"

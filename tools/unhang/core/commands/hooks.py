@@ -21,7 +21,6 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from unhang import __version__
-from unhang.core.ansible.play_process import adopt_orphans, child_processes, end_orphans
 from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.strict_json import NotStrict, read_bounded
@@ -70,8 +69,8 @@ def send(
     arguments: argparse.Namespace,
     called: Callable[[Sequence[str], Mapping[str, Any]], str | None],
 ) -> list[str]:
-    """Sends it to each webhook and hook; one line for each that failed. called: call, or
-    call_in_a_session where this process has children of its own."""
+    """Sends it to each webhook and hook; one line for each that failed. called: call_in_a_session,
+    or call_and_end_all where this process has no other children."""
     failed = [
         f"webhook of {visible(urlsplit(_address(one)).hostname, 200)}: {why}"
         for one in arguments.webhook
@@ -137,24 +136,19 @@ def _opener() -> urllib.request.OpenerDirector:
     return opener
 
 
-def call(argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S) -> str | None:
-    """Runs the program with the message on its standard input; returns why it failed, or None. When
-    it ends or its time is over, all processes that it started end too."""
-    adopt_orphans()
-    others = set(child_processes())
-    try:
-        return call_in_a_session(argv, news, limit_s)
-    finally:
-        end_orphans(others)  # also those of a session of their own
-
-
 def call_in_a_session(
-    argv: Sequence[str], news: Mapping[str, Any], limit_s: float = HOOK_S
+    argv: Sequence[str],
+    news: Mapping[str, Any],
+    limit_s: float = HOOK_S,
+    added: Mapping[str, str] | None = None,
 ) -> str | None:
-    """As call, but what the program started in another session goes on."""
+    """Runs the program with the message on its standard input; returns why it failed, or None. When
+    it ends or its time is over, its session ends too; what it started in another one goes on.
+    added: variables of its environment."""
     try:
         running = subprocess.Popen(
             argv,
+            env={**os.environ, **(added or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.core.text import visible
+from unhang.core.text import counted, visible
 
 
 def render_suspects(result: Mapping[str, Any]) -> list[str]:
@@ -34,3 +34,8 @@ def fold_ranks(ranks: Sequence[int]) -> str:
         else:
             parts.append([rank, rank])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def ranks_wait(count: int) -> str:
+    """1 rank waits, 2 ranks wait."""
+    return f"{counted(count, 'rank')} {'waits' if count == 1 else 'wait'}"

@@ -15,6 +15,7 @@ from typing import Any
 from unhang.core.text import ascii_only, visible, wrapped
 from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines, waited_quotes
 
+FAULTS = "dmesg -T | grep -e Xid -e NVRM -e AER -e 'Killed process' -e oom | tail -40"
 MOST_LINES = 12
 _GLUE = "\u00a0"  # a blank at which no line is broken
 MOST_OF_HEADLINE, MOST_OF_ONE = 3, 2  # lines

@@ -16,7 +16,7 @@ SCHEMA = "unhang/evidence-short/1"
 MOST_BYTES = 16 << 10
 # (letters of a text, entries of a list), until it fits
 _STEPS = ((500, 48), (400, 24), (300, 16), (240, 10), (180, 6), (120, 4), (80, 2), (40, 1))
-_LONGER = {"headline": 3, "command": 8}  # times the letters: a command that is cut is none
+_LONGER = {"headline": 3, "command": 8, "full": 8}  # times the letters: half a command is none
 MARK = "…"
 
 

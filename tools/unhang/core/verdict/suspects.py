@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.text import counted
+from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.streams import Story, Stream, number
 
 NEXT_LOOK_AT_NODE = (
@@ -494,11 +495,6 @@ def _senders(end: Mapping[str, Any]) -> list[int]:
         if isinstance(named, dict)
         else []
     )
-
-
-def ranks_wait(count: int) -> str:
-    """1 rank waits, 2 ranks wait."""
-    return f"{counted(count, 'rank')} {'waits' if count == 1 else 'wait'}"
 
 
 def _behind(reported: Mapping[int, Story]) -> list[Suspect]:

@@ -21,17 +21,16 @@ from unhang.core.errors import UserError
 from unhang.core.redact import redacted
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.together import NOT_READ
+from unhang.core.verdict.answer import render_evidence, screen_of
 from unhang.core.verdict.screen import render_screen
-from unhang.core.verdict.short_evidence import render_short_evidence
+from unhang.jobs.diagnose.answer import answer_of, joined_answers
 from unhang.jobs.diagnose.audited import audit_evidence, audited_hosts, read_findings
 from unhang.jobs.diagnose.diagnosing import document, read_all, render_json
-from unhang.jobs.diagnose.first_screen import joined_screens, screen_of
 from unhang.jobs.diagnose.log_facts import gather_facts
-from unhang.jobs.diagnose.looked import LookReader, look_reader
+from unhang.jobs.diagnose.looked import look_reader
 from unhang.jobs.diagnose.matching.signatures import load_causes
 from unhang.jobs.diagnose.meaning.conclusion import EXIT_CODES
 from unhang.jobs.diagnose.rendering import no_log, render_page, render_table
-from unhang.jobs.diagnose.short_form import joined_short_forms, short_form
 from unhang.jobs.diagnose.ticket import render_markdown
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import job_reader
@@ -159,40 +158,26 @@ def _unread(found: dict[str, Any], named: list[str]) -> str:
 def _print(
     shown: dict[str, Any], looked: dict[str, Any] | None, arguments: argparse.Namespace
 ) -> None:
-    """looked: the verdict of `unhang inspect` on the job, whose screen the logs add to."""
-    reader = look_reader(arguments)
+    """looked: the verdict of `unhang inspect` on the job, to whose answer the logs add."""
     if arguments.format == "json":
         sys.stdout.write(render_json(shown))
-    elif arguments.format == "evidence":
-        own = short_form(shown)
-        both = joined_short_forms(reader.short(looked), own) if looked else own
-        sys.stdout.write(render_short_evidence(both))
+        return
+    reader = look_reader(arguments)
+    answer = joined_answers(reader.answer(looked), shown) if looked else answer_of(shown)
+    if arguments.format == "evidence":
+        sys.stdout.write(render_evidence(answer))
     elif arguments.format == "markdown":
-        screen = joined_screens(reader.screen(looked), screen_of(shown), shown) if looked else None
         look = reader.render(looked, False) if looked else ""
-        sys.stdout.write(render_markdown(shown, screen, look))
+        sys.stdout.write(render_markdown(shown, answer, look))
     else:
         from unhang.core.terminal import terminal_shape
 
         width, _colour, plain = terminal_shape(sys.stdout, os.environ)
-        sys.stdout.write(_text(shown, looked, reader, width, plain, arguments.verbose))
-
-
-def _text(
-    shown: dict[str, Any],
-    looked: dict[str, Any] | None,
-    reader: LookReader,
-    width: int,
-    plain: bool,
-    verbose: bool,
-) -> str:
-    """The first screen; verbose: and all that was found."""
-    if page := no_log(shown):
-        return render_page(page, width, plain=plain)
-    screen = screen_of(shown)
-    if looked:
-        screen = joined_screens(reader.screen(looked), screen, shown)
-    parts = [render_screen(screen, width, plain=plain)]
-    parts += [reader.render(looked, plain)] if verbose and looked else []
-    parts += [render_table(shown, width, plain=plain)] if verbose else []
-    return "\n".join(parts)
+        if page := no_log(shown):
+            sys.stdout.write(render_page(page, width, plain=plain))
+            return
+        parts = [render_screen(screen_of(answer), width, plain=plain)]
+        if arguments.verbose:
+            parts += [reader.render(looked, plain)] if looked else []
+            parts.append(render_table(shown, width, plain=plain))
+        sys.stdout.write("\n".join(parts))

@@ -15,12 +15,11 @@ from unhang.core.commands.common_options import add_examples, add_format_option,
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.secrets_in_text import masked_document
-from unhang.core.verdict.short_evidence import render_short_evidence
-from unhang.jobs.commands.inspect_nodes import add_node_options, node_documents
+from unhang.core.verdict.answer import render_evidence
+from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.short_form import short_form
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.base.program import load_nvidia_ml_py
@@ -40,7 +39,7 @@ EXIT_CODES = {HUNG: 1, UNKNOWN: 3}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_look_options(parser)
-    add_node_options(parser)
+    _add_node_options(parser)
     parser.add_argument(
         "--evidence",
         metavar="FILE",
@@ -53,6 +52,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format_option(parser, ("table", "json", "evidence"))
     add_verbose(parser)
     add_examples(parser, EXAMPLES)
+
+
+def _add_node_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that name nodes, as `unhang audit` and `unhang smoke` have them."""
+    parser.add_argument(
+        "-i",
+        "--inventory",
+        action="append",
+        metavar="PATH",
+        help="look at the nodes of this inventory, by Ansible",
+    )
+    parser.add_argument(
+        "-l",
+        "--limit",
+        metavar="HOSTS",
+        help="of the inventory only these: node sets (gpu[001-016]), groups, Ansible patterns",
+    )
+    parser.add_argument(
+        "--hosts",
+        action="append",
+        default=[],
+        metavar="NODES",
+        help="look at these nodes, by Ansible: names or node sets, for example gpu[01-08]",
+    )
+    parser.add_argument(
+        "-f",
+        "--forks",
+        type=int,
+        default=64,
+        metavar="N",
+        help="nodes at a time (default: 64), so that all are seen at one moment",
+    )
+    parser.add_argument(
+        "ansible",
+        nargs="*",
+        metavar="-- ARGUMENT",
+        help="arguments for ansible-playbook, for example -- --become (jobs of other users)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -75,7 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write(json.dumps(masked_document(inspection), indent=1) + "\n")
     elif arguments.format == "evidence":
-        sys.stdout.write(render_short_evidence(short_form(masked_document(inspection))))
+        sys.stdout.write(render_evidence(answer_of(masked_document(inspection))))
     else:
         from unhang.core.terminal import terminal_shape
 
@@ -92,7 +129,10 @@ def _documents(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     if arguments.evidence:
         return read_documents([Path(one) for one in arguments.evidence])
     if arguments.hosts or arguments.inventory:
-        return node_documents(arguments, chosen_look_options(arguments))
+        found: list[dict[str, Any]] = arguments.node_documents(
+            arguments, chosen_look_options(arguments)
+        )
+        return found
     if arguments.limit:
         raise UserError(
             "--limit: expected --inventory or --hosts beside it, whose hosts it chooses from"

@@ -1,5 +1,6 @@
 """The evidence of nodes that Ansible reaches, for `unhang inspect -i` and `--hosts`: runs
-playbooks/inspect.yml and reads what the nodes answered."""
+playbooks/inspect.yml and reads what the nodes answered. The command line hands it to inspect, which
+needs no Ansible."""
 
 from __future__ import annotations
 
@@ -19,44 +20,6 @@ from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.jobs.inspect.bundle import MOST_BYTES, checked, unanswered
 
 OF_THE_MODULE = ("slurm_job", "container", "gap_s", "without", "py_spy", "kernel_log")
-
-
-def add_node_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that name nodes, as `unhang audit` and `unhang smoke` have them."""
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        action="append",
-        metavar="PATH",
-        help="look at the nodes of this inventory, by Ansible",
-    )
-    parser.add_argument(
-        "-l",
-        "--limit",
-        metavar="HOSTS",
-        help="of the inventory only these: node sets (gpu[001-016]), groups, Ansible patterns",
-    )
-    parser.add_argument(
-        "--hosts",
-        action="append",
-        default=[],
-        metavar="NODES",
-        help="look at these nodes, by Ansible: names or node sets, for example gpu[01-08]",
-    )
-    parser.add_argument(
-        "-f",
-        "--forks",
-        type=int,
-        default=64,
-        metavar="N",
-        help="nodes at a time (default: 64), so that all are seen at one moment",
-    )
-    parser.add_argument(
-        "ansible",
-        nargs="*",
-        metavar="-- ARGUMENT",
-        help="arguments for ansible-playbook, for example -- --become (jobs of other users)",
-    )
 
 
 def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:

@@ -353,12 +353,11 @@ def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: 
     """Looks and reports; whether the job is to be ended, which takes two looks that agree. Raises
     UserError."""
     documents, inspection = _looked_at(job, arguments.verbose)
-    outputs.looked(inspection, named_in(inspection) if is_hang(event, inspection) else None)
     if not is_hang(event, inspection):
+        outputs.looked(inspection, None)
         return False
-    if arguments.on_hang == "report":
-        return False
-    _dump(arguments.out, documents, inspection)
+    full = _dump(arguments.out, documents, inspection) if arguments.on_hang != "report" else None
+    outputs.looked(inspection, named_in(inspection), full)
     if arguments.on_hang != "terminate":
         return False
     _say(f"a second look in {SECOND_LOOK_S:g} s, before the job is ended")
@@ -390,10 +389,13 @@ def _looked_at(job: Job, verbose: bool) -> tuple[Sequence[dict[str, Any]], dict[
 
 def _dump(
     folder: Path, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]
-) -> None:
+) -> Path | None:
+    """The bundle; None, and a line, where it could not be written."""
     path = folder / f"hang-{time.strftime('%Y%m%dT%H%M%S')}.tar.gz"
     try:
         write_bundle(path, documents, inspection)
         _say(f"the evidence is in {path}")
     except (OSError, UserError) as problem:  # a full disk must not keep a hung job alive
         _say(f"the evidence could not be written: {problem}")
+        return None
+    return path

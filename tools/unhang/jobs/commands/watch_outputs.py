@@ -4,11 +4,13 @@ the textfile collector of Prometheus' node_exporter."""
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from logging.handlers import SysLogHandler
 from pathlib import Path
 from typing import Any
@@ -18,16 +20,19 @@ from unhang.core.errors import UserError
 from unhang.core.run.run_folder import write_named
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.text import visible
+from unhang.core.verdict.answer import render_evidence
+from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.watch.detector import GONE, Tick
 
 DEV_LOG = "/dev/log"
+BUNDLE = "UNHANG_BUNDLE"
 METRICS_EVERY_S = 10.0
 MOST_CHARACTERS = 900  # a syslog message of RFC 3164 has at most 1,024 bytes
 Named = set[tuple[Any, Any, Any]]
 
 
 def add_outputs(parser: argparse.ArgumentParser) -> None:
-    told = "as JSON (unhang/inspection/1), once for each verdict"
+    told = "as JSON of at most 16 KiB (unhang/evidence-short/1), once for each verdict"
     shown = parser.add_argument_group("where a hang is reported beside standard error")
     shown.add_argument(
         "--webhook",
@@ -41,7 +46,10 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="COMMAND",
-        help=f"run this program (no shell) with it on standard input {told}",
+        help=(
+            f"run this program (no shell) with it on standard input {told}; {BUNDLE} is the path of"
+            " all evidence, where --on-hang writes it"
+        ),
     )
     shown.add_argument(
         "--syslog",
@@ -93,18 +101,23 @@ class Outputs:
             else 0
         )
 
-    def looked(self, inspection: Mapping[str, Any], named: Named | None) -> None:
-        """Takes a verdict; named: the suspects of a hang, None for no hang. A hang is reported once
-        for each set of suspects."""
+    def looked(
+        self, inspection: Mapping[str, Any], named: Named | None, full: Path | None = None
+    ) -> None:
+        """Takes a verdict; named: the suspects of a hang, None for no hang; full: the bundle with
+        all evidence. A hang is reported once for each set of suspects."""
         self.looks, self.hung = self.looks + 1, named is not None
         if named is None:
             self.notified = set()
         elif named != self.notified:
             self.notified, self.hangs = named, self.hangs + 1
-            document = masked_document(inspection)
+            answer = answer_of(masked_document(inspection), by="watch")
+            where = str(full.resolve()) if full else None
+            called = partial(call_in_a_session, added={BUNDLE: where} if where else {})
+            short = json.loads(render_evidence(replace(answer, full=where)))
             for line in (
-                *send(document, self.arguments, call_in_a_session),
-                *_logged(document, self.arguments.syslog),
+                *send(short, self.arguments, called),
+                *_logged(answer.screen.headline, self.arguments.syslog),
             ):
                 self.say(line)
         self._write()
@@ -151,14 +164,14 @@ def _labels(given: list[str]) -> Mapping[str, str]:
     return parse_labels(given)
 
 
-def _logged(inspection: Mapping[str, Any], path: str | None) -> Iterator[str]:
+def _logged(headline: str, path: str | None) -> Iterator[str]:
     """Writes the verdict to the log; yields why that failed."""
     if not path:
         return
     try:
         handler = _Strict(path, SysLogHandler.LOG_DAEMON)
         handler.ident = "unhang-watch: "
-        text = visible(f"{inspection['state']}: {inspection['headline']}", MOST_CHARACTERS)
+        text = visible(headline, MOST_CHARACTERS)
         handler.emit(
             logging.makeLogRecord(
                 {"msg": "%s", "args": (text,), "levelno": logging.ERROR, "levelname": "ERROR"}

@@ -40,20 +40,11 @@ from unhang.jobs.diagnose.matching.signatures import load_causes, load_signature
 from unhang.jobs.diagnose.meaning.conclusion import NO_LOG, conclude, describe_conclusion
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 from unhang.jobs.diagnose.meaning.rules.job_file_rules import FROM_JOB
-from unhang.jobs.diagnose.next_command import (
-    STEPS_OF_A_MACHINE,
-    is_kernel_log,
-    next_command,
-    not_given,
-)
 from unhang.jobs.diagnose.next_steps import (
-    SPECIAL,
-    circumstances,
     commands_with_output,
     explained,
-    library_of,
-    what_to_run_next,
-    with_library,
+    next_steps,
+    not_given,
 )
 from unhang.jobs.diagnose.ranking import (
     Cause,
@@ -285,23 +276,12 @@ def document(
         *experiments_made(facts),
         *commands_of_others(launchers(facts)),
     ]
-    shown = (
-        () if conclusion.word in ("healthy", "nothing") else circumstances(facts, conclusion.word)
-    )
-    line, row = (None if named or SPECIAL & set(shown) else explained(facts, conclusion)) or (
-        None,
-        None,
-    )
+    line, row = (None if named else explained(facts, conclusion)) or (None, None)
     if row:
         conclusion = conclusion._replace(
             why=f"{conclusion.why}; such words mean: {row['means']}", event=line
         )
-    steps = what_to_run_next(
-        shown, first=conclusion.first, error=row, given=given, beside_causes=bool(named)
-    )
-    steps = list(conclusion.first) if conclusion.word == "nothing" else steps
-    if conclusion.word == "no_end" and not named and is_kernel_log(facts):
-        steps = list(STEPS_OF_A_MACHINE)
+    then, steps = next_steps(facts, conclusion, named, rows, row)
     return {
         "schema": SCHEMA,
         "inputs": [
@@ -322,9 +302,9 @@ def document(
         "waited_for": _waited_for(facts),
         "causes": [_cause(cause, rows[cause.id], facts, given) for cause in causes],
         "remarks": [*_of_other_accelerator(maker, facts), *_remarks(facts, causes)],
-        "collect_next": [] if decided else with_library(steps, library_of(facts)),
+        "collect_next": [] if decided else steps,
         "not_given": not_given(facts),
-        "next": next_command(facts, conclusion.word, named, rows, shown),
+        "next": then,
     }
 
 

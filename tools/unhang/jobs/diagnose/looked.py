@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from unhang.core.errors import UserError
+from unhang.core.verdict.answer import JobAnswer
 from unhang.core.verdict.screen import VerdictScreen
 
 if TYPE_CHECKING:  # every command gets the reader, and few diagnose
@@ -51,8 +52,7 @@ class LookReader:
     is_bundle   path -> whether it is one
     read        names of bundles of one job -> the look; raises UserError, OSError
     joined      (diagnosis of the logs, look) -> the diagnosis with the verdict
-    screen      verdict -> the first screen of the look
-    short       verdict -> its part of `unhang/evidence-short/1`
+    answer      verdict -> the answer of the look
     render      (verdict, plain) -> all of it
     """
 
@@ -61,8 +61,9 @@ class LookReader:
     joined: Callable[[Mapping[str, Any], Look], dict[str, Any]] = lambda diagnosis, _look: dict(
         diagnosis
     )
-    screen: Callable[[Mapping[str, Any]], VerdictScreen] = lambda _verdict: VerdictScreen("")
-    short: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _verdict: {}
+    answer: Callable[[Mapping[str, Any]], JobAnswer] = lambda _verdict: JobAnswer(
+        "inspect", "", VerdictScreen("")
+    )
     render: Callable[[Mapping[str, Any], bool], str] = lambda _verdict, _plain: ""
 
 

@@ -1,329 +1,210 @@
-"""What to run next if the log does not decide: four commands or questions at most, each with its
-outcomes; two beside causes, which have checks of their own.
+"""What to run next: one command to paste, and further steps, each with what its answer means.
+Values in, values out.
 
-First what the conclusion itself asks for, then the row of the catalogue's table `error_words` for
-the words of a failure whose message no signature knows, then the rows of the table `next_steps`
-that fit the circumstances, one for each thing that is asked for. Circumstances say where a job
-stood, how large it is, what started it and on which accelerators; they name no cause.
+A cause has its own in the catalogue (`commands` of `causes.yml`). Without one, what is seen
+decides: a text of a machine is followed by a look at the machine, a job that failed by the row of
+the table `error_words` for its words, its scheduler or the kernel's log, and any other job by
+`unhang inspect`, because it may still run. What stands in a log fills a command only where a shell
+reads it as a plain word.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from unhang.core import catalogue
-from unhang.jobs.diagnose.fitting_remedies import (
-    experiments_made,
-    frameworks,
-    launchers,
-    other_accelerator,
-    serves,
-)
+from unhang.core.verdict.screen import FAULTS, filled, host_name
+from unhang.jobs.diagnose.fitting_remedies import OF_NVIDIA, launchers, other_accelerator
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.logs.stacks import MAIN
 from unhang.jobs.diagnose.matching.scanning import Event
-from unhang.jobs.diagnose.meaning.conclusion import Conclusion
-from unhang.jobs.diagnose.meaning.rules.stack_rules import common_place
-from unhang.jobs.diagnose.meaning.signs import (
-    hang_signs,
-    is_slow,
-    own_errors,
-    speed_falls,
-    unfinished_traceback,
+from unhang.jobs.diagnose.meaning.conclusion import (
+    OF_A_JOB,
+    OF_A_JOB_FACTS,
+    OF_A_MACHINE_FACTS,
+    Conclusion,
 )
+from unhang.jobs.diagnose.meaning.rules.stack_rules import common_place
+from unhang.jobs.diagnose.meaning.signs import is_slow, own_errors
+from unhang.jobs.diagnose.ranking import Cause
 
 MOST_COMMANDS = 4
-MOST_BESIDE_CAUSES = 2
-# facts that show that the output of a command is among the inputs, in the number that is needed ->
-# beginning of the command
-OUTPUT_OF = {
-    ("driver_version", 1): "cat /proc/driver/nvidia/version",
-    ("topology", 1): "nvidia-smi topo",
-    ("ib_adapter", 1): "ibstat",
-}
-STACKS = "stacks"
-BETWEEN_GPUS = ("the same job with NCCL_P2P_DISABLE", "the same start with NCCL_P2P_DISABLE")
-# What rows ask for -> circumstances in which it has been answered, or cannot be.
-ANSWERED_BY = {STACKS: {"stacks-given", "ended"}, "nccl": {"nccl-log-given"}}
-# Circumstances for which `next_steps` has rows of their own about the failed line.
-SPECIAL = frozenset(
-    {
-        "image-refused",
-        "launch-failed",
-        "import-failed",
-        "program-missing",
-        "command-missing",
-        "file-missing",
-        "actor-died",
-        "killed",
-    }
+Step = tuple[str, str]  # a command that can be pasted, and what its answer means
+ALIVE = (
+    "alive: who is waited for and where it stands; gone: dmesg -T | grep -e Xid -e oom on its node"
 )
-_PACKAGE = re.compile(r"(?:site|dist)-packages/(?P<name>[A-Za-z]\w{1,40})")
-# circumstance -> facts any of which shows it
-SHOWN_BY = {
-    "ended-by-slurm": ("slurm_ended",),
-    "killed": ("killed",),
-    "error-line": ("error_line",),
-    "crashed": ("crash", "aborted"),
-    "local-peer-closed": ("local_peer_closed",),
-    "gloo-wait": ("gloo_wait",),
-    "gdrcopy": ("gdrcopy_missing",),
-    "image-refused": ("image_refused",),
-    "preparing": ("data_progress",),
-    "building": ("build_start",),
-    "steps": ("training_step", "monitored"),
-    "start": ("store_timeout", "init_start", "bootstrap", "test_device"),
-    "rendezvous": ("store_timeout",),
-    "launch-failed": ("launch_failed",),
-    "started": ("test_device", "init_start", "bootstrap"),
-    "met": ("init_complete",),
-    "peer-gone": ("peer_gone",),
-    "actor-died": ("actor_died",),
-    "container": ("container",),
-    "stages": ("unbatched_message",),
-    "forked": ("fork_warned",),
-    "has-nccl-log": ("bootstrap", "init_start", "transport"),
-    "native": ("bandwidth_row", "test_device"),
-    "tests-run": ("bandwidth_row", "average_bandwidth", "test_device"),
-    "served": ("server_stands", "server_serves"),
-    "nccl-warned": ("nccl_warn_line",),
-    "little-memory-left": ("memory_share_high",),
+EXPLAINED = ("image_refused", "launch_failed", "actor_died", "killed")
+IN_WORDS = ("the ", "each ")  # how steps begin that are no command
+_IMPORT = "No module named "
+# fact of a line -> what shows more of it, whatever the outcome
+OF_LINES: tuple[tuple[str, str, str], ...] = (
+    ("image_refused", "kubectl describe pod {pod} | tail -20", "its events name what was refused"),
+    ("image_refused", "the same pull by hand on one node (enroot import, docker pull, crictl pull)",
+     "401, 403: credentials; 404: name or tag; it works: proxy or cache of the node's service"),
+    ("launch_failed", "srun --mpi=list", "the plugin that the line names is not there: this"),
+    ("actor_died", "tail -n 40 /tmp/ray/session_latest/logs/*.err; dmesg -T | grep -i -e 'killed"
+     " process' -e xid", "on the node of the worker that died: a traceback, its memory, or an Xid"),
+    ("gdrcopy_missing", "ls -l /dev/gdrdrv; lsmod | grep gdrdrv",
+     "not on the host: load the module gdrdrv; not in the container: bring the device in"),
+    ("local_peer_closed", "nc -l 45000 & sleep 1; echo lines | nc -v 127.0.0.1 45000",
+     "closed or stalled: a security agent, proxy or packet filter; lines pass: the peer's own log"),
+    ("gloo_wait", "each rank prints its number and the time before that call",
+     "one comes late or never: its own log; all came: the network between them"),
+    ("peer_gone", "the log of the rank on the peer host, and dmesg -T there",
+     "what ended that process"),
+    ("memory_share_high", "the same start with 0.8 of GPU memory for the server",
+     "it runs: no memory was left for NCCL's buffers and CUDA graphs; no change: not memory"),
+    ("fork_warned", "the same run with num_workers=0, then with multiprocessing_context='spawn'",
+     "both run: a worker was forked from a process with threads and waits for a lock"),
+    ("killed", "sacct -j {job} -o JobID,State%30,ExitCode,MaxRSS,ReqMem,Elapsed",
+     "OUT_OF_MEMORY or a MaxRSS near ReqMem: memory; TIMEOUT or CANCELLED: it was ended"),
+    ("killed", FAULTS, "a killed process or an Xid at that time: this; none: the scheduler's log"),
+)  # fmt: skip
+OF_A_NODE = (("", FAULTS, "a line at that time: the machine; none: the program's own traceback"),)
+# launcher of a job that failed, "" for any -> what shows more of it, if it can be filled
+FAILED: tuple[tuple[str, str, str], ...] = (
+    ("Kubernetes", "kubectl get events --sort-by .lastTimestamp | tail -30",
+     "why a pod was ended or could not start"),
+    ("Slurm", "sacct -j {job} -o JobID,State%30,ExitCode,MaxRSS,Elapsed,NodeList",
+     "the step that failed first, its exit code and its node"),
+    *OF_A_NODE,
+    ("", "the whole output of the process that failed first (torchrun --log-dir LOGS --tee 3; srun"
+     " -o %j-%t)", "its first error is the cause; what others print follows from it"),
+)  # fmt: skip
+OF_A_MACHINE = (
+    "an Xid, a killed process or a bus error names what failed; unhang audit reads the whole"
+    " machine"
+)
+# what to collect beside a log of the kernel: command, then its outcomes
+STEPS_OF_A_MACHINE = (
+    (FAULTS, OF_A_MACHINE),
+    (
+        "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT,PERFORMANCE",
+        "errors, a pending remapping, or no answer: that GPU",
+    ),
+    ("unhang audit", "what it finds on this machine, each with what to do"),
+)
+CLOCKS = (
+    "nvidia-smi --query-gpu=index,clocks.sm,temperature.gpu,clocks_throttle_reasons.active"
+    " --format=csv -l 10",
+    "clocks that fall as it warms up: heat or power; steady ones: data, memory or another job",
+)
+WHICH_PYTHON = (
+    "which -a python; python -c 'import sys; print(sys.executable, sys.path)'",
+    "another python than in your shell: PATH or the image; the same: install the module there",
+)
+# facts that show that the output of a command is among the inputs -> beginning of the command
+OUTPUT_OF = {
+    "driver_version": "cat /proc/driver/nvidia/version",
+    "topology": "nvidia-smi topo",
+    "ib_adapter": "ibstat",
 }
-# where several are shown, the first one says where the job stood
-PHASES = ("serving", "building", "steps", "preparing", "start")
-LAUNCHERS_SHOWN = {"Slurm": "slurm", "Ray": "ray", "Kubernetes": "kubernetes"}
-# circumstance -> how programs of signatures begin whose lines show it
-PROGRAMS: dict[str, tuple[str, ...]] = {
-    "vllm": ("vLLM",), "sglang": ("SGLang",), "trtllm": ("TensorRT-LLM",),
-    "tensorflow": ("TensorFlow",),
-    "mpi": ("Open MPI", "MPICH", "Hydra", "Intel MPI", "MPI"),
-}  # fmt: skip
-MAKERS = {"Huawei": "huawei", "AMD": "amd"}
-CHANGING = (
-    "NCCL_P2P",
-    "NCCL_SHM",
-    "NCCL_CUMEM",
-    "NCCL_ALGO",
-    "NCCL_PROTO",
-    "NCCL_NET",
-    "NCCL_LAUNCH",
-    "CUDA_LAUNCH",
-    "NCCL_NVLS",
-)  # change how ranks exchange data
-CRASHED_BY = {  # circumstance -> words of the failure's line
-    "import-failed": ("No module named ",),
-    "program-missing": (
-        "execve(): ",
-        "executable file not found",
-        "could not find the executable",
-        "permission denied",
-    ),
-    "command-missing": (": command not found",),
-    "arguments": (
-        "unrecognized arguments",
-        "the following arguments are required",
-        "no such option",
-        "unknown option",
-        "unexpected argument",
-    ),
-    "file-missing": (
-        "No such file or directory",
-        "is not found, missing",
-        "FileNotFoundError",
-        "does not exist",
-    ),
-}
-EXITS = ("root_cause", "failed_exit", "aborted")  # reports of a launcher that a process ended
-EARLY_SEQ = 50  # a collective so early belongs to start-up
+BETWEEN_GPUS = ("the same job with NCCL_P2P_DISABLE", "the same start with NCCL_P2P_DISABLE")
+# as the kernel, syslog and the journal begin a line
+_KERNELS = re.compile(
+    r"\s*(?:<\d+>)?\[\s*\d+\.\d+\]"
+    r"|\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\]"
+    r"|(?:\w{3} [ \d]\d [\d:]{8}|\d{4}-\d\d-\d\dT\S+) \S+ [\w./-]{1,40}(?:\[\d+\])?: "
+)
+_SCRIPT = re.compile(
+    r"(?:torchrun|python3?|accelerate launch|deepspeed|mpirun|srun)\b[^|;&\n]{0,300}?\s"
+    r"(?:\S{0,200}/)?([A-Za-z0-9_][\w-]{0,60}\.py)\b"
+    r"|(?:^|[\s/])([A-Za-z0-9_][\w-]{0,60}\.py) FAILED"
+)
+_PEER = re.compile(r"([0-9a-fA-F.:]+?)(?:<(\d+)>)?")
+# fact -> its field, of jobs of Slurm
+_JOBS = {"slurm_job": "value", "slurm_ended": "job", "killed": "job"}
+_JOB = re.compile(r"(?:\bjob |JobId=|SLURM_JOB_ID[=:] ?|StepId=|JOB )(\d{2,12})\b")
 
 
-def commands_with_output(facts: Facts) -> list[str]:
-    """Beginnings of commands whose output is among the inputs, or that decide nothing where all
-    stacks stand outside of collectives."""
-    given = [
-        command for (fact, number), command in OUTPUT_OF.items() if len(facts.of(fact)) >= number
+def next_steps(
+    facts: Facts,
+    conclusion: Conclusion,
+    causes: Sequence[Cause],
+    rows: Mapping[str, Mapping[str, Any]],
+    error: Mapping[str, Any] | None,
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """({host, command, tells}, further steps); None where nothing was read. causes: those that are
+    shown, most probable first. error: the row of `error_words` for the line of a failure."""
+    if conclusion.word == "nothing":
+        return None, list(conclusion.first)
+    events = [event for one in causes[:1] for piece in one.for_ for event in piece.events]
+    host, values = _host(events, facts), _values(events, facts)
+    steps = [*_of_causes(facts, causes, rows, values)] or [
+        *_of_what_was_seen(facts, conclusion.word, values, bool(host))
     ]
-    return (
-        given
-        + (["the flight recorder's"] if facts.flights else [])
-        + ([*BETWEEN_GPUS] if common_place(facts) else [])
+    command, tells = next(one for one in steps if not one[0].startswith(IN_WORDS))
+    further = [*conclusion.first]
+    further += ["\n".join([error["run"], *error["tells"]])] if error else []
+    if conclusion.word != "healthy":
+        further += ["\n".join(one) for one in steps if one[0] != command]
+    then = {"host": host or None, "command": command, "tells": tells}
+    return then, further[:MOST_COMMANDS]
+
+
+def _of_causes(
+    facts: Facts,
+    causes: Sequence[Cause],
+    rows: Mapping[str, Mapping[str, Any]],
+    values: Mapping[str, Sequence[str]],
+) -> Iterator[Step]:
+    """The commands of the first cause that can be filled; of those with one meaning the first."""
+    told = set()
+    if not causes or (other_accelerator(facts) and causes[0].id in OF_NVIDIA):
+        return
+    for one in rows[causes[0].id].get("commands", ()):
+        command = filled(one["run"], values)
+        if command and one["tells"] not in told:
+            told.add(one["tells"])
+            yield command, one["tells"]
+
+
+def _of_what_was_seen(
+    facts: Facts, word: str, values: Mapping[str, Sequence[str]], on_one_host: bool
+) -> Iterator[Step]:
+    """What fits without a command of a cause. word: of the conclusion."""
+    of_tools = any(map(facts.of, OF_A_MACHINE_FACTS)) and not (
+        _has_a_job(facts) or any(map(facts.of, OF_A_JOB_FACTS))
     )
-
-
-def what_to_run_next(
-    told: Collection[str],
-    *,
-    first: Sequence[str] = (),
-    error: Mapping[str, Any] | None = None,
-    given: Sequence[str] = (),
-    beside_causes: bool = False,
-) -> list[str]:
-    """The commands, each with a line for each outcome. told: the circumstances; first: what the
-    conclusion asks for; error: the row of `error_words` for the line of a failure; given:
-    beginnings of commands whose output was read, or that nobody here can run."""
-    asked = {*([STACKS] if first else []), *([error.get("asks") or ""] if error else [])}
-    rows = [row for row in rows_for(told, asked) if not row["run"].startswith(tuple(given))]
-    if error:
-        # what was changed is asked before what the error says
-        rows.insert(1 if "changed" in told else 0, error)
-    steps = ["\n".join([row["run"], *row["tells"]]) for row in rows]
-    return [*first, *steps][: MOST_BESIDE_CAUSES if beside_causes else MOST_COMMANDS]
-
-
-def rows_for(told: Collection[str], asked: Collection[str] = ()) -> list[Mapping[str, Any]]:
-    """The rows of `next_steps` that fit the circumstances, one for each thing that they ask for.
-    asked: what is asked for already."""
-    seen = {*asked, *(asks for asks, answers in ANSWERED_BY.items() if answers & set(told))}
-    found: list[Mapping[str, Any]] = []
-    for row in catalogue.table("next_steps").values():
-        if (
-            row["asks"] not in seen
-            and set(row["when"]) <= set(told)
-            and not set(row["unless"]) & set(told)
-        ):
-            seen.add(row["asks"])
-            found.append(row)
-    return found
-
-
-def circumstances(facts: Facts, outcome: str) -> frozenset[str]:
-    """The circumstances that the log shows. outcome: the word of the conclusion."""
-    shown = {
-        name
-        for name, facts_of in SHOWN_BY.items()
-        if any(not event.quoted for one in facts_of for event in facts.of(one))
-    }
-    shown |= _programs(facts)
-    shown -= {"rendezvous"} if "met" in shown else set()
-    shown |= _surroundings(facts) | _state(facts, outcome, shown)
-    phase = _phase(facts, shown)
-    return frozenset(
-        shown.difference(PHASES) | ({phase} if phase else {"silent"}) | _given(facts, shown)
-    )
-
-
-def _programs(facts: Facts) -> set[str]:
-    """Launchers, schedulers, engines and frameworks with lines in the log."""
-    programs = {event.signature.program for event in facts.events if not event.quoted}
-    found = {
-        name for name, start in PROGRAMS.items() if any(one.startswith(start) for one in programs)
-    }
-    found |= {LAUNCHERS_SHOWN[name] for name in launchers(facts) if name in LAUNCHERS_SHOWN}
-    found |= {
-        {"JAX": "jax", "PyTorch": "torch"}[name]
-        for name in frameworks(facts)
-        if name in ("JAX", "PyTorch")
-    }
-    return found | ({"serving"} if serves(facts) else set())
-
-
-def _given(facts: Facts, shown: set[str]) -> set[str]:
-    """What the input has already, so that it is not asked for: a log of NCCL, stacks, and processes
-    of which none is left; and programs that are no torch."""
-    debug = {
-        (event.fields.get("value") or "").strip("\"'").upper()
-        for event in facts.of("setting")
-        if event.fields.get("name") == "NCCL_DEBUG"
-    }
-    found = {"nccl-log-given"} if debug & {"INFO", "TRACE"} or "has-nccl-log" in shown else set()
-    found |= {"ended"} if shown & {"failed", "nccl-error"} else set()
-    found |= {"stacks-given"} if len(facts.stacks.get(MAIN, ())) > 1 else set()
-    return found | (
-        {"no-torch"} if shown & {"jax", "tensorflow", "native"} and "torch" not in shown else set()
-    )
-
-
-def _phase(facts: Facts, shown: set[str]) -> str | None:
-    """Where the job stood. A lone timeout says it by its number."""
-    numbers = [one.seq for one in facts.timeouts if one.seq is not None]
-    if numbers and not shown & {"serving", "preparing", "building"}:
-        return "start" if min(numbers) <= EARLY_SEQ and "steps" not in shown else "steps"
-    if any(
-        (event.fields.get("value") or "").strip() not in ("", "0") for event in facts.of("bar")
-    ) and not shown & {"preparing", "building"}:
-        shown = shown | {"steps"}
-    return next((one for one in PHASES if one in shown), None)
-
-
-def _surroundings(facts: Facts) -> set[str]:
-    """The size of the job, its accelerators, and what was tried."""
-    several = len(facts.hosts) > 1 or any(
-        int(event.fields["value"] or 1) > 1 for event in facts.of("nnodes")
-    )
-    maker = other_accelerator(facts)
-    found = {
-        "nodes" if several else "machine",
-        MAKERS.get(maker, "other-accelerator") if maker else "nvidia",
-    }
-    if experiments_made(facts) or _goes_without_p2p(facts):
-        found.add("p2p-tried")
-    if any(str(event.fields.get("name")).startswith(CHANGING) for event in facts.of("setting")):
-        found.add("settings")
-    named = [event for event in facts.of("error_line") if "NCCL" in event.text and not event.quoted]
-    if facts.of("library_failed") or (named and not hang_signs(facts)):
-        found.add("nccl-error")
-    if facts.has("nccl-internal-check"):
-        found.add("nccl-internal")
-    came = {one.rank for one in facts.timeouts if one.rank is not None}
-    # all had come to the first barrier
-    later = [
-        event
-        for event in facts.of("store_count")
-        if int(event.fields.get("group") or 0) > 1 and not event.quoted
+    if is_kernel_log(facts) or (of_tools and word == "healthy"):
+        yield from STEPS_OF_A_MACHINE
+        return
+    if word == "healthy":
+        yield "unhang inspect", "if it still seems to hang: whether it moves, and where"
+        return
+    seen = [one for one, _, _ in OF_LINES if any(not event.quoted for event in facts.of(one))]
+    of_lines = [
+        (command, tells)
+        for fact, run, tells in OF_LINES
+        if fact in seen[:1] and (command := filled(run, values))
     ]
-    if (came and len(came) < (facts.world_size or 0)) or later:
-        found.add("missing")
-    return found
+    if word != "failure":
+        yield inspect_command(facts, values, on_one_host), ALIVE
+        yield from [CLOCKS] if is_slow(facts) else of_lines
+        yield FAULTS, OF_A_MACHINE
+        return
+    if any(_IMPORT in event.text for event in facts.of("crash")):
+        yield WHICH_PYTHON
+    yield from of_lines
+    for launcher, run, tells in OF_A_NODE if {*seen} & {*EXPLAINED} else FAILED:
+        if launcher in {"", *launchers(facts)} and (command := filled(run, values)):
+            yield command, tells
 
 
-def _goes_without_p2p(facts: Facts) -> bool:
-    """Whether the log names the paths of NCCL's channels, and none is over peer-to-peer: then it
-    changes nothing to switch that off."""
-    paths = [
-        event.fields.get("value") or event.fields.get("old") or ""
-        for event in facts.of("transport")
-    ]
-    return bool(paths) and not any(path.startswith("P2P") for path in paths)
-
-
-def _state(facts: Facts, outcome: str, shown: set[str]) -> set[str]:
-    """Whether the job failed, is slow or hangs."""
-    if "killed" in shown:
-        return set()
-    first = facts.first_error
-    raised = facts.of("crash") or (first is not None and first.signature.kind == "error")
-    if outcome == "failure" or (raised and not (hang_signs(facts) or is_slow(facts))):
-        return {"failed", *_what_is_shown_of_it(facts)} | {
-            name for name, words in CRASHED_BY.items() if _crashed_by(facts, words)
-        }
-    return {"slow", *(("fades",) if speed_falls(facts) else ())} if is_slow(facts) else {"hangs"}
-
-
-def _what_is_shown_of_it(facts: Facts) -> set[str]:
-    """How much of a failure's own output there is: a whole traceback, one that is cut, or a
-    launcher's report alone."""
-    raised, cut = facts.of("crash"), unfinished_traceback(facts) is not None
-    if cut or raised:
-        return {"cut-traceback"} if cut else {"whole-traceback"}
-    return (
-        {"only-exits"}
-        if any(not event.quoted for name in EXITS for event in facts.of(name))
-        and not own_errors(facts)
-        else set()
-    )
-
-
-def _crashed_by(facts: Facts, words: tuple[str, ...]) -> bool:
-    """Whether a line of a failure has one of these words."""
-    return any(
-        word in event.text
-        for word in words
-        for name in ("crash", "error_line")
-        for event in facts.of(name)
-        if not event.quoted
+def explained(facts: Facts, conclusion: Conclusion) -> tuple[Event, Mapping[str, Any]] | None:
+    """(line, its row) for a conclusion without a cause: of a hang the line that it shows, if that
+    reports an error; of a failure that line, or the first other one that reports an error. What a
+    line of its own explains needs no row."""
+    if any(map(facts.of, EXPLAINED)):
+        return None
+    shown, errors = conclusion.event, own_errors(facts)
+    lines = [shown] if conclusion.word == "failure" or shown in errors else []
+    lines += [facts.first_error, *errors] if conclusion.word == "failure" else []
+    return next(
+        ((line, row) for line in lines if isinstance(line, Event) and (row := row_of(line.text))),
+        None,
     )
 
 
@@ -349,36 +230,97 @@ def row_of(text: str) -> Mapping[str, Any] | None:
     )
 
 
-def explained(facts: Facts, conclusion: Conclusion) -> tuple[Event, Mapping[str, Any]] | None:
-    """(line, its row) for a conclusion without a cause: of a hang the line that it shows, if that
-    reports an error; of a failure that line, or the first other one that reports an error."""
-    shown, errors = conclusion.event, own_errors(facts)
-    lines = [shown] if conclusion.word == "failure" or shown in errors else []
-    lines += [facts.first_error, *errors] if conclusion.word == "failure" else []
-    return next(
-        ((line, row) for line in lines if isinstance(line, Event) and (row := row_of(line.text))),
-        None,
-    )
-
-
-def library_of(facts: Facts) -> str | None:
-    """The package whose code raised the first exception with a frame, such as "vllm"; None where no
-    frame names one."""
-    frames = [
-        str(event.fields.get("raised_at") or "") for event in facts.of("crash") if not event.quoted
+def commands_with_output(facts: Facts) -> list[str]:
+    """Beginnings of commands whose output is among the inputs, or that decide nothing where all
+    stacks stand outside of collectives."""
+    return [
+        *(command for fact, command in OUTPUT_OF.items() if facts.of(fact)),
+        *(["the flight recorder's"] if facts.flights else []),
+        *([*BETWEEN_GPUS] if common_place(facts) else []),
     ]
-    return next((found["name"] for frame in frames if (found := _PACKAGE.search(frame))), None)
 
 
-def with_library(steps: list[str], library: str | None) -> list[str]:
-    """Steps that speak of the library that raised an error, with its name."""
-    return (
-        [
-            step.replace(
-                "the library that raised the error", f"{library}, whose code raised the error"
-            )
-            for step in steps
-        ]
-        if library
-        else steps
+def not_given(facts: Facts) -> list[str]:
+    """The kinds of evidence that would say more and are not among the inputs."""
+    events = [event for event in facts.events if not event.quoted]
+    kernels = any(_KERNELS.match(event.text) for event in events) or any(
+        _KERNELS.match(text) for lines in facts.last.values() for _, text in lines
     )
+    given = {
+        "a log of the job": any(event.signature.kind in OF_A_JOB for event in events)
+        or any(facts.of(name) for name in OF_A_JOB_FACTS)
+        or bool(facts.timeouts or facts.words),
+        "the kernel's log": kernels or bool(facts.of("xid")),
+        "stacks": any(facts.of(name) for name in ("stack_process", "stack_of_rank", "stack_dump")),
+        "a flight recorder's dump": bool(facts.flights),
+    }
+    return [name for name, is_there in given.items() if not is_there]
+
+
+def inspect_command(facts: Facts, values: Mapping[str, Sequence[str]], on_one_host: bool) -> str:
+    """`unhang inspect` for the job of the log: by its number in Slurm where several nodes are
+    meant, by its script, else for the only job of the machine."""
+    if not on_one_host and (command := filled("unhang inspect --slurm-job {job}", values)):
+        return command
+    scripts = {
+        found[1] or found[2] for event in facts.events for found in _SCRIPT.finditer(event.text)
+    }
+    if len(scripts) == 1:
+        return f'unhang inspect --pid "$(pgrep -of {scripts.pop()})"'
+    return "unhang inspect"
+
+
+def is_kernel_log(facts: Facts) -> bool:
+    """Whether the texts are the kernel's or the system's log, without a line of a job."""
+    lines = [text for those in facts.last.values() for _, text in those]
+    kernels = sum(bool(_KERNELS.match(one)) for one in lines)
+    return bool(lines) and kernels * 4 >= len(lines) * 3 and not _has_a_job(facts)
+
+
+def _has_a_job(facts: Facts) -> bool:
+    """Whether a line tells of a job's progress, end or wait."""
+    return bool(facts.timeouts) or any(
+        event.signature.kind in OF_A_JOB and not event.quoted for event in facts.events
+    )
+
+
+def _host(events: Sequence[Event], facts: Facts) -> str:
+    """The host that the lines of the cause name; of a log with one host that one."""
+    named = [event.fields.get("host") or event.prefix.host for event in events]
+    hosts = [one for one in map(host_name, named) if one]
+    return hosts[0] if hosts else host_name(facts.hosts[0]) if len(facts.hosts) == 1 else ""
+
+
+def _values(events: Sequence[Event], facts: Facts) -> dict[str, list[str]]:
+    """placeholder -> its candidates: from the lines of the cause, then the job's number from any
+    line."""
+    found: dict[str, list[str]] = {}
+    for event in events:
+        for name, value in _fields(event):
+            found.setdefault(name, []).append(value)
+    for event in facts.events:
+        number = event.fields.get(_JOBS.get(event.signature.fact or "", "")) or next(
+            (
+                one[1]
+                for one in [_JOB.search(event.text)]
+                if one and "lurm" in event.signature.program
+            ),
+            None,
+        )
+        found.setdefault("job", []).extend([number] if number else [])
+    return found
+
+
+def _fields(event: Event) -> Iterator[tuple[str, str]]:
+    for name, value in event.fields.items():
+        text = (value or "").strip(" .,;:'\"")
+        if name == "pci" and text:
+            yield name, text if "." in text else f"{text}.0"
+        elif name in ("peer", "address") and (peer := _PEER.fullmatch(text)):
+            yield "address", peer[1]
+            if peer[2]:
+                yield "port", peer[2]
+        elif name in ("own", "what", "peer", "second") or not text:
+            continue
+        else:
+            yield name, text

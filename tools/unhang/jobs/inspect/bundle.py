@@ -23,10 +23,10 @@ from unhang.core.schemas.shapes import read_schema
 from unhang.core.secrets_in_text import masked_document, without_secrets
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.core.text import visible
-from unhang.core.verdict.short_evidence import render_short_evidence
+from unhang.core.verdict.answer import render_evidence
+from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.rank_looks import host_of
 from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.short_form import short_form
 from unhang_node.base.version import VERSION
 
 MOST_BYTES = 64 << 20
@@ -44,7 +44,7 @@ def write_bundle(
     shown = masked_document(inspection)
     texts = {
         INSPECTION: json.dumps(shown, indent=1),
-        "short.json": render_short_evidence(short_form(shown)),
+        "short.json": render_evidence(answer_of(shown)),
         "report.txt": without_secrets(render_inspection(shown, verbose=True)),
     }
     for number, document in enumerate(documents):

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.secrets_in_text import cut_without_secrets
+from unhang.core.verdict.rendering import fold_ranks
+from unhang.core.verdict.waited_rows import waited_headline
 from unhang.jobs.diagnose.diagnosing import OF_WAITS
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.looked import Look
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.matching.signatures import Signature
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
+from unhang.jobs.inspect.answer import certainty_of, verdict_of
 from unhang.jobs.inspect.bundle import read_documents
 from unhang.jobs.inspect.ends import clues
 from unhang.jobs.inspect.flights import flights_of
@@ -156,4 +159,36 @@ def with_verdict(
         "inputs": [bundle, *diagnosis["inputs"]],
         "outcome": outcome,
         "trouble": diagnosis["trouble"] or inspection["state"] == HUNG,
+        "verdicts": list(_verdicts(diagnosis, inspection)),
     }
+
+
+def _verdicts(
+    diagnosis: Mapping[str, Any], inspection: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Whom each source names: the look first, then dumps or logs of a job that stood."""
+    ranks = {one["rank"] for one in inspection["suspects"] if one["rank"] is not None}
+    yield {
+        "source": LOOKED_AT,
+        "headline": verdict_of(inspection),
+        "certainty": certainty_of(inspection) or None,
+        "ranks": fold_ranks(sorted(ranks)),
+        "agrees": True,
+    }
+    row, recorded = diagnosis["waited_for"], inspection["recorded"]
+    if recorded:
+        yield {
+            "source": "flight recorder",
+            "headline": recorded["says"],
+            "certainty": None,
+            "ranks": fold_ranks(recorded["ranks"]),
+            "agrees": recorded["beside"] != "differs",
+        }
+    elif row and row["named"] and inspection["state"] in (HUNG, UNKNOWN):
+        yield {
+            "source": "flight recorder" if diagnosis["facts"]["flight_recorder"] else "log",
+            "headline": waited_headline(row),
+            "certainty": row["certainty"],
+            "ranks": (row["roots"] if row["roots"]["count"] else row["ring"])["ranks"],
+            "agrees": bool({one["rank"] for one in row["named"]} & ranks),
+        }

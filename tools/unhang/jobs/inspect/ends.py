@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.core.verdict.communicators import Standing
-from unhang.core.verdict.rendering import fold_ranks
+from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.streams import Story
-from unhang.core.verdict.suspects import Suspect, find_suspects, ranks_wait
+from unhang.core.verdict.suspects import Suspect, find_suspects
 from unhang.jobs.activities import STARTING
 from unhang.jobs.inspect.job_look import JobLook, Named
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section

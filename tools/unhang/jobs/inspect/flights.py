@@ -87,14 +87,18 @@ def _name(wait: Wait) -> str:
     return visible(wait.group.name, 80)
 
 
-def with_recorded(verdict: Verdict, documents: Sequence[Mapping[str, Any]]) -> Verdict:
-    """The verdict on a job that hangs or may hang, with what the dumps say; where nobody is
-    suspected, those who are missing in them."""
+def with_recorded(
+    verdict: Verdict, documents: Sequence[Mapping[str, Any]]
+) -> tuple[Verdict, dict[str, Any] | None]:
+    """The verdict on a job that hangs or may hang, with what the dumps add to its ranks; where no
+    rank is suspected, those who are missing in them. And the row `recorded`: whether the dumps name
+    a rank of the verdict (agrees), others (differs), or it named none (alone)."""
     missed, sentence = recorded(documents)
     if not missed:
-        return verdict
-    named = [_with_reason(one, missed) for one in verdict.named]
-    if not any(one.suspect.rank is not None for one in named):
+        return verdict, None
+    named = list(verdict.named)
+    ranks = {one.suspect.rank for one in named if one.suspect.rank is not None}
+    if not ranks:
         named += [
             Named(
                 Suspect(
@@ -110,18 +114,12 @@ def with_recorded(verdict: Verdict, documents: Sequence[Mapping[str, Any]]) -> V
             )
             for rank, why in list(missed.items())[:8]
         ]
-    return replace(
-        verdict, named=named, headline=f"{verdict.headline}; by torch's flight recorder {sentence}"
-    )
-
-
-def _with_reason(named: Named, missed: Mapping[int, str]) -> Named:
-    suspect = named.suspect
-    if suspect.rank is None or suspect.rank not in missed:
-        return named
-    return replace(
-        named,
-        suspect=replace(
-            suspect, why=f"{suspect.why}; by torch's flight recorder it {missed[suspect.rank]}"
-        ),
-    )
+    agreed = sorted(ranks & missed.keys())
+    row = {
+        "ranks": sorted(missed),
+        "says": f"it {missed[agreed[0]]}"
+        if len(ranks) == len(missed) == 1 and agreed
+        else sentence,
+        "beside": "agrees" if agreed else "differs" if ranks else "alone",
+    }
+    return replace(verdict, named=named), row

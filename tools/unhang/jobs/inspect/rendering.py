@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.core.text import ascii_only, counted, listed, visible
+from unhang.core.verdict.answer import screen_of
 from unhang.core.verdict.rendering import fold_ranks, render_suspects
 from unhang.core.verdict.screen import render_screen
-from unhang.jobs.inspect.first_screen import how_many, screen_of, verdict_of
+from unhang.jobs.inspect.answer import answer_of, how_many, recorded_lines, verdict_of
 
 MOST_ROWS = 16
 
@@ -17,7 +18,7 @@ def render_inspection(
     inspection: Mapping[str, Any], plain: bool = False, *, width: int = 100, verbose: bool = False
 ) -> str:
     """The first screen, of at most 12 lines; verbose: with render_details() below it."""
-    text = render_screen(screen_of(inspection), width, plain=plain)
+    text = render_screen(screen_of(answer_of(inspection)), width, plain=plain)
     return f"{text}\n{render_details(inspection, plain)}" if verbose else text
 
 
@@ -34,7 +35,7 @@ def render_details(inspection: Mapping[str, Any], plain: bool = False) -> str:
     lines += (
         _ras(inspection) + _ranks(inspection) + _unread(inspection) + render_suspects(inspection)
     )
-    lines += ["", verdict_of(inspection)]
+    lines += ["", verdict_of(inspection), *recorded_lines(inspection)]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
     return ascii_only(text) if plain else text
 

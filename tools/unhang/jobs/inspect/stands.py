@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from unhang.core.verdict.communicators import Standing
-from unhang.core.verdict.suspects import Suspect, ranks_wait
+from unhang.core.verdict.rendering import ranks_wait
+from unhang.core.verdict.suspects import Suspect
 from unhang.jobs.activities import (
     BACKWARD,
     CODE,

@@ -15,8 +15,8 @@ from typing import Any
 from unhang.core.text import counted
 from unhang.core.verdict.communicators import Standing
 from unhang.core.verdict.likely_causes import with_likely
-from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.suspects import Suspect, ranks_wait
+from unhang.core.verdict.rendering import fold_ranks, ranks_wait
+from unhang.core.verdict.suspects import Suspect
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, STARTING
 from unhang.jobs.inspect.agreement import sources_of
 from unhang.jobs.inspect.all_wait import all_in, is_quiet, some_are
@@ -58,9 +58,9 @@ KERNEL = (
 def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The document. documents: evidence of the nodes of one job."""
     job = job_look(documents)
-    verdict = _judge(job)
+    verdict, flights = _judge(job), None
     if verdict.state in (HUNG, UNKNOWN) and job.looks:
-        verdict = with_recorded(verdict, documents)
+        verdict, flights = with_recorded(verdict, documents)
     verdict = with_raised(verdict, job)
     suspects = _with_clues(job, [named.suspect for named in verdict.named])
     causes = [named.cause for named in verdict.named]
@@ -74,6 +74,7 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             {**suspect.as_dict(), "cause": cause}
             for suspect, cause in zip(suspects, causes, strict=True)
         ],
+        "recorded": flights,
         "ranks": [standing_row(look, job.standing) for look in job.looks],
         "ras": _ras_row(job.standing),
         "sources": sources_of(job),

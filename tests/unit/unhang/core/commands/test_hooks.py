@@ -22,7 +22,8 @@ from unhang.audit.history.changes import FoundChange
 from unhang.audit.history.news import MOST_ROWS, news_of
 from unhang.audit.history.recording import record
 from unhang.audit.history.run_rows import RunRow
-from unhang.core.commands.hooks import HOOK_S, call, post
+from unhang.core.commands.hook_orphans import call_and_end_all
+from unhang.core.commands.hooks import HOOK_S, post
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
@@ -172,24 +173,26 @@ def test_a_webhook_that_nobody_serves_is_said_without_its_address():
 
 
 def test_a_hook_that_fails_says_its_last_line_with_secrets_masked():
-    output = call(["sh", "-c", "echo first; echo token=abcdef123456 refused >&2; exit 7"], NEWS)
+    output = call_and_end_all(
+        ["sh", "-c", "echo first; echo token=abcdef123456 refused >&2; exit 7"], NEWS
+    )
     assert output == "expected exit code 0, found 7: token=<secret> refused"
 
 
 def test_a_hook_that_prints_without_end_is_bounded_and_one_that_reads_nothing_is_no_fault():
-    assert call(
+    assert call_and_end_all(
         ["sh", "-c", "head -c 50000000 /dev/zero | tr '\\0' x; exit 1"], NEWS, HOOK_S
     ).startswith("expected exit code 0, found 1: xxxx")
-    assert call(["true"], {**NEWS, "text": "x" * 10_000_000}) is None
+    assert call_and_end_all(["true"], {**NEWS, "text": "x" * 10_000_000}) is None
     assert (
-        call(["/nonexistent/hook"], NEWS)
+        call_and_end_all(["/nonexistent/hook"], NEWS)
         == "expected a program, could not start it: No such file or directory"
     )
 
 
 def test_no_shell_reads_a_hooks_words(tmp_path):
     assert (
-        call(
+        call_and_end_all(
             shlex.split(
                 f"{sys.executable} -c 'import sys; sys.exit(sys.argv[1] != \"$(reboot);\")'"
                 " '$(reboot);'"
@@ -293,7 +296,7 @@ def test_a_process_of_a_hook_that_starts_its_own_session_and_never_ends_ends_wit
         + f"\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)\n{rest}\n"
     )
     beside = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    why = call([sys.executable, "-c", program, str(tmp_path / "pid")], NEWS, limit_s=3)
+    why = call_and_end_all([sys.executable, "-c", program, str(tmp_path / "pid")], NEWS, limit_s=3)
     assert why == expected
     assert not os.path.exists(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
     assert beside.poll() is None, "another child of unhang is none of the hook's"

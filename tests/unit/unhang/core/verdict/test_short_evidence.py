@@ -29,6 +29,7 @@ def found(text: str, many: int, row: dict | None = None) -> dict:
         "facts": [{"name": text, "value": text, "file": text, "line": 1}] * many,
         "read": [{"what": text, "kind": text, "lines": 1}] * many,
         "not_read": [{"what": text, "why": text}] * many,
+        "full": text,
     }
 
 

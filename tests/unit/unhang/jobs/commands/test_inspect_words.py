@@ -156,12 +156,13 @@ def test_a_limit_without_hosts_is_refused_and_not_taken_for_this_machine():
         inspect.run(parsed("--limit", "gpu01"))
 
 
-def test_of_nodes_without_an_answer_no_process_is_asked_for(monkeypatch):
+def test_of_nodes_without_an_answer_no_process_is_asked_for():
     unanswered = {
         "collector": {"host": "gone"},
         "ranks": [],
         "sections": {"ranks": {"probe": {"status": "error", "error": "no answer: no such host"}}},
     }
-    monkeypatch.setattr(inspect, "node_documents", lambda *_: [unanswered])
+    arguments = parsed("--hosts", "gone")
+    arguments.node_documents = lambda *_: [unanswered]  # as the command line hands it over
     with pytest.raises(UserError, match=r"no answer: no such host$"):
-        inspect.run(parsed("--hosts", "gone"))
+        inspect.run(arguments)

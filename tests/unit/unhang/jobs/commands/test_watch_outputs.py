@@ -4,6 +4,7 @@ for each verdict, and no failure that ends the watch."""
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import socket
 import subprocess
@@ -15,12 +16,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from unhang.core.errors import UserError
+from unhang.core.schemas.check import check_schema
+from unhang.core.schemas.shapes import read_schema
+from unhang.core.verdict.short_evidence import MOST_BYTES
 from unhang.jobs.commands.watch_outputs import add_outputs, outputs_of
+from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.detector import Tick
 
 NAMED = {("gpu03", 1, "loading")}
+LOOK = Path(__file__).parents[4] / "fixtures/inspect/evidence/loader-RAS-and-stacks.json"
 FOUND = {
-    "state": "hung",
+    **inspection_of([json.loads(LOOK.read_bytes())]),
     "headline": (
         "rank 1 on gpu03: it sleeps\x1b[2J in __next__\nMar 1 12:00:00 root: all is well,"
         " token=ghp_0123456789abcdefghijABCDEFGHIJ012345"
@@ -69,6 +75,25 @@ def test_a_hang_is_one_line_in_the_log_once_for_each_verdict(log):
     listening.setblocking(False)
     with pytest.raises(BlockingIOError):
         listening.recv(4096)
+
+
+@pytest.mark.parametrize("full", [None, "hang-1.tar.gz"])
+def test_a_hook_gets_the_short_evidence_and_the_path_of_all_of_it(full, tmp_path):
+    program = tmp_path / "hook"
+    program.write_text(
+        f'#!/bin/sh\ncat > {tmp_path}/told\nprintf %s "$UNHANG_BUNDLE" > {tmp_path}/bundle\n'
+    )
+    program.chmod(0o700)
+    told, said = outputs("--hook", str(program))
+    many = {**FOUND, "ranks": FOUND["ranks"] * 4000, "suspects": FOUND["suspects"] * 4000}
+    told.looked(many, NAMED, tmp_path / full if full else None)
+    text = (tmp_path / "told").read_text()
+    answer = json.loads(text)
+    assert said == [] and len(text) <= MOST_BYTES and "ghp_" not in text
+    assert list(check_schema(answer, read_schema("evidence-short-1"))) == []
+    wanted = str(tmp_path / full) if full else None
+    assert (answer["by"], answer["full"], answer["primary"][0]["rank"]) == ("watch", wanted, 1)
+    assert (tmp_path / "bundle").read_text() == (wanted or "")
 
 
 def test_a_log_that_went_away_is_a_line_and_ends_nothing(log):

@@ -115,7 +115,7 @@ def test_program_that_cannot_be_started_is_looked_for():
         "slurmstepd: error: execve(): torchrun: No such file or directory\nsrun: error: node7: task"
         " 0: Exited with exit code 2\n"
     )
-    assert "which -a PROGRAM" in found["collect_next"][0]
+    assert "which COMMAND" in found["collect_next"][0]
 
 
 def test_bus_error_of_a_launcher_is_shared_memory():

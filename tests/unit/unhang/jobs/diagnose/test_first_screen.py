@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from unhang import cli
+from unhang.core.verdict.answer import screen_of
 from unhang.core.verdict.screen import render_screen
 from unhang.core.verdict.waited_rows import Beside, waited_for_row
 from unhang.core.verdict.waiting import LAUNCHED, Group, Step, waited_for
+from unhang.jobs.diagnose.answer import answer_of
 from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
-from unhang.jobs.diagnose.first_screen import screen_of
 from unhang.jobs.diagnose.matching.signatures import load_causes
 
 FIXTURES = Path(__file__).parents[4] / "fixtures"
@@ -28,7 +29,7 @@ WATCHDOG = (
 
 
 def screen(path: Path | str, width: int = 100) -> list[str]:
-    return render_screen(screen_of(diagnose([str(path)])), width).splitlines()
+    return render_screen(screen_of(answer_of(diagnose([str(path)]))), width).splitlines()
 
 
 def command_in(lines: list[str]) -> str:
@@ -117,7 +118,7 @@ def test_a_file_that_could_not_be_read_is_named(tmp_path):
     (tmp_path / "job.log").write_text("step 1 | loss 2.0\n")
     (tmp_path / "core").write_bytes(b"\x7fELF" + bytes(range(256)) * 40)
     answer = diagnose([str(tmp_path / "job.log"), str(tmp_path / "core")])
-    text = render_screen(screen_of(answer))
+    text = render_screen(screen_of(answer_of(answer)))
     assert "  not read: core (" in text
 
 
@@ -138,7 +139,9 @@ def test_who_is_waited_for_heads_the_screen_of_a_document_that_has_it():
     group = Group("mesh_tp", (0, 1, 2, 3), 4)
     steps = [Step(rank, "mesh_tp", "ALLREDUCE", 7, LAUNCHED) for rank in (0, 1, 3)]
     row = waited_for_row(waited_for([group], steps, seen=range(4)), Beside(hosts={2: "gpu07"}))
-    text = render_screen(screen_of({**json.loads(json.dumps(answer)), "waited_for": row}))
+    text = render_screen(
+        screen_of(answer_of({**json.loads(json.dumps(answer)), "waited_for": row}))
+    )
     assert text.splitlines()[0] == (
         "rank 2 (gpu07) is waited for: 3 of 4 ranks of mesh_tp wait in ALLREDUCE #7   likely"
     )
@@ -164,7 +167,7 @@ def test_each_cause_has_a_command_that_needs_no_value_and_none_that_changes_anyt
 def test_a_log_of_the_kernel_asks_for_no_stacks_of_ranks():
     answer = diagnose([str(FIXTURES / "diagnose" / "healthy" / "aer-and-bus-messages.log")])
     assert answer["outcome"]["word"] == "no_end"
-    assert [one.split("\n")[0] for one in answer["collect_next"]][1:] == [
+    assert [one.split("\n")[0] for one in answer["collect_next"]] == [
         "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT,PERFORMANCE", "unhang audit",
     ]  # fmt: skip
     assert "py-spy" not in json.dumps(answer)

@@ -80,13 +80,3 @@ def test_settings_are_those_of_the_job_and_not_of_advice(answer, line, settings)
     assert [
         (one["name"], one["value"]) for one in answer(line + "\n")["facts"]["settings"]
     ] == settings
-
-
-def test_experiment_that_the_log_shows_is_not_asked_for_again(answer):
-    waits = (
-        "n1:1:1 [0] NCCL INFO comm 0x55 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0x1 -"
-        " Init START\n"
-    )
-    made = "n1:1:1 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\n"
-    assert any("NCCL_P2P_DISABLE=1" in one for one in answer(waits)["collect_next"])
-    assert not any("NCCL_P2P_DISABLE=1" in one for one in answer(made + waits)["collect_next"])

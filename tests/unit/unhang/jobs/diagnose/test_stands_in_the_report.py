@@ -47,7 +47,7 @@ def test_actor_that_died_is_looked_for_in_the_kernels_log():
         in diagnose_text(
             "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this"
             " task.\n"
-        )["collect_next"][0]
+        )["next"]["command"]
     )
 
 

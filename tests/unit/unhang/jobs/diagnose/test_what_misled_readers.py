@@ -191,7 +191,7 @@ def test_device_of_gdrcopy_is_asked_for_and_no_plugin_that_was_loaded(answer):
         f"RuntimeError: NCCL GIN is unavailable\n{NO_GDR}w0:214:402 [3] NCCL INFO Using network"
         " Libfabric\n"
     )
-    assert not loud(found) and "/dev/gdrdrv" in found["collect_next"][0]
+    assert not loud(found) and "/dev/gdrdrv" in found["next"]["command"]
 
 
 def test_plugin_that_failed_before_the_network_was_taken_did_no_harm(answer):

@@ -97,15 +97,6 @@ def test_builds_run_on_gpus_with_the_same_first_number_of_the_compute_capability
     )
 
 
-def asked(text):
-    return " ".join(diagnose_text(text)["collect_next"])
-
-
-def test_failure_on_amd_gpus_is_looked_for_in_the_log_of_their_driver():
-    text = "RCCL version 2.17.1+hip5.7\nRuntimeError: invalid device pointer\n"
-    assert "amdgpu" in asked(text) and "NVRM" not in asked(text)
-
-
 @pytest.mark.parametrize(
     "heading",
     [

@@ -175,7 +175,7 @@ def test_a_rank_that_was_seen_in_its_own_code_is_not_told_to_call_other_collecti
     main(["diagnose", path])
     screen = " ".join(capsys.readouterr().out.split())
     assert f"hung: {said['headline'][:60]}" in screen
-    assert screen.startswith("rank 1 is waited for") or "rank 1" not in screen.partition("hung:")[0]
+    assert screen.startswith("hung:")
 
 
 def test_the_logs_in_it_are_read(tmp_path, capsys):
@@ -354,13 +354,68 @@ def with_dumps(document: dict, *newest: int, name: str = "gloo:all_reduce") -> d
 def test_dumps_add_to_a_hang_and_never_make_one():
     found = inspection_of([with_dumps(look("never"), 6, 5)])
     assert found["state"] == "hung"
-    assert (
-        "by torch's flight recorder it never recorded all_reduce number 6 of group"
-        " default_pg (0), which 1 rank recorded" in found["headline"] + str(found["suspects"])
-    )
+    assert found["recorded"] == {
+        "ranks": [1],
+        "says": "it never recorded all_reduce number 6 of group default_pg (0), which 1 rank"
+        " recorded",
+        "beside": "agrees",
+    }
     for scene in ("healthy", "checkpoint", "compile", "longstep"):
         assert inspection_of([with_dumps(look(scene), 6, 5)]) == inspection_of([look(scene)])
     assert "flight" not in str(inspection_of([with_dumps(look("never"), 6, 6)]))
+
+
+@pytest.mark.parametrize("scene", ["never", "loader", "killed", "lock"])
+def test_a_rank_that_look_and_dumps_agree_on_is_said_once_and_the_look_comes_first(
+    scene, tmp_path, capsys
+):
+    said = inspection_of([look(scene)])
+    path = str(bundle(tmp_path, with_dumps(look(scene), 6, 5)))
+    main(["diagnose", path])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"hung: {said['headline'][:60]}") and len(lines) <= 12
+    text = " ".join(" ".join(lines).split())
+    assert "torch's flight recorder agrees: it never recorded all_reduce" in text
+    assert text.count("flight recorder") == 1 and "waited for:" not in text
+    _, found = diagnosed(capsys, path)
+    assert [(one["source"], one["ranks"], one["agrees"]) for one in found["verdicts"]] == [
+        ("unhang inspect", "1", True), ("flight recorder", "1", True),
+    ]  # fmt: skip
+
+
+def test_dumps_that_name_another_rank_are_one_line_behind_the_look(tmp_path, capsys):
+    said = inspection_of([look("loader")])
+    path = str(bundle(tmp_path, with_dumps(look("loader"), 5, 6)))
+    main(["diagnose", path])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"hung: {said['headline'][:60]}")
+    [differs] = [line for line in lines if "flight recorder" in line]
+    assert differs.startswith("  torch's flight recorder differs: rank 0 never recorded all_reduce")
+    _, found = diagnosed(capsys, path)
+    assert [(one["ranks"], one["agrees"]) for one in found["verdicts"]] == [
+        ("1", True), ("0", False),
+    ]  # fmt: skip
+    assert list(check_schema(found, read_schema("diagnosis-1"))) == []
+
+
+def test_a_path_that_only_dumps_tell_apart_stays_the_verdict_of_the_look(tmp_path, capsys):
+    main(["diagnose", str(bundle(tmp_path, with_dumps(look("path"), 6, 5)))])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("hung: all 2 ranks are in main")
+    assert any(line.startswith("  also rank 1: by torch's flight recorder") for line in lines)
+
+
+def test_dumps_given_beside_a_bundle_that_has_none_are_a_line_behind_it(tmp_path, capsys):
+    dumps = []
+    for row in with_dumps(look("never"), 5, 6)["sections"]["log_tail"]["flights"]:
+        path = tmp_path / f"dump_{row['rank']}.json"
+        path.write_text(json.dumps({"version": "2.5", "rank": row["rank"],
+                                    "entries": row["entries"]}))  # fmt: skip
+        dumps.append(str(path))
+    main(["diagnose", str(bundle(tmp_path, look("never"))), *dumps])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("hung: rank 1 on vm: it sleeps in happen")
+    assert lines[2].startswith("  by the flight recorder instead: rank 0 is waited for: ")
 
 
 def test_odd_dumps_are_survived():

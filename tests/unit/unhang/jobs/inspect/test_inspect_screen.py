@@ -12,9 +12,10 @@ import pytest
 
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
+from unhang.core.verdict.answer import screen_of
 from unhang.core.verdict.waited_rows import Beside, waited_for_row
 from unhang.core.verdict.waiting import LAUNCHED, Group, Step, waited_for
-from unhang.jobs.inspect.first_screen import certainty_of, screen_of
+from unhang.jobs.inspect.answer import answer_of, certainty_of
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 
@@ -59,7 +60,7 @@ def test_no_screen_has_more_than_twelve_lines_and_each_begins_with_the_state(loo
 def test_sure_is_what_was_observed_and_the_command_fits_it(name, certainty, command):
     found = inspection(name)
     assert certainty_of(found) == certainty
-    assert screen_of(found).next_command.startswith(command)
+    assert screen_of(answer_of(found)).next_command.startswith(command)
 
 
 def test_a_rank_that_is_named_by_stacks_alone_is_likely():
@@ -71,7 +72,7 @@ def test_a_rank_that_is_named_by_stacks_alone_is_likely():
 def test_a_host_name_that_a_shell_would_run_is_in_no_command():
     found = copy.deepcopy(inspection("loader-RAS-and-stacks"))
     found["suspects"][0]["host"] = "$(reboot)"
-    screen = screen_of(found)
+    screen = screen_of(answer_of(found))
     assert "reboot" not in screen.next_command and screen.next_host == ""
 
 

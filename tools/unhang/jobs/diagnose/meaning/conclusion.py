@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from unhang.core.secrets_in_text import without_secrets
-from unhang.core.verdict.suspects import ranks_wait
+from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
 from unhang.jobs.diagnose.log_facts import Facts, evidence_of
 from unhang.jobs.diagnose.logs.last_words import RankLine

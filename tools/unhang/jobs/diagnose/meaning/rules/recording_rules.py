@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from unhang.core.verdict.suspects import ranks_wait
+from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.waited_rows import waited_for_row, waited_headline, waited_lines
 from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
 from unhang.jobs.diagnose.log_facts import Facts

@@ -1,21 +1,21 @@
-"""The first screen of a look at a running job. Document in, value out; what does not stand on it
-stands behind -v."""
+"""The answer of a look at a running job: its first screen and its short form. Document in, value
+out."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.text import counted, listed, visible
+from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.screen import VerdictScreen, filled, host_name, with_waited_for
+from unhang.core.verdict.screen import FAULTS, VerdictScreen, filled, host_name
 from unhang.jobs.inspect.verdict import HUNG, RUNNING, UNKNOWN
 
 PLACES_ON_SCREEN, SUSPECTS_ON_SCREEN = 2, 2
 STOPPED, GONE = ("T", "t"), ("Z", "X", "gone", "reused")
 _CONNECT = re.compile(r"\bnc -vz (\S+) (\d+)")
-FAULTS = "dmesg -T | grep -e Xid -e NVRM -e 'Killed process' -e oom | tail -40"
 # (command, what its answer means), by what is known of the first suspect
 _OF_A_RANK = {
     "ended": (
@@ -54,15 +54,58 @@ _AGAIN = ("unhang inspect --gap 30", "two looks 30 s apart tell a long step from
 _WATCH = ("unhang watch --pid {pid}", "tells when it makes no progress, and looks then")
 
 
-def screen_of(inspection: Mapping[str, Any]) -> VerdictScreen:
+def answer_of(inspection: Mapping[str, Any], by: str = "inspect") -> JobAnswer:
+    """The answer of a look. by: who looked, inspect or watch."""
+    suspects, certainty = inspection["suspects"], certainty_of(inspection) or "possible"
+    return JobAnswer(
+        by,
+        inspection["state"],
+        _screen(inspection),
+        inspection.get("waited_for"),
+        [failure_row(one["why"], one["rank"], one["host"]) for one in suspects],
+        list(_waiting(inspection)),
+        [
+            {
+                "cause": one["cause"],
+                "title": one["why"],
+                "certainty": "possible" if one["blind"] else certainty,
+                "owner": None,
+                "where": [part for part in (one["host"], one["gpu"]) if part],
+                "lines": [],
+                "remedy": one["next"],
+            }
+            for one in suspects
+        ],
+        list(_facts(inspection)),
+        [
+            {"what": row["host"], "kind": "look at a node", "lines": None}
+            for row in inspection["hosts"]
+            if not row["problem"]
+        ],
+        [
+            *(
+                {"what": f"{row['what']} on {', '.join(row['hosts'])}",
+                 "why": f"{row['status']}: {row['why']}"}
+                for row in inspection["unread"]
+            ),
+            *(
+                {"what": row["host"], "why": row["problem"]}
+                for row in inspection["hosts"]
+                if row["problem"]
+            ),
+        ],
+    )  # fmt: skip
+
+
+def _screen(inspection: Mapping[str, Any]) -> VerdictScreen:
     """The verdict, who and where, and the command to paste."""
     suspects = inspection["suspects"]
     host, command, tells = _next(inspection)
-    screen = VerdictScreen(
+    return VerdictScreen(
         verdict_of(inspection),
         certainty_of(inspection),
         (
-            *_also(suspects), *_stands(inspection),
+            *recorded_lines(inspection), *_also(suspects), *_stands(inspection),
             *(problem for problem in _not_read(inspection) if problem),
         ),
         advice=tuple(
@@ -73,7 +116,15 @@ def screen_of(inspection: Mapping[str, Any]) -> VerdictScreen:
         next_host=host, next_command=command, next_tells=tells,
         more="-v: where each rank stands, why, and what could not be read",
     )  # fmt: skip
-    return with_waited_for(screen, inspection.get("waited_for"))
+
+
+def recorded_lines(inspection: Mapping[str, Any]) -> list[str]:
+    """What the dumps of the flight recorder add to the verdict, in one line."""
+    row = inspection.get("recorded")
+    if not row or row["beside"] == "alone":  # its ranks are the suspects
+        return []
+    word = "agrees" if row["beside"] == "agrees" else "differs"
+    return [f"torch's flight recorder {word}: {visible(row['says'], 600)}"]
 
 
 def verdict_of(inspection: Mapping[str, Any]) -> str:
@@ -189,3 +240,29 @@ def _kind(state: str, has_stack: bool, then: str) -> str:
     if state in STOPPED or (state == "?" and not has_stack):
         return "stopped"
     return "kernel" if state == "D" or "/stack as root" in then else "alive"
+
+
+def _waiting(inspection: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Ranks that stand where nobody is accused, those of one place as one."""
+    accused = {(one["host"], one["rank"]) for one in inspection["suspects"]}
+    places: dict[tuple[str, str], list[int]] = {}
+    for row in inspection["ranks"]:
+        if row["rank"] is not None and row["where"] and (row["host"], row["rank"]) not in accused:
+            places.setdefault((row["activity"] or "", row["where"]), []).append(row["rank"])
+    for (activity, where), ranks in places.items() if accused else ():
+        text = f"ranks {fold_ranks(ranks)}: {activity} in {where}"
+        yield failure_row(text, None, None)
+
+
+def _facts(inspection: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    ranks = [row["rank"] for row in inspection["ranks"] if row["rank"] is not None]
+    ras = inspection["ras"]
+    for name, value in (
+        ("world size", inspection["world_size"]),
+        ("ranks seen", fold_ranks(ranks)),
+        ("NCCL", ras["version"] if ras else None),
+        ("shown to stand by", ", ".join(inspection["sources"]["stands"])),
+        ("shown to work by", ", ".join(inspection["sources"]["works"])),
+    ):
+        if value:
+            yield fact_row(name, value)

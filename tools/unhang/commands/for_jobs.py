@@ -1,16 +1,15 @@
-"""What lint and inspect hand to the diagnosis of a job: how files with which it was started, and
-looks at it, are read.
-
-Both are imported when they are asked.
+"""What is handed to the commands about a job: to diagnose how files with which it was started, and
+looks at it, are read; to inspect how nodes are asked by Ansible. Each is imported when it is asked.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.core.verdict.screen import VerdictScreen
+from unhang.core.verdict.answer import JobAnswer
 from unhang.jobs.diagnose.looked import Look, LookReader
 from unhang.jobs.job_files import JobFile, JobReader
 
@@ -60,16 +59,17 @@ def _render(verdict: Mapping[str, Any], plain: bool) -> str:
     return render_details(verdict, plain)
 
 
-def _screen(verdict: Mapping[str, Any]) -> VerdictScreen:
-    from unhang.jobs.inspect.first_screen import screen_of
+def _answer(verdict: Mapping[str, Any]) -> JobAnswer:
+    from unhang.jobs.inspect.answer import answer_of
 
-    return screen_of(verdict)
-
-
-def _short(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    from unhang.jobs.inspect.short_form import short_form
-
-    return short_form(verdict)
+    return answer_of(verdict)
 
 
-LOOK_READER = LookReader(_is_bundle, _look, _joined, _screen, _short, _render)
+LOOK_READER = LookReader(_is_bundle, _look, _joined, _answer, _render)
+
+
+def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """The evidence of nodes that --hosts and --inventory name. Raises UserError."""
+    from unhang.jobs.commands.inspect_nodes import node_documents as documents
+
+    return documents(arguments, options)

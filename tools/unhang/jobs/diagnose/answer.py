@@ -1,0 +1,242 @@
+"""The answer of a diagnosis: its first screen and its short form. Document in, value out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+from typing import Any
+
+from unhang.core.text import counted, listed, visible
+from unhang.core.together import NOT_READ
+from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
+from unhang.core.verdict.screen import Quote, VerdictScreen, path_shown, place_of
+from unhang.jobs.diagnose.rendering import (
+    ANSWERS,
+    facts_in_words,
+    facts_of_ranks,
+    remedy_in_words,
+    shown_causes,
+    shown_remarks,
+    steps_of,
+    what_the_line_fits,
+    with_short_names,
+)
+
+NOT_OPENED = ("unread", "binary")
+NAMED_ON_SCREEN, FILES_ON_SCREEN, QUOTED = 3, 3, 3
+
+
+def answer_of(diagnosis: Mapping[str, Any]) -> JobAnswer:
+    """The answer of a diagnosis."""
+    failures = diagnosis["facts"].get("failures", [])
+    lacking = [one for one in diagnosis["inputs"] if one["kind"] in NOT_OPENED]
+    return JobAnswer(
+        "diagnose",
+        diagnosis["outcome"]["word"],
+        _screen(with_short_names(diagnosis)),
+        diagnosis.get("waited_for"),
+        [_failure(one) for one in failures if one["primary"]],
+        [_failure(one) for one in failures if not one["primary"]],
+        [_cause_row(one) for one in diagnosis["causes"] if one["severity"] != "info"],
+        list(_facts(diagnosis["facts"])),
+        [
+            {"what": one["file"], "kind": one["kind"], "lines": one["lines"]}
+            for one in diagnosis["inputs"]
+            if one not in lacking
+        ],
+        [
+            *(
+                {"what": one["file"], "why": "; ".join(one["notes"]) or one["kind"]}
+                for one in lacking
+            ),
+            *({"what": one, "why": "not among the inputs"} for one in diagnosis["not_given"]),
+        ],
+    )
+
+
+def joined_answers(look: JobAnswer, diagnosis: Mapping[str, Any]) -> JobAnswer:
+    """The answer of a look with what logs and dumps of the same job add. Only a cause that a line
+    of a log names comes before where the threads stand."""
+    own, bundle = answer_of(diagnosis), str(diagnosis["inputs"][0]["file"])
+    named = [
+        one
+        for one in own.causes
+        if any(line["line"] and line["file"] != bundle for line in one["lines"])
+    ]
+    more = [one for one in own.causes if one not in named]
+    seen = {one["cause"] for one in look.causes}
+    if named and shown_causes(diagnosis)[0]["cause"] == named[0]["cause"]:
+        own_line = f"{look.screen.headline} ({look.screen.certainty or look.word})"
+        screen = replace(own.screen, lines=(own_line, *own.screen.lines))
+    else:
+        first = with_short_names(diagnosis)["facts"]["first_error"]
+        quotes = (Quote(first["text"], place_of(first["file"], first["line"])),) if first else ()
+        screen = replace(
+            look.screen, quoted=(*look.screen.quoted, *quotes), more=own.screen.more,
+            lines=(*_of_logs(diagnosis, look.screen.lines), *look.screen.lines),
+        )  # fmt: skip
+    return replace(
+        own,
+        screen=screen,
+        waited_for=look.waited_for,
+        primary=[*look.primary, *own.primary],
+        consequences=[*look.consequences, *own.consequences],
+        causes=[*named, *look.causes, *(one for one in more if one["cause"] not in seen)],
+        facts=[*look.facts, *own.facts],
+        read=[*look.read, *own.read],
+        not_read=[*look.not_read, *own.not_read],
+    )
+
+
+def _of_logs(diagnosis: Mapping[str, Any], shown: Sequence[str]) -> list[str]:
+    """Whom logs and dumps name instead of the look's rank. shown: lines that may say it."""
+    return [
+        f"by the {one['source']} instead: {one['headline']}"
+        for one in diagnosis["verdicts"][1:]
+        if not one["agrees"] and not any(one["headline"] in line for line in shown)
+    ]
+
+
+def _screen(diagnosis: Mapping[str, Any]) -> VerdictScreen:
+    """The verdict, who and where, the lines that show it, and the command to paste."""
+    own = (
+        _of_cause(diagnosis) if diagnosis["outcome"]["word"] == "cause" else _of_outcome(diagnosis)
+    )
+    then = diagnosis["next"] or {"host": None, "command": "", "tells": ""}
+    return replace(
+        own, next_host=then["host"] or "", next_command=then["command"], next_tells=then["tells"],
+        more=_more(diagnosis),
+    )  # fmt: skip
+
+
+def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
+    causes = shown_causes(diagnosis)
+    if not causes:  # below what a line names
+        return _of_outcome(diagnosis)
+    first, others = causes[0], causes[1:]
+    named = listed([visible(one, 80) for one in first["where"]], NAMED_ON_SCREEN)
+    lines = []
+    if others and not diagnosis["decided"]:
+        also = [f"{one['title']} ({one['certainty']})" for one in others[:2]]
+        lines.append(f"or: {'; '.join(also)}")
+    do = "do" if first["certainty"] == "sure" else "if so"
+    because = "" if first["means"].startswith("because") else "because "
+    return VerdictScreen(
+        f"{first['title']}{f': {named}' if named else ''}",
+        first["certainty"] if diagnosis["decided"] else f"{first['certainty']}, not decided",
+        tuple(lines),
+        tuple(
+            Quote(one["text"], place_of(one["file"], one["line"]) if one["line"] else "")
+            for one in _lines(first)
+        ),
+        (
+            f"{because}{first['means']}",
+            f"{do} (owner: {first['owner']}): {remedy_in_words(first['remedy'])}",
+        ),
+    )
+
+
+def _lines(cause: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Its lines, each once; those of a log before those that are one sentence of a dump."""
+    seen: dict[str, Mapping[str, Any]] = {}
+    for one in sorted(cause["evidence"], key=lambda one: not one["line"]):
+        seen.setdefault(one["text"], one)
+    return list(seen.values())[:QUOTED]
+
+
+def _of_outcome(diagnosis: Mapping[str, Any]) -> VerdictScreen:
+    """Without a cause: what was read, what was not, and the lines that show it."""
+    outcome, facts = diagnosis["outcome"], diagnosis["facts"]
+    shown = [outcome["line"]] if outcome["line"] else []
+    first = facts["first_error"]
+    shown += [first] if first and outcome["word"] == "failure" else []
+    last = facts.get("last", []) if outcome["word"] == "no_end" else []
+    shown += [one for one in last if any(map(str.isalnum, one["text"]))]  # no border of a table
+    quotes: dict[tuple[str, int], Quote] = {}
+    for one in shown:
+        quotes.setdefault(
+            (one["file"], one["line"]), Quote(one["text"], place_of(one["file"], one["line"]))
+        )
+    return VerdictScreen(
+        f"{ANSWERS.get(outcome['word'], 'NOT DECIDED')}: {outcome['why']}",
+        "",
+        (*_read(diagnosis), *facts_of_ranks(facts)[:2], *what_the_line_fits(diagnosis)),
+        tuple(quotes.values())[:QUOTED],
+    )
+
+
+def _read(diagnosis: Mapping[str, Any]) -> list[str]:
+    """read: a.log (5 lines) and 2 more; not read: core (binary); not given: stacks."""
+    inputs = diagnosis["inputs"]
+    read = [one for one in inputs if one["kind"] not in NOT_OPENED]
+    named = [f"{_name(one['file'])} ({counted(one['lines'], 'line')})" for one in read]
+    lacking = [
+        f"{_name(one['file'])} ({visible(reasons[0] if reasons else one['kind'], 120)})"
+        for one in inputs
+        for reasons in [
+            [note for note in one["notes"] if note.startswith(NOT_READ)] or one["notes"]
+        ]
+        if one["kind"] in NOT_OPENED or any(note.startswith(NOT_READ) for note in reasons)
+    ]
+    return [
+        *([f"read: {listed(named, FILES_ON_SCREEN)}"] if named else []),
+        *([f"not read: {listed(lacking, FILES_ON_SCREEN)}"] if lacking else []),
+        *([f"not given: {', '.join(diagnosis['not_given'])}"] if diagnosis["not_given"] else []),
+    ]
+
+
+def _name(file: str) -> str:
+    return path_shown(PurePath(file).name or file, 60)
+
+
+def _more(diagnosis: Mapping[str, Any]) -> str:
+    """What -v shows."""
+    causes, remarks, steps = (
+        len(found)
+        for found in (shown_causes(diagnosis)[1:], shown_remarks(diagnosis), steps_of(diagnosis))
+    )
+    counts = [
+        counted(number, what)
+        for number, what in ((causes, "more cause"), (remarks, "remark"), (steps, "further step"))
+        if number
+    ]
+    return f"-v: {', '.join([*counts, 'facts, settings and what was read'])}"
+
+
+def _failure(one: Mapping[str, Any]) -> dict[str, Any]:
+    return failure_row(one["text"], one["rank"], one["host"], one["file"], one["line"])
+
+
+def _cause_row(one: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "cause": one["cause"],
+        "title": one["title"],
+        "certainty": one["certainty"],
+        "owner": one["owner"],
+        "where": one["where"],
+        "lines": [
+            {"file": line["file"], "line": line["line"], "text": line["text"]}
+            for line in one["evidence"]
+        ],
+        "remedy": remedy_in_words(one["remedy"]),
+    }
+
+
+def _facts(facts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Facts with their lines where they have one of their own; then the others in words."""
+    for name, values in (
+        *facts["versions"].items(), ("GPU", facts["gpus"]), ("transport", facts["transports"]),
+        ("network", facts["network"]["chosen"]), ("bootstrap", facts["network"]["bootstrap"]),
+    ):  # fmt: skip
+        for one in values:
+            yield fact_row(name, one["value"], one["file"], one["line"])
+    for one in facts["settings"]:
+        yield fact_row(one["name"], one["value"], one["file"], one["line"])
+    none: dict[str, Any] = {**{name: [] for name in facts["network"]}, "gpudirect_rdma": None}
+    apart = {**facts, "versions": {}, "gpus": [], "transports": [], "settings": [],
+             "network": none, "first_error": None}  # fmt: skip
+    for line in facts_in_words(apart, ""):
+        name, _, value = line.partition(": ")
+        if value:
+            yield fact_row(name, value)
