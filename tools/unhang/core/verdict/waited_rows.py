@@ -64,7 +64,7 @@ def waited_for_row(answer: WaitedFor, beside: Beside | None = None) -> dict[str,
         "ring": ranks_row(answer.ring),
         "missing": ranks_row(answer.missing),
         "certainty": answer.certainty,
-        "waits": list(waits.values()),
+        "waits": sorted(waits.values(), key=lambda wait: not (answer.roots or wait["calls"])),
     }
 
 

@@ -17,7 +17,7 @@ from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_st
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
-from unhang.jobs.diagnose.ras_standing import RasStanding, named_roots, ras_standing
+from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
 from unhang.jobs.diagnose.waits import row_of_waits, waits_of_log
 from unhang.jobs.flight_steps import Recording
 from unhang.jobs.job_files import JobFile
@@ -149,7 +149,7 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         job,
         stopped,
         words,
-        ras.waited if ras and named_roots(ras) else waits_of_log(seen, words),
+        ras.waited if ras and ras.waited.names_somebody else waits_of_log(seen, words),
         ras,
         by_thread([stack for scan in scans for stack in scan.stacks]),
     )

@@ -22,7 +22,6 @@ from unhang.core.verdict.communicators import (
 from unhang.core.verdict.waiting import LIKELY, SURE, Wait, WaitedFor
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
 from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
-from unhang.jobs.diagnose.waits import left_the_order, with_odd_one
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,8 @@ class RasStanding:
         waited = self.standing.waited
         if self.moved:
             return WaitedFor()
-        launched = self.standing.total if self.last.found["form"] == "json" else None
-        waited = with_odd_one(_unlike_calls(waited), launched)
-        is_once = self.looks == 1 and not left_the_order(waited)
+        waited = _unlike_calls(waited)
+        is_once = self.looks == 1 and not waited.left_the_order
         return replace(waited, certainty=LIKELY) if is_once else waited
 
     @property

@@ -16,7 +16,7 @@ from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import collective_in_words, named_ranks
-from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER, left_the_order
+from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 START_UP_SEQ = 50  # a collective so early belongs to start-up
@@ -203,7 +203,7 @@ def _groups_wait(facts: Facts) -> Iterator[Evidence]:
         return
     why = f"{waited_headline(row)}; what it does there is not in these lines"
     who = tuple(f"rank {rank}" for rank in waited.roots)
-    if left_the_order(waited):
+    if waited.left_the_order:
         why = f"{named_ranks(waited.roots)} {IN_ANOTHER_ORDER}"
         yield Evidence("rank_desync_app", SUPPORTING + 1, why, shown, "groups-in-a-ring", who=who)
         return
