@@ -122,7 +122,8 @@ def waited_lines(row: Mapping[str, Any]) -> list[str]:
     awaited = _of_role(row, lambda wait: wait["role"] == AWAITED)
     behind = [*awaited[1:], *_of_role(row, lambda wait: wait["role"] == FOLLOWS)]
     if not row["roots"]["count"]:
-        lines = [_who_waits(wait) for wait in [*awaited, *behind][:2]]
+        waits = [_who_waits(wait) for wait in [*awaited, *behind][:2]]
+        lines = [line for line in waits if line != waited_headline(row)]
         behind = [*awaited, *behind][2:]
     else:
         lines = [_where(awaited[0])] if awaited and _where(awaited[0]) else []

@@ -78,10 +78,6 @@ class Facts:
         calls = [ranks for wait in self.waited.different for ranks in wait.calls.values()]
         if any(rank < 0 for rank in self.waited.roots) or any(max(one) < 0 for one in calls):
             return None  # RAS knows the process, and not which rank of the job it is
-        waiting = {rank for wait in self.waited.waits for rank in wait.waiting}
-        silent = set(self.waited.roots) & set(self.waited.missing)
-        if len(silent) >= len(waiting) > 0:
-            return None  # most of the job is not in the log, and nobody is named for that
         hosts = {rank: host for rank, (host, _) in places.items()}
         return row_of_waits(
             self.waited, self.words, (*steps, *self.of("pg_idle"), *self.of("init_start")), hosts

@@ -102,16 +102,19 @@ def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabe
 def _labelled_like_others(
     read: Sequence[tuple[Timeout, GroupLabel | None]],
 ) -> list[tuple[Timeout, GroupLabel | None]]:
-    """A rank that does not tell its group is in the one in which others wait at the same number, if
-    it is only one; or in that of all ranks, if nobody tells of another."""
+    """A rank that does not tell its group is in the one in which others wait at the same number with
+    the same size, else at the same number, if it is only one; or in that of all ranks, if nobody
+    tells of another."""
     labels: dict[tuple, dict[str, GroupLabel]] = {}
     for one, label in read:
         if label:
-            labels.setdefault((one.op, one.seq, one.numel), {})[label.name] = label
+            for call in ((one.op, one.seq, one.numel), (one.op, one.seq)):
+                labels.setdefault(call, {})[label.name] = label
     everybody = [label for those in labels.values() for label in those.values()]
     found: list[tuple[Timeout, GroupLabel | None]] = []
     for one, label in read:
-        alike = [*labels.get((one.op, one.seq, one.numel), {}).values()] or everybody
+        same = labels.get((one.op, one.seq, one.numel)) or labels.get((one.op, one.seq), {})
+        alike = [*same.values()] or everybody
         is_known = len({other.name for other in alike}) == 1 and one.number is not None
         if label is None and is_known and (alike[0].is_default or alike is not everybody):
             number = one.rank if alike[0].is_default else one.number

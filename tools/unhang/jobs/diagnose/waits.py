@@ -1,7 +1,8 @@
 """Who is waited for, by what a log shows of groups. Values in, values out.
 
-A log seldom holds the lines of all ranks. Where most of those that are waited for brought no line,
-they are not missing from the job, but from the log: who waits for whom is then asked of the others.
+A log seldom holds the lines of all ranks. Where many of those that are waited for brought no line,
+they are not missing from the job, but from the log: nobody is named for that, and who waits for
+whom is asked of the others.
 """
 
 from __future__ import annotations
@@ -33,14 +34,17 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
         answer = behind if behind.roots or behind.ring else answer
     waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
     silent = set(answer.roots) - seen
-    if len(silent) * 2 > len(waiting):
+    many = len(silent) * FEW_OF > len(waiting) if len(silent) > 1 else len(waiting) == 1
+    if silent and many:
         among = [
             replace(group, members=tuple(rank for rank in group.members if rank in seen))
             for group in shown.groups
         ]
         others = waited_for(among, shown.steps, seen)
-        found = others if others.roots or others.ring else answer
-        return replace(found, certainty=POSSIBLE, missing=answer.missing)
+        if not (others.roots or others.ring):
+            follows = (*answer.waits, *answer.follows)
+            others = replace(answer, roots=(), waits=(), follows=follows)
+        return replace(others, certainty=POSSIBLE, missing=answer.missing)
     if waiting and not answer.roots and not answer.ring:
         return _by_who_waits_nowhere(answer, waiting, shown)
     return replace(answer, certainty=LIKELY) if answer.certainty == SURE else answer
