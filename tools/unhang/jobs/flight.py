@@ -45,8 +45,8 @@ class Entry:
     scheduled, started or completed. sizes: what the members must agree on, "" where nothing.
     record: counts all entries of the rank from 0, None if not recorded. where: the innermost line
     that is no library's. created_s: since 1970, on the rank's clock. seen_started_s,
-    seen_completed_s: when torch first looked and found it so; for an operation that is open, that is
-    when the dump was made."""
+    seen_completed_s: when torch first looked and found it so; of an operation that is open, torch
+    looks when it makes the dump."""
 
     group: str
     description: str

@@ -102,9 +102,9 @@ def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabe
 def _labelled_like_others(
     read: Sequence[tuple[Timeout, GroupLabel | None]],
 ) -> list[tuple[Timeout, GroupLabel | None]]:
-    """A rank that does not tell its group is in the one in which others wait at the same number with
-    the same size, else at the same number, if it is only one; or in that of all ranks, if nobody
-    tells of another."""
+    """A rank that does not tell its group is in the one in which others wait at the same number,
+    with the same size if there are any, if it is only one; or in that of all ranks, if nobody tells
+    of another."""
     labels: dict[tuple, dict[str, GroupLabel]] = {}
     for one, label in read:
         if label:

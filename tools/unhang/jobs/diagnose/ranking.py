@@ -41,7 +41,6 @@ INFERENCES = (
     "timeouts-differ-in-size",
     "groups-in-a-ring",
     "rank-not-there",
-    "same-collective",
     "late-hang",
     "start-up-transfer",
     "no-answer-to-signal",
