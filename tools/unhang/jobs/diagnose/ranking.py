@@ -41,6 +41,7 @@ INFERENCES = (
     "timeouts-differ-in-size",
     "groups-in-a-ring",
     "rank-not-there",
+    "same-collective",
     "late-hang",
     "start-up-transfer",
     "no-answer-to-signal",

@@ -146,6 +146,9 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
     if not all_came:
         why = "ranks wait for one that has not come to this collective"
         yield Evidence("slow_rank_or_io", HINTING - 0.1, why, events, "rank-not-there")
+    why = "the ranks that report wait in one collective; its limit decides only when the job ends"
+    weight = WEIGHTS["weak"] if all_came else HINTING
+    yield Evidence("watchdog_timeout_too_short", weight, why, events, "same-collective")
     if one.seq is not None and one.seq > LATE_SEQ:
         yield Evidence(
             "rank_desync_app",
