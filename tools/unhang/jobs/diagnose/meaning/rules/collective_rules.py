@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from unhang.core.text import counted
 from unhang.core.verdict.waited_rows import waited_headline
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.log_groups import Timeout, begun_in_time, size_that_must_agree
@@ -65,7 +66,7 @@ def _size(one: Timeout) -> str:
     if one.op.startswith("ALLTOALL") and one.numel is not None:
         return "some elements" if one.numel else "no elements"
     size = size_that_must_agree(one)
-    return f"{size} elements" if size else ""
+    return counted(int(size), "element") if size else ""
 
 
 UNLIKE: Mapping[str, tuple[Callable[[Timeout], str], float]] = {
@@ -80,9 +81,10 @@ def _unlike(
 ) -> Evidence:
     """The evidence of ranks that wait unlike each other: the fewest ranks with one value come
     first, because they are who differs."""
+    unknown = "no size" if value is _size else "no number"
     by_value: dict[str, list[Timeout]] = {}
     for one in alike:
-        by_value.setdefault(value(one) or "unknown", []).append(one)
+        by_value.setdefault(value(one) or unknown, []).append(one)
     groups = sorted(by_value.items(), key=lambda item: len(item[1]))
     ranks = {
         what: sorted(one.rank for one in ones if one.rank is not None) for what, ones in groups
