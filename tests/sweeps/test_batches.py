@@ -22,7 +22,7 @@ RIGHT_AT_LEAST = {
     "7": 11,
     "8": 17,
     "9": 24,
-    "10": 36,
+    "10": 35,  # 019: four silent ranks of six; a sentence without a rank named the right cause
     "11": 26,
     "12": 25,
     "13": 30,
