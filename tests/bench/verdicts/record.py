@@ -1,7 +1,7 @@
 """Runs the scenes of scenes.py on this machine and keeps what people bring of each.
 
-    python3 tests/bench/verdicts/record.py --out FOLDER [--only NAME,...] [--budget-s 540]
-    [--world 8] [--host-size 4] [--at-once 3] [--backend gloo]
+    python3 tests/bench/verdicts/record.py --out FOLDER [--round 2] [--only NAME,...]
+    [--budget-s 540] [--world 8] [--host-size 4] [--at-once 3] [--backend gloo]
 
 Needs torch and py-spy on the path, nothing of this project. Eight ranks stand on four GPUs as two
 hosts, on two as four (NCCL_HOSTID), which talk through loopback; NVLink multicast stays off. Every
@@ -32,7 +32,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from evidence import Machine, ask_ras, pack, stacks_of
-from scenes import Scene, all_scenes
+from scenes import ROUNDS, Scene, all_scenes
 
 HERE = Path(__file__).resolve().parent
 START_S, ENDS_S = 90.0, 20.0
@@ -241,6 +241,7 @@ def main() -> int:
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--only", help="names with commas")
     parser.add_argument("--not", dest="without", default="", help="names with commas")
+    parser.add_argument("--round", type=int, default=1, choices=tuple(ROUNDS))
     parser.add_argument("--world", type=int, default=8)
     parser.add_argument("--host-size", type=int, default=4, help="GPUs of this machine")
     parser.add_argument("--at-once", type=int, default=3)
@@ -249,7 +250,7 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--slow", type=float, default=1.0, help="factor for all waits")
     given = parser.parse_args()
-    known = {scene.name: scene for scene in all_scenes(given.world)}
+    known = {scene.name: scene for scene in all_scenes(given.world, given.round)}
     names = given.only.split(",") if given.only else list(known)
     unknown = sorted(set(names) - set(known))
     if unknown:

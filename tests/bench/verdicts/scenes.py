@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 SHAPES = ("data", "tensor", "pipeline", "expert")
+ROUNDS = {1: SHAPES, 2: (*SHAPES, "mixed")}
 # {kind: (what the injector did, kinds of evidence that cannot show which rank it was)}
 FAULTS = {
     "never": ("sleeps and never enters its next operation", ()),
@@ -30,7 +31,8 @@ HEALTHY = {
     "healthy-saving": "rank 0 writes a checkpoint, all others wait in a barrier; trains on later",
 }
 ONLY_IN = {"peer": ("pipeline",)}  # needs send and recv
-RANKS = (5, 2, 6, 1, 3, 4)  # in turn; those of peer are of a stage that has two after it
+# by round, in turn; those of peer are of a stage that has two after it
+RANKS = {1: (5, 2, 6, 1, 3, 4), 2: (3, 7, 0, 6, 1, 2, 5)}
 
 
 @dataclass(frozen=True)
@@ -48,28 +50,32 @@ class Scene:
         return f"{self.shape}-{self.kind}"
 
 
-def all_scenes(world: int) -> list[Scene]:
-    """Kind by kind, so that a budget that ends early leaves each shape its share."""
+def all_scenes(world: int, round_: int = 1) -> list[Scene]:
+    """Kind by kind, so that a budget that ends early leaves each shape its share. A later round has
+    the same faults in other ranks, steps and shapes: jobs that nothing was learnt from."""
     kinds = [*FAULTS, *HEALTHY]
     pairs = [
-        (shape, kind) for kind in kinds for shape in SHAPES if shape in ONLY_IN.get(kind, SHAPES)
+        (shape, kind)
+        for kind in kinds
+        for shape in ROUNDS[round_]
+        if shape in ONLY_IN.get(kind, ROUNDS[round_])
     ]
     return [
         Scene(
             shape,
             kind,
-            None if kind in HEALTHY else _faulted(kind, at, world),
-            6 + at % 3,
+            None if kind in HEALTHY else _faulted(kind, at, world, round_),
+            (6 if round_ == 1 else 4) + at % (2 + round_),
             ("WARN", "INFO")[at // 2 % 2],
         )
         for at, (shape, kind) in enumerate(pairs)
     ]
 
 
-def _faulted(kind: str, at: int, world: int) -> int:
-    if kind == "peer":
-        return world // 4  # the first rank of the second of four stages
-    return RANKS[at % len(RANKS)] % world
+def _faulted(kind: str, at: int, world: int, round_: int) -> int:
+    if kind == "peer":  # a rank of the second of four stages
+        return world // 4 + (round_ - 1) % (world // 4)
+    return RANKS[round_][at % len(RANKS[round_])] % world
 
 
 def truth(scene: Scene) -> dict[str, object]:

@@ -1,11 +1,13 @@
 """Gives the recorded scenes to `unhang diagnose`, each kind of evidence alone and all together, and
 counts whom it names. torchfrtrace reads the same dumps.
 
-    python3 tests/bench/verdicts/score.py [--public FOLDER] [--misses] [--only NAME,...]
+    python3 tests/bench/verdicts/score.py [--jobs FOLDER] [--public FOLDER] [--misses]
+    [--only NAME,...]
 
-Prints the tables of docs/verdicts.md. --public (or UNHANG_PUBLIC_DUMPS): a folder of sets of dumps,
-each with fault_injection.log. Exit code 1 when an aim is missed. What is right stands in truth.json
-of each scene, written by the injector (scenes.py) before any answer was seen:
+Prints the tables of docs/verdicts.md. --jobs: another round of record.py. --public (or
+UNHANG_PUBLIC_DUMPS): a folder of sets of dumps, each with fault_injection.log. Exit code 1 when an
+aim is missed. What is right stands in truth.json of each scene, written by the injector (scenes.py)
+before any answer was seen:
 
 right       the first rank that is named is the one with the fault, with at most one other
 other       another rank comes first
@@ -198,11 +200,12 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--public", default=os.environ.get("UNHANG_PUBLIC_DUMPS"), type=Path)
+    parser.add_argument("--jobs", default=SCENES, type=Path, help="a folder of archives")
     parser.add_argument("--only", default="", help="names of scenes with commas")
     parser.add_argument("--misses", action="store_true", help="list each answer that is not right")
     given = parser.parse_args()
     only = set(filter(None, given.only.split(",")))
-    scored = [row for folder in scenes_in(SCENES, only) for row in score_scene(folder)]
+    scored = [row for folder in scenes_in(given.jobs, only) for row in score_scene(folder)]
     lines = [*table(scored), "", *table_of_kinds(scored)]
     if given.public and given.public.is_dir():
         lines += ["", *score_public(given.public)]

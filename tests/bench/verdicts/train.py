@@ -1,4 +1,4 @@
-"""A training job in one of four shapes, with at most one fault in it, for record.py.
+"""A training job in one of five shapes, with at most one fault in it, for record.py.
 
     TRAIN_SCENE='["SHAPE", "KIND", RANK, STEP, "BACKEND", "FOLDER"]' RANK=… WORLD_SIZE=…
     LOCAL_RANK=… MASTER_ADDR=… MASTER_PORT=… train.py
@@ -39,6 +39,7 @@ MESHES = {
     "tensor": {"dp": WORLD // 4, "tp": 4},
     "pipeline": {"pp": 4, "dp": WORLD // 4},
     "expert": {"dp": WORLD // 4, "ep": 4},
+    "mixed": {"dp": WORLD // 4, "pp": 2, "tp": 2},
 }
 
 
@@ -215,11 +216,31 @@ def step_pipeline(x: torch.Tensor, step: int, groups: dict[str, dist.ProcessGrou
     return finish_step(x, step, groups["dp"], faulty=True)
 
 
+def step_mixed(x: torch.Tensor, step: int, groups: dict[str, dist.ProcessGroup]) -> float:
+    """Each of two stages is split over two ranks, which sum before and after they send."""
+    group = groups["pp"]
+    stage, peer = dist.get_rank(group), dist.get_global_rank(group, 1 - dist.get_rank(group))
+    if KIND == "order":
+        return finish_step(x, step, groups["tp"])
+    activations = x[: 1 << 16].clone()
+    if stage == 1:
+        dist.recv(activations, peer, group=group)
+    reduce(x, step, groups["tp"], faulty=True)
+    if stage == 0:
+        dist.send(activations, peer, group=group)
+        dist.recv(activations, peer, group=group)
+    else:
+        dist.send(activations, peer, group=group)
+    dist.all_reduce(activations, group=groups["tp"])
+    return finish_step(x, step, groups["dp"])
+
+
 STEP = {
     "data": step_data,
     "tensor": step_tensor,
     "pipeline": step_pipeline,
     "expert": step_expert,
+    "mixed": step_mixed,
 }
 
 

@@ -52,7 +52,11 @@ def recording_of(flights: Sequence[Flight]) -> Recording | None:
 
 
 def _answer(by_rank: Mapping[int, Flight]) -> WaitedFor:
-    if any(map(_was_moving, by_rank.values())) or _ended_during_the_dumps([*by_rank.values()]):
+    moving = [
+        rank for rank, flight in by_rank.items() if any(entry.is_new for entry in flight.entries)
+    ]
+    went_on = any(map(_was_moving, by_rank.values())) or len(moving) * 2 > len(by_rank)
+    if went_on or _ended_during_the_dumps([*by_rank.values()]):
         return WaitedFor()
     members = {rank: _members(rank, flight) for rank, flight in by_rank.items()}
     names = _Names(by_rank, members)
@@ -86,7 +90,10 @@ def _answer(by_rank: Mapping[int, Flight]) -> WaitedFor:
     steps.sort(key=lambda one: one[0])
     for rank in by_rank:
         groups.update((one.name, one) for one in names.of(rank) if one.name not in groups)
-    return waited_for(groups.values(), [step for _, step in steps], by_rank, complete=True)
+    return waited_for(
+        groups.values(), [step for _, step in steps], by_rank, complete=True, once=True,
+        moving=moving,
+    )  # fmt: skip
 
 
 def ranked(flights: Sequence[Flight]) -> dict[int, Flight]:

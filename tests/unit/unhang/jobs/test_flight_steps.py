@@ -206,6 +206,20 @@ def test_parts_of_a_coalesced_call_have_the_state_of_the_call():
     assert is_silent(answer_of(dumps))
 
 
+@pytest.mark.parametrize(("new", "silent"), [((), False), ((1,), True), ((0, 2, 3), True)])
+def test_a_dump_with_an_end_that_the_watchdog_has_not_seen_is_of_a_job_that_runs(new, silent):
+    """Rank 1 has not called what the others wait in."""
+    calls = {rank: [Op("default_pg", "all_reduce")] * (3 - (rank == 1)) for rank in range(4)}
+    job = Job({"default_pg": tuple(range(4))}, calls)
+    dumps = dumps_of(job, play(job))
+    for rank, dump in dumps.items():
+        for one in dump["entries"]:
+            one["retired"] = one["state"] == "completed"
+        if rank in new:
+            dump["entries"][1]["retired"] = False
+    assert is_silent(answer_of(dumps)) is silent
+
+
 def test_an_end_that_gloo_notes_as_retired_is_an_end():
     job = Job({"default_pg": (0, 1)}, {rank: [Op("default_pg", "all_reduce")] for rank in (0, 1)})
     dumps = dumps_of(job, play(job))

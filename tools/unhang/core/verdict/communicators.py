@@ -67,7 +67,8 @@ class Standing:
         """Who is waited for. RAS counts each kind of operation by itself."""
         groups, steps = groups_and_steps(self.lags)
         launched = self.total if self.counts_all else None
-        return waited_for(groups, steps, complete=True, launched=launched)
+        once = self.moved is None
+        return waited_for(groups, steps, complete=True, launched=launched, once=once)
 
     @property
     def roots(self) -> list[int]:
@@ -138,8 +139,11 @@ def places_of(row: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def ranks_by_largest(answer: Mapping[str, Any]) -> dict[Key, int]:
-    """{(host, pid): rank of the job}: the largest communicator numbers them as the job does."""
+    """{(host, pid): rank of the job}: the largest communicator numbers them as the job does, if it
+    has all processes of it."""
     communicators = communicator_rows(answer)
+    if communicators and _size(communicators[0]) < (answer.get("processes") or 0):
+        return {}
     names: dict[Key, int] = {}
     for row in communicators:
         if row.get("size") == communicators[0].get("size"):

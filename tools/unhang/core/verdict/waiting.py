@@ -127,12 +127,16 @@ def waited_for(
     seen: Iterable[int] = (),
     complete: bool = False,
     launched: Mapping[int, int] | None = None,
+    moving: Iterable[int] = (),
+    once: bool = False,
 ) -> WaitedFor:
     """Who is waited for. steps: those of a rank in the order in which it called them. seen: ranks
     that brought evidence, also those without a step. complete: the evidence holds every operation
     that is open at each rank that was seen, as a flight recorder's dump does and a log does not;
     only then an absent step proves that it was not launched. launched: {rank: operations of all
-    groups, from the start of the job}, None if not known."""
+    groups, from the start of the job}, None if not known. moving: ranks that completed something
+    just before their evidence was taken. once: the evidence is of one moment, which a job that
+    moves has too: that more ranks are waited for than wait is no hang then."""
     by_name = {group.name: group for group in groups}
     by_group: dict[str, dict[int, list[Step]]] = {}
     opened: dict[int, list[Step]] = {}
@@ -151,6 +155,7 @@ def waited_for(
     ]
     early = {rank for _, by_rank in named for rank in _earlier(by_rank)}
     waits = [wait for one in named if (wait := _wait(*one, witnesses, early))]
+    waits = [wait for wait in waits if not {*moving} & {*wait.behind}]
     different = tuple(wait for one in named if (wait := _first_unlike(*one)))
     members = {rank for group in by_name.values() for rank in group.members}
     missing = tuple(sorted(members - witnesses))
@@ -158,6 +163,9 @@ def waited_for(
     edges = _edges(lacking, opened)
     entered = [wait for wait in waits if not wait.awaited]
     roots, ring = _roots_and_ring(edges, lacking, _held(entered, opened), set(missing))
+    is_new = all(wait.seq == 1 for wait in lacking)  # nobody behind ever called it
+    if once and not is_new and len(roots) > len({one for edge in edges for one in edge.waiting}):
+        return WaitedFor(missing=missing, different=different)
     full = tuple(wait for wait in entered if not wait.calls)
     crossed = [wait for wait in lacking if ring & {*wait.awaited} and ring & {*wait.waiting}]
     circle = ring_in(ring, crossed, used, calls if complete else {}, launched)
@@ -239,9 +247,15 @@ def _wait(
 def _unlike(steps: Iterable[Step]) -> dict[str, tuple[int, ...]]:
     """{what: ranks} if the members called different things, else {}."""
     calls: dict[str, list[int]] = {}
-    for step in sorted((one for one in steps if one.operation), key=lambda step: step.rank):
+    named = (one for one in steps if one.operation and not _is_half(one.operation))
+    for step in sorted(named, key=lambda step: step.rank):
         calls.setdefault(f"{step.operation} {step.sizes}".strip(), []).append(step.rank)
     return {what: tuple(ranks) for what, ranks in calls.items()} if len(calls) > 1 else {}
+
+
+def _is_half(operation: str) -> bool:
+    """Whether it is one end of a message, whose other end has another name."""
+    return operation.lower().startswith(("send", "recv"))
 
 
 def _first_unlike(group: Group, by_rank: Mapping[int, Sequence[Step]]) -> Wait | None:

@@ -81,14 +81,14 @@ class RasStanding:
 
 def _unlike_calls(waited: WaitedFor) -> WaitedFor:
     """Ranks of one communicator that wait for each other in two kinds of operations called unlike
-    things; so did few in an operation for which most others are waited."""
+    things; so did few in an operation that most others never called before."""
     waits = waited.crossed if waited.ring else waited.waits
     names = {_communicator(wait) for wait in waits}
     if len(names) != 1:
         return waited
     first = max(waits, key=lambda wait: len(wait.waiting))
     calls = {f"{wait.operation} #{wait.seq}": wait.waiting for wait in waits}
-    if not waited.ring and len(first.behind) > 2 * len(first.waiting):
+    if not waited.ring and first.seq == 1 and len(first.behind) > 2 * len(first.waiting):
         calls["another operation or none"] = first.behind
     elif not waited.ring or sum(map(len, calls.values())) > len({*chain(*calls.values())}):
         return waited

@@ -314,3 +314,31 @@ def test_unlike_calls_excuse_those_that_nobody_heard_of():
 def test_of_two_without_evidence_it_is_open_who_is_waited_for():
     answer = waited_for(TRIPLE, [step(rank, "all", 2) for rank in range(10, 14)], complete=True)
     assert (answer.roots, answer.certainty) == ((14, 15), POSSIBLE)
+
+
+ALL = Group("world", tuple(range(8)))
+
+
+def at_seven(ahead: range) -> list[Step]:
+    """All completed #6, and some are in #7."""
+    return [step(rank, "world", 7 if rank in ahead else 6,
+                 LAUNCHED if rank in ahead else COMPLETED) for rank in range(8)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ahead", "roots"), [(range(3), ()), (range(1, 8), (0,))])
+def test_one_look_at_a_job_in_which_few_are_ahead_shows_no_hang(ahead, roots):
+    assert waited_for([ALL], at_seven(ahead), complete=True, once=True).roots == roots
+
+
+def test_two_looks_that_show_the_same_name_whoever_is_behind():
+    assert waited_for([ALL], at_seven(range(3)), complete=True).roots == (3, 4, 5, 6, 7)
+
+
+def test_who_just_completed_something_is_not_waited_for():
+    answer = waited_for([ALL], at_seven(range(1, 8)), complete=True, once=True, moving=[0])
+    assert not answer.names_somebody
+
+
+def test_the_two_ends_of_a_message_are_no_unlike_calls():
+    steps = [step(0, "pp", 4, op="SEND"), step(1, "pp", 4, op="RECV")]
+    assert waited_for([Group("pp", (0, 1))], steps).different == ()
