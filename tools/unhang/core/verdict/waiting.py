@@ -32,6 +32,7 @@ from unhang.core.verdict.rings import (
 
 LAUNCHED, STARTED, COMPLETED = "launched", "started", "completed"
 SURE, LIKELY, POSSIBLE = "sure", "likely", "possible"
+FEW = 2  # of whom all may have stopped, however few wait
 _WITH_ROOT = ("broadcast", "reduce", "gather", "scatter", MESSAGE)
 
 
@@ -136,7 +137,7 @@ def waited_for(
     only then an absent step proves that it was not launched. launched: {rank: operations of all
     groups, from the start of the job}, None if not known. moving: ranks that completed something
     just before their evidence was taken. once: the evidence is of one moment, which a job that
-    moves has too: that more ranks are waited for than wait is no hang then."""
+    moves has too: that many are waited for by fewer is no hang then."""
     by_name = {group.name: group for group in groups}
     by_group: dict[str, dict[int, list[Step]]] = {}
     opened: dict[int, list[Step]] = {}
@@ -164,7 +165,8 @@ def waited_for(
     entered = [wait for wait in waits if not wait.awaited]
     roots, ring = _roots_and_ring(edges, lacking, _held(entered, opened), set(missing))
     is_new = all(wait.seq == 1 for wait in lacking)  # nobody behind ever called it
-    if once and not is_new and len(roots) > len({one for edge in edges for one in edge.waiting}):
+    who_wait = {rank for edge in edges for rank in edge.waiting}
+    if once and not is_new and len(roots) > max(FEW, len(who_wait)):
         return WaitedFor(missing=missing, different=different)
     full = tuple(wait for wait in entered if not wait.calls)
     crossed = [wait for wait in lacking if ring & {*wait.awaited} and ring & {*wait.waiting}]
