@@ -164,7 +164,10 @@ def dumps_of(
             runs = timing and place == played.ended[rank] and place < job.stands.get(rank, 1 << 30)
             entries.append(
                 _entry(job, rank, op, number, place, names[op.group], own.index(op.group))
-                | {"state": "completed" if is_done else "started" if runs else "scheduled"}
+                | {
+                    "state": "completed" if is_done else "started" if runs else "scheduled",
+                    "retired": is_done,  # by the watchdog, within a tenth of a second
+                }
             )
         kept = [one for one in entries if not active or one["state"] != "completed"][-ring:]
         dumps[rank] = {

@@ -44,7 +44,10 @@ class Entry:
     its messages if message is not None. message: (sender, receiver) as ranks of the group. state:
     scheduled, started or completed. sizes: what the members must agree on, "" where nothing.
     record: counts all entries of the rank from 0, None if not recorded. where: the innermost line
-    that is no library's. created_s: since 1970, on the rank's clock."""
+    that is no library's. created_s: since 1970, on the rank's clock. seen_started_s,
+    seen_completed_s: when torch first looked and found it so; of an operation that is open, torch
+    looks when it makes the dump. is_new: its GPU has completed it, and torch's watchdog, which
+    looks ten times a second, has not noticed."""
 
     group: str
     description: str
@@ -59,6 +62,9 @@ class Entry:
     where: str = ""
     created_s: float | None = None
     timeout_s: float | None = None
+    seen_started_s: float | None = None
+    seen_completed_s: float | None = None
+    is_new: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,6 +191,9 @@ def _entry(each: Any) -> Entry | None:
         _number(each.get("record_id")), _number(each.get("pg_id")),
         _where(each.get("frames")) if state != COMPLETED else "",
         _per(each.get("time_created_ns"), 1e9), _per(each.get("timeout_ms"), 1e3),
+        _per(each.get("time_discovered_started_ns"), 1e9),
+        _per(each.get("time_discovered_completed_ns"), 1e9),
+        state == COMPLETED and each.get("retired") is False,
     )  # fmt: skip
 
 

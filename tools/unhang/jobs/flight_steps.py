@@ -52,7 +52,11 @@ def recording_of(flights: Sequence[Flight]) -> Recording | None:
 
 
 def _answer(by_rank: Mapping[int, Flight]) -> WaitedFor:
-    if any(map(_was_moving, by_rank.values())):
+    moving = [
+        rank for rank, flight in by_rank.items() if any(entry.is_new for entry in flight.entries)
+    ]
+    went_on = any(map(_was_moving, by_rank.values())) or len(moving) * 2 > len(by_rank)
+    if went_on or _ended_during_the_dumps([*by_rank.values()]):
         return WaitedFor()
     members = {rank: _members(rank, flight) for rank, flight in by_rank.items()}
     names = _Names(by_rank, members)
@@ -86,7 +90,10 @@ def _answer(by_rank: Mapping[int, Flight]) -> WaitedFor:
     steps.sort(key=lambda one: one[0])
     for rank in by_rank:
         groups.update((one.name, one) for one in names.of(rank) if one.name not in groups)
-    return waited_for(groups.values(), [step for _, step in steps], by_rank, complete=True)
+    return waited_for(
+        groups.values(), [step for _, step in steps], by_rank, complete=True, once=True,
+        moving=moving,
+    )  # fmt: skip
 
 
 def ranked(flights: Sequence[Flight]) -> dict[int, Flight]:
@@ -106,6 +113,28 @@ def _was_moving(flight: Flight) -> bool:
         return False
     moment = MOMENT_S if newest.timeout_s is None else min(MOMENT_S, newest.timeout_s)
     return abs(flight.written_s - newest.created_s) < moment
+
+
+def _ended_during_the_dumps(flights: Sequence[Flight]) -> bool:
+    """Whether what is open in one dump ended on another rank after that dump was made: the job
+    moved, and who is late in a dump was not waited for."""
+    ended: dict[tuple[str, int], float] = {}
+    for entry in (one for flight in flights for one in flight.entries if not one.is_message):
+        key = (entry.group, entry.seq)
+        ended[key] = max(entry.seen_completed_s or 0.0, ended.get(key, 0.0))
+    return any(
+        ended.get((entry.group, entry.seq), 0.0) > made_s
+        for flight in flights
+        if (made_s := _made_s(flight))
+        for entry in flight.entries
+        if entry.state != "completed"
+    )
+
+
+def _made_s(flight: Flight) -> float | None:
+    """When the dump was made: torch looks then whether open operations have started."""
+    seen = (one.seen_started_s for one in flight.entries if one.state == "started")
+    return max(filter(None, seen), default=None)
 
 
 def _rank_by_groups(flight: Flight) -> int | None:

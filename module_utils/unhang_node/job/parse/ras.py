@@ -51,11 +51,14 @@ _TABLE = re.compile(
     r" +(?P<ranks>\d{1,9}) +(?P<status>[A-Z,]+) +(?P<errors>[A-Z,]+)$"
 )
 _VERSION = re.compile(r"^NCCL version (\S{1,40})", re.MULTILINE)
+_SUMMARY = re.compile(
+    r"^Job summary\n=+\n(?:.*\n){3,4}? +\d+ +\S+ +\S+ +(?P<all>\d{1,9}) ", re.MULTILINE
+)
 
 
 def parse_ras(text: str) -> dict[str, Any]:
-    """{version, form, communicators} of one answer. Raises ValueError for anything else, such as
-    another service or an answer that was cut off."""
+    """{version, form, communicators} of one answer; a text has the number of all processes too.
+    Raises ValueError for anything else, such as another service or an answer that was cut off."""
     start = text.find("{")
     if start >= 0 and (start < 200 or TEXT_MARK not in text):
         return parse_json_form(text[start:])
@@ -167,9 +170,11 @@ def parse_text_form(text: str) -> dict[str, Any]:
     version = _VERSION.search(text)
     if not version:
         raise ValueError("expected a status of NCCL's RAS, found no version")
+    summary = _SUMMARY.search(text)
     return {
         "version": version.group(1),
         "form": "text",
+        "processes": int(summary["all"]) if summary else None,
         "communicators": parse_blocks(text)[:MOST_COMMUNICATORS],
     }
 
@@ -184,16 +189,20 @@ def parse_blocks(text: str) -> list[dict[str, Any]]:
     dead = {(row["host"], int(row["pid"])) for row in _dead(lines)}
     made: dict[str, dict[str, Any]] = {}
     for heading, body in _blocks(lines):
-        size = sizes.get(heading["group"], 0)
+        size = sizes.get(heading["group"])
+        if size == 0:
+            continue  # of no rank anything is known, and NCCL 2.28 prints foreign memory for it
         name = "0x" + heading["hash"].lstrip("0")
-        row = made.setdefault(heading["hash"], empty_communicator(name, size))
+        row = made.setdefault(heading["hash"], empty_communicator(name, size or 0))
         _add_block(row, heading["kind"], body)
     for row in made.values():
         _complete_counts(row)
         for one in row["missing"]:
             one[-1] = one[-1] or (one[1], one[2]) in dead
     shown = {heading["group"] for heading, _ in _blocks(lines)}
-    quiet = [empty_communicator("", size) for group, size in sizes.items() if group not in shown]
+    quiet = [
+        empty_communicator("", size) for group, size in sizes.items() if size and group not in shown
+    ]
     return [*made.values(), *quiet]
 
 
@@ -212,7 +221,11 @@ def _blocks(lines: list[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
         heading = _HEADING.match(line)
         if heading:
             end = next(
-                (at for at in range(number + 1, len(lines)) if not lines[at].startswith("  ")),
+                (
+                    at
+                    for at in range(number + 1, len(lines))
+                    if lines[at].strip() and not lines[at].startswith("  ")
+                ),
                 len(lines),
             )
             yield heading, lines[number + 1 : end]

@@ -46,7 +46,8 @@ class Standing:
     """What RAS knows of the job. moved: a count rose between the looks (None: one look alone).
     ranks: of all communicators. missing: {rank: whether RAS takes it for dead}. total: {rank:
     operations launched}; starting: ranks that still set up a communicator; sharing: two
-    communicators in which something was launched share two ranks."""
+    communicators in which something was launched share two ranks; counts_all: the answer has the
+    counts of all operations, as JSON has and text has not."""
 
     version: str = ""
     moved: bool | None = None
@@ -59,16 +60,20 @@ class Standing:
     starting: frozenset[int] = frozenset()
     world_size: int | None = None
     sharing: bool = False
+    counts_all: bool = False
 
     @cached_property
     def waited(self) -> WaitedFor:
         """Who is waited for. RAS counts each kind of operation by itself."""
-        return waited_for(*groups_and_steps(self.lags), complete=True)
+        groups, steps = groups_and_steps(self.lags)
+        launched = self.total if self.counts_all else None
+        once = self.moved is None
+        return waited_for(groups, steps, complete=True, launched=launched, once=once)
 
     @property
     def roots(self) -> list[int]:
         """Ranks that others wait for and that wait for nobody."""
-        return sorted(self.waited.roots)
+        return [] if self.waited.left_the_order else sorted(self.waited.roots)
 
     @property
     def is_split(self) -> bool:
@@ -113,7 +118,7 @@ def standing_between(
         ranks=frozenset({rank for one in counts.values() for rank in one} | set(missing)),
         missing=missing, errors=errors, total=_totals(counts), places=places,
         starting=_starting(last, names), sharing=_sharing(counts),
-        world_size=max(sizes, default=None),
+        world_size=max(sizes, default=None), counts_all=last.get("form") == "json",
     )  # fmt: skip
 
 
@@ -134,8 +139,11 @@ def places_of(row: Mapping[str, Any]) -> list[list[Any]]:
 
 
 def ranks_by_largest(answer: Mapping[str, Any]) -> dict[Key, int]:
-    """{(host, pid): rank of the job}: the largest communicator numbers them as the job does."""
+    """{(host, pid): rank of the job}: the largest communicator numbers them as the job does, if it
+    has all processes of it."""
     communicators = communicator_rows(answer)
+    if communicators and _size(communicators[0]) < (answer.get("processes") or 0):
+        return {}
     names: dict[Key, int] = {}
     for row in communicators:
         if row.get("size") == communicators[0].get("size"):

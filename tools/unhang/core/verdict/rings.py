@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 MESSAGE = "send/recv"
 MOST_COMPARED = 256  # operations whose order is compared, each with each
+MAJORITY = 3  # ranks that wait together, beside which one is odd
+MOST_ODD = 2
 
 
 class Edge(NamedTuple):
@@ -65,43 +67,119 @@ def ring_of(edges: Sequence[Edge], led: Set[int]) -> set[int]:
         ring = ring & awaited & waiting
 
 
-def ring_order(ring: set[int], crossed: Sequence[Wait], used: set[str]) -> tuple[int, ...]:
-    """Who waits where fewest do comes first, because most ranks are right. A rank whose message
-    nobody takes, while another one of the ring waits for a message from it (or the same with
-    receiving), may have a wrong peer; it has if no message went that way before. used: groups in
-    which something was completed."""
+@dataclass(frozen=True)
+class Ring:
+    """Ranks that wait for each other. ranks: the odd ones first. odd: one or two whose order
+    or peer differs from that of the others, () where that cannot be told. crossed: the operations
+    in which they wait. is_shown: what the odd ones called before shows it, not only what most of
+    the others do."""
+
+    ranks: tuple[int, ...] = ()
+    odd: tuple[int, ...] = ()
+    crossed: tuple[Wait, ...] = ()
+    is_shown: bool = False
+
+
+def ring_in(
+    ring: Set[int],
+    crossed: Sequence[Wait],
+    used: Set[str],
+    calls: Mapping[int, Sequence[str]],
+    launched: Mapping[int, int] | None,
+) -> Ring:
+    """Of ranks that wait for each other the one that left the order. used: groups in which
+    something was completed. calls: {rank: the groups in which it called something, in order}.
+    launched: {rank: operations of all groups}, None if not known."""
+    shown = _wrong_peer(ring, crossed, used) or _left_own_order(ring, crossed, calls)
+    odd = shown or _unlike_most(ring, crossed, launched)
+    return Ring((*odd, *sorted({*ring} - {*odd})), odd, tuple(crossed), bool(shown))
+
+
+def _left_own_order(
+    ring: Set[int], crossed: Sequence[Wait], calls: Mapping[int, Sequence[str]]
+) -> tuple[int, ...]:
+    """Ranks that wait in one group, and did not call another first, in which they are awaited, as
+    they did the time before."""
+    return _few(
+        {
+            rank
+            for one, other in itertools.permutations(crossed[:MOST_COMPARED], 2)
+            for rank in ring & {*one.waiting} & {*other.awaited}
+            if _skipped(calls.get(rank, ()), one.group.name, other.group.name)
+        }
+    )
+
+
+def _skipped(calls: Sequence[str], group: str, other: str) -> bool:
+    """Whether `other` was called between the last two calls but one of `group`, and not between the
+    last two."""
+    at = [place for place, name in enumerate(calls) if name == group][-3:]
+    return len(at) == 3 and other in calls[at[0] : at[1]] and other not in calls[at[1] : at[2]]
+
+
+def _wrong_peer(ring: Set[int], crossed: Sequence[Wait], used: Set[str]) -> tuple[int, ...]:
+    """A rank whose message nobody takes, while another one of the ring waits for a message from it
+    (or the same with receiving), has a wrong peer; most of all if no message went that way before.
+    """
     messages = [wait for wait in crossed if wait.operation == MESSAGE and wait.group.members]
-    doubts = dict.fromkeys(ring, 0)
+    doubts: dict[int, int] = {}
     for one, other in itertools.permutations(messages[:MOST_COMPARED], 2):
         for end in (0, -1):
             rank = one.group.members[end]
-            if rank in ring and rank in one.waiting and rank in other.behind:
-                is_same = rank == other.group.members[end]
+            is_same = rank in other.behind and rank == other.group.members[end]
+            if is_same and rank in ring and rank in one.waiting:
                 is_new = one.group.name not in used and other.group.name in used
-                doubts[rank] = max(doubts[rank], is_same + (is_same and is_new))
-    fewest = {
-        rank: min(len(ring & set(wait.waiting)) for wait in crossed if rank in wait.waiting)
-        for rank in ring
-    }
-    return tuple(sorted(ring, key=lambda rank: (-doubts[rank], fewest[rank], rank)))
+                doubts[rank] = max(doubts.get(rank, 0), 1 + is_new)
+    most = max(doubts.values(), default=0)
+    return _few(rank for rank, doubt in doubts.items() if doubt == most)
 
 
-def unlike_order(
-    full: Sequence[Wait], opened: Mapping[int, Sequence[Step]]
-) -> tuple[tuple[int, ...], list[Wait]]:
-    """The ranks that entered two collectives of two groups in unlike order, those with the rarer
-    order first, and the two."""
+def _few(ranks: Iterable[int]) -> tuple[int, ...]:
+    """The ranks if they can be named: one, or one and another."""
+    ranks = tuple(sorted(ranks))
+    return ranks if len(ranks) <= MOST_ODD else ()
+
+
+def _unlike_most(
+    ring: Set[int], crossed: Sequence[Wait], launched: Mapping[int, int] | None
+) -> tuple[int, ...]:
+    """Of many that wait together the one that alone is awaited elsewhere, and has called less than
+    they; or the one for which many wait, and which waits alone."""
+    for wait in crossed:
+        elsewhere = {rank for one in crossed if one is not wait for rank in one.awaited}
+        astray = elsewhere & {*wait.waiting}
+        is_one = len(wait.waiting) >= MAJORITY and len(astray) == 1
+        if is_one and (launched is None or _lacks_one(wait, min(astray), launched)):
+            return tuple(astray)
+    for wait in crossed:
+        others = [one for one in crossed if one is not wait]
+        awaited = ring & {*wait.awaited}
+        alone = others and all({*one.waiting} & ring <= awaited for one in others)
+        if len(wait.waiting) >= MAJORITY and len(awaited) == 1 and alone:
+            return tuple(awaited)
+    return ()
+
+
+def _lacks_one(wait: Wait, rank: int, launched: Mapping[int, int]) -> bool:
+    """Whether a rank launched less than most that wait with it: they did first what it did not."""
+    more = [one for one in wait.waiting if launched.get(one, 0) > launched.get(rank, 0)]
+    return len(more) * 2 > len(wait.waiting) - 1
+
+
+def entered_in_unlike_order(full: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> Ring:
+    """The ranks that entered two collectives of two groups in unlike order, which all members of
+    both entered; odd are those with the order that few have."""
     place = {id(step): at for steps in opened.values() for at, step in enumerate(steps)}
     collectives = [wait for wait in full if wait.operation != MESSAGE]
     for first, second in itertools.combinations(collectives[:MOST_COMPARED], 2):
         places = {step.rank: place[id(step)] for step in first.steps}
-        sooner = {
-            step.rank: places[step.rank] < place[id(step)]
-            for step in second.steps
-            if step.rank in places
-        }
-        counts = Counter(sooner.values())
-        if len(counts) > 1:
-            order = sorted(sooner, key=lambda rank: (counts[sooner[rank]], rank))
-            return tuple(order), [first, second]
-    return (), []
+        sooner: dict[bool, set[int]] = {}
+        for step in second.steps:
+            if step.rank in places:
+                is_sooner = places[step.rank] < place[id(step)]
+                sooner.setdefault(is_sooner, set()).add(step.rank)
+        if len(sooner) > 1:
+            few, many = sorted(sooner.values(), key=lambda ranks: (len(ranks), min(ranks)))
+            odd = _few(few) if len(few) < len(many) else ()
+            return Ring((*sorted(few), *sorted(many)), odd, (first, second))
+    return Ring()

@@ -16,7 +16,8 @@ from typing import Any
 
 from unhang.core.text import counted
 from unhang.core.verdict.rendering import ranks_wait
-from unhang.core.verdict.streams import Story, Stream, number
+from unhang.core.verdict.streams import Story, Stream, as_map, number
+from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, WaitedFor, waited_for
 
 NEXT_LOOK_AT_NODE = (
     "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
@@ -497,30 +498,33 @@ def _senders(end: Mapping[str, Any]) -> list[int]:
     )
 
 
+def _waited_for(reported: Mapping[int, Story]) -> WaitedFor:
+    """The stalls of all ranks as one group: those ahead wait for those that are not there."""
+    ahead = max((_next(story) for story in reported.values() if story.stall), default=0)
+    steps = [
+        Step(
+            story.rank, "", "", _next(story),
+            LAUNCHED if _next(story) == ahead else COMPLETED,
+        )
+        for story in reported.values() if story.stall
+    ]  # fmt: skip
+    return waited_for([Group("", tuple(step.rank for step in steps))], steps, complete=True)
+
+
 def _behind(reported: Mapping[int, Story]) -> list[Suspect]:
     """Ranks that had not entered the collective that others wait in."""
-    stalled = [story for story in reported.values() if story.stall]
-    if not stalled:
-        return []
-    ahead = max(_next(story) for story in stalled)
-    late = [story for story in stalled if _next(story) < ahead]
-    found = []
-    for story in late:
-        stall = story.stall or {}
-        waiting = sum(_next(other) == ahead for other in stalled)
-        why = (
-            f"never entered collective {ahead} ({stall.get('step')}), in which"
-            f" {ranks_wait(waiting)}; it stands after {_next(story)}"
+    waited = _waited_for(reported)
+    return [
+        _suspect(
+            reported[rank],
+            f"never entered collective {wait.seq} ({as_map(reported[rank].stall).get('step')}), in"
+            f" which {ranks_wait(len(wait.waiting))}; it stands after {_next(reported[rank])}",
+            "see its stack in the evidence; then: unhang smoke --isolate, or look at"
+            f" {reported[rank].host} alone",
         )
-        found.append(
-            _suspect(
-                story,
-                why,
-                "see its stack in the evidence; then: unhang smoke --isolate, or look at"
-                f" {story.host} alone",
-            )
-        )
-    return found
+        for wait in waited.waits
+        for rank in wait.behind
+    ]
 
 
 def _errors(reported: Mapping[int, Story]) -> list[Suspect]:
@@ -539,21 +543,15 @@ def _errors(reported: Mapping[int, Story]) -> list[Suspect]:
 
 def _all_in(reported: Mapping[int, Story]) -> list[Suspect]:
     """All ranks entered and none left: a fault of the path between them."""
-    stalled = [story for story in reported.values() if story.stall]
-    if not stalled:
-        return []
-    stall = stalled[0].stall or {}
-    why = (
-        f"all {len(stalled)} ranks entered collective {_next(stalled[0])} ({stall.get('step')}) and"
-        " none left it: what lies between them does not carry it"
-    )
-    return [
-        Suspect(
-            None,
-            None,
-            None,
-            str(stall.get("phase")),
-            why,
-            "unhang smoke --isolate finds the pair; the experiments below tell which way is broken",
+    found = []
+    for wait in _waited_for(reported).full:
+        stall = as_map(reported[wait.waiting[0]].stall)
+        why = (
+            f"all {len(wait.waiting)} ranks entered collective {wait.seq} ({stall.get('step')}) and"
+            " none left it: what lies between them does not carry it"
         )
-    ]
+        then = (
+            "unhang smoke --isolate finds the pair; the experiments below tell which way is broken"
+        )
+        found.append(Suspect(None, None, None, str(stall.get("phase")), why, then))
+    return found

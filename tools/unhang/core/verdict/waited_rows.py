@@ -64,7 +64,7 @@ def waited_for_row(answer: WaitedFor, beside: Beside | None = None) -> dict[str,
         "ring": ranks_row(answer.ring),
         "missing": ranks_row(answer.missing),
         "certainty": answer.certainty,
-        "waits": list(waits.values()),
+        "waits": sorted(waits.values(), key=lambda wait: not (answer.roots or wait["calls"])),
     }
 
 
@@ -122,7 +122,8 @@ def waited_lines(row: Mapping[str, Any]) -> list[str]:
     awaited = _of_role(row, lambda wait: wait["role"] == AWAITED)
     behind = [*awaited[1:], *_of_role(row, lambda wait: wait["role"] == FOLLOWS)]
     if not row["roots"]["count"]:
-        lines = [_who_waits(wait) for wait in [*awaited, *behind][:2]]
+        waits = [_who_waits(wait) for wait in [*awaited, *behind][:2]]
+        lines = [line for line in waits if line != waited_headline(row)]
         behind = [*awaited, *behind][2:]
     else:
         lines = [_where(awaited[0])] if awaited and _where(awaited[0]) else []

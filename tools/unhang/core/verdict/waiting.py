@@ -3,8 +3,9 @@ those of the job (global), whatever numbers the groups use inside.
 
 A rank that has launched number n of a group waits there for every member that has not. Who is
 waited for and waits nowhere itself is a root, unless it stands in an operation that all entered; a
-group whose members that lack also wait somewhere else only follows. Ranks that wait for each other
-in a ring have no root: they called the groups in unlike order, or more evidence (stacks) is needed.
+group whose members that lack also wait somewhere else only follows. Of ranks that wait for each
+other in a ring the root is the one that left the order of the others; where no one did, there is no
+root, and more evidence (stacks) is needed.
 Messages between two ranks are groups of two, one for each direction, numbered apart from
 collectives.
 
@@ -22,14 +23,16 @@ from dataclasses import dataclass, field
 from unhang.core.verdict.rings import (
     MESSAGE,
     Edge,
+    Ring,
+    entered_in_unlike_order,
+    ring_in,
     ring_of,
-    ring_order,
-    unlike_order,
     waiting_behind,
 )
 
 LAUNCHED, STARTED, COMPLETED = "launched", "started", "completed"
 SURE, LIKELY, POSSIBLE = "sure", "likely", "possible"
+FEW = 2  # of whom all may have stopped, however few wait
 _WITH_ROOT = ("broadcast", "reduce", "gather", "scatter", MESSAGE)
 
 
@@ -92,7 +95,8 @@ class WaitedFor:
     """roots: ranks that others wait for and that wait for nobody, the one with most waiting ranks
     first. waits: operations in which roots are awaited, most waiting ranks first; follows: those
     that only wait behind them; full: those that every member entered and none left. ring: ranks
-    that wait for each other, in the operations crossed, the odd one first. missing: ranks
+    that wait for each other, in the operations crossed, the odd one first; that one is a root if
+    there is no other. missing: ranks
     without evidence, awaited or not. different: the first operation of each group that members
     called as unlike things. certainty: of the roots, else of the ring."""
 
@@ -106,22 +110,41 @@ class WaitedFor:
     certainty: str = POSSIBLE
     crossed: tuple[Wait, ...] = ()
 
+    @property
+    def names_somebody(self) -> bool:
+        """Whether ranks are waited for, wait for each other, or called unlike things."""
+        return bool(self.roots or self.ring or self.different)
+
+    @property
+    def left_the_order(self) -> bool:
+        """Whether the roots are the odd ones of a ring: they called two groups in another order
+        than the others, or have a wrong peer."""
+        return bool(self.roots) and {*self.roots} <= {*self.ring}
+
 
 def waited_for(
     groups: Iterable[Group],
     steps: Iterable[Step],
     seen: Iterable[int] = (),
     complete: bool = False,
+    launched: Mapping[int, int] | None = None,
+    moving: Iterable[int] = (),
+    once: bool = False,
 ) -> WaitedFor:
     """Who is waited for. steps: those of a rank in the order in which it called them. seen: ranks
     that brought evidence, also those without a step. complete: the evidence holds every operation
     that is open at each rank that was seen, as a flight recorder's dump does and a log does not;
-    only then an absent step proves that it was not launched."""
+    only then an absent step proves that it was not launched. launched: {rank: operations of all
+    groups, from the start of the job}, None if not known. moving: ranks that completed something
+    just before their evidence was taken. once: the evidence is of one moment, which a job that
+    moves has too: that many are waited for by fewer is no hang then."""
     by_name = {group.name: group for group in groups}
     by_group: dict[str, dict[int, list[Step]]] = {}
     opened: dict[int, list[Step]] = {}
+    calls: dict[int, list[str]] = {}
     used: set[str] = set()
     for step in steps:
+        calls.setdefault(step.rank, []).append(step.group)
         by_group.setdefault(step.group, {}).setdefault(step.rank, []).append(step)
         if step.state != COMPLETED:
             opened.setdefault(step.rank, []).append(step)
@@ -133,10 +156,24 @@ def waited_for(
     ]
     early = {rank for _, by_rank in named for rank in _earlier(by_rank)}
     waits = [wait for one in named if (wait := _wait(*one, witnesses, early))]
+    waits = [wait for wait in waits if not {*moving} & {*wait.behind}]
     different = tuple(wait for one in named if (wait := _first_unlike(*one)))
     members = {rank for group in by_name.values() for rank in group.members}
     missing = tuple(sorted(members - witnesses))
-    return _conclude(waits, opened, missing, different, used, complete)
+    lacking = [wait for wait in waits if wait.awaited]
+    edges = _edges(lacking, opened)
+    entered = [wait for wait in waits if not wait.awaited]
+    roots, ring = _roots_and_ring(edges, lacking, _held(entered, opened), set(missing))
+    is_new = all(wait.seq == 1 for wait in lacking)  # nobody behind ever called it
+    who_wait = {rank for edge in edges for rank in edge.waiting}
+    if once and not is_new and len(roots) > max(FEW, len(who_wait)):
+        return WaitedFor(missing=missing, different=different)
+    full = tuple(wait for wait in entered if not wait.calls)
+    crossed = [wait for wait in lacking if ring & {*wait.awaited} and ring & {*wait.waiting}]
+    circle = ring_in(ring, crossed, used, calls if complete else {}, launched)
+    if not roots and not ring:
+        circle = entered_in_unlike_order(full, opened)
+    return _answer(roots, circle, lacking, full, missing, different, complete)
 
 
 def _earlier(by_rank: Mapping[int, Sequence[Step]]) -> Iterator[int]:
@@ -212,9 +249,15 @@ def _wait(
 def _unlike(steps: Iterable[Step]) -> dict[str, tuple[int, ...]]:
     """{what: ranks} if the members called different things, else {}."""
     calls: dict[str, list[int]] = {}
-    for step in sorted((one for one in steps if one.operation), key=lambda step: step.rank):
+    named = (one for one in steps if one.operation and not _is_half(one.operation))
+    for step in sorted(named, key=lambda step: step.rank):
         calls.setdefault(f"{step.operation} {step.sizes}".strip(), []).append(step.rank)
     return {what: tuple(ranks) for what, ranks in calls.items()} if len(calls) > 1 else {}
+
+
+def _is_half(operation: str) -> bool:
+    """Whether it is one end of a message, whose other end has another name."""
+    return operation.lower().startswith(("send", "recv"))
 
 
 def _first_unlike(group: Group, by_rank: Mapping[int, Sequence[Step]]) -> Wait | None:
@@ -233,44 +276,71 @@ def _first_unlike(group: Group, by_rank: Mapping[int, Sequence[Step]]) -> Wait |
     return None
 
 
-def _conclude(
-    waits: Sequence[Wait],
-    opened: Mapping[int, Sequence[Step]],
-    missing: tuple[int, ...],
-    different: tuple[Wait, ...],
-    used: set[str],
-    complete: bool,
-) -> WaitedFor:
-    lacking = [wait for wait in waits if wait.awaited]
-    edges = _edges(lacking, opened)
+def _roots_and_ring(
+    edges: Sequence[Edge], lacking: Sequence[Wait], held: set[int], missing: set[int]
+) -> tuple[list[int], set[int]]:
+    """Whom others wait for, the one with most waiting ranks first, and who waits for each other."""
     awaited = {rank for wait in lacking for rank in wait.awaited}
     waiting = {rank for edge in edges for rank in edge.waiting}
     behind = waiting_behind(awaited - waiting, edges)
-    held = _held([wait for wait in waits if not wait.awaited], opened)
-    absent = set(behind) & set(missing)
+    absent = set(behind) & missing
     led = {rank for root, ranks in behind.items() if root not in absent for rank in ranks}
     ring = ring_of(edges, led)
-    elsewhere = {
-        rank for edge in edges if not edge.waiting <= ring for rank in absent & edge.awaited
-    }
-    absent -= elsewhere
+    excused = _excused(absent, set(behind) - absent - held, edges, lacking, ring)
     roots = sorted(
-        set(behind) - held - absent,
+        set(behind) - held - excused,
         key=lambda root: (root in missing, -len(behind[root]), root),
     )
-    first = [wait for wait in lacking if set(roots) & set(wait.awaited)]
+    return roots, ring
+
+
+def _excused(
+    absent: set[int],
+    roots: set[int],
+    edges: Sequence[Edge],
+    lacking: Sequence[Wait],
+    ring: set[int],
+) -> set[int]:
+    """The ranks without evidence for which others wait only because of what the evidence shows. A
+    rank without evidence may wait itself, wherever another member of its group waits for a root,
+    for a rank whose GPU stands, or because the members called unlike things."""
+    stands = {rank for wait in lacking for rank in wait.queued}
+    may_wait = [
+        Edge(frozenset(wait.missing), frozenset({*wait.behind, *stands & {*wait.waiting}}))
+        for wait in lacking
+    ]
+    unlike = {rank for wait in lacking if wait.calls for rank in (*wait.waiting, *wait.missing)}
+    shown = roots | ring | unlike
+    behind = waiting_behind(shown, [*edges, *may_wait])
+    led = shown.union(*behind.values())
+    for_whom = {rank: [edge for edge in edges if rank in edge.awaited] for rank in absent}
+    return {
+        rank
+        for rank, those in for_whom.items()
+        if rank in led or all(edge.waiting <= led for edge in those)
+    }
+
+
+def _answer(
+    roots: Sequence[int],
+    circle: Ring,
+    lacking: Sequence[Wait],
+    full: tuple[Wait, ...],
+    missing: tuple[int, ...],
+    different: tuple[Wait, ...],
+    complete: bool,
+) -> WaitedFor:
+    first = [wait for wait in lacking if {*roots} & {*wait.awaited}]
     first.sort(key=lambda wait: (-len(wait.waiting), wait.group.name))
-    full = tuple(wait for wait in waits if not wait.awaited and not wait.calls)
-    crossed = [wait for wait in lacking if ring & set(wait.awaited) and ring & set(wait.waiting)]
-    in_ring = ring_order(ring, crossed, used)
-    if not roots and not ring:
-        in_ring, crossed = unlike_order(full, opened)
-    follows = [wait for wait in lacking if wait not in first]
+    certainty = _certainty(roots, first, circle, complete)
+    if not roots and circle.odd:
+        roots = circle.odd
+        first = [wait for wait in circle.crossed if {*roots} & {*wait.awaited}]
+        certainty = certainty if circle.is_shown else POSSIBLE
+    follows = tuple(wait for wait in lacking if wait not in first)
     return WaitedFor(
-        tuple(roots), tuple(first), tuple(follows), full,
-        in_ring, missing, different,
-        _certainty(roots, first, crossed, complete),
-        tuple(crossed),
+        tuple(roots), tuple(first), follows, full, circle.ranks, missing, different, certainty,
+        circle.crossed,
     )  # fmt: skip
 
 
@@ -304,19 +374,19 @@ def _edges(lacking: Sequence[Wait], opened: Mapping[int, Sequence[Step]]) -> lis
     return edges
 
 
-def _certainty(
-    roots: Sequence[int], first: Sequence[Wait], crossed: Sequence[Wait], complete: bool
-) -> str:
+def _certainty(roots: Sequence[int], first: Sequence[Wait], ring: Ring, complete: bool) -> str:
     """Of the roots, else of a ring. Sure is what complete evidence shows of all members of a group:
     a rank that has not launched what the others wait in. A message may have left before its
-    receiver came."""
-    waits = first or crossed
+    receiver came, and a member without evidence may be why another is not there. Of several
+    members without evidence it is open which one it is."""
+    waits = first or ring.crossed
     if not waits or not all(wait.group.members for wait in waits):
         return POSSIBLE
     if not first:
         return LIKELY
-    shown = {rank for wait in first if wait.operation != MESSAGE for rank in wait.behind}
-    if complete and set(roots) <= shown:
+    collectives = [wait for wait in first if wait.operation != MESSAGE and not wait.missing]
+    if complete and set(roots) <= {rank for wait in collectives for rank in wait.behind}:
         return SURE
-    absent = {rank for wait in first for rank in (*wait.behind, *wait.missing)}
-    return LIKELY if set(roots) & absent else POSSIBLE
+    behind = {rank for wait in first for rank in wait.behind}
+    absent = [{*roots} & {*wait.missing} for wait in first]
+    return LIKELY if {*roots} & behind or max(map(len, absent)) == 1 else POSSIBLE

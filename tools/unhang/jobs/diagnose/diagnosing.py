@@ -14,6 +14,7 @@ from typing import Any
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.together import Together
 from unhang.core.verdict.waited_rows import waited_for_row
+from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE
 from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.fitting_remedies import (
     OF_NVIDIA,
@@ -309,14 +310,20 @@ def document(
 
 
 def _waited_for(facts: Facts) -> dict[str, Any] | None:
-    """Who is waited for: by flight recorders where they name somebody, else by RAS or the log."""
+    """Who is waited for: by flight recorders, unless RAS or the log names somebody with more
+    certainty."""
     recorded = waited_for_row(facts.flights.answer) if facts.flights else None
-    named = recorded and (
-        recorded["roots"]["count"]
-        or recorded["ring"]["count"]
-        or any(wait["calls"] for wait in recorded["waits"])
-    )
-    return recorded if named else facts.waited_row() or recorded
+    other = facts.waited_row()
+    rows = [row for row in (recorded, other) if row]
+    return max(rows, key=_certainty_of, default=None)
+
+
+def _certainty_of(row: Mapping[str, Any]) -> int:
+    """How certain a row is about whom it names, 0 if it names nobody."""
+    unlike = any(wait["calls"] for wait in row["waits"])
+    if not (row["roots"]["count"] or row["ring"]["count"] or unlike):
+        return 0
+    return 3 if unlike else (POSSIBLE, LIKELY, SURE).index(row["certainty"]) + 1
 
 
 def _raised_alone(facts: Facts) -> bool:

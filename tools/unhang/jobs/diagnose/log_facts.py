@@ -17,7 +17,7 @@ from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_st
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
 from unhang.jobs.diagnose.matching.scanning import Event, Scan, rank_of
 from unhang.jobs.diagnose.meaning.events import events_that_count
-from unhang.jobs.diagnose.ras_standing import RasStanding, named_roots, ras_standing
+from unhang.jobs.diagnose.ras_standing import RasStanding, ras_standing
 from unhang.jobs.diagnose.waits import row_of_waits, waits_of_log
 from unhang.jobs.flight_steps import Recording
 from unhang.jobs.job_files import JobFile
@@ -78,10 +78,6 @@ class Facts:
         calls = [ranks for wait in self.waited.different for ranks in wait.calls.values()]
         if any(rank < 0 for rank in self.waited.roots) or any(max(one) < 0 for one in calls):
             return None  # RAS knows the process, and not which rank of the job it is
-        waiting = {rank for wait in self.waited.waits for rank in wait.waiting}
-        silent = set(self.waited.roots) & set(self.waited.missing)
-        if len(silent) >= len(waiting) > 0:
-            return None  # most of the job is not in the log, and nobody is named for that
         hosts = {rank: host for rank, (host, _) in places.items()}
         return row_of_waits(
             self.waited, self.words, (*steps, *self.of("pg_idle"), *self.of("init_start")), hosts
@@ -149,7 +145,7 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         job,
         stopped,
         words,
-        ras.waited if ras and named_roots(ras) else waits_of_log(seen, words),
+        ras.waited if ras and ras.waited.names_somebody else waits_of_log(seen, words),
         ras,
         by_thread([stack for scan in scans for stack in scan.stacks]),
     )

@@ -102,16 +102,19 @@ def _timeout(event: Event, label: GroupLabel | None) -> tuple[Timeout, GroupLabe
 def _labelled_like_others(
     read: Sequence[tuple[Timeout, GroupLabel | None]],
 ) -> list[tuple[Timeout, GroupLabel | None]]:
-    """A rank that does not tell its group is in the one in which others wait at the same number, if
-    it is only one; or in that of all ranks, if nobody tells of another."""
+    """A rank that does not tell its group is in the one in which others wait at the same number,
+    with the same size if there are any, if it is only one; or in that of all ranks, if nobody tells
+    of another."""
     labels: dict[tuple, dict[str, GroupLabel]] = {}
     for one, label in read:
         if label:
-            labels.setdefault((one.op, one.seq, one.numel), {})[label.name] = label
+            for call in ((one.op, one.seq, one.numel), (one.op, one.seq)):
+                labels.setdefault(call, {})[label.name] = label
     everybody = [label for those in labels.values() for label in those.values()]
     found: list[tuple[Timeout, GroupLabel | None]] = []
     for one, label in read:
-        alike = [*labels.get((one.op, one.seq, one.numel), {}).values()] or everybody
+        same = labels.get((one.op, one.seq, one.numel)) or labels.get((one.op, one.seq), {})
+        alike = [*same.values()] or everybody
         is_known = len({other.name for other in alike}) == 1 and one.number is not None
         if label is None and is_known and (alike[0].is_default or alike is not everybody):
             number = one.rank if alike[0].is_default else one.number
@@ -253,7 +256,6 @@ def _members(
     """The groups with their ranks, as far as they are proven: by NCCL's lines, by numbers that the
     lines show, or by the stride of groups of the same mesh."""
     started = _started_as(names.known, communicators(starts))
-    sizes = {one.group: size for one in timeouts if (size := _size_by_work(one))}
     found = []
     for name, known in names.known.items():
         if name == EVERYBODY:
@@ -264,7 +266,7 @@ def _members(
             for other in names.known
             if other == name or (names.mesh[name] and names.mesh[other] == names.mesh[name])
         ]
-        found.append(_group(name, siblings, names.known, sizes, started))
+        found.append(_group(name, siblings, names.known, started))
     if names.one_group and any(one.group is None for one in timeouts):
         known = {one.rank: one.rank for one in timeouts if one.rank is not None}
         found += [replace(_everybody(known, world_size), name=WHOLE_JOB)] if known else []
@@ -275,22 +277,18 @@ def _group(
     name: str,
     siblings: Sequence[str],
     known: Mapping[str, Mapping[int, int]],
-    sizes: Mapping[str | None, int],
     started: Mapping[str, tuple[int, ...]],
 ) -> Group:
-    """siblings: groups of the same mesh, which have one size and one stride. sizes: that are
-    proven. Without a proven size the group ends where a gap or a second member shows it to."""
+    """siblings: groups of the same mesh, which have one size and one stride. Without NCCL's line
+    the group ends where a gap or a second member shows it to."""
     own = known[name]
     lowest = max(max(known[one]) for one in siblings) + 1
     if name in started:
         return Group(name, started[name], len(started[name]))
-    size = max((sizes[one] for one in siblings if one in sizes), default=None)
     strides = {stride for one in siblings if (stride := stride_of(known[one]))}
-    members = all_members(own, size or lowest, strides.pop() if len(strides) == 1 else None)
+    members = all_members(own, lowest, strides.pop() if len(strides) == 1 else None)
     others = {rank for one in siblings if one != name for rank in known[one].values()}
-    if others & set(members) or (size is None and lowest == 1):
-        members = ()
-    return Group(name, members, size if members else None)
+    return Group(name, () if others & set(members) or lowest == 1 else members)
 
 
 def _started_as(
@@ -316,14 +314,6 @@ def _started_as(
             if name not in found and len(left) == 1:
                 found[name] = left.pop()
     return found
-
-
-def _size_by_work(one: Timeout) -> int | None:
-    """How many ranks share an operation that gathers or scatters: its output by its input."""
-    out = int(one.event.fields.get("numel_out") or 0)
-    few, many = sorted((one.numel or 0, out))
-    gathers = any(part in one.op for part in ("ALLGATHER", "REDUCE_SCATTER"))
-    return many // few if gathers and few and many > few and many % few == 0 else None
 
 
 def _everybody(known: Mapping[int, int], world_size: int | None) -> Group:

@@ -55,4 +55,8 @@ def ring_in_words(waited: WaitedFor) -> str:
         if all(wait.operation == MESSAGE for wait in waited.crossed)
         else "they called the groups in unlike order"
     )
-    return f"{named_ranks(sorted(waited.ring))} wait for each other ({'; '.join(ones)}): {why}"
+    odd = (
+        f"{named_ranks(sorted(waited.roots))} unlike the others; " if waited.left_the_order else ""
+    )
+    ring = named_ranks(sorted(waited.ring))
+    return f"{odd}{ring} wait for each other ({'; '.join(ones)}): {why}"

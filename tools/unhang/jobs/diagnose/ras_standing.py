@@ -22,7 +22,6 @@ from unhang.core.verdict.communicators import (
 from unhang.core.verdict.waiting import LIKELY, SURE, Wait, WaitedFor
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
 from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
-from unhang.jobs.diagnose.waits import left_the_order, with_odd_one
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,8 @@ class RasStanding:
         waited = self.standing.waited
         if self.moved:
             return WaitedFor()
-        launched = self.standing.total if self.last.found["form"] == "json" else None
-        waited = with_odd_one(_unlike_calls(waited), launched)
-        is_once = self.looks == 1 and not left_the_order(waited)
+        waited = _unlike_calls(waited)
+        is_once = self.looks == 1 and not waited.left_the_order
         return replace(waited, certainty=LIKELY) if is_once else waited
 
     @property
@@ -83,14 +81,14 @@ class RasStanding:
 
 def _unlike_calls(waited: WaitedFor) -> WaitedFor:
     """Ranks of one communicator that wait for each other in two kinds of operations called unlike
-    things; so did few in an operation for which most others are waited."""
+    things; so did few in an operation that most others never called before."""
     waits = waited.crossed if waited.ring else waited.waits
     names = {_communicator(wait) for wait in waits}
     if len(names) != 1:
         return waited
     first = max(waits, key=lambda wait: len(wait.waiting))
     calls = {f"{wait.operation} #{wait.seq}": wait.waiting for wait in waits}
-    if not waited.ring and len(first.behind) > 2 * len(first.waiting):
+    if not waited.ring and first.seq == 1 and len(first.behind) > 2 * len(first.waiting):
         calls["another operation or none"] = first.behind
     elif not waited.ring or sum(map(len, calls.values())) > len({*chain(*calls.values())}):
         return waited

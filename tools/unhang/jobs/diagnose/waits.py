@@ -1,12 +1,13 @@
 """Who is waited for, by what a log shows of groups. Values in, values out.
 
-A log seldom holds the lines of all ranks. Where most of those that are waited for brought no line,
-they are not missing from the job, but from the log: who waits for whom is then asked of the others.
+A log seldom holds the lines of all ranks. Where many of those that are waited for brought no line,
+they are not missing from the job, but from the log: nobody is named for that, and who waits for
+whom is asked of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +23,6 @@ FEW_OF = 3  # ranks that wait, for each one without a line
 
 def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     """spoke: ranks with a line of their own. Never sure: an absent line proves nothing."""
-    return with_odd_one(_waits_of_log(shown, spoke))
-
-
-def _waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     seen = {*shown.ranks, *spoke}
     groups = _with_unknown_members(shown)
     answer = _of_ranks(waited_for(groups, shown.steps, seen))
@@ -37,61 +34,20 @@ def _waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
         answer = behind if behind.roots or behind.ring else answer
     waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
     silent = set(answer.roots) - seen
-    if len(silent) * 2 > len(waiting):
+    many = len(silent) * FEW_OF > len(waiting) if len(silent) > 1 else len(waiting) == 1
+    if silent and many:
         among = [
             replace(group, members=tuple(rank for rank in group.members if rank in seen))
             for group in shown.groups
         ]
         others = waited_for(among, shown.steps, seen)
-        found = others if others.roots or others.ring else answer
-        return replace(found, certainty=POSSIBLE, missing=answer.missing)
+        if not (others.roots or others.ring):
+            follows = (*answer.waits, *answer.follows)
+            others = replace(answer, roots=(), waits=(), follows=follows)
+        return replace(others, certainty=POSSIBLE, missing=answer.missing)
     if waiting and not answer.roots and not answer.ring:
         return _by_who_waits_nowhere(answer, waiting, shown)
     return replace(answer, certainty=LIKELY) if answer.certainty == SURE else answer
-
-
-def with_odd_one(answer: WaitedFor, launched: Mapping[int, int] | None = None) -> WaitedFor:
-    """Of a ring the one rank that called two groups in another order than the others: of many that
-    wait together it alone is awaited elsewhere, or all of them wait for it alone. It is the root,
-    as far as that tells. launched: {rank: operations of all groups}, where all are known."""
-    if answer.roots or not answer.ring:
-        return answer
-    ring = set(answer.ring)
-    for wait in answer.crossed:
-        others = [one for one in answer.crossed if one is not wait]
-        astray = {rank for one in others for rank in one.awaited} & {*wait.waiting}
-        if len(wait.waiting) < FEW_OF or len(astray) != 1:
-            continue
-        beside = [one for one in others if astray & {*one.awaited}]
-        if launched is None or _lacks_one(wait, min(astray), launched):
-            return _with_root(answer, astray, beside)
-    for wait in answer.crossed:
-        awaited = set(wait.awaited)
-        others = [one for one in answer.crossed if one is not wait]
-        alone = others and all({*one.waiting} & ring <= awaited for one in others)
-        if len(awaited) == 1 and len(wait.waiting) >= FEW_OF and alone:
-            return _with_root(answer, awaited, [wait])
-    return answer
-
-
-def _lacks_one(wait: Wait, rank: int, launched: Mapping[int, int]) -> bool:
-    """Whether a rank launched less than most that wait with it: they did first what it did not."""
-    more = [one for one in wait.waiting if launched.get(one, 0) > launched.get(rank, 0)]
-    return len(more) * 2 > len(wait.waiting) - 1
-
-
-def _with_root(answer: WaitedFor, root: Iterable[int], waits: Sequence[Wait]) -> WaitedFor:
-    follows = [one for one in (*answer.follows, *answer.crossed) if one not in waits]
-    return replace(
-        answer, roots=tuple(root), waits=tuple(waits), certainty=POSSIBLE,
-        follows=tuple({one.group.name: one for one in follows}.values()), ring=(),
-    )  # fmt: skip
-
-
-def left_the_order(waited: WaitedFor) -> bool:
-    """Whether the root is the odd one of a ring, as with_odd_one leaves it: it called two groups in
-    another order than the others."""
-    return bool(waited.roots and waited.crossed) and not waited.ring
 
 
 def _with_unknown_members(shown: LogGroups) -> list[Group]:

@@ -235,7 +235,9 @@ def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
 
 
 def split_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
-    """Ranks that wait for each other in different operations: the smaller side, or all of them."""
+    """Ranks that wait for each other in different operations: the odd one, the smaller side, or all
+    of them."""
+    odd = standing.waited.roots if standing.waited.left_the_order else ()
     by_rank = {look.rank: look for look in looks}
     sides: dict[tuple[str, ...], list[int]] = {}
     for rank in sorted({rank for lag in standing.lags for rank in lag.counts}):
@@ -247,7 +249,8 @@ def split_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
     usual = [side for side, ranks in sides.items() if len(ranks) == largest]
     found = []
     for side, ranks in sides.items():
-        for rank in ranks if len(usual) > 1 or side != usual[0] else []:
+        is_usual = len(usual) == 1 and side == usual[0]
+        for rank in [one for one in ranks if (one in odd if odd else not is_usual)]:
             look = by_rank.get(rank)
             host, gpu = (look.host, look.gpu) if look else (standing.places[rank][0], None)
             where = f", at {look.doing.where}" if look and look.doing else ""

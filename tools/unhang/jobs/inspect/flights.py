@@ -51,7 +51,7 @@ def recorded(documents: Sequence[Mapping[str, Any]]) -> tuple[dict[int, str], st
         rank: _missed(rank, wait)
         for wait in reversed(answer.waits)
         for rank in wait.awaited
-        if rank in answer.roots and rank in dumped
+        if rank in answer.roots and rank in dumped and not answer.left_the_order
     }
     for wait in answer.different:
         for rank in wait.waiting:
@@ -59,7 +59,8 @@ def recorded(documents: Sequence[Mapping[str, Any]]) -> tuple[dict[int, str], st
     said = [f"rank {rank} {why}" for rank, why in missed.items()][:2]
     if answer.ring and not missed:
         said = [visible(ring_in_words(answer), 400)]
-        missed = dict.fromkeys(answer.ring, "waits for others that wait for it")
+        ranks = answer.roots if answer.left_the_order else answer.ring
+        missed = dict.fromkeys(ranks, "waits for others that wait for it")
     return missed, "; ".join(said)
 
 

@@ -212,10 +212,11 @@ def test_a_ring_explains_why_nobody_heard_of_a_rank_without_evidence():
     assert answer.ring == (0, 1, 2)  # rank 0 waits in another group than the others
 
 
-def test_a_kernel_that_has_not_started_comes_before_a_rank_without_evidence():
+def test_a_kernel_that_has_not_started_excuses_a_rank_without_evidence():
     groups = [Group("a", (0, 1, 2))]
     steps = [step(0, "a", 1, STARTED), step(1, "a", 1)]
-    assert waited_for(groups, steps, complete=True).roots == (1, 2)
+    answer = waited_for(groups, steps, complete=True)
+    assert (answer.roots, answer.missing, answer.certainty) == ((1,), (2,), POSSIBLE)
 
 
 def test_a_message_that_has_left_does_not_hold_its_receiver():
@@ -234,3 +235,110 @@ def test_thousands_that_wait_for_thousands_are_told_at_once():
     steps = [step(rank, "default_pg", 5) for rank in range(2048)]
     answer = waited_for([everybody], steps, seen=range(4096), complete=True)
     assert answer.roots == tuple(range(2048, 4096))
+
+
+TRIPLE = [Group("row", (10, 11, 12)), Group("all", tuple(range(10, 16)))]
+
+
+def rounds(ranks: tuple[int, ...], groups: str, times: int) -> list[Step]:
+    """Whole rounds of the groups, which all completed."""
+    return [
+        step(rank, group, number, COMPLETED)
+        for number in range(1, times + 1) for rank in ranks for group in groups.split()
+    ]  # fmt: skip
+
+
+def test_who_skipped_what_it_called_the_time_before_is_named_alone():
+    """Of two that wait for each other nobody is in the majority; what each did before tells."""
+    groups = [Group("pair", (4, 7)), Group("both", (4, 7))]
+    before = rounds((4, 7), "pair both", 2)
+    steps = [*before, step(4, "pair", 3), step(7, "both", 3)]
+    answer = waited_for(groups, steps, complete=True)
+    assert (answer.roots, set(answer.ring), answer.certainty) == ((7,), {4, 7}, LIKELY)
+    assert answer.left_the_order
+    steps = [*rounds((4, 7), "both pair", 2), step(4, "pair", 3), step(7, "both", 3)]
+    assert waited_for(groups, steps, complete=True).roots == (4,)
+
+
+def test_of_a_ring_without_a_past_the_majority_decides_and_it_is_only_possible():
+    steps = [step(rank, "row", 1) for rank in (10, 11)]
+    steps += [step(rank, "all", 1) for rank in (12, 13, 14, 15)]
+    answer = waited_for(TRIPLE, steps, complete=True)
+    assert (answer.roots, answer.certainty) == ((12,), POSSIBLE)
+    assert [wait.group.name for wait in answer.waits] == ["row"]
+    assert [wait.group.name for wait in answer.follows] == ["all"]
+
+
+@pytest.mark.parametrize(("most", "roots"), [(7, (12,)), (6, (11,))])
+def test_who_called_less_than_those_beside_it_left_their_order(most, roots):
+    steps = [step(11, "row", 1), *(step(rank, "all", 1) for rank in (12, 13, 14, 15))]
+    groups = [Group("row", (11, 12)), Group("all", (11, 12, 13, 14, 15))]
+    launched = {11: 6, 12: 6, **dict.fromkeys((13, 14, 15), most)}
+    answer = waited_for(groups, steps, complete=True, launched=launched)
+    assert answer.roots == roots
+
+
+def test_two_of_two_that_wait_for_each_other_accuse_nobody_alone():
+    groups = [Group("pair", (4, 7)), Group("both", (4, 7))]
+    answer = waited_for(groups, [step(4, "pair", 1), step(7, "both", 1)], complete=True)
+    assert (answer.roots, answer.ring) == ((), (4, 7))
+
+
+def test_the_one_of_many_that_entered_two_groups_in_another_order_is_named():
+    groups = [Group("x", (0, 1, 2)), Group("y", (0, 1, 2))]
+    steps = [step(rank, group, 1) for rank in (0, 2) for group in "xy"]
+    steps += [step(1, "y", 1), step(1, "x", 1)]
+    answer = waited_for(groups, steps, complete=True)
+    assert (answer.roots, answer.ring, answer.certainty) == ((1,), (1, 0, 2), POSSIBLE)
+
+
+def test_who_may_wait_for_a_rank_that_never_came_needs_no_evidence_of_its_own():
+    """Rank 5 has no dump: it is in the pair of rank 4, which never called it."""
+    groups = [Group("pair", (4, 5)), Group("job", tuple(range(6)))]
+    steps = [step(rank, "job", 9) for rank in range(4)]
+    answer = waited_for(groups, steps, seen=range(5), complete=True)
+    assert (answer.roots, answer.missing, answer.certainty) == ((4,), (5,), LIKELY)
+
+
+def test_unlike_calls_excuse_those_that_nobody_heard_of():
+    groups = [Group("trio", (0, 1, 2)), Group("job", tuple(range(6)))]
+    steps = [
+        step(0, "trio", 3), step(1, "trio", 3, op="broadcast"),
+        *(step(rank, "job", 3) for rank in (3, 4)),
+    ]  # fmt: skip
+    answer = waited_for(groups, steps, complete=True)
+    assert (answer.roots, answer.missing) == ((), (2, 5))
+    assert answer.different[0].calls == {"all_reduce": (0,), "broadcast": (1,)}
+
+
+def test_of_two_without_evidence_it_is_open_who_is_waited_for():
+    answer = waited_for(TRIPLE, [step(rank, "all", 2) for rank in range(10, 14)], complete=True)
+    assert (answer.roots, answer.certainty) == ((14, 15), POSSIBLE)
+
+
+ALL = Group("world", tuple(range(8)))
+
+
+def at_seven(ahead: range) -> list[Step]:
+    """All completed #6, and some are in #7."""
+    return [step(rank, "world", 7 if rank in ahead else 6,
+                 LAUNCHED if rank in ahead else COMPLETED) for rank in range(8)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ahead", "roots"), [(range(3), ()), (range(1, 8), (0,))])
+def test_one_look_at_a_job_in_which_few_are_ahead_shows_no_hang(ahead, roots):
+    assert waited_for([ALL], at_seven(ahead), complete=True, once=True).roots == roots
+
+
+def test_two_looks_that_show_the_same_name_whoever_is_behind():
+    assert waited_for([ALL], at_seven(range(3)), complete=True).roots == (3, 4, 5, 6, 7)
+
+
+def test_who_just_completed_something_is_not_waited_for():
+    answer = waited_for([ALL], at_seven(range(1, 8)), complete=True, once=True, moving=[0])
+    assert not answer.names_somebody
+
+
+def test_the_two_ends_of_a_message_are_no_unlike_calls():
+    steps = [step(0, "pp", 4, op="SEND"), step(1, "pp", 4, op="RECV")]
+    assert waited_for([Group("pp", (0, 1))], steps).different == ()

@@ -71,6 +71,29 @@ def test_a_rank_without_dump_that_all_wait_for_is_said_to_have_none(tmp_path):
     assert "without a log or dump here: rank 3" in answer["causes"][0]["evidence"][0]["text"]
 
 
+LATE = (
+    "[rank{rank}]:[E619 14:12:11.8 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught"
+    " collective operation timeout: WorkNCCL(SeqNum=700, OpType=ALLREDUCE, NumelIn=64, NumelOut=64,"
+    " Timeout(ms)=600000) ran for 600036 milliseconds before timing out.\n"
+    "[rank{rank}]:[E619 14:12:11.9 ProcessGroupNCCL.cpp:1664] [PG 0 (default_pg) Rank {rank}]"
+    " Exception (either an error or timeout) detected by watchdog at work: 700, last enqueued NCCL"
+    " work: 700, last completed NCCL work: 699.\n"
+)
+
+
+def test_of_two_without_a_dump_the_log_tells_which_is_waited_for(tmp_path):
+    job = job_of(1, 1, 8)
+    job.stops[3] = place_of(job, 3, "all_reduce", "default_pg")
+    dumps = dumps_of(job, play(job))
+    del dumps[3], dumps[6]
+    waited = answer_of(tmp_path, dumps)["waited_for"]
+    assert (waited["roots"]["ranks"], waited["certainty"]) == ("3,6", "possible")
+    log = "".join(LATE.format(rank=rank) for rank in range(8) if rank != 3)
+    (tmp_path / "job.log").write_text(log, encoding="utf-8")
+    waited = answer_of(tmp_path, dumps)["waited_for"]
+    assert (waited["roots"]["ranks"], waited["certainty"]) == ("3", "likely")
+
+
 def test_a_true_mismatch_is_sure_and_names_the_odd_rank(tmp_path):
     job = job_of(2, 2, 2)
     changed(job, 5, place_of(job, 5, "all_reduce", "default_pg"), elements=99)

@@ -105,3 +105,18 @@ def test_killed_process_has_the_rank_of_the_other_report_of_it():
     assert where[:2] == ["rank 13", "host node-7"] and "local rank 5" not in where
     alone = diagnose_text(text.splitlines()[0] + "\n")["causes"][0]["where"]
     assert "local rank 5" in alone
+
+
+@pytest.mark.parametrize(("silent", "named"), [((4,), "4"), ((1, 4, 6), "")])
+def test_many_ranks_without_a_line_are_missing_from_the_log_and_not_accused(silent, named):
+    ranks = [rank for rank in range(9) if rank not in silent]
+    text = "".join(late(rank, "5(mesh_all)", rank, "ALLREDUCE", 88, 64) for rank in ranks)
+    waited = diagnose_text(text)["waited_for"]
+    assert waited["roots"]["ranks"] == named
+    assert waited["missing"]["ranks"] == ",".join(map(str, silent))
+
+
+def test_a_code_of_cuda_without_the_call_that_failed_is_no_cause():
+    for code in ("802", "803", "invalid device (101)", "400", "700"):
+        answer = diagnose_text(f"[rank2]: RuntimeError: CUDA error: {code}\n")
+        assert [one for one in answer["causes"] if one["severity"] != "info"] == []

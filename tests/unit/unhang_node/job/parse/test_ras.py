@@ -69,6 +69,49 @@ def test_text_names_the_ranks_that_differ():
     ]
 
 
+SEVERAL = """NCCL version 2.28.9 compiled with CUDA 13.0
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs  Processes     GPUs
+(total)   per node  per process    (total)  (total)
+      2        4-4            1          8        8
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         1         4         4         4   RUNNING  MISMATCH
+    1         1         0         0         0         0      INIT  INCOMPLETE
+
+#0-0 (04d06cf7dbdd94b1) MISMATCH
+  Communicator ranks have different AllGather operation counts
+  3 ranks have not launched any operations
+  Rank 0 has launched up to operation 1 -- GPU 0 managed by process 77 on node 127.0.0.1
+
+  Communicator ranks have different AllReduce operation counts
+  3 ranks have launched up to operation 5
+  Rank 0 has launched up to operation 4 -- GPU 0 managed by process 77 on node 127.0.0.1
+
+#1-0 (1b87000200000001) INCOMPLETE
+  Missing communicator data from 257 ranks
+  Rank -1193619904 -- [process information not found]
+  Rank 1 -- GPU 1 managed by process 78 on node 127.0.0.1
+"""
+
+
+def test_text_has_each_operation_that_differs_and_nothing_of_a_communicator_that_is_not_known():
+    answer = parse_ras(SEVERAL)
+    found = only(answer)
+    assert answer["processes"] == 8
+    assert [(group["ranks"], group["ops"]) for group in found["counts"]] == [
+        ([1, 2, 3], {"AllGather": 0}),
+        ([0], {"AllGather": 1}),
+        ([1, 2, 3], {"AllReduce": 5}),
+        ([0], {"AllReduce": 4}),
+    ]
+    assert found["missing"] == []
+
+
 def test_text_of_a_healthy_job_has_no_rank():
     found = only(parse_ras(answers("healthy-first")["verbose status"]))
     assert (found["size"], found["members"], found["missing"]) == (2, [], [])

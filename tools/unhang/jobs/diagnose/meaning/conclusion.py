@@ -62,6 +62,10 @@ RAS_ALIKE = (
     "all ranks have launched equally many operations, as NCCL's RAS counts them; whether they end"
     " it does not tell"
 )
+RAS_AHEAD = (
+    "fewer ranks are one operation ahead than behind, in one answer of NCCL's RAS: a job that runs"
+    " looks so between two launches"
+)
 ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
 ASK_ON_NODE = (
     "on {host}: unhang inspect --pid {pid}: where it stands; gone: dmesg -T | grep -E 'Xid|oom'"
@@ -428,7 +432,8 @@ def _ras(facts: Facts) -> Conclusion | None:
     if ras.moved:
         return Conclusion("healthy", RAS_MOVED)
     if not (named := named_roots(ras)):
-        return Conclusion("no_end", RAS_ALIKE, first=(ASK_RAS_AGAIN,))
+        found = RAS_AHEAD if ras.standing.lags else RAS_ALIKE
+        return Conclusion("no_end", found, first=(ASK_RAS_AGAIN,))
     row = facts.waited_row()
     who = ", ".join(ras.who(rank) for rank in named[:MOST_LAST_WORDS])
     if ras.waited.roots and row:

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from unhang.core.text import counted
 from unhang.core.verdict.waited_rows import waited_headline
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.log_groups import SAME_SIZE, Timeout, begun_in_time
+from unhang.jobs.diagnose.log_groups import Timeout, begun_in_time, size_that_must_agree
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import collective_in_words, named_ranks
-from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER, left_the_order
+from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 START_UP_SEQ = 50  # a collective so early belongs to start-up
@@ -34,7 +34,8 @@ _NUMBERS = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
 
 
 def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
-    """Ranks wait in different collectives, or in one with different sizes.
+    """Ranks of one group wait in different operations or sizes under one number, or at different
+    numbers.
 
     Decides diagnose_real_frameworks/dcp-save-without-rank3,
     diagnose_user_jobs/metric-returns-early-on-empty-shard, diagnose_batches/3/039.
@@ -46,71 +47,63 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
         alike = oldest_of_each_rank(several)
         if all(map(is_message, alike)):
             continue
-        if len({one.op for one in alike}) > 1:
-            yield _unlike(
-                alike,
-                lambda one: one.op,
-                STRONG + 1,
-                "in different collectives",
-                "timeouts-differ-in-operation",
-            )
-        elif len({one.seq for one in alike if one.seq is not None}) > 1:
-            yield _unlike(
-                alike,
-                lambda one: "no number" if one.seq is None else f"#{one.seq}",
-                STRONG - 0.5,
-                "at different sequence numbers",
-                "timeouts-differ-in-sequence",
-            )
-        elif _sizes_differ(alike):
-            yield _unlike(
-                alike,
-                lambda one: "no size" if one.numel is None else counted(one.numel, "element"),
-                STRONG,
-                "in one collective with different sizes",
-                "timeouts-differ-in-size",
-            )
+        for what, (value, weight) in UNLIKE.items():
+            if len({value(one) for one in alike} - {""}) > 1:
+                yield _unlike(alike, value, weight, f"timeouts-differ-in-{what}")
+                break
+
+
+def _operation(one: Timeout) -> str:
+    return one.op
+
+
+def _number(one: Timeout) -> str:
+    return "" if one.seq is None else f"#{one.seq}"
+
+
+def _size(one: Timeout) -> str:
+    """What must agree; of an exchange, whether a rank takes part with nothing."""
+    if one.op.startswith("ALLTOALL") and one.numel is not None:
+        return "some elements" if one.numel else "no elements"
+    size = size_that_must_agree(one)
+    return counted(int(size), "element") if size else ""
+
+
+UNLIKE: Mapping[str, tuple[Callable[[Timeout], str], float]] = {
+    "operation": (_operation, STRONG + 1),
+    "sequence": (_number, STRONG - 0.5),
+    "size": (_size, STRONG),
+}
 
 
 def _unlike(
-    alike: Sequence[Timeout], value: Callable[[Timeout], str], weight: float, how: str, id_: str
+    alike: Sequence[Timeout], value: Callable[[Timeout], str], weight: float, id_: str
 ) -> Evidence:
     """The evidence of ranks that wait unlike each other: the fewest ranks with one value come
     first, because they are who differs."""
+    unknown = "no size" if value is _size else "no number"
     by_value: dict[str, list[Timeout]] = {}
     for one in alike:
-        by_value.setdefault(value(one), []).append(one)
+        by_value.setdefault(value(one) or unknown, []).append(one)
     groups = sorted(by_value.items(), key=lambda item: len(item[1]))
-    told = [
-        (
-            f"{named_ranks(ranks)}: {what}"
-            if (ranks := sorted(one.rank for one in ones if one.rank is not None))
-            else what
-        )
-        for what, ones in groups
-    ]
-    shown = [*groups[0][1][:MOST_UNLIKE], *(ones[0] for _, ones in groups[1:MOST_UNLIKE])]
-    why = (
-        f"ranks wait {how}"
-        f" ({'; '.join(told[:MOST_UNLIKE])}{' …' if len(told) > MOST_UNLIKE else ''})"
-    )
-    fewest = [one.rank for one in groups[0][1] if one.rank is not None]
-    is_odd = len(groups[0][1]) < len(groups[1][1]) and len(fewest) == len(groups[0][1])
-    who = tuple(f"rank {rank}" for rank in fewest) if is_odd else ()
-    return Evidence("rank_desync_app", weight, why, tuple(one.event for one in shown), id_, who=who)
+    ranks = {
+        what: sorted(one.rank for one in ones if one.rank is not None) for what, ones in groups
+    }
+    told = [f"{named_ranks(who)}: {what}" if (who := ranks[what]) else what for what, _ in groups]
+    more = " …" if len(told) > MOST_UNLIKE else ""
+    why = f"ranks wait in one group unlike each other ({'; '.join(told[:MOST_UNLIKE])}{more})"
+    (what, fewest), (_, others) = groups[:2]
+    is_odd = len(fewest) < len(others) and len(ranks[what]) == len(fewest)
+    shown = [*fewest[:MOST_UNLIKE], *(ones[0] for _, ones in groups[1:MOST_UNLIKE])]
+    return Evidence(
+        "rank_desync_app", weight, why, tuple(one.event for one in shown), id_,
+        who=tuple(f"rank {rank}" for rank in ranks[what]) if is_odd else (),
+    )  # fmt: skip
 
 
 def is_message(one: Timeout) -> bool:
     """Whether it is a send, a receive or a batch of them, as the stages of a pipeline make."""
     return one.op in BETWEEN_STAGES or (one.op == "COALESCED" and SIZE_OF_A_BATCH in one.event.text)
-
-
-def _sizes_differ(alike: Sequence[Timeout]) -> bool:
-    """Whether a collective that needs the same size on all ranks has several, or some ranks take
-    part in an exchange with nothing."""
-    sizes = {one.numel for one in alike if one.numel is not None}
-    exchanges = 0 in sizes and any(one.op.startswith("ALLTOALL") for one in alike)
-    return len(sizes) > 1 and (exchanges or any(one.op in SAME_SIZE for one in alike))
 
 
 def oldest_of_each_rank(timeouts: Sequence[Timeout]) -> list[Timeout]:
@@ -138,7 +131,7 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
     if facts.waits_in_groups() or facts.waited.ring:
         yield from _groups_wait(facts)
         return
-    if len({(one.op, one.seq) for one in facts.timeouts}) > 1 or _sizes_differ(facts.timeouts):
+    if len({(one.op, one.seq) for one in facts.timeouts}) > 1:
         return
     one, events = facts.timeouts[0], tuple(timeout.event for timeout in facts.timeouts[:6])
     if (one.numel or 0) > TINY and one.seq is not None and _is_late(facts, one.seq):
@@ -153,24 +146,11 @@ def ranks_wait_in_one_collective(facts: Facts) -> Iterator[Evidence]:
             facts, events[:1], SUPPORTING - 0.3 if all_came else SUPPORTING / 2
         )
     if not all_came:
-        yield Evidence(
-            "slow_rank_or_io",
-            HINTING - 0.1,
-            "ranks wait for one that has not come to this collective",
-            events,
-            "rank-not-there",
-        )
-    why = (
-        "the ranks that report wait in the same collective; its limit decides only when the job"
-        " ends"
-    )
-    yield Evidence(
-        "watchdog_timeout_too_short",
-        WEIGHTS["weak"] if all_came else HINTING,
-        why,
-        events,
-        "same-collective",
-    )
+        why = "ranks wait for one that has not come to this collective"
+        yield Evidence("slow_rank_or_io", HINTING - 0.1, why, events, "rank-not-there")
+    why = "the ranks that report wait in one collective; its limit decides only when the job ends"
+    weight = WEIGHTS["weak"] if all_came else HINTING
+    yield Evidence("watchdog_timeout_too_short", weight, why, events, "same-collective")
     if one.seq is not None and one.seq > LATE_SEQ:
         yield Evidence(
             "rank_desync_app",
@@ -203,7 +183,7 @@ def _groups_wait(facts: Facts) -> Iterator[Evidence]:
         return
     why = f"{waited_headline(row)}; what it does there is not in these lines"
     who = tuple(f"rank {rank}" for rank in waited.roots)
-    if left_the_order(waited):
+    if waited.left_the_order:
         why = f"{named_ranks(waited.roots)} {IN_ANOTHER_ORDER}"
         yield Evidence("rank_desync_app", SUPPORTING + 1, why, shown, "groups-in-a-ring", who=who)
         return

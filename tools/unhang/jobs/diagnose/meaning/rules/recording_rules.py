@@ -12,7 +12,7 @@ from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
 from unhang.jobs.diagnose.ras_standing import named_roots
-from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER, left_the_order
+from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
 
@@ -44,12 +44,13 @@ def recorders_differ(facts: Facts) -> Iterator[Evidence]:
             f"flight recorder: operation {wait.seq} of group {wait.group.name} differs: {calls}",
             (), "recorders-differ", who=_ranks(fewest) if len(fewest) < len(more[0]) else (),
         )  # fmt: skip
-    if answer.roots:
+    if answer.roots and not answer.left_the_order:
         yield from _recorders_await(answer)
     if answer.ring:
         why = f"flight recorder: {ring_in_words(answer)}"
+        odd = answer.roots if answer.left_the_order else ()
         yield Evidence(
-            "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", who=_ranks(answer.ring)
+            "rank_desync_app", SUPPORTING + 1, why, (), "recorders-ring", who=_ranks(odd)
         )
     if answer.full and not answer.roots and not answer.ring and facts.of("timeout"):
         one = answer.full[0]
@@ -125,7 +126,7 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
     waited = ras.waited
     who = ", ".join(ras.who(rank) for rank in named[:8])
     places = tuple(line for rank in named[:4] if (line := ras.line_of(rank)))
-    if left_the_order(waited):
+    if waited.left_the_order:
         why = f"RAS: {who} {IN_ANOTHER_ORDER}"
         weights = {"rank_desync_app": SUPPORTING + 1}
     elif waited.roots:
