@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unhang.act.plan.description import describe_limits, describe_totals
+from unhang.act.plan.description import describe_limits, describe_manual_work, describe_totals
 from unhang.act.plan.plan_document import FILE, Plan, digest_of_plan, read_plan, render_plan
 from unhang.act.plan.plan_table import render_plan_table
 from unhang.act.plan.planned_findings import read_planned_findings
@@ -35,7 +35,7 @@ from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
-from unhang.core.run.actions import ANY_INVENTORY, remediate_options
+from unhang.core.run.actions import ANY_INVENTORY, Setting, remediate_options
 from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.run.run_folder import read_run
 from unhang.core.terminal import terminal_shape
@@ -134,7 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format_option(
         parser,
         FORMATS,
-        {"wide": "with the manual actions", "name": "nodes of the waves, one per line"},
+        {"wide": "with all manual actions", "name": "nodes of the waves, one per line"},
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
     add_quiet(parser)
@@ -325,8 +325,14 @@ def _table(plan: Plan, folder: Path, arguments: argparse.Namespace) -> str:
     whole = (
         f"{program_as_typed()} {shlex.join(['plan', as_typed(folder), *_options(arguments)])} -v"
     )
+    setting = Setting(is_own=is_own(folder))
+    causes = () if wide else read_planned_findings(folder).get("causes") or ()
     table = render_plan_table(
-        plan, width, next_step=_preview(folder) if plan.waves else "", whole="" if wide else whole
+        plan,
+        width,
+        next_step=_preview(folder) if plan.waves else "",
+        work=None if wide else describe_manual_work(plan, causes, setting),
+        whole="" if wide else whole,
     )
     return ascii_only(table) if plain else table
 

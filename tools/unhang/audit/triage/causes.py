@@ -103,11 +103,13 @@ def triage(
         cause for cause in causes if cause["rule"] not in usual or cause["severity"] != "info"
     ]
     last = {kind.rule for kind, members in by_layer if members[0].root.layer == LAST}
+    hangs = {one.rule for one in findings if one.hangs}
     causes.sort(
         key=lambda cause: (
             _RANK[cause["severity"]],
             not cause["unread"],
             cause["rule"] in last,
+            cause["rule"] not in hangs,  # a dead port comes before a low power limit
             -len(cause["nodes"]),
             -len(cause["findings"]),
         )

@@ -65,6 +65,7 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
             of_reading,
             owner,
             layer,
+            bool(row.get("situations")),
         )
 
 
