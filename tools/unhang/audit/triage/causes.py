@@ -317,6 +317,8 @@ def _persons(kind: _Kind, shares: Sequence[Share], repairs: Mapping[str, Repairs
         str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person")
     )
     wanted = root.remedy.get("role")
+    if kind.role is not None and root.scope != "node":
+        return []  # the role brings what a person would choose
     if not wanted or kind.role is not None:
         return [text for text, _ in instructions.most_common(MOST_PERSONS)]
     plans = [repairs[share.host] for share in shares if share.host in repairs]

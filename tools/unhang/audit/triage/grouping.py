@@ -174,7 +174,19 @@ def _share_group(
         return
     for host in remaining or one.hosts or ("",):
         share = shares[one.number, host] = Share(one, host, [one])
-        by_host.setdefault(host, []).append(share)
+        on_host = by_host.setdefault(host, [])
+        for other in [other for other in on_host if _takes_over(one, other, explaining)]:
+            share.members.extend(other.members)
+            on_host.remove(other)
+            del shares[other.root.number, host]
+        on_host.append(share)
+
+
+def _takes_over(one: Found, share: Share, explaining: Explaining) -> bool:
+    """Whether a comparison explains a cause of one of its nodes that is no more severe."""
+    return _RANK[one.severity] <= _RANK[
+        share.root.severity
+    ] and share.root.rule in explaining.rules.get(one.rule, ())
 
 
 def _explained_on(one: Found, shares: Iterable[Share], explaining: Explaining) -> Share | None:
