@@ -99,6 +99,7 @@ def triage(
     causes = [_cause(kind, members, order, nodes, repairs) for kind, members in by_layer]
     verdicts = node_verdicts(shares, nodes, order)
     usual = _usual_rules(causes, frozenset(verdicts["healthy"]))
+    usual |= {one.rule for one in findings if one.usual}
     causes = [
         cause for cause in causes if cause["rule"] not in usual or cause["severity"] != "info"
     ]

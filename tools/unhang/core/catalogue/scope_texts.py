@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 _FOUND = (
-    "{{ counts | map(attribute='value') | join(' / ') }} on {{ counts | map(attribute='count') |"
-    " join(' / ') }} nodes{{ '; other than most: ' ~ (outliers | map(attribute='host') | join(',"
-    " ')) if majority is known else '; no value is in the majority' }}"
+    "{{ counts | map(attribute='value') | map('string') | map('truncate', 160) | join(' // ') }} on"
+    " {{ counts | map(attribute='count') | join(' / ') }} nodes{{ '; other than most: ' ~ (outliers"
+    " | map(attribute='host') | join(', ')) if majority is known else '; no value is in the"
+    " majority' }}"
 )
 # the judge puts the values and their hosts in its place
 SAME_ON_ALL = (
@@ -18,8 +19,8 @@ SAME_ON_ALL = (
 TEXTS: dict[str, dict[str, Any]] = {
     "group": {
         "expected": (
-            "the same on all nodes of the group{{ ', most have ' ~ majority if majority is known"
-            " else '' }}"
+            "the same on all nodes of the group{{ ', most have ' ~ (majority | string |"
+            " truncate(200)) if majority is known else '' }}"
         ),
         "found": _FOUND,
         "remedy": {"person": SAME_ON_ALL},
