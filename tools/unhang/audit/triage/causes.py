@@ -7,6 +7,7 @@ Values in, values out; one pass over the findings.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -25,6 +26,8 @@ from unhang.core.run.run_input import natural
 MOST_DEVICES, MOST_PERSONS = 64, 8
 LEAST_HEALTHY = 3  # nodes from which on what most of them have is called usual
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+_BOOTS = re.compile(r"(?i)\breboot|power-cycle|restart the (?:node|machine)")
+REBOOT = "kernel-reboot-required"  # what explains it is wrong with the next kernel
 _NO_REMEDY = Merged({}, [])
 
 
@@ -65,6 +68,7 @@ class _Kind(NamedTuple):
     scheduler: str
     unread: bool
     role: str | None
+    no_reboot: str  # the rule because of which the node must not boot now, "" for none
 
 
 def triage(
@@ -84,9 +88,18 @@ def triage(
     merged = _merged_by_host(shares, nodes)
     repairs = repairs or {}
     kinds: dict[_Kind, list[Share]] = {}
+    unbootable = {
+        share.host: share.root.rule
+        for share in shares
+        for rule in (one.rule for one in share.members)
+        if REBOOT in explaining.rules.get(rule, ())
+    }
     written: dict[tuple[str, int], tuple[str, str]] = {}
     for share in shares:
-        kinds.setdefault(_kind(share, merged, nodes, written, repairs), []).append(share)
+        kind = _kind(share, merged, nodes, written, repairs)
+        because = unbootable.get(share.host, "")
+        kind = kind._replace(no_reboot="" if because == kind.rule else because)
+        kinds.setdefault(kind, []).append(share)
     order = {
         host: place
         for place, host in enumerate(
@@ -243,6 +256,7 @@ def _kind(
         "" if repaired or note is None else note.scheduler,
         unread,
         role,
+        "",
     )
 
 
@@ -333,6 +347,15 @@ def _persons(kind: _Kind, shares: Sequence[Share], repairs: Mapping[str, Repairs
     ]
 
 
+def _without_reboot(kind: _Kind, text: str) -> str:
+    """The manual work, with what has to be repaired before a reboot that it asks for."""
+    if not kind.no_reboot or not _BOOTS.search(text):
+        return text
+    return (
+        f"repair {kind.no_reboot} before any boot, for the next kernel has no driver; then {text}"
+    )
+
+
 def _cause(
     kind: _Kind,
     shares: Sequence[Share],
@@ -357,7 +380,7 @@ def _cause(
         "remedy": {
             "role": kind.role,
             "policy": json.loads(kind.policy),
-            "person": _persons(kind, shares, repairs),
+            "person": [_without_reboot(kind, text) for text in _persons(kind, shares, repairs)],
             "conflicts": json.loads(kind.conflicts),
         },
         "scheduler": kind.scheduler or None,
