@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import shlex
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.act.plan.description import describe_limits, describe_manual_work, describe_totals
+from unhang.act.plan.later_waivers import waivers_now, without_waived
 from unhang.act.plan.plan_document import FILE, Plan, digest_of_plan, read_plan, render_plan
 from unhang.act.plan.plan_table import render_plan_table
 from unhang.act.plan.planned_findings import read_planned_findings
@@ -38,6 +40,7 @@ from unhang.core.run import run_folder
 from unhang.core.run.actions import ANY_INVENTORY, Setting, remediate_options
 from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.run.run_folder import read_run
+from unhang.core.run.run_input import read_nodes, read_run_input
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only
 
@@ -217,9 +220,15 @@ def _make_plan(
 def compute_plan(
     folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()
 ) -> Plan:
-    """The plan for the findings that the filters select. rules: folders of additional rules; by
-    default those of the run."""
-    findings = read_planned_findings(folder)
+    """The plan for the findings that the filters select, without those that the inventory's policy
+    waives by now, which are named. rules: folders of additional rules; by default those of the
+    run."""
+    findings, waived = _without_waived(folder)
+    if waived:
+        sys.stderr.write(
+            "unhang: left out by waivers that the inventory's policy has now, written after the"
+            f" audit: {'; '.join(waived)}\n"
+        )
     further = rules or (findings.get("judged_by") or {}).get("rules") or ()
     measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))
     return plan_run(
@@ -229,6 +238,15 @@ def compute_plan(
         findings,
         measured,
     )
+
+
+def _without_waived(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    findings = read_planned_findings(folder)
+    waivers = waivers_now(folder, datetime.datetime.now(datetime.UTC).date().isoformat())
+    if not waivers:
+        return findings, []
+    groups_of = {node.host: node.groups for node in read_nodes(read_run_input(folder))}
+    return without_waived(findings, waivers, groups_of)
 
 
 def _narrowed(

@@ -115,12 +115,9 @@ def _head(findings: Mapping[str, Any], width: int, read_by: str) -> list[Line]:
                     VERDICT_STYLES[verdict],
                 )
             )
-    if without := list(findings.get("without_gpus") or ()):
-        what = f"no NVIDIA GPU and no driver: {phrases.applied_checks(without, findings)}"
-        on = shortened(fold_hosts(without), LONGEST_NODES)
-        lines += [
-            ("", part, VERDICT_STYLES[NOT_A_GPU_NODE]) for part in wrapped(f"{on}: {what}", width)
-        ]
+    without = phrases.without_gpus(findings, LONGEST_NODES)
+    style = VERDICT_STYLES[NOT_A_GPU_NODE]
+    lines += [("", part, style) for part in wrapped(without, width) if part]
     lines += [("", part, "") for part in wrapped(_best(findings), width) if part]
     if nodes and not findings["causes"]:
         by_severity = findings.get("totals_by_severity") or {}
