@@ -69,11 +69,13 @@ def fitted(
                 shown[place] = made
 
     grow(must, _one_line, math.inf)
-    # a half of the rest is for the details of criticals, even where errors would fill it
+    # a half of the rest is for the actions of criticals, even where errors would fill it
     grow(errors, _brief, len(must) + (room - len(must)) // 2)
     for places, form in (
-        *((must, form) for form in (_brief, _with_action, _whole)),
+        (must, _brief),
+        (must, _with_action),
         (errors, _brief),
+        (must, _whole),
         (errors, _with_action),
         (warnings, _with_action),
         (errors, _whole),
