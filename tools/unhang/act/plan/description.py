@@ -73,10 +73,10 @@ def describe_manual_work(
     """Manual work in the order of the causes of findings-1, once for each, without what another
     finding of the same node explains. setting: surroundings for the commands."""
     order, explained = dict[tuple[str, str], int](), set[tuple[str, str]]()
-    for place, one in enumerate(causes):
-        for host in one["nodes"]:
-            order.setdefault((one["rule"], host), place)
-            explained.update((rule, host) for rule in one["explains"])
+    for place, cause in enumerate(causes):
+        for host in cause["nodes"]:
+            order.setdefault((cause["rule"], host), place)
+            explained.update((rule, host) for rule in cause["explains"])
     work: dict[tuple[int, tuple[str, ...]], list[str]] = {}
     for entry in plan.hosts:
         by_rule: dict[str, list[str]] = {}
