@@ -333,6 +333,21 @@ def test_by_itself_it_ends_with_0_1_or_2(pyz, nodes, quick):
     assert quick("fail", "--fail-on", "critical").returncode in (0, 1)
 
 
+def test_a_node_without_gpus_is_no_gpu_node_and_drains_nobody(quick, nodes, tmp_path):
+    facts = json.loads(H200.read_text())
+    absent = {"probe": {"status": "absent", "error": "no NVIDIA driver"}}
+    facts["sections"] = {**facts["sections"], "driver": absent, "gpus": {**absent, "pci_count": 0}}
+    for name in ("fabric_manager", "interconnect"):
+        facts["sections"][name] = absent
+    nodes["login"] = tmp_path / "login.json"
+    nodes["login"].write_text(json.dumps(facts))
+    alone = quick("login")
+    assert alone.returncode == 1
+    assert "not a GPU node" in alone.stdout
+    assert quick("login", "--marked").returncode == 64
+    assert quick("login", "--as", "slurm-prolog").returncode == 0
+
+
 @pytest.mark.parametrize("program", ["slurm-prolog", "systemd", "cloud-init"])
 def test_only_a_fail_ends_with_1_where_that_drains_or_fails_a_unit(quick, nodes, program):
     codes = {name: quick(name, "--as", program).returncode for name in nodes}

@@ -27,6 +27,8 @@ from unhang_node.facts.collect import collect
 SEVERITIES = ("critical", "error", "warning", "info")
 MOST_BYTES = 64 * 1024 * 1024
 MARKED = {0: 65, 1: 64}
+# no verdict on a scheduler's node: to drain it would empty a partition without GPUs
+NO_GPUS = "no-gpus"
 
 
 class NotGiven(Exception):
@@ -34,8 +36,8 @@ class NotGiven(Exception):
 
 
 def main(arguments):
-    """The exit code: 0 nothing found, 1 findings at or above --fail-on, 2 the check could not be
-    made; with --as the code that the program expects."""
+    """The exit code: 0 nothing found, 1 findings at or above --fail-on or no GPU node, 2 the check
+    could not be made; with --as the code that the program expects."""
     open_standard_descriptors()
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open to the end
@@ -75,14 +77,14 @@ def answer(chosen):
         return give(
             answer_for(
                 chosen.host_program,
-                verdict,
+                UNKNOWN if verdict == NO_GPUS else verdict,
                 reason,
                 chosen.node or node_name(),
                 chosen.require_proof,
             )
         )
     show(rows, reason, chosen.format)
-    return {PASS: 0, FAIL: 1}.get(verdict, NOT_MADE)
+    return {PASS: 0, FAIL: 1, NO_GPUS: 1}.get(verdict, NOT_MADE)
 
 
 def parser():
@@ -177,7 +179,22 @@ def look(chosen):
     ]
     if sections:
         return UNKNOWN, "not read: {}".format(", ".join(sections)), rows
+    if is_without_gpus(facts["sections"]):
+        return NO_GPUS, "not a GPU node: no NVIDIA GPU on the PCI bus and no driver", rows
     return PASS, "nothing found", rows
+
+
+def is_without_gpus(sections):
+    """As the judge of a run decides it: no GPU on the bus, none that the driver shows, no driver
+    in the kernel; not in WSL, whose GPUs are on no bus."""
+    gpus, loaded = sections.get("gpus") or {}, (sections.get("driver") or {}).get("loaded") or {}
+    machine = (sections.get("node") or {}).get("virtualization") or {}
+    return (
+        gpus.get("pci_count") == 0
+        and not gpus.get("count")
+        and not loaded.get("is_loaded")
+        and machine.get("kind") != "wsl"
+    )
 
 
 def read_json(path):

@@ -4,6 +4,7 @@ it."""
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import shlex
 import sys
@@ -12,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from unhang.act.plan.description import describe_limits, describe_totals
+from unhang.act.plan.description import describe_limits, describe_manual_work, describe_totals
+from unhang.act.plan.later_waivers import waivers_now, without_waived
 from unhang.act.plan.plan_document import FILE, Plan, digest_of_plan, read_plan, render_plan
 from unhang.act.plan.plan_table import render_plan_table
 from unhang.act.plan.planned_findings import read_planned_findings
@@ -35,9 +37,10 @@ from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
-from unhang.core.run.actions import ANY_INVENTORY, remediate_options
+from unhang.core.run.actions import ANY_INVENTORY, Setting, remediate_options
 from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.run.run_folder import read_run
+from unhang.core.run.run_input import read_nodes, read_run_input
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only
 
@@ -134,7 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format_option(
         parser,
         FORMATS,
-        {"wide": "with the manual actions", "name": "nodes of the waves, one per line"},
+        {"wide": "with all manual actions", "name": "nodes of the waves, one per line"},
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
     add_quiet(parser)
@@ -217,9 +220,15 @@ def _make_plan(
 def compute_plan(
     folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()
 ) -> Plan:
-    """The plan for the findings that the filters select. rules: folders of additional rules; by
-    default those of the run."""
-    findings = read_planned_findings(folder)
+    """The plan for the findings that the filters select, without those that the inventory's policy
+    waives by now, which are named. rules: folders of additional rules; by default those of the
+    run."""
+    findings, waived = _without_waived(folder)
+    if waived:
+        sys.stderr.write(
+            "unhang: left out by waivers that the inventory's policy has now, written after the"
+            f" audit: {'; '.join(waived)}\n"
+        )
     further = rules or (findings.get("judged_by") or {}).get("rules") or ()
     measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))
     return plan_run(
@@ -229,6 +238,15 @@ def compute_plan(
         findings,
         measured,
     )
+
+
+def _without_waived(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    findings = read_planned_findings(folder)
+    waivers = waivers_now(folder, datetime.datetime.now(datetime.UTC).date().isoformat())
+    if not waivers:
+        return findings, []
+    groups_of = {node.host: node.groups for node in read_nodes(read_run_input(folder))}
+    return without_waived(findings, waivers, groups_of)
 
 
 def _narrowed(
@@ -325,8 +343,14 @@ def _table(plan: Plan, folder: Path, arguments: argparse.Namespace) -> str:
     whole = (
         f"{program_as_typed()} {shlex.join(['plan', as_typed(folder), *_options(arguments)])} -v"
     )
+    setting = Setting(is_own=is_own(folder))
+    causes = () if wide else read_planned_findings(folder).get("causes") or ()
     table = render_plan_table(
-        plan, width, next_step=_preview(folder) if plan.waves else "", whole="" if wide else whole
+        plan,
+        width,
+        next_step=_preview(folder) if plan.waves else "",
+        work=None if wide else describe_manual_work(plan, causes, setting),
+        whole="" if wide else whole,
     )
     return ascii_only(table) if plain else table
 

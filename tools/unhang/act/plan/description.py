@@ -3,11 +3,14 @@ values out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from unhang.act.plan.plan_document import HostPlan, Plan, StepMinutes, Wave, digest_of_plan
+from unhang.audit.report.screen_blocks import DISPUTED
 from unhang.core.nodeset import fold_hosts, shortened
+from unhang.core.run.actions import Setting, command, leaves_service
 from unhang.core.text import counted, visible
 
 LONGEST_LIST = 400
@@ -54,14 +57,56 @@ def describe_persons(plan: Plan) -> dict[str, str]:
     )
 
 
-def describe_person_rules(plan: Plan) -> dict[str, str]:
-    """Rules that are left to a person -> hosts with exactly these rules, those with most hosts
-    first."""
-    return _folded(
-        (entry.host, ", ".join(sorted({visible(one.rule, 120) for one in entry.person})))
-        for entry in plan.hosts
-        if entry.person
-    )
+@dataclass(frozen=True)
+class ManualWork:
+    """What a person has to do on some nodes, and the command that keeps jobs off them until then;
+    "" where jobs may run on."""
+
+    hosts: str
+    what: str
+    drain: str
+
+
+def describe_manual_work(
+    plan: Plan, causes: Sequence[Mapping[str, Any]], setting: Setting
+) -> list[ManualWork]:
+    """Manual work in the order of the causes of findings-1, once for each, without what another
+    finding of the same node explains. setting: surroundings for the commands."""
+    order, explained = dict[tuple[str, str], int](), set[tuple[str, str]]()
+    for place, cause in enumerate(causes):
+        for host in cause["nodes"]:
+            order.setdefault((cause["rule"], host), place)
+            explained.update((rule, host) for rule in cause["explains"])
+    work: dict[tuple[int, tuple[str, ...]], list[str]] = {}
+    for entry in plan.hosts:
+        by_rule: dict[str, list[str]] = {}
+        for one in entry.person:
+            if (one.rule, entry.host) in order or (one.rule, entry.host) not in explained:
+                by_rule.setdefault(one.rule, []).append(one.what.partition(DISPUTED)[0])
+        for rule, texts in by_rule.items():
+            place = order.get((rule, entry.host), len(causes))
+            work.setdefault((place, (rule, *texts)), []).append(entry.host)
+    drained: set[str] = set()
+    described = []
+    for (place, (rule, text, *alike)), hosts in sorted(work.items()):
+        drain = _drain(causes[place], hosts, setting) if place < len(causes) else ""
+        more = f", and {len(alike)} more alike" if alike else ""
+        described.append(
+            ManualWork(
+                shortened(fold_hosts(hosts), LONGEST_LIST),
+                f"{visible(text)} ({visible(rule, 120)}{more})",
+                "" if drained.issuperset(hosts) else drain,
+            )
+        )
+        drained.update(hosts if drain else ())
+    return described
+
+
+def _drain(cause: Mapping[str, Any], hosts: Sequence[str], setting: Setting) -> str:
+    if leaves_service(cause):
+        return visible(command({**cause, "nodes": hosts}, setting), 4_000_000)
+    is_off = cause["severity"] == "critical" and not cause["unread"]
+    return "keep jobs off until then; no scheduler was seen on it" if is_off else ""
 
 
 def describe_unrepaired(plan: Plan) -> list[str]:

@@ -4,12 +4,12 @@ in, text out."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from unhang.act.plan.description import (
     DescribedWaves,
+    ManualWork,
     describe_limits,
-    describe_person_rules,
     describe_persons,
     describe_refusals,
     describe_schedulers,
@@ -24,10 +24,16 @@ from unhang.core.text import visible, wrapped
 LABEL = 12
 
 
-def render_plan_table(plan: Plan, width: int = 80, *, next_step: str = "", whole: str = "") -> str:
-    """The plan. width: columns; lines are wrapped. next_step: the command to run next. whole: the
-    command that shows the manual work, of which only the rules are named here; "" shows the work
-    itself."""
+def render_plan_table(
+    plan: Plan,
+    width: int = 80,
+    *,
+    next_step: str = "",
+    work: Sequence[ManualWork] | None = None,
+    whole: str = "",
+) -> str:
+    """The plan. width: columns; lines are wrapped. next_step: the command to run next. work: the
+    manual work to show, by default all of it. whole: the command that shows all of it."""
     lines = wrapped(
         f"plan {digest_of_plan(plan)[:12]} of run {visible(plan.run.id)}, judged on"
         f" {visible(plan.day, 40)}",
@@ -38,11 +44,10 @@ def render_plan_table(plan: Plan, width: int = 80, *, next_step: str = "", whole
     for waves in describe_waves(plan):
         lines += _waves(waves, width)
     lines += _section("refused", describe_refusals(plan), width)
-    lines += (
-        _persons(describe_person_rules(plan), width, whole)
-        if whole
-        else _section("for a person", describe_persons(plan), width)
-    )
+    if work is None:
+        lines += _section("for a person", describe_persons(plan), width)
+    else:
+        lines += _persons(work, width, whole)
     lines += _wrapped(describe_totals(plan), "", width)
     lines += (
         _wrapped(f"minutes of steps: {steps}", "", width) if (steps := describe_steps(plan)) else []
@@ -76,19 +81,14 @@ def _section(title: str, folded: Mapping[str, str], width: int) -> list[str]:
     return [*lines, ""]
 
 
-def _persons(folded: Mapping[str, str], width: int, whole: str) -> list[str]:
-    """Nodes and the rules that are left to a person; the first screen of the run and the wide table
-    show what to do about each."""
-    if not folded:
+def _persons(work: Sequence[ManualWork], width: int, whole: str) -> list[str]:
+    if not work:
         return []
-    rows = [
-        line
-        for rules, hosts in folded.items()
-        for line in textwrap.wrap(
-            f"  {hosts}: {rules}", width, subsequent_indent="    ", break_on_hyphens=False
-        )
-    ]
-    return ["FOR A PERSON", *rows, *_command("what to look at", whole, "  ", width), ""]
+    lines = ["FOR A PERSON"]
+    for one in work:
+        lines += _wrapped(one.hosts, "  ", width) + _wrapped(one.what, "    ", width)
+        lines += [f"    {line}" for line in command_lines(one.drain, width - 4) if one.drain]
+    return [*lines, *(_command("all of it", whole, "  ", width) if whole else ()), ""]
 
 
 def _command(label: str, typed: str, start: str, width: int) -> list[str]:

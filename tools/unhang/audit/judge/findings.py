@@ -66,8 +66,8 @@ def _before_host(entry: Entry) -> dict[str, Any]:
 def _after_where(entry: Entry) -> dict[str, Any]:
     judged, row = entry.judged, entry.rule.row
     remedy = dict(row["remedy"])
-    if "person" in remedy:
-        remedy["person"] = entry.texts.get("remedy.person", remedy["person"])
+    if "remedy.person" in entry.texts:
+        remedy["person"] = entry.texts["remedy.person"]
     workaround = row.get("workaround")
     if workaround is not None:
         workaround = {**workaround, "what": entry.texts.get("workaround.what", workaround["what"])}

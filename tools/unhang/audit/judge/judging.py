@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from unhang.audit.judge.bad_waivers import BadWaiver, waiver_at
+from unhang.audit.judge.drift_advice import chosen_by, with_advice
 from unhang.audit.judge.earlier_parts import EarlierParts
 from unhang.audit.judge.findings import VERDICTS, Entry, in_order, write_findings
 from unhang.audit.judge.judged_node import (
@@ -23,7 +24,15 @@ from unhang.audit.judge.judged_node import (
 )
 from unhang.audit.judge.labelled_values import labelled
 from unhang.audit.judge.node_budget import NodeBudget, NodeTooCostly
-from unhang.audit.judge.peer_groups import Cell, Peers, hardware_of, joined, policy_key
+from unhang.audit.judge.peer_groups import (
+    Cell,
+    CellKey,
+    Peers,
+    hardware_of,
+    joined,
+    models_of,
+    policy_key,
+)
 from unhang.audit.judge.run_policies import RunPolicies, UsedPolicy
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.audit.rules.engine import Engine, NodeVerdicts, view_of
@@ -81,7 +90,7 @@ class _Fleet:
     """
 
     hosts: dict[str, JudgedNode] = field(default_factory=dict)
-    cells: dict[str, Cell] = field(default_factory=dict)
+    cells: dict[CellKey, Cell] = field(default_factory=dict)
     groups: set[str] = field(default_factory=set)
     in_groups: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
 
@@ -96,6 +105,7 @@ class _Judging:
     today: str
     budget: NodeBudget
     is_limited: bool
+    policy_keys: Mapping[str, str]  # rule of a comparison -> the key that chooses a value
     tally: _Tally = field(default_factory=_Tally)
     fleet: _Fleet = field(default_factory=_Fleet)
     entries: list[Entry] = field(default_factory=list)
@@ -152,6 +162,7 @@ def judge_run(
         today,
         budget,
         bool(run.document.get("limit")),
+        chosen_by(rules),
     )
     # garbage collection is off: no object here is cyclic, and a million small objects make each
     # collection slow
@@ -255,9 +266,11 @@ def _add_to_fleet(fleet: _Fleet, judged: _JudgedDocument) -> None:
     if judged.verdicts.unread:
         return
     name = peers_of(document.groups, used.policy)
-    cell = fleet.cells.get(name)
+    # nodes whose policy names their peers are compared whatever their GPUs are
+    models = () if "peers" in used.policy else models_of(sections)
+    cell = fleet.cells.get((name, models))
     if cell is None:
-        cell = fleet.cells[name] = Cell(used.policy, used.waivers, document.groups)
+        cell = fleet.cells[name, models] = Cell(used.policy, used.waivers, document.groups)
     cell.hosts.append(document.host)
     cell.policies[policy_key(document.policy, used.policy)] += 1
     cell.hardware[hardware_of(sections)] += 1
@@ -418,7 +431,7 @@ def _add_group(state: _Judging, rule: Rule, judged: GroupJudged, peers: Peers) -
             verdict, waiver = "waived", held[0]
     state.tally.count(rule, verdict)
     if verdict in ("fail", "unknown", "waived"):
-        judged = labelled(rule, judged)
+        judged = with_advice(rule, labelled(rule, judged), state.policy_keys)
         lacking = (
             f"{judged.missing[0][0]} not known ({judged.missing[0][1]}): {judged.missing[0][2]}"
             if judged.missing

@@ -101,7 +101,7 @@ def _split(pattern: str, labels: Sequence[str], value: object) -> Pairs | None:
     if not isinstance(value, str) or value.endswith("…"):
         return None
     if _is_settings(pattern, labels):
-        return _settings(value)
+        return _settings(value, labels[-1].rpartition(".")[2])
     found = [
         re.fullmatch(pattern.replace("\0", group), value, re.DOTALL) for group in ("(.*?)", "(.*)")
     ]
@@ -114,14 +114,18 @@ def _split(pattern: str, labels: Sequence[str], value: object) -> Pairs | None:
 
 
 def _is_settings(pattern: str, labels: Sequence[str]) -> bool:
-    """Whether a rule compares the names and the values of one list, as `NAME NAME=VALUE VALUE`."""
-    return pattern == "\0=\0" and [label.rpartition(".")[2] for label in labels] == [
-        "name",
-        "value",
-    ]
+    """Whether a rule compares the names and one field of the items of one list: `NAME NAME=VALUE
+    VALUE`, `NAME, NAME: VALUE, VALUE`."""
+    lists = {label.rpartition(".")[0] for label in labels}
+    named = len(labels) == 2 and labels[0].rpartition(".")[2] == "name" and len(lists) == 1
+    return named and pattern in ("\0=\0", f"\0{re.escape(': ')}\0")
 
 
-def _settings(value: str) -> Pairs | None:
+def _settings(value: str, field: str) -> Pairs | None:
     """A value may contain blanks, and then nobody can tell whose it is."""
-    names, values = (part.split(" ") if part else [] for part in value.split("=", 1))
-    return list(zip(names, values, strict=True)) if len(names) == len(values) else None
+    between, blank = ("=", " ") if field == "value" else (": ", ", ")
+    names, values = (part.split(blank) if part else [] for part in value.split(between, 1))
+    if len(names) != len(values):
+        return None
+    suffix = "" if field == "value" else f" {field}"
+    return [(name + suffix, one) for name, one in zip(names, values, strict=True)]

@@ -1,7 +1,8 @@
 """Which nodes are compared with each other: those of the same inventory groups, and sets of such
 nodes that a rack, switch or partition keeps apart.
 
-Nodes of exactly the same groups are one cell, and so are those whose policy names the same `peers`.
+Nodes of exactly the same groups and GPU models are one cell, and so are those whose policy names
+the same `peers`. A node whose GPUs no other has, or were not read, stays with the others.
 Cells are joined if they share a group, have the same hardware and the same policy. Hardware and
 policy are those of most nodes of a cell, so that one node's fault or waiver takes nobody from his
 peers.
@@ -19,6 +20,8 @@ import msgspec
 
 from unhang.audit.judge.judged_node import scheduler_of
 from unhang.audit.rules.groups import EVERYBODY, Ballot, add_ballot
+
+CellKey = tuple[str, tuple[str, ...]]  # the inventory groups or `peers`, and the models of GPUs
 
 
 @dataclass
@@ -77,6 +80,13 @@ def hardware_of(sections: Any) -> Hashable | None:
     )
 
 
+def models_of(sections: Any) -> tuple[str, ...]:
+    """The models of a node's GPUs; () if there are none or they were not read."""
+    gpus = sections.gpus if sections is not None else None
+    models = {one.model for one in (gpus.devices if gpus is not None else None) or () if one.model}
+    return tuple(sorted(models))
+
+
 def policy_key(*policies: Mapping[str, Any]) -> bytes:
     """Equal for policies that want the same of a node; a waiver wants nothing."""
     return msgspec.json.encode(
@@ -85,9 +95,42 @@ def policy_key(*policies: Mapping[str, Any]) -> bytes:
     )
 
 
-def joined(cells: Mapping[str, Cell]) -> list[tuple[str, Peers]]:
+def _by_name(cells: Mapping[CellKey, Cell]) -> dict[str, Cell]:
+    """The cells under names. Of the nodes of one name, those of each model of GPUs that several
+    have are a cell, and all others are in the largest."""
+    alike: dict[str, dict[tuple[str, ...], Cell]] = {}
+    for (name, models), cell in cells.items():
+        alike.setdefault(name, {})[models] = cell
+    found: dict[str, Cell] = {}
+    for name, by_models in alike.items():
+        largest = max(by_models, key=lambda models: (bool(models), len(by_models[models].hosts)))
+        whole = {
+            models: cell
+            for models, cell in by_models.items()
+            if models == largest or (models and len(cell.hosts) > 1)
+        }
+        for models, cell in by_models.items():
+            if models not in whole:
+                _merge(whole[largest], cell)
+        for models, cell in whole.items():
+            found[name if len(whole) == 1 else f"{name} ({', '.join(models)})"] = cell
+    return found
+
+
+def _merge(into: Cell, cell: Cell) -> None:
+    into.hosts += cell.hosts
+    into.policies.update(cell.policies)
+    into.hardware.update(cell.hardware)
+    for rule, ballot in cell.ballots.items():
+        add_ballot(
+            into.ballots.setdefault(rule, Ballot(ballot.group)), ballot, frozenset(cell.hosts)
+        )
+
+
+def joined(kept: Mapping[CellKey, Cell]) -> list[tuple[str, Peers]]:
     """The peer groups with their names, in the order of the cells. A joined one is named for the
     groups that all of its nodes share."""
+    cells = _by_name(kept)
     kinds: dict[Hashable, dict[str, Cell]] = {}
     for name, cell in cells.items():
         kinds.setdefault(_kind(name, cell), {})[name] = cell

@@ -160,7 +160,10 @@ def render_page(
         tools=_tools(run.get("controller")),
         run_name=run_name,
         program=visible(program, 300),
-        left_out=phrases.left_out(findings),
+        left_out=[
+            *filter(None, [phrases.without_gpus(findings, LONGEST_NODES)]),
+            *phrases.left_out(findings),
+        ],
         tally=tally,
         worst=next(iter(tally.by_severity), "ok"),
         unread_words=phrases.node_counts(

@@ -161,6 +161,15 @@ def applied_checks(hosts: Sequence[str], findings: Mapping[str, Any]) -> str:
     return f"{number} of {counted(findings['catalogue']['rules'], 'check')} applied"
 
 
+def without_gpus(findings: Mapping[str, Any], longest: int) -> str:
+    """`login1: no NVIDIA GPU and no driver: 58 of 799 checks applied`; "" without such nodes."""
+    without = list(findings.get("without_gpus") or ())
+    if not without:
+        return ""
+    on = shortened(fold_hosts(without), longest)
+    return f"{on}: no NVIDIA GPU and no driver: {applied_checks(without, findings)}"
+
+
 def left_out(findings: Mapping[str, Any], most: int = 5) -> list[str]:
     """Why the result is incomplete: faults of rules that were refused for them (a rule may have
     several), and rules that were stopped."""

@@ -24,3 +24,7 @@ class Found(NamedTuple):
     of_reading: bool = False  # the finding reports that the node was not read
     owner: str = DEFAULT_OWNER
     layer: int = 99  # 0 for what is nearest the hardware
+    hangs: bool = False  # jobs can hang with it, not only be slow
+    # paths of the facts that are compared with a norm, or with other nodes
+    reads: frozenset[tuple[str, ...]] = frozenset()
+    usual: bool = False  # half of all healthy machines have it

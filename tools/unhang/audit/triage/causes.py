@@ -7,6 +7,7 @@ Values in, values out; one pass over the findings.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -25,6 +26,8 @@ from unhang.core.run.run_input import natural
 MOST_DEVICES, MOST_PERSONS = 64, 8
 LEAST_HEALTHY = 3  # nodes from which on what most of them have is called usual
 _RANK = {severity: rank for rank, severity in enumerate(SEVERITIES)}
+_BOOTS = re.compile(r"(?i)\breboot|power-cycle|restart the (?:node|machine)")
+REBOOT = "kernel-reboot-required"  # what explains it is wrong with the next kernel
 _NO_REMEDY = Merged({}, [])
 
 
@@ -65,6 +68,7 @@ class _Kind(NamedTuple):
     scheduler: str
     unread: bool
     role: str | None
+    no_reboot: str  # the rule because of which the node must not boot now, "" for none
 
 
 def triage(
@@ -84,9 +88,18 @@ def triage(
     merged = _merged_by_host(shares, nodes)
     repairs = repairs or {}
     kinds: dict[_Kind, list[Share]] = {}
+    unbootable = {
+        share.host: share.root.rule
+        for share in shares
+        for rule in (one.rule for one in share.members)
+        if REBOOT in explaining.rules.get(rule, ())
+    }
     written: dict[tuple[str, int], tuple[str, str]] = {}
     for share in shares:
-        kinds.setdefault(_kind(share, merged, nodes, written, repairs), []).append(share)
+        kind = _kind(share, merged, nodes, written, repairs)
+        because = unbootable.get(share.host, "")
+        kind = kind._replace(no_reboot="" if because == kind.rule else because)
+        kinds.setdefault(kind, []).append(share)
     order = {
         host: place
         for place, host in enumerate(
@@ -99,15 +112,18 @@ def triage(
     causes = [_cause(kind, members, order, nodes, repairs) for kind, members in by_layer]
     verdicts = node_verdicts(shares, nodes, order)
     usual = _usual_rules(causes, frozenset(verdicts["healthy"]))
+    usual |= {one.rule for one in findings if one.usual}
     causes = [
         cause for cause in causes if cause["rule"] not in usual or cause["severity"] != "info"
     ]
     last = {kind.rule for kind, members in by_layer if members[0].root.layer == LAST}
+    hangs = {one.rule for one in findings if one.hangs}
     causes.sort(
         key=lambda cause: (
             _RANK[cause["severity"]],
             not cause["unread"],
             cause["rule"] in last,
+            cause["rule"] not in hangs,  # a dead port comes before a low power limit
             -len(cause["nodes"]),
             -len(cause["findings"]),
         )
@@ -240,6 +256,7 @@ def _kind(
         "" if repaired or note is None else note.scheduler,
         unread,
         role,
+        "",
     )
 
 
@@ -315,6 +332,8 @@ def _persons(kind: _Kind, shares: Sequence[Share], repairs: Mapping[str, Repairs
         str(share.root.remedy["person"]) for share in shares if share.root.remedy.get("person")
     )
     wanted = root.remedy.get("role")
+    if kind.role is not None and root.scope != "node":
+        return []  # the role brings what a person would choose
     if not wanted or kind.role is not None:
         return [text for text, _ in instructions.most_common(MOST_PERSONS)]
     plans = [repairs[share.host] for share in shares if share.host in repairs]
@@ -326,6 +345,15 @@ def _persons(kind: _Kind, shares: Sequence[Share], repairs: Mapping[str, Repairs
     return [text for text, _ in (*refusals.most_common(), *instructions.most_common())][
         :MOST_PERSONS
     ]
+
+
+def _without_reboot(kind: _Kind, text: str) -> str:
+    """The manual work, with what has to be repaired before a reboot that it asks for."""
+    if not kind.no_reboot or not _BOOTS.search(text):
+        return text
+    return (
+        f"repair {kind.no_reboot} before any boot, for the next kernel has no driver; then {text}"
+    )
 
 
 def _cause(
@@ -352,7 +380,7 @@ def _cause(
         "remedy": {
             "role": kind.role,
             "policy": json.loads(kind.policy),
-            "person": _persons(kind, shares, repairs),
+            "person": [_without_reboot(kind, text) for text in _persons(kind, shares, repairs)],
             "conflicts": json.loads(kind.conflicts),
         },
         "scheduler": kind.scheduler or None,

@@ -9,6 +9,7 @@ from unhang.audit.judge.bad_waivers import is_of_waivers
 from unhang.audit.judge.findings import Entry
 from unhang.audit.rules.found import Found
 from unhang.audit.rules.groups import GroupJudged
+from unhang.audit.rules.rules import Rule
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 
 # Sections of the facts, those nearest the hardware first: of two findings that weigh the same, a
@@ -26,6 +27,8 @@ _SECTIONS = (
     ),
     *("network", "limits", "nccl", "cuda", "torch", "packages"),
 )
+_NO_FACTS = ("policy", "tables", "item")
+_NAMES_OF_THINGS = ("name", "kind", "error", "model", "index", "uuid", "origin", "scope")
 # what is about a waiver comes after everything of equal weight that is about a node
 LAST = len(_SECTIONS) + 1
 
@@ -65,7 +68,19 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
             of_reading,
             owner,
             layer,
+            bool(row.get("situations")),
+            _judged_facts(entry.rule),
+            bool(row.get("usual")),
         )
+
+
+def _judged_facts(rule: Rule) -> frozenset[tuple[str, ...]]:
+    """Paths of the facts that a rule judges, without those that only say which thing it is."""
+    judged = rule.compare or rule.when
+    paths = judged.reads if judged is not None else frozenset()
+    return frozenset(
+        path for path in paths if path[0] not in _NO_FACTS and path[-1] not in _NAMES_OF_THINGS
+    )
 
 
 def _layer(sections: Collection[str]) -> int:

@@ -4,7 +4,7 @@ once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unhang.audit.rules.found import Found
@@ -57,8 +57,12 @@ def shares_of(findings: Iterable[Found], explaining: Explaining) -> list[Share]:
     by_host: dict[str, list[Share]] = {}
     for share in shares.values():
         by_host.setdefault(share.host, []).append(share)
+    hosts_of_rules: dict[str, set[str]] = {}
+    for share in shares.values():
+        for member in share.members:
+            hosts_of_rules.setdefault(member.rule, set()).add(share.host)
     for one in _causes_first(of_groups, explaining):
-        _share_group(one, explaining, by_host, shares)
+        _share_group(one, explaining, by_host, shares, hosts_of_rules)
     return sorted(shares.values(), key=lambda share: (share.root.number, share.host))
 
 
@@ -159,13 +163,16 @@ def _share_group(
     explaining: Explaining,
     by_host: dict[str, list[Share]],
     shares: dict[tuple[int, str], Share],
+    hosts_of_rules: Mapping[str, set[str]],
 ) -> None:
     """A comparison of nodes: explained by the causes on its hosts if the other hosts are all equal,
     else a root on the remaining hosts."""
+    usual = one.apart[0] if one.apart and one.apart[0].isdisjoint(one.hosts) else frozenset()
+    twins = {rule for rule, hosts in hosts_of_rules.items() if usual and hosts.isdisjoint(usual)}
     above = {
         host: share
         for host in one.hosts
-        if (share := _explained_on(one, by_host.get(host, ()), explaining)) is not None
+        if (share := _explained_on(one, by_host.get(host, ()), explaining, twins)) is not None
     }
     remaining = [host for host in one.hosts if host not in above]
     if above and (not remaining or not _still_apart(one, above)):
@@ -174,19 +181,55 @@ def _share_group(
         return
     for host in remaining or one.hosts or ("",):
         share = shares[one.number, host] = Share(one, host, [one])
-        by_host.setdefault(host, []).append(share)
+        on_host = by_host.setdefault(host, [])
+        for other in [other for other in on_host if _takes_over(one, other, explaining, twins)]:
+            share.members.extend(other.members)
+            on_host.remove(other)
+            del shares[other.root.number, host]
+        on_host.append(share)
 
 
-def _explained_on(one: Found, shares: Iterable[Share], explaining: Explaining) -> Share | None:
-    """The cause on a host that explains a comparison."""
+def _takes_over(one: Found, share: Share, explaining: Explaining, twins: Collection[str]) -> bool:
+    """Whether a comparison explains a cause of one of its nodes that is no more severe: another
+    comparison by its row, and the node's own finding if it is of the same fact."""
+    root = share.root
+    follows = (
+        root.rule in twins and not one.reads.isdisjoint(root.reads)
+        if root.scope == "node"
+        else root.rule in explaining.rules.get(one.rule, ())
+    )
+    return follows and _RANK[one.severity] <= _RANK[root.severity]
+
+
+def _explained_on(
+    one: Found,
+    shares: Iterable[Share],
+    explaining: Explaining,
+    twins: Collection[str],
+) -> Share | None:
+    """The cause on a host that explains a comparison: by its row, or because it judges the same
+    fact of the node. twins: rules that hold on none of the nodes that most are like."""
     for share in shares:
         if any(
-            one.rule in _reached(member.rule, frozenset(), explaining.rules)
-            and _may_explain(member, explaining)
+            (
+                one.rule in _reached(member.rule, frozenset(), explaining.rules)
+                and _may_explain(member, explaining)
+            )
+            or (member.rule in twins and _is_twin(one, member))
             for member in share.members
         ):
             return share
     return None
+
+
+def _is_twin(one: Found, own: Found) -> bool:
+    """Whether a comparison only repeats a node's own finding: of the same fact, at least as
+    severe."""
+    return (
+        own.scope == "node"
+        and not one.reads.isdisjoint(own.reads)
+        and _RANK[own.severity] <= _RANK[one.severity]
+    )
 
 
 def _still_apart(one: Found, without: Mapping[str, Any]) -> bool:

@@ -6,17 +6,24 @@ from collections.abc import Mapping
 from typing import Any
 
 _FOUND = (
-    "{{ counts | map(attribute='value') | join(' / ') }} on {{ counts | map(attribute='count') |"
-    " join(' / ') }} nodes{{ '; other than most: ' ~ (outliers | map(attribute='host') | join(',"
-    " ')) if majority is known else '; no value is in the majority' }}"
+    "{{ counts | map(attribute='value') | map('string') | map('truncate', 160) | join(' // ') }} on"
+    " {{ counts | map(attribute='count') | join(' / ') }} nodes{{ '; other than most: ' ~ (outliers"
+    " | map(attribute='host') | join(', ')) if majority is known else '; no value is in the"
+    " majority' }}"
 )
-TEXTS = {
+# the judge puts the values and their hosts in its place
+SAME_ON_ALL = (
+    "set on all nodes the value that most have, or that unhang_policy names; where nodes differ on"
+    " purpose, waive the finding or give them a peer group of their own"
+)
+TEXTS: dict[str, dict[str, Any]] = {
     "group": {
         "expected": (
-            "the same on all nodes of the group{{ ', most have ' ~ majority if majority is known"
-            " else '' }}"
+            "the same on all nodes of the group{{ ', most have ' ~ (majority | string |"
+            " truncate(200)) if majority is known else '' }}"
         ),
         "found": _FOUND,
+        "remedy": {"person": SAME_ON_ALL},
     },
     "fleet": {
         "expected": (
@@ -24,6 +31,7 @@ TEXTS = {
             " runs"
         ),
         "found": _FOUND,
+        "remedy": {"person": SAME_ON_ALL},
     },
 }
 

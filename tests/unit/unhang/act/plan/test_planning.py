@@ -381,7 +381,7 @@ def test_the_command_that_shows_more_makes_the_same_plan(folder, tmp_path, capsy
     asked = ["--severity=critical,error", "--except=dev[01-02]", "--floor=50%", "--max-age=12.0"]
     assert main(["plan", str(folder), *asked]) == 0
     made, shown = (folder / "plan.json").read_text(), capsys.readouterr().out.replace("\\\n", "")
-    typed = shlex.split(re.search(r"what to look at:\s+\S+( .*)\n", shown)[1])
+    typed = shlex.split(re.search(r"all of it:\s+\S+( .*)\n", shown)[1])
     assert typed == ["plan", str(folder), *asked, "-v"]
     assert main(typed) == 0
     assert (folder / "plan.json").read_text() == made
@@ -424,7 +424,7 @@ def test_columns_decide_the_width_in_a_pipe_too(folder, capsys, monkeypatch, col
     lines = [
         line
         for line in capsys.readouterr().out.splitlines()
-        if "next: " not in line and "what to look at: " not in line
+        if "next: " not in line and "all of it: " not in line
     ]
     assert widest - 12 < max(map(len, lines)) <= widest
 

@@ -13,6 +13,7 @@ from unhang.audit.commands.fail_on import exit_code
 from unhang.audit.judge.judging import judge_run
 from unhang.audit.report.exports import render_junit, render_markdown
 from unhang.audit.report.filtering import Filter, narrowed
+from unhang.audit.report.html import render_html
 from unhang.audit.report.prometheus import render_prometheus
 from unhang.audit.report.screen import render_screen
 from unhang.audit.rules.compiled_catalogue import load_catalogue
@@ -119,3 +120,13 @@ def test_the_gate_admits_no_node_without_gpus(tmp_path):
         (decided,) = decide(["login1"], seen).values()
         assert decided["outcome"] == FAIL
         assert decided["reasons"][0].startswith("audit: not a GPU node")
+
+
+def test_the_page_has_the_number_of_checks_also_for_a_node_with_another_finding(tmp_path):
+    login = facts(0)
+    login["limits"] = {"probe": {"status": "ok"}, "not_mounted": ["/home"]}
+    found = judged(tmp_path, gpu1=facts(8, in_driver=8, loaded=True, files=8), login1=login)
+    applied, rules = found["without_gpus"]["login1"], found["catalogue"]["rules"]
+    (run,) = (path.parent for path in tmp_path.rglob("findings.json"))
+    page = render_html(run)
+    assert f"login1: no NVIDIA GPU and no driver: {applied} of {rules} checks applied" in page

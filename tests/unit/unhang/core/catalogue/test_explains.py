@@ -54,7 +54,7 @@ OTHER_MANAGER = {"fabric_manager.version": "580.95.05", "fabric_manager.running"
 @pytest.mark.parametrize(
     ("facts", "cause", "follows"),
     [
-        (UPGRADED, "driver-library-mismatch", "fabric-manager-version-differs"),
+        (UPGRADED, "driver-library-mismatch", "fabric-manager-differs-at-next-start"),
         (OTHER_MANAGER, "fabric-manager-version-differs", "fabric-manager-not-running"),
         (NO_SUBNET_MANAGER, "rdma-port-waits-for-subnet-manager", "rdma-rail-down"),
     ],

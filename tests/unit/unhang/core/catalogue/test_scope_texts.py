@@ -13,11 +13,16 @@ from unhang.core.schemas.shapes import read_schema
 @pytest.mark.parametrize("scope", TEXTS)
 def test_a_comparison_has_the_texts_of_its_scope_unless_the_row_has_its_own(scope):
     row = {"scope": scope, "found": "{{ distinct }} values"}
-    assert with_texts(row) == {**row, "expected": TEXTS[scope]["expected"]}
+    assert with_texts(row) == {**TEXTS[scope], **row}
+    assert with_texts(row)["found"] == row["found"]
 
 
 @pytest.mark.parametrize(("scope", "missing"), [("node", True), ("group", False), ("fleet", False)])
 def test_only_a_rule_about_one_node_is_refused_without_texts(scope, missing):
     rule = next(rule for rule in load_catalogue().rules if rule.scope == scope)
-    row = {name: value for name, value in rule.row.items() if name not in ("expected", "found")}
+    row = {
+        name: value
+        for name, value in rule.row.items()
+        if name not in ("expected", "found", "remedy")
+    }
     assert bool(list(check_schema({"rules": [row]}, read_schema("rule-1")))) is missing

@@ -1,0 +1,77 @@
+"""The first screen and the plan of a fleet of 24 nodes with six different faults."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import faulty_fleet
+import pytest
+
+from unhang.audit.report.screen import LINES, render_screen
+from unhang.audit.triage.run_judging import judge_folder
+from unhang.cli import main
+from unhang.core.run.own_runs import mark_as_own
+
+WIDTH = 80
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = faulty_fleet.write_fleet(tmp_path_factory.mktemp("fleet") / "run")
+    judge_folder(folder, [], None, "2026-11-20")
+    mark_as_own(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def causes(run):
+    return json.loads((run / "findings.json").read_text())["causes"]
+
+
+@pytest.fixture(scope="module")
+def screen(run):
+    return render_screen(json.loads((run / "findings.json").read_text()), WIDTH, run="runs/latest")
+
+
+def test_every_error_is_on_the_screen_before_any_warning(screen, causes):
+    lines = screen.splitlines()
+    assert len(lines) <= LINES
+    grave = [one for one in causes if one["severity"] in ("critical", "error")]
+    assert len({one["rule"] for one in grave}) == 5
+    places = [
+        next(place for place, line in enumerate(lines) if re.match(rf"[A-Z]+ .*{host}", line))
+        for host in ("07", "13", "03", "09", "05-06")
+    ]
+    assert places == sorted(places)
+    assert not any(line.startswith("WARNING") for line in lines[: places[-1]])
+
+
+def test_a_dead_port_comes_before_a_power_limit_on_two_nodes(causes):
+    rules = [one["rule"] for one in causes]
+    assert rules.index("rdma-rail-down") < rules.index("gpu-power-limit-far-below-default")
+
+
+def test_what_to_do_is_whole_or_not_on_the_screen(screen, causes):
+    done = re.findall(r"^  do +(.*(?:\n {10}.*)*)", screen, re.MULTILINE)
+    said = {
+        " ".join(one["remedy"]["person"][0].split()) for one in causes if one["remedy"]["person"]
+    }
+    assert len(done) >= 4
+    for text in done:
+        bare = re.sub(r" \(and \d+ more alike\)$", "", " ".join(text.split()))
+        assert any(one == bare or one.startswith(bare + ". Sources disagree") for one in said), bare
+
+
+def test_the_plan_says_what_a_person_does_and_how_a_critical_node_is_drained(run, capsys):
+    assert main(["plan", str(run)]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("\\\n", "").split())
+    work = shown[shown.index("FOR A PERSON") :]
+    assert (
+        "gpu13 take the GPU out of service and return it; NVIDIA accepts a failed remap as a reason"
+        " for replacement (gpu-row-remap-failed) scontrol update nodename=gpu13 state=drain"
+        " reason='unhang: gpu-row-remap-failed'" in work
+    )
+    assert "gpu07 drain and reset the GPU now (xid-fatal) scontrol update nodename=gpu07" in work
+    assert work.index("xid-fatal") < work.index("rdma-rail-down") < work.index("pcie-width-below")
+    assert "group-rdma-ports-differs" not in work  # the port's own finding explains it

@@ -1,0 +1,130 @@
+"""Advice that can be followed: it names the variable, the option or the version, and never asks for
+a boot into a kernel without driver."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import faulty_fleet
+import judge_cases
+import pytest
+
+from unhang.audit.triage.run_judging import judge_folder
+
+CATALOGUE = Path(__file__).resolve().parents[5] / "tools" / "unhang" / "audit" / "catalogue"
+NEXT = "6.8.0-155-generic"
+
+
+def advice_of(folder, *changes, machine="dgx_h200"):
+    """Rule -> what a person does, of one machine of the gallery with these changes."""
+    sections = faulty_fleet.healthy_sections(machine)
+    for change in changes:
+        change(sections)
+    judge_cases.write_run(folder / "run", judge_cases.node("gpu1", sections))
+    found = judge_folder(folder / "run", [], None, "2026-11-20")["causes"]
+    return {
+        one["rule"]: " ".join(one["remedy"]["person"]) for one in found if one["severity"] != "info"
+    }
+
+
+def small_shm_in_a_container(sections):
+    sections["node"]["virtualization"] |= {"is_container": True, "kind": "docker"}
+    sections["limits"]["shm"]["size_bytes"] = 64 << 20
+
+
+def setting(name, value):
+    def change(sections):
+        sections["nccl"]["settings"] = [
+            {"name": name, "value": value, "file": "/etc/environment", "line": 3,
+             "source": "environment"}
+        ]  # fmt: skip
+
+    return change
+
+
+def libraries_of_another_driver(sections):
+    sections["driver"]["mismatch"] = True
+    sections["driver"]["userspace"]["libnvidia_ml"]["version"] = "580.200.01"
+
+
+def next_kernel_without_module(sections):
+    kernel = sections["kernel"]
+    kernel["installed"].append(
+        {
+            **kernel["installed"][0],
+            "release": NEXT,
+            "image": f"/boot/vmlinuz-{NEXT}",
+            "nvidia_module": "",
+        }
+    )
+    kernel["boot"]["default_release"] = NEXT
+    kernel.update(reboot_required=True, reboot_reasons=["linux-image-" + NEXT])
+
+
+def mps_left_running(sections):
+    gpu = sections["gpus"]["devices"][0]
+    gpu["compute_mode"] = "exclusive_process"
+    gpu["processes"] = [
+        {"pid": 7, "user": "root", "command": "nvidia-cuda-mps", "where": "host",
+         "memory_mib": 30.0, "use": "mps"}
+    ]  # fmt: skip
+
+
+def test_a_small_dev_shm_of_a_container_has_the_options_of_the_container(tmp_path):
+    shown = advice_of(tmp_path, small_shm_in_a_container)["container-shm-too-small"]
+    assert "--shm-size=16g" in shown
+    assert "--ipc=host" in shown
+
+
+def test_a_mismatch_after_half_an_upgrade_names_both_versions(tmp_path):
+    shown = advice_of(tmp_path, libraries_of_another_driver)["driver-library-mismatch"]
+    assert "the installed driver 580.200.01 is loaded in place of 580.178.04" in shown
+
+
+def test_no_advice_asks_for_a_boot_into_a_kernel_without_driver(tmp_path):
+    shown = advice_of(tmp_path, next_kernel_without_module, faulty_fleet.links_down)
+    assert "kernel-reboot-required" not in shown
+    assert shown["nvlink-some-inactive"].startswith(
+        "repair kernel-next-boot-without-driver before any boot, for the next kernel has no driver;"
+    )
+    assert (
+        "boot"
+        not in advice_of(tmp_path / "b", faulty_fleet.links_down)["nvlink-some-inactive"].partition(
+            "reset its GPUs"
+        )[0]
+    )
+
+
+def test_mps_that_was_left_running_is_named(tmp_path):
+    shown = advice_of(tmp_path, mps_left_running)["gpu-compute-mode-exclusive"]
+    assert shown.startswith("MPS was left running on this GPU: end it first (echo quit")
+
+
+@pytest.mark.parametrize(
+    ("change", "variable"),
+    [
+        (setting("LD_LIBRARY_PATH", "/usr/lib:/opt/old"), "LD_LIBRARY_PATH"),
+        (setting("LD_PRELOAD", "/opt/old/libnccl.so.2"), "LD_PRELOAD"),
+    ],
+)
+def test_an_old_nccl_that_a_variable_loads_names_the_variable_first(tmp_path, change, variable):
+    def faulty(sections):
+        sections["nccl"]["libraries"] = [
+            {
+                **sections["nccl"]["libraries"][0],
+                "path": "/opt/old/libnccl.so.2",
+                "version": "2.21.5",
+            }
+        ]
+
+    shown = advice_of(tmp_path, faulty, change, machine="dgx_h100_torch_on_host")
+    named = [text for text in shown.values() if variable in text]
+    assert named
+    assert re.match(rf"(first take the folder|take libnccl) out of {variable}", named[0])
+    assert "nccl-release-has-fault" not in shown or variable in shown["nccl-release-has-fault"]
+
+
+def test_no_row_sends_a_person_to_find_out_which_value_is_right():
+    rows = "".join(path.read_text() for path in CATALOGUE.rglob("*.yml"))
+    assert "find out which value" not in " ".join(rows.split())
