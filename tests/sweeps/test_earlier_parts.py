@@ -24,6 +24,8 @@ MINE = {
     "rdma-card-gone-since-earlier-run",
     "rdma-port-down-since-earlier-run",
     "nvswitch-gone-since-earlier-run",
+    "disk-gone-since-earlier-run",
+    "bond-member-gone-since-earlier-run",
 }
 
 
@@ -68,16 +70,46 @@ def without_switch(sections):
     return "3 on the PCI bus"
 
 
-LOSSES = dict(
-    zip(sorted(MINE), (without_gpu, without_switch, without_card, port_down), strict=True)
-)
+def without_four_of_nine_disks(sections):
+    disks = sections["node"]["disks"]
+    del disks[2:6]
+    return "nvme3"
+
+
+def without_member(sections):
+    member = next(one for one in sections["network"]["interfaces"] if one.get("master"))
+    member["master"] = None
+    return f"bond0/{member['name']}"
+
+
+LOSSES = {
+    "gpu-gone-since-earlier-run": without_gpu,
+    "nvswitch-gone-since-earlier-run": without_switch,
+    "rdma-card-gone-since-earlier-run": without_card,
+    "rdma-port-down-since-earlier-run": port_down,
+    "disk-gone-since-earlier-run": without_four_of_nine_disks,
+    "bond-member-gone-since-earlier-run": without_member,
+}
+
+
+def with_disks_and_a_bond(sections):
+    """The machine with nine disks and a bond of two ports."""
+    row = {"model": "a disk", "state": "live"}
+    sections["node"]["disks"] = [{"name": f"nvme{number}"} | row for number in range(9)]
+    port = next(one for one in sections["network"]["interfaces"] if one["kind"] == "physical")
+    sections["network"]["interfaces"] += [
+        {**port, "name": "bond0", "kind": "bond", "driver": None, "pci_address": None},
+        {**port, "name": "ens1f0", "master": "bond0"},
+        {**port, "name": "ens1f1", "master": "bond0"},
+    ]
+    return sections
 
 
 @pytest.mark.parametrize("rule", LOSSES)
 def test_what_an_earlier_run_had_and_is_gone_is_an_error_that_names_it(fleet, rule):
-    now = machine()
+    now = with_disks_and_a_bond(machine())
     name = LOSSES[rule](now)
-    assert found(fleet.run({"gpu1": machine()})) == {}
+    assert found(fleet.run({"gpu1": with_disks_and_a_bond(machine())})) == {}
     told = found(fleet.run({"gpu1": now}))
     assert set(told) == {rule}
     assert name in told[rule]
