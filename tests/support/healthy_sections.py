@@ -179,7 +179,8 @@ def rdma_device(number, layer, rate):
     }  # fmt: skip
     return {
         "name": f"mlx5_{number}", "driver": "mlx5_core", "firmware": "28.43.2026",
-        "board": "MT_0000000838", "pci_address": f"0000:{number + 32:02x}:00.0",
+        "board": "MT_0000000223" if rate == 200.0 else "MT_0000000838",
+        "pci_address": f"0000:{number + 32:02x}:00.0",
         "pcie": {"generation_now": 5, "generation_max": 5, "generation_card": 5, "width_now": 16,
         "width_max": 16, "errors_fatal": 0, "errors_nonfatal": 0},
         "numa_node": number // 4, "ats_enabled": None, "programs": "open", "ports": [port],

@@ -154,7 +154,7 @@ DRIFTS = yaml.safe_load("""
 group-slurm-configuration-differs: {facts: {node.slurm.config.proctrack: proctrack/linuxproc}}
 group-slurm-control-groups-differ: {facts: {node.slurm.cgroup.constrain_devices: false}}
 group-selinux-differs: {facts: {node.selinux.mode: enforcing}}
-group-mtu-differs: {facts: {'network.interfaces[1].mtu': 9000}}
+unlike-the-others-of-its-group: {facts: {'network.interfaces[1].mtu': 9000}}
 group-iommu-differs: {facts: {'interconnect.iommu.mode': translated}}
 group-kernel-command-line-differs: {facts: {kernel.cmdline: ro quiet}}
 group-driver-parameters-differ: {facts: {driver.parameters: {OpenRmEnableUnsupportedGpus: '1', EnableStreamMemOPs: '1'}}}
@@ -166,7 +166,6 @@ group-gpudirect-path-differs: {facts: {network.peermem.loaded: false}}
 group-clock-and-services-differ: {facts: {node.clock_source: hpet}}
 group-cpu-power-differs: {facts: {'node.cpu.frequency.governors': [powersave]}}
 group-huge-pages-differ: {facts: {limits.transparent_hugepages.enabled: never}}
-group-rdma-slots-differ: {facts: {'network.rdma[3].pcie.width_now': 8}}
 group-rdma-drivers-differ: {facts: {'network.rdma[*].driver': bnxt_en}}
 group-process-limits-differ: {facts: {'limits.scopes[*].nproc_soft': 65536}}
 group-services-differ: {facts: {'node.services[0].running': false}}

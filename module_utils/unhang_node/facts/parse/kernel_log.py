@@ -41,6 +41,7 @@ _DMESG = r"(?:<\d{1,4}>)?\[ {0,12}(\d{1,12}\.\d{1,9})\](?:\[ {0,8}[TC]\d{1,10}\]
 _HUMAN = r"\[[A-Z][a-z]{2} [A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d \d{4}\] "
 _ISO = r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,]\d{1,9})?(Z|[+-]\d\d:?\d\d) "
 _SYSLOG = r"[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d "
+_PID = re.compile(r"\bpid=(\d{1,10})\b")
 _TAG = r"\S{1,255} ([^\s:\[]{1,64})(?:\[\d{1,10}\])?: "
 
 
@@ -64,6 +65,8 @@ def find_faults(log: bytes, boot_time_s: float | None = None) -> dict[str, Any]:
             # People do not read the prefix of a kmsg record; of the other formats they read the
             # whole line.
             add_to_group(groups, fault, stamp_s, message if re.match(_KMSG, line) else line)
+    for event in groups.values():
+        event["processes"] = len(event["processes"]) or None
     # a stable sort: by time within a kind
     events = sorted(groups.values(), key=lambda event: ORDER.index(event["kind"]))
     if len(events) > GROUPS:
@@ -196,11 +199,14 @@ def add_to_group(
         if len(groups) >= CANDIDATES:
             return
         event = dict(
-            fault._asdict(), count=0, first_s=stamp_s, last_s=stamp_s, line=printable(line)
-        )
+            fault._asdict(), count=0, first_s=stamp_s, last_s=stamp_s, line=printable(line),
+            processes=set(),
+        )  # fmt: skip
         event["subject"] = printable(fault.subject)[:256] if fault.subject else None
         groups[fault] = event
     event["count"] += 1
+    if fault.kind == "xid" and len(event["processes"]) < CANDIDATES:
+        event["processes"].update(_PID.findall(line))
     event["last_s"] = stamp_s if stamp_s is not None else event["last_s"]
 
 

@@ -105,7 +105,7 @@ def read_network(root: Root, unread: Unread) -> dict[str, Any]:
 
 
 def read_interfaces(root: Root, unread: Unread) -> list[dict[str, Any]]:
-    """[{name, kind, state, speed_mbps, mtu, addresses, numa_node, driver, pci_address,
+    """[{name, kind, state, speed_mbps, mtu, addresses, numa_node, driver, pci_address, master,
     carrier_changes, frames_received, frames_damaged, default_route}], real ports first. Raises
     OSError."""
     names = [name for name in root.names(NET) if there(root, NET + "/" + name + "/operstate")]
@@ -149,6 +149,7 @@ def read_interface(root: Root, name: str) -> dict[str, Any]:
         "numa_node": node if node is not None and node >= 0 else None,
         "driver": link_name(root, folder + "/device/driver") if has_device else None,
         "pci_address": pci_address_of(root, folder + "/device") if has_device else None,
+        "master": link_name(root, folder + "/master"),
         "carrier_changes": integer_if_there(root, folder + "/carrier_changes"),
         "frames_received": (
             integer_if_there(root, folder + "/statistics/rx_packets")

@@ -37,6 +37,8 @@ COUNTERS = [
     "port_xmit_discards",
     "port_xmit_wait",
     "VL15_dropped",
+    "port_xmit_packets",
+    "port_rcv_packets",
 ]
 HW_COUNTERS = [
     "out_of_sequence",

@@ -233,8 +233,8 @@ def note_unset(unread: Unread, config: dict[str, Any]) -> None:
 
 
 def gres_of(root: Root, unread: Unread, path: str, text: str, name: str) -> dict[str, Any]:
-    """{path, autodetect, rows: [{type, files, files_missing, cores, highest_core}]} of gres.conf
-    for this node's GPUs."""
+    """{path, autodetect, rows: [{type, files, files_missing, cores, highest_core,
+    lowest_core}]} of gres.conf for this node's GPUs."""
     autodetect, lines = parse_gres_conf(text, name)
     return {
         "path": path,
@@ -260,6 +260,7 @@ def gres_row(root: Root, unread: Unread, values: dict[str, str]) -> dict[str, An
         else [file for file in files if file.startswith("/dev/") and not there(root, file)],
         "cores": clean(cores, 1024),
         "highest_core": None if numbers is None else max(numbers, default=NO_CORE),
+        "lowest_core": None if numbers is None else min(numbers, default=NO_CORE),
     }
 
 

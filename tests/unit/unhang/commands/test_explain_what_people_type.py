@@ -126,9 +126,9 @@ def test_a_rule_shows_its_condition_as_its_row_has_it_and_a_long_one_whole_with_
     cli.main(["explain", "xid-fatal"])
     shown = " ".join(capsys.readouterr().out.split())
     assert whole in shown and "reads:" not in shown
-    cli.main(["explain", "gpu-not-as-its-neighbours"])
+    cli.main(["explain", "gpu-not-as-its-model-should-be"])
     assert "… (-v shows all of it)" in capsys.readouterr().out
-    cli.main(["explain", "gpu-not-as-its-neighbours", "-v"])
+    cli.main(["explain", "gpu-not-as-its-model-should-be", "-v"])
     shown = " ".join(capsys.readouterr().out.split())
     assert "(-v shows" not in shown and "reads: " in shown
 

@@ -1,5 +1,5 @@
-"""What the parts of a node were in its earlier runs: GPUs, RDMA cards, active ports and NVSwitches,
-as node.earlier for the rules.
+"""What the parts of a node were in its earlier runs: GPUs, RDMA cards, active ports, NVSwitches,
+NVMe disks and members of bonds, and what its error counters were; as node.earlier for the rules.
 
 A judged run keeps in parts.json what each node was compared with and what the next run compares
 with, so the same run judged again finds the same. A part that is gone stays expected for
@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from unhang.audit.rules.rising_counters import counters_of
 from unhang.core.run.documents import to_fragment
 from unhang.core.run.private_file import others_may_write
 from unhang.core.run.run_folder import write_atomically
@@ -29,6 +30,7 @@ MOST_BYTES = 256 * 1024 * 1024
 MOST_RUNS = 10  # that are looked into for hosts which the newest one lacks
 REMEMBERED_DAYS = 30
 MOST_NAMES = 64
+MOST_COUNTERS = 1024
 _Text = Annotated[str, msgspec.Meta(max_length=256)]
 
 
@@ -41,6 +43,14 @@ class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: _Text
 
 
+class Counted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The error counters of one look that had risen. boot, uptime_s: when that was."""
+
+    boot: _Text
+    uptime_s: float
+    counters: Annotated[dict[_Text, int], msgspec.Meta(max_length=MOST_COUNTERS)]
+
+
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The parts of one node, None where no run read them."""
 
@@ -49,6 +59,9 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nics: Parts | None = None
     ports: Parts | None = None
     nvswitches: Parts | None = None
+    disks: Parts | None = None
+    members: Parts | None = None
+    counted: Counted | None = None
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -189,7 +202,7 @@ def _is_old(at: str, now: str) -> bool:
         return True
 
 
-_KINDS = ("gpus", "nics", "ports", "nvswitches")
+_KINDS = ("gpus", "nics", "ports", "nvswitches", "disks", "members")
 
 
 def _parts_of(sections: Any, run: str, at: str) -> Machine | None:
@@ -224,13 +237,39 @@ def _parts_of(sections: Any, run: str, at: str) -> Machine | None:
     switches = (
         sections.fabric_manager.nvswitch_count if sections.fabric_manager is not None else None
     )
+    disks = node.disks
+    # in the order of their names; without a list of interfaces nobody knows the members
+    members = (
+        [
+            f"{one.master}/{one.name}"
+            for one in network.interfaces
+            if one.kind == "physical" and one.master in _bonds(network)
+        ]
+        if network is not None and network.interfaces is not None
+        else None
+    )
     return Machine(
         node.machine_id[:256],
         parts(gpus.pci_count if gpus is not None else None, uuids),
         parts(None if cards is None else len(cards), [card.name for card in cards or ()]),
         parts(None if cards is None else len(active), active),
         parts(switches, []),
+        parts(None if disks is None else len(disks), [one.name for one in disks or () if one.name]),
+        parts(None if members is None else len(members), members or []),
+        _counted(sections),
     )
+
+
+def _bonds(network: Any) -> set[str]:
+    return {one.name for one in network.interfaces if one.kind == "bond"}
+
+
+def _counted(sections: Any) -> Counted | None:
+    node = sections.node
+    if not node.boot_id or node.uptime_s is None:
+        return None
+    risen = {one.name[:256]: one.value for one in counters_of(sections) if one.value > 0}
+    return Counted(node.boot_id[:256], node.uptime_s, dict(list(risen.items())[:MOST_COUNTERS]))
 
 
 def _joined(before: Machine, now: Machine) -> Machine:
@@ -238,6 +277,7 @@ def _joined(before: Machine, now: Machine) -> Machine:
     return Machine(
         now.machine_id,
         **{kind: _joined_parts(getattr(before, kind), getattr(now, kind)) for kind in _KINDS},
+        counted=now.counted,
     )
 
 
@@ -251,7 +291,13 @@ def _joined_parts(before: Parts | None, now: Parts | None) -> Parts | None:
 
 
 def _as_fact(before: Machine, now: Machine) -> Mapping[str, Any]:
-    return {kind: _difference(getattr(before, kind), getattr(now, kind)) for kind in _KINDS}
+    then, later = before.counted, now.counted
+    is_same_boot = then is not None and later is not None and then.boot == later.boot
+    return {
+        **{kind: _difference(getattr(before, kind), getattr(now, kind)) for kind in _KINDS},
+        "uptime_s": then.uptime_s if then is not None and is_same_boot else None,
+        "counters": then.counters if then is not None and is_same_boot else None,
+    }
 
 
 def _difference(before: Parts | None, now: Parts | None) -> dict[str, Any] | None:

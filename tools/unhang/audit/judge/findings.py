@@ -42,9 +42,7 @@ class Entry:
     @property
     def severity(self) -> str:
         """Its rule's, or that of the row of a table that it is about."""
-        return (
-            self.judged.severity if isinstance(self.judged, Judged) else None
-        ) or self.rule.severity
+        return self.judged.severity or self.rule.severity
 
 
 def finding(entry: Entry) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from unhang.audit.judge.peer_groups import (
     Cell,
     CellKey,
     Peers,
+    Vote,
     hardware_of,
     joined,
     models_of,
@@ -276,7 +277,8 @@ def _add_to_fleet(fleet: _Fleet, judged: _JudgedDocument) -> None:
     cell.hardware[hardware_of(sections)] += 1
     for answers in judged.verdicts.answers:
         for rule, compared in answers.compared:
-            add_votes(cell.ballots.setdefault(rule, Ballot(name)), [document.host], compared)
+            ballot = cell.ballots.setdefault((rule, compared.entry), Ballot(name, compared.item))
+            add_votes(ballot, [document.host], compared)
     fleet.in_groups.setdefault(document.groups, []).append(document.host)
 
 
@@ -361,8 +363,8 @@ def _judge_peers(state: _Judging, view: CatalogueView) -> None:
     for name, peers in joined(state.fleet.cells):
         same_as = peers.policy.get("same_as")
         there = _ballots_of_group(state, same_as) if same_as else {}
-        for number, ballot in peers.ballots.items():
-            rule = state.engine.rules[number]
+        for vote, ballot in peers.ballots.items():
+            rule = state.engine.rules[vote[0]]
             state.engine.mark(rule.id)
             state.engine.evaluations += 1
             if rule.scope == "group":
@@ -385,14 +387,14 @@ def _judge_peers(state: _Judging, view: CatalogueView) -> None:
                 judged = GroupJudged("unknown", name, missing=(missing,))
             elif same_as:
                 judged = judge_fleet(
-                    rule, ballot, there.get(number, Ballot(same_as)), peers.policy, view, same_as
+                    rule, ballot, there.get(vote, Ballot(same_as)), peers.policy, view, same_as
                 )
             else:
                 judged = GroupJudged("skip", name)
             _add_group(state, rule, judged, peers)
 
 
-def _ballots_of_group(state: _Judging, inventory_group: str) -> dict[int, Ballot]:
+def _ballots_of_group(state: _Judging, inventory_group: str) -> dict[Vote, Ballot]:
     """The values of all hosts of one inventory group, in any peer group."""
     wanted = {
         host
@@ -400,10 +402,11 @@ def _ballots_of_group(state: _Judging, inventory_group: str) -> dict[int, Ballot
         if inventory_group in groups
         for host in hosts
     }
-    found: dict[int, Ballot] = {}
+    found: dict[Vote, Ballot] = {}
     for cell in state.fleet.cells.values():
-        for number, ballot in cell.ballots.items():
-            add_ballot(found.setdefault(number, Ballot(inventory_group)), ballot, wanted)
+        for vote, ballot in cell.ballots.items():
+            among = found.setdefault(vote, Ballot(inventory_group, ballot.item))
+            add_ballot(among, ballot, wanted)
     return found
 
 
@@ -438,7 +441,8 @@ def _add_group(state: _Judging, rule: Rule, judged: GroupJudged, peers: Peers) -
             else ""
         )
         texts = judged.texts or {"expected": "values that can be compared", "found": lacking}
-        state.entries.append(Entry(rule, verdict, None, judged, texts, {}, waiver))
+        where = dict(judged.where)
+        state.entries.append(Entry(rule, verdict, None, judged, texts, where, waiver))
 
 
 def _add_bad_waivers(state: _Judging) -> None:

@@ -22,28 +22,28 @@ from unhang.audit.judge.judged_node import scheduler_of
 from unhang.audit.rules.groups import EVERYBODY, Ballot, add_ballot
 
 CellKey = tuple[str, tuple[str, ...]]  # the inventory groups or `peers`, and the models of GPUs
+Vote = tuple[int, str]  # the number of a rule, and the item of its list, "" without one
 
 
 @dataclass
 class Cell:
-    """Nodes that are compared in any case. policy, waivers and groups: of its first node; ballots:
-    by rule."""
+    """Nodes that are compared in any case. policy, waivers and groups: of its first node."""
 
     policy: dict[str, Any]
     waivers: Mapping[str, Any]
     groups: tuple[str, ...]
     hosts: list[str] = field(default_factory=list)
-    ballots: dict[int, Ballot] = field(default_factory=dict)
+    ballots: dict[Vote, Ballot] = field(default_factory=dict)
     policies: Counter[bytes] = field(default_factory=Counter)
     hardware: Counter[Hashable] = field(default_factory=Counter)
 
 
 @dataclass
 class Peers:
-    """A peer group of one or several cells. ballots: by rule."""
+    """A peer group of one or several cells."""
 
     cells: list[Cell]
-    ballots: dict[int, Ballot]
+    ballots: dict[Vote, Ballot]
 
     @property
     def policy(self) -> dict[str, Any]:
@@ -189,8 +189,9 @@ def _by_largest_group(cells: dict[str, Cell]) -> Iterator[dict[str, Cell]]:
 def _peers(name: str, cells: list[Cell]) -> Peers:
     if len(cells) == 1:
         return Peers(cells, cells[0].ballots)
-    ballots: dict[int, Ballot] = {}
+    ballots: dict[Vote, Ballot] = {}
     for cell in cells:
-        for number, ballot in cell.ballots.items():
-            add_ballot(ballots.setdefault(number, Ballot(name)), ballot, frozenset(cell.hosts))
+        for vote, ballot in cell.ballots.items():
+            among = ballots.setdefault(vote, Ballot(name, ballot.item))
+            add_ballot(among, ballot, frozenset(cell.hosts))
     return Peers(cells, ballots)

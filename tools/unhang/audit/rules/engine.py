@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from unhang.audit.rules.describing import Description, context_of, described, items_of, quoted
-from unhang.audit.rules.groups import Compared, compare_node
+from unhang.audit.rules.groups import Compared, compare_all
 from unhang.audit.rules.node_rules import CatalogueView, Judged, NodeView, judge_rule, node_world
 from unhang.audit.rules.read_facts import Read, reader_of, reader_of_account, value_at
 from unhang.audit.rules.rules import Rule
@@ -164,7 +164,7 @@ class Engine:
             self.mark(rule.id)
             self.evaluations += 1
             if rule.scope != "node":
-                compared.append((number, compare_node(rule, world())))
+                compared += [(number, one) for one in compare_all(rule, world())]
                 continue
             for judged in judge_rule(rule, world()):
                 tally[number, judged.verdict] = (

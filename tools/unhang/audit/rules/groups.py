@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from unhang.audit.rules.like_things import PART, differing_names
 from unhang.audit.rules.node_rules import (
     CatalogueView,
     Judged,
@@ -16,6 +17,7 @@ from unhang.audit.rules.node_rules import (
     node_world,
     not_all_read,
     rendered,
+    severity_in,
 )
 from unhang.audit.rules.rules import ANY_DIFFERENCE, Rule, group_names
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain
@@ -26,10 +28,11 @@ EVERYBODY = {"all", "ungrouped"}
 
 @dataclass
 class Ballot:
-    """The values of one rule over one peer group. values: key -> (value, hosts); lacking: host ->
-    why it has no value."""
+    """The values of one rule, or of one item of its list, over one peer group. values: key ->
+    (value, hosts); lacking: host -> why it has no value; item: the fields of that item."""
 
     group: str
+    item: Mapping[str, Any] | None = None
     values: dict[Any, tuple[Any, list[str]]] = field(default_factory=dict)
     lacking: list[tuple[str, Judged]] = field(default_factory=list)
     skipped: int = 0
@@ -37,7 +40,8 @@ class Ballot:
     def ranked(self) -> list[tuple[Any, list[str]]]:
         """(value, hosts), most frequent first."""
         rows = list(self.values.values())
-        return sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
+        rows = sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
+        return rows if self.item is None else _without_gaps(rows)
 
     def majority(self) -> tuple[Any, list[str]] | None:
         """The value that more than half of the nodes with a value have, or None."""
@@ -46,9 +50,22 @@ class Ballot:
         return ranked[0] if ranked and len(ranked[0][1]) * 2 > total else None
 
 
+def _without_gaps(rows: list[tuple[Any, list[str]]]) -> list[tuple[Any, list[str]]]:
+    """Values of several named things: what only one side has is no difference."""
+    found: list[tuple[Any, list[str]]] = []
+    for value, hosts in rows:
+        same = next((one for one in found if not differing_names(one[0], value)), None)
+        if same is None:
+            found.append((value, list(hosts)))
+        else:
+            same[1].extend(hosts)
+    return found
+
+
 @dataclass(frozen=True)
 class GroupJudged:
-    """One verdict over a group. hosts: the outliers, or all hosts if no value has a majority."""
+    """One verdict over a group. hosts: the outliers, or all hosts if no value has a majority;
+    severity: of a rule that has it in a table; where: as in a finding of a node."""
 
     verdict: str
     group: str
@@ -58,15 +75,39 @@ class GroupJudged:
     missing: tuple[tuple[str, str, str], ...] = ()
     texts: dict[str, str] | None = None
     stopped: bool = False
+    severity: str | None = None
+    where: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A node's result of `compare`: a value, or the verdict unknown or skip."""
+    """A node's result of `compare`: a value, or the verdict unknown or skip. entry: which item of
+    the rule's list it is of, and item: its fields."""
 
     key: Any = None
     value: Any = None
     judged: Judged | None = None
+    entry: str = ""
+    item: Mapping[str, Any] | None = None
+
+
+def compare_all(rule: Rule, world: World) -> list[Compared]:
+    """The value of one node in the comparison, or one for each item of the rule's list."""
+    if rule.for_each is None:
+        return [compare_node(rule, world)]
+    world.begin()
+    try:
+        items = world.items(rule.for_each.evaluate(world))
+    except (Undecided, RuleStopped):
+        return [compare_node(rule, world.with_item(Unknown("unread", "", "error", "no list")))]
+    return [
+        replace(
+            compare_node(rule, world.with_item(one)),
+            entry=one.path,
+            item=one.value if isinstance(one, Fact) else None,
+        )
+        for one in items
+    ]
 
 
 def compare_node(rule: Rule, world: World) -> Compared:
@@ -138,7 +179,7 @@ def judge_group(
         if majority is None or value is not majority[0]
         for host in hosts
     ]
-    return _decide(rule, ballot.group, ranked, majority, outliers, policy, catalogue, same_as)
+    return _decide(rule, ballot, ranked, majority, outliers, policy, catalogue, same_as)
 
 
 def judge_fleet(
@@ -167,18 +208,21 @@ def judge_fleet(
         ranked, outliers = [(mine[0], [*mine[1], *theirs[1]])], []
     else:
         ranked, outliers = [theirs, mine], [(host, mine[0]) for host in mine[1]]
-    return _decide(rule, here.group, ranked, theirs, outliers, policy, catalogue, same_as)
+    return _decide(rule, here, ranked, theirs, outliers, policy, catalogue, same_as)
 
 
 def _decide(
-    rule: Rule, group: str, ranked: Sequence[tuple[Any, list[str]]],
+    rule: Rule, ballot: Ballot, ranked: Sequence[tuple[Any, list[str]]],
     majority: tuple[Any, list[str]] | None, outliers: list[tuple[str, Any]],
     policy: Mapping[str, Any], catalogue: CatalogueView, same_as: str | None,
 ) -> GroupJudged:  # fmt: skip
+    group = ballot.group
     assert rule.when is not None and rule.compare is not None
     if len(ranked) < 2 and rule.when.source == ANY_DIFFERENCE:
         return GroupJudged("pass", group)
     world = _group_world(rule, group, ranked, majority, outliers, policy, catalogue, same_as)
+    if ballot.item is not None:
+        world = world.with_item(Fact(ballot.item, PART, "item"))
     comparison = {
         "majority": None if majority is None else cut(majority[0]),
         "counts": [
@@ -217,7 +261,21 @@ def _decide(
         comparison,
         evidence,
         texts={name: rendered(rule, name, world) for name in rule.texts},
+        severity=severity_in(rule, world),
+        where=_thing_that_differs(majority, outliers) if ballot.item is not None else {},
     )
+
+
+def _thing_that_differs(
+    majority: tuple[Any, list[str]] | None, outliers: Sequence[tuple[str, Any]]
+) -> dict[str, str]:
+    """The name of the thing that differs, if it is one on all outliers."""
+    names = {
+        name
+        for _, value in outliers
+        for name in (differing_names(majority[0], value) if majority else ("", "-"))
+    }
+    return {"name": names.pop()} if len(names) == 1 else {}
 
 
 def _group_world(
@@ -291,15 +349,19 @@ def judge_fragments(rule: Rule, fragments: Sequence[Mapping[str, Any]], view: Ca
     from unhang.audit.rules.examples import example_node
 
     nodes = [example_node(fragment, f"node{place + 1}") for place, fragment in enumerate(fragments)]
-    ballots: dict[str, Ballot] = {}
+    ballots: dict[tuple[str, str], Ballot] = {}
     for node in nodes:
         name = peers_of(node.groups, node.policy)
-        add_votes(
-            ballots.setdefault(name, Ballot(name)),
-            [node.host],
-            compare_node(rule, node_world(node, view)),
-        )
-    found = [_verdict_of(rule, node, nodes, ballots, view) for node in nodes]
+        for one in compare_all(rule, node_world(node, view)):
+            add_votes(
+                ballots.setdefault((name, one.entry), Ballot(name, one.item)), [node.host], one
+            )
+    found = [
+        _verdict_of(rule, node, nodes, ballot, view)
+        for node in nodes
+        for (name, _), ballot in ballots.items()
+        if name == peers_of(node.groups, node.policy)
+    ]
     if any(ballot.lacking for ballot in ballots.values()):
         found.append("unknown")
     return next(
@@ -311,10 +373,9 @@ def _verdict_of(
     rule: Rule,
     node: NodeView,
     nodes: Sequence[NodeView],
-    ballots: Mapping[str, Ballot],
+    here: Ballot,
     view: CatalogueView,
 ) -> str:
-    here = ballots[peers_of(node.groups, node.policy)]
     if rule.scope == "group":
         return judge_group(rule, here, node.policy, view).verdict
     same_as = node.policy.get("same_as")

@@ -176,7 +176,9 @@ def _rule(
 
     @cache
     def outer() -> Mapping[str, Kind]:
-        return inner() if row["scope"] == "node" else names_of_groups(names, conditions["compare"])
+        return (
+            inner() if row["scope"] == "node" else names_of_groups(inner(), conditions["compare"])
+        )
 
     known: dict[str, Names] = {
         "for_each": lambda: names,

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from unhang.audit.rules.like_things import parts, unlike
+from unhang.audit.rules.rising_counters import rising
 from unhang.audit.rules.rules import SEVERITIES, Rule
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
 from unhang.core.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
@@ -80,7 +83,26 @@ def node_world(node: NodeView, catalogue: CatalogueView) -> World:
             roots[name] = Unknown("unread", name, "error", reason)
         else:
             roots[name] = Fact(section, shape, name)
-    return World(roots, lambda path: why_null(node.sections, path))
+    why = partial(why_null, node.sections)
+    return World(_Roots(roots, node.sections, catalogue.tables, why), why)
+
+
+class _Roots(dict):  # not dict[str, Any]: the quick check runs it on Python 3.8
+    """The names of an expression; those that are worked out of many facts are, at their first
+    use."""
+
+    def __init__(self, roots: Mapping[str, Any], *given: Any):
+        super().__init__(roots)
+        self._given = given
+
+    def __missing__(self, name: str) -> Any:
+        if name not in _WORKED_OUT:
+            raise KeyError(name)
+        value = self[name] = _WORKED_OUT[name](*self._given)
+        return value
+
+
+_WORKED_OUT = {"unlike": unlike, "parts": parts, "rising": rising}
 
 
 def why_null(sections: Any, path: str) -> Unknown:
@@ -281,13 +303,13 @@ def _decide(rule: Rule, world: World, item: str | None) -> Judged:
     except Undecided as problem:
         return _undecided(problem, item)
     return (
-        Judged("fail", item, evidence_of(reads), severity=_severity(rule, world))
+        Judged("fail", item, evidence_of(reads), severity=severity_in(rule, world))
         if value
         else Judged("pass", item)
     )
 
 
-def _severity(rule: Rule, world: World) -> str | None:
+def severity_in(rule: Rule, world: World) -> str | None:
     """What the table says of a finding; the rule's own where the table has no row of it."""
     try:
         return None if rule.severity_of is None else str(plain(rule.severity_of.evaluate(world)))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jinja2 import nodes
 
+from unhang.audit.rules import like_things, rising_counters
 from unhang.audit.rules.expression import (
     Expression,
     ExpressionError,
@@ -17,6 +18,7 @@ from unhang.audit.rules.expression import (
     compile_template,
     pruned,
 )
+from unhang.audit.rules.syntax import list_of
 from unhang.core.run.documents import STATUSES
 from unhang.core.schemas.shapes import (
     ANY,
@@ -31,6 +33,7 @@ from unhang.core.schemas.shapes import (
 
 SEVERITIES = ("critical", "error", "warning", "info")
 RUN_STATUSES = (*STATUSES, "missing")
+PARTS = "parts"  # the list of which a comparison of nodes may take each item
 ANY_DIFFERENCE = "distinct > 1"  # the comparison if a rule names none
 _ITEM_NAMES = (
     "name",
@@ -196,13 +199,19 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
         "today": Kind(TEXT),
         "rule_ids": Kind(texts),
         "tables": Kind(tables_shape(tables)),
+        **{
+            name: replace(list_of(Kind(shape)), reads=like_things.reads_of(tables))
+            for name, shape in (("unlike", like_things.UNLIKE), ("parts", like_things.PART))
+        },
+        "rising": replace(list_of(Kind(rising_counters.RISING)), reads=rising_counters.READS),
     }
 
 
 def names_of_groups(names: Mapping[str, Kind], compare: Expression | None) -> dict[str, Kind]:
     """The names with which `when`, expected and found of a group or fleet rule may begin: policy
-    and tables besides the group's values."""
-    return {**{name: names[name] for name in ("policy", "tables", "today")}, **group_names(compare)}
+    and tables besides the group's values, and the item of a list of which each is compared."""
+    known = {name: names[name] for name in ("policy", "tables", "today", "item") if name in names}
+    return {**known, **group_names(compare)}
 
 
 def group_names(compare: Expression | None) -> dict[str, Kind]:
@@ -291,8 +300,8 @@ def _check_fields(row: Mapping[str, Any]) -> None:
         return
     if "compare" not in row:
         raise RuleError("compare", f"is missing: a rule of scope {row['scope']} needs it")
-    if "for_each" in row:
-        raise RuleError("for_each", "belongs to scope node")
+    if row.get("for_each", PARTS) != PARTS:
+        raise RuleError("for_each", f"belongs to scope node; other scopes have only {PARTS!r}")
 
 
 def templates_of(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -37,12 +37,13 @@ class ExpressionError(ValueError):
 @dataclass(frozen=True)
 class Kind:
     """The type of a value, which is known before any node is judged. path: its path in the facts,
-    None for a computed value."""
+    None for a computed value. reads: the facts that a name with a computed value looks at."""
 
     shape: Shape
     path: Path | None = None
     inner: Kind | None = None  # kind of the items of a computed list
     literal: Any = None
+    reads: frozenset[Path] = frozenset()
 
     def items(self) -> Kind:
         """The kind of a list's items."""
@@ -162,6 +163,7 @@ class SyntaxCompiler:
                 f" {', '.join(sorted(self.names))}"
             )
         self.uses.add(name)
+        self.reads |= self.names[name].reads
         return self.names[name], lambda world: world.roots[name]
 
     def visit_List(self, node: nodes.List) -> tuple[Kind, Run]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +74,7 @@ class World:
 
     def __init__(
         self,
-        roots: Mapping[str, Any],
+        roots: dict[str, Any],
         why_null: Callable[[str], Unknown],
         budget: list[int] | None = None,
     ):
@@ -88,7 +89,9 @@ class World:
 
     def with_item(self, item: Any) -> World:
         """The same world with `item` bound; all items of a rule share its steps."""
-        return World({**self.roots, "item": item}, self.why_null, self.budget)
+        roots = copy(self.roots)
+        roots["item"] = item
+        return World(roots, self.why_null, self.budget)
 
     def step(self, count: int = 1) -> None:
         """Counts steps. Raises RuleStopped."""

@@ -46,8 +46,8 @@ class Rise:
 
 
 def normal_rates(table: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """{counter: rises in a minute} of the table's rows."""
-    return {str(row["counter"]): float(row["per_minute"]) for row in table}
+    """{counter: rises in a minute} of the table's rows that have such a rate."""
+    return {str(row["counter"]): float(row["per_minute"]) for row in table if "per_minute" in row}
 
 
 def outstanding(nodes: Sequence[Mapping[str, Any]], rates: Rates) -> list[Rise]:

@@ -100,7 +100,7 @@ def test_junit_counts_what_is_not_proved_as_an_error_and_never_as_good():
 
 def test_a_difference_that_fails_nobody_is_shown_with_both_values():
     row = {
-        "rule": "group-mtu-differs",
+        "rule": "unlike-the-others-of-its-group",
         "severity": "warning",
         "found": "eth0: 1500",
         "expected": ["eth0: 9000"],
@@ -123,7 +123,7 @@ def test_a_difference_that_fails_nobody_is_shown_with_both_values():
     assert lines[0] == " PASS        gpu002"
     assert (
         lines[1].strip()
-        == 'differs, warning: group-mtu-differs: found eth0: 1500, the reference gpu001 has ["eth0:'
+        == 'differs, warning: unlike-the-others-of-its-group: found eth0: 1500, the reference gpu001 has ["eth0:'
         ' 9000"]'
     )
     assert lines[2] == ""

@@ -31,18 +31,18 @@ def places(tmp_path, rule, **more):
 
 def test_a_port_is_named_by_its_device(tmp_path):
     cards = [
-        {"name": f"mlx5_{number}", "ports": [PORT | {"counters": {"symbol_error": 5000 * number}}]}
-        for number in range(2)
+        {"name": f"mlx5_{number}", "ports": [PORT | {"sm_lid": 1 - number}]} for number in range(2)
     ]
     (where,) = places(
-        tmp_path, "rdma-port-errors", network={"probe": judge_cases.OK, "rdma": cards}
+        tmp_path,
+        "rdma-port-without-subnet-manager",
+        network={"probe": judge_cases.OK, "rdma": cards},
     )
     assert where == {"path": "network.rdma[1].ports[0]", "port": 1, "name": "mlx5_1"}
     assert item_label(where) == "mlx5_1"
 
 
-def test_a_kind_of_cards_is_not_named_by_the_first_card_of_it(tmp_path):
-    """The other card differs; a finding about one card can then explain that of the kind."""
+def test_the_card_that_differs_from_its_neighbours_is_named(tmp_path):
     link = {
         "generation_now": 5,
         "generation_max": 5,
@@ -62,6 +62,10 @@ def test_a_kind_of_cards_is_not_named_by_the_first_card_of_it(tmp_path):
         for number, width in enumerate((16, 8))
     ]
     (where,) = places(
-        tmp_path, "rdma-cards-of-one-kind-differ", network={"probe": judge_cases.OK, "rdma": cards}
+        tmp_path, "unlike-the-others-of-its-node", network={"probe": judge_cases.OK, "rdma": cards}
     )
-    assert where == {"path": "network.rdma[0].board", "value": "MT_1"}
+    assert where == {
+        "path": "network.rdma[1].pcie.width_now",
+        "name": "mlx5_1",
+        "field": "pcie.width_now",
+    }

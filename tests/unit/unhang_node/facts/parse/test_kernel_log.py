@@ -48,11 +48,17 @@ def test_like_faults_are_counted_once_with_first_and_last_time():
     lines.append("[   40.000000] NVRM: Xid (PCI:0000:5e:00): 94, pid=7, name=python3, Contained\n")
     found = find_faults("".join(lines).encode())
     assert [
-        (event["pci_address"], event["count"], event["first_s"], event["last_s"])
+        (
+            event["pci_address"],
+            event["count"],
+            event["processes"],
+            event["first_s"],
+            event["last_s"],
+        )
         for event in found["events"]
     ] == [
-        ("0000:3b:00.0", 3, 10.0, 30.0),
-        ("0000:5e:00.0", 1, 40.0, 40.0),
+        ("0000:3b:00.0", 3, 3, 10.0, 30.0),
+        ("0000:5e:00.0", 1, 1, 40.0, 40.0),
     ]
     assert (
         found["events"][0]["line"]

@@ -38,7 +38,7 @@ def test_a_virtual_machines_interface_is_known_with_its_addresses(tmp_path):
         "name": "eth0", "kind": "physical", "state": "up", "speed_mbps": None, "mtu": 1400,
         "numa_node": None, "driver": "virtio_net",
         "frames_received": None, "frames_damaged": None,
-        "pci_address": "0000:00:03.0", "carrier_changes": 2,
+        "pci_address": "0000:00:03.0", "carrier_changes": 2, "master": None,
         "addresses": ["192.0.2.2/24", "fe80::fc:ff:fe00:1/64", "fd00::2/64"], "default_route": True,
     }  # fmt: skip
     assert network["usable_interfaces"] == ["eth0"]

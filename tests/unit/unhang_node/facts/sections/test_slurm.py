@@ -82,7 +82,8 @@ def test_device_files_that_are_not_there_are_named(folder):
     assert slurm(folder)["gres"] == {
         "path": "/etc/slurm/gres.conf", "autodetect": "",
         "rows": [{"type": "", "files": ["/dev/nvidia0", "/dev/nvidia1"],
-        "files_missing": ["/dev/nvidia1"], "cores": "0-31", "highest_core": 31}],
+        "files_missing": ["/dev/nvidia1"], "cores": "0-31", "highest_core": 31,
+        "lowest_core": 0}],
     }  # fmt: skip
 
 

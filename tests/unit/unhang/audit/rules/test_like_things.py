@@ -1,0 +1,198 @@
+"""Like parts of a node are compared with each other and with those of its group, by one table; what
+differs on purpose is silent."""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from changed_nodes import catalogue, changed, found_in_group, found_on_node
+from healthy_platforms import PLATFORMS
+from run_folders import Fleet
+
+from unhang.audit.rules.like_things import differing_names
+from unhang.audit.triage.run_judging import judge_folder
+
+NODE, GROUP = "unlike-the-others-of-its-node", "unlike-the-others-of-its-group"
+PORT = {
+    "kind": "physical", "state": "up", "speed_mbps": 100000, "mtu": 9000, "addresses": [],
+    "numa_node": 0, "driver": "mlx5_core", "pci_address": None, "master": None,
+    "carrier_changes": 2, "frames_received": 1 << 30, "frames_damaged": 0, "default_route": False,
+}  # fmt: skip
+
+
+def with_interfaces(*rows):
+    document = copy.deepcopy(PLATFORMS["h100_infiniband"]())
+    interfaces = document["sections"]["network"]["interfaces"]
+    interfaces += [PORT | row for row in rows]
+    return document
+
+
+def bond(name, **more):
+    return {"name": name, "kind": "bond", "driver": None, **more}
+
+
+def ports(*rows):
+    return [{"name": f"ens{place}", **row} for place, row in enumerate(rows)]
+
+
+UNLIKE = {
+    "MTU 1500 on one of two bonds": [bond("bond8"), bond("bond9", mtu=1500)],
+    "one of four ports with small frames": ports({}, {}, {}, {"mtu": 1500}),
+    "ports of a driver that nobody has named": ports(
+        *[{"driver": "new"}] * 3, {"driver": "new", "mtu": 1500}
+    ),
+    "a bond's member at a tenth of the other's speed": [
+        bond("bond9"),
+        *ports({"master": "bond9"}, {"master": "bond9", "speed_mbps": 10000}),
+    ],
+    "a bond's member without a link": [
+        bond("bond9"),
+        *ports({"master": "bond9"}, {"master": "bond9", "state": "down", "speed_mbps": None}),
+    ],
+}
+ALIKE = {
+    "a bond for the world and one for storage": [
+        bond("bond8", mtu=1500, default_route=True),
+        bond("bond9"),
+    ],
+    "a management port at 1 Gbit/s": ports({}, {}, {}, {"speed_mbps": 1000, "mtu": 1500}),
+    "ports of another driver": ports({}, {}, {}, {"driver": "ice", "mtu": 1500}),
+    "a port that is down": ports({}, {}, {}, {"state": "down", "mtu": 1500}),
+    "two and two": ports({}, {}, {"mtu": 1500}, {"mtu": 1500}),
+    "one with larger frames": ports({}, {}, {}, {"mtu": 9216}),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_the_interface_that_differs_from_its_like_is_found(name):
+    assert found_on_node(with_interfaces(*UNLIKE[name])).get(NODE) == "warning"
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_interfaces_that_are_not_alike_accuse_nobody(name):
+    assert NODE not in found_on_node(with_interfaces(*ALIKE[name]))
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "severity"),
+    [
+        ("gpus.devices[5].clocks.sm_max_mhz", 1200, "warning"),
+        ("gpus.devices[5].vbios", "96.00.74.00.01", "warning"),
+        ("gpus.devices[5].bar1_total_mib", 256.0, "warning"),
+        ("network.rdma[3].pcie.width_now", 8, "warning"),
+        ("network.rdma[3].firmware", "28.39.1002", "warning"),
+        ("network.rdma[3].ports[0].sm_lid", 7, "warning"),
+        ("interconnect.links[3].speed_mb_s", 1000.0, "warning"),
+    ],
+)
+def test_one_of_eight_is_found_in_any_kind_of_part(fact, value, severity):
+    healthy = PLATFORMS["h100_infiniband"]()
+    with_subnet = {f"network.rdma[{n}].ports[0].gids[0].index": 0 for n in range(8)}
+    healthy = changed(healthy, {"facts": with_subnet})
+    assert NODE not in found_on_node(healthy)
+    assert found_on_node(changed(healthy, {"facts": {fact: value}})).get(NODE) == severity
+
+
+def test_all_eight_cards_at_half_of_what_they_can_are_found_by_the_table():
+    healthy = PLATFORMS["h100_infiniband"]()
+    slow = changed(healthy, {"facts": {"network.rdma[*].ports[0].rate_gbps": 200.0}})
+    rule = "rdma-port-at-half-of-what-its-card-can"
+    assert rule not in found_on_node(healthy)
+    assert found_on_node(slow)[rule] == "warning"
+
+
+def rails(swapped=()):
+    """A node with a subnet for each rail. swapped: two rails whose cables were exchanged."""
+    order = list(range(8))
+    for one, other in swapped:
+        order[one], order[other] = other, one
+    facts = {}
+    for card, rail in enumerate(order):
+        port = f"network.rdma[{card}].ports[0]"
+        facts[f"{port}.gids"] = [
+            {"index": 0, "gid": f"fec0:0000:0000:000{rail}:9803:9b03:00ab:000{card}", "type": "ib",
+             "interface": None}
+        ]  # fmt: skip
+        facts[f"{port}.sm_lid"] = rail + 1
+    return changed(PLATFORMS["h100_infiniband"](), {"facts": facts})
+
+
+def test_swapped_rails_are_an_error_of_the_node_that_has_them():
+    assert found_in_group([rails(), rails(), rails()]) == {}
+    assert NODE not in found_on_node(rails())
+    assert GROUP in found_in_group([rails(), rails(), rails([(3, 4)])])
+
+
+def test_a_comparison_names_the_node_and_the_part_with_the_severity_of_its_row(tmp_path):
+    odd = changed(rails([(3, 4)]), {"facts": {"network.interfaces[1].mtu": 9000}})
+    nodes = {"gpu1": rails(), "gpu2": rails(), "gpu3": odd}
+    folder = Fleet(tmp_path).run({host: one["sections"] for host, one in nodes.items()})
+    judge_folder(folder, [], None, "2026-11-25")
+    findings = json.loads((folder / "findings.json").read_text())["findings"]
+    shown = [one for one in findings if (one["rule"], one["verdict"]) == (GROUP, "fail")]
+    assert {one["severity"] for one in shown} == {"error", "warning"}
+    (rail,) = (one for one in shown if one["severity"] == "error")
+    (mtu,) = (one for one in shown if one["severity"] == "warning")
+    assert rail["hosts"] == mtu["hosts"] == ["gpu3"]
+    assert "mlx5_3=fec0:0000:0000:0004" in rail["found"]
+    assert "mlx5_5" not in rail["found"]
+    assert mtu["where"] == {"name": "bond0"} and "bond0=9000" in mtu["found"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [bond("bond9"), *ports({"master": "bond9"}, {})],
+        [bond("bond9", mtu=1500), *ports({"master": "bond9"}, {"master": "bond9"})],
+        [bond("bond9"), *ports({"master": "bond9"}, {"master": "bond9", "speed_mbps": 25000})],
+    ],
+    ids=["lost a member", "another MTU", "another speed"],
+)
+def test_a_bond_is_compared_with_that_of_the_other_nodes(rows):
+    usual = with_interfaces(bond("bond9"), *ports({"master": "bond9"}, {"master": "bond9"}))
+    assert found_in_group([usual, usual, usual]) == {}
+    assert GROUP in found_in_group([usual, usual, with_interfaces(*rows)])
+
+
+def test_a_node_that_lost_four_of_nine_disks_differs_from_its_group():
+    disk = {"model": "a disk", "state": "live"}
+    nine, five = (
+        changed(
+            PLATFORMS["h100_infiniband"](),
+            {"facts": {"node.disks": [disk | {"name": f"nvme{n}"} for n in range(number)]}},
+        )
+        for number in (9, 5)
+    )
+    assert GROUP in found_in_group([nine, nine, five])
+
+
+def test_a_port_that_one_node_lacks_is_no_difference_of_its_rate():
+    assert differing_names("a=1, b=2", "a=1") == set()
+    assert differing_names("a=1, b=2", "a=1, b=3") == {"b"}
+    assert differing_names("9 x disk", "5 x disk")
+
+
+def test_gid_index_of_a_link_local_address_is_found():
+    cards = PLATFORMS["a100_roce"]()
+    local = {"index": 0, "gid": "fe80:0000:0000:0000:9a03:9bff:fe00:1", "type": "roce_v1",
+             "interface": "rail0"}  # fmt: skip
+    gids = {f"network.rdma[{number}].ports[0].gids": [local] for number in range(8)}
+    document = changed(cards, {"add": gids})
+    rule = "nccl-gid-index-not-there"
+    for index, wanted in (("0", "error"), ("3", None)):
+        settings = {"settings": {"NCCL_IB_GID_INDEX": index}}
+        assert found_on_node(changed(document, settings)).get(rule) == wanted
+
+
+def test_every_field_of_the_table_is_a_fact_or_worked_out():
+    """A field that no list has would be compared by nobody, in silence."""
+    rule = next(one for one in catalogue().rules if one.id == NODE)
+    read = {".".join(path) for path in rule.decision_reads}
+    for row in catalogue().tables["like_things"].values():
+        for field in {*row["fields"], row["slot"]} - {
+            "count", "roce_index", "address", "subnet",
+        }:  # fmt: skip
+            assert any(path.startswith(row["list"].split(".")[0]) and path.endswith(field)
+                       for path in read), (row["things"], field)  # fmt: skip

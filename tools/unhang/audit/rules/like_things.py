@@ -1,0 +1,288 @@
+"""Things of a node that should be alike, as the catalogue's table `like_things` names them: which
+of them differs from the others of its node (`unlike`), and what a node has to compare with its
+group (`parts`). Values in, values out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from unhang.audit.rules.values import Fact, Unknown
+from unhang.core.schemas.shapes import ANY, NUMBER, TEXT, Shape, fact_shapes
+
+TABLE = "like_things"
+NONE = "none"
+COUNT = "count"  # a field that stands for the number of things with one slot
+MOST_PARTS = 512
+UNLIKE = Shape(
+    "object",
+    {
+        "things": TEXT, "name": TEXT, "field": TEXT, "pci_address": TEXT, "value": ANY,
+        "usual": ANY, "others": NUMBER,
+    },
+)  # fmt: skip
+"""things: the row of the table; name: of the one that differs; usual: what the others have."""
+PART = Shape("object", {"things": TEXT, "field": TEXT, "value": TEXT})
+"""value: `name=value, name=value` of all things of a row."""
+
+Path = tuple[str, ...]
+
+
+class Given(NamedTuple):
+    """What one thing has in a field. value: None if it was not read; path: of the fact."""
+
+    value: Any
+    path: str
+
+
+@dataclass(frozen=True)
+class Thing:
+    """holders: itself, then what holds it, with the path of each."""
+
+    holders: tuple[tuple[Any, str], ...]
+
+    def given(self, name: str, tables: Mapping[str, Any]) -> Given:
+        """A field of the thing, of what holds it, or one that is worked out."""
+        own, path = self.holders[0]
+        if name in _WORKED_OUT:
+            sources, work_out = _WORKED_OUT[name]
+            # what is worked out of facts that were read has a value, or the thing has no such
+            lacks = next((one[0] for one in sources if getattr(own, one[0], None) is None), None)
+            return Given(work_out(own, tables), f"{path}.{lacks}" if lacks else "")
+        first = name.split(".")[0]
+        for holder, at in self.holders:
+            if hasattr(holder, first):
+                value = holder
+                for part in name.split("."):
+                    value = getattr(value, part, None)
+                return Given(value, f"{at}.{name}")
+        return Given(None, path)
+
+
+def reads_of(tables: Mapping[str, Any]) -> frozenset[Path]:
+    """The paths of all facts that the table's rows look at."""
+    return frozenset(path for row in tables.get(TABLE, {}).values() for path in _reads(row))
+
+
+def _reads(row: Mapping[str, Any]) -> Iterator[Path]:
+    inner = (*row["list"].split("."), "*")
+    yield (*inner[:-1],)
+    names = [row["slot"], *row["like"], *(one.partition("=")[0] for one in row["only"])]
+    for name in [*names, *row["fields"], "pci_address"]:
+        if name in _WORKED_OUT:
+            yield from ((*inner, *path) for path in _WORKED_OUT[name][0])
+        else:
+            yield from _path_of(inner, tuple(name.split(".")))
+
+
+def _path_of(inner: Path, names: Path) -> Iterator[Path]:
+    """Where a field is: in the thing, else in what holds it; nowhere for one that is counted."""
+    for end in range(len(inner), 0, -1):
+        if inner[end - 1] == "*" and names[0] in _shape_at(inner[:end]).fields:
+            yield (*inner[:end], *names)
+            return
+
+
+def _shape_at(path: Path) -> Shape:
+    shape = fact_shapes()[path[0]]
+    for part in path[1:]:
+        shape = (shape.item or ANY) if part == "*" else shape.fields[part]
+    return shape
+
+
+def unlike(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
+    """Each thing that differs from the others of its node in a field, as Fact of the shape UNLIKE;
+    an Unknown for what was not read."""
+    found: list[Any] = []
+    for row in tables.get(TABLE, {}).values():
+        if row["within"]:
+            things, missing = _things(sections, row, tables, why_null)
+            found += missing
+            for field in row["fields"]:
+                for alike in _sorts(things or [], row["like"], tables):
+                    found += _odd_ones(alike, row, field, tables, why_null)
+    return found
+
+
+def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
+    """What a node has in the fields that its group shares, as Fact of the shape PART."""
+    found: list[Any] = []
+    for row in tables.get(TABLE, {}).values():
+        if not row.get("peers"):
+            continue
+        things, missing = _things(sections, row, tables, why_null)
+        found += missing
+        if missing or things is None:
+            continue
+        for field in row["fields"]:
+            values = sorted(_named_values(things, row, field, tables, why_null))[:MOST_PARTS]
+            value = {"things": row["things"], "field": field, "value": ", ".join(values) or NONE}
+            found.append(Fact(value, PART, f"{row['things']}: {field}"))
+    return found
+
+
+def differing_names(one: str, other: str) -> set[str]:
+    """The things that two values of PART have in common and that differ. Values of which one has no
+    thing at all differ as a whole, and so do numbers."""
+    if one == other:
+        return set()
+    ours, theirs = (
+        dict(pair.partition("=")[::2] for pair in text.split(", ")) for text in (one, other)
+    )
+    if NONE in (one, other) or not all("=" in text for text in (one, other)):
+        return {"", "-"}
+    return {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
+
+
+def _named_values(
+    things: list[Thing], row: Mapping[str, Any], field: str, tables: Mapping[str, Any],
+    why_null: Any,
+) -> list[str]:  # fmt: skip
+    names = [str(one.given(row["slot"], tables).value) for one in things]
+    if field == COUNT:
+        return [f"{number} x {name}" for name, number in Counter(names).items()]
+    given = [one.given(field, tables) for one in things]
+    return [
+        f"{name}={NONE if value is None else _text(value)}"
+        for name, (value, path) in zip(names, given, strict=True)
+        if value is not None or (path and why_null(path).kind == "absent")
+    ]
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _things(
+    sections: Any, row: Mapping[str, Any], tables: Mapping[str, Any], why_null: Any
+) -> tuple[list[Thing] | None, list[Unknown]]:
+    """The things of a row, None without their section; an Unknown for a list that was not read."""
+    section, *steps = row["list"].split(".")
+    holder = getattr(sections, section, None)
+    if holder is None:  # nobody asked for this section
+        return None, []
+    missing: list[Unknown] = []
+    found = [Thing(((holder, section),))]
+    for name in (step for step in steps if step != "*"):
+        lists = [(one, *one.given(name, tables)) for one in found]
+        missing += [why_null(path) for _, values, path in lists if values is None]
+        found = [
+            Thing(((item, f"{path}[{place}]"), *one.holders))
+            for one, values, path in lists
+            for place, item in enumerate(values or ())
+            if item is not None
+        ]
+    kept = [one for one in found if all(_is_one(one, wanted, tables) for wanted in row["only"])]
+    return kept, [one for one in missing if one.kind == "unread"][:1]
+
+
+def _is_one(thing: Thing, wanted: str, tables: Mapping[str, Any]) -> bool:
+    """wanted: `field=pattern|pattern`."""
+    name, _, values = wanted.partition("=")
+    value = thing.given(name, tables).value
+    return value is not None and any(fnmatchcase(str(value), one) for one in values.split("|"))
+
+
+def _sorts(things: list[Thing], like: list[str], tables: Mapping[str, Any]) -> list[list[Thing]]:
+    """Things that are alike in what makes them comparable."""
+    found: dict[Any, list[Thing]] = {}
+    for one in things:
+        key = tuple(one.given(name, tables).value for name in like)
+        found.setdefault(repr(key), []).append(one)
+    return list(found.values())
+
+
+def _odd_ones(
+    alike: list[Thing], row: Mapping[str, Any], field: str, tables: Mapping[str, Any], why_null: Any
+) -> list[Any]:
+    given = [(one, *one.given(field, tables)) for one in alike] if len(alike) > 1 else []
+    lacking = [why_null(path) for _, value, path in given if value is None and path]
+    known = [one for one in given if one[1] is not None]
+    usual = _usual([value for _, value, _ in known], row)
+    odd = [one for one in known if usual is not None and _is_odd(one[1], usual, row)]
+    found: list[Any] = [one for one in lacking if one.kind == "unread"][:1]
+    for thing, value, path in odd:
+        facts = {
+            "things": row["things"], "field": field, "value": value, "usual": usual,
+            "name": _name(thing, row, tables),
+            "pci_address": thing.given("pci_address", tables).value,
+            "others": sum(other == usual for _, other, _ in known),
+        }  # fmt: skip
+        found.append(Fact(facts, UNLIKE, path))
+    return found
+
+
+def _name(thing: Thing, row: Mapping[str, Any], tables: Mapping[str, Any]) -> str:
+    """mlx5_3; GPU 3 where only its number names it."""
+    slot = thing.given(row["slot"], tables).value
+    return slot if isinstance(slot, str) else f"{row['things'].partition(chr(39))[0]} {slot}"
+
+
+def _usual(values: list[Any], row: Mapping[str, Any]) -> Any:
+    """What all but one of three and more have, or three quarters; where the row says so, of two or
+    of two halves the higher value or the first; else None: nobody is accused."""
+    counts = Counter(values).most_common()
+    if len(counts) < 2:
+        return None
+    value, most = counts[0]
+    odd = len(values) - most
+    if odd < most and (odd == 1 or odd * 4 <= len(values)):
+        return value
+    if row["split"] == "half" or (row["split"] == "pair" and len(values) == 2):
+        return max(values) if row["worse"] == "lower" else values[0]
+    return None
+
+
+def _is_odd(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
+    return bool(value < usual if row["worse"] == "lower" else value != usual)
+
+
+# ---- fields that are worked out of others: (the facts below the thing, a function of the thing)
+
+
+def _board(name: str) -> Any:
+    def of_model(gpu: Any, tables: Mapping[str, Any]) -> Any:
+        row = tables.get("gpu_models", {}).get(getattr(gpu, "model", None) or "", {})
+        return None if getattr(gpu, "error", None) else row.get(name)
+
+    return of_model
+
+
+def _roce(port: Any) -> list[Any]:
+    """Its RoCE v2 addresses over IPv4."""
+    return [
+        one
+        for one in getattr(port, "gids", None) or ()
+        if one.type == "roce_v2" and ":0000:ffff:" in (one.gid or "")
+    ]
+
+
+def _roce_index(port: Any, tables: Mapping[str, Any]) -> Any:
+    return next((one.index for one in _roce(port)), None)
+
+
+def _address(port: Any, tables: Mapping[str, Any]) -> Any:
+    found = _roce(port)
+    if not found:
+        return None
+    is_local = all(":ffff:a9fe:" in one.gid for one in found)
+    return "link-local" if is_local else "of the network"
+
+
+def _subnet(port: Any, tables: Mapping[str, Any]) -> Any:
+    """The prefix of its first address."""
+    gid = next((one.gid for one in getattr(port, "gids", None) or () if one.index == 0), None)
+    return ":".join(gid.split(":")[:4]) if gid else None
+
+
+_GIDS = tuple(("gids", "*", name) for name in ("index", "gid", "type"))
+_WORKED_OUT: dict[str, tuple[tuple[Path, ...], Any]] = {
+    "board_line": ((("model",), ("error",)), _board("line")),
+    "board_form": ((("model",), ("error",)), _board("form")),
+    "roce_index": (_GIDS, _roce_index),
+    "address": (_GIDS, _address),
+    "subnet": (_GIDS, _subnet),
+}
