@@ -432,8 +432,8 @@ def _ras(facts: Facts) -> Conclusion | None:
     if ras.moved:
         return Conclusion("healthy", RAS_MOVED)
     if not (named := named_roots(ras)):
-        found = RAS_AHEAD if ras.standing.lags else RAS_ALIKE
-        return Conclusion("no_end", found, first=(ASK_RAS_AGAIN,))
+        shown = RAS_AHEAD if ras.standing.lags else RAS_ALIKE
+        return Conclusion("no_end", shown, first=(ASK_RAS_AGAIN,))
     row = facts.waited_row()
     who = ", ".join(ras.who(rank) for rank in named[:MOST_LAST_WORDS])
     if ras.waited.roots and row:
