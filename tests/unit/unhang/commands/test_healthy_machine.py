@@ -28,4 +28,5 @@ def test_eight_healthy_h200_end_with_0_and_their_info_findings_are_shown(
     ]
     assert found
     assert {severity for severity, _ in found} == {"info"}
-    assert all(rule in shown for _, rule in found)
+    usual = {"software-release-has-fault"}  # half of the healthy machines have it: behind -v
+    assert {rule for _, rule in found if rule not in shown} <= usual
