@@ -3,7 +3,8 @@ policy that chooses one, where a policy can. Values in, values out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,7 +46,9 @@ def with_advice(rule: Rule, judged: GroupJudged, keys: Mapping[str, str]) -> Gro
 
 
 def _advice(comparison: Mapping[str, Any], key: str) -> str:
-    rows = comparison["counts"]
+    rows = _told_apart(comparison["counts"])
+    if not rows:
+        return SAME_ON_ALL
     usual, others = (rows[0], rows[1:]) if comparison["majority"] is not None else (None, rows)
     named = ", ".join(f"{_value(row)} on {_hosts(row)}" for row in others[:MOST_VALUES])
     named += f" and {len(others) - MOST_VALUES} more values" if len(others) > MOST_VALUES else ""
@@ -64,6 +67,21 @@ def _advice(comparison: Mapping[str, Any], key: str) -> str:
         f"{named}, and no value is on most: set on all what the nodes have on which jobs run as"
         " they should, or give each kind a peer group of its own"
     )
+
+
+def _told_apart(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows; where the cut texts of two are equal, each with the words alone that not all have;
+    [] where these are equal too."""
+    if len({_value(row) for row in rows}) == len(rows):
+        return list(rows)
+    words = [re.findall(r"[^\s,;]+", str(row.get("shown", row["value"]))) for row in rows]
+    common = set.intersection(*map(set, words))
+    owns = [" ".join(word for word in one if word not in common) for one in words]
+    apart = [
+        {**row, "shown": f"with {own}" if own else "without"}
+        for row, own in zip(rows, owns, strict=True)
+    ]
+    return apart if len({_value(row) for row in apart}) == len(apart) else []
 
 
 def _value(row: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from unhang.audit.report import phrases
 from unhang.core.run.run_input import natural
 
 LEAST = "info"  # a cause of this severity needs no action
+GRAVE = ("critical", "error")  # while there are such causes, no remark comes before them
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,9 @@ def best_action(
             by_action.setdefault(cause["remedy"]["role"] or f"\0{cause['id']}", []).append(cause)
     if sum(map(len, by_action.values())) < 2:
         return None
+    severe = [one for one in by_action.values() if any(c["severity"] in GRAVE for c in one)]
     return max(
-        (_action(members, above) for members in by_action.values()),
+        (_action(members, above) for members in severe or by_action.values()),
         key=lambda one: (one.findings, len(one.nodes), bool(one.role)),
     )
 

@@ -65,3 +65,10 @@ def test_what_needs_no_repair_is_not_counted():
         found,
     )
     assert (best.role, best.findings) == ("kernel", 2)
+
+
+def test_remarks_come_after_causes_of_errors():
+    found = [{"severity": "warning"}] * 6 + [{"severity": "error"}] * 2
+    remark = cause("old", ["n1", "n2"], [0, 1, 2, 3], "nccl_profile", severity="warning")
+    assert best_action([remark, cause("a", ["n1"], [6], "gpu_driver")], found).rules == ("a",)
+    assert best_action([remark, {**remark, "id": "older"}], found).role == "nccl_profile"

@@ -10,6 +10,7 @@ import faulty_fleet
 import judge_cases
 import pytest
 
+from unhang.audit.judge.drift_advice import _advice
 from unhang.audit.triage.run_judging import judge_folder
 
 CATALOGUE = Path(__file__).resolve().parents[5] / "tools" / "unhang" / "audit" / "catalogue"
@@ -128,3 +129,65 @@ def test_an_old_nccl_that_a_variable_loads_names_the_variable_first(tmp_path, ch
 def test_no_row_sends_a_person_to_find_out_which_value_is_right():
     rows = "".join(path.read_text() for path in CATALOGUE.rglob("*.yml"))
     assert "find out which value" not in " ".join(rows.split())
+
+
+def test_the_next_kernel_without_module_is_named_before_any_reboot(tmp_path):
+    shown = advice_of(tmp_path, next_kernel_without_module)["kernel-next-boot-without-driver"]
+    assert shown.startswith(f"before any reboot, install the headers of {NEXT} and build")
+    assert "unhang_policy" not in shown
+
+
+def test_a_power_brake_sends_to_the_power_supply_first(tmp_path):
+    def brake(sections):
+        clocks = sections["gpus"]["devices"][3]["clocks"]
+        clocks["throttle_reasons"] = ["hw_slowdown", "hw_power_brake"]
+
+    shown = advice_of(tmp_path, brake)["gpu-slowed-by-hardware"]
+    assert shown.startswith("check power supplies and the power brake of the board first")
+
+
+def test_an_interface_that_peers_have_is_created_first(tmp_path):
+    named = setting("NCCL_SOCKET_IFNAME", "bond0.312")
+    shown = advice_of(tmp_path, named)["nccl-interface-does-not-exist"]
+    assert shown.startswith("create bond0.312 here if its peers have it; only else name")
+
+
+def test_no_row_replacement_is_for_good_while_one_waits_for_a_reset(tmp_path):
+    def pending(sections):
+        gpu = sections["gpus"]["devices"][2]
+        gpu["row_remap"] |= {"uncorrected": 1, "pending": True}
+
+    sections = faulty_fleet.healthy_sections("dgx_h200")
+    pending(sections)
+    judge_cases.write_run(tmp_path / "run", judge_cases.node("gpu1", sections))
+    found = judge_folder(tmp_path / "run", [], None, "2026-11-20")["causes"]
+    rules = {rule for one in found for rule in (one["rule"], *one["explains"])}
+    assert "gpu-row-remap-pending" in rules
+    assert "gpu-rows-remapped" not in rules
+
+
+def test_values_with_the_same_beginning_show_the_words_that_differ():
+    common = " ".join(f"unit-of-the-node-{place}" for place in range(6))
+    rows = [
+        {"value": f"{common} slurmd", "count": 3, "hosts": ["gpu1", "gpu3", "gpu4"]},
+        {"value": f"{common}", "count": 1, "hosts": ["gpu2"]},
+    ]
+    shown = _advice({"counts": rows, "majority": rows[0]["value"]}, "")
+    assert shown.startswith("without on gpu2: set what 3 nodes have, with slurmd;")
+    alike = [{**row, "value": f"{common * 3}{row['count']}".replace(" ", "")} for row in rows]
+    assert "unit" not in _advice({"counts": alike, "majority": alike[0]["value"]}, "")
+
+
+def test_a_container_gets_no_advice_for_the_kernel_of_its_host(tmp_path):
+    sections = faulty_fleet.healthy_sections("dgx_h200")
+    sections["kernel"]["cmdline"] += " pci=noaer"
+    sections["kernel"]["modprobe"] |= {"forbidden": [], "options": []}
+    rules = {}
+    for inside in (True, False):
+        sections["node"]["virtualization"]["is_container"] = inside
+        judge_cases.write_run(tmp_path / f"{inside}", judge_cases.node("gpu1", sections))
+        causes = judge_folder(tmp_path / f"{inside}", [], None, "2026-11-20")["causes"]
+        rules[inside] = {one["rule"] for one in causes}
+    host = {"boot-parameter-against-norm", "nouveau-not-forbidden"}
+    assert host <= rules[False]
+    assert not host & rules[True]
