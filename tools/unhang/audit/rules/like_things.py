@@ -17,16 +17,21 @@ TABLE = "like_things"
 NONE = "none"
 COUNT = "count"  # a field that stands for the number of things with one slot
 MOST_PARTS = 512
+MOST_NAMES = 16
+SEVERITY = Shape("text", values=("error", "warning", "info"))
 UNLIKE = Shape(
     "object",
     {
         "things": TEXT, "name": TEXT, "field": TEXT, "pci_address": TEXT, "value": ANY,
-        "usual": ANY, "others": NUMBER,
+        "usual": ANY, "others": NUMBER, "severity": SEVERITY,
     },
 )  # fmt: skip
 """things: the row of the table; name: of the one that differs; usual: what the others have."""
-PART = Shape("object", {"things": TEXT, "field": TEXT, "value": TEXT})
-"""value: `name=value, name=value` of all things of a row."""
+PART = Shape(
+    "object", {"things": TEXT, "field": TEXT, "value": TEXT, "severity": SEVERITY, "check": TEXT}
+)
+"""value: `name=value, name=value` of all things of a row; severity: of the row, or what it has for
+a thing at half of its like; check: what to look at besides a setting, "" for nothing."""
 
 Path = tuple[str, ...]
 
@@ -62,9 +67,10 @@ class Thing:
         return Given(None, path)
 
 
-def reads_of(tables: Mapping[str, Any]) -> frozenset[Path]:
-    """The paths of all facts that the table's rows look at."""
-    return frozenset(path for row in tables.get(TABLE, {}).values() for path in _reads(row))
+def reads_of(tables: Mapping[str, Any], column: str) -> frozenset[Path]:
+    """The paths of all facts that the rows look at that have this column, `within` or `peers`."""
+    rows = tables.get(TABLE, {}).values()
+    return frozenset(path for row in rows if row.get(column) for path in _reads(row))
 
 
 def _reads(row: Mapping[str, Any]) -> Iterator[Path]:
@@ -119,9 +125,64 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
             continue
         for field in row["fields"]:
             values = sorted(_named_values(things, row, field, tables, why_null))[:MOST_PARTS]
-            value = {"things": row["things"], "field": field, "value": ", ".join(values) or NONE}
+            value = {
+                "things": row["things"], "field": field, "value": ", ".join(values) or NONE,
+                "severity": row["peers"], "check": row["check"],
+            }  # fmt: skip
             found.append(Fact(value, PART, f"{row['things']}: {field}"))
     return found
+
+
+def weighed(
+    part: Mapping[str, Any], majority: str | None, others: list[str], tables: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """A part with the severity of its row for a thing that has half of what most nodes have, if one
+    of the others has so little. Without a majority nobody knows which is right."""
+    row = tables.get(TABLE, {}).get(part["things"], {})
+    usual = _by_name(majority or "")
+    is_half = any(
+        _is_half(_number(value), _number(usual.get(name, "")), row)
+        for text in others
+        for name, value in _by_name(text).items()
+    )
+    return {**part, "severity": row["half"]} if is_half else part
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
+    """Whether the row has a severity for half of the usual value or less, and this is so little."""
+    if "half" not in row or not all(isinstance(one, (int, float)) for one in (value, usual)):
+        return False
+    return bool(0 < value * 2 <= usual and usual >= row["half_of_least"])
+
+
+def shown_parts(part: Mapping[str, Any], values: list[str]) -> list[str]:
+    """Each value for people: what differs from the first one, as `bond0 mtu=9000`; of the first
+    one, what any other differs in. Values without names stay as they are."""
+    first, *others = values
+    names = [differing_names(first, other) for other in others]
+    shown = [set().union(*names), *names]
+    return [
+        ", ".join(
+            f"{name} {part['field']}={value}"
+            for name, value in _by_name(text).items()
+            if name in differing
+        )
+        or text
+        for text, differing in zip(values, shown, strict=True)
+    ]
+
+
+def _by_name(text: str) -> dict[str, str]:
+    """`a=1, b=2`: a to 1, b to 2; nothing for numbers of things."""
+    pairs = (pair.partition("=") for pair in text.split(", "))
+    return {name: value for name, is_named, value in pairs if is_named}
 
 
 def differing_names(one: str, other: str) -> set[str]:
@@ -129,9 +190,7 @@ def differing_names(one: str, other: str) -> set[str]:
     thing at all differ as a whole, and so do numbers."""
     if one == other:
         return set()
-    ours, theirs = (
-        dict(pair.partition("=")[::2] for pair in text.split(", ")) for text in (one, other)
-    )
+    ours, theirs = _by_name(one), _by_name(other)
     if NONE in (one, other) or not all("=" in text for text in (one, other)):
         return {"", "-"}
     return {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
@@ -159,7 +218,8 @@ def _text(value: Any) -> str:
 def _things(
     sections: Any, row: Mapping[str, Any], tables: Mapping[str, Any], why_null: Any
 ) -> tuple[list[Thing] | None, list[Unknown]]:
-    """The things of a row, None without their section; an Unknown for a list that was not read."""
+    """The things of a row, None without their section; an Unknown for what was not read of a list,
+    or of what sorts its items."""
     section, *steps = row["list"].split(".")
     holder = getattr(sections, section, None)
     if holder is None:  # nobody asked for this section
@@ -175,6 +235,10 @@ def _things(
             for place, item in enumerate(values or ())
             if item is not None
         ]
+    # without these nobody knows what a thing is to be compared with
+    sorting = [*(wanted.partition("=")[0] for wanted in row["only"]), *row["like"]]
+    given = [one.given(name, tables) for one in found for name in sorting]
+    missing += [why_null(path) for value, path in given if value is None and path]
     kept = [one for one in found if all(_is_one(one, wanted, tables) for wanted in row["only"])]
     return kept, [one for one in missing if one.kind == "unread"][:1]
 
@@ -210,6 +274,7 @@ def _odd_ones(
             "name": _name(thing, row, tables),
             "pci_address": thing.given("pci_address", tables).value,
             "others": sum(other == usual for _, other, _ in known),
+            "severity": row["half"] if _is_half(value, usual, row) else row["severity"],
         }  # fmt: skip
         found.append(Fact(facts, UNLIKE, path))
     return found
