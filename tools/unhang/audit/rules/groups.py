@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unhang.audit.rules.like_things import (
-    MOST_NAMES,
-    PART,
+from unhang.audit.rules.compared_parts import (
     differing_names,
     shown_parts,
+    things_that_differ,
     weighed,
 )
+from unhang.audit.rules.like_things import PART
 from unhang.audit.rules.node_rules import (
     CatalogueView,
     Judged,
@@ -267,7 +267,7 @@ def _decide(
         evidence,
         texts={name: rendered(rule, name, world) for name in rule.texts},
         severity=severity_in(rule, world),
-        where=_things_that_differ(majority, outliers) if part else {},
+        where=things_that_differ(majority, outliers) if part else {},
         part=part,
     )
 
@@ -289,20 +289,6 @@ def _comparison(
             for place, (value, hosts) in enumerate(rows)
         ],
     }
-
-
-def _things_that_differ(
-    majority: tuple[Any, list[str]] | None, outliers: Sequence[tuple[str, Any]]
-) -> dict[str, str]:
-    """The names of the things that differ on the outliers, `mlx5_3, mlx5_4`; {} if they have none
-    or are too many."""
-    names = {
-        name
-        for _, value in outliers
-        for name in (differing_names(majority[0], value) if majority else ("",))
-    }
-    is_named = names and "" not in names and len(names) <= MOST_NAMES
-    return {"name": ", ".join(sorted(names))} if is_named else {}
 
 
 def _group_world(

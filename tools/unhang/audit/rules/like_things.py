@@ -17,7 +17,6 @@ TABLE = "like_things"
 NONE = "none"
 COUNT = "count"  # a field that stands for the number of things with one slot
 MOST_PARTS = 512
-MOST_NAMES = 16
 SEVERITY = Shape("text", values=("error", "warning", "info"))
 UNLIKE = Shape(
     "object",
@@ -133,67 +132,11 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
     return found
 
 
-def weighed(
-    part: Mapping[str, Any], majority: str | None, others: list[str], tables: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """A part with the severity of its row for a thing that has half of what most nodes have, if one
-    of the others has so little. Without a majority nobody knows which is right."""
-    row = tables.get(TABLE, {}).get(part["things"], {})
-    usual = _by_name(majority or "")
-    is_half = any(
-        _is_half(_number(value), _number(usual.get(name, "")), row)
-        for text in others
-        for name, value in _by_name(text).items()
-    )
-    return {**part, "severity": row["half"]} if is_half else part
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def _is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
+def is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
     """Whether the row has a severity for half of the usual value or less, and this is so little."""
     if "half" not in row or not all(isinstance(one, (int, float)) for one in (value, usual)):
         return False
     return bool(0 < value * 2 <= usual and usual >= row["half_of_least"])
-
-
-def shown_parts(part: Mapping[str, Any], values: list[str]) -> list[str]:
-    """Each value for people: what differs from the first one, as `bond0 mtu=9000`; of the first
-    one, what any other differs in. Values without names stay as they are."""
-    first, *others = values
-    names = [differing_names(first, other) for other in others]
-    shown = [set().union(*names), *names]
-    return [
-        ", ".join(
-            f"{name} {part['field']}={value}"
-            for name, value in _by_name(text).items()
-            if name in differing
-        )
-        or text
-        for text, differing in zip(values, shown, strict=True)
-    ]
-
-
-def _by_name(text: str) -> dict[str, str]:
-    """`a=1, b=2`: a to 1, b to 2; nothing for numbers of things."""
-    pairs = (pair.partition("=") for pair in text.split(", "))
-    return {name: value for name, is_named, value in pairs if is_named}
-
-
-def differing_names(one: str, other: str) -> set[str]:
-    """The things that two values of PART have in common and that differ. Values of which one has no
-    thing at all differ as a whole, and so do numbers."""
-    if one == other:
-        return set()
-    ours, theirs = _by_name(one), _by_name(other)
-    if NONE in (one, other) or not all("=" in text for text in (one, other)):
-        return {"", "-"}
-    return {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
 
 
 def _named_values(
@@ -274,7 +217,7 @@ def _odd_ones(
             "name": _name(thing, row, tables),
             "pci_address": thing.given("pci_address", tables).value,
             "others": sum(other == usual for _, other, _ in known),
-            "severity": row["half"] if _is_half(value, usual, row) else row["severity"],
+            "severity": row["half"] if is_half(value, usual, row) else row["severity"],
         }  # fmt: skip
         found.append(Fact(facts, UNLIKE, path))
     return found
