@@ -40,23 +40,28 @@ def with_advice(rule: Rule, judged: GroupJudged, keys: Mapping[str, str]) -> Gro
     own = rule.row["remedy"].get("person", SAME_ON_ALL)
     if own != SAME_ON_ALL or judged.comparison is None or judged.texts is None:
         return judged
-    advice = _advice(judged.comparison, keys.get(rule.id, ""))
+    advice = _advice(judged.comparison, keys.get(rule.id, ""), judged.part.get("check", ""))
     return replace(judged, texts={**judged.texts, PERSON: advice})
 
 
-def _advice(comparison: Mapping[str, Any], key: str) -> str:
+def _advice(comparison: Mapping[str, Any], key: str, check: str) -> str:
+    """check: what to look at where no setting gives a thing the value of the others."""
     rows = comparison["counts"]
     usual, others = (rows[0], rows[1:]) if comparison["majority"] is not None else (None, rows)
     named = ", ".join(f"{_value(row)} on {_hosts(row)}" for row in others[:MOST_VALUES])
     named += f" and {len(others) - MOST_VALUES} more values" if len(others) > MOST_VALUES else ""
     if usual is not None:
         right, count = _value(usual), f"{usual['count']:,} nodes"
+        if check:
+            return f"{named}, {right} on {count}: {check}"
         if key and "," not in right:
             return f"{named}: {key}: {right} in unhang_policy chooses what {count} have"
         return (
             f"{named}: set what {count} have, {right}; where nodes differ on purpose, waive the"
             " finding or give them a peer group of their own"
         )
+    if check:
+        return f"{named}, and no value is on most: {check}"
     if key and not any("," in _value(row) for row in others):
         lines = " or ".join(f"{key}: {_value(row)}" for row in others[:MOST_VALUES])
         return f"{named}: {lines} in unhang_policy chooses one for all"

@@ -109,7 +109,7 @@ def _needs_proof(rule: Rule) -> str | None:
         return None
     confidence, read = (
         rule.row["confidence"],
-        [one.reads for one in (rule.when, rule.compare) if one is not None],
+        [one.reads for one in (rule.for_each, rule.when, rule.compare) if one is not None],
     )
     if confidence == "reported" and len(rule.row["sources"]) == 1:
         return "rests on one report"

@@ -141,7 +141,7 @@ def _severity_of(
     row: Mapping[str, Any], names: Mapping[str, Kind], for_each: Expression | None
 ) -> Expression | None:
     """None where the row names a severity. A severity never comes from a node: an expression must
-    lead to a column of a table."""
+    lead to a column of a table, also through what the judge works out of like_things."""
     source = row["severity"]
     if source in SEVERITIES:
         return None
@@ -154,7 +154,9 @@ def _severity_of(
     found = _compiled(row, "severity", names)
     base = _base(found.tree())
     of_table = base == "tables" or (
-        base == "item" and for_each is not None and _base(for_each.tree(), nodes.Filter) == "tables"
+        base == "item"
+        and for_each is not None
+        and _base(for_each.tree(), nodes.Filter) in ("tables", "unlike", "parts")
     )
     if not (
         of_table and found.kind.shape.values and set(found.kind.shape.values) <= set(SEVERITIES)
@@ -200,8 +202,11 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
         "rule_ids": Kind(texts),
         "tables": Kind(tables_shape(tables)),
         **{
-            name: replace(list_of(Kind(shape)), reads=like_things.reads_of(tables))
-            for name, shape in (("unlike", like_things.UNLIKE), ("parts", like_things.PART))
+            name: replace(list_of(Kind(shape)), reads=like_things.reads_of(tables, column))
+            for name, shape, column in (
+                ("unlike", like_things.UNLIKE, "within"),
+                ("parts", like_things.PART, "peers"),
+            )
         },
         "rising": replace(list_of(Kind(rising_counters.RISING)), reads=rising_counters.READS),
     }

@@ -36,6 +36,7 @@ def test_a_rule_counts_as_the_most_severe_of_its_rows():
         {"severity": "kernel.release"},
         {"severity": "faults.events[0].severity"},
         {"for_each": "faults.events", "when": "item.count > 0"},
+        {"for_each": "unlike", "when": "item.others > 0", "severity": "item.value"},
         {"severity": "'error' if item.build == 'x' else item.severity"},
     ],
 )
