@@ -58,7 +58,8 @@ _ITEM_NAMES = (
 class Rule:
     """A compiled row. decision_reads: paths that can change its verdict; text_reads: paths that its
     texts quote. severity_of: the column of a table in which each of its findings has its own
-    severity, or a condition that chooses one of two; `severity` is then the most severe of that column, and that of a verdict that is no
+    severity, or a condition that chooses one of two;
+    `severity` is then the most severe of that column, and that of a verdict that is no
     finding."""
 
     id: str
@@ -158,16 +159,22 @@ def _severity_of(
         )
     found = _compiled(row, "severity", names)
     base = _base(found.tree())
-    of_table = isinstance(found.tree(), nodes.CondExpr) or base == "tables" or (
-        base == "item" and for_each is not None and _base(for_each.tree(), nodes.Filter) == "tables"
+    of_table = (
+        isinstance(found.tree(), nodes.CondExpr)
+        or base == "tables"
+        or (
+            base == "item"
+            and for_each is not None
+            and _base(for_each.tree(), nodes.Filter) == "tables"
+        )
     )
     if not (
         of_table and found.kind.shape.values and set(found.kind.shape.values) <= set(SEVERITIES)
     ):
         raise RuleError(
             "severity",
-            f"expected {', '.join(SEVERITIES)}, a column of a table whose values are such, or one of"
-            f" two by a condition, found {source}",
+            f"expected {', '.join(SEVERITIES)}, a column of a table whose values are such, or one"
+            f" of two by a condition, found {source}",
         )
     return found
 
