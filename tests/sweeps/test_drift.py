@@ -171,7 +171,7 @@ group-process-limits-differ: {facts: {'limits.scopes[*].nproc_soft': 65536}}
 group-services-differ: {facts: {'node.services[0].running': false}}
 group-cpu-state-differs: {facts: {node.cpu_state.smt: 'off'}}
 group-modprobe-options-differ: {facts: {kernel.modprobe.forbidden: []}}
-group-name-service-differs: {facts: {network.firewalls: [firewalld]}}
+group-firewall-differs: {facts: {network.firewalls: [firewalld]}}
 group-mounts-differ: {facts: {'limits.filesystems[0].type': xfs}}
 group-container-devices-differ: {facts: {node.cdi: [{path: /etc/cdi/nvidia.yaml, driver: 580.178.04}]}}
 """)

@@ -41,11 +41,12 @@ def with_advice(rule: Rule, judged: GroupJudged, keys: Mapping[str, str]) -> Gro
     own = rule.row["remedy"].get("person", SAME_ON_ALL)
     if own != SAME_ON_ALL or judged.comparison is None or judged.texts is None:
         return judged
-    advice = _advice(judged.comparison, keys.get(rule.id, ""))
+    advice = _advice(judged.comparison, keys.get(rule.id, ""), judged.part.get("check", ""))
     return replace(judged, texts={**judged.texts, PERSON: advice})
 
 
-def _advice(comparison: Mapping[str, Any], key: str) -> str:
+def _advice(comparison: Mapping[str, Any], key: str, check: str) -> str:
+    """check: what to look at where no setting gives a thing the value of the others."""
     rows = _told_apart(comparison["counts"])
     if not rows:
         return SAME_ON_ALL
@@ -54,12 +55,16 @@ def _advice(comparison: Mapping[str, Any], key: str) -> str:
     named += f" and {len(others) - MOST_VALUES} more values" if len(others) > MOST_VALUES else ""
     if usual is not None:
         right, count = _value(usual), f"{usual['count']:,} nodes"
+        if check:
+            return f"{named}, {right} on {count}: {check}"
         if key and "," not in right:
             return f"{named}: {key}: {right} in unhang_policy chooses what {count} have"
         return (
             f"{named}: set what {count} have, {right}; where nodes differ on purpose, waive the"
             " finding or give them a peer group of their own"
         )
+    if check:
+        return f"{named}, and no value is on most: {check}"
     if key and not any("," in _value(row) for row in others):
         lines = " or ".join(f"{key}: {_value(row)}" for row in others[:MOST_VALUES])
         return f"{named}: {lines} in unhang_policy chooses one for all"

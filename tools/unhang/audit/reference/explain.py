@@ -154,6 +154,8 @@ def _rule_topic(rule: Rule) -> Topic:
 
 def _severity(rule: Rule) -> str:
     if rule.severity_of is not None:
+        if "costs" in rule.row:
+            return f"{rule.severity_of.source}: {COSTS[rule.row['costs']][1]}"
         return (
             f"{' or '.join(map(str, rule.severity_of.kind.shape.values))}, as the row of the table"
             f" has it ({rule.severity_of.source})"

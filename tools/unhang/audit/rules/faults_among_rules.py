@@ -15,7 +15,7 @@ from unhang.audit.rules.examples import (
     judge_example,
     verdict_of,
 )
-from unhang.audit.rules.groups import Ballot, GroupJudged, add_votes, compare_node, judge_group
+from unhang.audit.rules.groups import Ballot, GroupJudged, add_votes, compare_all, judge_group
 from unhang.audit.rules.node_rules import CatalogueView, finding_texts, judge_rule, node_world
 from unhang.audit.rules.rules import Rule
 from unhang.core.catalogue.explains import explained_by
@@ -158,11 +158,14 @@ def _first_finding(rule: Rule, votes: tuple[list[Any], ...], view: CatalogueView
     """What is judged of the first of these lists of nodes on which the rule fires, else of the last
     one."""
     for examples in votes:
-        ballot = Ballot("gpu")
+        ballots: dict[str, Ballot] = {}  # one, or one for each item of the rule's list
         for place, fragment in enumerate(examples):
             node = example_node(fragment, f"node{place + 1}")
-            add_votes(ballot, [node.host], compare_node(rule, node_world(node, view)))
-        judged = judge_group(rule, ballot, {}, view)
-        if judged.verdict == "fail":
-            break
-    return judged
+            for one in compare_all(rule, node_world(node, view)):
+                ballot = ballots.setdefault(one.entry, Ballot("gpu", one.item))
+                add_votes(ballot, [node.host], one)
+        judged = [judge_group(rule, ballot, {}, view) for ballot in ballots.values()]
+        failed = [one for one in judged if one.verdict == "fail"]
+        if failed:
+            return failed[0]
+    return judged[0] if judged else GroupJudged("skip", "gpu")

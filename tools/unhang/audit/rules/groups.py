@@ -7,7 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from unhang.audit.rules.like_things import PART, differing_names
+from unhang.audit.rules.compared_parts import (
+    differing_names,
+    shown_parts,
+    things_that_differ,
+    weighed,
+)
+from unhang.audit.rules.like_things import PART
 from unhang.audit.rules.node_rules import (
     CatalogueView,
     Judged,
@@ -65,7 +71,8 @@ def _without_gaps(rows: list[tuple[Any, list[str]]]) -> list[tuple[Any, list[str
 @dataclass(frozen=True)
 class GroupJudged:
     """One verdict over a group. hosts: the outliers, or all hosts if no value has a majority;
-    severity: of a rule that has it in a table; where: as in a finding of a node."""
+    severity: of a rule that has it in a table; where: as in a finding of a node; part: the item of
+    the rule's list that differs, {} for a rule without a list."""
 
     verdict: str
     group: str
@@ -77,6 +84,7 @@ class GroupJudged:
     stopped: bool = False
     severity: str | None = None
     where: Mapping[str, Any] = field(default_factory=dict)
+    part: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -221,15 +229,12 @@ def _decide(
     if len(ranked) < 2 and rule.when.source == ANY_DIFFERENCE:
         return GroupJudged("pass", group)
     world = _group_world(rule, group, ranked, majority, outliers, policy, catalogue, same_as)
+    part: Mapping[str, Any] = {}
     if ballot.item is not None:
-        world = world.with_item(Fact(ballot.item, PART, "item"))
-    comparison = {
-        "majority": None if majority is None else cut(majority[0]),
-        "counts": [
-            {"value": cut(value), "count": len(hosts), "hosts": hosts}
-            for value, hosts in ranked[:50]
-        ],
-    }
+        usual = None if majority is None else majority[0]
+        part = weighed(ballot.item, usual, [value for _, value in outliers], catalogue.tables)
+        world = world.with_item(Fact(part, PART, "item"))
+    comparison = _comparison(ranked, majority, part)
     hosts = tuple(host for host, _ in outliers)
     try:
         verdict = "fail" if plain(rule.when.evaluate(world)) else "pass"
@@ -262,20 +267,28 @@ def _decide(
         evidence,
         texts={name: rendered(rule, name, world) for name in rule.texts},
         severity=severity_in(rule, world),
-        where=_thing_that_differs(majority, outliers) if ballot.item is not None else {},
+        where=things_that_differ(majority, outliers) if part else {},
+        part=part,
     )
 
 
-def _thing_that_differs(
-    majority: tuple[Any, list[str]] | None, outliers: Sequence[tuple[str, Any]]
-) -> dict[str, str]:
-    """The name of the thing that differs, if it is one on all outliers."""
-    names = {
-        name
-        for _, value in outliers
-        for name in (differing_names(majority[0], value) if majority else ("", "-"))
+def _comparison(
+    ranked: Sequence[tuple[Any, list[str]]],
+    majority: tuple[Any, list[str]] | None,
+    part: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The values, most frequent first, with their hosts; those of a part also as people read
+    them."""
+    rows = ranked[:50]
+    shown = shown_parts(part, [value for value, _ in rows]) if part else []
+    return {
+        "majority": None if majority is None else cut(majority[0]),
+        "counts": [
+            {"value": cut(value), "count": len(hosts), "hosts": hosts}
+            | ({"shown": cut(shown[place])} if part else {})
+            for place, (value, hosts) in enumerate(rows)
+        ],
     }
-    return {"name": names.pop()} if len(names) == 1 else {}
 
 
 def _group_world(

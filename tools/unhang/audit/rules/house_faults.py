@@ -25,6 +25,7 @@ SEVERAL_SECTIONS = {
     "cuda": {"cuda", "torch", "limits"},
     "software_releases": set(fact_shapes()),
     "clouds": set(fact_shapes()),
+    "comparisons": {"gpus", "interconnect", "network"},  # of which a node has several like things
 }
 """Files whose rules read other sections than the one that the file is named for."""
 COMPARISONS = ("groups", "policy")

@@ -17,16 +17,20 @@ TABLE = "like_things"
 NONE = "none"
 COUNT = "count"  # a field that stands for the number of things with one slot
 MOST_PARTS = 512
+SEVERITY = Shape("text", values=("error", "warning", "info"))
 UNLIKE = Shape(
     "object",
     {
         "things": TEXT, "name": TEXT, "field": TEXT, "pci_address": TEXT, "value": ANY,
-        "usual": ANY, "others": NUMBER,
+        "usual": ANY, "others": NUMBER, "severity": SEVERITY,
     },
 )  # fmt: skip
 """things: the row of the table; name: of the one that differs; usual: what the others have."""
-PART = Shape("object", {"things": TEXT, "field": TEXT, "value": TEXT})
-"""value: `name=value, name=value` of all things of a row."""
+PART = Shape(
+    "object", {"things": TEXT, "field": TEXT, "value": TEXT, "severity": SEVERITY, "check": TEXT}
+)
+"""value: `name=value, name=value` of all things of a row; severity: of the row, or what it has for
+a thing at half of its like; check: what to look at besides a setting, "" for nothing."""
 
 Path = tuple[str, ...]
 
@@ -62,9 +66,10 @@ class Thing:
         return Given(None, path)
 
 
-def reads_of(tables: Mapping[str, Any]) -> frozenset[Path]:
-    """The paths of all facts that the table's rows look at."""
-    return frozenset(path for row in tables.get(TABLE, {}).values() for path in _reads(row))
+def reads_of(tables: Mapping[str, Any], column: str) -> frozenset[Path]:
+    """The paths of all facts that the rows look at that have this column, `within` or `peers`."""
+    rows = tables.get(TABLE, {}).values()
+    return frozenset(path for row in rows if row.get(column) for path in _reads(row))
 
 
 def _reads(row: Mapping[str, Any]) -> Iterator[Path]:
@@ -119,22 +124,19 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
             continue
         for field in row["fields"]:
             values = sorted(_named_values(things, row, field, tables, why_null))[:MOST_PARTS]
-            value = {"things": row["things"], "field": field, "value": ", ".join(values) or NONE}
+            value = {
+                "things": row["things"], "field": field, "value": ", ".join(values) or NONE,
+                "severity": row["peers"], "check": row["check"],
+            }  # fmt: skip
             found.append(Fact(value, PART, f"{row['things']}: {field}"))
     return found
 
 
-def differing_names(one: str, other: str) -> set[str]:
-    """The things that two values of PART have in common and that differ. Values of which one has no
-    thing at all differ as a whole, and so do numbers."""
-    if one == other:
-        return set()
-    ours, theirs = (
-        dict(pair.partition("=")[::2] for pair in text.split(", ")) for text in (one, other)
-    )
-    if NONE in (one, other) or not all("=" in text for text in (one, other)):
-        return {"", "-"}
-    return {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
+def is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
+    """Whether the row has a severity for half of the usual value or less, and this is so little."""
+    if "half" not in row or not all(isinstance(one, (int, float)) for one in (value, usual)):
+        return False
+    return bool(0 < value * 2 <= usual and usual >= row["half_of_least"])
 
 
 def _named_values(
@@ -159,7 +161,8 @@ def _text(value: Any) -> str:
 def _things(
     sections: Any, row: Mapping[str, Any], tables: Mapping[str, Any], why_null: Any
 ) -> tuple[list[Thing] | None, list[Unknown]]:
-    """The things of a row, None without their section; an Unknown for a list that was not read."""
+    """The things of a row, None without their section; an Unknown for what was not read of a list,
+    or of what sorts its items."""
     section, *steps = row["list"].split(".")
     holder = getattr(sections, section, None)
     if holder is None:  # nobody asked for this section
@@ -175,6 +178,10 @@ def _things(
             for place, item in enumerate(values or ())
             if item is not None
         ]
+    # without these nobody knows what a thing is to be compared with
+    sorting = [*(wanted.partition("=")[0] for wanted in row["only"]), *row["like"]]
+    given = [one.given(name, tables) for one in found for name in sorting]
+    missing += [why_null(path) for value, path in given if value is None and path]
     kept = [one for one in found if all(_is_one(one, wanted, tables) for wanted in row["only"])]
     return kept, [one for one in missing if one.kind == "unread"][:1]
 
@@ -210,6 +217,7 @@ def _odd_ones(
             "name": _name(thing, row, tables),
             "pci_address": thing.given("pci_address", tables).value,
             "others": sum(other == usual for _, other, _ in known),
+            "severity": row["half"] if is_half(value, usual, row) else row["severity"],
         }  # fmt: skip
         found.append(Fact(facts, UNLIKE, path))
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from unhang.audit.rules.like_things import parts, unlike
 from unhang.audit.rules.rising_counters import rising
-from unhang.audit.rules.rules import SEVERITIES, Rule
+from unhang.audit.rules.rules import SEVERITIES, Rule, undecided_severity
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
 from unhang.core.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
 
@@ -310,11 +310,14 @@ def _decide(rule: Rule, world: World, item: str | None) -> Judged:
 
 
 def severity_in(rule: Rule, world: World) -> str | None:
-    """What the table says of a finding; the rule's own where the table has no row of it."""
-    try:
-        return None if rule.severity_of is None else str(plain(rule.severity_of.evaluate(world)))
-    except Undecided:
+    """What the table or the condition says of a finding; the rule's own where the table has no row
+    of it, the milder one where the condition is not known."""
+    if rule.severity_of is None:
         return None
+    try:
+        return str(plain(rule.severity_of.evaluate(world)))
+    except Undecided:
+        return undecided_severity(rule.severity_of)
 
 
 def _undecided(problem: Undecided, item: str | None) -> Judged:

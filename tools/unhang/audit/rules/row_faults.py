@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from unhang.audit.rules.rules import Rule
+from unhang.audit.rules.rules import Rule, undecided_severity
 from unhang.audit.rules.syntax import Path
 from unhang.core.schemas.shapes import Shape, fact_shapes
 
@@ -71,11 +71,12 @@ def row_faults(rule: Rule) -> Iterator[str]:
 
 def _cost_faults(rule: Rule) -> Iterator[str]:
     costs = rule.row.get("costs")
-    if rule.severity_of is not None or rule.severity == "info":
+    of_table = rule.severity_of is not None and undecided_severity(rule.severity_of) is None
+    if of_table or rule.severity == "info":
         if costs is not None:
             yield (
                 "costs: expected none, because"
-                f" {'each row of the table has its severity' if rule.severity_of else 'info costs a job nothing'},"  # noqa: E501
+                f" {'each row of the table has its severity' if of_table else 'info costs a job nothing'},"  # noqa: E501
                 f" found {costs}"
             )
     elif costs is None or COSTS[costs][0] != rule.severity:
@@ -109,7 +110,7 @@ def _needs_proof(rule: Rule) -> str | None:
         return None
     confidence, read = (
         rule.row["confidence"],
-        [one.reads for one in (rule.when, rule.compare) if one is not None],
+        [one.reads for one in (rule.for_each, rule.when, rule.compare) if one is not None],
     )
     if confidence == "reported" and len(rule.row["sources"]) == 1:
         return "rests on one report"

@@ -58,7 +58,8 @@ _ITEM_NAMES = (
 class Rule:
     """A compiled row. decision_reads: paths that can change its verdict; text_reads: paths that its
     texts quote. severity_of: the column of a table in which each of its findings has its own
-    severity; `severity` is then the most severe of that column, and that of a verdict that is no
+    severity, or a condition that chooses one of two;
+    `severity` is then the most severe of that column, and that of a verdict that is no
     finding."""
 
     id: str
@@ -117,7 +118,12 @@ def compile_rule(
     ]
     reads = pruned(path for one in decisions for path in one.reads if path[0] not in _DATA_NAMES)
     text_reads = (
-        pruned(path for one in texts.values() for path in one.reads if path[0] not in _DATA_NAMES)
+        pruned(
+            path
+            for one in (*texts.values(), *((severity_of,) if severity_of else ()))
+            for path in one.reads
+            if path[0] not in _DATA_NAMES
+        )
         if scope == "node"
         else frozenset()
     )
@@ -141,7 +147,8 @@ def _severity_of(
     row: Mapping[str, Any], names: Mapping[str, Kind], for_each: Expression | None
 ) -> Expression | None:
     """None where the row names a severity. A severity never comes from a node: an expression must
-    lead to a column of a table."""
+    lead to a column of a table, also through what the judge works out of like_things, or choose
+    between two words by a condition."""
     source = row["severity"]
     if source in SEVERITIES:
         return None
@@ -149,22 +156,36 @@ def _severity_of(
         raise RuleError(
             "severity",
             f"found {source!r}{nearest(source, SEVERITIES)}; allowed are {', '.join(SEVERITIES)},"
-            " or a column of a table",
+            " a column of a table, or one of two by a condition",
         )
     found = _compiled(row, "severity", names)
     base = _base(found.tree())
-    of_table = base == "tables" or (
-        base == "item" and for_each is not None and _base(for_each.tree(), nodes.Filter) == "tables"
+    of_table = (
+        isinstance(found.tree(), nodes.CondExpr)
+        or base == "tables"
+        or (
+            base == "item"
+            and for_each is not None
+            and _base(for_each.tree(), nodes.Filter) in ("tables", "unlike", "parts")
+        )
     )
     if not (
         of_table and found.kind.shape.values and set(found.kind.shape.values) <= set(SEVERITIES)
     ):
         raise RuleError(
             "severity",
-            f"expected {', '.join(SEVERITIES)}, or a column of a table whose values are such, found"
-            f" {source}",
+            f"expected {', '.join(SEVERITIES)}, a column of a table whose values are such, or one"
+            f" of two by a condition, found {source}",
         )
     return found
+
+
+def undecided_severity(severity_of: Expression) -> str | None:
+    """The milder of two where the condition between them is not known; None for a column of a
+    table."""
+    if not isinstance(severity_of.tree(), nodes.CondExpr):
+        return None
+    return str(max(severity_of.kind.shape.values, key=SEVERITIES.index))
 
 
 def _base(tree: Any, *through: type[nodes.Node]) -> str | None:
@@ -200,8 +221,11 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
         "rule_ids": Kind(texts),
         "tables": Kind(tables_shape(tables)),
         **{
-            name: replace(list_of(Kind(shape)), reads=like_things.reads_of(tables))
-            for name, shape in (("unlike", like_things.UNLIKE), ("parts", like_things.PART))
+            name: replace(list_of(Kind(shape)), reads=like_things.reads_of(tables, column))
+            for name, shape, column in (
+                ("unlike", like_things.UNLIKE, "within"),
+                ("parts", like_things.PART, "peers"),
+            )
         },
         "rising": replace(list_of(Kind(rising_counters.RISING)), reads=rising_counters.READS),
     }

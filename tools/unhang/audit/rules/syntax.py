@@ -284,8 +284,9 @@ class SyntaxCompiler:
                 raise ExpressionError("both sides of if … else must be lists, or neither")
             return list_of(Kind(ANY)), lambda world: yes(world) if truth(test(world)) else no(world)
         same = yes_kind.shape.kind == no_kind.shape.kind
+        words = tuple(one.value for one in (node.expr1, node.expr2) if isinstance(one, nodes.Const))
         return Kind(
-            Shape(yes_kind.shape.kind) if same else ANY
+            Shape(yes_kind.shape.kind, values=words if len(words) == 2 else ()) if same else ANY
         ), lambda world: yes(world) if truth(test(world)) else no(world)
 
     # ---- numbers and text

@@ -44,10 +44,9 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
             if "remedy.person" in entry.texts
             else row["remedy"]
         )
-        grouped = isinstance(judged, GroupJudged)
         hosts = judged.hosts if isinstance(judged, GroupJudged) else (str(entry.host),)
         apart = _apart(judged.comparison) if isinstance(judged, GroupJudged) else ()
-        where = {} if grouped else entry.where
+        where = entry.where if not isinstance(judged, GroupJudged) or judged.part else {}
         owner = row.get("owner", DEFAULT_OWNER)
         of_reading = ("run_status",) in entry.rule.decision_reads
         layer = (

@@ -214,12 +214,20 @@ def _explained_on(
             (
                 one.rule in _reached(member.rule, frozenset(), explaining.rules)
                 and _may_explain(member, explaining)
+                and _is_of_its_things(member, one)
             )
             or (member.rule in twins and _is_twin(one, member))
             for member in share.members
         ):
             return share
     return None
+
+
+def _is_of_its_things(own: Found, one: Found) -> bool:
+    """False if both name things and the node's own finding is of none that the comparison names: a
+    port that is down does not explain the MTU of a bond."""
+    name, names = own.where.get("name"), one.where.get("name")
+    return name is None or names is None or name in names.split(", ")
 
 
 def _is_twin(one: Found, own: Found) -> bool:

@@ -11,7 +11,7 @@ from changed_nodes import catalogue, changed, found_in_group, found_on_node
 from healthy_platforms import PLATFORMS
 from run_folders import Fleet
 
-from unhang.audit.rules.like_things import differing_names
+from unhang.audit.rules.compared_parts import differing_names
 from unhang.audit.triage.run_judging import judge_folder
 
 NODE, GROUP = "unlike-the-others-of-its-node", "unlike-the-others-of-its-group"
@@ -67,7 +67,17 @@ ALIKE = {
 
 @pytest.mark.parametrize("name", UNLIKE)
 def test_the_interface_that_differs_from_its_like_is_found(name):
-    assert found_on_node(with_interfaces(*UNLIKE[name])).get(NODE) == "warning"
+    severity = "error" if "a tenth" in name else "warning"
+    assert found_on_node(with_interfaces(*UNLIKE[name])).get(NODE) == severity
+
+
+def test_half_of_the_speed_is_an_error_only_where_jobs_send_data():
+    for usual, slow, severity in (
+        (100000, 50000, "error"), (100000, 60000, "warning"), (1000, 100, "warning"),
+    ):  # fmt: skip
+        rows = ports(*({"master": "bond9", "speed_mbps": speed} for speed in (usual, slow)))
+        found = found_on_node(with_interfaces(bond("bond9"), *rows))
+        assert found.get(NODE) == severity, (usual, slow)
 
 
 @pytest.mark.parametrize("name", ALIKE)
@@ -79,12 +89,13 @@ def test_interfaces_that_are_not_alike_accuse_nobody(name):
     ("fact", "value", "severity"),
     [
         ("gpus.devices[5].clocks.sm_max_mhz", 1200, "warning"),
+        ("gpus.devices[5].clocks.sm_max_mhz", 900, "error"),
         ("gpus.devices[5].vbios", "96.00.74.00.01", "warning"),
         ("gpus.devices[5].bar1_total_mib", 256.0, "warning"),
-        ("network.rdma[3].pcie.width_now", 8, "warning"),
+        ("network.rdma[3].pcie.width_now", 8, "error"),
         ("network.rdma[3].firmware", "28.39.1002", "warning"),
         ("network.rdma[3].ports[0].sm_lid", 7, "warning"),
-        ("interconnect.links[3].speed_mb_s", 1000.0, "warning"),
+        ("interconnect.links[3].speed_mb_s", 1000.0, "error"),
     ],
 )
 def test_one_of_eight_is_found_in_any_kind_of_part(fact, value, severity):
@@ -156,6 +167,55 @@ def test_a_bond_is_compared_with_that_of_the_other_nodes(rows):
     assert GROUP in found_in_group([usual, usual, with_interfaces(*rows)])
 
 
+def judged_of_group(tmp_path, *documents):
+    """The findings of the group comparison of these nodes, gpu1 the first."""
+    nodes = {f"gpu{n}": one["sections"] for n, one in enumerate(documents, 1)}
+    folder = Fleet(tmp_path).run(nodes)
+    judge_folder(folder, [], None, "2026-11-25")
+    findings = json.loads((folder / "findings.json").read_text())["findings"]
+    return [one for one in findings if (one["rule"], one["verdict"]) == (GROUP, "fail")]
+
+
+@pytest.mark.parametrize(
+    ("usual", "own", "severity"),
+    [
+        (200000, 100000, "error"),
+        (200000, 150000, "warning"),
+        (10000, 1000, "warning"),
+        (100000, 200000, "warning"),
+    ],
+    ids=["half", "three quarters", "management", "faster than most"],
+)
+def test_a_bond_that_lost_half_of_its_speed_is_an_error(tmp_path, usual, own, severity):
+    most, odd = (with_interfaces(bond("bond9", speed_mbps=speed)) for speed in (usual, own))
+    (found,) = judged_of_group(tmp_path, most, most, odd)
+    assert (found["severity"], found["hosts"]) == (severity, ["gpu3"])
+    assert found["remedy"]["person"] == (
+        f"bond9 speed_mbps={own} on gpu3, bond9 speed_mbps={usual} on 2 nodes: check cable,"
+        " transceiver, switch port and, of a bond, its members"
+    )
+
+
+def test_without_a_majority_nobody_is_said_to_be_slow(tmp_path):
+    two = [with_interfaces(bond("bond9", speed_mbps=speed)) for speed in (200000, 50000)]
+    (found,) = judged_of_group(tmp_path, *two)
+    assert found["severity"] == "warning" and found["hosts"] == ["gpu1", "gpu2"]
+
+
+def test_advice_for_swapped_rails_names_both_and_what_to_look_at(tmp_path):
+    (found,) = judged_of_group(tmp_path, rails(), rails(), rails([(3, 4)]))
+    assert found["where"] == {"name": "mlx5_3, mlx5_4"}
+    assert found["remedy"]["person"].startswith("mlx5_3 subnet=fec0:0000:0000:0004, mlx5_4 subnet=")
+    assert "swapped rails are swapped cables" in found["remedy"]["person"]
+
+
+def test_other_firmware_than_most_nodes_is_a_remark(tmp_path):
+    healthy = PLATFORMS["h100_infiniband"]()
+    facts = {f"network.rdma[{n}].firmware": "28.39.1002" for n in range(8)}
+    (found,) = judged_of_group(tmp_path, healthy, healthy, changed(healthy, {"facts": facts}))
+    assert found["severity"] == "info" and found["hosts"] == ["gpu3"]
+
+
 def test_a_node_that_lost_four_of_nine_disks_differs_from_its_group():
     disk = {"model": "a disk", "state": "live"}
     nine, five = (
@@ -188,8 +248,8 @@ def test_gid_index_of_a_link_local_address_is_found():
 
 def test_every_field_of_the_table_is_a_fact_or_worked_out():
     """A field that no list has would be compared by nobody, in silence."""
-    rule = next(one for one in catalogue().rules if one.id == NODE)
-    read = {".".join(path) for path in rule.decision_reads}
+    rules = [one for one in catalogue().rules if one.id in (NODE, GROUP)]
+    read = {".".join(path) for rule in rules for path in rule.decision_reads}
     for row in catalogue().tables["like_things"].values():
         for field in {*row["fields"], row["slot"]} - {
             "count", "roce_index", "address", "subnet",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
-from changed_nodes import changed, found_on_node
+from changed_nodes import catalogue, changed, found_on_node
 from healthy_platforms import PLATFORMS
+
+from unhang.audit.rules.row_faults import proof_fault
 
 RULE = "counter-rises-faster-than-healthy"
 HOUR_S = 3600.0
@@ -69,3 +73,10 @@ def test_replays_of_a_slot_are_a_rate_too():
     healthy = PLATFORMS["h100_infiniband"]()
     facts = {"gpus.devices[5].pcie.replays": 500_000, "node.uptime_s": 100 * HOUR_S}
     assert found_on_node(changed(healthy, {"facts": facts})).get(RULE) == "warning"
+
+
+def test_a_rule_of_counters_that_were_worked_out_needs_its_proof_too():
+    rule = next(one for one in catalogue().rules if one.id == RULE)
+    row = {key: value for key, value in rule.row.items() if key != "proof"}
+    assert proof_fault(rule) is None
+    assert "reads a counter" in proof_fault(dataclasses.replace(rule, row=row))

@@ -1,5 +1,5 @@
-"""A rule may take the severity of each finding from a table: never from a node, and never another
-word than the four."""
+"""A rule may take the severity of each finding from a table, or choose one of two by a condition:
+never a word of a node, and never another than the four."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def test_a_rule_counts_as_the_most_severe_of_its_rows():
         {"severity": "kernel.release"},
         {"severity": "faults.events[0].severity"},
         {"for_each": "faults.events", "when": "item.count > 0"},
+        {"for_each": "unlike", "when": "item.others > 0", "severity": "item.value"},
         {"severity": "'error' if item.build == 'x' else item.severity"},
     ],
 )
@@ -54,3 +55,67 @@ def test_each_finding_has_the_severity_of_its_own_row():
     node = example_node({"faults": {"events": events}})
     judged = judge_rule(rule, node_world(node, catalogue_view(CATALOGUE.tables)))
     assert [one.severity for one in judged if one.verdict == "fail"] == ["error", "warning", "info"]
+
+
+LINK = {"kind": "link_down", "subject": "ib0", "line": "x", "pci_address": "0000:5e:00.0"}
+CARD = {"network": {"rdma": [{"name": "mlx5_3", "pci_address": "0000:5e:00.0"}]}}
+
+
+def flapping(count, *, first_s, last_s, uptime_s=1_440_000.0):
+    event = {**LINK, "count": count, "first_s": first_s, "last_s": last_s}
+    return {"node": {"uptime_s": uptime_s}, "faults": {"events": [event]}, **CARD}
+
+
+def lanes(width_now, model):
+    pcie = {"width_now": width_now, "width_max": 16}
+    gpus = [{"index": 0, "model": model, "pcie": pcie}, {"index": 1, "model": model, "pcie": pcie}]
+    return {"node": {"virtualization": {"is_vm": False}}, "gpus": {"devices": gpus}}
+
+
+def cpus(limit_mhz):
+    frequency = {"max_mhz": 3800, "limit_mhz": limit_mhz}
+    return {"gpus": {"count": 8}, "node": {"cpu": {"frequency": frequency}}}
+
+
+def huge_pages(total):
+    memory = {"node": {"memory_total_bytes": 2164135034880}, "limits": {"hugepages_total": total}}
+    return {"gpus": {"count": 8}, **memory}
+
+
+def mig(slurm):
+    devices = [{"index": one, "mig": {"enabled": one == 1}} for one in range(2)]
+    return {"gpus": {"count": 2, "devices": devices}, "node": {"slurm": slurm}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "facts", "severity"),
+    [
+        ("cpu-frequency-limited", cpus(800), "error"),
+        ("cpu-frequency-limited", cpus(2400), "warning"),
+        ("pcie-width-below-max", lanes(4, "NVIDIA L40S"), "error"),
+        ("pcie-width-below-max", lanes(8, "NVIDIA L40S"), "warning"),
+        ("pcie-width-below-max", lanes(4, "NVIDIA GeForce RTX 4090"), "warning"),
+        ("hugepages-hold-the-memory", huge_pages(921600), "error"),
+        ("hugepages-hold-the-memory", huge_pages(600000), "warning"),
+        ("gpu-mig-on-some", mig({"config": {"gpus": 2}}), "error"),
+        ("gpu-mig-on-some", mig({"config": {"gpus": 8}}), "warning"),
+        ("gpu-mig-on-some", mig(None), "warning"),
+        ("network-link-went-down", flapping(141, first_s=1.29e6, last_s=1.43e6), "error"),
+        # a switch was repaired in an hour; a link that went down seven times in half a month
+        ("network-link-went-down", flapping(141, first_s=1.43e6, last_s=1.432e6), "warning"),
+        ("network-link-went-down", flapping(7, first_s=1e5, last_s=1.43e6), "warning"),
+    ],
+)
+def test_a_fact_that_proves_the_cost_makes_an_error_of_a_warning(rule, facts, severity):
+    row = next(one for one in CATALOGUE.rules if one.id == rule)
+    judged = judge_rule(row, node_world(example_node(facts), catalogue_view(CATALOGUE.tables)))
+    assert {one.severity for one in judged if one.verdict == "fail"} == {severity}
+
+
+def test_the_milder_severity_holds_where_the_condition_is_not_known():
+    row = next(one for one in CATALOGUE.rules if one.id == "network-link-went-down")
+    facts = flapping(141, first_s=1.29e6, last_s=1.43e6)
+    del facts["network"]
+    judged = judge_rule(row, node_world(example_node(facts), catalogue_view(CATALOGUE.tables)))
+    assert [one.severity for one in judged] == ["warning"]
+    assert row.severity == "error"

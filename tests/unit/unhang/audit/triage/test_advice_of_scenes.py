@@ -172,10 +172,10 @@ def test_values_with_the_same_beginning_show_the_words_that_differ():
         {"value": f"{common} slurmd", "count": 3, "hosts": ["gpu1", "gpu3", "gpu4"]},
         {"value": f"{common}", "count": 1, "hosts": ["gpu2"]},
     ]
-    shown = _advice({"counts": rows, "majority": rows[0]["value"]}, "")
+    shown = _advice({"counts": rows, "majority": rows[0]["value"]}, "", "")
     assert shown.startswith("without on gpu2: set what 3 nodes have, with slurmd;")
     alike = [{**row, "value": f"{common * 3}{row['count']}".replace(" ", "")} for row in rows]
-    assert "unit" not in _advice({"counts": alike, "majority": alike[0]["value"]}, "")
+    assert "unit" not in _advice({"counts": alike, "majority": alike[0]["value"]}, "", "")
 
 
 def test_a_container_gets_no_advice_for_the_kernel_of_its_host(tmp_path):

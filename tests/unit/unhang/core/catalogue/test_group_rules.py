@@ -48,7 +48,12 @@ def versioned(shape, path):
 FACTS = sorted(
     {path for name, shape in fact_shapes().items() for path in versioned(shape, (name,))}
 )
-COMPARED = {".".join(path) for rule in GROUP.values() for path in rule.compare.reads}
+COMPARED = {".".join(path) for rule in GROUP.values() for path in rule.compare.reads} | {
+    f"{row['list']}.*.{field}"
+    for row in CATALOGUE.tables["like_things"].values()
+    if row.get("peers")
+    for field in row["fields"]
+}
 
 
 @pytest.mark.parametrize("fact", FACTS)

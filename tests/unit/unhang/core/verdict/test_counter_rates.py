@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from unhang.core.verdict.counter_rates import counter_kind, median_without, outstanding
 from unhang.core.verdict.streams import Stream
@@ -274,3 +275,19 @@ def test_every_row_of_the_table_says_where_its_rate_is_from():
     assert set(RATES) == {name for name, row in table.items() if "per_minute" in row}
     assert all("per_minute" in row or "steady_per_hour" in row for row in table.values())
     assert all(row.get("sources") or row.get("source") for row in table.values())
+
+
+def test_a_row_whose_number_no_source_has_says_that_it_is_our_own():
+    file = next(
+        Path(__file__).resolve().parents[5].glob("tools/*/smoke/catalogue/tables/counter_*")
+    )
+    rows = yaml.safe_load(file.read_text())["tables"]["counter_rates"]["rows"]
+    inferred = {one["counter"] for one in rows if one.get("confidence") == "inferred"}
+    assert inferred == {
+        one["counter"] for one in rows if str(one.get("note", "")).startswith("own number")
+    }
+    assert inferred >= {
+        "packet_seq_err", "out_of_sequence", "roce_adp_retrans", "port_rcv_errors", "link_downed",
+        "rp_cnp_handled", "np_cnp_sent", "req_transport_retries_exceeded",
+        "req_rnr_retries_exceeded",
+    }  # fmt: skip
