@@ -102,6 +102,8 @@ def _split(pattern: str, labels: Sequence[str], value: object) -> Pairs | None:
         return None
     if _is_settings(pattern, labels):
         return _settings(value, labels[-1].rpartition(".")[2])
+    if _is_table(pattern, labels):
+        return _table(value, len(labels))
     found = [
         re.fullmatch(pattern.replace("\0", group), value, re.DOTALL) for group in ("(.*?)", "(.*)")
     ]
@@ -119,6 +121,25 @@ def _is_settings(pattern: str, labels: Sequence[str]) -> bool:
     lists = {label.rpartition(".")[0] for label in labels}
     named = len(labels) == 2 and labels[0].rpartition(".")[2] == "name" and len(lists) == 1
     return named and pattern in ("\0=\0", f"\0{re.escape(': ')}\0")
+
+
+def _is_table(pattern: str, labels: Sequence[str]) -> bool:
+    """Whether a rule compares the names and several fields of the items of one list, with blanks
+    between all."""
+    blanks = pattern == re.escape(" ").join("\0" * len(labels))
+    one_list = len({label.rpartition(".")[0] for label in labels}) == 1
+    return len(labels) > 2 and blanks and one_list and labels[0].endswith(".name")
+
+
+def _table(value: str, columns: int) -> Pairs | None:
+    """(name, its fields) of each item; None where a field may have a blank or lack a value."""
+    words = value.split(" ") if value.strip() else []
+    rows, rest = divmod(len(words), columns)
+    names = words[:rows]
+    if rest or len(set(names)) < rows:
+        return None
+    fields = (" ".join(WORDS.get(word, word) for word in words[at::rows][1:]) for at in range(rows))
+    return list(zip(names, fields, strict=True))
 
 
 def _settings(value: str, field: str) -> Pairs | None:

@@ -17,6 +17,10 @@ SETTINGS = (
     "nccl.settings | map(attribute='name') | join(' ') ~ '=' ~ (nccl.settings |"
     " map(attribute='value') | join(' '))"
 )
+SERVICES = " ~ ' ' ~ ".join(
+    f"(node.services | map(attribute='{field}') | join(' '))"
+    for field in ("name", "state", "running")
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,12 @@ SETTINGS = (
         ),
         (SETTINGS, ["=", "NCCL_A NCCL_B=1 x=y"], ["none", "NCCL_A=1; NCCL_B=x=y"]),
         (SETTINGS, ["NCCL_A=1", "NCCL_A NCCL_B=1 2"], ["none", "NCCL_B=2"]),
+        (
+            SERVICES,
+            ["chrony slurmd enabled enabled yes yes", "chrony slurmd enabled enabled yes no"],
+            ["slurmd=enabled yes", "slurmd=enabled no"],
+        ),
+        (SERVICES, ["chrony enabled yes", "chrony enabled yes odd"], []),
         (SETTINGS, ["NCCL_A=1", "NCCL_A=1 2"], []),  # a blank within a value
         (
             "gpus.a | join(', ') ~ ' / ' ~ (gpus.b | join(', '))",
