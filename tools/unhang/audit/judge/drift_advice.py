@@ -82,7 +82,7 @@ def _told_apart(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     words = [re.findall(r"[^\s,;]+", str(row.get("shown", row["value"]))) for row in rows]
     common = set.intersection(*map(set, words))
     owns = [" ".join(word for word in one if word not in common) for one in words]
-    apart = [
+    apart: list[Mapping[str, Any]] = [
         {**row, "shown": f"with {own}" if own else "without"}
         for row, own in zip(rows, owns, strict=True)
     ]
