@@ -71,7 +71,10 @@ def render_screen(
     head = _head(findings, width, read_by)
     foot = _foot(findings, f"{program} {{}} {run}" if run else "", planned, width)
     causes = _with_reasons(findings)
-    shown, omitted = fitted(causes, LINES - len(head) - len(foot) - 2, width, setting_of)
+    room = LINES - len(head) - len(foot)
+    shown, omitted = fitted(causes, room, width, setting_of)
+    if omitted:  # two lines say how many
+        shown, omitted = fitted(causes, room - 2, width, setting_of)
     lines = [*head, *shown, *_rest(omitted, width), *foot]
     return printed([_styled(line) for line in lines], width, color, plain)
 

@@ -48,7 +48,8 @@ def fitted(
 ) -> tuple[list[Line], list[Mapping[str, Any]]]:
     """(lines, causes that are not in them). Each critical cause and each cause for unread nodes has
     a line. As long as there is room, each error has one, then the actions of all of these are
-    added, then warnings, then commands and remarks."""
+    added, a line for each warning, the commands of errors, then the rest of warnings, and remarks.
+    """
     blocks = _of_same_nodes(causes)
     must, errors, warnings, remarks = (
         [place for place, block in enumerate(blocks) if _weight(block[0]) == weight]
@@ -77,8 +78,9 @@ def fitted(
         (errors, _brief),
         (must, _whole),
         (errors, _with_action),
-        (warnings, _with_action),
+        (warnings, _brief),
         (errors, _whole),
+        (warnings, _with_action),
         (warnings, _whole),
         (remarks, _with_action),
         (remarks, _whole),

@@ -178,11 +178,12 @@ def _things(
             for place, item in enumerate(values or ())
             if item is not None
         ]
-    # without these nobody knows what a thing is to be compared with
-    sorting = [*(wanted.partition("=")[0] for wanted in row["only"]), *row["like"]]
-    given = [one.given(name, tables) for one in found for name in sorting]
-    missing += [why_null(path) for value, path in given if value is None and path]
     kept = [one for one in found if all(_is_one(one, wanted, tables) for wanted in row["only"])]
+    # without these nobody knows what a thing is to be compared with
+    sorting = [(one, wanted.partition("=")[0]) for one in found for wanted in row["only"]]
+    sorting += [(one, name) for one in kept for name in row["like"]]
+    given = [one.given(name, tables) for one, name in sorting]
+    missing += [why_null(path) for value, path in given if value is None and path]
     return kept, [one for one in missing if one.kind == "unread"][:1]
 
 
