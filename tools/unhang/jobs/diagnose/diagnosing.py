@@ -29,6 +29,7 @@ from unhang.jobs.diagnose.fitting_remedies import (
 )
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
 from unhang.jobs.diagnose.logs.archives import Stream
+from unhang.jobs.diagnose.logs.inspector_files import joined, with_groups
 from unhang.jobs.diagnose.logs.reading import (
     MOST_BYTES,
     Input,
@@ -146,7 +147,8 @@ def read_all(
             about.kind = "unread"
             about.notes.append(problem.strerror or str(problem))
         together.bytes += about.bytes
-    return inputs, scans, flights
+    records = joined(scan.records for scan in scans)
+    return inputs, scans, [with_groups(one, records) for one in flights]
 
 
 @cache

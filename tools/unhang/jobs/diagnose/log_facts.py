@@ -12,6 +12,7 @@ from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
 from unhang.core.verdict.waiting import WaitedFor
 from unhang.jobs.diagnose.log_groups import EVERYBODY, WHOLE_JOB, Timeout, log_groups
 from unhang.jobs.diagnose.logs.calls import compare_calls
+from unhang.jobs.diagnose.logs.inspector_files import in_words, joined
 from unhang.jobs.diagnose.logs.last_words import RankLine
 from unhang.jobs.diagnose.logs.rank_steps import RankStep, Stopped, rank_that_stopped_first
 from unhang.jobs.diagnose.logs.stacks import Stack, by_thread
@@ -49,7 +50,7 @@ class Facts:
     last lines. job: its own files. stopped: the rank whose last step is lowest. words: rank -> its
     last line before a watchdog gave up. waited: who is waited for, by NCCL's RAS
     or the lines of watchdogs. ras: what RAS answered. stacks: thread -> rank or
-    process -> its last stack."""
+    process -> its last stack. ended: what NCCL's Inspector records, in words."""
 
     events: tuple[Event, ...]
     by_fact: Mapping[str, Sequence[Event]]
@@ -66,6 +67,7 @@ class Facts:
     waited: WaitedFor = field(default_factory=WaitedFor)
     ras: RasStanding | None = None
     stacks: Mapping[str, Mapping[str, Stack]] = field(default_factory=dict)
+    ended: str = ""
 
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
@@ -112,7 +114,8 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         if event.signature.fact:
             by_fact.setdefault(event.signature.fact, []).append(event)
     logged = _logged_size(by_fact)
-    seen = log_groups(by_fact, logged)
+    records = joined(scan.records for scan in scans)
+    seen = log_groups(by_fact, logged, records)
     timeouts = seen.timeouts
     hosts = dict.fromkeys(
         event.fields.get("host") or event.prefix.host
@@ -148,6 +151,7 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         ras.waited if ras and ras.waited.names_somebody else waits_of_log(seen, words),
         ras,
         by_thread([stack for scan in scans for stack in scan.stacks]),
+        in_words(records),
     )
 
 

@@ -22,6 +22,7 @@ from unhang.jobs.diagnose.logs.group_numbers import (
     split_by_stride,
     stride_of,
 )
+from unhang.jobs.diagnose.logs.inspector_files import Records, members_of
 from unhang.jobs.diagnose.logs.set_up import set_up_waits
 from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name
 from unhang.jobs.diagnose.rank_names import UNNAMED
@@ -67,8 +68,11 @@ class LogGroups:
     ranks: frozenset[int] = frozenset()
 
 
-def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -> LogGroups:
-    """The groups and steps of a log. world_size: as the log has it, None if it does not."""
+def log_groups(
+    by_fact: Mapping[str, Sequence[Event]], world_size: int | None, records: Records
+) -> LogGroups:
+    """The groups and steps of a log. world_size: as the log has it, None if it does not. records:
+    of files beside it that have members of groups."""
     states = [*map(_state, by_fact.get("pg_state", ())), *map(_idle, by_fact.get("pg_idle", ()))]
     sightings = [one for one in states if not one.event.quoted]
     late = [event for event in by_fact.get("timeout", ()) if not event.quoted]
@@ -79,7 +83,9 @@ def log_groups(by_fact: Mapping[str, Sequence[Event]], world_size: int | None) -
     sightings += [Sighting(label, one.rank, one.event) for one, label in read]
     names = _names(sightings, [one for one, _ in read])
     timeouts = tuple(replace(one, group=names.of(label, one)) for one, label in read)
-    members = _members(names, timeouts, by_fact.get("init_start", ()), world_size)
+    started = communicators(by_fact.get("init_start", ())) | members_of(records, world_size)
+    given = {**_started_as(names.known, started), **_named_in(names, records)}
+    members = _members(names, timeouts, given, world_size)
     steps = [*_overdue_steps(timeouts), *_other_steps(states, names, timeouts)]
     ranks = {one.rank for one in sightings if one.rank is not None}
     setting_up, begun = set_up_waits(by_fact, world_size)
@@ -250,12 +256,11 @@ def _shown(key: str, label: GroupLabel | None, meshes: Mapping[str, int]) -> str
 def _members(
     names: _Names,
     timeouts: Sequence[Timeout],
-    starts: Sequence[Event],
+    started: Mapping[str, tuple[int, ...]],
     world_size: int | None,
 ) -> list[Group]:
     """The groups with their ranks, as far as they are proven: by NCCL's lines, by numbers that the
     lines show, or by the stride of groups of the same mesh."""
-    started = _started_as(names.known, communicators(starts))
     found = []
     for name, known in names.known.items():
         if name == EVERYBODY:
@@ -291,19 +296,30 @@ def _group(
     return Group(name, () if others & set(members) or lowest == 1 else members)
 
 
+def _named_in(names: _Names, records: Records) -> dict[str, tuple[int, ...]]:
+    """The ranks of each group that a profiler's trace has by its name, with the known members at
+    their numbers; none where it has several."""
+    those: dict[str, set[tuple[int, ...]]] = {}
+    for own, _, ranks in records.groups:
+        those.setdefault(own, set()).add(ranks)
+    found = {}
+    for (key, _), name in names.by_label.items():
+        fitting = [one for one in those.get(key, ()) if _fits(one, names.known[name])]
+        if len(fitting) == 1:
+            found[name] = fitting[0]
+    return found
+
+
+def _fits(ranks: Sequence[int], known: Mapping[int, int]) -> bool:
+    return len(ranks) > max(known) and all(ranks[at] == rank for at, rank in known.items())
+
+
 def _started_as(
     known: Mapping[str, Mapping[int, int]], started: set[tuple[int, ...]]
 ) -> dict[str, tuple[int, ...]]:
     """Which communicator each group is, where one alone has its known members at their numbers; one
     that another group has is none for a second. That of all ranks is the last choice."""
-    fitting = {
-        name: {
-            one
-            for one in started
-            if len(one) > max(own) and all(one[number] == rank for number, rank in own.items())
-        }
-        for name, own in known.items()
-    }
+    fitting = {name: {one for one in started if _fits(one, own)} for name, own in known.items()}
     largest = max(map(len, started), default=0)
     found: dict[str, tuple[int, ...]] = {}
     for _ in known:

@@ -14,6 +14,7 @@ from pathlib import PurePath
 
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
+from unhang.jobs.diagnose.logs.inspector_files import Records
 from unhang.jobs.diagnose.logs.last_words import LastWords
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix, parse_prefix
 from unhang.jobs.diagnose.logs.pod_descriptions import killed_container
@@ -86,8 +87,8 @@ class Event:
 class Scan:
     """The result of one file. last: (line number, text) of its last lines that are not empty.
     calls: the latest NCCL call of each process. steps: the last step of each rank. words: the last
-    line of each. ras: answers of NCCL's RAS. job: the result of lint, if it is a file of the job
-    and no log."""
+    line of each. ras: answers of NCCL's RAS. records: of NCCL's Inspector and a profiler. job: the
+    result of lint, if it is a file of the job and no log."""
 
     file: str
     events: list[Event] = field(default_factory=list)
@@ -100,6 +101,7 @@ class Scan:
     steps: dict[int, RankStep] = field(default_factory=dict)
     words: LastWords = field(default_factory=LastWords)
     ras: list[RasAnswer] = field(default_factory=list)
+    records: Records = field(default_factory=Records)
     stacks: list[Stack] = field(default_factory=list)
 
 
@@ -113,6 +115,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     for block in blocks:
         text = block.whole()
         ras.note(text, block.number(0))
+        scan.records.note(text)
         stacks.note(block, text)
         if MARK in text:
             note_calls(block, file, scan.calls)

@@ -67,6 +67,9 @@ RAS_AHEAD = (
     " looks so between two launches"
 )
 ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
+ASK_WHO_ENTERED = (
+    "the flight recorder's dumps of all ranks, or NCCL RAS (ncclras -v): who has not entered it",
+)
 ASK_ON_NODE = (
     "on {host}: unhang inspect --pid {pid}: where it stands; gone: dmesg -T | grep -E 'Xid|oom'"
 )
@@ -594,7 +597,13 @@ def is_from_a_program(facts: Facts) -> bool:
         and event.signature.fact not in SETTINGS
     )
     return any(True for _ in lines) or bool(
-        facts.stopped or facts.words or facts.flights or facts.calls or facts.ras or facts.stacks
+        facts.stopped
+        or facts.words
+        or facts.flights
+        or facts.calls
+        or facts.ras
+        or facts.stacks
+        or facts.ended
     )
 
 
@@ -706,6 +715,11 @@ def _xid(facts: Facts) -> Conclusion | None:
     )
 
 
+def _inspector(facts: Facts) -> Conclusion | None:
+    """NCCL's Inspector shows what ended, and never what hangs."""
+    return Conclusion("no_end", facts.ended, first=ASK_WHO_ENTERED) if facts.ended else None
+
+
 def _job_without_end(facts: Facts) -> Conclusion | None:
     if not (
         any(event.signature.kind in OF_A_JOB for event in facts.events)
@@ -757,6 +771,7 @@ WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     slow_job,
     unknown_failure,
     _xid,
+    _inspector,
     _job_without_end,
     _test_without_result,
     _machine,
