@@ -127,6 +127,14 @@ POLICY = {
 }  # fmt: skip
 
 
+RECORDS = (
+    b'{"header":{"id":"0x7a","rank":1,"n_ranks":2},"metadata":{"hostname":"n1","pid":7,'
+    b'"dump_timestamp_us":9},"coll_perf":{"coll":"AllReduce","coll_sn":4}}',
+    b'{"schemaVersion":1,"distributedInfo":{"rank":0,"pg_config":[{"pg_name":"3","pg_desc":"tp",'
+    b'"ranks":[0,1]}]},"traceEvents":[]}',
+)
+
+
 @dataclass(frozen=True)
 class Reader:
     """samples: complete inputs; read: the function under test; allowed: errors that it documents;
@@ -530,6 +538,7 @@ READERS: Mapping[str, Reader] = {
         (NotPlain,),
     ),
     "log": Reader(_log_lines, _read_log),
+    "records": Reader(lambda: list(RECORDS), _read_log, structured=True),
     "kernel-log": Reader(_log_lines, lambda data: find_faults(data, 1.7e9)),
     "lint": Reader(lambda: list(SCRIPT), _lint),
     "settings-files": Reader(lambda: list(SCRIPT), _read_settings),
