@@ -53,8 +53,9 @@ def test_batches_are_answered_also_while_each_is_left_out():
         and (loud["wrong"] - loud["of_these_plausible"]) / loud["answers"] <= 0.02
         and loud["wrong"] / loud["answers"] <= 0.10
     )
-    # by words that a step and the cause share; 0.59 when each cause had steps of its own
-    assert asked["would_decide"] / asked["cases"] >= 0.53
+    # by words that a step and the cause share; 0.53 while a table of 963 lines had steps for what a
+    # log leaves open. Now the first one is to look at the job itself, which shares no word with it.
+    assert asked["would_decide"] / asked["cases"] >= 0.39
 
 
 def test_each_learnt_batch_keeps_its_first_day():

@@ -18,7 +18,9 @@ FACTS["sections"]["node"]["dmi"] = {
     "product": "SYS-821GE",
     "bios_version": "2.1",
 }
-FACTS["sections"]["network"]["rdma"] = [{"name": "mlx5_0", "firmware": "28.43.2026"}]
+FACTS["sections"]["network"]["rdma"] = [
+    {"name": "mlx5_0", "firmware": "28.43.2026", "board": "MT_0000000838", "ports": []}
+]
 GOOD = {"verdict": "pass", "suspects": [], "hosts": []}
 
 
@@ -53,8 +55,8 @@ def bios(sections):
     sections["node"]["dmi"]["bios_version"] = "9.9.9"
 
 
-def nic_name(sections):
-    sections["network"]["interfaces"][0]["name"] = "eno99"
+def mtu(sections):
+    sections["network"]["interfaces"][0]["mtu"] = 9001
 
 
 def rdma_name(sections):
@@ -123,7 +125,7 @@ def decided(folder, changes, reference=None, severities=("critical", "error", "w
     [
         (driver, "999.88.77"), (kernel, "9.9.9-1-generic"), (fewer_gpus, "found 7, "),
         (vbios, "11.22.33.44.55"), (inforom, "G999.0001.00.07"), (nccl, "2.99.1"), (bios, "9.9.9"),
-        (nic_name, "eno99"), (rdma_name, "mlx5_7"),
+        (mtu, "9001"), (rdma_name, "mlx5_7"),
         (nic_firmware, "99.1.2"), (nvlinks, "3"), (narrow, "4"),
     ],
 )  # fmt: skip
@@ -171,10 +173,10 @@ def test_without_reference_and_majority_both_are_named_with_the_others_values(tm
 def test_a_difference_below_the_severities_fails_nobody_and_is_kept(tmp_path):
     rows = decided(
         tmp_path / "run",
-        {"gpu001": None, "gpu002": nic_name, "gpu003": None},
+        {"gpu001": None, "gpu002": mtu, "gpu003": None},
         severities=("critical",),
     )
     assert rows["gpu002"]["outcome"] == "pass"
     assert [
-        row["found"] for row in rows["gpu002"]["differences"] if "eno99" in json.dumps(row["found"])
+        row["found"] for row in rows["gpu002"]["differences"] if "9001" in json.dumps(row["found"])
     ]

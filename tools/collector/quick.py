@@ -280,10 +280,22 @@ def shape_of(shape: Shape | None) -> dict[str, Any] | None:
     }
 
 
+# tables behind the lists that are worked out of the facts
+TABLES_OF = {"unlike": ("like_things", "gpu_models"), "rising": ("counter_rates",)}
+
+
 def tables_in(trees: Iterable[nodes.Node]) -> set[str]:
     """Names of the tables that syntax trees read."""
+    trees = list(trees)
     reads = (node for tree in trees for node in (tree, *tree.find_all(nodes.Getattr)))
-    return {
+    names = (node for tree in trees for node in (tree, *tree.find_all(nodes.Name)))
+    worked_out = {
+        table
+        for node in names
+        if isinstance(node, nodes.Name)
+        for table in TABLES_OF.get(node.name, ())
+    }
+    return worked_out | {
         node.attr
         for node in reads
         if isinstance(node, nodes.Getattr)

@@ -91,7 +91,15 @@ def fitted(
 
 
 def _weight(cause: Mapping[str, Any]) -> int:
-    return 0 if cause["unread"] else SEVERITIES.index(cause["severity"])
+    """0 to 3, the most serious first; what is no severity is a remark."""
+    known = cause["severity"] in SEVERITIES
+    return (
+        0
+        if cause["unread"]
+        else SEVERITIES.index(cause["severity"])
+        if known
+        else len(SEVERITIES) - 1
+    )
 
 
 def _of_same_nodes(causes: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
