@@ -123,4 +123,7 @@ def with_recorded(
         else sentence,
         "beside": "agrees" if agreed else "differs" if ranks else "alone",
     }
+    if not ranks:  # the look has no rank of its own to begin with
+        headline = f"{verdict.headline}; by torch's flight recorder {sentence}"
+        return replace(verdict, named=named, headline=headline), row
     return replace(verdict, named=named), row
