@@ -28,10 +28,12 @@ _Members = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Recording:
-    """The dumps of one job: the ranks that have one, and who is waited for by them."""
+    """The dumps of one job: the ranks that have one, and who is waited for by them. went_on: the
+    job moved while they were made, so nobody is."""
 
     ranks: tuple[int, ...]
     answer: WaitedFor
+    went_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,21 @@ def recording_of(flights: Sequence[Flight]) -> Recording | None:
     """What the dumps of one job show, None without a dump. A dump without a rank counts by its
     place if no dump has one, else not at all."""
     by_rank = ranked(flights)
-    return Recording(tuple(by_rank), _answer(by_rank)) if by_rank else None
-
-
-def _answer(by_rank: Mapping[int, Flight]) -> WaitedFor:
+    if not by_rank:
+        return None
     moving = [
         rank for rank, flight in by_rank.items() if any(entry.is_new for entry in flight.entries)
     ]
-    went_on = any(map(_was_moving, by_rank.values())) or len(moving) * 2 > len(by_rank)
-    if went_on or _ended_during_the_dumps([*by_rank.values()]):
-        return WaitedFor()
+    if (
+        len(moving) * 2 > len(by_rank)
+        or any(map(_was_moving, by_rank.values()))
+        or _ended_during_the_dumps([*by_rank.values()])
+    ):
+        return Recording(tuple(by_rank), WaitedFor(), went_on=True)
+    return Recording(tuple(by_rank), _answer(by_rank, moving))
+
+
+def _answer(by_rank: Mapping[int, Flight], moving: Sequence[int]) -> WaitedFor:
     members = {rank: _members(rank, flight) for rank, flight in by_rank.items()}
     names = _Names(by_rank, members)
     groups: dict[str, Group] = {}

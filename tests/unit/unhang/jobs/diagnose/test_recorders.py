@@ -52,6 +52,17 @@ def test_the_rank_that_others_wait_for_is_named_and_its_cause_is_not_sure(tmp_pa
     assert {one["certainty"] for one in answer["causes"] if one is not first} <= {"possible"}
 
 
+@pytest.mark.parametrize(
+    ("after_s", "words"),
+    [(1, "the job went on while these dumps were made"), (600, "no rank that")],
+)
+def test_dumps_that_accuse_nobody_are_said_to(tmp_path, after_s, words):
+    job = job_of(2, 2, 2)
+    answer = answer_of(tmp_path, dumps_of(job, play(job)), after_s=after_s)
+    assert (answer["outcome"]["word"], answer["found"]) == ("no_end", False)
+    assert words in answer["outcome"]["why"]
+
+
 def test_followers_are_said_to_follow(tmp_path):
     job = job_of(2, 4, 2)
     job.stops[3] = place_of(job, 3, "all_reduce", "tp")

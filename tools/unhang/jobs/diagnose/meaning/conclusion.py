@@ -66,6 +66,11 @@ RAS_AHEAD = (
     "fewer ranks are one operation ahead than behind, in one answer of NCCL's RAS: a job that runs"
     " looks so between two launches"
 )
+DUMPS_OF_A_MOVE = "the job went on while these dumps were made, so they show no hang"
+DUMPS_NAME_NOBODY = (
+    "these dumps show no rank that others wait for: their operations have ended, the job was moving,"
+    " or all ranks stand in the same one"
+)
 ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
 ASK_WHO_ENTERED = (
     "the flight recorder's dumps of all ranks, or NCCL RAS (ncclras -v): who has not entered it",
@@ -715,6 +720,13 @@ def _xid(facts: Facts) -> Conclusion | None:
     )
 
 
+def _dumps(facts: Facts) -> Conclusion | None:
+    """Dumps that a debug server was asked for, not those of a timeout."""
+    if facts.flights is None:
+        return None
+    return Conclusion("no_end", DUMPS_OF_A_MOVE if facts.flights.went_on else DUMPS_NAME_NOBODY)
+
+
 def _inspector(facts: Facts) -> Conclusion | None:
     """NCCL's Inspector shows what ended, and never what hangs."""
     return Conclusion("no_end", facts.ended, first=ASK_WHO_ENTERED) if facts.ended else None
@@ -771,6 +783,7 @@ WITHOUT_TROUBLE: tuple[Callable[[Facts], Conclusion | None], ...] = (
     slow_job,
     unknown_failure,
     _xid,
+    _dumps,
     _inspector,
     _job_without_end,
     _test_without_result,
