@@ -68,8 +68,8 @@ RAS_AHEAD = (
 )
 DUMPS_OF_A_MOVE = "the job went on while these dumps were made, so they show no hang"
 DUMPS_NAME_NOBODY = (
-    "these dumps show no rank that others wait for: their operations have ended, the job was moving,"
-    " or all ranks stand in the same one"
+    "these dumps show no rank that others wait for: their operations have ended, the job was"
+    " moving, or all ranks stand in the same one"
 )
 ASK_RAS_AGAIN = "RAS once more, some seconds later: counts that rise show a job that runs"
 ASK_WHO_ENTERED = (
