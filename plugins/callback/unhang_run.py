@@ -15,7 +15,7 @@ description:
   - Creates C(runs/<id>/) with C(run.json), sees to it that each host that was meant has a file in
     C(nodes/), and points C(runs/latest) at it.
   - Runs C(unhang judge) on the run at the end, and stores an audit in the history.
-  - Shows a progress line on a terminal.
+  - Says every ten seconds on a terminal how many nodes have answered.
 options:
   runs:
     description: Folder of the run folders. The project's own C(runs) by default.
@@ -45,12 +45,6 @@ options:
     ini:
       - section: callback_unhang_run
         key: history
-  progress:
-    description: Whether to show a progress line. Left out, when standard output and standard error
-      are terminals.
-    type: bool
-    env:
-      - name: UNHANG_PROGRESS
 """
 
 import atexit
@@ -85,9 +79,10 @@ from unhang.core.ansible.group_policies import VARIABLE
 from unhang.core.ansible.inventory import plain
 from unhang.core.ansible.plays import audits
 from unhang.core.ansible.printable_text import clean
-from unhang.core.ansible.progress import Progress
 from unhang.core.ansible.reach_options import reach_options
 from unhang.core.run import run_folder
+
+SAY_EVERY_S = 10.0
 
 
 class CallbackModule(CallbackBase):
@@ -108,7 +103,8 @@ class CallbackModule(CallbackBase):
         # {host: process} of workers that read a node, or that ended and have not been replaced yet
         self.workers: dict[str, Any] = {}
         self.policy_sources: set[str] = set()
-        self.progress: Any = None
+        self.done = self.failed = self.unreachable = 0
+        self.said_s = time.monotonic()
         self.closed = False
         self.is_without_hosts = False
 
@@ -136,8 +132,6 @@ class CallbackModule(CallbackBase):
             )
         self.document["hosts"] = list(dict.fromkeys([*self.document["hosts"], *self.groups]))
         self._write_run()
-        self.progress = self.progress or Progress(self._shows_progress(), time.monotonic())
-        self.progress.expect(len(self.groups))
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
         """A run without hosts is an error, which Ansible itself counts as a success. It is printed
@@ -195,7 +189,6 @@ class CallbackModule(CallbackBase):
         """Removes the folder of a play that read no node, because that was no audit. A folder with
         other files stays."""
         self.closed = True
-        self.progress.end()
         with contextlib.suppress(OSError):
             (self.run / "nodes").rmdir()
             (self.run / "run.json").unlink()
@@ -204,7 +197,6 @@ class CallbackModule(CallbackBase):
     def _close(self) -> None:
         """Writes the file of each host without one, and points runs/latest to this run."""
         self.closed = True
-        self.progress.end()
         killed = self._killed()
         for host in self.groups:
             if not run_files.has_node(self.run, host):
@@ -246,13 +238,12 @@ class CallbackModule(CallbackBase):
     def _close_early(self, process: Any) -> None:
         """Closes the run when Ansible has aborted the play: a worker was killed, or somebody
         pressed Ctrl-C."""
-        if self.closed or self.progress is None or os.getpid() != process:
+        if self.closed or not self.groups or os.getpid() != process:
             return
         with contextlib.suppress(SystemExit):
             self._close()
-        done = sum(self.progress.counts.values())
         then = f"judge the nodes that were read with: {project.program_as_typed()} judge {self.run}"
-        self._say(f"the audit ended early, after {done} of {len(self.groups)} nodes; {then}")
+        self._say(f"the audit ended early, after {self.done} of {len(self.groups)} nodes; {then}")
 
     def _open(self) -> None:
         wanted = os.environ.get(run_files.NEW_RUN_ENV)
@@ -343,9 +334,16 @@ class CallbackModule(CallbackBase):
             self.lost[host] = str(answer["lost"])
         elif status != "ok" and not run_files.has_node(self.run, host):
             self._record(host, status, clean(answer.get("msg", "the task failed without a reason")))
-        self.progress.count(
-            "ok" if status == "ok" else str(answer.get("status", status)), time.monotonic()
-        )
+        kind = "ok" if status == "ok" else answer.get("status", status)
+        self.done += 1
+        self.unreachable += kind == "unreachable"
+        self.failed += kind not in ("ok", "unreachable")
+        if sys.stderr.isatty() and time.monotonic() - self.said_s >= SAY_EVERY_S:
+            self.said_s = time.monotonic()
+            self._say(
+                f"{self.done} of {len(self.groups)} nodes, {self.failed} failed,"
+                f" {self.unreachable} unreachable"
+            )
 
     def _record(self, host: str, status: str, message: str) -> None:
         document = run_files.node_document(
@@ -388,13 +386,7 @@ class CallbackModule(CallbackBase):
         if line := keep_run(self.run, self.get_option("history")):
             self._say(line)
 
-    def _shows_progress(self) -> Any:
-        chosen = self.get_option("progress")
-        return (sys.stdout.isatty() and sys.stderr.isatty()) if chosen is None else chosen
-
     def _say(self, line: str) -> None:
-        if self.progress:
-            self.progress.end()
         print(f"unhang: {line}", file=sys.stderr, flush=True)  # noqa: T201 -- Ansible's Display would wrap and colour it
 
     def _stop(self, line: str) -> None:

@@ -22,6 +22,7 @@ from unhang.core.ansible.old_python import read_collector
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts, shortened
 from unhang.core.run import run_folder
+from unhang.core.run.counted_nodes import counting
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.text import counted
 
@@ -82,15 +83,11 @@ def read_by_srun(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
             f"read by --via slurm: {f'job {job}' if job else 'jobs on idle nodes'};"
             f" {counted(len(hosts), 'host')}"
         )
-        reading = read_by_slurm(
-            folder,
-            hosts,
-            given,
-            read_collector(home),
-            arguments.deadline,
-            job,
-            arguments.slurm_partition,
-        )
+        collector = read_collector(home)
+        with counting(folder):
+            reading = read_by_slurm(
+                folder, hosts, given, collector, arguments.deadline, job, arguments.slurm_partition
+            )
     except KeyboardInterrupt:
         raise UserError(audit_ways.stopped(folder)) from None
     except UserError:

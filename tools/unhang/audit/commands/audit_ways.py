@@ -35,6 +35,7 @@ from unhang.core.ansible.playbook_command import (
 )
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
+from unhang.core.run.counted_nodes import counting
 from unhang.core.run.documents import READ
 from unhang.core.run.own_runs import is_own, mark_as_own, own_inventories, own_options
 from unhang.core.text import counted
@@ -120,9 +121,9 @@ def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
             f" time{through}\n"
         )
         sys.stderr.flush()
-        cut = read_by_ssh(
-            folder, Asked(hosts, given, routes, fanout, arguments.deadline), read_collector(home)
-        )
+        asked = Asked(hosts, given, routes, fanout, arguments.deadline)
+        with counting(folder):
+            cut = read_by_ssh(folder, asked, read_collector(home))
     except KeyboardInterrupt:
         raise UserError(stopped(folder)) from None
     except UserError:  # a value of the inventory that is none
@@ -154,14 +155,10 @@ def _read_by_ansible(
 ) -> Path:
     project.link_pynvml(home)
     folder, more = folder_of(arguments), {**more, **_going_on(arguments)}
-    if sys.stderr.isatty():  # Ansible needs seconds before the first node is counted
-        sys.stderr.write(
-            "unhang: Ansible reads the inventory and starts; the nodes that answer are counted"
-            " here\n"
-        )
     with (
         _command(arguments, home, playbook, arguments.ansible) as command,
         play_stopped_at(arguments.deadline) as is_over,
+        counting(folder),
     ):
         played = ask_the_rest(
             play_into(command, home, folder, more=more), command, home, folder, more

@@ -1,5 +1,5 @@
-"""Runs ansible-playbook as a child: passes its progress on, keeps its other output, and leaves no
-process behind, whichever of the two ends first."""
+"""Runs ansible-playbook as a child: keeps its output, and leaves no process behind, whichever of
+the two ends first."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from unhang.core.child_processes import PR_SET_PDEATHSIG
 
@@ -26,7 +24,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass(frozen=True)
 class Played:
-    """output: all but the progress line; code: Ansible's exit code, negative for the signal that
+    """output: all that it printed; code: Ansible's exit code, negative for the signal that
     ended it; stopped: whether a signal stopped this process."""
 
     output: str
@@ -37,14 +35,11 @@ class Played:
 def play(
     command: Sequence[str],
     environment: Mapping[str, str],
-    shown: bool,
     on_line: Callable[[str], None] | None = None,
 ) -> Played:
-    """Standard output is reserved for the report. shown: whether the progress line goes to standard
-    error. on_line: called for each other line as it comes."""
+    """Standard output is reserved for the report. on_line: called for each line as it comes."""
     adopt_orphans()
     held = _Held(on_line)
-    terminal = sys.stderr.buffer if shown else None
     with (
         _stopped_once(),
         subprocess.Popen(
@@ -61,7 +56,7 @@ def play(
     ):
         stopped = False
         try:
-            _relay(child, held, terminal, None)
+            _relay(child, held, None)
         except _Terminated:
             stopped = True
             _end(child, held, 0.0)
@@ -161,9 +156,7 @@ def _stopped_once() -> Iterator[None]:
             signal.signal(number, signal.SIG_IGN if is_stopped else handler)
 
 
-def _relay(
-    child: subprocess.Popen[bytes], held: _Held, terminal: IO[bytes] | None, deadline: float | None
-) -> bool:
+def _relay(child: subprocess.Popen[bytes], held: _Held, deadline: float | None) -> bool:
     """Until Ansible has ended, even where a worker that outlives it keeps the pipe open. False at
     the deadline."""
     assert child.stdout is not None
@@ -172,11 +165,7 @@ def _relay(
             chunk = os.read(child.stdout.fileno(), 65536)
             if not chunk:
                 return True
-            if terminal is not None and chunk.startswith(b"\r"):
-                terminal.write(chunk)
-                terminal.flush()
-            else:
-                held.add(chunk)
+            held.add(chunk)
         elif child.poll() is not None:
             return True
     return False
@@ -184,10 +173,10 @@ def _relay(
 
 def _end(child: subprocess.Popen[bytes], held: _Held, patience_s: float) -> None:
     """Ends Ansible with SIGINT, the only signal on which it closes the run."""
-    if _relay(child, held, None, time.monotonic() + patience_s):
+    if _relay(child, held, time.monotonic() + patience_s):
         return
     child.send_signal(signal.SIGINT)
-    if not _relay(child, held, None, time.monotonic() + ENDING_S):
+    if not _relay(child, held, time.monotonic() + ENDING_S):
         child.kill()
 
 

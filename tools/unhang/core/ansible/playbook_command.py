@@ -116,7 +116,6 @@ def play_into(
 
     on_line: called for each line of Ansible's output as it comes. more: for its environment.
     """
-    shown = sys.stdout.isatty() and sys.stderr.isatty()
     if left_out := project.settings_left_out(os.environ):
         sys.stderr.write(
             "unhang: not taken over, since an audit could not be relied on under them:"
@@ -127,7 +126,6 @@ def play_into(
     environment |= {
         run_files.NEW_RUN_ENV: str(folder),
         "UNHANG_JUDGE": "0",
-        "UNHANG_PROGRESS": str(int(shown)),
         **(more or {}),
     }
     # other files that a play writes are with its run
@@ -136,7 +134,7 @@ def play_into(
         "ANSIBLE_LOCALHOST_WARNING": "False",
         "ANSIBLE_INVENTORY_UNPARSED_WARNING": "False",
     }
-    return play(command, environment, shown, on_line)
+    return play(command, environment, on_line)
 
 
 def as_typed(folder: Path) -> str:

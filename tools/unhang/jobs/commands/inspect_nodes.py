@@ -56,7 +56,6 @@ def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> li
         played = play(
             [*command, "--extra-vars", json.dumps(given), *arguments.ansible],
             _environment(home),
-            shown=False,
         )
         found = [_document(path) for path in sorted(Path(folder).glob("*.json"))]
     if played.stopped:
