@@ -19,10 +19,10 @@ from unhang.audit.ways.slurm_nodes import all_nodes, job_nodes, partitions_of
 from unhang.audit.ways.ssh_reach import given_options, reach_of, refusals
 from unhang.core.ansible import run_files
 from unhang.core.ansible.old_python import read_collector
+from unhang.core.commands.counted_nodes import counting
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts, shortened
 from unhang.core.run import run_folder
-from unhang.core.run.counted_nodes import counting
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.text import counted
 

@@ -33,9 +33,9 @@ from unhang.core.ansible.playbook_command import (
     play_into,
     why_no_run,
 )
+from unhang.core.commands.counted_nodes import counting
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
-from unhang.core.run.counted_nodes import counting
 from unhang.core.run.documents import READ
 from unhang.core.run.own_runs import is_own, mark_as_own, own_inventories, own_options
 from unhang.core.text import counted

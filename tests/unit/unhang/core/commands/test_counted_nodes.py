@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from unhang.core.ansible.run_files import node_document, write_node
-from unhang.core.run.counted_nodes import CountedNodes
+from unhang.core.commands.counted_nodes import CountedNodes
 from unhang.core.run.run_folder import write_document
 
 HOSTS = [f"gpu{number:02d}" for number in range(1, 9)]
