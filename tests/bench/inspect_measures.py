@@ -169,6 +169,7 @@ def measure_told(
             "10",
             "--on-hang",
             "terminate",
+            "--act",
             "--grace",
             "5",
             "--out",

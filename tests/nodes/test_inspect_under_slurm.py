@@ -129,7 +129,8 @@ def watch(slurm, *arguments):
 
 def test_a_job_of_two_nodes_is_watched_from_outside_and_ended_when_it_hangs(slurm, tmp_path):
     with job_of(slurm, tmp_path, "never") as job:
-        watcher = watch(slurm, "--slurm-job", job, "--on-hang", "terminate", "--out", str(tmp_path))
+        ending = ("--on-hang", "terminate", "--act", "--out", str(tmp_path))
+        watcher = watch(slurm, "--slurm-job", job, *ending)
         printed, _ = watcher.communicate(timeout=audits.DEADLINE_S)
         state = slurm.run("squeue", "-h", "-j", job, "-o", "%T")
     assert watcher.returncode == 86, printed
@@ -170,8 +171,9 @@ def test_a_node_watches_the_ranks_of_a_job_as_its_prolog_asks_and_ends_the_job_t
 ):
     with job_of(slurm, tmp_path, "never") as job:
         watcher = watch(
-            slurm, "--slurm-job", job, "--here", "--on-hang", "terminate", "--out", str(tmp_path)
-        )
+            slurm, "--slurm-job", job, "--here", "--on-hang", "terminate", "--act",
+            "--out", str(tmp_path),
+        )  # fmt: skip
         printed, _ = watcher.communicate(timeout=audits.DEADLINE_S)
         state = slurm.run("squeue", "-h", "-j", job, "-o", "%T")
     assert watcher.returncode == 86, printed

@@ -104,7 +104,8 @@ def test_a_watcher_starts_with_the_job_tells_that_it_hangs_and_ends_with_it(clus
     assert cluster.say("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING"
     cluster.must("scancel", job)
     assert_nothing_is_left(cluster, job)
-    assert cluster.fleet.shell(NODE, "ls /var/log/unhang") == ""
+    record = cluster.fleet.shell(NODE, "cat /var/log/unhang/*")
+    assert f'"job":"slurm {job}"' in record and '"became":"right"' in record  # it was cancelled
 
 
 def test_the_evidence_of_a_hang_outlives_the_job_for_root_alone(cluster):
@@ -116,6 +117,7 @@ def test_the_evidence_of_a_hang_outlives_the_job_for_root_alone(cluster):
     cluster.must("scancel", job)
     assert_nothing_is_left(cluster, job)
     kept = cluster.fleet.shell(
-        NODE, "stat -c '%a %U' /var/log/unhang; ls /var/log/unhang | sed 's/[0-9T]*.tar/TIME.tar/'"
+        NODE,
+        "stat -c '%a %U' /var/log/unhang; ls /var/log/unhang/hang* | sed 's/[0-9T]*.tar/TIME.tar/'",
     )
-    assert kept.split()[:3] == ["700", "root", "hang-TIME.tar.gz"]
+    assert kept.split()[:3] == ["700", "root", "/var/log/unhang/hang-TIME.tar.gz"]

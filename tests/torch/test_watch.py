@@ -74,7 +74,8 @@ def of_the_job(tmp_path: Path) -> list[str]:
 )
 def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
     hook = ["--hook", f"tee {tmp_path}/told", "--hook", "false"]
-    done = watch(tmp_path, "--on-hang", "terminate", "--grace", "5", *hook, command=torchrun(scene))
+    ending = ["--on-hang", "terminate", "--act", "--grace", "5"]
+    done = watch(tmp_path, *ending, *hook, command=torchrun(scene))
     assert done.returncode == 86, done.stderr
     told = " ".join(done.stderr.split())
     assert told.count(f"hung: rank 1 on {socket.gethostname()}: {words}") >= 2
@@ -88,6 +89,41 @@ def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
     assert "hook false: expected exit code 0, found 1" in done.stderr
     assert str(next(tmp_path.glob("hang-*.tar.gz"))) == told["full"]
     assert of_the_job(tmp_path) == []
+
+
+def test_a_job_that_hangs_is_left_alone_in_shadow_and_its_end_proves_the_verdict(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("UNHANG_WATCHED", str(tmp_path / "watched.jsonl"))
+    argv = [UNHANG, "watch", "--every", "1", "--no-progress", "8", "--on-hang", "terminate"]
+    watcher = subprocess.Popen(
+        [*argv, "--out", str(tmp_path), "--", *torchrun("never")],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        shown = ""
+        while "in shadow:" not in shown:
+            line = watcher.stderr.readline()
+            assert line, shown
+            shown += line
+        assert len(of_the_job(tmp_path)) >= 2
+        watcher.send_signal(signal.SIGTERM)  # somebody gives it up
+        code = watcher.wait(PATIENCE_S)
+    finally:
+        watcher.kill()
+        watcher.stderr.close()
+        left = of_the_job(tmp_path)
+        for pid in left:
+            os.kill(int(pid), signal.SIGKILL)
+    assert "the job would have been ended" in shown
+    assert (code not in (0, 86), left) == (True, [])
+    summed = subprocess.run(
+        [UNHANG, "watch", "--record"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "verdicts of a hang: 1: 1 right, 0 wrong, 0 not known" in summed
+    assert "would have ended, or ended: 1 job: 1 right" in summed
 
 
 def test_a_command_keeps_its_exit_code(tmp_path):

@@ -9,6 +9,8 @@ import math
 import os
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -32,8 +34,19 @@ from unhang.jobs.watch.alerts import Alerts
 from unhang.jobs.watch.answers import agreeing, is_hang, named_in
 from unhang.jobs.watch.detector import Event, Tick, detect, with_moments
 from unhang.jobs.watch.live import end_job, is_running, live_samples, samples_here
-from unhang.jobs.watch.of_slurm import cancel, has_ended, slurm_samples
+from unhang.jobs.watch.of_slurm import cancel, has_ended, how_it_ended, slurm_samples
 from unhang.jobs.watch.prepared import prepared_environment
+from unhang.jobs.watch.record import (
+    FAILED,
+    UNSEEN,
+    WELL,
+    Record,
+    keep,
+    read_records,
+    record_file,
+    render_sum,
+    summed,
+)
 from unhang.jobs.watch.signals import JobSignals, job_signals
 from unhang_node.base.program import load_nvidia_ml_py
 from unhang_node.job.command import process_number
@@ -46,7 +59,9 @@ EXAMPLES = """\
   unhang watch -- torchrun --nproc-per-node 8 train.py      start the job and watch it
   unhang watch --pid 4711                                   a job that runs
   unhang watch --slurm-job 1234                             all nodes of a job, from a login node, as its owner
-  unhang watch --on-hang terminate -- torchrun train.py     end a job that hangs, with exit code 86, so that its launcher starts it again"""  # noqa: E501
+  unhang watch --on-hang terminate -- torchrun train.py     in shadow: says when it would have ended the job
+  unhang watch --record                                     what became of the verdicts so far: right, wrong, false alarms
+  unhang watch --on-hang terminate --act -- torchrun train.py   end a job that hangs, with exit code 86, so that its launcher starts it again"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,11 +105,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds between two samples (default 2)",
     )
     actions = (
-        "when it hangs: report (default), dump (also write the evidence to --out), terminate (end"
-        " it after two looks, each by two sources; exit code 86)"
+        "when it hangs: report (default), dump (also write the evidence to --out), terminate (say"
+        " that it would be ended, after two looks, each by two sources; with --act end it)"
     )
     parser.add_argument(
         "--on-hang", choices=("report", "dump", "terminate"), default="report", help=actions
+    )
+    parser.add_argument(
+        "--act",
+        action="store_true",
+        help="with --on-hang terminate: end the job, with exit code 86; see --record first",
+    )
+    parser.add_argument(
+        "--record",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="watch nothing: what became of earlier verdicts (default: the user's own record)",
     )
     parser.add_argument(
         "--grace",
@@ -131,6 +158,8 @@ class Job:
 def run(arguments: argparse.Namespace) -> int:
     """The job's own exit code, 128 and the number of a signal that ended it; 0 for a job of --pid
     or --slurm-job that ended; 86 for one that was ended here."""
+    if arguments.record is not None:
+        return _show_record(arguments)
     if sum(map(bool, (arguments.command, arguments.pid, arguments.slurm_job))) != 1:
         raise UserError(
             "expected a command behind --, or --pid, or --slurm-job, found several or none; see"
@@ -147,6 +176,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"expected --no-progress of at least two samples, found {arguments.no_progress:g} s and"
             f" one sample each {arguments.every:g} s"
         )
+    if arguments.act and arguments.on_hang != "terminate":
+        raise UserError("--act: expected --on-hang terminate beside it, which it lets act")
     if arguments.here and not arguments.slurm_job:
         raise UserError(
             "--here: expected --slurm-job ID beside it; a command and --pid are watched on this"
@@ -156,22 +187,30 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"--out: expected a folder, found none at {arguments.out}")
     outputs = outputs_of(arguments, _say)
     if arguments.slurm_job:
-        return (
-            _watched(
-                _of_slurm_here(arguments) if arguments.here else _of_slurm(arguments),
-                arguments,
-                outputs,
-            )
-            or 0
-        )
+        number = arguments.slurm_job
+        job = _of_slurm_here(arguments) if arguments.here else _of_slurm(arguments)
+        with (
+            _stopped_by_sigterm(),
+            _recorded(f"slurm {number}", lambda: how_it_ended(number)) as to,
+        ):
+            return _watched(job, arguments, outputs, to) or 0
     if not arguments.command:
         if not is_running(arguments.pid):
             raise UserError(f"--pid: no process {arguments.pid} on this machine: it has ended")
-        return (
-            _watched(_of_this_machine(arguments.pid, arguments, is_ours=False), arguments, outputs)
-            or 0
-        )
-    with _folder_of_dumps() as folder, job_signals() as signals:
+        job = _of_this_machine(arguments.pid, arguments, is_ours=False)
+        # its exit code is for its parent alone
+        with _stopped_by_sigterm(), _recorded(f"pid {arguments.pid}", lambda: UNSEEN) as to:
+            return _watched(job, arguments, outputs, to) or 0
+    return _started_and_watched(arguments, outputs)
+
+
+def _started_and_watched(arguments: argparse.Namespace, outputs: Outputs) -> int:
+    how = UNSEEN
+    with (
+        _folder_of_dumps() as folder,
+        job_signals() as signals,
+        _recorded(f"command {arguments.command[0]}", lambda: how) as to,
+    ):
         added = (
             {}
             if arguments.no_recorder
@@ -180,10 +219,49 @@ def run(arguments: argparse.Namespace) -> int:
         job = _start(signals, arguments.command, added)
         with signals.watching():
             watched = _of_this_machine(job.pid, arguments, is_ours=True)
-            if code := _watched(watched, arguments, outputs, signals):
+            if code := _watched(watched, arguments, outputs, to, signals):
                 return code
         code = job.wait()
+        how = FAILED if code else WELL
         return code if code >= 0 else 128 - code  # ended by a signal: as a shell reports it
+
+
+def _show_record(arguments: argparse.Namespace) -> int:
+    own = record_file(os.environ)
+    paths = arguments.record or ([own] if own and own.exists() else [])
+    if not paths:
+        raise UserError(
+            "--record: expected a record of earlier watches, found none; each watch keeps its own"
+        )
+    rows, strange = read_records(paths)
+    sys.stdout.write(render_sum(summed(rows), strange))
+    return 0
+
+
+@contextlib.contextmanager
+def _recorded(name: str, how_ended: Callable[[], str]) -> Iterator[Record]:
+    """The record of one watch, which is kept however the watch ends."""
+    record = Record(name, socket.gethostname())
+    try:
+        yield record
+    finally:
+        record.ended(how_ended())
+        if problem := keep(record, os.environ):
+            _say(problem)
+
+
+@contextlib.contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """As a unit is stopped by systemd: the record of the watch is kept."""
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _of_this_machine(pid: int, arguments: argparse.Namespace, is_ours: bool) -> Job:
@@ -241,7 +319,11 @@ def _of_slurm(arguments: argparse.Namespace) -> Job:
 
 
 def _watched(
-    job: Job, arguments: argparse.Namespace, outputs: Outputs, signals: JobSignals | None = None
+    job: Job,
+    arguments: argparse.Namespace,
+    outputs: Outputs,
+    to: Record,
+    signals: JobSignals | None = None,
 ) -> int | None:
     """Watches until the job ends; TERMINATED if it was ended here, which no signal interrupts."""
     with _table_of(not job.is_ours) as show:
@@ -249,6 +331,7 @@ def _watched(
 
         def update(tick: Tick, since_s: float) -> None:
             outputs.sampled(tick, since_s)
+            to.sampled(tick.t, since_s)
             for line in alerts.of(tick):
                 _say(line)
             show(tick, since_s)
@@ -257,7 +340,7 @@ def _watched(
             if job.has_ended and not outputs.ranks_left():
                 if job.has_ended():
                     return None
-            elif _answer(event, job, arguments, outputs):
+            elif _answer(event, job, arguments, outputs, to):
                 if signals:
                     signals.ends_watch = False
                 job.end()
@@ -338,29 +421,34 @@ def _noted(lines: Any) -> Any:
         yield line
 
 
-def _answer(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs) -> bool:
+def _answer(
+    event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs, to: Record
+) -> bool:
     """Whether the job is to be ended. A look that fails (the job ended meanwhile, Slurm did not
     answer) ends no watch."""
     _say(f"{event.why}; looking at the job")
     try:
-        return _looks_hung(event, job, arguments, outputs)
+        return _looks_hung(event, job, arguments, outputs, to)
     except UserError as problem:
         _say(f"the look failed: {visible(str(problem), 400)}")
         return False
 
 
-def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs) -> bool:
-    """Looks and reports; whether the job is to be ended, which takes two looks that agree. Raises
-    UserError."""
+def _looks_hung(
+    event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs, to: Record
+) -> bool:
+    """Looks and reports; whether the job is to be ended, which takes two looks that agree and
+    --act. Raises UserError."""
     documents, inspection = _looked_at(job, arguments.verbose)
     if not is_hang(event, inspection):
         outputs.looked(inspection, None)
         return False
     full = _dump(arguments.out, documents, inspection) if arguments.on_hang != "report" else None
-    outputs.looked(inspection, named_in(inspection), full)
+    if headline := outputs.looked(inspection, named_in(inspection), full):
+        to.hung(headline)
     if arguments.on_hang != "terminate":
         return False
-    _say(f"a second look in {SECOND_LOOK_S:g} s, before the job is ended")
+    _say(f"a second look in {SECOND_LOOK_S:g} s, before a job is ended")
     time.sleep(SECOND_LOOK_S)
     _, again = _looked_at(job, arguments.verbose)
     if not is_hang(event, again) or named_in(inspection) != named_in(again):
@@ -374,8 +462,15 @@ def _looks_hung(event: Event, job: Job, arguments: argparse.Namespace, outputs: 
         ]
         _say(f"no two sources agree ({'; '.join(shown)}): the job is left alone")
         return False
-    _say(f"{', '.join(sources)} agree that it stands: the job is ended")
-    return True
+    is_news = to.would_end(arguments.act)
+    if arguments.act:
+        _say(f"{', '.join(sources)} agree that it stands: the job is ended")
+    elif is_news:
+        _say(
+            f"in shadow: {', '.join(sources)} agree that it stands, and the job would have been"
+            " ended; unhang watch --record shows how often that was right, --act ends a job"
+        )
+    return bool(arguments.act)
 
 
 def _looked_at(job: Job, verbose: bool) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:

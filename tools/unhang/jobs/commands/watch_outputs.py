@@ -103,24 +103,28 @@ class Outputs:
 
     def looked(
         self, inspection: Mapping[str, Any], named: Named | None, full: Path | None = None
-    ) -> None:
+    ) -> str:
         """Takes a verdict; named: the suspects of a hang, None for no hang; full: the bundle with
-        all evidence. A hang is reported once for each set of suspects."""
+        all evidence. A hang is reported once for each set of suspects. Returns its headline if it
+        is new, else ""."""
+        headline = ""
         self.looks, self.hung = self.looks + 1, named is not None
         if named is None:
             self.notified = set()
         elif named != self.notified:
             self.notified, self.hangs = named, self.hangs + 1
             answer = answer_of(masked_document(inspection), by="watch")
+            headline = answer.screen.headline
             where = str(full.resolve()) if full else None
             called = partial(call_in_a_session, added={BUNDLE: where} if where else {})
             short = json.loads(render_evidence(replace(answer, full=where)))
             for line in (
                 *send(short, self.arguments, called),
-                *_logged(answer.screen.headline, self.arguments.syslog),
+                *_logged(headline, self.arguments.syslog),
             ):
                 self.say(line)
         self._write()
+        return headline
 
     def _write(self) -> None:
         path = self.arguments.textfile

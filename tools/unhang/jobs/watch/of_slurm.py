@@ -25,6 +25,7 @@ from unhang.jobs.inspect.ways import (
 )
 from unhang.jobs.watch.live import SILENT_S, raw_lines
 from unhang.jobs.watch.plain_samples import plain_sample
+from unhang.jobs.watch.record import FAILED, UNSEEN, WELL
 
 STARTING_S = 120.0  # of srun on many nodes, until the first sample
 MOST_IN_A_MOMENT = 4096  # samples of a node
@@ -106,6 +107,22 @@ def has_ended(job: str) -> bool:
     except UserError:
         return False
     return b"Invalid job id" in done.stderr if done.returncode else not done.stdout.strip()
+
+
+def how_it_ended(job: str) -> str:
+    """FAILED, WELL, or UNSEEN for one that runs or that Slurm says nothing about. In its epilog a
+    job is completing: then its exit code decides."""
+    try:
+        done = run_of_slurm(["scontrol", "show", "job", "-o", job])
+    except UserError:
+        return UNSEEN
+    line = done.stdout.decode("utf-8", "replace").partition("\n")[0]
+    words = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+    state = words.get("JobState", "RUNNING")
+    if state in ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING"):
+        return UNSEEN
+    is_well = state == "COMPLETED" or (state == "COMPLETING" and words.get("ExitCode") == "0:0")
+    return WELL if is_well else FAILED
 
 
 def cancel(job: str) -> None:

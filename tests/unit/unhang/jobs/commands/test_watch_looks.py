@@ -10,6 +10,7 @@ import pytest
 
 from unhang.core.errors import UserError
 from unhang.jobs.commands import watch
+from unhang.jobs.watch.record import Record
 
 
 def trace(seconds: int):
@@ -41,7 +42,12 @@ def test_a_look_that_fails_ends_no_watch_and_no_job(capsys):
         raise UserError("--slurm-job 7: srun brought no answer: Requested nodes are busy\x1b[2J")
 
     job = watch.Job(trace(300), look, lambda: ended.append(1), is_ours=True)
-    assert watch._watched(job, arguments, watch.outputs_of(arguments, watch._say)) is None
+    assert (
+        watch._watched(
+            job, arguments, watch.outputs_of(arguments, watch._say), Record("slurm 7", "n")
+        )
+        is None
+    )
     printed = capsys.readouterr().err
     assert len(looked) >= 2 and ended == []
     assert (
@@ -73,7 +79,12 @@ def test_a_job_without_ranks_on_this_node_is_not_looked_at_and_watched_until_slu
         is_ours=True,
         has_ended=has_ended,
     )
-    assert watch._watched(job, arguments, watch.outputs_of(arguments, watch._say)) is None
+    assert (
+        watch._watched(
+            job, arguments, watch.outputs_of(arguments, watch._say), Record("slurm 7", "n")
+        )
+        is None
+    )
     assert (len(asked), looked) == (2, [])
     assert next(job.samples)["t"] < 200
 
