@@ -57,17 +57,17 @@ def _named(rates: Mapping[str, float]) -> str:
 
 
 def things_that_differ(
-    majority: tuple[Any, list[str]] | None, outliers: Sequence[tuple[str, Any]]
+    field: str, majority: tuple[Any, list[str]] | None, outliers: Sequence[tuple[str, Any]]
 ) -> dict[str, str]:
-    """The names of the things that differ on the outliers, `mlx5_3, mlx5_4`; {} if they have none
-    or are too many."""
+    """The field, and the names of the things that differ on the outliers, `mlx5_3, mlx5_4`, unless
+    they have none or are too many."""
     names = {
         name
         for _, value in outliers
         for name in (differing_names(majority[0], value) if majority else ("",))
     }
     is_named = names and "" not in names and len(names) <= MOST_NAMES
-    return {"name": ", ".join(sorted(names))} if is_named else {}
+    return ({"name": ", ".join(sorted(names))} if is_named else {}) | {"field": field}
 
 
 def weighed(

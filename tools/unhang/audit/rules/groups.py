@@ -274,7 +274,7 @@ def _decide(
         evidence,
         texts={name: rendered(rule, name, world) for name in rule.texts},
         severity=severity_in(rule, world),
-        where=things_that_differ(majority, outliers) if part else {},
+        where=things_that_differ(part["field"], majority, outliers) if part else {},
         part=part,
     )
 

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from unhang.audit.rules.values import Fact
-from unhang.core.schemas.shapes import NUMBER, TEXT, Shape
+from unhang.core.schemas.shapes import NUMBER, Shape
 
 TABLE = "counter_rates"
 LEAST_LOOK_S = 600.0  # between two runs; a shorter time tells little
@@ -17,11 +17,12 @@ PACKETS = "port_rcv_packets"
 # A port that receives fewer in an hour, 4 GB of full packets, trains nothing; our own number.
 FEWEST_PACKETS = 1_000_000
 TOLD_APART = 100  # parts of a normal rate below this many are shown to nobody
+NAME = Shape("text", identity=True)
 RISING = Shape(
     "object",
     {
-        "counter": TEXT, "name": TEXT, "pci_address": TEXT, "rise": NUMBER, "hours": NUMBER,
-        "per_hour": NUMBER, "normal": NUMBER, "peers": NUMBER,
+        "counter": NAME, "name": NAME, "pci_address": NAME, "rise": NUMBER,
+        "hours": NUMBER, "per_hour": NUMBER, "normal": NUMBER, "peers": NUMBER,
         "severity": Shape("text", values=("error", "warning", "info")),
     },
 )  # fmt: skip

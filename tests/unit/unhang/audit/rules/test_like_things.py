@@ -149,7 +149,7 @@ def test_a_comparison_names_the_node_and_the_part_with_the_severity_of_its_row(t
     assert rail["hosts"] == mtu["hosts"] == ["gpu3"]
     assert "mlx5_3=fec0:0000:0000:0004" in rail["found"]
     assert "mlx5_5" not in rail["found"]
-    assert mtu["where"] == {"name": "bond0"} and "bond0=9000" in mtu["found"]
+    assert mtu["where"] == {"name": "bond0", "field": "mtu"} and "bond0=9000" in mtu["found"]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_without_a_majority_nobody_is_said_to_be_slow(tmp_path):
 
 def test_advice_for_swapped_rails_names_both_and_what_to_look_at(tmp_path):
     (found,) = judged_of_group(tmp_path, rails(), rails(), rails([(3, 4)]))
-    assert found["where"] == {"name": "mlx5_3, mlx5_4"}
+    assert found["where"] == {"name": "mlx5_3, mlx5_4", "field": "subnet"}
     assert found["remedy"]["person"].startswith("mlx5_3 subnet=fec0:0000:0000:0004, mlx5_4 subnet=")
     assert "swapped rails are swapped cables" in found["remedy"]["person"]
 

@@ -137,7 +137,7 @@ def test_the_finding_names_host_and_counter_and_what_to_look_at(tmp_path):
     findings = json.loads((folder / "findings.json").read_text())["findings"]
     (found,) = (one for one in findings if (one["rule"], one["verdict"]) == (GROUP, "fail"))
     assert (found["severity"], found["hosts"]) == ("error", ["gpu4"])
-    assert found["where"] == {"name": "out_of_sequence"}
+    assert found["where"] == {"name": "out_of_sequence", "field": "an hour"}
     person = found["remedy"]["person"]
     assert person.startswith("out_of_sequence 170000 an hour on gpu4, out_of_sequence 0 an hour on")
     assert "compare PFC, ECN" in person
