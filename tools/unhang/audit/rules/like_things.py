@@ -23,10 +23,11 @@ UNLIKE = Shape(
     "object",
     {
         "things": TEXT, "name": TEXT, "field": TEXT, "pci_address": TEXT, "value": ANY,
-        "usual": ANY, "others": NUMBER, "severity": SEVERITY,
+        "usual": ANY, "others": NUMBER, "severity": SEVERITY, "check": TEXT,
     },
 )  # fmt: skip
-"""things: the row of the table; name: of the one that differs; usual: what the others have."""
+"""things: the row of the table; name: of the one that differs; usual: what the others have; check:
+what to look at, of the row."""
 PART = Shape(
     "object",
     {
@@ -248,6 +249,7 @@ def _odd_ones(
             "pci_address": thing.given("pci_address", tables).value,
             "others": sum(other == usual for _, other, _ in known),
             "severity": row["half"] if is_half(value, usual, row) else row["severity"],
+            "check": row["check"],
         }  # fmt: skip
         found.append(Fact(facts, UNLIKE, path))
     return found

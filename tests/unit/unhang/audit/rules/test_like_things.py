@@ -106,6 +106,24 @@ def test_one_of_eight_is_found_in_any_kind_of_part(fact, value, severity):
     assert found_on_node(changed(healthy, {"facts": {fact: value}})).get(NODE) == severity
 
 
+def test_advice_for_a_part_is_that_of_its_kind(tmp_path):
+    """Every kind that is compared inside a node has its own."""
+    rows = catalogue().tables["like_things"].values()
+    assert [row["things"] for row in rows if row["within"] and not row["check"]] == []
+    healthy = PLATFORMS["h100_infiniband"]()
+    odd = {"gpus.devices[2].ecc.enabled": False, "network.rdma[3].firmware": "28.39.1002"}
+    folder = Fleet(tmp_path).run({"gpu1": changed(healthy, {"facts": odd})["sections"]})
+    judge_folder(folder, [], None, "2026-11-25")
+    findings = json.loads((folder / "findings.json").read_text())["findings"]
+    told = {one["where"]["name"]: one for one in findings if one["rule"] == NODE}
+    assert "nvidia-smi -i GPU -e 1" in told["GPU 2"]["remedy"]["person"]
+    assert told["GPU 2"]["found"] == "GPU 2: ecc.enabled no"
+    assert told["mlx5_3"]["remedy"]["person"] == (
+        "drain the node and flash the release of the others (mlxfwmanager, then mlxfwreset)"
+        " (mlx5_3 alone has firmware 28.39.1002)"
+    )
+
+
 def test_all_eight_cards_at_half_of_what_they_can_are_found_by_the_table():
     healthy = PLATFORMS["h100_infiniband"]()
     slow = changed(healthy, {"facts": {"network.rdma[*].ports[0].rate_gbps": 200.0}})
