@@ -4,10 +4,10 @@ its things differ, what that is worth, and how people read it. Values in, values
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 from unhang.audit.rules.like_things import NONE, TABLE, is_half
+from unhang.audit.rules.rising_counters import median
 
 MOST_NAMES = 16
 FAR = 100  # times the median of the peers; our own number, as decision 0014 has it

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from statistics import median
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unhang.audit.rules.values import Fact
@@ -35,6 +34,8 @@ READS = frozenset(
         "network.rdma.*.name", "network.rdma.*.pci_address", "network.rdma.*.driver",
         "network.rdma.*.ports.*.port", "network.rdma.*.ports.*.state",
         "network.rdma.*.ports.*.counters.**",
+        "interconnect.links.*.gpu", "interconnect.links.*.link", "interconnect.links.*.active",
+        "interconnect.links.*.errors.replay", "interconnect.links.*.errors.crc",
         "gpus.devices.*.index", "gpus.devices.*.pci_address", "gpus.devices.*.pcie.replays",
     )
 )  # fmt: skip
@@ -61,6 +62,7 @@ def counters_of(sections: Any, lacking: list[str] | None = None) -> Iterator[Cou
     lacking = [] if lacking is None else lacking
     yield from _of_ports(getattr(sections, "network", None), lacking)
     yield from _of_gpus(getattr(sections, "gpus", None), lacking)
+    yield from _of_links(getattr(sections, "interconnect", None), lacking)
 
 
 def _of_ports(network: Any, lacking: list[str]) -> Iterator[Counter]:
@@ -92,6 +94,17 @@ def _of_gpus(gpus: Any, lacking: list[str]) -> Iterator[Counter]:
         else:
             name = f"GPU {gpu.index}"
             yield Counter("PCIe replays", name, "GPU", gpu.pci_address, at, replays)
+
+
+def _of_links(interconnect: Any, lacking: list[str]) -> Iterator[Counter]:
+    for place, link in enumerate((interconnect.links if interconnect else None) or ()):
+        for kind, name in (("replay", "replay errors"), ("crc", "CRC errors")):
+            at = f"interconnect.links[{place}].errors.{kind}"
+            count = getattr(link.errors, kind, None)
+            if link.active and count is None:
+                lacking.append(at)
+            elif link.active:
+                yield Counter(name, f"GPU {link.gpu} link {link.link}", "NVLink", None, at, count)
 
 
 def rising(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
@@ -181,3 +194,9 @@ def _peers(one: Counter, sections: Any, before: Mapping[str, int]) -> list[int]:
         for other in counters_of(sections)
         if other.kind == one.kind and other.sort == one.sort and other.device != one.device
     ]
+
+
+def median(values: Sequence[float]) -> float:
+    """Of one value and more. The quick check has no time to load statistics."""
+    low, high = ((len(values) - 1) // 2, len(values) // 2)
+    return (sorted(values)[low] + sorted(values)[high]) / 2

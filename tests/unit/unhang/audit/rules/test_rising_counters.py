@@ -78,6 +78,21 @@ def test_replays_of_a_slot_are_a_rate_too():
     assert found_on_node(changed(healthy, {"facts": facts})).get(RULE) == "warning"
 
 
+@pytest.mark.parametrize(
+    ("errors", "is_found"),
+    [
+        ({"replay": 3_100, "recovery": 0, "crc": 0}, True),
+        ({"replay": 2_900, "recovery": 0, "crc": 0}, False),  # 15 in half an hour fail a link
+        ({"replay": 0, "recovery": 0, "crc": 37_000_000}, True),
+        ({"replay": 0, "recovery": 0, "crc": 35_000_000}, False),  # 100 a second fail it
+    ],
+)
+def test_replays_and_crc_errors_of_an_nvlink_are_a_rate(errors, is_found):
+    facts = {"interconnect.links[7].errors": errors, "node.uptime_s": 100 * HOUR_S}
+    document = changed(PLATFORMS["h100_infiniband"](), {"facts": facts})
+    assert (found_on_node(document).get(RULE) == "warning") is is_found
+
+
 def test_a_rule_of_counters_that_were_worked_out_needs_its_proof_too():
     rule = next(one for one in catalogue().rules if one.id == RULE)
     row = {key: value for key, value in rule.row.items() if key != "proof"}
