@@ -101,9 +101,11 @@ def _of_links(interconnect: Any, lacking: list[str]) -> Iterator[Counter]:
         for kind, name in (("replay", "replay errors"), ("crc", "CRC errors")):
             at = f"interconnect.links[{place}].errors.{kind}"
             count = getattr(link.errors, kind, None)
-            if link.active and count is None:
+            if not link.active:
+                continue
+            if count is None:
                 lacking.append(at)
-            elif link.active:
+            else:
                 yield Counter(name, f"GPU {link.gpu} link {link.link}", "NVLink", None, at, count)
 
 
