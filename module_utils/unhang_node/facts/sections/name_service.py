@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from ...base.parse.values import clean, parse_assignments
 from .daemons import CGROUPS
 from .reading import line_if_there, there
+from .services import LINK_FOLDERS, SUFFIX, linked_units
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,6 +16,15 @@ if TYPE_CHECKING:
     from ...base.root import Root
 
 WORDS = 16
+# policy drop of an input hook; and of iptables, or a last rule for everything
+NFT_DROPS = re.compile(r"^[^#\n]*\bhook\s+input\s+priority\b[^{}#]{0,80}\bpolicy\s+drop\b", re.M)
+IPTABLES_DROPS = re.compile(r"^(?::INPUT DROP\b|-A INPUT -j (?:DROP|REJECT)\b)", re.M)
+RULES_AT_BOOT = (  # service, its file, what in it drops
+    ("nftables", "/etc/nftables.conf", NFT_DROPS),
+    ("nftables", "/etc/sysconfig/nftables.conf", NFT_DROPS),
+    ("netfilter-persistent", "/etc/iptables/rules.v4", IPTABLES_DROPS),
+    ("iptables", "/etc/sysconfig/iptables", IPTABLES_DROPS),
+)
 
 
 def read_name_service(root: Root) -> dict[str, Any]:
@@ -49,8 +61,9 @@ def parse_servers(text: str) -> list[str]:
 
 
 def read_firewalls(root: Root) -> list[str]:
-    """Active firewalls, such as ["firewalld", "ufw"]. Raises OSError where systemd's services
-    cannot be seen."""
+    """Active firewalls, such as ["firewalld", "ufw"], and by their names the services that load
+    rules at boot which drop what comes in. What a kernel has loaded is not asked: the answer needs
+    netlink, which can load a module. Raises OSError where systemd's services cannot be seen."""
     folders = [folder for folder in CGROUPS if there(root, folder)]
     if not folders:
         raise FileNotFoundError(
@@ -62,7 +75,13 @@ def read_firewalls(root: Root) -> list[str]:
         else []
     )
     setting = parse_assignments(text_or_empty(root, "/etc/ufw/ufw.conf")).get("ENABLED", "")
-    return found + (["ufw"] if setting.lower() == "yes" else [])
+    found += ["ufw"] if setting.lower() == "yes" else []
+    starts = {name for folder in LINK_FOLDERS for name in linked_units(root, folder)}
+    return found + [
+        name
+        for name, file, drops in RULES_AT_BOOT
+        if name + SUFFIX in starts and drops.search(text_or_empty(root, file))
+    ]
 
 
 def read_tuned_profile(root: Root) -> str:

@@ -6,17 +6,21 @@ import json
 
 import pytest
 import yaml
+from changed_nodes import changed
+from healthy_platforms import PLATFORMS
 from judge_cases import node, rule, sections, write_rules, write_run
 
 from unhang.audit.judge.judging import judge_run
+from unhang.audit.judge.waiver_rows import Wish, waiver_rows
 from unhang.audit.judge.waiver_text import with_waivers
 from unhang.audit.report.table import render_table
 from unhang.audit.rules.compiled_catalogue import load_catalogue
-from unhang.audit.triage.run_judging import conclusion
+from unhang.audit.triage.run_judging import conclusion, judge_folder
 from unhang.cli import main
 from unhang.core.errors import UserError
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.run.run_input import read_run_input
+from unhang.core.schemas.policy import waivers_of
 
 SLOW = rule(
     "driver.loaded.version == '545.23.08'",
@@ -185,3 +189,40 @@ def test_a_waiver_joins_those_that_are_there():
 def test_the_command_stands_under_each_finding_of_v(run):
     shown = render_table(json.loads((run / "findings.json").read_text()), 160)
     assert "waive     unhang waive slow-link --host h1 --until DATE --reason TEXT" in shown
+
+
+def of_parts(tmp_path, *changes, waivers=()):
+    """A run of one H100 node, one field of which differs for each change; judged with waivers."""
+    document = changed(PLATFORMS["h100_infiniband"](), {"facts": dict(changes)})
+    folder = write_run(tmp_path / f"run{len(changes)}", node("h1", document["sections"]))
+    file = folder / "nodes" / "h1.json"
+    made = {**json.loads(file.read_text()), "policy": {"waivers": list(waivers)}}
+    file.write_text(json.dumps(made))
+    judge_folder(folder, [], None, "2026-06-01")
+    return folder
+
+
+UNLIKE = "unlike-the-others-of-its-node"
+SLOW_CLOCK = ("gpus.devices[5].clocks.sm_max_mhz", 1200)
+OLD_VBIOS = ("gpus.devices[5].vbios", "96.00.74.00.01")
+
+
+def test_a_waiver_of_one_part_leaves_the_node_s_others(tmp_path, capsys):
+    run = of_parts(tmp_path, SLOW_CLOCK)
+    assert main(["waive", UNLIKE, *FOREVER, "--run", str(run), "--print"]) == 0
+    rows = yaml.safe_load(capsys.readouterr().out)
+    assert [one.get("parts") for one in rows] == [["GPU 5 clocks.sm_max_mhz"]]
+    both = of_parts(tmp_path, SLOW_CLOCK, OLD_VBIOS, waivers=rows)
+    findings = json.loads((both / "findings.json").read_text())["findings"]
+    found = {one["where"]["field"]: one["verdict"] for one in findings if one["rule"] == UNLIKE}
+    assert found == {"clocks.sm_max_mhz": "waived", "vbios": "fail"}
+
+
+def test_what_a_node_calls_its_part_is_no_wildcard():
+    wish = Wish("a-rule", None, "2099-12-31", "so", "ops")
+    where = {"name": "*", "field": "mtu"}
+    found = {"rule": "a-rule", "verdict": "fail", "host": "h1", "scope": "node", "where": where}
+    (row,) = waiver_rows({"findings": [found], "causes": []}, wish, "2026-06-01")
+    (waiver,) = waivers_of({"waivers": [row]})
+    assert waiver.covers("h1", (), where)
+    assert not waiver.covers("h1", (), {"name": "bond0", "field": "mtu"})

@@ -66,7 +66,7 @@ def without_waived(
         if one["verdict"] != "fail" or not hosts or not rows:
             return one
         for host in hosts:
-            if not any(row.covers(host, groups_of.get(host, ())) for row in rows):
+            if not any(row.covers(host, groups_of.get(host, ()), one["where"]) for row in rows):
                 return one
         left_out.setdefault(one["rule"], set()).update(hosts)
         return {**one, "verdict": "waived"}

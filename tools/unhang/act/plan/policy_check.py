@@ -145,7 +145,7 @@ class PolicyJudge:
         waived = {
             one.rule
             for one in waivers_of(policy)
-            if one.row["until"] >= today and one.covers(host, groups)
+            if one.row["until"] >= today and one.covers(host, groups, {})
         }
         return [
             _refusal(rule.id, rule.row["title"], texts.get("expected", ""), texts.get("found", ""))

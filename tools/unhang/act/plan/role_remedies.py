@@ -145,7 +145,7 @@ def person_text(finding: Mapping[str, Any], lacks: Sequence[str] = ()) -> str:
             LONGEST,
         )
     if lacks:
-        return unconfigured_text(role, lacks)
+        return visible(unconfigured_text(role, finding.get("expected") or "", lacks), LONGEST)
     if role:
         return (
             f"role {role} changes nothing here under unhang_policy as it is: look at the evidence,"

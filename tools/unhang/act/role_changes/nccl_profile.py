@@ -183,7 +183,7 @@ def _take_expiry(
     days = [
         one.row["until"]
         for one in waivers_of(policy)
-        if one.rule == rule and one.covers(node.host, node.groups)
+        if one.rule == rule and one.covers(node.host, node.groups, {})
     ]
     if not days:
         missing = f"expected a waiver of the rule {rule} for {node.host}, found none"

@@ -308,6 +308,7 @@ def _add_entries(state: _Judging, node: _JudgedDocument) -> None:
                 node.policy.waivers.get(rule.id, []),
                 node.document.host,
                 node.document.groups,
+                where,
             )
         if waiver is not None:
             verdict = "waived"
@@ -322,7 +323,9 @@ def _add_entries(state: _Judging, node: _JudgedDocument) -> None:
                 BadWaiver(rule, judged, texts, bad),
             )
             row.hosts += (
-                [node.document.host] if bad.covers(node.document.host, node.document.groups) else []
+                [node.document.host]
+                if bad.covers_host(node.document.host, node.document.groups)
+                else []
             )
         else:
             state.entries.append(
@@ -337,14 +340,18 @@ def _move_count(tally: _Tally, rule: Rule, items: int, verdict: str) -> None:
 
 
 def _waiver(
-    state: _Judging, waivers: list[Waiver], host: str, groups: tuple[str, ...]
+    state: _Judging,
+    waivers: list[Waiver],
+    host: str,
+    groups: tuple[str, ...],
+    where: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """The waiver that is valid today for this host, or None."""
+    """The waiver that is valid today for this finding on this host, or None."""
     return next(
         (
             dict(one.row)
             for one in waivers
-            if one.row["until"] >= state.today and one.covers(host, groups)
+            if one.row["until"] >= state.today and one.covers(host, groups, where)
         ),
         None,
     )
@@ -427,7 +434,7 @@ def _add_group(state: _Judging, rule: Rule, judged: GroupJudged, peers: Peers) -
     verdict, waiver = judged.verdict, None
     if verdict == "fail" and any(rule.id in cell.waivers for cell in peers.cells):
         held = [
-            _waiver(state, cell.waivers.get(rule.id, []), host, cell.groups)
+            _waiver(state, cell.waivers.get(rule.id, []), host, cell.groups, judged.where)
             for host, cell in zip(judged.hosts, peers.cells_of(judged.hosts), strict=True)
         ]
         if held and all(held):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import glob
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts, shortened
 from unhang.core.run.findings import hosts_of
-from unhang.core.schemas.policy import one_line, policy_faults
+from unhang.core.schemas.policy import one_line, parts_of, policy_faults
 from unhang.core.schemas.shapes import nearest
 
 TEMPLATES = ("{{", "{%", "{#")  # Ansible would evaluate what stands behind them
@@ -40,7 +41,11 @@ def waiver_rows(findings: Mapping[str, Any], wish: Wish, today: str) -> list[dic
     if without := hosts - having:
         shown = shortened(fold_hosts(without), 120)
         raise UserError(f"--host: expected nodes with {wish.rule}, found {shown} without it")
-    rows = [_row(rule, found, wish) for rule, found in _by_rule(findings, wish.rule, hosts).items()]
+    rows = [
+        _row(rule, among, parts, wish)
+        for rule, found in _by_rule(findings, wish.rule, hosts).items()
+        for parts, among in _by_parts(failed, rule, found).items()
+    ]
     if faults := policy_faults({"waivers": rows}):
         raise UserError("\n".join(one_line(fault) for fault in faults))
     return rows
@@ -72,11 +77,33 @@ def _by_rule(
     return {name: among for name, among in found.items() if among}
 
 
-def _row(rule: str, hosts: Collection[str], wish: Wish) -> dict[str, Any]:
+def _by_parts(
+    failed: Sequence[Mapping[str, Any]], rule: str, hosts: Collection[str]
+) -> dict[tuple[str, ...], set[str]]:
+    """The parts that the rule's findings are about -> the hosts with these; () for a rule whose
+    findings name none. What a node calls its parts is no wildcard."""
+    of_host: dict[str, set[str]] = {host: set() for host in hosts}
+    for one in failed:
+        for host in of_host.keys() & set(hosts_of(one)) if one["rule"] == rule else ():
+            of_host[host].update(map(glob.escape, parts_of(one["where"])))
+    found: dict[tuple[str, ...], set[str]] = {}
+    for host, parts in of_host.items():
+        found.setdefault(tuple(sorted(parts)), set()).add(host)
+    return found
+
+
+def _row(rule: str, hosts: Collection[str], parts: tuple[str, ...], wish: Wish) -> dict[str, Any]:
     folded = fold_hosts(hosts)
     named = [folded] if set(expand_limit(folded)) == set(hosts) else sorted(hosts)
-    if any(one in name for one in TEMPLATES for name in named):
-        raise UserError(f"expected names of hosts, found a template of Ansible in {folded!r}")
+    if any(one in name for one in TEMPLATES for name in (*named, *parts)):
+        raise UserError(
+            f"expected names of hosts and parts, found a template of Ansible in {folded!r}"
+        )
     return {
-        "rule": rule, "hosts": named, "reason": wish.reason, "by": wish.by, "until": wish.until,
-    }  # fmt: skip
+        "rule": rule,
+        "hosts": named,
+        **({"parts": list(parts)} if parts else {}),
+        "reason": wish.reason,
+        "by": wish.by,
+        "until": wish.until,
+    }

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.audit.rules.like_things import NONE, TABLE, is_half
+from unhang.audit.rules.rising_counters import median
 
 MOST_NAMES = 16
+FAR = 100  # times the median of the peers; our own number, as decision 0014 has it
 
 
 def differing_names(one: str, other: str) -> set[str]:
@@ -22,18 +24,50 @@ def differing_names(one: str, other: str) -> set[str]:
     return {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
 
 
+def far_apart(
+    rows: Sequence[tuple[str, list[str]]], normal: Mapping[str, float]
+) -> list[tuple[str, list[str]]]:
+    """Values of counters: those of which one is above its normal rate and FAR above the median of
+    all nodes, with these counters alone; in front of them all others as one, with the medians."""
+    read = [({name: _number(count) or 0.0 for name, count in _by_name(value).items()}, hosts)
+            for value, hosts in rows]  # fmt: skip
+    usual = {
+        name: median([rates.get(name, 0.0) for rates, hosts in read for _ in hosts])
+        for name in normal
+    } if read else {}  # fmt: skip
+    found: dict[str, list[str]] = {}
+    others: list[str] = []
+    for rates, hosts in read:
+        far = {
+            name: rate
+            for name, rate in rates.items()
+            if rate > max(normal.get(name, rate), FAR * usual.get(name, rate))
+        }
+        if far:
+            found.setdefault(_named(far), []).extend(hosts)
+        else:
+            others += hosts
+    named = {name for value in found for name in _by_name(value)}
+    rest = _named({name: usual[name] for name in sorted(named)}) or NONE
+    return ([(rest, others)] if others else []) + list(found.items())
+
+
+def _named(rates: Mapping[str, float]) -> str:
+    return ", ".join(f"{name}={rate:.0f}" for name, rate in rates.items())
+
+
 def things_that_differ(
-    majority: tuple[Any, list[str]] | None, outliers: Sequence[tuple[str, Any]]
+    field: str, majority: tuple[Any, list[str]] | None, outliers: Sequence[tuple[str, Any]]
 ) -> dict[str, str]:
-    """The names of the things that differ on the outliers, `mlx5_3, mlx5_4`; {} if they have none
-    or are too many."""
+    """The field, and the names of the things that differ on the outliers, `mlx5_3, mlx5_4`, unless
+    they have none or are too many."""
     names = {
         name
         for _, value in outliers
         for name in (differing_names(majority[0], value) if majority else ("",))
     }
     is_named = names and "" not in names and len(names) <= MOST_NAMES
-    return {"name": ", ".join(sorted(names))} if is_named else {}
+    return ({"name": ", ".join(sorted(names))} if is_named else {}) | {"field": field}
 
 
 def weighed(
@@ -66,7 +100,9 @@ def shown_parts(part: Mapping[str, Any], values: list[str]) -> list[str]:
     shown = [set().union(*names), *names]
     return [
         ", ".join(
-            f"{name} {part['field']}={value}"
+            f"{name} {value} {part['field']}"
+            if part["normal"]
+            else f"{name} {part['field']}={value}"
             for name, value in _by_name(text).items()
             if name in differing
         )

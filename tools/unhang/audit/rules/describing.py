@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from unhang.audit.rules import forced_nccl
 from unhang.audit.rules.node_rules import Judged, NodeView, finding_texts
 from unhang.audit.rules.rules import Rule
 from unhang.audit.rules.syntax import Path
@@ -17,10 +18,12 @@ Description = tuple[dict[str, str], dict[str, Any]]
 def quoted(rule: Rule) -> frozenset[Path]:
     """The facts that the texts of a rule and the places of its findings quote."""
     items = None if rule.for_each is None else rule.for_each.kind.items().path
+    about_nccl = forced_nccl.is_about_nccl(rule)
+    reads = rule.text_reads | (forced_nccl.READS if about_nccl else frozenset())
     if items is None:
-        return rule.text_reads
+        return reads
     above = (*items[:-2], "name")
-    return rule.text_reads.union(
+    return reads.union(
         ((*items, name) for name in rule.where_fields), [above] if _is_fact(above) else []
     )
 
@@ -35,12 +38,17 @@ def _is_fact(path: Path) -> bool:
 def described(rule: Rule, judged: Judged, world: World, items: Mapping[str, Any]) -> Description:
     """The texts of a finding on the node of this world, and its place. items: of the rule's list,
     by path."""
-    where = where_of(rule, judged, getattr(items.get(judged.item or ""), "value", None))
+    item = getattr(items.get(judged.item or ""), "value", None)
+    where = where_of(rule, judged, item)
+    texts = finding_texts(rule, world, judged, items)
+    nccl = getattr(world.roots.get("nccl"), "value", None)
+    if judged.verdict == "fail":
+        person = texts.get("remedy.person", "")
+        advice = forced_nccl.with_first_step(rule, nccl, item, person)
+        texts |= {"remedy.person": advice} if advice != person else {}
     # several devices may have the same value
     device = None if "value" in where else _name_above(rule, judged.item, world)
-    return finding_texts(rule, world, judged, items), where | (
-        {"name": device} if device is not None else {}
-    )
+    return texts, where | ({"name": device} if device is not None else {})
 
 
 def items_of(rule: Rule, world: World) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from unhang.audit.rules.compared_parts import (
     differing_names,
+    far_apart,
     shown_parts,
     things_that_differ,
     weighed,
@@ -47,13 +48,19 @@ class Ballot:
         """(value, hosts), most frequent first."""
         rows = list(self.values.values())
         rows = sorted(rows, key=lambda row: (-len(row[1]), repr(row[0]))) if len(rows) > 1 else rows
-        return rows if self.item is None else _without_gaps(rows)
+        if self.item is None:
+            return rows
+        normal = self.item.get("normal")
+        return far_apart(rows, normal) if normal else _without_gaps(rows)
 
     def majority(self) -> tuple[Any, list[str]] | None:
         """The value that more than half of the nodes with a value have, or None."""
-        ranked = self.ranked()
-        total = sum(len(hosts) for _, hosts in ranked)
-        return ranked[0] if ranked and len(ranked[0][1]) * 2 > total else None
+        return _majority_of(self.ranked())
+
+
+def _majority_of(ranked: Sequence[tuple[Any, list[str]]]) -> tuple[Any, list[str]] | None:
+    total = sum(len(hosts) for _, hosts in ranked)
+    return ranked[0] if ranked and len(ranked[0][1]) * 2 > total else None
 
 
 def _without_gaps(rows: list[tuple[Any, list[str]]]) -> list[tuple[Any, list[str]]]:
@@ -180,7 +187,7 @@ def judge_group(
     ranked = ballot.ranked()
     if sum(len(hosts) for _, hosts in ranked) < 2:
         return GroupJudged("skip", ballot.group)
-    majority = ballot.majority()
+    majority = _majority_of(ranked)
     outliers = [
         (host, value)
         for value, hosts in ranked
@@ -267,7 +274,7 @@ def _decide(
         evidence,
         texts={name: rendered(rule, name, world) for name in rule.texts},
         severity=severity_in(rule, world),
-        where=things_that_differ(majority, outliers) if part else {},
+        where=things_that_differ(part["field"], majority, outliers) if part else {},
         part=part,
     )
 

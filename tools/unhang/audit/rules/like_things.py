@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from unhang.audit.rules import rising_counters
 from unhang.audit.rules.values import Fact, Unknown
 from unhang.core.schemas.shapes import ANY, NUMBER, TEXT, Shape, fact_shapes
 
@@ -22,15 +23,22 @@ UNLIKE = Shape(
     "object",
     {
         "things": TEXT, "name": TEXT, "field": TEXT, "pci_address": TEXT, "value": ANY,
-        "usual": ANY, "others": NUMBER, "severity": SEVERITY,
+        "usual": ANY, "others": NUMBER, "severity": SEVERITY, "check": TEXT,
     },
 )  # fmt: skip
-"""things: the row of the table; name: of the one that differs; usual: what the others have."""
+"""things: the row of the table; name: of the one that differs; usual: what the others have; check:
+what to look at, of the row."""
 PART = Shape(
-    "object", {"things": TEXT, "field": TEXT, "value": TEXT, "severity": SEVERITY, "check": TEXT}
-)
+    "object",
+    {
+        "things": TEXT, "field": TEXT, "value": TEXT, "severity": SEVERITY, "check": TEXT,
+        "normal": Shape("map", item=NUMBER),
+    },
+)  # fmt: skip
 """value: `name=value, name=value` of all things of a row; severity: of the row, or what it has for
-a thing at half of its like; check: what to look at besides a setting, "" for nothing."""
+a thing at half of its like; check: what to look at besides a setting, "" for nothing; normal: of
+counters, how often each may rise in an hour, {} where values should be equal."""
+AN_HOUR = "an hour"  # the field of counters
 
 Path = tuple[str, ...]
 
@@ -73,6 +81,8 @@ def reads_of(tables: Mapping[str, Any], column: str) -> frozenset[Path]:
 
 
 def _reads(row: Mapping[str, Any]) -> Iterator[Path]:
+    if row["counters"]:
+        yield from rising_counters.READS
     inner = (*row["list"].split("."), "*")
     yield (*inner[:-1],)
     names = [row["slot"], *row["like"], *(one.partition("=")[0] for one in row["only"])]
@@ -118,6 +128,9 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
     for row in tables.get(TABLE, {}).values():
         if not row.get("peers"):
             continue
+        if row["counters"]:
+            found += _counted_part(sections, row, tables, why_null)
+            continue
         things, missing = _things(sections, row, tables, why_null)
         found += missing
         if missing or things is None:
@@ -126,10 +139,27 @@ def parts(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
             values = sorted(_named_values(things, row, field, tables, why_null))[:MOST_PARTS]
             value = {
                 "things": row["things"], "field": field, "value": ", ".join(values) or NONE,
-                "severity": row["peers"], "check": row["check"],
+                "severity": row["peers"], "check": row["check"], "normal": {},
             }  # fmt: skip
             found.append(Fact(value, PART, f"{row['things']}: {field}"))
     return found
+
+
+def _counted_part(
+    sections: Any, row: Mapping[str, Any], tables: Mapping[str, Any], why_null: Any
+) -> list[Any]:
+    """What a node's counters rose by in an hour, as one part; none without such counters."""
+    table = tables.get(rising_counters.TABLE, {})
+    normal = {one: table[one]["steady_per_hour"] for one in row["counters"] if one in table}
+    rose = rising_counters.hourly(sections, normal, why_null)
+    if not isinstance(rose, dict):
+        return [] if rose is None else [rose]
+    value = {
+        "things": row["things"], "field": AN_HOUR, "severity": row["peers"],
+        "value": ", ".join(f"{name}={count}" for name, count in sorted(rose.items())) or NONE,
+        "check": row["check"], "normal": normal,
+    }  # fmt: skip
+    return [Fact(value, PART, f"{row['things']}: {AN_HOUR}")]
 
 
 def is_half(value: Any, usual: Any, row: Mapping[str, Any]) -> bool:
@@ -219,6 +249,7 @@ def _odd_ones(
             "pci_address": thing.given("pci_address", tables).value,
             "others": sum(other == usual for _, other, _ in known),
             "severity": row["half"] if is_half(value, usual, row) else row["severity"],
+            "check": row["check"],
         }  # fmt: skip
         found.append(Fact(facts, UNLIKE, path))
     return found

@@ -3,24 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from unhang.audit.rules.values import Fact
-from unhang.core.schemas.shapes import NUMBER, TEXT, Shape
+from unhang.core.schemas.shapes import NUMBER, Shape
 
 TABLE = "counter_rates"
 LEAST_LOOK_S = 600.0  # between two runs; a shorter time tells little
 LEAST_UPTIME_S = 3600.0  # what a boot and its first links count is no rate
+PACKETS = "port_rcv_packets"
+# A port that receives fewer in an hour, 4 GB of full packets, trains nothing; our own number.
+FEWEST_PACKETS = 1_000_000
+TOLD_APART = 100  # parts of a normal rate below this many are shown to nobody
+NAME = Shape("text", identity=True)
 RISING = Shape(
     "object",
     {
-        "counter": TEXT, "name": TEXT, "pci_address": TEXT, "rise": NUMBER, "hours": NUMBER,
-        "per_hour": NUMBER, "normal": NUMBER, "peers": NUMBER,
+        "counter": NAME, "name": NAME, "pci_address": NAME, "rise": NUMBER,
+        "hours": NUMBER, "per_hour": NUMBER, "normal": NUMBER, "peers": NUMBER,
+        "severity": Shape("text", values=("error", "warning", "info")),
     },
 )  # fmt: skip
 """rise: in so many hours; normal: what healthy hardware counts in one hour, at most; peers: what
-its neighbours count in an hour, the median."""
+its neighbours count in an hour, the median; severity: of so many an hour."""
 READS = frozenset(
     tuple(path.split("."))
     for path in (
@@ -28,6 +34,8 @@ READS = frozenset(
         "network.rdma.*.name", "network.rdma.*.pci_address", "network.rdma.*.driver",
         "network.rdma.*.ports.*.port", "network.rdma.*.ports.*.state",
         "network.rdma.*.ports.*.counters.**",
+        "interconnect.links.*.gpu", "interconnect.links.*.link", "interconnect.links.*.active",
+        "interconnect.links.*.errors.replay", "interconnect.links.*.errors.crc",
         "gpus.devices.*.index", "gpus.devices.*.pci_address", "gpus.devices.*.pcie.replays",
     )
 )  # fmt: skip
@@ -54,6 +62,7 @@ def counters_of(sections: Any, lacking: list[str] | None = None) -> Iterator[Cou
     lacking = [] if lacking is None else lacking
     yield from _of_ports(getattr(sections, "network", None), lacking)
     yield from _of_gpus(getattr(sections, "gpus", None), lacking)
+    yield from _of_links(getattr(sections, "interconnect", None), lacking)
 
 
 def _of_ports(network: Any, lacking: list[str]) -> Iterator[Counter]:
@@ -87,6 +96,19 @@ def _of_gpus(gpus: Any, lacking: list[str]) -> Iterator[Counter]:
             yield Counter("PCIe replays", name, "GPU", gpu.pci_address, at, replays)
 
 
+def _of_links(interconnect: Any, lacking: list[str]) -> Iterator[Counter]:
+    for place, link in enumerate((interconnect.links if interconnect else None) or ()):
+        for kind, name in (("replay", "replay errors"), ("crc", "CRC errors")):
+            at = f"interconnect.links[{place}].errors.{kind}"
+            count = getattr(link.errors, kind, None)
+            if not link.active:
+                continue
+            if count is None:
+                lacking.append(at)
+            else:
+                yield Counter(name, f"GPU {link.gpu} link {link.link}", "NVLink", None, at, count)
+
+
 def rising(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]:
     """The counters that rise faster than normal, as Fact of the shape RISING; an Unknown where the
     time is not known."""
@@ -102,38 +124,69 @@ def rising(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[Any]
     missing = [one for one in map(why_null, lacking) if one.kind == "unread"]
     if not counters:
         return missing
-    uptime_s = sections.node.uptime_s if sections.node is not None else None
-    if uptime_s is None:
+    before, hours = _look(sections.node)
+    if hours is None:
         return [*missing, why_null("node.uptime_s")]
-    before, seconds = _earlier(sections.node, uptime_s)
-    if seconds < (LEAST_LOOK_S if before else LEAST_UPTIME_S):
+    if not hours:
         return missing
-    hours = seconds / 3600
     rises = {one: one.value - before.get(one.name, 0) for one in counters}
     found: list[Any] = missing
     for one, rise in rises.items():
         row, peers = table[one.kind], _peers(one, sections, before)
         normal = row["steady_per_hour"]
         times = row["beside_peers"]
-        stands_out = not times or (len(peers) > 1 and rise >= times * _median(peers))
+        stands_out = not times or (len(peers) > 1 and rise >= times * median(peers))
         if rise >= row["least"] and rise > normal * hours and stands_out:
             facts = {
                 "counter": one.kind, "name": one.device, "pci_address": one.pci_address,
                 "rise": rise, "hours": round(hours, 1), "per_hour": round(rise / hours),
-                "normal": normal, "peers": round(_median(peers) / hours) if peers else 0,
+                "normal": normal, "peers": round(median(peers) / hours) if peers else 0,
+                "severity": _severity(row, rise / hours),
             }  # fmt: skip
             found.append(Fact(facts, RISING, one.path))
     return found
 
 
-def _earlier(node: Any, uptime_s: float) -> tuple[Mapping[str, int], float]:
-    """The counters of the last run since this boot and the seconds since then; none of them and
-    the uptime without such a run."""
+def _severity(row: Mapping[str, Any], per_hour: float) -> str:
+    return "error" if per_hour >= row.get("error_per_hour", per_hour + 1) else str(row["severity"])
+
+
+def hourly(sections: Any, normal: Mapping[str, float], why_null: Any) -> Any:
+    """How often each of these counters of a node's ports rose in an hour, on the port where it rose
+    most. normal: counter -> rises in an hour; a hundredth and less counts as none. None for a node
+    without them, or whose ports were idle; an Unknown for what was not read."""
+    lacking: list[str] = []
+    counters = list(_of_ports(sections.network, lacking))
+    missing = next((one for one in map(why_null, lacking) if one.kind == "unread"), None)
+    if missing is not None or not any(one.kind in normal for one in counters):
+        return missing
+    before, hours = _look(sections.node)
+    if not hours:
+        return why_null("node.uptime_s") if hours is None else None
+    found: dict[str, int] = {}
+    for one in counters:
+        rise = round((one.value - before.get(one.name, 0)) / hours)
+        found[one.kind] = max(found.get(one.kind, 0), rise)
+    if found.get(PACKETS, FEWEST_PACKETS) < FEWEST_PACKETS:
+        return None
+    return {
+        kind: found[kind]
+        for kind, usual in normal.items()
+        if found.get(kind, 0) * TOLD_APART > usual
+    }
+
+
+def _look(node: Any) -> tuple[Mapping[str, int], float | None]:
+    """The counters of the last run since this boot and the hours since then; none of them and
+    those since boot without such a run. 0 hours: too short a time; None: not known."""
+    if node is None or node.uptime_s is None:
+        return {}, None
     earlier = node.earlier
-    if earlier is None or earlier.counters is None or earlier.uptime_s is None:
-        return {}, uptime_s
-    since_s = uptime_s - earlier.uptime_s
-    return (earlier.counters, since_s) if since_s >= LEAST_LOOK_S else ({}, uptime_s)
+    if earlier is not None and earlier.counters is not None and earlier.uptime_s is not None:
+        since_s = node.uptime_s - earlier.uptime_s
+        if since_s >= LEAST_LOOK_S:
+            return earlier.counters, since_s / 3600
+    return {}, node.uptime_s / 3600 if node.uptime_s >= LEAST_UPTIME_S else 0.0
 
 
 def _peers(one: Counter, sections: Any, before: Mapping[str, int]) -> list[int]:
@@ -145,6 +198,7 @@ def _peers(one: Counter, sections: Any, before: Mapping[str, int]) -> list[int]:
     ]
 
 
-def _median(values: list[int]) -> float:
+def median(values: Sequence[float]) -> float:
+    """Of one value and more. The quick check has no time to load statistics."""
     low, high = ((len(values) - 1) // 2, len(values) // 2)
     return (sorted(values)[low] + sorted(values)[high]) / 2

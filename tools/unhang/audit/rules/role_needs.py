@@ -22,11 +22,16 @@ POLICY_RULES_OF_NCCL = ("policy-nccl-version", "policy-nccl-min")
 def reaches(rule: str, remedy: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
     """False for an NCCL that is not from a package: the role nccl_profile exchanges the package,
     and does not change Python environments."""
-    nccl = (remedy.get("policy") or {}).get("nccl") or {}
-    about_library = bool({"min", "version"} & nccl.keys()) or rule in POLICY_RULES_OF_NCCL
+    about_library = wants_another_nccl(rule, remedy)
     return not (remedy.get("role") == "nccl_profile" and about_library) or str(
         where.get("package") or ""
     ).startswith(NCCL_PACKAGE)
+
+
+def wants_another_nccl(rule: str, remedy: Mapping[str, Any]) -> bool:
+    """Whether the repair of a rule's finding is another release of NCCL."""
+    nccl = (remedy.get("policy") or {}).get("nccl") or {}
+    return bool({"min", "version"} & nccl.keys()) or rule in POLICY_RULES_OF_NCCL
 
 
 def is_configured(role: str, *policies: Mapping[str, Any]) -> bool:
@@ -35,13 +40,12 @@ def is_configured(role: str, *policies: Mapping[str, Any]) -> bool:
     return not keys or any(_has(policy, key.split(".")) for policy in policies for key in keys)
 
 
-def unconfigured_text(role: str, lacks: Sequence[str] = ()) -> str:
-    """The manual work before the role can act. lacks: the keys of which it needs one, if they
-    differ from the usual ones."""
-    return (
-        f"unhang_policy has none of {', '.join(lacks or NEEDS[role])}: without it role {role} does"
-        " not know what to bring"
-    )
+def unconfigured_text(role: str, expected: str = "", lacks: Sequence[str] = ()) -> str:
+    """The manual work before the role can act. expected: by the rule, "" where nodes of one group
+    want different things; lacks: the keys of which the role needs one, if they differ from the
+    usual ones."""
+    by_role = f"set {' or '.join(lacks or NEEDS[role])} in unhang_policy for role {role}"
+    return f"bring {expected}: by hand, or {by_role}" if expected else by_role
 
 
 def _has(policy: Any, path: list[str]) -> bool:

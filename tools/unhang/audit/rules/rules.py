@@ -147,7 +147,7 @@ def _severity_of(
     row: Mapping[str, Any], names: Mapping[str, Kind], for_each: Expression | None
 ) -> Expression | None:
     """None where the row names a severity. A severity never comes from a node: an expression must
-    lead to a column of a table, also through what the judge works out of like_things, or choose
+    lead to a column of a table, also through what the judge works out of one (`unlike`), or choose
     between two words by a condition."""
     source = row["severity"]
     if source in SEVERITIES:
@@ -166,7 +166,7 @@ def _severity_of(
         or (
             base == "item"
             and for_each is not None
-            and _base(for_each.tree(), nodes.Filter) in ("tables", "unlike", "parts")
+            and _base(for_each.tree(), nodes.Filter) in ("tables", "unlike", "parts", "rising")
         )
     )
     if not (

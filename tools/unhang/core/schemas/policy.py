@@ -23,20 +23,39 @@ MOST_FAULTS_SHOWN = 20
 @dataclass(frozen=True)
 class Waiver:
     """The hosts that may ignore a rule, and until when. hosts: exact names; patterns: wildcards and
-    group names; both empty: all hosts."""
+    group names; both empty: all hosts. parts: wildcards of what parts_of() has; empty: all."""
 
     rule: str
     hosts: frozenset[str]
     patterns: tuple[str, ...]
     row: Mapping[str, Any]
+    parts: tuple[str, ...] = ()
 
-    def covers(self, host: str, groups: Iterable[str]) -> bool:
-        """True if the waiver covers this host."""
+    def covers(self, host: str, groups: Iterable[str], where: Mapping[str, Any]) -> bool:
+        """True if the waiver covers a finding on this host. where: of the finding; one that names
+        no part is not covered by a waiver that does."""
+        named = parts_of(where)
+        is_meant = not self.parts or (
+            bool(named)
+            and all(any(fnmatch.fnmatchcase(one, part) for part in self.parts) for one in named)
+        )
+        return is_meant and self.covers_host(host, groups)
+
+    def covers_host(self, host: str, groups: Iterable[str]) -> bool:
+        """True if the waiver is for this host."""
         if not self.hosts and not self.patterns:
             return True
         return host in self.hosts or any(
             fnmatch.fnmatchcase(host, one) or one in groups for one in self.patterns
         )
+
+
+def parts_of(where: Mapping[str, Any]) -> list[str]:
+    """What a finding about a field or a counter is about: `bond0 mtu`, one for each name; the field
+    alone where no name is known; [] for any other finding."""
+    field = where.get("field") or where.get("counter")
+    names = [one for one in str(where.get("name") or "").split(", ") if one]
+    return [f"{name} {field}" for name in names] or [str(field)] if field else []
 
 
 def policy_faults(policy: Any, threshold_names: Iterable[str] = ()) -> list[tuple[tuple, str]]:
@@ -134,6 +153,7 @@ def _waiver(row: Mapping[str, Any]) -> Waiver:
         frozenset(named),
         tuple(named) if len(named) < 64 else tuple(one for one in named if set("*?") & set(one)),
         row,
+        tuple(row.get("parts", ())),
     )
 
 

@@ -106,6 +106,24 @@ def test_one_of_eight_is_found_in_any_kind_of_part(fact, value, severity):
     assert found_on_node(changed(healthy, {"facts": {fact: value}})).get(NODE) == severity
 
 
+def test_advice_for_a_part_is_that_of_its_kind(tmp_path):
+    """Every kind that is compared inside a node has its own."""
+    rows = catalogue().tables["like_things"].values()
+    assert [row["things"] for row in rows if row["within"] and not row["check"]] == []
+    healthy = PLATFORMS["h100_infiniband"]()
+    odd = {"gpus.devices[2].ecc.enabled": False, "network.rdma[3].firmware": "28.39.1002"}
+    folder = Fleet(tmp_path).run({"gpu1": changed(healthy, {"facts": odd})["sections"]})
+    judge_folder(folder, [], None, "2026-11-25")
+    findings = json.loads((folder / "findings.json").read_text())["findings"]
+    told = {one["where"]["name"]: one for one in findings if one["rule"] == NODE}
+    assert "nvidia-smi -i GPU -e 1" in told["GPU 2"]["remedy"]["person"]
+    assert told["GPU 2"]["found"] == "GPU 2: ecc.enabled no"
+    assert told["mlx5_3"]["remedy"]["person"] == (
+        "drain the node and flash the release of the others (mlxfwmanager, then mlxfwreset)"
+        " (mlx5_3 alone has firmware 28.39.1002)"
+    )
+
+
 def test_all_eight_cards_at_half_of_what_they_can_are_found_by_the_table():
     healthy = PLATFORMS["h100_infiniband"]()
     slow = changed(healthy, {"facts": {"network.rdma[*].ports[0].rate_gbps": 200.0}})
@@ -149,7 +167,7 @@ def test_a_comparison_names_the_node_and_the_part_with_the_severity_of_its_row(t
     assert rail["hosts"] == mtu["hosts"] == ["gpu3"]
     assert "mlx5_3=fec0:0000:0000:0004" in rail["found"]
     assert "mlx5_5" not in rail["found"]
-    assert mtu["where"] == {"name": "bond0"} and "bond0=9000" in mtu["found"]
+    assert mtu["where"] == {"name": "bond0", "field": "mtu"} and "bond0=9000" in mtu["found"]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +222,7 @@ def test_without_a_majority_nobody_is_said_to_be_slow(tmp_path):
 
 def test_advice_for_swapped_rails_names_both_and_what_to_look_at(tmp_path):
     (found,) = judged_of_group(tmp_path, rails(), rails(), rails([(3, 4)]))
-    assert found["where"] == {"name": "mlx5_3, mlx5_4"}
+    assert found["where"] == {"name": "mlx5_3, mlx5_4", "field": "subnet"}
     assert found["remedy"]["person"].startswith("mlx5_3 subnet=fec0:0000:0000:0004, mlx5_4 subnet=")
     assert "swapped rails are swapped cables" in found["remedy"]["person"]
 

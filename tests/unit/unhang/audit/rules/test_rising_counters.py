@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
-from changed_nodes import catalogue, changed, found_on_node
+from changed_nodes import catalogue, changed, found_in_group, found_on_node
 from healthy_platforms import PLATFORMS
+from run_folders import Fleet
 
 from unhang.audit.rules.row_faults import proof_fault
+from unhang.audit.triage.run_judging import judge_folder
 
 RULE = "counter-rises-faster-than-healthy"
 HOUR_S = 3600.0
@@ -31,7 +34,7 @@ def node(counters, uptime_h=100, earlier=None, others=None):
         ({"symbol_error": 12_100}, True),
         ({"symbol_error": 11_900}, False),  # 119 an hour
         ({"link_error_recovery": 1_100}, True),
-        ({"link_downed": 200}, True),
+        ({"link_downed": 90}, True),
         ({"link_downed": 9}, False),
         ({"local_ack_timeout_err": 400_000}, True),
         ({"packet_seq_err": 400_000}, True),
@@ -75,8 +78,86 @@ def test_replays_of_a_slot_are_a_rate_too():
     assert found_on_node(changed(healthy, {"facts": facts})).get(RULE) == "warning"
 
 
+@pytest.mark.parametrize(
+    ("errors", "is_found"),
+    [
+        ({"replay": 3_100, "recovery": 0, "crc": 0}, True),
+        ({"replay": 2_900, "recovery": 0, "crc": 0}, False),  # 15 in half an hour fail a link
+        ({"replay": 0, "recovery": 0, "crc": 37_000_000}, True),
+        ({"replay": 0, "recovery": 0, "crc": 35_000_000}, False),  # 100 a second fail it
+    ],
+)
+def test_replays_and_crc_errors_of_an_nvlink_are_a_rate(errors, is_found):
+    facts = {"interconnect.links[7].errors": errors, "node.uptime_s": 100 * HOUR_S}
+    document = changed(PLATFORMS["h100_infiniband"](), {"facts": facts})
+    assert (found_on_node(document).get(RULE) == "warning") is is_found
+
+
 def test_a_rule_of_counters_that_were_worked_out_needs_its_proof_too():
     rule = next(one for one in catalogue().rules if one.id == RULE)
     row = {key: value for key, value in rule.row.items() if key != "proof"}
     assert proof_fault(rule) is None
     assert "reads a counter" in proof_fault(dataclasses.replace(rule, row=row))
+
+
+GROUP = "unlike-the-others-of-its-group"
+
+
+def of_group(*counts, kind="out_of_sequence", packets=None, hours=100):
+    """What the group's rule finds where all ports of node after node have so many in an hour."""
+    nodes = []
+    for count in counts:
+        counters = {"link_downed": 0, kind: int(count * hours)}
+        if packets is not None:
+            counters["port_rcv_packets"] = int(packets * hours)
+        facts = {"node.uptime_s": hours * HOUR_S, "network.rdma[*].ports[0].counters": counters}
+        nodes.append(changed(PLATFORMS["h100_infiniband"](), {"facts": facts}))
+    return GROUP in found_in_group(nodes)
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_found"),
+    [
+        ((0, 0, 0, 170_000), True),
+        ((5, 8, 3, 170_000), True),
+        ((0, 0, 0, 3_500), False),  # less than one a second is normal
+        ((2_000, 2_000, 2_000, 170_000), False),  # 85 times the others
+        ((170_000, 170_000, 0, 0), False),  # which of two halves is wrong?
+        ((0, 170_000), False),
+    ],
+)
+def test_losses_of_all_ports_of_a_node_are_told_by_its_group(counts, is_found):
+    """Its own ports say nothing: they all lose as much."""
+    assert of_group(*counts) is is_found
+
+
+def test_idle_nodes_are_no_peers_of_one_that_trains():
+    assert of_group(0, 0, 0, 170_000, packets=1 << 30)
+    assert not of_group(0, 0, 0, 170_000, packets=1000)
+
+
+def test_a_short_look_compares_no_losses():
+    assert not of_group(0, 0, 0, 170_000, hours=0.5)
+
+
+def test_the_finding_names_host_and_counter_and_what_to_look_at(tmp_path):
+    nodes = {}
+    for place, count in enumerate((0, 4, 0, 170_000), 1):
+        counters = {"link_downed": 0, "out_of_sequence": count * 100, "packet_seq_err": 0}
+        facts = {"node.uptime_s": 100 * HOUR_S, "network.rdma[*].ports[0].counters": counters}
+        document = changed(PLATFORMS["h100_infiniband"](), {"facts": facts})
+        nodes[f"gpu{place}"] = document["sections"]
+    folder = Fleet(tmp_path).run(nodes)
+    judge_folder(folder, [], None, "2026-11-25")
+    findings = json.loads((folder / "findings.json").read_text())["findings"]
+    (found,) = (one for one in findings if (one["rule"], one["verdict"]) == (GROUP, "fail"))
+    assert (found["severity"], found["hosts"]) == ("error", ["gpu4"])
+    assert found["where"] == {"name": "out_of_sequence", "field": "an hour"}
+    person = found["remedy"]["person"]
+    assert person.startswith("out_of_sequence 170000 an hour on gpu4, out_of_sequence 0 an hour on")
+    assert "compare PFC, ECN" in person
+
+
+def test_a_link_that_goes_down_each_hour_is_an_error():
+    assert found_on_node(node({"link_downed": 90})).get(RULE) == "warning"
+    assert found_on_node(node({"link_downed": 110})).get(RULE) == "error"

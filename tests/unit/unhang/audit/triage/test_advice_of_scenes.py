@@ -3,7 +3,8 @@ a boot into a kernel without driver."""
 
 from __future__ import annotations
 
-import re
+import json
+import shutil
 from pathlib import Path
 
 import faulty_fleet
@@ -103,27 +104,43 @@ def test_mps_that_was_left_running_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "variable"),
+    ("variable", "value", "step"),
     [
-        (setting("LD_LIBRARY_PATH", "/usr/lib:/opt/old"), "LD_LIBRARY_PATH"),
-        (setting("LD_PRELOAD", "/opt/old/libnccl.so.2"), "LD_PRELOAD"),
+        ("LD_LIBRARY_PATH", "/usr/lib:/opt/old", "take /opt/old out of LD_LIBRARY_PATH"),
+        ("LD_PRELOAD", "/opt/old/libnccl.so.2", "take libnccl out of LD_PRELOAD"),
     ],
 )
-def test_an_old_nccl_that_a_variable_loads_names_the_variable_first(tmp_path, change, variable):
-    def faulty(sections):
-        sections["nccl"]["libraries"] = [
-            {
-                **sections["nccl"]["libraries"][0],
-                "path": "/opt/old/libnccl.so.2",
-                "version": "2.21.5",
-            }
-        ]
+def test_every_rule_about_an_old_nccl_begins_with_the_variable_that_loads_it(
+    tmp_path, variable, value, step
+):
+    sections = faulty_fleet.healthy_sections("dgx_h100_torch_on_host")
+    usual = sections["nccl"]["libraries"][0]
+    sections["nccl"]["libraries"] = [
+        usual, {**usual, "path": "/opt/old/libnccl.so.2", "version": "2.17.1"}
+    ]  # fmt: skip
 
-    shown = advice_of(tmp_path, faulty, change, machine="dgx_h100_torch_on_host")
-    named = [text for text in shown.values() if variable in text]
-    assert named
-    assert re.match(rf"(first take the folder|take libnccl) out of {variable}", named[0])
-    assert "nccl-release-has-fault" not in shown or variable in shown["nccl-release-has-fault"]
+    def advice():
+        judge_cases.write_run(tmp_path / "run", judge_cases.node("gpu1", sections))
+        judge_folder(tmp_path / "run", [], None, "2026-11-20")
+        findings = json.loads((tmp_path / "run" / "findings.json").read_text())["findings"]
+        shutil.rmtree(tmp_path / "run")
+        about = [
+            one for one in findings if one["rule"].startswith(("nccl-release-", "nccl-launch-"))
+        ]
+        return {str(one["remedy"].get("person")): one for one in about if one["verdict"] == "fail"}
+
+    assert not [text for text in advice() if variable in text]
+    setting(variable, value)(sections)
+    sections["nccl"]["settings"] += [
+        {**sections["nccl"]["settings"][0], "name": "NCCL_LAUNCH_MODE", "value": "GROUP"}
+    ]
+    begins = f"first {step} in /etc/environment, through which NCCL 2.17.1 is loaded"
+    found = advice()
+    assert {text.startswith(begins) for text, one in found.items() if "2.17.1" in one["found"]} == {
+        True
+    }
+    assert not [text for text, one in found.items() if text.startswith(begins)
+                and one["where"].get("value") == usual["version"]]  # fmt: skip
 
 
 def test_no_row_sends_a_person_to_find_out_which_value_is_right():

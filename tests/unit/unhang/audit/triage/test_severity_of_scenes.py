@@ -3,6 +3,8 @@ little."""
 
 from __future__ import annotations
 
+import json
+
 import faulty_fleet
 import gallery
 import judge_cases
@@ -104,6 +106,63 @@ def test_what_people_choose_on_workstations_is_no_fault(tmp_path, change, machin
     before = rules & set(causes_of(tmp_path / "before", *only, machine=machine))
     found = rules & set(causes_of(tmp_path / "after", *only, change, machine=machine))
     assert bool(found - before) is is_loud
+
+
+def another_model(sections):
+    """The last GPU is a card for a screen."""
+    sections["gpus"]["devices"][-1] |= {"model": "NVIDIA GeForce RTX 4090", "architecture": "ada"}
+
+
+def started_by_a_script(sections):
+    sections["node"]["services"] = [
+        {"name": "slurmd", "state": "disabled", "running": True, "replaced": False}
+    ]
+
+
+def in_a_virtual_machine(sections):
+    sections["node"]["virtualization"] |= {"is_vm": True, "kind": "kvm"}
+
+
+def few_thread_blocks(sections):
+    sections["nccl"]["settings"] = [
+        {"name": "NCCL_MAX_CTAS", "value": "2", "file": "/etc/nccl.conf", "line": 1,
+         "source": "nccl_conf"}
+    ]  # fmt: skip
+
+
+def few_channels(sections):
+    few_thread_blocks(sections)
+    sections["nccl"]["settings"][0] |= {"name": "NCCL_MAX_NCHANNELS", "value": "3"}
+
+
+WORKSTATION = "workstation_two_rtx_pro_6000"
+
+
+@pytest.mark.parametrize(
+    ("machine", "changes", "rule", "severity"),
+    [
+        ("dgx_h200", [another_model], "gpu-models-differ", "warning"),
+        (WORKSTATION, [another_model], "gpu-models-differ", None),
+        ("dgx_h200", [started_by_a_script], "service-of-jobs-not-started-at-boot", "warning"),
+        (
+            "dgx_h200",
+            [started_by_a_script, in_a_virtual_machine],
+            "service-of-jobs-not-started-at-boot",
+            None,
+        ),
+        ("dgx_h200", [few_thread_blocks], "setting-against-norm", "info"),
+        ("dgx_h200", [few_channels], "setting-against-norm", "warning"),
+    ],
+)
+def test_what_is_chosen_or_costs_little_is_no_alarm(tmp_path, machine, changes, rule, severity):
+    sections = faulty_fleet.healthy_sections(machine)
+    for change in changes:
+        change(sections)
+    judge_cases.write_run(tmp_path / "run", judge_cases.node("gpu1", sections))
+    judge_folder(tmp_path / "run", [], None, "2026-11-20")
+    findings = json.loads((tmp_path / "run" / "findings.json").read_text())["findings"]
+    found = {one["severity"] for one in findings if (one["rule"], one["verdict"]) == (rule, "fail")}
+    assert found == ({severity} if severity else set())
 
 
 def test_a_comparison_that_repeats_a_nodes_own_finding_is_no_cause(tmp_path):

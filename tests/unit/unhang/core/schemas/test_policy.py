@@ -180,8 +180,30 @@ def test_a_policy_file_that_is_not_there_is_reported(tmp_path):
 def test_a_waiver_covers_the_hosts_that_it_names(hosts, covered):
     (waiver,) = waivers_of({"waivers": [{**WAIVER, "hosts": hosts}]})
     assert {
-        host for host in ("gpu001", "gpu004", "login") if waiver.covers(host, ("racks",))
+        host for host in ("gpu001", "gpu004", "login") if waiver.covers(host, ("racks",), {})
     } == covered
+
+
+@pytest.mark.parametrize(
+    ("parts", "where", "is_covered"),
+    [
+        (["bond0 mtu"], {"name": "bond0", "field": "mtu"}, True),
+        (["bond0 mtu"], {"name": "bond0", "field": "speed_mbps"}, False),
+        (["bond0 *"], {"name": "bond0", "field": "speed_mbps"}, True),
+        (["bond0 mtu"], {"name": "bond0, bond1", "field": "mtu"}, False),
+        (["bond0 mtu", "bond1 mtu"], {"name": "bond0, bond1", "field": "mtu"}, True),
+        (["count"], {"field": "count"}, True),
+        (["mlx5_3 symbol_error"], {"name": "mlx5_3", "counter": "symbol_error"}, True),
+        (["bond0 mtu"], {"name": "bond0"}, False),  # which field it is about is not known
+        (["*"], {}, False),
+    ],
+)
+def test_a_waiver_of_a_part_covers_that_part_alone(parts, where, is_covered):
+    policy = {"waivers": [{**WAIVER, "parts": parts}]}
+    assert policy_faults(policy) == []
+    (waiver,) = waivers_of(policy)
+    assert waiver.covers("gpu001", (), where) is is_covered
+    assert waiver.covers_host("gpu001", ())
 
 
 def test_numbers_in_plain_decimal_digits_are_what_they_say(tmp_path):

@@ -111,6 +111,43 @@ def test_firewalls_are_those_that_are_on(tmp_path):
     assert facts(folder, "network")["firewalls"] == ["firewalld", "ufw"]
 
 
+NFT_DROP = """\
+#!/usr/sbin/nft -f
+flush ruleset
+table inet filter {
+    chain input {
+        type filter hook input priority 0; policy drop;
+        ct state established accept
+    }
+    chain forward { type filter hook forward priority 0; policy drop; }
+}
+"""
+IPTABLES_DROP = "*filter\n:INPUT DROP [0:0]\n:FORWARD ACCEPT [0:0]\nCOMMIT\n"
+
+
+@pytest.mark.parametrize(
+    ("service", "file", "text", "is_found"),
+    [
+        ("nftables", "/etc/nftables.conf", NFT_DROP, True),
+        ("nftables", "/etc/nftables.conf", NFT_DROP.replace("0; policy", "filter\npolicy"), True),
+        ("nftables", "/etc/nftables.conf", NFT_DROP.replace("0; policy drop", "0", 1), False),
+        ("nftables", "/etc/nftables.conf", NFT_DROP.replace("    ", "# "), False),
+        ("netfilter-persistent", "/etc/iptables/rules.v4", IPTABLES_DROP, True),
+        ("iptables", "/etc/sysconfig/iptables", "-A INPUT -j REJECT --reject-with x\n", True),
+        ("iptables", "/etc/sysconfig/iptables", "-A INPUT -p tcp --dport 22 -j ACCEPT\n", False),
+    ],
+)
+def test_rules_at_boot_that_drop_what_comes_in_are_a_firewall(
+    tmp_path, service, file, text, is_found
+):
+    folder = node(tmp_path)
+    write(folder, file, text)
+    assert facts(folder, "network")["firewalls"] == []  # nothing loads them
+    wants = f"/etc/systemd/system/multi-user.target.wants/{service}.service"
+    link(folder, wants, f"/usr/lib/systemd/system/{service}.service")
+    assert facts(folder, "network")["firewalls"] == ([service] if is_found else [])
+
+
 def test_name_services_and_servers_are_read(tmp_path):
     folder = node(tmp_path)
     write(
