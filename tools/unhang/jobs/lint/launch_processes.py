@@ -59,7 +59,7 @@ def _tasks_unlike_devices(commands: Sequence[Command], batch: Batch) -> Iterator
     for command in commands:
         devices, tasks = (
             _DEVICES.search(command.text),
-            command.number("ntasks_per_node") or batch.number("ntasks_per_node"),
+            command.number("ntasks_per_node") or batch.tasks_per_node(),
         )
         if (
             devices
@@ -88,7 +88,7 @@ def _launcher_in_each_task(command: Command, batch: Batch) -> Iterator[Finding]:
     before = command.text.partition("torch")[0]
     if "srun" not in before.split() or re.search(r"(?<!\w)(?:-n|--ntasks)(?:[= ]|\d)", before):
         return
-    tasks = command.number("ntasks_per_node") or batch.number("ntasks_per_node") or 1
+    tasks = command.number("ntasks_per_node") or batch.tasks_per_node() or 1
     processes = command.number("nproc_per_node") or command.number("num_processes")
     if tasks > 1 and processes is not None and processes > 1:
         why = (

@@ -220,8 +220,8 @@ spec:
   replicas: 3
   leaderWorkerTemplate:
     size: {size}
-    leaderTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes={size}, --node_rank=0, train.py]}}]}}}}
-    workerTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes={size}, --node_rank=1, train.py]}}]}}}}
+    leaderTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes={size}, --node_rank=0, --master_addr=$(LWS_LEADER_ADDRESS), train.py]}}]}}}}
+    workerTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes={size}, --node_rank=1, --master_addr=$(LWS_LEADER_ADDRESS), train.py]}}]}}}}
 """
 
 
