@@ -86,6 +86,7 @@ class Outputs:
     hangs: int = 0
     written: float | None = None
     last: tuple[Tick, float] | None = None
+    ended: str | None = None  # what was ended, why, and where the evidence is
 
     def sampled(self, tick: Tick, since_s: float) -> None:
         """Takes a moment; since_s: seconds since the last progress, which ends a hang."""
