@@ -39,7 +39,10 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="URL",
-        help=f"POST it to this URL {told}; @FILE reads the URL from a file",
+        help=(
+            f"POST it to this URL {told}, to Slack and Teams as a message; @FILE reads the URL from"
+            " a file"
+        ),
     )
     shown.add_argument(
         "--hook",
