@@ -34,7 +34,8 @@ class LoadWatch:
         now, over_s = queued_s(pid), time.monotonic() - first["at"] if first else 0.0
         if first is None or now is None or over_s < EVERY_S:
             return None
-        return round((now - first["queued_s"][pid]) / over_s, 2)
+        before: float = first["queued_s"][pid]
+        return round((now - before) / over_s, 2)
 
     def answer(self) -> dict[str, Any]:
         """{cpus, over_s, runnable: mean number of tasks that run or want to, waited: share of the
