@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import xml.etree.ElementTree as ElementTree
 
@@ -442,3 +443,22 @@ def test_wrong_use_is_reported_in_one_line(arguments, message):
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_a_machine_without_a_cpu_to_spare_accuses_nobody():
+    """Many processes on each CPU, and steps that may take half a second."""
+    count = 8 * (os.cpu_count() or 1)
+    spinning = [
+        subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(count)
+    ]
+    try:
+        done = smoke("--nproc", 4, "--step-timeout", 0.5, "--phases", "rendezvous,init,storm,ddp")
+    finally:
+        for one in spinning:
+            one.kill()
+            one.wait()
+    assert done.result["verdict"] in ("pass", "error"), done.suspects
+    if done.result["verdict"] == "error":
+        assert "tasks for" in done.result["not_proved"]
+        assert done.result["experiments"] == []
+    assert not any("hangs" in suspect["why"] for suspect in done.suspects)

@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -196,16 +198,31 @@ def test_a_gpu_is_asked_for_what_it_counts_of_itself(driver):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("stall nvmlDeviceGetNvLinkState *", "NVML did not answer within 1 s: the driver hangs"),
         ("crash nvmlDeviceGetNvLinkState 1", "NVML ended its caller with code -11"),
         ("system nvmlInitWithFlags 9", "nvmlInit answered 9"),
     ],
 )
 def test_a_driver_in_trouble_is_an_answer(driver, line, message):
     driver(line)
-    # A driver that crashes or refuses answers at once; only the one that hangs reaches the limit.
-    answer = payload.NvmlQuestion().answer(1.0 if "stall" in line else DEADLINE_S)
+    answer = payload.NvmlQuestion().answer(DEADLINE_S)
     assert answer == {"pairs": None, "counters": {}, "links": {}, "problem": message}
+
+
+def test_a_driver_that_was_asked_and_does_not_answer_hangs(driver):
+    driver("stall nvmlDeviceGetNvLinkState *")
+    question = payload.NvmlQuestion()
+    while b"asked" not in os.pread(question.mark.fileno(), 100, 0):
+        assert question.process.poll() is None
+        time.sleep(0.02)
+    problem = question.answer(0.1)["problem"]
+    assert problem == "NVML did not answer within 0 s: the driver hangs"
+
+
+def test_a_reader_that_has_not_asked_yet_accuses_no_driver(driver):
+    question = payload.NvmlQuestion()
+    question.process.send_signal(signal.SIGSTOP)  # as on a machine without a CPU for it
+    problem = question.answer(0.1)["problem"]
+    assert problem == "the program that reads NVML did not start within 0 s"
 
 
 def test_without_a_driver_there_is_nothing_to_say(monkeypatch):
@@ -309,7 +326,8 @@ def test_a_driver_that_hangs_while_ranks_do_is_reported_and_costs_no_other_evide
         driver("stall nvmlDeviceGetNvLinkState *")
         output, _ = process.communicate(timeout=DEADLINE_S)
     result = json.loads(output)
-    assert "the driver hangs" in result["nodes"][0]["nvml"]
+    # the second on a machine that is too busy to start the reader in time
+    assert re.search("the driver hangs|did not start within", result["nodes"][0]["nvml"])
     assert all(row["stack"] for row in result["evidence"])
     assert [suspect["rank"] for suspect in result["suspects"]] == [1]
 

@@ -88,6 +88,9 @@ def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
     )
     assert "hook false: expected exit code 0, found 1" in done.stderr
     assert str(next(tmp_path.glob("hang-*.tar.gz"))) == told["full"]
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("unhang watch, ") and last.endswith(f"evidence is in {told['full']}")
+    assert f": hung: rank 1 on {socket.gethostname()}: {words}" in last
     assert of_the_job(tmp_path) == []
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import metadata
+from importlib.metadata import metadata, requires
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 PROJECT = Path(__file__).resolve().parents[2]
 OLDEST = (
@@ -77,3 +78,38 @@ def test_the_wheel_is_built_with_versions_of_the_development_environment():
         "its CPU build, which tests here use, has no checksum in the index"
     )
     assert [one.name for one in pins("requirements-torch.txt")] == ["torch"]
+
+
+def brought(*names):
+    """The packages that these need, by their metadata."""
+    found, waiting = set(), list(names)
+    while waiting:
+        for text in requires(waiting.pop()) or ():
+            one = Requirement(text)
+            name = canonicalize_name(one.name)
+            if name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
+                found.add(name)
+                waiting.append(name)
+    return found
+
+
+def test_page_names_what_fabric_brings_and_the_one_file_that_it_is_here_for():
+    """Each of the packages is there for fabric alone."""
+    ours = [canonicalize_name(one.name) for one in pins("requirements.txt")]
+    top = [name for name in ours if name not in brought(*ours)]
+    assert "fabric" in top
+    others = brought(*[name for name in top if name != "fabric"])
+    page = (PROJECT / "docs" / "dependencies.md").read_text()
+    [row] = [line for line in page.splitlines() if line.startswith("| fabric |")]
+    named = row.partition("brings ")[2].partition(";")[0].replace(" and ", ", ").split(", ")
+    assert {canonicalize_name(one) for one in named} == brought("fabric") - others
+    [file] = re.findall(r"`(tools/\S+\.py)`", row)
+    importers = [
+        str(path.relative_to(PROJECT))
+        for folder in ("tools", "module_utils", "library", "plugins")
+        for path in (PROJECT / folder).rglob("*.py")
+        if re.search(
+            r"^(?:import|from) (?:fabric|paramiko|invoke)\b", path.read_text(), re.MULTILINE
+        )
+    ]
+    assert importers == [file]

@@ -245,10 +245,9 @@ def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
         raise UserError(f"expected {' or '.join(pairs)}, found unhang {name} alone")
     if purpose is None:
         near = difflib.get_close_matches(name, COMMANDS, 1)
-        raise UserError(
-            f"expected one of {', '.join(COMMANDS)}, found {name!r};"
-            f" {f'did you mean {near[0]}?' if near else 'see unhang --help'}"
-        )
+        if near:
+            raise UserError(f"did you mean {near[0]}? There is no command {name!r}")
+        raise UserError(f"expected one of {', '.join(COMMANDS)}, found {name!r}; see unhang --help")
     command = load_command(name)
     # no abbreviations: an option of a later version must not change the meaning of a script's
     # abbreviation, least of all of --apply

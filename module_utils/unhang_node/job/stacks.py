@@ -128,7 +128,7 @@ def _looked_at(
     answers: dict[int, tuple[list[dict[str, Any]] | None, str, str]] = {}
     for fields, unread in (
         read_as_owners(
-            ctx, wanted, functools.partial(_dumps, spy), "processes", DUMPS_S, CAP_SYS_PTRACE
+            ctx, wanted, functools.partial(_dumps, spy, of), "processes", DUMPS_S, CAP_SYS_PTRACE
         )
         if spy
         else ()
@@ -152,15 +152,18 @@ def _looked_at(
         )
 
 
-def _dumps(spy: str, _ctx: Context, _view: View, pids: list[int]) -> Iterator[Piece]:
-    """As the owner, AT_ONCE at a time: [pid, threads or None, why not]."""
+def _dumps(
+    spy: str, of: dict[int, int], _ctx: Context, _view: View, pids: list[int]
+) -> Iterator[Piece]:
+    """As the owner, AT_ONCE at a time: [pid, threads or None, why not]. of: the rank of each
+    process."""
     for start in range(0, len(pids), AT_ONCE):
         answers: dict[int, tuple[list[dict[str, Any]] | None, str]] = {}
 
         def dump(
             pid: int, answers: dict[int, tuple[list[dict[str, Any]] | None, str]] = answers
         ) -> None:
-            answers[pid] = _dump(spy, pid)
+            answers[pid] = _dump(spy, pid, is_worker=of[pid] != pid)
 
         threads = [
             threading.Thread(target=dump, args=(pid,), daemon=True)
@@ -180,11 +183,13 @@ def _dumps(spy: str, _ctx: Context, _view: View, pids: list[int]) -> Iterator[Pi
         )
 
 
-def _dump(spy: str, pid: int) -> tuple[list[dict[str, Any]] | None, str]:
+def _dump(spy: str, pid: int, *, is_worker: bool) -> tuple[list[dict[str, Any]] | None, str]:
+    """The threads of a process; of a worker with its item, where its variables can be read."""
     why = ""
-    for _ in range(TRIES):
+    for number in range(TRIES):
+        more = ["--locals"] if is_worker and number == 0 else []
         done = run_process(
-            [spy, "dump", "--json", "--full-filenames", "--nonblocking", "--pid", str(pid)],
+            [spy, "dump", "--json", "--full-filenames", "--nonblocking", *more, "--pid", str(pid)],
             SPY_S,
             limit_bytes=4 << 20,
         )

@@ -35,7 +35,9 @@ def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = Fals
         _notes,
     )
     lines = [line for part in parts for line in part(result)] + render_suspects(result)
-    lines += ["", f"verdict: {result['verdict']}"]
+    not_proved = result.get("not_proved")
+    verdict = f"not proved: {visible(not_proved, 400)}" if not_proved else result["verdict"]
+    lines += ["", f"verdict: {verdict}"]
     if result.get("command"):
         lines += [f"to repeat: {visible(result['command'], 4000)}"]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
@@ -272,8 +274,11 @@ def _phase_case(row: Mapping[str, Any], blamed: Sequence[Mapping[str, Any]]) -> 
         outcome = Outcome("skipped", "the phase was skipped")
     elif blamed or row["status"] != "ok":
         reasons = [f"{_who(one)}: {one['why']}; next: {one['next']}" for one in blamed]
+        is_blind = bool(blamed) and all(one.get("blind") for one in blamed)
         outcome = Outcome(
-            "failure", "; ".join(_who(one) for one in blamed) or row["status"], reasons
+            "error" if is_blind else "failure",
+            "; ".join(_who(one) for one in blamed) or row["status"],
+            reasons,
         )
     return Case("unhang.smoke", row["name"], outcome, duration_s=row["duration_s"])
 

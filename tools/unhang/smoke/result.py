@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.core.baselines import SCHEMA
+from unhang.core.verdict.busy import excuse_busy
 from unhang.core.verdict.counter_rates import outstanding
 from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.streams import (
@@ -36,6 +37,7 @@ SHOWN_EVIDENCE = (
     "state",
     "wchan",
     "waited_s",
+    "queued",
     "reason",
     "code",
     "signal",
@@ -43,6 +45,7 @@ SHOWN_EVIDENCE = (
     "output",
     "native_stack",
 )
+LOAD = ("cpus", "over_s", "runnable", "waited", "stolen")
 EXIT_CODES = {"pass": 0, "fail": 1, "error": 2}
 
 
@@ -78,9 +81,16 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
     ]
     evidence = [row for story in reported.values() if (row := _evidence(story))]
     nodes = [row for stream in streams if (row := _node_evidence(stream))]
-    suspects = with_likely(
-        suspects, nodes, evidence, outstanding(nodes, expectations.counter_rates)
-    )
+    suspects, not_proved = excuse_busy(suspects, nodes, evidence)
+    slow_only = {one for one in suspects if one.blind and one.may_be_slow}
+    suspects = [
+        one if one in slow_only else known
+        for one, known in zip(
+            suspects,
+            with_likely(suspects, nodes, evidence, outstanding(nodes, expectations.counter_rates)),
+            strict=True,
+        )
+    ]
     copies = [
         dict(row, host=event.get("host"))
         for event in events
@@ -88,7 +98,8 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
         for row in as_maps(event.get("rows"))
     ]
     return {
-        "schema": SCHEMA, "verdict": _verdict(reported, suspects), "world_size": len(reported),
+        "schema": SCHEMA, "verdict": "error" if not_proved else _verdict(reported, suspects),
+        "not_proved": not_proved, "world_size": len(reported),
         "group": dataclasses.asdict(group) if group else None,
         "hosts": [_host(stream, reported) for stream in streams],
         "phases": phase_rows(reported), "collectives": rows, "bandwidth": judged,
@@ -125,6 +136,7 @@ def _straggler(story: Story, time_us: float, median: float) -> Suspect:
         why,
         "clocks, throttling, power and other jobs there: unhang audit -i INVENTORY --limit"
         f" {story.host}",
+        may_be_slow=True,
     )
 
 
@@ -260,11 +272,13 @@ def _node_evidence(stream: Stream) -> dict[str, Any] | None:
         if event["e"] == "transports"
         for line in as_list(event.get("warnings"))
     ][:16]
-    if found is None and not warnings:
+    load = next((event for event in stream.events if event["e"] == "load"), {})
+    if found is None and not warnings and not load:
         return None
     seen = found or {}
     shown = {
         name: seen.get(name)
         for name in ("kernel_log", "counters", "nvlink", "nvml", "peers", "counted_s")
     }
+    shown["load"] = {name: load.get(name) for name in LOAD} if load else None
     return {"host": stream.host, **shown, "nccl_warnings": warnings}

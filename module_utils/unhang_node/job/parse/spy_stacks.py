@@ -3,6 +3,8 @@ the job."""
 
 from __future__ import annotations
 
+import re
+
 from ...base.parse.values import parse_json
 
 TYPE_CHECKING = False
@@ -13,9 +15,18 @@ if TYPE_CHECKING:
 MOST_THREADS, MOST_FRAMES = 64, 60
 
 
+# what a worker of a data loader works on: its batch of indices in torch's own frame, and what tells
+# an item in the reader's; other variables may hold anything, and are not read
+_ITEM = re.compile(
+    r"possibly_batched_index|(?:\w{1,40}_)?(?:path|file|filename|url|uri|shard|index|idx|item)"
+)
+_PLAIN = re.compile(r"[\"'\[(]|[+-]?[0-9]")  # not <Dataset at 0x7f1b8f3ca560>
+MOST_ITEMS, LONGEST_ITEM = 3, 160
+
+
 def parse_spy(text: str) -> list[dict[str, Any]]:
-    """[{name, is_main, active, frames: ["function (file:line)", youngest first]}], the main thread
-    first. Raises ValueError."""
+    """[{name, is_main, active, frames: ["function (file:line)", youngest first], item: ["path
+    '/data/7.tar'"] where --locals shows one}], the main thread first. Raises ValueError."""
     content = parse_json(text)
     if not isinstance(content, list):
         raise ValueError("expected a list of threads from py-spy, found something else")
@@ -39,7 +50,25 @@ def _thread(row: dict[str, Any]) -> dict[str, Any]:
         "frames": [
             _frame(frame) for frame in frames[: MOST_FRAMES * 4 if is_main else MOST_FRAMES]
         ],
+        **({"item": item} if is_main and (item := _item(frames)) else {}),
     }
+
+
+def _item(frames: list[dict[str, Any]]) -> list[str]:
+    """Variables that say what a thread works on, those of the youngest frames first."""
+    found: dict[str, str] = {}
+    for frame in frames:
+        values = frame.get("locals")
+        for one in values if isinstance(values, list) else ():
+            name, shown = (one.get("name"), one.get("repr")) if isinstance(one, dict) else ("", "")
+            if (
+                isinstance(name, str)
+                and isinstance(shown, str)
+                and _ITEM.fullmatch(name)
+                and _PLAIN.match(shown)
+            ):
+                found.setdefault(name.replace("possibly_batched_index", "batch"), shown)
+    return [f"{name} {shown[:LONGEST_ITEM]}" for name, shown in found.items()][:MOST_ITEMS]
 
 
 def _frame(frame: dict[str, Any]) -> str:

@@ -74,9 +74,11 @@ def names_among(words: Sequence[str]) -> list[str]:
 
 
 def _split(word: str) -> tuple[str | None, str]:
-    """('xid', '79') of 'xid 79', 'Xid79' and 'xid:79'; (None, word) without such a prefix."""
+    """('xid', '79') of 'xid 79', 'Xid79', 'xid:79' and 'xid-79'; (None, word) without such a
+    prefix, as in a rule's id (nccl-2-30)."""
     found = re.fullmatch(
-        r"(?i)(xid|sxid|driver|nccl|torch|pytorch|cuda|cudnn|gpu)[\s:=v]*([0-9][\w.+-]*|(?<=[\s:=]).+)",
+        r"(?i)(xid|sxid|driver|nccl|torch|pytorch|cuda|cudnn|gpu)"
+        r"(?:[\s:=v]*|-(?=[0-9]+(?:\.|$)))([0-9][\w.+-]*|(?<=[\s:=]).+)",
         word,
     )
     return (found.group(1).lower(), found.group(2).strip()) if found else (None, word)

@@ -60,9 +60,10 @@ def narrowed(findings: Mapping[str, Any], by: Filter) -> dict[str, Any]:
         verdict: _among(hosts, by.hosts) for verdict, hosts in findings["node_verdicts"].items()
     }
     hosts, unread = sum(map(len, asked.values())), asked["unread"]
+    open_ones = _without_owner(findings["findings"], unread) if by.owners else unread
     verdicts = {
         verdict: _among(
-            among, _failing(kept, unread) if by.severities or by.owners or by.rules else None
+            among, _failing(kept, open_ones) if by.severities or by.owners or by.rules else None
         )
         for verdict, among in asked.items()
     }
@@ -100,6 +101,12 @@ def _failing(kept: Sequence[Mapping[str, Any]], unread: Sequence[str]) -> frozen
     """Hosts with a failure. A node that was not read stays, because it may have what is asked
     for."""
     return frozenset(unread).union(*(hosts_of(one) for one in kept if one["verdict"] == "fail"))
+
+
+def _without_owner(findings: Sequence[Mapping[str, Any]], unread: Sequence[str]) -> list[str]:
+    """Nodes that were not read, and of which no finding says who acts."""
+    owned = {host for one in findings if one["verdict"] == "fail" for host in hosts_of(one)}
+    return [host for host in unread if host not in owned]
 
 
 def _by_rule(kept: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:

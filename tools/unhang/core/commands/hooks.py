@@ -21,6 +21,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from unhang import __version__
+from unhang.core.commands.webhook_forms import body_for
 from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.strict_json import NotStrict, read_bounded
@@ -41,7 +42,10 @@ def add_hooks(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="URL",
-        help="POST them as JSON to this URL; @FILE reads the URL, which is a secret, from a file",
+        help=(
+            "POST them as JSON to this URL, to Slack and Teams as a message; @FILE reads the URL,"
+            " which is a secret, from a file"
+        ),
     )
     shown.add_argument(
         "--hook",
@@ -101,7 +105,7 @@ def _late(limit_s: float) -> str:
 
 def _posted(address: str, news: Mapping[str, Any], limit_s: float) -> str | None:
     headers = {"Content-Type": "application/json", "User-Agent": f"unhang/{__version__}"}
-    request = urllib.request.Request(address, json.dumps(news).encode(), headers)  # noqa: S310 -- http or https alone, checked
+    request = urllib.request.Request(address, body_for(address, news), headers)  # noqa: S310 -- http or https alone, checked
     try:
         with _opener().open(request, timeout=limit_s) as answer:
             answer.read(1024)

@@ -64,12 +64,7 @@ def with_likely(
 def clues_of(node: Mapping[str, Any], rises: Sequence[Rise] = ()) -> list[str]:
     """Clues from one node's evidence, the strongest first. rises: its own counters that rose
     unusually."""
-    log = [
-        str(line)
-        for line in _rows(node.get("kernel_log"))
-        if _SUSPICIOUS.search(str(line)) and not _USUAL.search(str(line))
-    ]
-    clues = [f"its kernel log says {line[:200]!r}" for line in log[:2]]
+    clues = [f"its kernel log says {line[:200]!r}" for line in kernel_clues(node)[:2]]
     if node.get("nvml") and "hangs" in str(node["nvml"]):
         clues.append(str(node["nvml"])[:200])
     if rises:
@@ -79,6 +74,15 @@ def clues_of(node: Mapping[str, Any], rises: Sequence[Rise] = ()) -> list[str]:
     warnings = _rows(node.get("nccl_warnings"))
     return clues + [
         f"NCCL warned {str(line).split('NCCL WARN ')[-1][:200]!r}" for line in warnings[-1:]
+    ]
+
+
+def kernel_clues(node: Mapping[str, Any]) -> list[str]:
+    """The lines of a node's kernel log that tell of a fault."""
+    return [
+        str(line)
+        for line in _rows(node.get("kernel_log"))
+        if _SUSPICIOUS.search(str(line)) and not _USUAL.search(str(line))
     ]
 
 

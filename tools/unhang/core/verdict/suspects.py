@@ -28,6 +28,7 @@ BEFORE_THE_OTHERS = ("environment", "binding")  # phases in which a rank is alon
 # the signal with which torch's watchdog ends a rank whose peer is gone; the signal that requests a
 # rank's stacks
 ECHOES = ("SIGABRT", "SIGUSR1")
+_TIMEOUT = re.compile(r"(?i)timed? ?-?out|deadline")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Suspect:
     why: str
     next: str
     blind: bool = False  # the node could not be examined, which proves nothing about the machine
+    may_be_slow: bool = False  # a deadline passed, and nothing else was observed
 
     def as_dict(self) -> dict[str, Any]:
         """In the form of the result document."""
@@ -125,7 +127,9 @@ def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Sus
     return found
 
 
-def _suspect(story: Story, why: str, then: str, phase: str | None = None) -> Suspect:
+def _suspect(
+    story: Story, why: str, then: str, phase: str | None = None, *, slow: bool = False
+) -> Suspect:
     phase = phase or story.last_phase
     result = (story.phases.get(phase) or {}).get("result")
     return Suspect(
@@ -136,6 +140,7 @@ def _suspect(story: Story, why: str, then: str, phase: str | None = None) -> Sus
         why,
         then,
         isinstance(result, dict) and result.get("blind") is True,
+        slow,
     )
 
 
@@ -186,6 +191,7 @@ def _stopped(reported: Mapping[int, Story]) -> list[Suspect]:
                     why,
                     "see its stack in the evidence; then files and file systems of its Python, and"
                     " the driver, on that node",
+                    slow=True,
                 )
             )
         elif _in_kernel(story) and (story.stall or {}).get("reason") != "witness":
@@ -203,6 +209,7 @@ def _hangs(story: Story) -> Suspect:
         story,
         f"its process hangs in the kernel (state D, in {where})",
         NEXT_LOOK_AT_NODE.format(host=story.host),
+        slow=(story.stall or {}).get("reason") == "witness",
     )
 
 
@@ -408,6 +415,7 @@ def _not_met(
                 "never came to the rendezvous",
                 NEXT_LOOK_AT_NODE.format(host=story.host),
                 "rendezvous",
+                slow=True,
             )
             for story in absent
             if not story.ended
@@ -521,6 +529,7 @@ def _behind(reported: Mapping[int, Story]) -> list[Suspect]:
             f" which {ranks_wait(len(wait.waiting))}; it stands after {_next(reported[rank])}",
             "see its stack in the evidence; then: unhang smoke --isolate, or look at"
             f" {reported[rank].host} alone",
+            slow=True,
         )
         for wait in waited.waits
         for rank in wait.behind
@@ -538,7 +547,16 @@ def _errors(reported: Mapping[int, Story]) -> list[Suspect]:
         "look at the message and at the node; unhang smoke --isolate shows whether it follows the"
         " node"
     )
-    return [_suspect(story, str(end.get("message")), then, phase) for story, phase, end in rows]
+    return [
+        _suspect(
+            story,
+            str(end.get("message")),
+            then,
+            phase,
+            slow=_TIMEOUT.search(str(end.get("message"))) is not None,
+        )
+        for story, phase, end in rows
+    ]
 
 
 def _all_in(reported: Mapping[int, Story]) -> list[Suspect]:
@@ -553,5 +571,6 @@ def _all_in(reported: Mapping[int, Story]) -> list[Suspect]:
         then = (
             "unhang smoke --isolate finds the pair; the experiments below tell which way is broken"
         )
-        found.append(Suspect(None, None, None, str(stall.get("phase")), why, then))
+        phase = str(stall.get("phase"))
+        found.append(Suspect(None, None, None, phase, why, then, may_be_slow=True))
     return found

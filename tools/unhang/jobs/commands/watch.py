@@ -26,6 +26,7 @@ from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.text import counted, visible
 from unhang.jobs.commands.watch_outputs import Outputs, add_outputs, outputs_of
+from unhang.jobs.inspect.answer import verdict_of
 from unhang.jobs.inspect.bundle import write_bundle
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
@@ -186,6 +187,13 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.out.is_dir():
         raise UserError(f"--out: expected a folder, found none at {arguments.out}")
     outputs = outputs_of(arguments, _say)
+    code = _run_and_watch(arguments, outputs)
+    if outputs.ended:  # last, below what the launcher prints when it is ended
+        _say(outputs.ended)
+    return code
+
+
+def _run_and_watch(arguments: argparse.Namespace, outputs: Outputs) -> int:
     if arguments.slurm_job:
         number = arguments.slurm_job
         job = _of_slurm_here(arguments) if arguments.here else _of_slurm(arguments)
@@ -463,14 +471,27 @@ def _looks_hung(
         _say(f"no two sources agree ({'; '.join(shown)}): the job is left alone")
         return False
     is_news = to.would_end(arguments.act)
-    if arguments.act:
-        _say(f"{', '.join(sources)} agree that it stands: the job is ended")
-    elif is_news:
-        _say(
-            f"in shadow: {', '.join(sources)} agree that it stands, and the job would have been"
-            " ended; unhang watch --record shows how often that was right, --act ends a job"
-        )
-    return bool(arguments.act)
+    if not arguments.act:
+        if is_news:
+            _say(
+                f"in shadow: {', '.join(sources)} agree that it stands, and the job would have been"
+                " ended; unhang watch --record shows how often that was right, --act ends a job"
+            )
+        return False
+    _say(f"{', '.join(sources)} agree that it stands: the job is ended")
+    where = f"is in {full.resolve()}" if full else "could not be written"
+    why = verdict_of(masked_document(again))
+    outputs.ended = f"ended {_named(arguments)}: {why}; the evidence {where}"
+    return True
+
+
+def _named(arguments: argparse.Namespace) -> str:
+    """The job as it was given."""
+    if arguments.slurm_job:
+        return f"the job {visible(str(arguments.slurm_job), 40)} of Slurm"
+    if not arguments.command:
+        return f"process {arguments.pid}"
+    return visible(shlex.join(arguments.command), 80)
 
 
 def _looked_at(job: Job, verbose: bool) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:

@@ -39,7 +39,10 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="URL",
-        help=f"POST it to this URL {told}; @FILE reads the URL from a file",
+        help=(
+            f"POST it to this URL {told}, to Slack and Teams as a message; @FILE reads the URL from"
+            " a file"
+        ),
     )
     shown.add_argument(
         "--hook",
@@ -86,6 +89,7 @@ class Outputs:
     hangs: int = 0
     written: float | None = None
     last: tuple[Tick, float] | None = None
+    ended: str | None = None  # what was ended, why, and where the evidence is
 
     def sampled(self, tick: Tick, since_s: float) -> None:
         """Takes a moment; since_s: seconds since the last progress, which ends a hang."""

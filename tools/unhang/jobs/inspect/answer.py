@@ -31,6 +31,10 @@ _OF_A_RANK = {
         "sudo cat /proc/{pid}/stack; mount | grep -e nfs -e lustre -e fuse",
         "a file system in its stack: that mount; the driver: dmesg -T there",
     ),
+    "worker": (
+        "py-spy dump --locals --pid {pid}",
+        "as the job's user or root: where the worker stands, and its item",
+    ),
     "alive": (
         "py-spy dump --pid {pid}",
         "as the job's user or root: all its threads, and the line that it stands in",
@@ -228,8 +232,10 @@ def _next(inspection: Mapping[str, Any]) -> tuple[str, str, str]:
         return "", filled(_ELSEWHERE[0], {"host": [host]}) or "unhang inspect", _ELSEWHERE[1]
     state = rows[0]["state"] if rows else ""
     kind = _kind(state, bool(rows and rows[0]["where"]), first["next"])
-    command, tells = _OF_A_RANK[kind]
-    pid = {"pid": [str(row["pid"]) for row in rows]}
+    workers = [str(row["worker"]["pid"]) for row in rows if row.get("worker")]
+    is_of_worker = bool(workers) and state != "D" and kind in ("alive", "kernel")
+    command, tells = _OF_A_RANK["worker" if is_of_worker and kind == "alive" else kind]
+    pid = {"pid": workers if is_of_worker else [str(row["pid"]) for row in rows]}
     return host, filled(command, pid) or "unhang inspect", tells
 
 

@@ -23,6 +23,10 @@ NEXT = {
         "process {tracer} on {host} traces it (a debugger): let it go on, or end that process"
     ),
     "spy": "py-spy dump --pid {pid}   (as the job's user, or as root)",
+    "worker": (
+        "the item that its worker {pid} reads: does its path or server answer? Try the loader alone"
+        " with num_workers=0"
+    ),
     "children": (
         "the file system that its workers wait for: cat /proc/{pid}/stack as root, mount | grep"
         " nfs, dmesg on {host}"

@@ -22,6 +22,16 @@ BUSY_PERCENT = 95
 
 
 @dataclass(frozen=True)
+class Worker:
+    """A process that a rank started. where: its place in the user's code; item: what it works on,
+    "" where that is not known."""
+
+    pid: int
+    where: str
+    item: str
+
+
+@dataclass(frozen=True)
 class RankLook:
     """One rank as its node saw it.
 
@@ -54,7 +64,7 @@ class RankLook:
     shifted: bool | None = None
     waited: bool = False
     children: tuple[dict[str, Any], ...] = ()
-    child_activity: Activity | None = None
+    worker: Worker | None = None
     blocked: tuple[dict[str, Any], ...] = ()
     sockets: tuple[dict[str, str], ...] = ()
     log_grew: bool | None = None
@@ -146,9 +156,12 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
         tree = (pid, *(child["pid"] for child in children))
         gpu = next((gpus[one] for one in tree if one in gpus), None)
         workers = [
-            activity_of(_main_frames(dump))
+            Worker(other, activity.user, _item(dump))
             for other, dump in dumps.items()
-            if dump.get("of") == pid and other != pid
+            if dump.get("of") == pid
+            and other != pid
+            and (activity := activity_of(_main_frames(dump)))
+            and activity.user
         ]
         yield RankLook(
             rank=_whole(row.get("rank")), host=host_of(document), pid=pid,
@@ -163,7 +176,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             moved=own != own_later if is_known else None,
             shifted=function_names(own) != function_names(own_later) if is_known else None,
             waited=_waited(first, second), children=children,
-            child_activity=next((one for one in workers if one), None),
+            worker=next(iter(workers), None),
             blocked=tuple(map(dict, rows(second.get("threads_blocked")))),
             sockets=tuple({name: str(value) for name,
             value in one.items()} for one in rows(sockets.get(pid, {}).get("sockets"))),
@@ -241,6 +254,12 @@ def _main_frames(dump: Mapping[str, Any] | None) -> list[str]:
 def _frames_of(thread: Mapping[str, Any]) -> list[str]:
     frames = thread.get("frames")
     return [str(frame) for frame in frames] if isinstance(frames, list) else []
+
+
+def _item(dump: Mapping[str, Any]) -> str:
+    thread = next(iter(rows(dump.get("threads"))), {})
+    item = thread.get("item")
+    return ", ".join(map(str, item)) if isinstance(item, list) else ""
 
 
 def _serves(dump: Mapping[str, Any] | None) -> bool:

@@ -4,6 +4,7 @@ Values in, values out."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from unhang.core.verdict.communicators import Standing
@@ -22,7 +23,7 @@ from unhang.jobs.activities import (
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import Named
 from unhang.jobs.inspect.moves import BYTES, COMPILES
-from unhang.jobs.inspect.rank_looks import RankLook
+from unhang.jobs.inspect.rank_looks import RankLook, Worker
 from unhang.jobs.inspect.waits import is_idle, wait_words
 
 BUSY_CORES = 0.2
@@ -140,14 +141,9 @@ def stands_words(look: RankLook) -> str:
         if stuck
         else ""
     )
-    if (
-        not stuck
-        and look.doing
-        and look.doing.name == LOADING
-        and look.child_activity
-        and look.child_activity.user
-    ):
-        below = f"; a worker stands in {look.child_activity.user}"
+    if not stuck and (worker := worker_of(look)):
+        item = f", at {worker.item}" if worker.item else ""
+        below = f"; a worker stands in {worker.where}, pid {worker.pid}{item}"
     if look.blocked:
         below += (
             f"; {len(look.blocked)} of its threads hang in the kernel (in"
@@ -159,11 +155,22 @@ def stands_words(look: RankLook) -> str:
 
 
 def _next(look: RankLook) -> str:
-    stuck = next((child["pid"] for child in look.children if child["state"] == "D"), None)
-    if stuck is not None:
-        return NEXT["children"].format(pid=stuck, host=look.host)
+    if worker := worker_of(look):
+        is_stuck = any(
+            child["pid"] == worker.pid for child in look.children if child["state"] == "D"
+        )
+        return NEXT["children" if is_stuck else "worker"].format(pid=worker.pid, host=look.host)
     words = activities()[look.doing.name]["next"] if look.doing else NEXT["spy"]
     return str(words).format(pid=look.pid, host=look.host)
+
+
+def worker_of(look: RankLook) -> Worker | None:
+    """The child for which a rank waits: one that hangs in the kernel, or one that loads its
+    data."""
+    for child in look.children:
+        if child["state"] == "D":
+            return Worker(child["pid"], str(child["wchan"] or "the kernel"), "")
+    return look.worker if look.doing and look.doing.name == LOADING else None
 
 
 def place_of(look: RankLook) -> str | None:
@@ -183,5 +190,6 @@ def standing_row(look: RankLook, standing: Standing | None) -> dict[str, Any]:
         "cpu_cores": None if look.cpu is None else round(look.cpu, 2),
         "activity": look.doing.name if look.doing else None,
         "where": place_of(look),
+        "worker": None if (worker := worker_of(look)) is None else asdict(worker),
         "launched": standing.total.get(look.rank) if standing and look.rank is not None else None,
     }

@@ -84,6 +84,9 @@ def check_setting(setting: Setting, known: Knowledge, context: Context) -> Itera
     yield from renamed
     table = "nccl_variables" if known.row("nccl_variables", setting.name) else "torch_variables"
     row = known.row(table, setting.name) if not renamed else None
+    if setting.value == "":  # both libraries take it for unset
+        yield from () if row or renamed else _unknown(setting, known)
+        return
     graver = list(_hides(setting, known))
     if row is not None:
         graver += [
@@ -95,7 +98,8 @@ def check_setting(setting: Setting, known: Knowledge, context: Context) -> Itera
     elif not renamed and not graver:
         yield from _unknown(setting, known)
     yield from graver
-    yield from _timeout(setting, known)
+    if not any(one.rule == "wrong-value" for one in graver):
+        yield from _timeout(setting, known)
     yield from _interface(setting, known, context)
 
 

@@ -148,13 +148,9 @@ def _of_batch(lines: Iterable[str]) -> Iterator[Trait]:
         counted_by = next(
             (name for name in ("ntasks_per_node", "ntasks") if name in batch.options), ""
         )
-        value, line = batch.options.get(counted_by, ("0", at))
-        yield Trait(
-            "tasks",
-            str(-(-int(value) // nodes) if counted_by == "ntasks" and value.isdigit() else value),
-            line,
-            f"#SBATCH --nodes={nodes}",
-        )
+        _, line = batch.options.get(counted_by, ("", at))
+        tasks = str(batch.tasks_per_node() or 0)
+        yield Trait("tasks", tasks, line, f"#SBATCH --nodes={nodes}")
 
 
 def _meeting_points(text: str) -> Iterator[Trait]:

@@ -32,6 +32,8 @@ _OWN_NAME = re.compile(
     r"(?:\$\(|`)?(?:hostname\b|\$\{?(?:HOSTNAME|SLURMD_NODENAME)\b)[^;\n]{0,80}"
 )
 _CONDITION = re.compile(r"\b(?:if|case)\b|\[")
+_VALUE = re.compile(r"--?(?!no|use|run|stand)[a-z][\w-]{0,40}\s{1,8}[\"']?\$\S{1,200}")
+_HELD = re.compile(r"^\s{0,40}(?:export\s{1,8})?[A-Za-z_]\w{0,60}=[\"'](?!.*\S\.py\b|.*\s-m\s)")
 
 
 def check_addresses(
@@ -40,7 +42,9 @@ def check_addresses(
     """The findings of a script. master: the address to use instead of the machine's own. meets:
     whether an operator tells each launcher where to meet."""
     yield from _loopback(batch, commands, master)
-    yield from _address_of_the_head(commands, meets=meets)
+    yield from _address_of_the_head(commands)
+    if not meets:
+        yield from _no_address(commands, batch)
     yield from _behind_a_bridge(commands)
 
 
@@ -118,10 +122,8 @@ def _nodes_of_mpi(command: Command) -> int | None:
 
 def _loopback(batch: Batch, commands: Sequence[Command], instead: str) -> Iterator[Finding]:
     launched = [one for one in commands if LAUNCHER.search(one.text)]
-    if "nodes" not in batch.options and (
-        len(launched) > 1 or any(_BACKGROUND.search(one.text) for one in launched)
-    ):
-        return  # a script that starts several agents itself tries several nodes on one machine
+    if _is_of_one_machine(batch, launched):
+        return
     sizes = [
         batch.number("nodes"),
         *(
@@ -155,6 +157,13 @@ def _loopback(batch: Batch, commands: Sequence[Command], instead: str) -> Iterat
             )
 
 
+def _is_of_one_machine(batch: Batch, launched: Sequence[Command]) -> bool:
+    """Whether a script starts several agents itself, which tries several nodes on one machine."""
+    return "nodes" not in batch.options and (
+        len(launched) > 1 or any(_BACKGROUND.search(one.text) for one in launched)
+    )
+
+
 def _is_master_read(commands: Sequence[Command]) -> bool:
     """Whether a command uses MASTER_ADDR, or starts what reads it. torchrun does not; without
     torchrun, whatever is started may."""
@@ -182,7 +191,7 @@ def _has_several_nodes(command: Command) -> bool:
     return command.number("nnodes", "num_machines") != 1 and not (step and step[1] == "1")
 
 
-def _address_of_the_head(commands: Sequence[Command], *, meets: bool) -> Iterator[Finding]:
+def _address_of_the_head(commands: Sequence[Command]) -> Iterator[Finding]:
     """Addresses that reach only the machine itself, given to the others as the master's or as that
     of Ray's head."""
     sizes = [
@@ -238,20 +247,33 @@ def _address_of_the_head(commands: Sequence[Command], *, meets: bool) -> Iterato
                 f"--rdzv-endpoint={address}:29400",
                 TORCHRUN,
             )
-        elif several and not meets and _names_no_master(command):
-            why = (
-                "the launcher reads neither MASTER_ADDR nor RANK: without these options each node"
-                " takes itself for node 0 and its own machine for the master"
-            )
-            yield Finding(
-                command.line,
-                "master-is-loopback",
-                "warning",
-                command.text,
-                why,
-                "--rdzv-backend=c10d --rdzv-endpoint=FIRST_NODE:29400",
-                TORCHRUN,
-            )
+
+
+def _no_address(commands: Sequence[Command], batch: Batch) -> Iterator[Finding]:
+    """torchrun of several nodes without a place to meet."""
+    alone = _is_of_one_machine(batch, [one for one in commands if LAUNCHER.search(one.text)])
+    for command in commands:
+        rank = command.values.get("node_rank")
+        if (
+            not _is_of_several_nodes(command)
+            or not _names_no_master(command)
+            or (rank is not None and (alone or rank == "0"))  # the first node is its own master
+        ):
+            continue
+        node = "takes itself for node 0 and " if rank is None else ""
+        why = (
+            "torchrun reads neither MASTER_ADDR nor RANK, and meets at 127.0.0.1 without an"
+            f" address: each node {node}waits at its own machine for the others"
+        )
+        yield Finding(
+            command.line,
+            "master-is-loopback",
+            "warning",
+            command.text,
+            why,
+            "--rdzv-backend=c10d --rdzv-endpoint=FIRST_NODE:29400",
+            TORCHRUN,
+        )
 
 
 def _names_no_master(command: Command) -> bool:
@@ -260,7 +282,9 @@ def _names_no_master(command: Command) -> bool:
     words = re.split(r"\s\S{1,200}\.py\b|\s-m\s", command.text[before.end() :] if before else "")[0]
     is_open = (
         before is None
-        or re.search(r"(?<!\S)[\"']?\$|--standalone\b", words)
+        or _HELD.match(command.text)
+        or re.search(r"(?<!\S)[\"']?\$|--standalone\b", _VALUE.sub("", words))
         or not command.values.get("nnodes", "").isdecimal()
     )
-    return not is_open and not command.values.keys() & {"master_addr", "rdzv_endpoint", "node_rank"}
+    given = command.values.keys() & {"master_addr", "rdzv_endpoint"}
+    return not is_open and not given and "rdzv_conf" not in command.values

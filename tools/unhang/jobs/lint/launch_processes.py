@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from unhang.core.text import counted
 from unhang.jobs.job_files import Finding
+from unhang.jobs.lint.containers import processes_in
 from unhang.jobs.lint.launches import LAUNCHER, RAY, SBATCH, TORCHRUN, Batch, Command
 
 RAY_ON_SLURM = "https://docs.ray.io/en/latest/cluster/vms/user-guides/community/slurm.html"
@@ -16,6 +17,7 @@ _RAY_IN_STEP = re.compile(
     r"\bsrun\s[^;|&'\"]{0,400}(?:\"[^\"]{0,80}\"[^;|&'\"]{0,200}){0,4}\s(?:\S{0,80}/)?ray"
     r" start\s(?P<options>[^;|]{0,600}?)(?:\s&)?\s{0,8}$"
 )
+_SERVER = re.compile(r"\b(?:vllm|sglang|lmdeploy|trtllm-serve|text-generation-launcher)\b")
 _DEVICES = re.compile(r"(?<![\w.])trainer\.devices[= ](\d{1,2})(?![\w.])")
 _VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES=[\"']?(?P<list>\d{1,3}(?:,\d{1,3}){0,63})(?![\w,$])")
 _RAY_GPUS = re.compile(r"gpus_per_node$|^(?:nproc_per_node|tensor_parallel_size)$")
@@ -28,6 +30,7 @@ def check_processes(
     for command in commands:
         if LAUNCHER.search(command.text):
             yield from _launcher_in_each_task(command, batch)
+        if LAUNCHER.search(command.text) or _SERVER.search(command.text):
             yield from _gpus(command, batch, lines)
     yield from _one_gpu(batch, commands)
     yield from _more_than_ray_has(commands)
@@ -59,7 +62,7 @@ def _tasks_unlike_devices(commands: Sequence[Command], batch: Batch) -> Iterator
     for command in commands:
         devices, tasks = (
             _DEVICES.search(command.text),
-            command.number("ntasks_per_node") or batch.number("ntasks_per_node"),
+            command.number("ntasks_per_node") or batch.tasks_per_node(),
         )
         if (
             devices
@@ -88,7 +91,7 @@ def _launcher_in_each_task(command: Command, batch: Batch) -> Iterator[Finding]:
     before = command.text.partition("torch")[0]
     if "srun" not in before.split() or re.search(r"(?<!\w)(?:-n|--ntasks)(?:[= ]|\d)", before):
         return
-    tasks = command.number("ntasks_per_node") or batch.number("ntasks_per_node") or 1
+    tasks = command.number("ntasks_per_node") or batch.tasks_per_node() or 1
     processes = command.number("nproc_per_node") or command.number("num_processes")
     if tasks > 1 and processes is not None and processes > 1:
         why = (
@@ -109,8 +112,8 @@ def _launcher_in_each_task(command: Command, batch: Batch) -> Iterator[Finding]:
 def _gpus(command: Command, batch: Batch, lines: Sequence[str]) -> Iterator[Finding]:
     processes = command.number("nproc_per_node")
     if processes is None and command.number("num_machines") in (None, 1):
-        processes = command.number("num_processes")
-    if processes is None:
+        processes = command.number("num_processes") or processes_in(command.text)
+    if not processes:
         return
     exported = (
         found

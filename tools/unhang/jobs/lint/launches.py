@@ -14,15 +14,23 @@ RAY = "https://docs.ray.io/en/latest/cluster/vms/user-guides/launching-clusters/
 OF_ONE_STEP = re.compile(r"(?<![\w-])(?:-[Nnw]|--(?:nodes|nodelist|ntasks)(?![\w-]))[= ]?\S")
 LAUNCHER = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate launch)\b")
 _LONGEST_COMMAND = 60
-_OPTION = re.compile(
-    r"(?<![\w-])--?(?P<name>[A-Za-z][\w-]{0,40})(?:=|\s{1,8})(?P<value>\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s\"'-][^\s\"']{0,200})"
+_OPTION = re.compile(  # the script of sh -c is no value: its own options are those of the command
+    r"(?<![\w-])--?(?!\w{0,3}c\s{1,8}[\"'])(?P<name>[A-Za-z][\w-]{0,40})(?:=|\s{1,8})(?P<value>\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s\"'-][^\s\"']{0,200})"
 )
-_SHORT = {"N": "nodes", "n": "ntasks"}
+_SHORT = {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus_per_task"}
+# the variables of Slurm that are not named after their option, as SLURM_GPUS_PER_NODE is
+_OF_OPTION = {"SLURM_NNODES": "nodes", "SLURM_JOB_NUM_NODES": "nodes", "SLURM_NPROCS": "ntasks"}
 _BATCH = re.compile(r"^#SBATCH\s{1,8}(?P<options>\S.{0,400})")
 ASSIGNED = re.compile(
     r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=[\"']?(?P<value>[\w.:,-]{1,200})[\"']?\s{0,8}(?:#.*)?$"
 )
-_READ = re.compile(r"\$\{?(?P<name>\w{1,60})\}?")
+_COPIED = re.compile(
+    r"^\s{0,40}(?:export\s{1,8})?(?P<name>[A-Za-z_]\w{0,60})=[\"']?(?P<value>\$[\w:{}-]{1,120})[\"']?\s{0,8}(?:#.*)?$"
+)
+_READ = re.compile(
+    r"\$(?:(?P<name>\w{1,60})|\{(?P<braced>\w{1,60})(?::?-(?P<default>\w{0,40}))?\})"
+)
+_STEP = re.compile(r"\bsrun\s(?P<options>[^'\"|;&]{0,400})")
 _GPUS = re.compile(
     r"^gpu(?::[\w.-]{1,40})?:(?P<count>\d{1,3})|^(?:[\w.-]{1,40}:)?(?P<plain>\d{1,3})$"
 )
@@ -55,12 +63,18 @@ class Batch:
         value = self.options.get(name, ("", 0))[0]
         return int(value) if value.isdigit() and len(value) < 6 else None
 
+    def values(self) -> dict[str, str]:
+        """The options without their lines."""
+        return {name: value for name, (value, _line) in self.options.items()}
+
     def gpus_per_node(self) -> int | None:
         """GPUs that the job has on each node."""
-        for name in ("gpus_per_node", "gres"):
-            if found := _GPUS.match(self.options.get(name, ("", 0))[0]):
-                return int(found["count"] or found["plain"])
-        return None
+        return _gpus_per_node(self.values())
+
+    def tasks_per_node(self) -> int | None:
+        """Tasks that srun starts on each node, by their number there or in the whole job."""
+        each, whole, nodes = map(self.number, ("ntasks_per_node", "ntasks", "nodes"))
+        return each or (-(-whole // nodes) if whole and nodes else None)
 
 
 def read_batch(lines: Sequence[str]) -> Batch:
@@ -68,16 +82,16 @@ def read_batch(lines: Sequence[str]) -> Batch:
     options: dict[str, tuple[str, int]] = {}
     for number, line in enumerate(lines, 1):
         if found := _BATCH.match(line):
-            for one in _OPTION.finditer(found["options"].partition(" #")[0]):
-                name = _SHORT.get(one["name"], one["name"]).replace("-", "_")
-                options[name] = (one["value"].strip("\"'"), number)
+            read = _options(found["options"].partition(" #")[0])
+            options |= {name: (value, number) for name, value in read.items()}
     return Batch(options)
 
 
 def read_commands(lines: Sequence[str], given: Mapping[str, str] | None = None) -> list[Command]:
     """The commands of a script, without comments. given: variables that it gets from outside; those
-    that Slurm sets for its batch script are known."""
-    held: dict[str, str] = {**_set_by_slurm(read_batch(lines)), **(given or {})}
+    that Slurm sets for its batch script, and for the step of an srun, are known."""
+    asked = read_batch(lines).values()
+    held: dict[str, str] = {**set_by_slurm(asked), **(given or {})}
     commands: list[Command] = []
     at = 0
     while at < len(lines):
@@ -97,26 +111,58 @@ def read_commands(lines: Sequence[str], given: Mapping[str, str] | None = None) 
             for part in parts
             if not part.lstrip().startswith("#")
         )
-        if assigned := ASSIGNED.match(text):
-            held[assigned["name"]] = assigned["value"]
+        if assigned := ASSIGNED.match(text) or _COPIED.match(text):
+            held[assigned["name"]] = _resolved(assigned["value"], held)
+        step = _STEP.search(text)
+        inside = {**held, **set_by_slurm({**asked, **_options(step["options"])})} if step else held
         values = {
-            one["name"].replace("-", "_"): _resolved(one["value"].strip("\"'"), held)
+            one["name"].replace("-", "_"): _resolved(
+                one["value"].strip("\"'"), inside if _is_quoted(text, one.start()) else held
+            )
             for one in _OPTION.finditer(text)
         }
         commands.append(Command(start + 1, text, values))
     return commands
 
 
-def _set_by_slurm(batch: Batch) -> dict[str, str]:
-    numbers = {
-        "SLURM_NNODES": batch.number("nodes"),
-        "SLURM_JOB_NUM_NODES": batch.number("nodes"),
-        "SLURM_NTASKS_PER_NODE": batch.number("ntasks_per_node"),
-        "SLURM_GPUS_ON_NODE": batch.gpus_per_node(),
+def set_by_slurm(options: Mapping[str, str]) -> dict[str, str]:
+    """The variables that Slurm sets for these options of sbatch and srun; none for a value that is
+    not in the text, such as a range of nodes."""
+    each, nodes = options.get("ntasks_per_node", ""), options.get("nodes", "")
+    known = dict(options)
+    if "ntasks" not in options and each.isdecimal() and nodes.isdecimal():
+        known["ntasks"] = str(int(each) * int(nodes))
+    gpus = _gpus_per_node(options)
+    named = {f"SLURM_{name.upper()}": value for name, value in known.items() if name != "nodes"}
+    named |= {name: known[option] for name, option in _OF_OPTION.items() if option in known}
+    named |= {} if gpus is None else {"SLURM_GPUS_ON_NODE": str(gpus)}
+    return {name: value for name, value in named.items() if re.fullmatch(r"(?:\w+:)?\d+", value)}
+
+
+def _options(text: str) -> dict[str, str]:
+    return {
+        _SHORT.get(one["name"], one["name"]).replace("-", "_"): one["value"].strip("\"'")
+        for one in _OPTION.finditer(text)
     }
-    return {name: str(number) for name, number in numbers.items() if number is not None}
 
 
-def _resolved(value: str, held: dict[str, str]) -> str:
+def _gpus_per_node(options: Mapping[str, str]) -> int | None:
+    for name in ("gpus_per_node", "gres"):
+        if found := _GPUS.match(options.get(name, "")):
+            return int(found["count"] or found["plain"])
+    return None
+
+
+def _is_quoted(text: str, place: int) -> bool:
+    """Whether a shell that srun starts expands what is here: it is in single quotes."""
+    return text.count("'", 0, place) % 2 == 1
+
+
+def _resolved(value: str, held: Mapping[str, str]) -> str:
+    """A variable's value: what is held, else the default for one of Slurm; else the text itself."""
     read = _READ.fullmatch(value)
-    return held.get(read["name"], value) if read else value
+    if read is None:
+        return value
+    name = read["name"] or read["braced"]
+    default = read["default"] if name.startswith("SLURM_") else None
+    return held.get(name, default or value)

@@ -10,6 +10,14 @@ import yaml
 
 from unhang.core.text import counted
 from unhang.jobs.job_files import Finding
+from unhang.jobs.lint.containers import (
+    WORDS,
+    check_gpus,
+    check_unlike_settings,
+    gpus_of_pod,
+    variables_of,
+)
+from unhang.jobs.lint.knowledge import load_knowledge
 from unhang.jobs.lint.launch_addresses import is_loopback
 from unhang.jobs.lint.launch_checks import check_commands
 from unhang.jobs.lint.launches import TORCHRUN, Command, read_commands
@@ -20,7 +28,6 @@ MASTER = (
     " operator sets"
 )
 _HOLDERS = ("containers", "services", "trainer")  # of a pod, of compose, of Kubeflow's TrainJob
-_WORDS = ("entrypoint", "command", "args")
 _COUNTS = ("replicas", "completions", "parallelism", "numNodes")
 # Kubeflow's operators set what torchrun reads
 _MEETS = re.compile(r"\b(?:PyTorchJob|TrainJob|PET_\w+)\b")
@@ -52,6 +59,10 @@ def check_pod_launches(text: str) -> Iterator[Finding]:
         )
     for document in read_yaml(text).documents if read_yaml(text).is_valid else ():
         yield from _numbers_of_nodes(text, document)
+    for fields in map(fields_of, nodes_of(read_yaml(text).documents)):
+        for container in map(fields_of, children_of(fields.get("containers"))):
+            yield from check_gpus(container, *gpus_of_pod(container))
+    yield from check_unlike_settings(read_yaml(text).documents, text, load_knowledge())
 
 
 def _numbers_of_nodes(text: str, document: yaml.Node) -> Iterator[Finding]:
@@ -110,7 +121,7 @@ def _holders(document: yaml.Node) -> Iterator[list[yaml.Node]]:
     """The containers of each pod."""
     for fields in map(fields_of, nodes_of([document])):
         for holder in (fields[name] for name in _HOLDERS if name in fields):
-            yield [holder] if fields_of(holder).keys() & {*_WORDS} else children_of(holder)
+            yield [holder] if fields_of(holder).keys() & {*WORDS} else children_of(holder)
 
 
 def _commands(container: yaml.Node) -> Iterator[Command]:
@@ -118,20 +129,13 @@ def _commands(container: yaml.Node) -> Iterator[Command]:
     fields = fields_of(container)
     parts = [
         part
-        for name in _WORDS
+        for name in WORDS
         if name in fields
         for part in children_of(fields[name]) or [fields[name]]
     ]
     words = [part for part in parts if isinstance(part, yaml.ScalarNode)]
-    variables = [
-        (one.get("name"), one.get("value"))
-        for one in map(fields_of, children_of(fields.get("env")))
-    ]
-    given = {
-        name.value: value.value
-        for name, value in variables
-        if isinstance(name, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)
-    }
+    variables = variables_of(fields).items()
+    given = {name: value for name, (value, _line) in variables if value is not None}
     for word in words:
         if "\n" in word.value.strip():
             first = word.start_mark.line + (word.style in ("|", ">"))

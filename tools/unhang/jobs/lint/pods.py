@@ -65,10 +65,11 @@ _GPU = re.compile(
     _ITEM + r"(?P<found>[\"']?nvidia\.com/gpu[\"']?:\s{1,20}[\"']?(?P<count>\d{1,4})[\"']?)",
     re.MULTILINE,
 )
+# not vpc.amazonaws.com/efa: Amazon's EKS nodes start containers with unlimited locked memory
 _RDMA = re.compile(
     r"^\s{2,80}path:\s{1,8}[\"']?/dev/infiniband|"
     + _ITEM
-    + r"[\"']?(?:rdma/|vpc\.amazonaws\.com/efa|nvidia\.com/(?:hostdev|sriov|rdma))[\w./-]{0,60}[\"']?:\s{1,20}[\"']?[1-9]",  # noqa: E501
+    + r"[\"']?(?:rdma/|nvidia\.com/(?:hostdev|sriov|rdma))[\w./-]{0,60}[\"']?:\s{1,20}[\"']?[1-9]",
     re.MULTILINE,
 )
 # KubeRay mounts memory at /dev/shm itself

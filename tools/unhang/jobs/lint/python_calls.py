@@ -69,6 +69,10 @@ _WRAPPERS = frozenset(
         "fully_shard",
     )
 )
+# what a file calls that trains on all ranks, and has its model wrapped by another file
+_TOGETHER = frozenset(("init_process_group", "backward", "step"))
+# ranks that have stages of a model, and not all of it
+_BETWEEN_TWO = frozenset(("send", "recv", "isend", "irecv", "batch_isend_irecv", "rpc_async"))
 FIRST_ONLY = frozenset(
     (
         "rank_zero_only",
@@ -244,6 +248,7 @@ def read_calls(nodes: Sequence[ast.AST], names: Names, text: str) -> Calls:
     )
     called = {last_name(node.func) for node in nodes if isinstance(node, ast.Call)}
     trains = bool(called & _WRAPPERS) or "engine" in names.kinds.values()
+    trains = trains or (called >= _TOGETHER and not called & _BETWEEN_TWO)
     methods = {id(one) for node in nodes if isinstance(node, ast.ClassDef) for one in node.body}
     defined: dict[str, ast.AST] = {}
     twice = set()

@@ -12,9 +12,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 LARGEST = 384 * 1024
+MOST_SHOWN = 64  # nodes of an expression
 DEEPEST = 24  # maximum nesting of a condition, and maximum parts of a dotted name
 COLLECTIVES = frozenset((
     "all_reduce", "all_reduce_coalesced", "all_gather", "all_gather_into_tensor",
@@ -96,6 +98,7 @@ _SIZES = frozenset(
         "nproc",
         "ngpu",
         "ddp_world_size",
+        "world",
     )
 )
 _ORDERED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE}
@@ -103,9 +106,9 @@ _ORDERED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE}
 
 @dataclass(frozen=True)
 class Share:
-    """The ranks for which a condition is true. of: "rank" or "local rank". key: the value that it
-    is compared with, "0" for the first rank. taken: whether equal ranks are taken. narrowed:
-    whether the condition also tests something else."""
+    """The ranks for which a condition is true. of: "rank", "local rank" or a calculation with one.
+    key: the value that it is compared with, "0" for the first rank, ">= 2" for an order. taken:
+    whether equal ranks are taken. narrowed: whether the condition also tests something else."""
 
     of: str
     key: str
@@ -373,6 +376,8 @@ def share_of(test: ast.AST, names: Names, depth: int = 0) -> Share | None:
 
 
 def _of_flag(test: ast.AST, names: Names) -> Share | None:
+    if (of := rank_of(test, names)) is not None:  # if rank: ..., if rank % 2: ...
+        return Share(of, "0", False)
     name = last_name(test.func) if isinstance(test, ast.Call) else last_name(test)
     if name in _FIRST:
         return Share("rank", "0", True)
@@ -384,25 +389,48 @@ def _of_flag(test: ast.AST, names: Names) -> Share | None:
 def _of_comparison(
     left: ast.AST, operator: ast.cmpop, right: ast.AST, names: Names
 ) -> Share | None:
-    of = rank_of(left, names)
-    if of is None and (of := rank_of(right, names)) is not None:
+    of = rank_of(left, names) or _sum_with_rank(left, names)
+    if of is None:
         left, right = right, left
         operator = _ORDERED.get(type(operator), type(operator))()
-    if of is None or rank_of(right, names) is not None:
+        of = rank_of(left, names) or _sum_with_rank(left, names)
+    if of is None or rank_of(right, names) is not None or _sum_with_rank(right, names):
         return None
     if isinstance(operator, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)):
         key = _key(right)
         return Share(of, key, isinstance(operator, (ast.Eq, ast.Is, ast.In))) if key else None
+    return _of_order(of, operator, right) if rank_of(left, names) else None
+
+
+def _of_order(of: str, operator: ast.cmpop, right: ast.AST) -> Share | None:
+    """The ranks above or below a bound; None for a bound that is no rank of a job: its size, or
+    what means a single process."""
     number = right.value if isinstance(right, ast.Constant) and type(right.value) is int else None
-    if (isinstance(operator, ast.Gt) and number == 0) or (
-        isinstance(operator, ast.GtE) and number == 1
-    ):
-        return Share(of, "0", False)
-    if (isinstance(operator, ast.Lt) and number == 1) or (
-        isinstance(operator, ast.LtE) and number == 0
-    ):
-        return Share(of, "0", True)
-    return None
+    above = isinstance(operator, (ast.Gt, ast.GtE))
+    with_it = isinstance(operator, (ast.GtE, ast.Lt))
+    if _is_size(right) or isinstance(right, ast.UnaryOp) or (number == 0 and with_it):
+        return None
+    if (number, with_it) in ((0, False), (1, True)):
+        return Share(of, "0", not above)
+    key = _key(right)
+    return Share(of, f"{'>=' if with_it else '>'} {key}", above) if key else None
+
+
+def _sum_with_rank(node: ast.AST, names: Names) -> str | None:
+    """The text of a calculation that has a rank in it, such as step + rank; None for others."""
+    if not isinstance(node, ast.BinOp):
+        return None
+    parts: list[ast.AST] = [node]
+    for part in parts:  # which grows
+        if isinstance(part, ast.BinOp) and len(parts) < DEEPEST:
+            parts += [part.left, part.right]
+    return _text_of(node) if any(rank_of(one, names) for one in parts) else None
+
+
+def _text_of(node: ast.AST) -> str:
+    """An expression as text; of a large one its kind, because unparse() calls itself."""
+    is_small = sum(1 for _ in islice(ast.walk(node), MOST_SHOWN + 1)) <= MOST_SHOWN
+    return ast.unparse(node)[:60] if is_small else type(node).__name__
 
 
 def _key(other: ast.AST) -> str:
@@ -425,7 +453,7 @@ def _key(other: ast.AST) -> str:
         sorted(
             repr(part.value)[:40]
             if isinstance(part, ast.Constant)
-            else dotted(part) or type(part).__name__
+            else dotted(part) or _text_of(part)
             for part in kept
         )
     )[:200]

@@ -4,6 +4,7 @@ skipped by a swallowed exception. Text in, values out."""
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -405,8 +406,12 @@ def _in_words(suspects: Sequence[_Suspect], lines: Sequence[str]) -> Iterator[Fi
 
 
 def _who(share: Share) -> str:
-    first = share.key == "0" or share.key.endswith("0")
-    if first:
+    if share.key.startswith((">", ">=")):
+        order, _, bound = share.key.partition(" ")
+        told = share.key if share.taken else f"{'<' if order == '>=' else '<='} {bound}"
+        return f"ranks with {share.of} {told}"
+    first = share.key.strip("'\"") == "0" or re.search(r"[A-Za-z_]0$", share.key)
+    if first and share.of in ("rank", "local rank"):
         return f"ranks with {share.of} {'0' if share.taken else 'other than 0'}"
     return f"ranks with {share.of} {'equal to' if share.taken else 'other than'} {share.key}"
 

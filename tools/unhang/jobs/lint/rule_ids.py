@@ -18,4 +18,5 @@ RULES = (
     "misspelt-directive", "device-ids-in-one", "more-gpus-than-ray-has", "not-parsed",
     "interpreter-not-first",
     "env-not-text", "container-on-bridge", "ray-without-block", "tasks-unlike-devices",
+    "settings-unlike",
 )  # fmt: skip

@@ -24,6 +24,7 @@ from .evidence import collect_evidence, report_exits, report_transports
 from .kernel_log import open_kernel_log
 from .leftovers import PREFIX, hold_folder
 from .limits import GRACE_S, LINE_BYTES, MOST_READS, POLL_S, START_S, STOPPED_S
+from .load import LoadWatch
 from .mapped import boot_id
 from .nvml import NVML_S, NvmlQuestion, nothing_read
 from .own_file import OWN_FOLDER, OWN_WORDS
@@ -62,6 +63,7 @@ class Agent:
         self.asked = False
         self.nvml: NvmlQuestion | None = None
         self.links: dict[str, Any] | None = None
+        self.load = LoadWatch()
 
     def event(self, kind: str, **fields: Any) -> None:
         """An event of this node."""
@@ -199,6 +201,7 @@ class Agent:
         """Waits until all ranks ended, or there is trouble. Returns the trouble or None."""
         while any(child.code is None for child in self.children):
             self.listen(POLL_S)
+            self.load.look([child.process.pid for child in self.children])
             reap(self.children)
             found = self.trouble()
             if found:
@@ -250,6 +253,7 @@ class Agent:
             self.ask_dcgm()
             self.start()
             found = self.watch()
+            self.event("load", **self.load.answer())
             if found:
                 if found[0] == "died":
                     self.listen_on(GRACE_S)

@@ -96,6 +96,7 @@ def report_stall(
         "state": state[0], "wchan": state[1], "phase": stand["phase"],
         "step": stand["step"], "seq": stand["seq"], "done": stand["done"],
         "waited_s": round(now - began, 1) if began else None,
+        "queued": agent.load.queued(child.process.pid, began),
         "stack": read_tail(os.path.join(agent.folder, "stacks-%d" % child.rank)),
         "output": child.output[-8:],
         "flight_recorder": read_encoded(recording_path(agent.folder, child.rank)),

@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 from .own_file import OWN_WORDS
 from .processes import die_with_parent
 
 NVML_S = 10.0  # at the start, while torch is imported
 NVML_AGAIN_S = 3.0
+ASKED = b"asked\n"  # the child has found the driver's library, and calls it
 NVLINK_CAPABILITY = 2  # NVML_P2P_CAPS_INDEX_NVLINK; status 0 is NVML_P2P_STATUS_OK
 # NVML_FI_DEV_NVLINK_*: https://docs.nvidia.com/deploy/nvml-api/group__nvmlFieldValueEnums.html,
 # each by link. Errors up to Hopper; Blackwell has none of these three (change log of that API) and
@@ -61,28 +63,36 @@ class NvmlQuestion:
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.output = tempfile.TemporaryFile()  # noqa: SIM115 -- open until it was answered
+        self.mark = tempfile.TemporaryFile()  # noqa: SIM115
         argv = [sys.executable, "-S", *OWN_WORDS, "nvml"]
         self.process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=self.output,
-            stderr=subprocess.DEVNULL,
+            stderr=self.mark,
             preexec_fn=die_with_parent,
         )
 
     def answer(self, limit_s: float) -> dict[str, Any]:
         """Once: {"pairs", "counters", "links", "problem"}: pairs of UUIDs that NVLink connects or
         None, the others by name and UUID, why parts are missing."""
-        problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
         try:
             self.process.wait(max(0.1, limit_s - (time.monotonic() - self.began)))
-            self.output.seek(0)
-            return dict(json.loads(self.output.read()))
+            return dict(json.loads(written(self.output)))
         except subprocess.TimeoutExpired:
+            problem = "NVML did not answer within %.0f s: the driver hangs" % limit_s
+            if ASKED not in written(self.mark):  # nobody asked it: the interpreter is that slow
+                problem = "the program that reads NVML did not start within %.0f s" % limit_s
             self.process.kill()
         except ValueError:
             problem = "NVML ended its caller with code %s" % self.process.returncode
         return nothing_read(problem)
+
+
+def written(file: IO[bytes]) -> bytes:
+    """What the child has written into a file."""
+    file.seek(0)
+    return file.read()
 
 
 def nothing_read(problem: str | None = None) -> dict[str, Any]:
@@ -96,6 +106,7 @@ def read_nvml() -> dict[str, Any]:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         return nothing_read()
+    os.write(2, ASKED)
     code = call(library, "nvmlInit_v2")
     if code:
         return nothing_read("nvmlInit answered %d" % code)

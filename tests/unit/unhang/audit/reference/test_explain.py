@@ -48,6 +48,8 @@ def shown(word):
         ("535.154.99", "driver_versions/535.154.99"),
         ("2.21.5", "nccl/2.21.5"),
         ("nccl 2.21.5", "nccl/2.21.5"),
+        ("nccl-2.27.3", "nccl/2.27.3"),
+        ("nccl-2-30", "nccl_net_interfaces/nccl-2-30"),
         ("torch 2.9.1", "torch_wheels/2.9.1"),
         ("2.9.1", "torch_wheels/2.9.1"),
         ("cuda 12.8", "cuda_toolkits/12.8.1"),

@@ -165,3 +165,28 @@ def test_a_fault_of_the_policy_is_shown_for_each_node():
     assert [one["rule"] for one in narrowed(document, Filter(frozenset({"gpu2"})))["findings"]] == [
         "waiver-expired"
     ]
+
+
+@pytest.mark.parametrize(
+    ("owner", "shown"), [("vendor", ["silent"]), ("operator", ["gone", "silent"])]
+)
+def test_a_node_that_was_not_read_is_shown_to_those_who_act_on_it(owner, shown):
+    """gone has a finding for the operator; of silent nothing is known."""
+    rows = [
+        {
+            **fleets.finding("lost", "gpu1", "critical", "A GPU is gone", "e", "f"),
+            "owner": "vendor",
+        },
+        {
+            **fleets.finding("node-unreachable", "gone", "error", "Not reached", "e", "f"),
+            "owner": "operator",
+        },
+    ]
+    document = fleets.document(rows, {"ok": 1, "unreachable": 1}, passed=9)
+    verdicts = document["node_verdicts"]
+    document = {**document, "node_verdicts": {**verdicts, "unread": ["gone", "silent"]}}
+    assert narrowed(document, Filter(owners=(owner,)))["node_verdicts"]["unread"] == shown
+    assert narrowed(document, Filter(rules=("lost",)))["node_verdicts"]["unread"] == [
+        "gone",
+        "silent",
+    ]

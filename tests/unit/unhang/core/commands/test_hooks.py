@@ -24,6 +24,7 @@ from unhang.audit.history.recording import record
 from unhang.audit.history.run_rows import RunRow
 from unhang.core.commands.hook_orphans import call_and_end_all
 from unhang.core.commands.hooks import HOOK_S, post
+from unhang.core.commands.webhook_forms import body_for
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
@@ -379,3 +380,51 @@ def test_an_answer_of_another_service_behind_the_name_is_not_shown(webhook):
     is told."""
     webhook.answer, webhook.headers = 401, {"X-Inner": "token=S3CRET"}
     assert post(webhook.address, NEWS) == "expected status 2xx, found 401"
+
+
+VERDICT = {
+    "schema": "unhang/evidence-short/1",
+    "by": "watch",
+    "verdict": {"word": "hung", "headline": "hung: rank 1 on <n2>: it sleeps & waits"},
+    "next": {"host": "n2", "command": "py-spy dump --locals --pid 7"},
+    "full": "/out/hang.tar.gz",
+}
+LINES = [
+    "unhang watch: hung: rank 1 on <n2>: it sleeps & waits",
+    "next, on n2: py-spy dump --locals --pid 7",
+    "evidence: /out/hang.tar.gz",
+]
+
+
+def test_slack_gets_a_message_of_its_own_form(webhook, monkeypatch):
+    """Through a proxy, which shows what is sent to the address."""
+    monkeypatch.setenv("http_proxy", webhook.address.partition("/services")[0])
+    assert post("http://hooks.slack.com/services/S3CRET", VERDICT) is None
+    escaped = "\n".join(LINES).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    assert webhook.posted == [("http://hooks.slack.com/services/S3CRET", {"text": escaped})]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["prod-1.westeurope.logic.azure.com", "a.b.api.powerplatform.com", "x.webhook.office.com"],
+)
+def test_teams_gets_a_card_whose_text_makes_no_link(host):
+    message = json.loads(body_for(f"https://{host}:443/workflows/S3CRET", VERDICT))
+    [attachment] = message["attachments"]
+    assert attachment["contentType"] == "application/vnd.microsoft.card.adaptive"
+    blocks = attachment["content"]["body"]
+    assert {block["type"] for block in blocks} == {"RichTextBlock"}
+    assert [block["inlines"][0]["text"] for block in blocks] == LINES
+
+
+@pytest.mark.parametrize(
+    "host", ["chat.example", "hooks.slack.com.evil.example", "notlogic.azure.com", "127.0.0.1"]
+)
+def test_other_addresses_get_the_document(host):
+    assert json.loads(body_for(f"https://{host}/x", NEWS)) == NEWS
+
+
+def test_text_of_news_is_sent_as_it_is_and_has_an_end():
+    news = {**NEWS, "text": "unhang: 1 new\n" + "x" * 99_999}
+    text = json.loads(body_for("https://hooks.slack.com/x", news))["text"]
+    assert text.startswith("unhang: 1 new\n") and len(text) < 13_000

@@ -4,6 +4,7 @@ miss, and from what proves every other row."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from unhang.core.catalogue.reading import collect_tables, read_file
 from unhang.jobs import activities as module
 from unhang.jobs.activities import activities
 from unhang.jobs.inspect.rank_looks import rank_looks
-from unhang.jobs.inspect.stands import busy_word, stand_of
+from unhang.jobs.inspect.stands import busy_word, stand_of, standing_row, stands_words
 from unhang.jobs.inspect.verdict import inspection_of
 
 LOOKS = Path(__file__).parents[4] / "fixtures" / "inspect"
@@ -77,13 +78,35 @@ def test_a_rank_that_goes_on_gives_the_job_its_state_and_nobody_is_suspected(nam
     ("name", "scene"), [("waiting for a lock", "baton"), ("loading", "loader"), ("code", "never")]
 )
 def test_a_rank_that_does_not_go_on_is_told_with_the_rows_cause_and_next_step(name, scene):
-    look = last_rank(scene)
+    look = replace(last_rank(scene), worker=None)
     named = stand_of(1, look, None)
     assert busy_word(look) is None
     assert (named.cause, named.suspect.next) == (
         ROWS[name].get("cause"),
         ROWS[name]["next"].format(pid=look.pid, host=look.host),
     )
+
+
+@pytest.mark.parametrize("item", ["", 'path "/data/7.tar", batch [6, 7]'])
+def test_worker_for_which_a_rank_waits_is_named_with_its_pid_and_item(item):
+    recorded = last_rank("loader")
+    look = replace(recorded, worker=replace(recorded.worker, item=item))
+    named, row = stand_of(1, look, None), standing_row(look, None)
+    assert row["worker"] == {
+        "pid": 3089, "where": "read_from_dead_server (inspect_job.py:34)", "item": item,
+    }  # fmt: skip
+    assert look.pid != 3089 and "its worker 3089" in named.suspect.next
+    shown = "pid 3089" + (f", at {item}" if item else "")
+    assert f"a worker stands in read_from_dead_server (inspect_job.py:34), {shown}" in (
+        stands_words(look)
+    )
+
+
+def test_child_that_hangs_in_the_kernel_is_the_one_to_look_at():
+    stuck = {"pid": 4711, "state": "D", "wchan": "nfs_wait", "took_s": 0.0, "is_new": False}
+    look = replace(last_rank("loader"), children=(stuck,))
+    assert "/proc/4711/stack" in stand_of(1, look, None).suspect.next
+    assert standing_row(look, None)["worker"]["pid"] == 4711
 
 
 def read_by_the_catalogue(path):

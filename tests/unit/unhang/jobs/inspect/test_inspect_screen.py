@@ -50,7 +50,7 @@ def test_no_screen_has_more_than_twelve_lines_and_each_begins_with_the_state(loo
     [
         ("killed-RAS-and-stacks", "sure", "dmesg -T | grep -e Xid"),
         ("stopped-RAS-and-stacks", "sure", "grep -e State -e TracerPid /proc/"),
-        ("loader-RAS-and-stacks", "sure", "py-spy dump --pid 782"),
+        ("loader-RAS-and-stacks", "sure", "py-spy dump --locals --pid 815"),
         ("never-driver-and-proc", "possible", "py-spy dump --pid "),
         ("path-RAS-and-stacks", "likely", "nvidia-smi nvlink -s"),
         ("healthy-RAS", "", "unhang watch --pid "),

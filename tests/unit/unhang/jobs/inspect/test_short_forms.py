@@ -60,7 +60,7 @@ def test_a_look_names_the_rank_first_and_the_waiting_ones_as_consequence(capsys)
         "inspect", 1, "sure",
     )  # fmt: skip
     assert answer["consequences"][0]["text"].startswith("ranks 0: collective in ")
-    assert answer["next"]["command"].startswith("py-spy dump --pid ")
+    assert answer["next"]["command"].startswith("py-spy dump --locals --pid ")
 
 
 def test_the_bundle_has_it_and_a_diagnosis_of_the_bundle_keeps_what_the_look_saw(tmp_path, capsys):

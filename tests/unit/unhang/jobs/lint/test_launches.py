@@ -127,7 +127,7 @@ def test_number_of_machines_beside_torchrun_is_read_without_its_own_option():
         ),
         (
             "srun bash -c 'torchrun --nnodes=$SLURM_NNODES --nproc_per_node=gpu"
-            " --node_rank=$SLURM_NODEID a.py'"
+            " --node_rank=$SLURM_NODEID --master_addr=$HEAD a.py'"
         ),
         (
             "srun torchrun --nnodes=$SLURM_NNODES --nproc_per_node=4 --rdzv-backend=c10d"
@@ -299,3 +299,78 @@ def test_tasks_of_the_batch_count_for_each_step():
     assert found(f"{batch}srun {launch}") == {(4, "launcher-in-each-task")}
     assert found(f"{batch}srun --ntasks-per-node=1 {launch}") == set()
     assert found(f"{batch}srun python a.py\n") == set()
+
+
+EIGHT = "#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=h100:8\n"
+MEETS = "--rdzv-backend=c10d --rdzv-endpoint=$HEAD:29500 a.py"
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        f"srun torchrun --nnodes=2 --nproc_per_node=$SLURM_GPUS_PER_NODE {MEETS}",
+        f"srun torchrun --nnodes=2 --nproc-per-node ${{SLURM_GPUS_PER_NODE}} {MEETS}",
+        f"srun torchrun --nnodes=2 --nproc_per_node=$SLURM_NTASKS_PER_NODE {MEETS}",
+        f"GPUS=$SLURM_GPUS_ON_NODE\nsrun torchrun --nnodes=2 --nproc_per_node=$GPUS {MEETS}",
+        f"srun torchrun --nnodes=2 --nproc_per_node=${{SLURM_GPUS_PER_TASK:-8}} {MEETS}",
+        f"srun --gpus-per-task=4 sh -c 'torchrun --nproc_per_node=$SLURM_GPUS_PER_TASK {MEETS}'",
+    ],
+)
+def test_processes_that_slurm_counts_are_multiplied_by_its_tasks(launch):
+    assert {rule for _, rule in found(f"{EIGHT}{launch}\n")} == {"launcher-in-each-task"}
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        f"srun --ntasks-per-node=1 torchrun --nproc_per_node=$SLURM_GPUS_PER_NODE {MEETS}",
+        f"srun torchrun --nproc_per_node=$SLURM_GPUS_PER_TASK {MEETS}",
+        f"srun --gpus-per-task=4 torchrun --nproc_per_node=$SLURM_GPUS_PER_TASK {MEETS}",
+        f"srun torchrun --nproc_per_node=$GPUS {MEETS}",
+        "srun python a.py --gpus=$SLURM_GPUS_PER_NODE",
+    ],
+)
+def test_one_launcher_on_a_node_or_an_unknown_count_is_silent(launch):
+    assert found(f"{EIGHT}{launch}\n") == set()
+
+
+def test_tasks_of_the_whole_job_are_those_of_its_nodes():
+    launch = f"srun torchrun --nproc_per_node=$SLURM_GPUS_PER_NODE {MEETS}\n"
+    whole = "#SBATCH --nodes=2\n#SBATCH -n {}\n#SBATCH --gpus-per-node=8\n"
+    assert found(whole.format(16) + launch) == {(4, "launcher-in-each-task")}
+    assert found(whole.format(2) + launch) == set()
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "srun bash -c 'torchrun --nnodes=$SLURM_NNODES --node_rank=$SLURM_NODEID a.py'",
+        "srun torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_PER_NODE a.py",
+        "export MASTER_ADDR=$HEAD\nsrun torchrun --nnodes=2 --node_rank=$R --master_port=1 a.py",
+        "srun torchrun --nnodes=2 --node_rank=$R --rdzv_backend=c10d --rdzv_id $SLURM_JOB_ID a.py",
+    ],
+)
+def test_several_nodes_without_an_address_meet_at_the_loopback(launch):
+    text = f"{BATCH}{launch}\n"
+    only = [one for one in lint_text(text, "slurm", Context()) if one.severity != "info"]
+    assert [one.rule for one in only] == ["master-is-loopback"]
+    assert "meets at 127.0.0.1" in only[0].why
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "srun torchrun --nnodes $SLURM_NNODES --node_rank $R --master_addr $HEAD a.py",
+        "srun torchrun --nnodes=2 --node_rank=$R $RENDEZVOUS a.py",
+        'L="torchrun --nnodes=2 --nproc_per_node=4"\nsrun sh -c "$L --master_addr $HEAD a.py"',
+        "export PET_RDZV_ENDPOINT=$HEAD:1\nsrun torchrun --nnodes=2 --node_rank=$R a.py",
+    ],
+)
+def test_address_that_is_given_or_may_be_in_a_variable_is_silent(launch):
+    assert found(f"{BATCH}{launch}\n") == set()
+
+
+def test_agents_without_address_on_one_machine_meet_there():
+    agent = "torchrun --nnodes=2 --node_rank={} a.py"
+    assert found(f"{agent.format('$1')}\n", "shell") == {(1, "master-is-loopback")}
+    assert found(f"{agent.format(0)} &\n{agent.format(1)}\n", "shell") == set()

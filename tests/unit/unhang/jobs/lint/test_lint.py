@@ -173,6 +173,8 @@ def test_fault_is_found_with_line_reason_replacement_and_source(line, rule):
         "export NCCL_IB_HCA==mlx5_0,mlx5_1",
         "export NCCL_NET=IB",
         "export NCCL_IB_TIMEOUT=22",
+        "export NCCL_DEBUG=",
+        'export NCCL_IB_DISABLE="" NCCL_PROTO=',
         "export TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
         "export TORCH_FR_BUFFER_SIZE=2000",
         "export NCCL_HOME=/opt/nccl",
@@ -185,6 +187,21 @@ def test_fault_is_found_with_line_reason_replacement_and_source(line, rule):
 )
 def test_sound_line_is_left_alone(line):
     assert [(one.rule, one.found) for one in lint_text(line + "\n", "shell", Context())] == []
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [("99", "wrong-value"), ("32", "wrong-value"), ("0", "timeout-hours"), ("24", "timeout-hours")],
+)
+def test_one_fault_of_a_timeout_is_one_finding(value, rule):
+    assert rules_of(f"export NCCL_IB_TIMEOUT={value}\n") == {(1, rule)}
+
+
+def test_misspelt_name_without_a_value_is_still_misspelt():
+    assert rules_of("export NCCL_DEBG=\nexport NCCL_TIMEOUT=\n") == {
+        (1, "unknown-name"),
+        (2, "name-not-real"),
+    }
 
 
 def test_folk_timeout_is_answered_with_the_way_of_each_framework():

@@ -58,6 +58,19 @@ def test_pod_with_rdma_devices_needs_the_right_to_lock_memory():
     }
 
 
+@pytest.mark.parametrize(
+    ("rdma", "is_found"),
+    [
+        ("vpc.amazonaws.com/efa: 4", False),
+        ("vpc.amazonaws.com/efa: 4\n          rdma/ib: 1", True),
+        ("nvidia.com/sriov-rdma-vf: 8", True),
+    ],
+)
+def test_pod_with_efa_alone_needs_no_right_to_lock_memory(rdma, is_found):
+    text = POD.format(gpus=1, rdma=rdma, more="")
+    assert ("pod-ipc-lock" in {rule for _, rule in rules_of(text, "kubernetes")}) is is_found
+
+
 def test_second_document_of_a_file_is_reported_at_its_own_line():
     text = "apiVersion: v1\nkind: ConfigMap\n---\n" + POD.format(gpus=2, rdma="", more="")
     assert (11, "pod-shm") in rules_of(text, "kubernetes")
@@ -220,8 +233,8 @@ spec:
   replicas: 3
   leaderWorkerTemplate:
     size: {size}
-    leaderTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes={size}, --node_rank=0, train.py]}}]}}}}
-    workerTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes={size}, --node_rank=1, train.py]}}]}}}}
+    leaderTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes={size}, --node_rank=0, --master_addr=$(LWS_LEADER_ADDRESS), train.py]}}]}}}}
+    workerTemplate: {{spec: {{containers: [{{command: [torchrun, --nnodes={size}, --node_rank=1, --master_addr=$(LWS_LEADER_ADDRESS), train.py]}}]}}}}
 """
 
 

@@ -531,3 +531,63 @@ for batch in loader:
 )
 def test_turn_that_a_rank_leaves_before_its_backward_is_found(test, rules):
     assert found(LOOP.format(test=test)) == rules
+
+
+TRAINING = """\
+dist.init_process_group("nccl")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.cuda.set_device(rank % 8)
+{model}
+for step, batch in enumerate(loader):
+    if {condition}:
+        continue
+    loss = model(batch)
+    loss.backward()
+    optimizer.step()
+"""
+OF_ANOTHER_FILE = "model = build_model()"
+
+
+@pytest.mark.parametrize(
+    ("condition", "who"),
+    [
+        ("rank", "rank other than 0"),
+        ("not rank and step == 3", "rank 0"),
+        ("rank >= world // 2", "rank >= world // 2"),
+        ("step > 9 and rank < 2", "rank < 2"),
+        ("rank > 2", "rank > 2"),
+        ("4 >= rank", "rank <= 4"),
+        ("rank == 10", "rank equal to 10"),
+        ("step == 10 + rank", "10 + rank equal to step"),
+        ("(step + rank) % 5 == 0", "(step + rank) % 5 equal to 0"),
+        ("step % world == rank", "rank equal to step % world"),
+    ],
+)
+@pytest.mark.parametrize("model", ["model = DDP(net)", OF_ANOTHER_FILE])
+def test_turn_that_some_ranks_end_before_backward_is_found(condition, who, model):
+    text = HEAD + TRAINING.format(condition=condition, model=model)
+    only = [one for one in lint_text(text, "python", Context()) if one.severity != "info"]
+    assert [(one.line, one.rule) for one in only] == [(10, "exit-before-collective")]
+    assert f"ranks with {who} do not continue" in only[0].why
+
+
+@pytest.mark.parametrize(
+    ("condition", "model"),
+    [
+        ("rank < world", "model = DDP(net)"),
+        ("rank > -1 and step == 0", "model = DDP(net)"),
+        ("rank >= 0 and step == 0", "model = DDP(net)"),
+        ("step % 2 == 0", "model = DDP(net)"),
+        ("world > 4", "model = DDP(net)"),
+        ("rank > 2", f"{OF_ANOTHER_FILE}; dist.send(x, 1)"),
+    ],
+)
+def test_turn_that_all_ranks_end_or_stages_of_a_pipeline_are_silent(condition, model):
+    assert found(TRAINING.format(condition=condition, model=model)) == set()
+
+
+def test_condition_of_many_sums_is_no_failure():
+    long = " + ".join(["step"] * 90)
+    assert found(TRAINING.format(condition=f"rank == {long}", model=OF_ANOTHER_FILE)) <= {
+        (7, "exit-before-collective")
+    }

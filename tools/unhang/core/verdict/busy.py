@@ -1,0 +1,63 @@
+"""Whether a machine was so busy that a rank may only have been slow. Values in, values out.
+
+The limits are far from idle: a hang leaves its ranks asleep, or spinning on GPUs beside CPUs that
+are free; tasks that wait for a CPU for half of the time are more tasks than CPUs
+(https://docs.kernel.org/accounting/psi.html).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from unhang.core.verdict.likely_causes import kernel_clues
+from unhang.core.verdict.streams import as_map, number
+from unhang.core.verdict.suspects import Suspect
+
+WAITED = 0.5  # of the time, beside more runnable tasks than CPUs
+QUEUE = 2.0  # runnable tasks for each CPU, where the kernel counts no pressure
+STOLEN = 0.2
+QUEUED = 0.25  # of the time, that threads of a rank waited for a CPU
+NEXT = "run it again when the machine is less busy, or let each step take longer: --step-timeout"
+
+
+def busy_reason(node: Mapping[str, Any]) -> str | None:
+    """Why a node's ranks may only have been slow, from the evidence of the node; None if its load
+    is low or was not read."""
+    load = as_map(node.get("load"))
+    cpus, runnable = number(load.get("cpus")), number(load.get("runnable"))
+    waited, stolen = load.get("waited"), number(load.get("stolen"))
+    queued = runnable > cpus > 0 if waited is not None else runnable > QUEUE * cpus > 0
+    if not (queued and (waited is None or number(waited) >= WAITED)) and stolen < STOLEN:
+        return None
+    told = [f"{runnable:g} tasks for {cpus:g} CPUs"]
+    told += [f"tasks waited for a CPU {100 * number(waited):.0f} % of the time"] if waited else []
+    told += [f"the hypervisor took {100 * stolen:.0f} %"] if stolen else []
+    return f"the machine is busy ({', '.join(told)}, over {number(load.get('over_s')):.0f} s)"
+
+
+def excuse_busy(
+    suspects: Sequence[Suspect],
+    nodes: Sequence[Mapping[str, Any]],
+    evidence: Sequence[Mapping[str, Any]],
+) -> tuple[list[Suspect], str | None]:
+    """(the suspects, why nothing is proved): what may only have been slow on a busy machine accuses
+    nobody, unless the node's kernel log has a fault, or its ranks did not wait for a CPU. The
+    reason is None if other suspects remain. nodes, evidence: rows of the result."""
+    waited = {row["rank"]: number(row["queued"]) for row in evidence if "queued" in row}
+    reasons = {
+        row["host"]: reason
+        for row in nodes
+        if not kernel_clues(row) and (reason := busy_reason(row)) is not None
+    }
+    first = next((f"{host}: {reason}" for host, reason in reasons.items()), None)
+    answered = []
+    for suspect in suspects:
+        reason = first if suspect.host is None else reasons.get(suspect.host)
+        why = f"{suspect.why}; not proved: {reason}"
+        ranks = waited.values() if suspect.rank is None else [waited.get(suspect.rank, QUEUED)]
+        is_slow = suspect.may_be_slow and reason and max(ranks, default=QUEUED) >= QUEUED
+        answered.append(replace(suspect, why=why, next=NEXT, blind=True) if is_slow else suspect)
+    excused = [one for one, before in zip(answered, suspects, strict=True) if one is not before]
+    return answered, first if excused and len(excused) == len(suspects) else None
