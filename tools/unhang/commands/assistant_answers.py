@@ -25,7 +25,7 @@ MOST_SOURCES = 3  # of a cause
 # The keys of texts that come from unhang itself: its catalogue, its schemas, its own words.
 OWN = frozenset({
     "schema", "by", "word", "certainty", "cause", "owner", "remedy", "command", "tells", "role",
-    "title", "severity", "rule", "confidence", "url", "says", "source", "why", "instead", "kind",
+    "title", "severity", "rule", "confidence", "url", "says", "source", "kind",
     "id", "lines", "explains", "scope",
 })  # fmt: skip
 
