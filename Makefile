@@ -77,7 +77,7 @@ collector: $(STAMP) ## Build the one-file collector and the quick check: dist/un
 node-image: collector ## Build and push the image for Kubernetes:  make node-image BASE=debian:12-slim@sha256:DIGEST IMAGE=REGISTRY/unhang-node:1
 	podman build --build-arg BASE='$(BASE)' --tag '$(IMAGE)' --file deploy/kubernetes/Containerfile .
 	podman push --digestfile dist/node-image.digest '$(IMAGE)'
-	@echo "next: helm install unhang deploy/kubernetes -n unhang --set image.repository=$(firstword $(subst :, ,$(IMAGE))) --set image.digest=$$(cat dist/node-image.digest)"
+	@image='$(IMAGE)'; echo "next: helm install unhang deploy/kubernetes -n unhang --set image.repository=$${image%:*} --set image.digest=$$(cat dist/node-image.digest)"
 
 docs: $(DEV_STAMP) ## Build docs/ and the pages of `make manual` as a site without external files: build/site/index.html
 	$(PYTHON) -P tools/release/site.py
