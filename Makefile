@@ -14,7 +14,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help requirements audit demo test check bench bench-gpu bench-scale bench-verdicts fuzz collector docs man manual wheel sbom release clean setup setup-dev
+.PHONY: help requirements audit demo test check bench bench-gpu bench-scale bench-verdicts fuzz collector node-image docs man manual wheel sbom release clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,11 @@ collector: $(STAMP) ## Build the one-file collector and the quick check: dist/un
 	$(PYTHON) tools/collector/build.py
 	$(PYTHON) tools/collector/quick.py
 	$(PYTHON) tools/collector/job.py
+
+node-image: collector ## Build and push the image for Kubernetes:  make node-image BASE=debian:12-slim@sha256:DIGEST IMAGE=REGISTRY/unhang-node:1
+	podman build --build-arg BASE='$(BASE)' --tag '$(IMAGE)' --file deploy/kubernetes/Containerfile .
+	podman push --digestfile dist/node-image.digest '$(IMAGE)'
+	@image='$(IMAGE)'; echo "next: helm install unhang deploy/kubernetes -n unhang --set image.repository=$${image%:*} --set image.digest=$$(cat dist/node-image.digest)"
 
 docs: $(DEV_STAMP) ## Build docs/ and the pages of `make manual` as a site without external files: build/site/index.html
 	$(PYTHON) -P tools/release/site.py

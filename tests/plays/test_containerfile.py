@@ -1,8 +1,12 @@
-"""The Containerfile's steps, run in a plain Debian 12 root: their result audits the root itself."""
+"""The steps of the two Containerfiles, run in a plain Debian 12 root: the first's result audits the
+root itself, the second's has what the scripts of the pods start."""
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 
 from container_steps import plain_root, play, steps_of
 from four_nodes import CACHE
@@ -24,3 +28,25 @@ def test_its_steps_give_an_unhang_that_audits_as_the_images_user(tmp_path):
     output = done.stdout.splitlines()
     assert output[-1] == "unhang"
     assert any(line.startswith("unhang 0.") for line in output)
+
+
+IN_PODS = (
+    "command -v cat chroot cp cut date env find ln mv rm sleep stat python3 >/dev/null"
+    " && /opt/unhang/unhang-collect.pyz >/tmp/node.json"
+    " && { /opt/unhang/unhang-quick.pyz --facts /tmp/node.json --as kubernetes >&2 || [ $? = 1 ]; }"
+    " && cat /tmp/node.json"
+)
+
+
+def test_the_image_of_the_pods_has_what_their_scripts_start(tmp_path):
+    (tmp_path / "dist").mkdir()
+    programs = {"build.py": "collect", "quick.py": "quick", "job.py": "inspect"}
+    for script, name in programs.items():
+        target = tmp_path / "dist" / f"unhang-{name}.pyz"
+        made = [sys.executable, PROJECT / "tools" / "collector" / script, target]
+        subprocess.run(made, check=True, capture_output=True)
+    containerfile = PROJECT / "deploy" / "kubernetes" / "Containerfile"
+    done = play(containerfile, tmp_path, plain_root(CACHE.parent / "container"), IN_PODS)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    document = done.stdout[done.stdout.index('{"schema"') :]
+    assert json.loads(document)["schema"] == "unhang/node-facts/1"

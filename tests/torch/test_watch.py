@@ -177,6 +177,7 @@ def test_evidence_that_cannot_be_written_keeps_no_job_alive(tmp_path):
         tmp_path,
         "--on-hang",
         "terminate",
+        "--act",
         "--grace",
         "5",
         "--out",
@@ -201,6 +202,7 @@ def test_a_job_that_waits_for_its_own_work_is_left_alone_until_it_gets_sigterm(
     """A server without a request, a child that computes, a download are no hang, also where a busy
     machine lets the watcher look at them. SIGTERM to the watcher ends the job."""
     argv = [UNHANG, "watch", "--every", "1", "--no-progress", "6", "--on-hang", "terminate"]
+    argv += ["--act"]
     with (tmp_path / "watched").open("w+") as told:
         watcher = subprocess.Popen(
             [*argv, "--out", str(tmp_path), "--", *torchrun(scene)],

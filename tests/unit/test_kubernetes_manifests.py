@@ -1,22 +1,27 @@
-"""deploy/kubernetes: what is named is there, each privilege has its reason, nothing of the node can
-be written, and the plugin answers in its three codes."""
+"""deploy/kubernetes, rendered by Helm's own library and checked against the API's schemas: each
+privilege has its reason, nothing of the node can be written, and the plugin answers in its three
+codes."""
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import time
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 import yaml
+from kubernetes_chart import CHART, DIGEST, GATE, LEAST, helm_on, one, pod, rendered
 
 from unhang.act.gate.host_programs import LONGEST_MESSAGE
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
-KUSTOMIZATIONS = sorted(path.parent for path in DEPLOY.rglob("kustomization.yaml"))
+FILES = CHART / "files"
+TEMPLATES = sorted((CHART / "templates").glob("*.yaml"))
+PAGE = (CHART.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+# Everything that values can switch on.
+ALL = {**GATE, "driverContainer": True, "kernelLog": "kmsg", "seLinuxType": "spc_t"}
 # What a pod may not do by itself: each such line is explained on the line or above it.
 PRIVILEGES = re.compile(
     r"^ *(?:hostNetwork: true|hostPID: true|hostIPC: true|hostPath:|runtimeClassName:|runAsUser:"
@@ -25,37 +30,98 @@ PRIVILEGES = re.compile(
 )
 
 
-def documents_of(path: Path) -> list[dict]:
-    return [one for one in yaml.safe_load_all(path.read_text(encoding="utf-8")) if one]
-
-
-def collector_pod(folder: str = "collector.yaml") -> dict:
-    (daemon_set,) = documents_of(DEPLOY / folder)
-    return daemon_set["spec"]["template"]["spec"]
-
-
 def container(pod: dict, name: str) -> dict:
     return next(one for one in pod["containers"] if one["name"] == name)
 
 
-@pytest.mark.parametrize("folder", KUSTOMIZATIONS, ids=lambda folder: folder.name)
-def test_a_kustomization_names_what_is_there_and_forgets_no_file(folder):
-    (found,) = documents_of(folder / "kustomization.yaml")
-    named = [
-        *found.get("resources", []),
-        *(one["path"] for one in found.get("patches", []) if "path" in one),
-    ]
-    named += [name for one in found.get("configMapGenerator", []) for name in one["files"]]
-    assert {path.name for path in folder.iterdir() if path.is_file()} == {
-        *named,
-        "kustomization.yaml",
-    } | ({"Containerfile"} if folder == DEPLOY else set())
-    offered = re.findall(
-        r"^# +- ([a-z-]+) ", (folder / "kustomization.yaml").read_text(), re.MULTILINE
+def test_helm_finds_no_fault():
+    for values in (LEAST, {**LEAST, **GATE}, {**LEAST, **ALL}):
+        found = helm_on(values)
+        assert "problem" not in found, found
+        assert found["lint"]["errors"] == []
+        assert [one["error"] for one in found["lint"]["messages"]] == ["icon is recommended"]
+
+
+def test_a_value_that_is_missing_or_unknown_is_refused_by_its_name():
+    wrong = {
+        "/image/digest": {},
+        "/image/repository": {"image": {"repository": "", "digest": DIGEST}},
+        "/gate/detector": {**LEAST, "gate": {"enabled": True}},
+        "/interval": {**LEAST, "interval": "1h"},
+        "intervall": {**LEAST, "intervall": 60},
+        "/kernelLog": {**LEAST, "kernelLog": "journal"},
+    }
+    assert {word: word in helm_on(values).get("problem", "") for word, values in wrong.items()} == (
+        dict.fromkeys(wrong, True)
     )
-    assert sorted(offered) == sorted(
-        path.parent.name for path in folder.glob("*/kustomization.yaml")
+
+
+def test_each_value_stands_on_the_page():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert [name for name in values if f"`{name}`" not in PAGE] == []
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert {*schema["properties"]} - {"global"} == {*values}
+
+
+def test_values_reach_the_pods():
+    wanted = [{"key": "gpu", "operator": "Exists"}]
+    objects = rendered(
+        **ALL,
+        interval=600,
+        tolerations=wanted,
+        nodeSelector={"nvidia.com/gpu.present": None, "pool": "a"},
     )
+    for name in ("unhang-collector", "unhang-condition"):
+        assert pod(objects, name)["tolerations"] == wanted
+        assert pod(objects, name)["nodeSelector"] == {"pool": "a"}
+        for each in pod(objects, name)["containers"]:
+            assert each["image"].endswith(f"@{DIGEST}")
+    given = {
+        row["name"]: row.get("value")
+        for name in ("unhang-collector", "unhang-condition")
+        for each in pod(objects, name)["containers"]
+        for row in each["env"]
+    }
+    assert (given["EVERY_S"], given["JUDGE_S"], given["OLDEST_MIN"]) == ("600", "60", "25")
+    assert given["KERNEL_LOG"] == "kmsg"
+    assert "runtimeClassName" not in pod(rendered(runtimeClassName=""))
+    collector = container(pod(objects), "collector")
+    assert collector["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
+    assert collector["securityContext"]["privileged"] is True
+    assert not {"capabilities", "allowPrivilegeEscalation"} & {*collector["securityContext"]}
+
+
+def test_the_scripts_of_the_pods_are_the_files(tmp_path):
+    objects = rendered(**GATE)
+    for name, files in (
+        ("unhang-collect", ["collect.sh"]),
+        ("unhang-node-condition", ["judge.sh", "unhang.json", "verdict.sh"]),
+    ):
+        texts = one(objects, "ConfigMap", name)["data"]
+        assert sorted(texts) == files
+        for file in files:
+            assert texts[file].rstrip("\n") == (FILES / file).read_text().rstrip("\n")
+    assert sorted(path.name for path in FILES.iterdir()) == sorted(
+        ["collect.sh", "judge.sh", "unhang.json", "verdict.sh"]
+    )
+
+
+@pytest.mark.parametrize("version", ["1.30", "1.34", "1.37"])
+def test_the_schemas_of_the_api_take_every_object(version):
+    """An unknown field is refused: the schemas are those of a strict API server."""
+    objects = [*rendered(**ALL), *rendered()]
+    assert {row["kind"] for row in objects} == {
+        "DaemonSet",
+        "ConfigMap",
+        "ServiceAccount",
+        "ClusterRoleBinding",
+    }
+    for row in objects:
+        kubernetes_validate.validate(row, version, strict=True)
+    wrong = json.loads(json.dumps(one(objects, "DaemonSet", "unhang-condition")))
+    wrong["spec"]["template"]["spec"]["containers"][0]["volumeMount"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, version, strict=True)
 
 
 def without_reason(text: str) -> list[str]:
@@ -77,21 +143,18 @@ def above(lines: list[str], number: int) -> list[str]:
     return lines[max(number - (1 if "- " in lines[number] else 2), 0) : number]
 
 
-@pytest.mark.parametrize(
-    "path", sorted(DEPLOY.rglob("*.yaml")), ids=lambda path: str(path.relative_to(DEPLOY))
-)
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
 def test_each_privilege_has_its_reason(path):
     assert without_reason(path.read_text(encoding="utf-8")) == []
 
 
 def test_the_search_for_privileges_finds_them():
-    bare = re.sub(
-        r"^ *#.*\n| +#.*", "", (DEPLOY / "collector.yaml").read_text(), flags=re.MULTILINE
-    )
+    text = (CHART / "templates" / "collector.yaml").read_text()
+    bare = re.sub(r"^ *#.*\n| +#.*", "", text, flags=re.MULTILINE)
     for privilege in (
         "hostNetwork: true",
         "hostPID: true",
-        "runtimeClassName: nvidia",
+        "runtimeClassName: {{ . }}",
         "runAsUser: 0",
         "- SYS_PTRACE",
         "- SYS_CHROOT",
@@ -102,9 +165,9 @@ def test_the_search_for_privileges_finds_them():
 
 
 def test_the_collector_writes_one_folder_of_its_own_and_has_three_capabilities():
-    pod = collector_pod()
-    collector = container(pod, "collector")
-    of_the_node = {one["name"] for one in pod["volumes"] if "hostPath" in one}
+    own = pod(rendered())
+    collector = container(own, "collector")
+    of_the_node = {one["name"] for one in own["volumes"] if "hostPath" in one}
     assert of_the_node == {"node"}
     assert all(
         one["readOnly"] and one["recursiveReadOnly"]
@@ -125,47 +188,30 @@ def test_the_collector_writes_one_folder_of_its_own_and_has_three_capabilities()
         "add": ["SYS_CHROOT", "DAC_READ_SEARCH", "SYS_PTRACE"],
     }
     assert (
-        pod["automountServiceAccountToken"],
-        pod["securityContext"]["seccompProfile"]["type"],
+        own["automountServiceAccountToken"],
+        own["securityContext"]["seccompProfile"]["type"],
     ) == (False, "RuntimeDefault")
 
 
 def host_paths() -> set[tuple[str, str, bool]]:
-    """(path of the node, container, whether it is read-only) of every manifest and component."""
-    pods = [
-        collector_pod(),
-        collector_pod("node-condition/pod.yaml"),
-        collector_pod("node-condition/documents.yaml"),
-    ]
-    for folder in KUSTOMIZATIONS:
-        patches = documents_of(folder / "kustomization.yaml")[0].get("patches", [])
-        pods += [
-            yaml.safe_load(one["patch"])["spec"]["template"]["spec"]
-            for one in patches
-            if "patch" in one
-        ]
+    """(path of the node, container, whether it is read-only) of all pods with all values."""
+    objects = rendered(**ALL)
     found = set()
-    for pod in pods:
+    for own in (pod(objects), pod(objects, "unhang-condition")):
         paths = {
-            one["name"]: one["hostPath"]["path"]
-            for one in pod.get("volumes", [])
-            if "hostPath" in one
+            row["name"]: row["hostPath"]["path"] for row in own["volumes"] if "hostPath" in row
         }
-        containers = pod.get("containers") or collector_pod()["containers"]
-        mounts = [
-            (one["name"], mount) for one in containers for mount in one.get("volumeMounts", [])
-        ]
         found |= {
-            (paths[mount["name"]], name, mount.get("readOnly", False))
-            for name, mount in mounts
+            (paths[mount["name"]], each["name"], mount.get("readOnly", False))
+            for each in own["containers"]
+            for mount in each["volumeMounts"]
             if mount["name"] in paths
         }
     return found
 
 
 def test_the_page_has_every_path_of_the_node_that_a_pod_has():
-    page = (DEPLOY.parents[1] / "docs" / "kubernetes.md").read_text()
-    table = page.partition("| path | in | for |\n| --- | --- | --- |\n")[2].partition("\n\n")[0]
+    table = PAGE.partition("| path | in | for |\n| --- | --- | --- |\n")[2].partition("\n\n")[0]
     told = {
         (path, name)
         for path, names in re.findall(r"^\| `(/[^`]*)` \| ([^|]*) \|", table, re.MULTILINE)
@@ -178,57 +224,47 @@ def test_the_page_has_every_path_of_the_node_that_a_pod_has():
 
 
 def test_the_condition_has_a_pod_of_its_own_with_nothing_of_the_node_but_the_documents():
-    pod = collector_pod("node-condition/pod.yaml")
-    assert {"hostPID", "hostNetwork", "hostIPC", "runtimeClassName"} & {*pod} == set()
-    assert pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
-    (documents,) = [one for one in pod["volumes"] if "hostPath" in one]
+    objects = rendered(**GATE)
+    own = pod(objects, "unhang-condition")
+    assert {"hostPID", "hostNetwork", "hostIPC", "runtimeClassName"} & {*own} == set()
+    assert own["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+    (documents,) = [row for row in own["volumes"] if "hostPath" in row]
     assert {
-        one["readOnly"]
-        for each in pod["containers"]
-        for one in each["volumeMounts"]
-        if one["name"] == documents["name"]
+        mount["readOnly"]
+        for each in own["containers"]
+        for mount in each["volumeMounts"]
+        if mount["name"] == documents["name"]
     } == {True}
-    (written,) = collector_pod("node-condition/documents.yaml")["volumes"]
-    assert (written["name"], written["hostPath"]) == ("work", documents["hostPath"])
-    command = container(pod, "node-problem-detector")["command"]
-    assert [one for one in command if "address" in one] == ["--prometheus-address=127.0.0.1"]
+    assert next(row for row in pod(objects)["volumes"] if row["name"] == "work") == documents
+    command = container(own, "node-problem-detector")["command"]
+    assert [row for row in command if "address" in row] == ["--prometheus-address=127.0.0.1"]
     assert "--port=0" in command
-    assert [one for one in pod["containers"] if "ports" in one] == []
+    assert [each for each in own["containers"] if "ports" in each] == []
 
 
 def test_the_condition_gives_the_token_to_one_container_and_capabilities_to_none():
-    pod = collector_pod("node-condition/pod.yaml")
-    assert {one["name"] for one in pod["containers"]} == {"judge", "node-problem-detector"}
+    own = pod(rendered(**GATE), "unhang-condition")
+    assert {each["name"] for each in own["containers"]} == {"judge", "node-problem-detector"}
     assert all(
-        one["securityContext"]["capabilities"] == {"drop": ["ALL"]} for one in pod["containers"]
+        each["securityContext"]["capabilities"] == {"drop": ["ALL"]} for each in own["containers"]
     )
     assert [
-        one["name"]
-        for one in pod["containers"]
-        for mount in one["volumeMounts"]
+        each["name"]
+        for each in own["containers"]
+        for mount in each["volumeMounts"]
         if mount["name"] == "token"
     ] == ["node-problem-detector"]
-    assert container(pod, "node-problem-detector")["securityContext"]["runAsNonRoot"] is True
+    assert container(own, "node-problem-detector")["securityContext"]["runAsNonRoot"] is True
 
 
-def test_no_registry_is_named_but_a_placeholder():
-    images = [
-        one
-        for folder in KUSTOMIZATIONS
-        for one in documents_of(folder / "kustomization.yaml")[0].get("images", [])
-    ]
-    assert {one["newName"].partition("/")[0] for one in images} == {"registry.invalid"}
-    assert {(one["digest"], "newTag" in one) for one in images} == {("sha256:replace-me", False)}
-    named = {
-        one["image"]
-        for path in ("collector.yaml", "node-condition/pod.yaml")
-        for one in collector_pod(path)["containers"]
-    }
-    assert named == {one["name"] for one in images}
+def test_no_registry_is_named():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert values["image"] == values["gate"]["detector"] == {"repository": "", "digest": ""}
+    assert not re.search(r"image: *[a-z]", "".join(path.read_text() for path in TEMPLATES))
 
 
 def test_the_plugin_is_described_as_node_problem_detector_reads_it():
-    plugin = json.loads((DEPLOY / "node-condition" / "unhang.json").read_text())
+    plugin = json.loads((FILES / "unhang.json").read_text())
     (rule,) = plugin["rules"]
     (condition,) = plugin["conditions"]
     assert (plugin["plugin"], rule["type"], rule["condition"], plugin["metricsReporting"]) == (
@@ -240,15 +276,14 @@ def test_the_plugin_is_described_as_node_problem_detector_reads_it():
     assert plugin["pluginConfig"]["max_output_length"] == LONGEST_MESSAGE
     # else it refuses to start
     assert int(rule["timeout"][:-1]) <= int(plugin["pluginConfig"]["timeout"][:-1])
-    mounted = container(collector_pod("node-condition/pod.yaml"), "node-problem-detector")[
-        "volumeMounts"
-    ]
+    own = pod(rendered(**GATE), "unhang-condition")
+    mounted = container(own, "node-problem-detector")["volumeMounts"]
     assert Path(rule["path"]).parent.as_posix() in [one["mountPath"] for one in mounted]
 
 
 def asked(folder: Path) -> tuple[int, str]:
     done = subprocess.run(
-        [DEPLOY / "node-condition" / "verdict.sh"],
+        [FILES / "verdict.sh"],
         env={"VERDICT": str(folder), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -320,7 +355,7 @@ def test_a_time_that_is_none_or_in_the_future_is_no_verdict(tmp_path, shell, fir
         f"{first.replace('NOW', str(int(time.time()) + 3600))}\n0\nfine\n"
     )
     script, environment = (
-        DEPLOY / "node-condition" / "verdict.sh",
+        FILES / "verdict.sh",
         {"VERDICT": str(tmp_path), "PATH": "/usr/bin:/bin"},
     )
     done = subprocess.run(
@@ -347,7 +382,7 @@ def judged(tmp_path: Path, program: str, age_s: float = 0) -> list[str]:
     # A sleep that fails ends the loop after its first round.
     places = {"WORK": tmp_path, "VERDICT": tmp_path, "PROGRAMS": tmp_path, "JUDGE_S": "no-number"}
     subprocess.run(
-        [DEPLOY / "node-condition" / "judge.sh"],
+        [FILES / "judge.sh"],
         env={**{name: str(value) for name, value in places.items()}, "PATH": "/usr/bin:/bin"},
         capture_output=True,
         check=False,
@@ -368,42 +403,3 @@ def test_an_old_document_is_not_judged(tmp_path):
         "2",
         "not checked: the collector sent no document in 150 minutes",
     ]
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on this machine")
-def test_kustomize_makes_two_pods_of_the_component(tmp_path):
-    """Without a cluster: what is applied, with the component chosen."""
-    shutil.copytree(DEPLOY, tmp_path / "mine")
-    chosen = tmp_path / "mine" / "kustomization.yaml"
-    chosen.write_text(
-        chosen.read_text()
-        .replace("# components:", "components:")
-        .replace("#   - node-condition ", "  - node-condition ")
-    )
-    done = subprocess.run(
-        ["kubectl", "kustomize", chosen.parent], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    sets = {
-        one["metadata"]["name"]: one["spec"]["template"]["spec"]
-        for one in yaml.safe_load_all(done.stdout)
-        if one["kind"] == "DaemonSet"
-    }
-    assert {name: [one["name"] for one in pod["containers"]] for name, pod in sets.items()} == {
-        "unhang-collector": ["collector"],
-        "unhang-condition": ["judge", "node-problem-detector"],
-    }
-    places = [next(one for one in pod["volumes"] if one["name"] == "work") for pod in sets.values()]
-    assert (
-        places[0]
-        == places[1]
-        == {
-            "name": "work",
-            "hostPath": {"path": "/run/unhang-collector", "type": "DirectoryOrCreate"},
-        }
-    )
-    images = {one["image"] for pod in sets.values() for one in pod["containers"]}
-    assert {image.partition("/")[2] for image in images} == {
-        "unhang-node@sha256:replace-me",
-        "node-problem-detector@sha256:replace-me",
-    }

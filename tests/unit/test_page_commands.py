@@ -37,6 +37,7 @@ ACTS = (
     "playbook",
     "merge",
     "waive",
+    "mcp",
 )
 # Other projects' programs that a test runs, either as the page has them or with other arguments.
 OTHERS = {

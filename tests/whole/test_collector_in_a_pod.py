@@ -14,11 +14,12 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
+from container_logs import printed, with_prefix, written
 from fakes.nvml import write_profile
+from kubernetes_chart import CHART, pod, rendered
 
 PROJECT = Path(__file__).resolve().parents[2]
-DEPLOY = PROJECT / "deploy" / "kubernetes"
+FILES = CHART / "files"
 RECORDING = PROJECT / "tests" / "fixtures" / "h200x8" / "nvml.json"
 DRIVER = "run/nvidia/driver/usr/lib/x86_64-linux-gnu"
 KERNEL_LOG = (
@@ -64,13 +65,13 @@ def programs(tmp_path_factory):
     return folder
 
 
-def script_of(pod, container):
+def script_of(own, container):
     """The shell script that makes the mounts in the order of their depth, as runtimes do, and runs
     the command with the manifest's privileges."""
     sources = {
         one["name"]: one["hostPath"]["path"] if "hostPath" in one else "$BASE/work"
-        for one in pod["volumes"]
-    } | {"scripts": str(DEPLOY)}
+        for one in own["volumes"]
+    } | {"scripts": str(FILES)}
     lines = [NODE.format(driver=DRIVER), IMAGE]
     for mount in sorted(container["volumeMounts"], key=lambda one: one["mountPath"].count("/")):
         target = f'"$image{mount["mountPath"]}"'
@@ -92,7 +93,8 @@ def script_of(pod, container):
     command = shlex.join(
         ["env", "-i", "PATH=/usr/sbin:/usr/bin", *values, "EVERY_S=0", *container["command"]]
     )
-    lines += [f'exec chroot "$image" setpriv {privileges} {command}']
+    lines += [f'chroot "$image" setpriv {privileges} {command}']
+    lines += ['cp "$BASE/work/node.json" "$EXECUTED"']  # before the mounts end
     return "\n".join(lines)
 
 
@@ -104,25 +106,27 @@ def log_of_the_pod(programs, fake_library, tmp_path_factory):
     (folder / "log").write_text(
         KERNEL_LOG.format(*[time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())] * 2)
     )
-    (daemon_set,) = yaml.safe_load_all((DEPLOY / "collector.yaml").read_text())
-    pod = daemon_set["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
+    own = pod(rendered())
+    (container,) = own["containers"]
     places = {
         "BASE": folder / "base",
         "LIBRARY": fake_library,
         "PROFILE": write_profile(str(RECORDING), str(folder / "profile")),
         "LOG": folder / "log",
         "COLLECTOR": programs / "unhang-collect.pyz",
+        "EXECUTED": folder / "executed",
     }
     environment = {**os.environ, **{name: str(place) for name, place in places.items()}}
     done = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", script_of(pod, container)],
+        ["unshare", "--mount", "sh", "-c", script_of(own, container)],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    # what `kubectl exec … cat /work/node.json` prints
+    assert (folder / "executed").read_text() == done.stdout
     return done.stdout
 
 
@@ -140,8 +144,7 @@ def test_the_pod_reads_the_node_its_driver_and_its_kernel_log(log_of_the_pod):
 def test_a_list_of_host_paths_would_keep_nothing_from_the_pod():
     """Its capabilities and the node's processes, which it needs for jobs of other users, reach the
     node's root without any mount of it."""
-    (daemon_set,) = yaml.safe_load_all((DEPLOY / "collector.yaml").read_text())
-    (container,) = daemon_set["spec"]["template"]["spec"]["containers"]
+    (container,) = pod(rendered())["containers"]
     added = container["securityContext"]["capabilities"]["add"]
 
     def read(pid, *names):
@@ -199,7 +202,9 @@ def test_the_page_lists_what_the_collector_opens(programs, tmp_path):
 
 def test_the_log_is_audited_as_it_comes(log_of_the_pod, tmp_path):
     environment = {**os.environ, "UNHANG_RUNS": str(tmp_path / "runs"), "UNHANG_HISTORY": "off"}
-    logs = f"[pod/unhang-collector-x7k2p/collector] {log_of_the_pod}"
+    log = printed(written(log_of_the_pod), tail=-1)
+    assert log == log_of_the_pod
+    logs = with_prefix([("unhang-collector-x7k2p", log)])
     command = [sys.executable, "-m", "unhang", "audit", "--via", "files", "-", "-o", "json"]
     done = subprocess.run(
         command,
@@ -226,11 +231,9 @@ def test_the_condition_is_the_verdict_of_the_same_document(log_of_the_pod, progr
         "JUDGE_S": "no-number",
     }
     # ends after one round
-    subprocess.run(
-        [DEPLOY / "node-condition" / "judge.sh"], env=environment, capture_output=True, check=False
-    )
+    subprocess.run([FILES / "judge.sh"], env=environment, capture_output=True, check=False)
     done = subprocess.run(
-        [DEPLOY / "node-condition" / "verdict.sh"],
+        [FILES / "verdict.sh"],
         env=environment,
         capture_output=True,
         text=True,

@@ -45,6 +45,7 @@ COMMANDS = {
     "watch": "watch a running job; when it makes no progress, say which rank it is and why",
     "diagnose": "find the most probable cause of a failure in logs",
     "lint": "find useless, harmful or fault-hiding settings in scripts before they run",
+    "mcp": "let an assistant ask diagnose, inspect, explain, lint and the last audit; reads only",
 }
 # {who asks: names of COMMANDS}, as --help lists them.
 GROUPS = {
@@ -55,6 +56,7 @@ GROUPS = {
         "lint",
         "explain",
         "smoke",
+        "mcp",
     ),
     "the nodes": ("demo", "audit", "collect", "judge", "merge", "report", "waive"),
     "what changed": ("diff", "history", "runs"),
@@ -97,5 +99,6 @@ WINGS = {
 }
 # {package that the base install has not: the extra that brings it}, as pyproject.toml has them
 EXTRAS = dict.fromkeys(("ansible", "fabric", "jinja2", "prometheus_client"), "fleet") | {
-    "torch": "smoke"
+    "torch": "smoke",
+    **dict.fromkeys(("mcp", "mcp_types", "anyio"), "mcp"),
 }

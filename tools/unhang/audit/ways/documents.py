@@ -26,6 +26,8 @@ TOKEN = re.compile(rb'"(?:[^"\\\n]|\\[^\n])*+(?P<end>"|\\?\n)?|[{}\[\]]')
 HEAD, LONGEST_HEAD = re.compile(rb'\{\s{0,16}"schema"\s{0,4}:\s{0,4}"unhang/node'), 64
 # blanks, or what `kubectl logs --prefix` puts before a line
 BEFORE = re.compile(rb"(?:\[pod/[^\]\n]{1,600}\])?\s*")
+POD = re.compile(rb"\[pod/(?P<pod>[a-z0-9.-]{1,253})/(?P<container>[a-z0-9-]{1,63})\]")
+A_KEY = re.compile(rb'":\s?(?:[\d"{\[-]|null|true|false)')
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,11 @@ def read_arrival(place: str, stem: str, piece: bytes, is_of_run: bool = False) -
     try:
         node = _node(piece, stem)
     except (NotStrict, InvalidNode) as problem:
+        pod = POD.match(piece)
         return Arrival(
             place,
-            stem,
-            fault=clean(problem),
+            pod["pod"].decode() if pod else stem,
+            fault=_rest_of_cut(piece, pod) or clean(problem),
             raw=piece[:ANSWER_LIMIT_CHARS].decode("utf-8", "replace"),
         )
     if is_of_run:
@@ -66,6 +69,22 @@ def read_arrival(place: str, stem: str, piece: bytes, is_of_run: bool = False) -
         stem,
         {**node, "groups": [], "policy": {}},
         has_claims=bool(node["groups"] or node["policy"]),
+    )
+
+
+def _rest_of_cut(piece: bytes, pod: re.Match[bytes] | None) -> str:
+    """The fault of a document whose beginning is missing, and how all of it is had; "" for another.
+
+    A container's log keeps a line in records of 16 KiB; `kubectl logs --tail=1` prints the last.
+    """
+    rest = piece[pod.end() if pod else 0 :].strip()
+    if not rest.endswith(b"}") or (rest.startswith(b"{") and not pod) or not A_KEY.search(rest):
+        return ""
+    named = f"{pod['pod'].decode()} -c {pod['container'].decode()}" if pod else "POD -c collector"
+    return (
+        f"the last {len(rest)} bytes of a document, its beginning is missing: a container's log"
+        " keeps a long line in pieces of 16 KiB; fetch all of it by kubectl logs -n NAMESPACE"
+        f" {named} --tail=-1"
     )
 
 
@@ -138,12 +157,7 @@ class _Splitter:
             sign = token[0]
             if sign[:1] == b'"' and not token["end"]:
                 break  # its end has not come yet
-            if (
-                sign == b"{"
-                and self.depth
-                and not is_last
-                and len(self.held) < token.start() + LONGEST_HEAD
-            ):
+            if sign == b"{" and not is_last and len(self.held) < token.start() + LONGEST_HEAD:
                 break  # not enough has come to know whether it begins a document
             if sign == b"{" and self._begins(begin, token.start()):
                 if text := self.held[begin : token.start()]:
@@ -154,9 +168,12 @@ class _Splitter:
                 if not self.depth:
                     yield self.held[begin : token.end()]
                     begin = token.end()
-            elif sign == b"}":
-                yield self.held[begin : token.end()]
-                begin = token.end()
+            elif sign == b"}":  # the rest of a document that was cut, perhaps before another
+                if not is_last and len(self.held) < token.end() + LONGEST_HEAD:
+                    break
+                if HEAD.match(self.held, token.end()):
+                    yield self.held[begin : token.end()]
+                    begin = token.end()
             at = token.end()
         else:
             at = len(self.held)
@@ -175,7 +192,10 @@ class _Splitter:
                 -1:
             ] in (b"[", b",", b":")
             return is_first and (not is_value or bool(HEAD.match(self.held, place)))
-        return bool(BEFORE.fullmatch(self.held, line, place))
+        before = BEFORE.fullmatch(self.held, line, place)
+        # behind a pod's mark, a value of a document whose beginning is missing may stand
+        is_marked = self.held[line : line + 1] == b"["
+        return before is not None and (not is_marked or bool(HEAD.match(self.held, place)))
 
     def _ended(self, text: bytes) -> Iterator[bytes]:
         """A document that was cut, or the lines between two."""

@@ -9,7 +9,7 @@ anything is cut, because half a secret is not recognised.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 SCHEMA = "unhang/evidence-short/1"
@@ -23,18 +23,26 @@ MARK = "…"
 def render_short_evidence(found: Mapping[str, Any]) -> str:
     """One JSON object of at most MOST_BYTES. found: the document without schema and cut, secrets
     masked."""
+    return json.dumps(shortened({"schema": SCHEMA, **found}), indent=1) + "\n"
+
+
+def shortened(
+    document: Mapping[str, Any], finished: Callable[[dict[str, Any]], dict[str, Any]] = dict
+) -> dict[str, Any]:
+    """The document with texts and lists cut until its JSON has at most MOST_BYTES, and with `cut`.
+    Secrets are masked before. It has a bounded number of keys. finished: makes what is measured
+    and returned of a document that is cut."""
     for letters, entries in _STEPS:
         cut: dict[str, tuple[int, int]] = {}
         short = {
-            "schema": SCHEMA,
-            **{name: _short(value, name, letters, entries, cut) for name, value in found.items()},
+            name: _short(value, name, letters, entries, cut) for name, value in document.items()
         }
         short["cut"] = [
             {"what": what, "kept": kept, "of": of} for what, (kept, of) in sorted(cut.items())
         ]
-        text = json.dumps(short, indent=1) + "\n"
-        if len(text) <= MOST_BYTES:
-            return text
+        whole = finished(short)
+        if len(json.dumps(whole, indent=1)) < MOST_BYTES:
+            return whole
     raise AssertionError("the smallest step has a bounded size")
 
 
