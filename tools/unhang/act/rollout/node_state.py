@@ -346,7 +346,9 @@ def _not_drained(node: NodeState, entry: Entry) -> NodeState:
 
 def _not_applied(node: NodeState, entry: Entry) -> NodeState:
     """The step checks that no job runs before it changes anything: a node that only fails that
-    check is still unchanged."""
+    check is still unchanged, and so is one whose module says that it has touched nothing."""
+    if entry.evidence.get("untouched") is True and node.first:
+        return replace(_failed(node, entry), changed=False)
     if not _is_in_use(entry):
         return _failed(node, entry)
     return replace(_failed(node, entry), changed=False) if node.first else _not_drained(node, entry)
