@@ -100,6 +100,17 @@ def test_through_takes_both_newest_first(node):
     assert (text(node, CONF), text(node, OTHER)) == ("NCCL_IB_TIMEOUT=22\n", None)
 
 
+def test_a_run_that_came_between_two_changes_of_the_undone_one_is_named_too(node):
+    changed(node, FIRST, "1")
+    second = changed(node, SECOND, "2")
+    changed(node, FIRST, "3")
+    answer = restore(node, FIRST)
+    assert answer["untouched"]
+    assert f"found {second} of run {SECOND}" in answer["msg"]
+    assert restore(node, FIRST, through=True)["changed"]
+    assert text(node, CONF) == "NCCL_IB_TIMEOUT=22\n"
+
+
 @pytest.mark.parametrize("kind", ["package", "hold", "running"])
 def test_a_package_its_hold_and_a_running_value_are_seen_too(node, kind):
     for run in (FIRST, SECOND):
