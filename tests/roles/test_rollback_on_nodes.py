@@ -379,3 +379,28 @@ def test_values_of_the_running_system_come_back_but_no_mode_changes_under_a_job(
     assert {row["status"] for row in states(fleet)} == {"rolled_back"}
     again = play(fleet, ROLLBACK, [NODE], {}, unhang_apply=True)
     assert (again.code != 0, NOTHING_LEFT in " ".join(again.output.split())) == (True, True)
+
+
+def test_an_undo_restores_what_its_run_changed_names_a_later_run_and_leaves_an_admins_file(node):
+    first, second = "20261120T070000Z-0123456789", "20261121T070000Z-abcdef0123"
+    other = {"nccl": {"settings": {"NCCL_DEBUG": "INFO"}}}
+    for run, policy in ((first, POLICY), (second, other)):
+        assert play_role(node, "nccl_profile", NODE, policy, unhang_run=run).code == 0
+    kept = state_of(node, NODE)
+    refused = play_role(node, "undo", NODE, {}, undo_run=first)
+    assert refused.code != 0
+    assert f"of run {second}, which has changed " in " ".join(refused.output.split())
+    assert state_of(node, NODE) == kept
+    assert play_role(node, "undo", NODE, {}, undo_run=second).code == 0
+    node.shell(NODE, "echo NCCL_SOCKET_IFNAME=eth7 >>/etc/nccl.conf")
+    by_admin = node.shell(NODE, "cat /etc/nccl.conf")
+    undone = play_role(node, "undo", NODE, {}, undo_run=first)
+    assert undone.code == 0
+    assert node.shell(NODE, "cat /etc/nccl.conf") == by_admin
+    assert "/etc/nccl.conf: expected it, as unhang left it, found it changed" in " ".join(
+        undone.output.split()
+    )
+    assert [(row["run"], row["status"]) for row in states(node)] == [
+        (first, "rolled_back"),
+        (second, "rolled_back"),
+    ]

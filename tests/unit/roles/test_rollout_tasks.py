@@ -14,14 +14,15 @@ ROLLOUT = TASKS / "rollout"
 # What each step is done with: (roles with their file, modules that act on the node, and files of
 # tasks that remediation without a plan plays too).
 DONE_WITH = {
-    "lock": {"node_change lock"},
+    "lock": {"node_change lock", "smoke_node"},
     "drain": {"drain drain", "node_lock"},
     "wait": {"drain wait"},
     "save": {"node_baseline"},
     "smoke_before": {"smoke_test main"},
-    "apply": {"remediate_role.yml", "drain wait"},
+    "apply": {"remediate_role.yml", "drain wait", "node_lock"},
     "reboot": {
         "drain wait",
+        "node_lock",
         "node_change before_reboot",
         "ansible.builtin.reboot",
         "node_change after_reboot",
@@ -139,9 +140,8 @@ def test_nothing_is_changed_or_booted_before_the_drain_and_the_jobs_were_read_ag
         if not task.keys() & {"ansible.builtin.set_fact", "block"}
     ]
     checked = [task.get("ansible.builtin.include_tasks") for task in acts].index("still_free.yml")
-    assert [task["ansible.builtin.include_tasks"] for task in acts[:checked]] == (
-        ["boot_id.yml"] if step == "reboot" else []
-    )
+    before = {"reboot": ["boot_id.yml", "ours.yml"], "apply": ["ours.yml"], "roll_back": []}
+    assert [task["ansible.builtin.include_tasks"] for task in acts[:checked]] == before[step]
 
 
 def flat(tasks):

@@ -34,6 +34,10 @@ from unhang.act.rollout.steps import (
     Entry,
 )  # fmt: skip
 
+GONE = (
+    "roll_back: expected the saved state {}, found nothing that this rollout has saved: the node"
+    " was reinstalled since, or its /var/lib/unhang was deleted"
+)
 AFTER_RELEASE = "proved and released, and it has failed since: a person has to look"
 
 
@@ -46,8 +50,9 @@ class NodeState:
     this rollout ordered, trial boots under `apply`. leaves: boot id that the next reboot replaces.
     boots_again: what was restored after the boot of a rollback needs one more. undoing: boots in
     which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so
-    the running system may differ from the installed one. proofs: {step: boot in which it passed}.
-    failure: why the node is not proved; stuck: why a changed node cannot be completed. needs_root:
+    the running system may differ from the installed one. saved: id of the first state that the
+    change has saved on the node. proofs: {step: boot in which it passed}. failure: why the node is
+    not proved; stuck: why a changed node cannot be completed. needs_root:
     the connecting user may not lock it. waits_since: since when its jobs are waited for.
     released_at: when it was released; asked_after: end of the soak after which it was asked again
     last; fell: a fault was found then. state: one of steps.MEANINGS; why: its reason."""
@@ -68,6 +73,7 @@ class NodeState:
     leaves: str | None = None
     boots: tuple[tuple[str, str], ...] = ()
     proofs: Mapping[str, str] = field(default_factory=dict)
+    saved: str = ""
     failure: str | None = None
     stuck: str | None = None
     rolled_back: bool = False
@@ -245,12 +251,15 @@ def _drained(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 
 
 def _applied(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
-    return replace(node, applied=True, rebooted=not evidence["needs_reboot"], leaves=node.boot_id)
+    saved, boots = str(evidence.get("saved_state") or ""), evidence["needs_reboot"]
+    return replace(node, applied=True, rebooted=not boots, leaves=node.boot_id, saved=saved)
 
 
 def _rolled_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     """The state after a rollback. A rollback without a recorded end may have restored everything:
     the repeated rollback then finds nothing to do and reports no needed reboot."""
+    if node.saved and evidence.get("known") is False:
+        return replace(node, rolled_back=True, as_before=False, stuck=GONE.format(node.saved))
     unsure = node.boot_id in node.undoing[:-1]
     return replace(
         node,
@@ -346,7 +355,9 @@ def _not_drained(node: NodeState, entry: Entry) -> NodeState:
 
 def _not_applied(node: NodeState, entry: Entry) -> NodeState:
     """The step checks that no job runs before it changes anything: a node that only fails that
-    check is still unchanged."""
+    check is still unchanged, and so is one whose module says that it has touched nothing."""
+    if entry.evidence.get("untouched") is True and node.first:
+        return replace(_failed(node, entry), changed=False)
     if not _is_in_use(entry):
         return _failed(node, entry)
     return replace(_failed(node, entry), changed=False) if node.first else _not_drained(node, entry)
@@ -354,12 +365,16 @@ def _not_applied(node: NodeState, entry: Entry) -> NodeState:
 
 def _not_booted(node: NodeState, entry: Entry) -> NodeState:
     """As _not_applied; a reboot that was not ordered does not count."""
+    if entry.evidence.get("untouched") is True:
+        node = _without_boot(node, entry)  # somebody else has booted the node
     if not _is_in_use(entry):
         return _failed(node, entry)
-    return _not_drained(
-        replace(node, boots=tuple(one for one in node.boots if one != (entry.step, node.leaves))),
-        entry,
-    )
+    return _not_drained(_without_boot(node, entry), entry)
+
+
+def _without_boot(node: NodeState, entry: Entry) -> NodeState:
+    boots = tuple(one for one in node.boots if one != (entry.step, node.leaves))
+    return replace(node, boots=boots)
 
 
 def _is_in_use(entry: Entry) -> bool:
