@@ -131,12 +131,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--wait", metavar="TIME", help=waits)
     soaks = (
-        "how long released canaries, and the nodes of later waves, are left to jobs before they are"
-        " asked again and the next wave begins; 0: not at all"
+        "how long released nodes are left to jobs before they are asked again and the next wave"
+        " begins; 0: not at all"
     )
     parser.add_argument(
         "--soak",
-        metavar="TIME[,TIME]",
+        metavar="TIME",
         default=DEFAULT_SOAK,
         help=f"{soaks} (default: %(default)s)",
     )
