@@ -52,6 +52,9 @@ class ActionModule(ActionBase):
             "options": reach_options(context.CLIARGS),
         }
         hosts = [str(host) for host in given["hosts"]]
+        known = task_vars["hostvars"]
+        edited = [host for host in hosts if known[host].get("rollout_policy_edited")]
+        evidence |= {"policy_edited": edited} if edited else {}
         max_failed = str(self._templar.template(task_vars.get("unhang_max_failed", 0)))
         try:
             parse_soak(given["soak"])  # before a controller is registered

@@ -19,6 +19,7 @@ NAMES = ("gpu001", "gpu002")
 CANARY, NEXT = NAMES
 RULE = "cuda-visible-devices-pinned"
 PINNED = "CUDA_VISIBLE_DEVICES=0\n"
+EDIT = {"kernel": {"version": "9.9.9-generic"}}  # of the inventory's policy, after the plan
 # An accounting in which a job died of another node's fault, and an array failed as a whole.
 SACCT = f"""#!/bin/sh
 echo '1|NODE_FAIL|gpu[001-002]'
@@ -44,6 +45,7 @@ def day(fake_library, tmp_path_factory):
         killed = soaking(site, run)
         array = run_array(cluster)
         cluster.fleet.shell(CANARY, f"echo '{PINNED.strip()}' > /etc/environment")
+        site = Site(cluster, work, variables={"unhang_smoke": False, "unhang_policy": EDIT})
         again = seen(site, run, played(site, run))
         cluster.fleet.shell(CANARY, ": > /etc/environment")
         cluster.fleet.nodes[CANARY].power_off()
@@ -152,11 +154,18 @@ def test_a_canary_that_is_back_in_another_boot_is_no_longer_proved(day):
     assert "it has booted since its release" in day.back.why
 
 
+def test_an_edit_of_the_inventorys_policy_fails_no_proved_node_and_is_reported(day):
+    assert "policy-kernel-version" not in day.again.why
+    assert f"unhang_policy of {NAMES[0][:-1]}[1-2] was edited since the plan" in " ".join(
+        day.again.table.split()
+    )
+
+
 def test_a_repaired_error_that_is_back_is_a_fault_and_failed_jobs_are_none(day):
     assert day.array.count("JobState=FAILED") == 8
     assert (day.again.code, day.again.states) == (1, {CANARY: "lost", NEXT: "to come"})
     assert day.again.why.startswith(f"soak: new: {RULE} (error), ")
-    assert "job" not in day.again.why
+    assert "FAIL" not in day.again.why  # NODE_FAIL, FAILED
     told = [
         one.evidence["why"]
         for one in read_journal(day.run).entries

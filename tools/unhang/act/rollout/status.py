@@ -13,6 +13,7 @@ from unhang.act.plan.plan_document import HostPlan, Plan
 from unhang.act.rollout.bandwidth import rates_of, span_of
 from unhang.act.rollout.journal_text import JournalText
 from unhang.act.rollout.node_state import NodeState, meaning_of
+from unhang.act.rollout.plan_policy import describe_edit
 from unhang.act.rollout.rollout_state import RolloutState, replay
 from unhang.act.rollout.state_machine import next_order
 from unhang.act.rollout.steps import (
@@ -172,6 +173,7 @@ def status_of(
         "controller": controller,
         "ended": replayed.ended,
         "stopped": replayed.stopped,
+        "policy_edited": policy_edited(begun),
         "torn": [
             *_lost(is_lost, replayed),
             *(f"line {number}: {text}" for number, text in journal.torn),
@@ -194,6 +196,12 @@ def _lost(is_lost: bool, replayed: RolloutState) -> list[str]:
     if is_lost:
         return [f"{LOST_JOURNAL}: journal.lock beside it says that this rollout has begun"]
     return [str(replayed.rebuilt.evidence.get("why"))] if replayed.rebuilt is not None else []
+
+
+def policy_edited(begun: Entry | None) -> str:
+    """What the newest controller saw of an edit of the inventory's policy; "" for none."""
+    hosts = begun.evidence.get("policy_edited") if begun is not None else None
+    return describe_edit([str(host) for host in hosts]) if isinstance(hosts, list) else ""
 
 
 def _alive(is_over: bool | None) -> dict[str, bool]:

@@ -69,6 +69,8 @@ def describe_head(status: Mapping[str, Any]) -> Iterator[str]:
     yield f"typed by   {visible(controller['by'])}, {controller['began']}"
     if status["stopped"]:
         yield f"stopped    {visible(status['stopped'])}"
+    if status["policy_edited"]:
+        yield f"policy     {visible(status['policy_edited'])}"
     for line in lost:
         yield f"lost       {visible(line)}"
     for line in (line for line in status["torn"] if line not in lost):
