@@ -18,6 +18,7 @@ from unhang.act.plan.description import describe_order
 from unhang.act.plan.plan_document import Plan, digest_of_plan, read_plan
 from unhang.act.rollout.preview import parse_events, preview_of
 from unhang.act.rollout.preview_table import render_preview
+from unhang.act.rollout.reasons import joined
 from unhang.core import project
 from unhang.core.ansible.play_process import Played
 from unhang.core.ansible.playbook_command import as_typed, play_into
@@ -55,9 +56,8 @@ def shown_line(line: str) -> str:
         message = str(json.loads(f'"{text}"', strict=False))
     except ValueError:
         message = text  # not JSON, so it is printed unchanged
-    return (
-        f"unhang: {visible(found['host'] + ': ' + message.removeprefix(found['host'] + ' '), 300)}"
-    )
+    why = joined(message.removeprefix(found["host"] + " "))
+    return f"unhang: {visible(found['host'] + ': ' + why, 300)}"
 
 
 def run_preview(

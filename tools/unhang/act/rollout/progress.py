@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from unhang.act.plan.plan_document import Plan
 from unhang.act.rollout.evidence import NO_SCHEDULER
 from unhang.act.rollout.node_state import NodeState, is_resting
+from unhang.act.rollout.reasons import joined
 from unhang.act.rollout.rollout_state import RolloutState
 from unhang.act.rollout.soak import describe_soak
 from unhang.act.rollout.status import as_typed_here, policy_edited
@@ -116,7 +117,7 @@ class Progress:
             return f"{entry.host}: no scheduler has it, so nothing was drained"
         took = f", {elapsed(self.began.pop(key)[0], entry.at)}" if key in self.began else ""
         why = (
-            f": {visible(as_typed_here(str(entry.evidence['why'])), LONGEST_WHY)}"
+            f": {visible(as_typed_here(joined(str(entry.evidence['why']))), LONGEST_WHY)}"
             if entry.evidence.get("why")
             else ""
         )

@@ -90,6 +90,8 @@ def _how(status: Mapping[str, Any]) -> str:
             f"{_hosts(soaking)} soaks until {until} (back in service), then is asked again, {then};"
             " if no command waits for that, give it again"
         )
+    if status["closed"]:
+        return "ended for good"
     if status["ended"]:
         waiting = [row for row in hosts if row["state"] == "waiting"]
         return (

@@ -4,6 +4,7 @@ while the rollout runs and after any crash."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -12,6 +13,7 @@ from rollout_plans import EVIDENCE, GROUPS, HOSTS, Recorded, planned
 
 from unhang.act.rollout.conductor import begin
 from unhang.act.rollout.journal import read_journal
+from unhang.act.rollout.progress import Progress
 from unhang.act.rollout.status import NOW, exit_code, status_of
 from unhang.act.rollout.status_junit import render_status_junit
 from unhang.act.rollout.status_table import render_status
@@ -192,6 +194,75 @@ def test_who_is_left_drained_says_why_and_who_has_to_look(recorded):
     )
     assert found["boots"] == ["reboot, out of a-boot", "reboot of the rollback, out of a-boot2"]
     assert "a person looks why" in found["next"]
+
+
+def test_a_rollout_that_the_failure_limit_stopped_begins_nothing_and_says_so_of_no_node(recorded):
+    recorded.begin()
+    recorded.through("a", failing="smoke_alone")
+    recorded.begin_wave(["b", "c"], GROUPS, "0")
+    recorded.end()
+    assert status(recorded)["stopped"].startswith("not proved healthy among the canaries: a")
+    assert (row(recorded, "b")["state"], row(recorded, "b")["next"]) == ("to come", "")
+    assert "it begins" not in render_status(status(recorded))
+
+
+def test_a_rollout_that_was_ended_promises_nothing_for_any_node(recorded):
+    recorded.begin()
+    recorded.through("a", until="apply")
+    object.__setattr__(recorded, "ends_because", "ended by ops@ctl")
+    recorded.end()
+    found = {one["host"]: one["next"] for one in status(recorded)["hosts"]}
+    assert found == dict.fromkeys(HOSTS, "nothing, for the rollout has ended; audit and plan again")
+    assert f"rollout of run {recorded.plan.run.id}: ended for good\n" in render_status(
+        status(recorded)
+    )
+
+
+LONG = f"Install: expected it installed, found{' dpkg: error processing x' * 20} (ENOSPC)"
+
+
+@pytest.mark.parametrize("failing", ["lock", "apply", "audit", "release"])
+def test_a_reason_begins_with_its_cause_wherever_it_is_shown(recorded, failing):
+    why = LONG.replace("ENOSPC", "No space left on device")
+    assert why.index("No space") > 500
+    recorded.begin()
+    recorded.through("a", until=failing)
+    order = recorded.ask("a", failing, GROUPS, "9")
+    recorded.record(order, StepResult("failed", {"why": why, "boot_id": order.boot_id}))
+    assert row(recorded)["why"].startswith(f"No space left on device: {failing}: Install: ")
+    [line] = [
+        line
+        for line in Progress(recorded.plan).feed(read_journal(recorded.folder).entries)
+        if f"{failing} failed" in line
+    ]
+    assert ": No space left on device: " in line
+
+
+def test_what_two_steps_report_is_said_once(recorded):
+    recorded.begin()
+    recorded.through("a", until="apply")
+    for step in ("apply", "roll_back"):
+        order = recorded.ask("a", step, GROUPS, "9")
+        recorded.record(order, StepResult("failed", {"why": "expected x, found y", "boot_id": "b"}))
+    assert row(recorded)["why"] == "apply: expected x, found y"
+    assert recorded.ask("a", "keep", GROUPS, "9").why == "apply: expected x, found y"
+
+
+def test_a_power_cut_while_the_roles_run_is_no_boot_of_a_rollout_that_tries_no_kernel(recorded):
+    recorded.begin()
+    recorded.through("a", until="apply")
+    order = recorded.ask("a", "apply", GROUPS, "9")
+    recorded.record(order, StepResult("failed", {"why": "x", "boot_id": "another"}))
+    assert (row(recorded)["boots"], status(recorded)["fleet"]["boots"]) == (
+        ["trial boot, out of a-boot"],
+        1,
+    )
+    [first, *others] = recorded.plan.hosts
+    reboots = tuple(one for one in first.reboots if one.step != "trial")
+    object.__setattr__(
+        recorded, "plan", replace(recorded.plan, hosts=(replace(first, reboots=reboots), *others))
+    )
+    assert (row(recorded)["boots"], status(recorded)["fleet"]["boots"]) == ([], 0)
 
 
 def test_a_torn_line_is_reported(recorded):
