@@ -68,6 +68,11 @@ options:
       manager's locks.
     type: int
     default: 900
+  boot_id:
+    description: Boot in which the node must be. Otherwise the call fails, before it changes
+      anything.
+    type: str
+    default: ""
   takes_over:
     description: Id of a run that has certainly ended, whose lock may be taken over.
     type: str
@@ -126,6 +131,16 @@ holder:
   type: dict
   sample: {run: 20261120T070000Z-ops-ctl1-4711, by: ops@ctl1, since: "2026-11-20T07:00:00Z",
     expires: "2026-11-20T11:00:00Z"}
+boot_id:
+  description: The present boot of the node.
+  returned: state is held
+  type: str
+  sample: 5f3d6b0a-1c8e-4f0e-9a55-0b7f2d1a9c11
+untouched:
+  description: True if the node is not in O(boot_id).
+  returned: failure
+  type: bool
+  sample: true
 needs_root:
   description: True if the connecting user may not lock the node; in check mode, if it could not.
   returned: always
@@ -148,6 +163,7 @@ from ansible.module_utils.unhang_node.change.journal.node_lock import (
     NodeLocked,
     free_lock,
     may_lock,
+    read_boot_id,
     read_lock,
     take_lock,
 )
@@ -163,21 +179,33 @@ OPTIONS = {
     "expires_s": {"type": "int", "default": 14400},
     "across_reboot": {"type": "bool", "default": False},
     "packages_wait_s": {"type": "int", "default": 900},
+    "boot_id": {"type": "str", "default": ""},
     "takes_over": {"type": "str", "default": ""},
     "rootfs": {"type": "path", "default": "/"},
 }
 
 
+class OtherBoot(ValueError):
+    """The node has booted, and nobody expected it."""
+
+
 def apply(module: AnsibleModule) -> dict[str, Any]:
-    """The result. Raises NodeLocked, OSError, ValueError."""
-    rootfs, run = module.params["rootfs"], module.params["run"]
+    """The result. Raises NodeLocked, OtherBoot, OSError, ValueError."""
+    rootfs, run, boot_id = (module.params[name] for name in ("rootfs", "run", "boot_id"))
+    now = read_boot_id(rootfs)
+    if boot_id not in ("", now):
+        raise OtherBoot(
+            f"expected the boot {boot_id}, found {now}: the node has booted, and this run has not"
+            " ordered it"
+        )
     if module.params["state"] == "free":
         freed = free_lock(rootfs, run, module.params["fencing"], module.check_mode)
         return {"acquired": False, "fencing": 0, "freed": freed, "holder": read_lock(rootfs)}
     if module.params["across_reboot"] and not module.check_mode:
         wait_until_unchanging(rootfs, module.params["packages_wait_s"])
     request = LockRequest(**{name: module.params[name] for name in LockRequest._fields})
-    return take_lock(rootfs, request, module.params["wait_s"], module.check_mode)._asdict()
+    taken = take_lock(rootfs, request, module.params["wait_s"], module.check_mode)
+    return {**taken._asdict(), "boot_id": now}
 
 
 def main() -> None:
@@ -190,6 +218,8 @@ def main() -> None:
         )
     except NodeLocked as refused:
         module.fail_json(msg=str(refused), holder=refused.holder, needs_root=False)
+    except OtherBoot as problem:
+        module.fail_json(msg=str(problem), holder=None, needs_root=False, untouched=True)
     except (OSError, ValueError) as problem:
         module.fail_json(
             msg=str(problem),

@@ -151,6 +151,7 @@ from ansible.module_utils.unhang_node.change.journal.node_lock import (
     renew_lock,
 )
 from ansible.module_utils.unhang_node.change.journal.pruning import prune_states
+from ansible.module_utils.unhang_node.change.rollback.left_values import read_left
 
 OPTIONS = {
     "state": {
@@ -199,10 +200,11 @@ def record(module: AnsibleModule) -> str:
         saved.add_step(rootfs, state_id, module.params["step"])
         saved.keep_files(rootfs, state_id, module.params["files"])
         return state_id
+    left = read_left(rootfs, state_id)
     kept = (
-        saved.fail_state(rootfs, state_id, module.params["message"])
+        saved.fail_state(rootfs, state_id, module.params["message"], left)
         if what == "failed"
-        else saved.finish_state(rootfs, state_id)
+        else saved.finish_state(rootfs, state_id, left)
     )
     if not kept:
         remove_if_empty(rootfs)

@@ -11,21 +11,19 @@ module: state_restore
 short_description: Roll a node back to its state before a role changed it
 version_added: "0.1.0"
 description:
-  - Rolls back the saved state O(id), after all states that were saved later, because they build on
-    it.
+  - Rolls back the saved state O(id), after all states that were saved later; or the states of the
+    run O(run) alone, if no later run has changed the same.
   - Waits for the package manager's lock, and refuses if packages cannot be restored, before it
     changes anything.
   - Releases the holds that unhang set, then restores values of the running system, the default boot
     entry, packages, files with mode and owner, and the
     earlier holds.
+  - Restores only what is still as unhang wrote it. A file, package, hold, link of a unit, boot
+    entry or value that somebody else has changed since stays, and is named in
+    RV(needs_manual_action).
   - Values of the running system are sysctls, the size of V(/dev/shm), limits of services, services
-    that were started, and modes of GPUs. Each is restored
-    if it still has the value that unhang had set; a value that somebody else has changed since is
-    kept and named in RV(needs_manual_action). Refuses,
-    before it changes anything, to change the compute mode of a GPU that a job uses. No kernel
-    module is unloaded.
-  - A file that somebody changed since is restored too; the replaced version is kept in the state's
-    folder and named in RV(needs_manual_action).
+    that were started, and modes of GPUs. Refuses, before it changes anything, to change the compute
+    mode of a GPU that a job uses. No kernel module is unloaded.
   - Does not reboot and reloads no driver. After a driver or a kernel was restored, the node runs
     the other one until it boots.
   - After a failure the next call starts again from the beginning.
@@ -34,7 +32,14 @@ options:
     description: Id of a saved state, or V(latest) for the newest that was not rolled back. See
       M(saved_state) with O(saved_state#module:state=listed).
     type: str
-    required: true
+  run:
+    description: Id of a run, instead of O(id). Restores what this run has changed, and no more.
+    type: str
+    default: ""
+  through:
+    description: With O(run), also rolls back all states that were saved after those of the run.
+    type: bool
+    default: false
   packages:
     description: Packages (names or patterns) to restore although somebody has changed them since.
       Without it they are not changed, and are named.
@@ -56,6 +61,10 @@ EXAMPLES = r"""
 - name: Roll back to the state before the driver was changed
   state_restore:
     id: 20261120T070000Z-gpu_driver
+
+- name: Undo what a run has changed
+  state_restore:
+    run: 20261120T070000Z-0123456789
 """
 
 RETURN = r"""
@@ -64,8 +73,14 @@ rolled_back:
   returned: success
   type: list
   elements: dict
-  sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, status: finished,
+  sample: [{id: 20261120T070000Z-gpu_driver, role: gpu_driver, status: finished, run: a,
     begun: "2026-11-20T07:00:00Z"}]
+left:
+  description: States that remain, and can be rolled back later, oldest first.
+  returned: success
+  type: list
+  elements: dict
+  sample: []
 files:
   description: Files that were restored, or would be.
   returned: success
@@ -108,6 +123,11 @@ lines:
   type: list
   elements: str
   sample: ["file /etc/nccl.conf: as it was"]
+untouched:
+  description: True if nothing was changed because a later run has changed the same.
+  returned: failure
+  type: bool
+  sample: true
 waits_for:
   description: Kernel that must run before packages of the running one can be removed; the same call
     completes the rollback then. Usually none.
@@ -141,13 +161,13 @@ from ansible.module_utils.unhang_node.change.journal.acting import enter
 from ansible.module_utils.unhang_node.change.journal.node_lock import read_boot_id
 from ansible.module_utils.unhang_node.change.journal.saved_states import read_states, state_line
 from ansible.module_utils.unhang_node.change.package.values import Locked
+from ansible.module_utils.unhang_node.change.rollback.chosen_states import NotTouched, newest_state
 from ansible.module_utils.unhang_node.change.rollback.restore import (
     NOTHING,
     RollbackPlan,
     RollbackResult,
     apply_restore,
     needs_reboot,
-    newest_state,
     plan_restore,
     preview_others,
 )
@@ -155,7 +175,9 @@ from ansible.module_utils.unhang_node.change.rollback.running_values import show
 
 OPTIONS = {
     "fencing": {"type": "int", "default": 0},
-    "id": {"type": "str", "required": True},
+    "id": {"type": "str"},
+    "run": {"type": "str", "default": ""},
+    "through": {"type": "bool", "default": False},
     "lock_timeout_s": {"type": "int", "default": 300},
     "packages": {"type": "list", "elements": "str", "default": []},
     "rootfs": {"type": "path", "default": "/"},
@@ -173,14 +195,15 @@ def load_pynvml() -> Any:
 def apply(module: AnsibleModule) -> tuple[RollbackPlan, RollbackResult]:
     """(RollbackPlan, RollbackResult); changes nothing in check mode. Raises OSError, ValueError,
     Locked."""
-    rootfs, state_id, lock_timeout_s = (
-        module.params[name] for name in ("rootfs", "id", "lock_timeout_s")
+    rootfs, state_id, lock_timeout_s, run = (
+        module.params[name] for name in ("rootfs", "id", "lock_timeout_s", "run")
     )
     if state_id == "latest":
         state_id = newest_state(read_states(rootfs))
         if state_id is None:
             return NO_PLAN, NOTHING
-    plan = plan_restore(rootfs, state_id, load_pynvml, module.params["packages"])
+    packages, through = module.params["packages"], module.params["through"]
+    plan = plan_restore(rootfs, state_id, load_pynvml, packages, run, through)
     if not plan.states:
         return plan, NOTHING
     if module.check_mode:
@@ -219,7 +242,13 @@ def report_lines(plan: RollbackPlan, result: RollbackResult) -> list[str]:
         lines
         + [f"on hold again: {name}" for name in plan.hold]
         + [f"look at {line}" for line in [*plan.manual, *result.manual]]
+        + [f"leaves state {state['id']} of run {state['run']}" for state in plan.left]
     )
+
+
+def row_of_state(state: dict[str, Any]) -> dict[str, Any]:
+    """A saved state in the form of the result."""
+    return {name: state[name] for name in ("id", "role", "run", "status", "begun")}
 
 
 def row_of(saved: Saved | None) -> dict[str, Any] | None:
@@ -257,18 +286,23 @@ def differences(plan: RollbackPlan) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Plans, acts unless in check mode, answers."""
-    module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec=OPTIONS,
+        supports_check_mode=True,
+        mutually_exclusive=[("id", "run")],
+        required_one_of=[("id", "run")],
+    )
     enter(module)
     try:
         plan, result = apply(module)
+    except NotTouched as problem:
+        module.fail_json(msg=str(problem), untouched=True)
     except (OSError, ValueError, Locked) as problem:
         module.fail_json(msg=str(problem))
     module.exit_json(
         changed=bool(plan.states),
-        rolled_back=[
-            {name: state[name] for name in ("id", "role", "status", "begun")}
-            for state in plan.states
-        ],
+        rolled_back=[row_of_state(state) for state in plan.states],
+        left=[row_of_state(state) for state in plan.left],
         files=sorted(plan.files),
         packages=result.packages,
         running=[dict(row._asdict()) for row in plan.running],

@@ -84,6 +84,11 @@ def plan_undoes(path: str) -> str:
     return _plan(str(path)).undoes
 
 
+def plan_through(path: str) -> bool:
+    """Whether the plan also undoes what later runs have changed."""
+    return _plan(str(path)).through
+
+
 def plan_before(path: str) -> str:
     """Run folder with the nodes' state before the rollout that the plan undoes; "" for any other
     plan."""
@@ -158,6 +163,13 @@ def rollout_rest(group: Any, result: Any) -> Any:
     return rest_of([str(host) for host in group], result)
 
 
+def undone_states(states: Sequence[Any], run: str) -> Any:
+    """What this run has undone on the node."""
+    from unhang.act.rollout.undone import undone_states as undone
+
+    return undone(states, str(run))
+
+
 def first_state(states: Sequence[Any], run: str) -> Any:
     """Id of the oldest saved state of this run."""
     from unhang.act.rollout.evidence import first_state as first
@@ -189,6 +201,7 @@ class FilterModule:
             "unhang_plan_policy_edited": plan_policy_edited,
             "unhang_plan_scheduler": plan_scheduler,
             "unhang_plan_undoes": plan_undoes,
+            "unhang_plan_through": plan_through,
             "unhang_plan_before": plan_before,
             "unhang_plan_boots": plan_boots,
             "unhang_plan_kills_jobs": plan_kills_jobs,
@@ -199,4 +212,5 @@ class FilterModule:
             "unhang_rollout_groups": rollout_groups,
             "unhang_rollout_rest": rollout_rest,
             "unhang_first_state": first_state,
+            "unhang_undone_states": undone_states,
         }

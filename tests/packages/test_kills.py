@@ -42,7 +42,8 @@ print(json.dumps(change_packages(dict({options!r}, state_id=state_id), False)))
 """
 ROLLBACK = """
 from unhang_node.change.journal.saved_states import read_states
-from unhang_node.change.rollback.restore import apply_restore, newest_state, plan_restore
+from unhang_node.change.rollback.chosen_states import newest_state
+from unhang_node.change.rollback.restore import apply_restore, plan_restore
 try:
     print(json.dumps([row["name"] for row in apply_restore("/", plan_restore("/", newest_state(read_states("/"))), 300).packages]))
 except (OSError, ValueError) as problem:

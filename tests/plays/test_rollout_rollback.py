@@ -21,22 +21,17 @@ class ActionModule(ActionBase):
 """
 LISTED = "return {'changed': False, 'states': task_vars['node_states']}"
 RESTORED = (
-    "open(task_vars['restored'], 'a').write(self._task.args['id'] + ' ' +"
-    " str(self._task.args['fencing']) + '\\n'); return {'changed': True}"
+    "open(task_vars['restored'], 'a').write(f\"{self._task.args['run']}"
+    " {self._task.args['through']} {self._task.args['fencing']}\\n\"); return {'changed': True,"
+    " 'reboot_needed': False}"
 )
 
 
-@pytest.mark.parametrize(
-    ("states", "restored"),
-    [
-        # a kernel's packages wait until the kernel no longer runs
-        ([(RUN, "finished"), (RUN, "finished")], ["s0 7"]),
-        ([(OTHERS, "finished"), (RUN, "rolled_back")], []),
-        ([(RUN, "rolled_back"), (RUN, "failed")], ["s1 7"]),
-        ([], []),
-    ],
-)
-def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path, states, restored):
+@pytest.mark.parametrize("through", [False, True])
+def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path, through):
+    """A kernel's packages wait until the kernel no longer runs: the node itself knows which of the
+    run's states are not rolled back yet."""
+    states, restored = [(RUN, "rolled_back"), (OTHERS, "finished")], [f"{RUN} {through} 7"]
     tasks, plugins = tmp_path / "tasks", tmp_path / "plugins"
     tasks.mkdir()
     plugins.mkdir()
@@ -57,7 +52,7 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
         )
     )
     known = [
-        {"id": f"s{number}", "run": run, "status": status}
+        {"id": f"s{number}", "run": run, "status": status, "role": "kernel"}
         for number, (run, status) in enumerate(states)
     ]
     host = {
@@ -74,6 +69,8 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
                         "node": {
                             **host,
                             "rollout_saved_by": RUN,
+                            "undo_through": through,
+                            "unhang_run": "20261122T070000Z-0123456789",
                             "rollout_evidence": {},
                             "node_change_fencing": 7,
                         }
@@ -101,7 +98,8 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
 
 
 UNDONE = """return {{'changed': True, 'lines': ['on hold again: x'], 'needs_manual_action': ['{held}'], 'reboot_needed': True,
-            'states': [{{'id': 's0', 'run': '{run}'}}]}}"""
+            'states': [{{'id': 's0', 'run': '{run}', 'role': 'gpu_driver', 'status': 'rolled_back', 'rolled_back_by': '{undo}'}}]}}"""
+UNDO = f"{RUN}-undo"
 
 
 def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path):
@@ -115,7 +113,9 @@ def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path)
     for name in ("still_free.yml", "boot_id.yml"):
         (tmp_path / "rollout" / name).write_text("- name: Nothing\n  ansible.builtin.meta: noop\n")
     for name in ("saved_state", "state_restore"):
-        (plugins / f"{name}.py").write_text(PLUGIN.format(body=UNDONE.format(held=held, run=RUN)))
+        (plugins / f"{name}.py").write_text(
+            PLUGIN.format(body=UNDONE.format(held=held, run=RUN, undo=UNDO))
+        )
     kept = {
         "name": "Keep",
         "ansible.builtin.copy": {
@@ -133,7 +133,7 @@ def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path)
         "ansible_python_interpreter": sys.executable,
         "remediate_roles": ["undo"],
         "undo_run": RUN,
-        "unhang_run": RUN,
+        "unhang_run": UNDO,
     }
     host |= {
         "rollout_evidence": {"boot_id": "b"},
@@ -159,6 +159,7 @@ def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path)
     assert played.code == 0, played.output
     found = json.loads((tmp_path / "evidence").read_text())
     assert (found["look_at"], found["needs_reboot"]) == ([held], True)
+    assert found["undone"] == [{"id": "s0", "role": "gpu_driver", "run": RUN, "by": UNDO}]
     reports = [
         place for text in (held, "on hold again: x") if (place := played.output.find(text)) >= 0
     ]

@@ -115,7 +115,8 @@ def test_a_value_that_somebody_changed_since_stays_and_is_reported(node):
     assert answer == foretold
     assert answer["running"] == []
     assert answer["needs_manual_action"] == [
-        f"sysctl {NAME}: somebody changed it since, found 1 2 3, expected {NEW}; it stays"
+        f"sysctl {NAME}: expected {NEW}, as unhang left it, found 1 2 3; somebody changed it since,"
+        " and it stays"
     ]
     assert value(node) == ["1", "2", "3"]
 
@@ -329,8 +330,8 @@ class TestModesOfGpus:
         answer = gpus()
         assert [row[0] for row in answer["rows"]] == ["persistence"]
         assert answer["needs_manual_action"] == [
-            f"compute_mode of GPU {UUID}: somebody changed it since, found prohibited, expected"
-            " default; it stays"
+            f"compute_mode of GPU {UUID}: expected default, as unhang left it, found prohibited;"
+            " somebody changed it since, and it stays"
         ]
 
     def test_after_a_boot_there_is_nothing_to_bring_back(self, gpus):

@@ -249,7 +249,7 @@ class World:
 
     def _apply(self, node: Node, order: Order, run: str):
         yield
-        if refused := self._refuses(node, order):
+        if refused := self._refuses(node, order) or self._has_booted(node, order):
             return refused
         if refused := self._in_use(node, "apply"):
             return refused
@@ -301,11 +301,24 @@ class World:
             "ok", {"boot_id": node.boot_id, "needs_reboot": node.running != node.installed}
         )
 
+    def _has_booted(self, node: Node, order: Order, **seen: str) -> StepResult | None:
+        """As node_lock with boot_id."""
+        if node.boot_id == order.boot_id:
+            return None
+        why = f"expected the boot {order.boot_id}, found {node.boot_id}: the node has booted"
+        return StepResult("failed", {"why": why, "untouched": True, **seen})
+
     def _reboot(self, node: Node, order: Order, run: str, kind: str = "reboot"):
         if "vanishes before its reboot" in node.faults:
             node.up = False
         yield
         if refused := self._refuses(node, order):
+            return refused
+        if (
+            kind == "reboot"
+            and not order.again
+            and (refused := self._has_booted(node, order, boot_id=node.boot_id))
+        ):
             return refused
         if node.boot_id == order.boot_id and (refused := self._in_use(node, kind)):
             return refused

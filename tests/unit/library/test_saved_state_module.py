@@ -103,10 +103,16 @@ def test_a_finished_state_stands_with_its_steps(tmp_path):
     assert [step["name"] for step in state["steps"]] == ["conf"]
 
 
-@pytest.mark.parametrize("name", ["packages.json", "boot.json"])
+SAVED_BY_OTHERS = {
+    "packages.json": {"schema": "unhang/packages/1", "packages": []},
+    "boot.json": {"schema": "unhang/boot/1", "default": "0", "saved": None, "drop_in": None},
+}
+
+
+@pytest.mark.parametrize("name", SAVED_BY_OTHERS)
 def test_a_state_with_what_another_part_saved_stands(tmp_path, name):
     answer = begun(tmp_path)
-    plant(tmp_path, {f"{answer['folder']}/{name}": "{}"})
+    plant(tmp_path, {f"{answer['folder']}/{name}": json.dumps(SAVED_BY_OTHERS[name])})
     assert saved(tmp_path, "finished", id=answer["id"])["id"] == answer["id"]
 
 

@@ -72,7 +72,7 @@ def test_what_somebody_has_linked_since_stays(tmp_path):
     )
     plant(tmp_path, {WANTS.format("graphical"): Link(FILE)})
     [line] = plan_restore(str(tmp_path), state_id).manual
-    assert line.startswith(f"started by {UNIT}: somebody changed it since")
+    assert line.startswith(f"started by {UNIT}: expected ['multi-user.target'], as unhang left it")
 
 
 def test_a_unit_that_is_not_there_yet_is_previewed_and_not_linked(tmp_path):

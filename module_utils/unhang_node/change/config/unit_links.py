@@ -10,9 +10,10 @@ presets for those of one that comes (systemd.preset(5)).
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Collection, Dict, Iterable, List, Set
+from typing import Any, Callable, Collection, Dict, Iterable, List, Mapping, Optional, Set
 
 from ..atomic_files import place_of, sync
+from ..journal.as_written import Written, is_as_written, why_it_stays
 
 FOLDER = "/etc/systemd/system"
 UNIT_FOLDERS = ("/usr/lib/systemd/system", "/lib/systemd/system", "/usr/local/lib/systemd/system")
@@ -20,6 +21,8 @@ BY_TARGET = (".wants", ".requires", ".upholds")
 MASK = "/dev/null"
 Row = Dict[str, Any]
 """A row of packages.json (package/saved.py)."""
+Links = Mapping[str, str]
+"""{path: target}."""
 UnitsOf = Callable[[Row], Set[str]]
 """Names of the units that the installed package of a row ships."""
 
@@ -97,6 +100,26 @@ def restore_links(rootfs: str, saved: Dict[str, Any], gone: Collection[str]) -> 
         _make(_at(rootfs, path), wanted[path])
     _sync_folders(rootfs, [*leaving, *coming])
     return sorted([*leaving, *coming])
+
+
+def keep_links_of_others(rootfs: str, saved: Dict[str, Any], left: Optional[Links]) -> List[str]:
+    """Has a rollback keep the links that somebody has changed since; returns a line for each.
+    saved: of packages.json, whose rows it changes; left: the links that unhang has left, None if it
+    was killed before it recorded them, or if the rollback has begun. Raises OSError."""
+    lines = []
+    for row in saved.get("packages", ()) if left is not None else ():
+        units = row.get("units") or ()
+        now = read_links(rootfs, units)
+        for path in sorted({*row.get("links", ()), *now, *left}):
+            before, after, here = row["links"].get(path), left.get(path), now.get(path)
+            if not _is_of(path, here or after or before or "", units) or is_as_written(
+                here, [Written(before, [after])]
+            ):
+                continue
+            row["links"] = {**row["links"], path: here}
+            lines.append(f"{path}: {why_it_stays(after or 'no link', here or 'none')}")
+        row["links"] = {path: target for path, target in (row.get("links") or {}).items() if target}
+    return lines
 
 
 def _is_of(path: str, target: str, units: Collection[str]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..atomic_files import STATES, read_own_json, write_text
+from .as_written import Written, is_as_written
 from .node_lock import read_boot_id, stay_at_work
 from .saved_states import RUNNING_FILE, folder_of
 
@@ -86,13 +87,8 @@ def read_running(rootfs: str, state_id: str) -> list[dict[str, Any]]:
 def value_before(now: Any, records: Sequence[dict[str, Any]]) -> Any:
     """The original value of these records of one value (newest first); None if somebody else has
     changed it since. No I/O."""
-    before = records[-1]["value"]
-    # an interrupted rollback may have restored it already
-    for record in records if now != before else ():
-        if now not in (*record["set"], record["value"]):
-            return None
-        now = record["value"]
-    return before
+    changes = [Written(one["value"], [*one["set"], one["value"]]) for one in records]
+    return records[-1]["value"] if is_as_written(now, changes) else None
 
 
 def _write(folder: str, records: Iterable[dict[str, Any]]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 
 from ...base.parse.values import parse_json
 from ..atomic_files import STATES, Saved, place_of, read_text_or_none, write_text
-from .node_lock import read_boot_id, stay_at_work, utc_text
+from .node_lock import read_boot_id, read_lock, stay_at_work, utc_text
 
 SCHEMA = "unhang/saved-state/1"
 RUNNING_FILE = "running.json"
@@ -111,9 +111,8 @@ def begin_state(
     stopped = unfinished_of(states, role)
     if stopped:
         state = read_state_of(rootfs, stopped["id"])
-        _write_state(
-            rootfs, dict(state, status="open", run=run, boot_id=read_boot_id(rootfs), message=None)
-        )
+        fresh = {"status": "open", "run": run, "message": None, "left": None}
+        _write_state(rootfs, dict(state, **fresh, boot_id=read_boot_id(rootfs)))
         keep_files(rootfs, state["id"], files)
         return read_state_of(rootfs, state["id"]), stopped
     state = _new_state(rootfs, role, run)
@@ -160,6 +159,7 @@ def state_line(state: dict[str, Any]) -> str:
     if state["status"] == "broken":
         return f"{state['id']}: broken: {state['message']}"
     step = f", last step {state['steps'][-1]['name']}" if state["steps"] else ""
+    step += f", rolled back by run {by}" if (by := state.get("rolled_back_by")) else ""
     message = f": {state['message']}" if state.get("message") else ""
     return (
         f"{state['id']}: {state['status']}, begun {state['begun']} by run"
@@ -175,30 +175,27 @@ def add_step(rootfs: str, state_id: str, step: str) -> None:
     )
 
 
-def finish_state(rootfs: str, state_id: str) -> bool:
+def finish_state(rootfs: str, state_id: str, left: Mapping[str, Any]) -> bool:
     """True if the state is kept. A state without changes is removed, because there is nothing to
-    undo; a failed state stays failed."""
+    undo; a failed state stays failed. left: what the role leaves (rollback/left_values.py)."""
     state = read_state_of(rootfs, state_id)
     if state["status"] != "open":
         return True
     if _is_without_change(rootfs, state_id):
         remove_state(rootfs, state_id)
         return False
-    after = {
-        path: _sum_of(read_saved(rootfs, path))
-        for path in read_saved_files(folder_of(rootfs, state_id))
-    }
-    _write_state(rootfs, dict(state, status="finished", after=after))
+    _write_state(rootfs, dict(state, status="finished", left=left))
     return True
 
 
-def fail_state(rootfs: str, state_id: str, message: str) -> bool:
+def fail_state(rootfs: str, state_id: str, message: str, left: Mapping[str, Any]) -> bool:
     """Marks the state of a failed role. True if it is kept, to be rolled back or continued; a state
-    without changes, as after a refusal, is removed."""
+    without changes, as after a refusal, is removed. left: as for finish_state."""
     if _is_without_change(rootfs, state_id):
         remove_state(rootfs, state_id)
         return False
-    _write_state(rootfs, dict(read_state_of(rootfs, state_id), status="failed", message=message))
+    state = read_state_of(rootfs, state_id)
+    _write_state(rootfs, dict(state, status="failed", message=message, left=left))
     return True
 
 
@@ -210,8 +207,10 @@ def _is_without_change(rootfs: str, state_id: str) -> bool:
 
 
 def mark_rolled_back(rootfs: str, state_id: str) -> None:
-    """Marks a state after its complete rollback."""
-    _write_state(rootfs, dict(read_state_of(rootfs, state_id), status="rolled_back", message=None))
+    """Marks a state after its complete rollback, with the run that has the node."""
+    lock = read_lock(rootfs)
+    done = {"status": "rolled_back", "message": None, "rolled_back_by": lock and lock["run"]}
+    _write_state(rootfs, dict(read_state_of(rootfs, state_id), **done))
 
 
 def fail_state_as_it_is(rootfs: str, state_id: str, message: str) -> None:
@@ -299,11 +298,12 @@ def read_saved(rootfs: str, path: str) -> Saved | None:
     }
 
 
-def is_unchanged(rootfs: str, path: str, state: dict[str, Any]) -> bool:
-    """False if somebody changed the file after the role had finished; True if not, or if
-    unknown."""
-    after = state.get("after")
-    return after is None or path not in after or after[path] == _sum_of(read_saved(rootfs, path))
+def print_of(saved: Saved | None) -> str | None:
+    """What tells two contents of a file apart: checksum, mode, owner; None for no file."""
+    if saved is None:
+        return None
+    checksum = hashlib.sha256(saved["text"].encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{checksum} {saved['mode']:04o} {saved['uid']}:{saved['gid']}"
 
 
 def _new_state(rootfs: str, role: str, run: str) -> dict[str, Any]:
@@ -331,14 +331,6 @@ def _missing_folders(rootfs: str, path: str) -> list[str]:
         missing.append(folder)
         folder = os.path.dirname(folder)
     return missing
-
-
-def _sum_of(saved: Saved | None) -> str | None:
-    return (
-        None
-        if saved is None
-        else hashlib.sha256(saved["text"].encode("utf-8", "surrogateescape")).hexdigest()
-    )
 
 
 def _write_state(rootfs: str, state: dict[str, Any]) -> None:

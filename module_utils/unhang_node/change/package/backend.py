@@ -12,7 +12,7 @@ class RestoreRequest(NamedTuple):
     """The request for a restore. folder: of the saved state, a path of the node; saved: its
     packages.json; known: {package: versions that unhang found or installed}, in which None is not
     installed; named: names, or patterns, of packages that are restored even if somebody has changed
-    them since."""
+    them since; links: lines about links of units that stay as somebody has made them since."""
 
     rootfs: str
     folder: str
@@ -21,6 +21,7 @@ class RestoreRequest(NamedTuple):
     check: bool
     known: Mapping[str, Set[Optional[str]]]
     named: Tuple[str, ...]
+    links: Tuple[str, ...] = ()
 
 
 class Backend(NamedTuple):

@@ -7,9 +7,10 @@ A package that somebody has changed since is not restored, unless the operator n
 from __future__ import annotations
 
 import os
-from typing import List, Sequence
+from typing import Dict, List, Optional, Sequence, Set
 
 from ..atomic_files import STATES
+from ..config.unit_links import keep_links_of_others
 from ..journal.saved_states import read_states
 from .backend import RestoreRequest
 from .managers import backend_named, backend_of
@@ -42,13 +43,11 @@ def changed_since(rootfs: str, folders: Sequence[str], named: Sequence[str] = ()
             installed = backend_named(str(request.saved.get("manager", "dpkg"))).read_installed(
                 rootfs
             )
-            lines += [
-                line
-                for line in kept_as_is(
-                    request.saved, installed, request.known, request.named
-                ).values()
-                if line not in lines
+            found = [
+                *kept_as_is(request.saved, installed, request.known, request.named).values(),
+                *request.links,
             ]
+            lines += [line for line in found if line not in lines]
     return lines
 
 
@@ -69,6 +68,9 @@ def _request(
         if saved
         else {}
     )
+    # once a rollback has begun, packages' own scripts may have changed links
+    left = _links_left(rootfs, folder) if saved.get("status") == "done" else None
+    links = keep_links_of_others(rootfs, saved, left)
     return RestoreRequest(
         rootfs=rootfs,
         folder=folder,
@@ -77,7 +79,25 @@ def _request(
         check=check,
         known=known,
         named=tuple(named),
+        links=tuple(links),
     )
+
+
+def known_here(rootfs: str) -> Dict[str, Set[Optional[str]]]:
+    """{package: versions that unhang found or installed}, by all states that were not rolled back.
+    Raises OSError, ValueError."""
+    standing = [
+        read_saved(rootfs, f"{STATES}/{state['id']}")
+        for state in read_states(rootfs)
+        if state["status"] not in ("rolled_back", "broken")
+    ]
+    return known_versions(standing)
+
+
+def _links_left(rootfs: str, folder: str) -> Optional[Dict[str, str]]:
+    name = os.path.basename(folder)
+    found = [one for one in read_states(rootfs) if one["id"] == name]
+    return ((found[0].get("left") if found else None) or {}).get("links")
 
 
 def _newer_states(rootfs: str, folder: str) -> List[str]:

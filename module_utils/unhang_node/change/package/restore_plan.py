@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
+from ..journal.as_written import Written, is_as_written, why_it_stays
 from .saved import kept_problem
 from .values import Installed, Row, Step, action_of
 
@@ -106,14 +107,12 @@ def kept_as_is(
             and not row["held"]
             and name.split(":")[0] not in installed.ours
         )
-        if here in known.get(name, ()) and not held:
+        versions = sorted(known.get(name, ()), key=str)
+        if is_as_written(here, [Written(row["before"], versions)]) and not held:
             continue
         found = (here or "it gone") + (" on hold" if held else "")
-        expected = row["after"] or "it gone"
-        lines[name] = (
-            f"{name}: expected {expected}, as unhang left it, found {found}; somebody changed it"
-            " since, and it stays unless the rollback names it"
-        )
+        why = why_it_stays(row["after"] or "it gone", found)
+        lines[name] = f"{name}: {why} unless the rollback names it"
     return lines
 
 

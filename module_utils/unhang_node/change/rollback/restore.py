@@ -1,4 +1,4 @@
-"""Restores a saved state. Newer states are rolled back first, because they depend on it.
+"""Restores saved states, newest first, as far as everything is still as unhang wrote it.
 
 Order: wait for the package manager, refuse what cannot be restored (nothing is changed yet),
 unhold, values of the running system that fit what is installed, boot entry, packages, files, holds.
@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...base.parse.grub import Entry, parse_menu, release_of_image
-from ..atomic_files import STATES, Saved, place_of, read_state, write_text
+from ..atomic_files import STATES, Saved, place_of, write_text
 from ..boot.kernels import installed_releases
 from ..boot.loader import run_command
 from ..boot.parameters import MENUS
+from ..journal.as_written import why_it_stays
 from ..journal.node_lock import stay_at_work
 from ..journal.saved_states import (
     add_step,
     fail_state_as_it_is,
     folder_of,
-    is_unchanged,
     keep_replaced,
     mark_rolled_back,
     read_saved,
@@ -31,12 +31,11 @@ from ..journal.saved_states import (
     read_saved_selections,
     read_states,
 )
-from ..package.held_groups import NotPossible, dpkg_name
 from ..package.managers import backend_of
-from ..package.pin import STATE as HOLDS
-from ..package.pin import read_packages
-from ..package.restore import changed_since, restore_packages, wait_until_free
+from ..package.restore import changed_since, known_here, restore_packages, wait_until_free
 from .boot import reboot_needed, restore_boot
+from .chosen_states import standing, states_of_run, states_to_roll_back
+from .left_values import ROLLBACK, changed_boot, changed_files, changed_holds, read_holds
 from .running_values import (
     LoadPynvml,
     Row,
@@ -54,10 +53,11 @@ class RollbackPlan(NamedTuple):
     # {path: (present, saved)} of the files that differ
     files: Mapping[str, tuple[Saved | None, Saved | None]] = MappingProxyType({})
     folders: Sequence[str] = ()
-    unhold_first: Sequence[str] = ()  # names in dpkg's notation
+    unhold: Sequence[str] = ()  # names in dpkg's notation
     hold: Sequence[str] = ()
-    unhold: Sequence[str] = ()
-    our_holds: Sequence[str] = ()  # that unhang has set; any other is an admin's
+    kept_holds: Sequence[str] = ()  # of packages that somebody has held, let go or changed since
+    keeps_boot: bool = False  # somebody has set another default boot entry since
+    left: Sequence[dict[str, Any]] = ()  # states that are not rolled back
     manual: Sequence[str] = ()  # lines for a person
     running: Sequence[Row] = ()
     reread: Sequence[Row] = ()  # services that must reload their files
@@ -93,30 +93,6 @@ RUNNING = (
 READ_AT_BOOT = (*MENUS, "/etc/modprobe.d/")
 
 
-def states_to_roll_back(states: list[dict[str, Any]], state_id: str) -> list[dict[str, Any]]:
-    """The states from the newest to the named one, newest first, without states that were already
-    rolled back; [] if the named one was. Raises ValueError. Pure."""
-    known = [state["id"] for state in states]
-    if state_id not in known:
-        raise ValueError(
-            f"expected one of the node's saved states ({', '.join(known) or 'it has none'}), found"
-            f" {state_id!r}"
-        )
-    chosen = states[known.index(state_id) :]
-    broken = [state["message"] for state in chosen if state["status"] == "broken"]
-    if broken:
-        raise ValueError("; ".join(broken))
-    if chosen[0]["status"] == "rolled_back":
-        return []
-    return [state for state in reversed(chosen) if state["status"] != "rolled_back"]
-
-
-def newest_state(states: list[dict[str, Any]]) -> str | None:
-    """Id of the newest state that was not rolled back, None if there is none. Pure."""
-    standing = [state["id"] for state in states if state["status"] != "rolled_back"]
-    return standing[-1] if standing else None
-
-
 def needs_reboot(plan: RollbackPlan, result: RollbackResult, boot_id: str | None) -> bool:
     """True if the running system may differ from the restored files. boot_id: of this boot, None if
     it is unknown. Pure."""
@@ -141,31 +117,45 @@ def no_pynvml() -> Any:
 
 
 def plan_restore(
-    rootfs: str, state_id: str, load_pynvml: LoadPynvml = no_pynvml, named: Sequence[str] = ()
+    rootfs: str,
+    state_id: str,
+    load_pynvml: LoadPynvml = no_pynvml,
+    named: Sequence[str] = (),
+    run: str = "",
+    through: bool = False,
 ) -> RollbackPlan:
-    """RollbackPlan. Changes nothing. load_pynvml: () -> nvidia-ml-py, for modes of GPUs. Raises
-    OSError, ValueError."""
-    chosen = states_to_roll_back(read_states(rootfs), state_id)
-    files, newest = _plan_files(rootfs, chosen)
-    changed = [path for path in files if not is_unchanged(rootfs, path, newest[path])]
-    our_holds = read_state(rootfs, HOLDS).get("holds", ())
-    unhold_first, hold, unhold, others = _holds(
-        rootfs, _saved_selections(rootfs, chosen), our_holds
+    """RollbackPlan of a state and all later ones, or of a run's states. Changes nothing.
+    load_pynvml: () -> nvidia-ml-py, for modes of GPUs; run: instead of state_id; through: and all
+    states after them. Raises OSError, ValueError."""
+    states = read_states(rootfs)
+    chosen = (
+        states_of_run(rootfs, states, run, through)
+        if run
+        else states_to_roll_back(states, state_id)
     )
-    running, stays = plan_running(rootfs, [state["id"] for state in chosen], load_pynvml)
-    stays = [*stays, *changed_since(rootfs, [f"{STATES}/{state['id']}" for state in chosen], named)]
+    now, files = _plan_files(rootfs, chosen)
+    changed = changed_files(rootfs, chosen, now)
+    versions = known_here(rootfs)
+    stays = changed_holds(rootfs, chosen, versions)
+    hold, unhold = _holds(rootfs, chosen, stays)
+    running, others = plan_running(rootfs, [state["id"] for state in chosen], load_pynvml)
+    boot = changed_boot(rootfs, chosen)
+    packages = changed_since(rootfs, [f"{STATES}/{state['id']}" for state in chosen], named)
     return RollbackPlan(
         states=chosen,
-        files=files,
+        files={path: row for path, row in files.items() if path in MENUS or path not in changed},
         folders=sorted({folder for state in chosen for folder in state["folders"]}, reverse=True),
-        unhold_first=unhold_first,
         hold=hold,
         unhold=unhold,
-        our_holds=our_holds,
+        kept_holds=list(stays),
+        keeps_boot=bool(boot),
+        left=[state for state in standing(states) if state not in chosen],
         manual=[
-            *(_changed_line(path, newest) for path in changed if path not in MENUS),
-            *stays,
-            *map(_held_line, others),
+            *(_changed_line(path, now[path], chosen) for path in changed if path not in MENUS),
+            *others,
+            *packages,
+            *stays.values(),
+            *([boot] if boot else []),
         ],
         running=running,
         reread=rows_of_rereaders(rootfs, files),
@@ -176,27 +166,19 @@ def plan_restore(
 
 def _plan_files(
     rootfs: str, chosen: Sequence[dict[str, Any]]
-) -> tuple[dict[str, tuple[Saved | None, Saved | None]], dict[str, dict[str, Any]]]:
-    """({path: (now, as it was saved)} of files that differ, {path: newest state that saved it}).
+) -> tuple[dict[str, Saved | None], dict[str, tuple[Saved | None, Saved | None]]]:
+    """({path: now} of all saved files, {path: (now, as it was saved)} of those that differ).
     chosen: newest first."""
     saved: dict[str, Saved | None] = {}
-    newest: dict[str, dict[str, Any]] = {}
     for state in chosen:  # the oldest state has the original value
-        kept = read_saved_files(folder_of(rootfs, state["id"]))
-        for path in kept:
-            newest.setdefault(path, state)
-        saved.update(kept)
-    now = {path: read_saved(rootfs, path) for path in saved}
-    return {
-        path: (now[path], saved[path]) for path in sorted(saved) if now[path] != saved[path]
-    }, newest
+        saved.update(read_saved_files(folder_of(rootfs, state["id"])))
+    now = {path: read_saved(rootfs, path) for path in sorted(saved)}
+    return now, {path: (now[path], saved[path]) for path in now if now[path] != saved[path]}
 
 
-def _changed_line(path: str, newest: Mapping[str, dict[str, Any]]) -> str:
-    return (
-        f"{path}: somebody changed it since; what is replaced is kept in"
-        f" {STATES}/{newest[path]['id']}/replaced.json"
-    )
+def _changed_line(path: str, now: Saved | None, chosen: Sequence[dict[str, Any]]) -> str:
+    why = why_it_stays("it", "it changed" if now else "it gone")
+    return f"{path}: {why}; as it was before: {STATES}/{chosen[-1]['id']}/files.json"
 
 
 def apply_restore(
@@ -207,7 +189,7 @@ def apply_restore(
     call restores the rest once that kernel runs."""
     for state in plan.states:
         stay_at_work(folder_of(rootfs, state["id"]))
-        add_step(rootfs, state["id"], "rollback")
+        add_step(rootfs, state["id"], ROLLBACK)
     try:
         result = _apply(rootfs, plan, lock_timeout_s, load_pynvml)
     except Exception as problem:
@@ -230,10 +212,10 @@ def _apply(
     rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml
 ) -> RollbackResult:
     due = _due_packages(rootfs, plan, lock_timeout_s)
-    if due or plan.unhold_first or plan.hold:
+    if due or plan.unhold or plan.hold:
         wait_until_free(rootfs, lock_timeout_s)
-    if plan.unhold_first:
-        backend_of(rootfs).set_holds(rootfs, [], plan.unhold_first, lock_timeout_s)
+    if plan.unhold:
+        backend_of(rootfs).set_holds(rootfs, [], plan.unhold, lock_timeout_s)
     manual = put_back(rootfs, plan.running, load_pynvml)
     result = _restore_others(rootfs, plan, lock_timeout_s, due, check=False)
     if result.waits_for:
@@ -254,9 +236,7 @@ def _apply(
         with contextlib.suppress(OSError):  # not empty: somebody else has a file in it
             os.rmdir(place_of(rootfs, folder))
     # Compared again, because a restored package has the selection of its installation.
-    _unhold_first, hold, unhold, _others = _holds(
-        rootfs, _saved_selections(rootfs, plan.states), plan.our_holds
-    )
+    hold, unhold = _holds(rootfs, plan.states, plan.kept_holds)
     if hold or unhold:
         backend_of(rootfs).set_holds(rootfs, hold, unhold, lock_timeout_s)
     return result._replace(manual=manual + reload_services(plan.reread), menus=menus)
@@ -282,10 +262,17 @@ def _restore_others(
     """Restores the boot loader and the packages, which have files of their own in a state's folder.
     due: packages to restore."""
     folders = _folders(plan)
-    boot = [row for folder in folders for row in restore_boot(rootfs, folder, check)]
+    booted = [] if plan.keeps_boot else folders
+    boot = [row for folder in booted for row in restore_boot(rootfs, folder, check)]
     waits_for = [
         release for release in (reboot_needed(rootfs, folder) for folder in folders) if release
     ]
+    if due and waits_for and plan.keeps_boot:
+        raise ValueError(
+            f"expected the default boot entry as unhang left it, found that somebody has set"
+            f" another: {waits_for[-1]} cannot be booted, and until then no package goes; nothing"
+            " was touched"
+        )
     if due and waits_for:
         return RollbackResult(boot=boot, packages=due if check else [], waits_for=waits_for[-1])
     packages = (
@@ -297,45 +284,30 @@ def _restore_others(
             for row in restore_packages(rootfs, folder, lock_timeout_s, False, plan.named)
         ]
     )
-    for folder in [] if check else folders:
+    for folder in [] if check else booted:
         # a second time: without the newer kernel the loader's earlier configuration is restored,
         # byte for byte
         restore_boot(rootfs, folder, False)
     return RollbackResult(boot=boot, packages=packages)
 
 
-def _saved_selections(rootfs: str, states: Iterable[dict[str, Any]]) -> dict[str, str]:
-    selections = {}
-    for state in states:
-        selections.update(read_saved_selections(folder_of(rootfs, state["id"])))
-    return selections
-
-
-def _held_line(name: str) -> str:
-    return f"{name}: on hold, and not by unhang; somebody held it since, and it stays on hold"
-
-
 def _holds(
-    rootfs: str, selections: dict[str, str], ours: Sequence[str]
-) -> tuple[list[str], list[str], list[str], list[str]]:
-    """(unhold first, hold at the end, unhold at the end, on hold by others). selections: {name:
-    "install" or "hold"}, as saved; ours: unhang's holds."""
-    if not selections:
-        return [], [], [], []
-    try:
-        _manager, database = read_packages(rootfs)
-    except NotPossible as problem:
-        raise ValueError(str(problem)) from None
-    now = {dpkg_name(package): package.held for package in database.packages}
-    held = sorted(name for name, was in selections.items() if was != "hold" and now.get(name))
-    unhold, others = (
-        [name for name in held if name in ours],
-        [name for name in held if name not in ours],
+    rootfs: str, states: Iterable[dict[str, Any]], stays: Container[str]
+) -> tuple[list[str], list[str]]:
+    """(names to hold, names to let go) so that the holds are as they were saved. states: newest
+    first; stays: names that stay as they are."""
+    saved: dict[str, str] = {}
+    for state in states:
+        saved.update(read_saved_selections(folder_of(rootfs, state["id"])))
+    wrong = {
+        name: saved[name] == "hold"
+        for name, (held, _version) in sorted(read_holds(rootfs, saved).items())
+        if name not in stays and held != (saved[name] == "hold")
+    }
+    return (
+        [name for name, wanted in wrong.items() if wanted],
+        [name for name, wanted in wrong.items() if not wanted],
     )
-    hold = sorted(
-        name for name, was in selections.items() if was == "hold" and now.get(name) is False
-    )
-    return unhold, hold, unhold, others
 
 
 def _put_file_back(rootfs: str, path: str, saved: Saved | None) -> None:

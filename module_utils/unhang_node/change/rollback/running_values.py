@@ -12,6 +12,7 @@ from ..boot import parameters as boot_parameters
 from ..config.unit_links import read_starters
 from ..gpu import modes
 from ..host import apply_limit, kernel_module, kernel_parameter, service, shm_size
+from ..journal.as_written import why_it_stays
 from ..journal.node_lock import read_boot_id
 from ..journal.running_values import GPU_MODES, read_running, value_before
 
@@ -221,7 +222,7 @@ def _row(
     if before is None:
         return (
             None,
-            f"somebody changed it since, found {now}, expected {records[0]['set'][-1]}; it stays",
+            why_it_stays(records[0]["set"][-1], now),
         )
     return (None if now == before else Row(kind=kind, name=name, before=now, after=before)), None
 

@@ -29,6 +29,7 @@ from unhang.act.rollout.status import exit_code, status_of, undo_command
 from unhang.act.rollout.status_junit import render_status_junit
 from unhang.act.rollout.status_table import render_status
 from unhang.act.rollout.steps import WAITING
+from unhang.act.rollout.undone import undone_of
 from unhang.act.rollout.waiting import is_worth_another_look, parse_time
 from unhang.audit.commands.filters import OPTIONS, add_filters
 from unhang.core import project
@@ -99,6 +100,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " release. Previews too, unless --apply is given"
     )
     parser.add_argument("--undo", action="store_true", help=undoes)
+    parser.add_argument(
+        "--through",
+        action="store_true",
+        help=(
+            "with --undo: first undo what later runs have changed on these nodes; without it, a"
+            " node on which a later run has changed the same is refused"
+        ),
+    )
     ends = (
         "end the rollout of this run for good: release unchanged nodes, leave others drained with"
         " the reason, remove locks. At once, without --apply"
@@ -302,6 +311,8 @@ def _check_max_failed(given: str) -> None:
 
 def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
     """(run folder, plan): a new plan for the selected findings, else the existing one."""
+    if arguments.through and not arguments.undo:
+        raise UserError("--through: expected --undo beside it")
     if arguments.undo:
         return planned_undo(_newest_planned(arguments.plan), arguments)
     filtered = any(getattr(arguments, name) for name in OPTIONS)
@@ -403,7 +414,13 @@ def _status(folder: Path, plan: Plan, arguments: argparse.Namespace) -> dict[str
     )
     lost = controllers_of_a_lost_journal(folder)
     return status_of(
-        plan, read_journal(folder), undo, is_known_to_be_over, lost, is_own=is_own(folder)
+        plan,
+        read_journal(folder),
+        undo,
+        is_known_to_be_over,
+        lost,
+        is_own=is_own(folder),
+        undone=undone_of(folder, plan.run.id),
     )
 
 

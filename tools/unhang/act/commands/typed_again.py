@@ -12,7 +12,7 @@ from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.project import program_as_typed
 
 _VALUES = ("drain", "wait", "soak", "max_failed", "python", "forks")
-_FLAGS = ("no_smoke", "no_smoke_before")
+_FLAGS = ("through", "no_smoke", "no_smoke_before")
 _DEFAULTS = {"max_failed": "0", "soak": DEFAULT_SOAK}
 
 

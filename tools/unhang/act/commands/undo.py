@@ -17,6 +17,7 @@ from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal, r
 from unhang.act.rollout.rollout_state import replay
 from unhang.act.rollout.steps import DRAINED_BY_OTHERS, FINAL, RELEASED
 from unhang.act.rollout.undo import folder_name, hosts_to_undo, undo_plan
+from unhang.act.rollout.undone import undone_of
 from unhang.audit.commands.filters import asked_filter
 from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed
@@ -49,6 +50,12 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
     undos = list(_undos(base))
     for folder, plan, is_finished in undos:
         if not is_finished and (folder / JOURNAL).is_file():
+            if plan.through != arguments.through:
+                beside = "with" if plan.through else "without"
+                raise UserError(
+                    f"expected the options of the undo in {folder}, which has begun {beside}"
+                    " --through, found others; next: the same command as then"
+                )
             return folder, plan
     asked = asked_filter(base, read_planned_findings(base), arguments)
     undone = {
@@ -58,6 +65,7 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
         if _state(folder, host) in (RELEASED, DRAINED_BY_OTHERS)
     }
     plan = read_plan(base)
+    undone |= set(undone_of(base, plan.run.id))
     hosts = hosts_to_undo(
         plan,
         replay(read_journal(base).entries),
@@ -65,10 +73,16 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
         None if asked is None or asked.hosts is None else frozenset(asked.hosts),
     )
     for folder, known, is_finished in undos:
-        if not is_finished and set(known.wave_of) == set(hosts):
+        if (
+            not is_finished
+            and set(known.wave_of) == set(hosts)
+            and known.through == arguments.through
+        ):
             return folder, known  # previewed, and not begun
     number = sum(is_finished for _, _, is_finished in undos) + 1
-    return _write(base, number, undo_plan(plan, hosts, number, run_folder.utc_now()))
+    return _write(
+        base, number, undo_plan(plan, hosts, number, run_folder.utc_now(), arguments.through)
+    )
 
 
 def _write(base: Path, number: int, plan: Plan) -> tuple[Path, Plan]:

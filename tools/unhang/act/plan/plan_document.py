@@ -168,7 +168,8 @@ class Wave:
 class Plan:
     """A complete plan. hosts: each host that has a finding; waves: the hosts that have remedies;
     wave_of: the wave of a host, from 0. steps: the steps whose durations make up its minutes.
-    undoes: id of the run whose rollout the plan undoes, "" for any other plan."""
+    undoes: id of the run whose rollout the plan undoes, "" for any other plan; through: and what
+    later runs have changed."""
 
     run: PlannedRun
     day: str
@@ -177,6 +178,7 @@ class Plan:
     waves: tuple[Wave, ...] = ()
     steps: tuple[StepMinutes, ...] = ()
     undoes: str = ""
+    through: bool = False
     by_host: Mapping[str, HostPlan] = field(init=False, repr=False, compare=False)
     wave_of: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
@@ -212,6 +214,7 @@ def to_document(plan: Plan) -> dict[str, Any]:
         "steps": plan.steps,
     }
     content |= {"undoes": plan.undoes} if plan.undoes else {}
+    content |= {"through": True} if plan.through else {}
     document: dict[str, Any] = {"schema": SCHEMA, "digest": "", **content}
     return {**document, "digest": digest_of(document)}
 
@@ -318,6 +321,7 @@ def _to_plan(document: dict[str, Any]) -> Plan:
         msgspec.convert(document["waves"], tuple[Wave, ...]),
         msgspec.convert(document.get("steps") or [], tuple[StepMinutes, ...]),
         str(document.get("undoes") or ""),
+        document.get("through") is True,
     )
 
 

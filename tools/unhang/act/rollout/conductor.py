@@ -42,6 +42,7 @@ from unhang.act.rollout.steps import (
     Target,
 )
 from unhang.act.rollout.targets import limits_of, target_of, waves_of
+from unhang.act.rollout.undone import describe_undone, undone_of
 from unhang.act.rollout.waiting import waits_until
 from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
@@ -457,6 +458,11 @@ def begin(
     elif undos := sorted(path.parent.name for path in folder.glob("undo*/journal.jsonl")):
         raise UserError(
             f"expected a rollout that nothing has undone, found {', '.join(undos)} in {folder};"
+            " next: audit again, and plan that run"
+        )
+    elif undone := describe_undone(undone_of(folder, plan.run.id)):
+        raise UserError(
+            f"expected a rollout that nothing has undone, found that it was undone on {undone};"
             " next: audit again, and plan that run"
         )
     if closed := Followed(folder, plan).standing().closed:

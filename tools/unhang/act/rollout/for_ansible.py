@@ -67,7 +67,9 @@ def order_of(document: Mapping[str, Any]) -> Order:
         int(document["reboots_left"]),
         str(document["why"]),
     )
-    return Order(host, step, int(document["token"]), str(boot) if boot else None, reboots, why)
+    again = document["again"] is True
+    boot_id = str(boot) if boot else None
+    return Order(host, step, int(document["token"]), boot_id, reboots, why, again)
 
 
 def step_result(status: str, evidence: Mapping[str, Any]) -> StepResult:

@@ -347,7 +347,9 @@ def _not_drained(node: NodeState, entry: Entry) -> NodeState:
 
 def _not_applied(node: NodeState, entry: Entry) -> NodeState:
     """The step checks that no job runs before it changes anything: a node that only fails that
-    check is still unchanged."""
+    check is still unchanged, and so is one whose module says that it has touched nothing."""
+    if entry.evidence.get("untouched") is True and node.first:
+        return replace(_failed(node, entry), changed=False)
     if not _is_in_use(entry):
         return _failed(node, entry)
     return replace(_failed(node, entry), changed=False) if node.first else _not_drained(node, entry)
@@ -355,12 +357,16 @@ def _not_applied(node: NodeState, entry: Entry) -> NodeState:
 
 def _not_booted(node: NodeState, entry: Entry) -> NodeState:
     """As _not_applied; a reboot that was not ordered does not count."""
+    if entry.evidence.get("untouched") is True:
+        node = _without_boot(node, entry)  # somebody else has booted the node
     if not _is_in_use(entry):
         return _failed(node, entry)
-    return _not_drained(
-        replace(node, boots=tuple(one for one in node.boots if one != (entry.step, node.leaves))),
-        entry,
-    )
+    return _not_drained(_without_boot(node, entry), entry)
+
+
+def _without_boot(node: NodeState, entry: Entry) -> NodeState:
+    boots = tuple(one for one in node.boots if one != (entry.step, node.leaves))
+    return replace(node, boots=boots)
 
 
 def _is_in_use(entry: Entry) -> bool:

@@ -48,7 +48,8 @@ def next_order(
     boot = node.leaves if step in REBOOTS else node.boot_id
     if step == "release" and not node.changed:
         boot = None  # nothing was proved, so the order is valid in any boot
-    return Order(node.host, step, node.token, boot, _reboots_left(node, target, step), why)
+    again = step in REBOOTS and (step, node.leaves) in node.boots
+    return Order(node.host, step, node.token, boot, _reboots_left(node, target, step), why, again)
 
 
 def refusal(node: NodeState, target: Target) -> str | None:
@@ -136,7 +137,7 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
     evidence: ok without evidence has failed.
 
     A failed measurement before the change is evidence too, and the step is done: the rollout may be
-    there to repair that hang.
+    there to repair that hang. A boot meanwhile is none: it was not ordered.
     """
     evidence = dict(result.evidence)
     if result.status in (SILENT, FENCED):
@@ -152,6 +153,8 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
                 f"job {_jobs_of(evidence)} until {evidence.get('until') or 'it ends'} at the latest"
             )
         }
+    if order.step == BEFORE and (why := _booted_meanwhile(order, evidence)):
+        return FAILED, evidence | {"why": why}
     why = None if result.status == "ok" else str(evidence.get("why") or "no reason given")
     why = (
         why
@@ -164,6 +167,16 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
         {"stale": stale}
         if order.step == "lock" and (stale := _booted_since(order, evidence))
         else {}
+    )
+
+
+def _booted_meanwhile(order: Order, evidence: Mapping[str, Any]) -> str | None:
+    """That the node is not in the boot of the order; None if it is, or if its boot was not read."""
+    if order.boot_id is None or evidence.get("boot_id") in (None, order.boot_id):
+        return None
+    return (
+        f"expected the boot {order.boot_id}, found {evidence['boot_id']}: the node has booted, and"
+        " this rollout has not ordered it"
     )
 
 

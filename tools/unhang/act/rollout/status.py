@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from unhang.act.plan.plan_document import HostPlan, Plan
@@ -41,6 +42,7 @@ from unhang.act.rollout.steps import (
     Entry,
 )
 from unhang.act.rollout.targets import target_of
+from unhang.act.rollout.undone import Undone
 from unhang.act.rollout.waiting import until_words
 
 MEASURED, FAILED_BEFORE, UNMEASURED = "passed", "failed", "not measured"
@@ -114,6 +116,7 @@ def status_of(
     is_over: Callable[[Mapping[str, Any]], bool | None] = lambda _: None,
     lost: int = 0,
     is_own: bool = True,
+    undone: Mapping[str, Undone] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The document unhang/rollout-status/1: the state of each host of the waves, in their order,
     and the rollout's outcome; its evidence, once it has ended.
@@ -124,6 +127,7 @@ def status_of(
     node.
     undo: the command that undoes the rollout; "" for none. It gets the options with which the
     newest controller reached the nodes.
+    undone: what undos have brought back on which host, also those of other runs.
     is_own: whether the run is known as this user's own; no command is made of what another one
     says.
     """
@@ -156,6 +160,7 @@ def status_of(
         for wave in plan.waves
         for host in wave.hosts
     ]
+    rows = [_with_undo(row, undone.get(row["host"])) for row in rows]
     rows = [{**row, **UNKNOWN} if is_lost and row["state"] == TO_COME else row for row in rows]
     controller = None
     if begun is not None:
@@ -191,6 +196,13 @@ def status_of(
         ],
         "hosts": rows,
     }
+
+
+def _with_undo(row: dict[str, Any], undone: Undone | None) -> dict[str, Any]:
+    """The row of a node with what was undone on it, which is not undone again."""
+    if undone is None:
+        return {**row, "undone": ""}
+    return {**row, "undone": str(undone), "undo": ""}
 
 
 def _lost(is_lost: bool, replayed: RolloutState) -> list[str]:

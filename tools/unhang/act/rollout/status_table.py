@@ -135,16 +135,18 @@ def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
             else ""
         )
         gone = f"gone: {', '.join(row['gone'])}" if row["gone"] else ""
-        key = (visible(row["why"]), what, versions, gone, _boots(row["boots"]), row["next"])
+        undone = row["undone"]
+        key = (visible(row["why"]), what, versions, gone, undone, _boots(row["boots"]), row["next"])
         before = visible(describe_before(row)) if row["smoke_before"]["why"] else ""
         alike.setdefault((*key, before), []).append(row)
-    for (why, what, versions, gone, boots, after, before), same in alike.items():
+    for (why, what, versions, gone, undone, boots, after, before), same in alike.items():
         yield f"  where    {shortened(fold_hosts(row['host'] for row in same), LONGEST_LIST)}"
         pairs = [
             ("why", why),
             ("now", what),
             ("versions", versions),
             ("found", gone),
+            ("undone", undone),
             ("before", before),
         ]
         pairs += [("measured", line) for line in describe_bandwidth(same, largest_only=True)]

@@ -16,6 +16,7 @@ from unhang.act.rollout.status_table import (
     describe_head,
     describe_waves,
 )
+from unhang.act.rollout.undone import undone_of
 from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.project import program_as_typed
@@ -30,7 +31,13 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
     try:
         plan = read_plan(folder)
         undo = "" if plan.undoes else undo_command(program_as_typed(), plan.run.id)
-        status = status_of(plan, read_journal(folder), undo, is_own=is_own(folder))
+        status = status_of(
+            plan,
+            read_journal(folder),
+            undo,
+            is_own=is_own(folder),
+            undone=undone_of(folder, plan.run.id),
+        )
     except UserError as problem:
         return {
             "fault": str(problem).partition(": ")[2] or str(problem),
@@ -50,8 +57,8 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
 def describe_rows(hosts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Rows of the table, equal nodes folded, the worst state first.
 
-    {state, meaning, why, now, versions, gone, left, boots, before, alone, bandwidth, next, hosts,
-    undo}. now: the current step; before: result of the smoke test before the change; alone,
+    {state, meaning, why, now, versions, gone, left, undone, boots, before, alone, bandwidth, next,
+    hosts, undo}. now: the current step; before: result of the smoke test before the change; alone,
     bandwidth: results of the tests after it; undo: the command for one node.
     """
     folded: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
@@ -83,6 +90,7 @@ def _shown(row: Mapping[str, Any]) -> dict[str, str]:
         "versions": versions,
         "gone": ", ".join(row["gone"]),
         "left": ", ".join(row["left"]),
+        "undone": row["undone"],
         "boots": ", ".join(boot.partition(",")[0] for boot in row["boots"]),
         "before": "; ".join(
             filter(None, (row["smoke_before"]["why"], _rates(row["smoke_before"]["bandwidth"])))

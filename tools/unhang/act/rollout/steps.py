@@ -98,7 +98,8 @@ class Target:
 class Order:
     """The next step of a host. token: of the node's lock; every step that changes the node passes
     it. boot_id: the boot in which the step is valid, None for any; a reboot is done only in this
-    boot. reboots_left: number of reboots that the step may make."""
+    boot. reboots_left: number of reboots that the step may make; again: a reboot out of this boot
+    was ordered before, so that the node may have booted already."""
 
     host: str
     step: str
@@ -106,6 +107,7 @@ class Order:
     boot_id: str | None = None
     reboots_left: int = 0
     why: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ def hosts_to_undo(
     asked: Collection[str] | None = None,
 ) -> list[str]:
     """Hosts that the rollout has changed and that nothing has brought back since, in the order of
-    the waves. undone: hosts of earlier undos; asked: hosts that a person named. Raises UserError if
-    there is none, or if a named one cannot be undone, or if the rollout still holds unchanged
-    nodes: it does not go on once it is undone, so nobody would release these."""
+    the waves. undone: hosts on which it was undone; asked: hosts that a person named. Raises
+    UserError if there is none, or if a named one cannot be undone, or if the rollout still holds
+    unchanged nodes: it does not go on once it is undone, so nobody would release these."""
     why_not = {
         host: why
         for wave in plan.waves
@@ -88,9 +88,12 @@ def _folded_reasons(why_not: dict[str, str]) -> str:
     )
 
 
-def undo_plan(plan: Plan, hosts: Sequence[str], number: int, now: str) -> Plan:
+def undo_plan(
+    plan: Plan, hosts: Sequence[str], number: int, now: str, through: bool = False
+) -> Plan:
     """The plan that undoes the rollout of a plan on these hosts: its waves and limits. number: 1
-    for the first undo of that rollout; now: RFC 3339, UTC."""
+    for the first undo of that rollout; now: RFC 3339, UTC; through: and what later runs have
+    changed."""
     kept = [(wave, tuple(host for host in wave.hosts if host in hosts)) for wave in plan.waves]
     waves = [Wave(wave.name, left) for wave, left in kept if left]
     return replace(
@@ -102,6 +105,7 @@ def undo_plan(plan: Plan, hosts: Sequence[str], number: int, now: str) -> Plan:
         waves=tuple(waves),
         steps=(),
         undoes=plan.run.id,
+        through=through,
     )
 
 

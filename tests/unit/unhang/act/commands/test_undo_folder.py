@@ -12,6 +12,8 @@ from unhang.act.commands.undo import planned_undo
 from unhang.act.rollout.journal import begin
 from unhang.core.errors import UserError
 
+GIVEN = {"rule": None, "severity": None, "host": None, "group": None, "through": False}
+
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_link_in_the_place_of_an_undo_is_refused_and_nothing_is_written_behind_it(
@@ -31,7 +33,7 @@ def test_a_link_in_the_place_of_an_undo_is_refused_and_nothing_is_written_behind
             r" written"
         ),
     ):
-        planned_undo(str(run), argparse.Namespace(rule=None, severity=None, host=None, group=None))
+        planned_undo(str(run), argparse.Namespace(**GIVEN))
     assert not elsewhere.exists() or list(elsewhere.iterdir()) == []
 
 
@@ -53,7 +55,7 @@ def test_where_others_may_write_a_link_could_come_after_the_look_so_nothing_is_w
     ):
         planned_undo(
             str(tmp_path / "run"),
-            argparse.Namespace(rule=None, severity=None, host=None, group=None),
+            argparse.Namespace(**GIVEN),
         )
     assert list((tmp_path / "run" / "undo").iterdir()) == []
     (tmp_path / place).chmod(0o755)  # what the message says to type
@@ -61,7 +63,7 @@ def test_where_others_may_write_a_link_could_come_after_the_look_so_nothing_is_w
     with pytest.raises(UserError, match="expected"):
         planned_undo(
             str(tmp_path / "run"),
-            argparse.Namespace(rule=None, severity=None, host=None, group=None),
+            argparse.Namespace(**GIVEN),
         )
 
 
@@ -73,6 +75,4 @@ def test_a_run_of_another_user_is_not_undone(tmp_path, monkeypatch):
     os.chown(tmp_path, 4321, -1) if os.geteuid() == 0 else None
     monkeypatch.setattr("unhang.core.run.private_file.os.geteuid", lambda: user)
     with pytest.raises(UserError, match="found one in which others may put a link"):
-        planned_undo(
-            str(tmp_path), argparse.Namespace(rule=None, severity=None, host=None, group=None)
-        )
+        planned_undo(str(tmp_path), argparse.Namespace(**GIVEN))

@@ -20,7 +20,6 @@ HARMLESS = {
     "scheduler gone at the end",
     "nobody is named",
     "smoke before fails",
-    "boots in its smoke before",
 }
 ENDS = {
     "apply fails": "kept",
@@ -37,6 +36,7 @@ ENDS = {
     "a job that ends later": "waiting",
     "drained by somebody else": "withdrawn",
     "booted since the plan": "withdrawn",
+    "boots in its smoke before": "withdrawn",
     "undrained before its apply": "withdrawn",
     "undrained before its reboot": "lost",
     "lock cannot be written": "refused",

@@ -454,11 +454,35 @@ def test_a_measurement_before_the_change_that_fails_is_evidence_and_the_node_is_
     assert replay(entries).node(HOST).state == "released"
 
 
-def test_a_node_that_boots_while_it_is_measured_has_not_used_up_a_boot_of_the_plan():
-    entries = journal(
-        *well(*FORWARD[:4]),
-        ("smoke_before", StepResult("ok", {"boot_id": "b9", "healthy": False, "why": "it booted"})),
-    )
+BOOTED = StepResult(
+    "failed", {"why": "expected the boot b1, found b9: the node has booted", "untouched": True}
+)
+MEASURED_ELSEWHERE = StepResult("ok", {"boot_id": "b9", "healthy": False, "why": "it booted"})
+
+
+@pytest.mark.parametrize(
+    ("done", "step", "result"),
+    [(4, "smoke_before", MEASURED_ELSEWHERE), (5, "apply", BOOTED)],
+)
+def test_a_node_that_boots_between_drain_and_change_is_withdrawn_with_that_reason(
+    done, step, result
+):
+    entries = journal(*well(*FORWARD[:done]), (step, result), *well("release"))
     node = replay(entries).node(HOST)
-    assert (node.boot_id, node.boots) == ("b9", ())
-    assert next_order(node, TARGET, 1) == Order(HOST, "apply", 4, "b9", 1)
+    assert (node.state, node.boots, node.changed) == ("withdrawn", (), False)
+    assert node.why.startswith(f"{step}: expected the boot b1, found b9: the node has booted")
+
+
+def test_a_node_that_somebody_boots_after_the_change_is_rolled_back_and_that_boot_is_not_counted():
+    entries = journal(*well(*FORWARD[:6]), ("reboot", BOOTED))
+    node = replay(entries).node(HOST)
+    assert (node.boots, node.changed) == ((), True)
+    order = next_order(node, TARGET, 1)
+    assert order.step == "roll_back"
+    assert order.why.startswith("reboot: expected the boot b1, found b9")
+
+
+def test_a_reboot_that_an_earlier_controller_ordered_is_asked_for_again_as_such():
+    begun = journal(*well(*FORWARD[:6]), ("reboot", None))
+    assert not next_order(replay(begun[:-1]).node(HOST), TARGET, 1).again
+    assert after(begun, *taken_in("b2")).again

@@ -230,3 +230,17 @@ def test_a_rollout_that_is_undone_does_not_go_on(folders):
 def test_a_plan_that_was_made_for_an_undo_is_read_as_no_other(tmp_path):
     write_plan(tmp_path, dataclasses.replace(PLAN))
     assert read_plan(tmp_path).undoes == ""
+
+
+def test_a_node_on_which_a_later_run_changed_the_same_is_given_back_unchanged(tmp_path):
+    refused = {"why": "found state x of run later", "untouched": True, "free": True}
+    node = through(NodeState("a", epoch=1), *UNTIL_APPLIED[:4], ("apply", "failed", refused))
+    assert not node.changed
+    order = state_machine.next_order(node, Target("a"), 1)
+    assert order.step == "release"
+    assert "found state x of run later" in order.why
+
+
+def test_an_undo_through_later_runs_is_in_its_plan(tmp_path):
+    write_plan(tmp_path, undo_plan(PLAN, ["a"], 1, NOW, through=True))
+    assert read_plan(tmp_path).through

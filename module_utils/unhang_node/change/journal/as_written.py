@@ -1,0 +1,34 @@
+"""The rule of every rollback: a value comes back only if it is still as unhang wrote it. What
+somebody else has changed since stays, and is named. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+
+class Written(NamedTuple):
+    """One change of one value."""
+
+    before: Any  # as unhang found it
+    after: Sequence[Any] | None  # all that unhang wrote; None if it was killed before it recorded
+
+
+def is_as_written(now: Any, changes: Sequence[Written]) -> bool:
+    """True if unhang wrote the present value, and found each earlier one as it had written it; or
+    if it is the original already. changes: of this value, newest first, at least one."""
+    if now == changes[-1].before:
+        return True
+    for change in changes:
+        if change.after is not None and now not in change.after:
+            return False
+        now = change.before
+    return True
+
+
+def why_it_stays(expected: Any, found: Any) -> str:
+    """The reason for a person."""
+    return (
+        f"expected {expected}, as unhang left it, found {found}; somebody changed it since, and it"
+        " stays"
+    )
