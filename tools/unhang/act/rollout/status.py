@@ -48,6 +48,7 @@ from unhang.act.rollout.waiting import until_words
 MEASURED, FAILED_BEFORE, UNMEASURED = "passed", "failed", "not measured"
 SCHEMA = "unhang/rollout-status/1"
 PROVED_HEALTHY = (RELEASED, DRAINED_BY_OTHERS)
+UNDONE = "undone"  # by the journal of another rollout; in this one's the node stays released
 TAKES_OVER = re.compile(r"-e unhang_take_over=(\S+)")
 DOES = {
     "drain": "drains the node",
@@ -199,10 +200,18 @@ def status_of(
 
 
 def _with_undo(row: dict[str, Any], undone: Undone | None) -> dict[str, Any]:
-    """The row of a node with what was undone on it, which is not undone again."""
+    """The row of a node with what was undone on it, which is not undone again. Nothing that the
+    rollout came to is left there."""
     if undone is None:
         return {**row, "undone": ""}
-    return {**row, "undone": str(undone), "undo": ""}
+    came_to = {"state": UNDONE, "meaning": "what the rollout changed was undone", "next": ""}
+    came_to |= {"gone": [], "left": [], "running": {}}
+    return {
+        **row,
+        **(came_to if row["state"] in PROVED_HEALTHY else {}),
+        "undone": str(undone),
+        "undo": "",
+    }
 
 
 def _lost(is_lost: bool, replayed: RolloutState) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from unhang.act.rollout.bandwidth import describe_before, rates_of
-from unhang.act.rollout.status import PROVED_HEALTHY
+from unhang.act.rollout.status import PROVED_HEALTHY, UNDONE
 from unhang.act.rollout.steps import FINAL
 from unhang.core.junit import Case, Outcome, render_suite
 
@@ -23,7 +23,10 @@ def _case(row: Mapping[str, Any]) -> Case:
     if row["state"] not in PROVED_HEALTHY:
         lines = ["; ".join(filter(None, (row["why"], row["next"])))]
         outcome = Outcome(
-            "failure" if row["state"] in FINAL else "error", row["meaning"], lines, row["state"]
+            "failure" if row["state"] in (*FINAL, UNDONE) else "error",
+            row["meaning"],
+            lines,
+            row["state"],
         )
     return Case(
         f"unhang.rollout.{row['wave'].replace(' ', '-')}", row["host"], outcome, _evidence(row)

@@ -17,7 +17,7 @@ LONGEST_LIST = 200
 VALUE = 11  # columns before the value of a labelled line
 ORDER = (
     "lost", "taken over", "no answer", "not released", "under way", "kept", "waiting",
-    "refused", "withdrawn", "deferred", "drained by others", "released", "to come",
+    "refused", "withdrawn", "deferred", "drained by others", "undone", "released", "to come",
 )  # fmt: skip
 
 
