@@ -19,7 +19,6 @@ from unhang.act.rollout.node_state import NodeState, meaning_of
 from unhang.act.rollout.rebuilding import Kept, entries_of
 from unhang.act.rollout.rollout_state import RolloutState
 from unhang.act.rollout.soak import Soaking, describe_soak, soaking_before
-from unhang.act.rollout.step_durations import keep_durations
 from unhang.act.rollout.steps import (
     BEGUN,
     DEFERRED,
@@ -292,12 +291,10 @@ class Conductor:
         return describe_soak(self.standing().soak) or "no node soaks"
 
     def end(self) -> None:
-        """Records the end of the playbook, and stores the durations of its steps for later plans.
-        Raises UserError, OSError."""
-        at = utc_now()
+        """Records the end of the playbook. Raises UserError, OSError."""
         self.put(
             Entry(
-                at,
+                utc_now(),
                 "",
                 ROLLOUT,
                 DONE,
@@ -305,8 +302,6 @@ class Conductor:
                 {"closed": self.ends_because} if self.ends_because else {},
             )
         )
-        if not self.plan.undoes:
-            keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
 
     def ending(self, host: str) -> tuple[bool, str]:
         """(proved, the host's state in one line). While nodes soak, the first of them alone is not:
