@@ -204,7 +204,11 @@ def _with_undo(row: dict[str, Any], undone: Undone | None) -> dict[str, Any]:
     rollout came to is left there."""
     if undone is None:
         return {**row, "undone": ""}
-    came_to = {"state": UNDONE, "meaning": "what the rollout changed was undone", "next": ""}
+    came_to: dict[str, Any] = {
+        "state": UNDONE,
+        "meaning": "what the rollout changed was undone",
+        "next": "",
+    }
     came_to |= {"gone": [], "left": [], "running": {}}
     return {
         **row,
