@@ -117,6 +117,13 @@ stopped:
   type: dict
   sample: {id: 20261120T070000Z-gpu_driver, run: a, status: open, step: packages,
     at: "2026-11-20T07:00:09Z", message: null}
+needs_manual_action:
+  description: Configuration files that stay as an admin has them, with the package's file beside
+    them.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 pruned:
   description: Ids of states that were removed because of O(keep).
   returned: success
@@ -139,6 +146,8 @@ lines:
     packages"]
 """
 
+import calendar
+import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -151,6 +160,8 @@ from ansible.module_utils.unhang_node.change.journal.node_lock import (
     renew_lock,
 )
 from ansible.module_utils.unhang_node.change.journal.pruning import prune_states
+from ansible.module_utils.unhang_node.change.package.apt.config_files import kept_config_files
+from ansible.module_utils.unhang_node.change.package.saved import read_saved as read_packages
 from ansible.module_utils.unhang_node.change.rollback.left_values import read_left
 
 OPTIONS = {
@@ -190,6 +201,19 @@ def begin(module: AnsibleModule) -> tuple[str, dict[str, Any] | None, list[str]]
     return state["id"], stopped, pruned
 
 
+def kept_settings(rootfs: str, state_id: str) -> list[str]:
+    """A line for each configuration file that stays as an admin has it beside the one of a package
+    that was changed. Raises OSError, ValueError."""
+    changed = read_packages(rootfs, f"{STATES}/{state_id}") or {}
+    if changed.get("manager") != "dpkg":
+        return []
+    began = calendar.timegm(
+        time.strptime(saved.read_state_of(rootfs, state_id)["begun"], "%Y-%m-%dT%H:%M:%SZ")
+    )
+    names = {row["name"].split(":")[0] for row in changed["packages"] if row["after"]}
+    return kept_config_files(rootfs, names, began)
+
+
 def record(module: AnsibleModule) -> str:
     """Records a step or the end of a state that was begun; returns the state's id, "" if it was
     removed. Raises OSError, ValueError."""
@@ -204,7 +228,7 @@ def record(module: AnsibleModule) -> str:
     kept = (
         saved.fail_state(rootfs, state_id, module.params["message"], left)
         if what == "failed"
-        else saved.finish_state(rootfs, state_id, left)
+        else saved.finish_state(rootfs, state_id, left, kept_settings(rootfs, state_id))
     )
     if not kept:
         remove_if_empty(rootfs)
@@ -219,6 +243,7 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
         return {
             "id": "",
             "folder": "",
+            "needs_manual_action": [],
             "stopped": None,
             "pruned": [],
             "states": states,
@@ -228,8 +253,10 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
         demand_lock(rootfs, module.params["fencing"])
         renew_lock(rootfs, module.params["run"], module.params["fencing"])
     state_id, stopped, pruned = begin(module) if what == "begun" else (record(module), None, [])
+    known = saved.read_state_of(module.params["rootfs"], state_id) if state_id else {}
     return {
         "id": state_id,
+        "needs_manual_action": known.get("look_at") or [],
         "folder": f"{STATES}/{state_id}" if state_id else "",
         "stopped": stopped,
         "pruned": pruned,

@@ -16,6 +16,7 @@ description:
 options:
   state:
     description:
+      - V(able) looks for torch in O(python), and imports nothing.
       - V(surveyed) writes surveys/HOST.json.
       - V(started) starts the test of rounds/ROUND/plans/HOST.json, with the task's C(async) as its
         time limit; without that file it starts nothing.
@@ -23,11 +24,15 @@ options:
         node.
     type: str
     required: true
-    choices: [surveyed, started, ended]
+    choices: [able, surveyed, started, ended]
   folder:
-    description: Folder of the test on the controller.
+    description: Folder of the test on the controller; not for V(able).
     type: path
-    required: true
+    default: ""
+  python:
+    description: The Python of V(able); else the one that runs Ansible's modules there.
+    type: str
+    default: ""
   round:
     description: Number of the round.
     type: int

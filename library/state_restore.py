@@ -81,6 +81,11 @@ left:
   type: list
   elements: dict
   sample: []
+known:
+  description: False if the node has no state of O(run), restored or not, as after a reinstallation.
+  returned: success
+  type: bool
+  sample: true
 files:
   description: Files that were restored, or would be.
   returned: success
@@ -303,6 +308,7 @@ def main() -> None:
         changed=bool(plan.states),
         rolled_back=[row_of_state(state) for state in plan.states],
         left=[row_of_state(state) for state in plan.left],
+        known=plan.known,
         files=sorted(plan.files),
         packages=result.packages,
         running=[dict(row._asdict()) for row in plan.running],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import signal
 import sys
 import time
@@ -43,6 +44,10 @@ MOST_BYTES = 64 << 20
 LOOK_S = 8  # seconds that one poll may wait on the node for the end
 ANSWER_S = 30
 AGAIN_S = 2
+NO_TORCH = 7
+FINDS_TORCH = (
+    f"import importlib.util as u, sys; sys.exit(0 if u.find_spec('torch') else {NO_TORCH})"
+)
 
 
 class Trouble(Exception):
@@ -67,7 +72,7 @@ def within(limit_s: Any) -> Iterator[None]:
 
 
 class ActionModule(ActionBase):
-    """One step on one node: surveyed, started, ended."""
+    """One step on one node: able, surveyed, started, ended."""
 
     _supports_check_mode = False
     _supports_async = True
@@ -77,8 +82,9 @@ class ActionModule(ActionBase):
         deadline_s."""
         super().run(tmp, task_vars)
         options = {
-            "state": {"required": True, "choices": ["surveyed", "started", "ended"]},
-            "folder": {"type": "path", "required": True},
+            "state": {"required": True, "choices": ["able", "surveyed", "started", "ended"]},
+            "folder": {"type": "path", "default": ""},
+            "python": {"type": "str", "default": ""},
         }
         options |= {
             "round": {"type": "int", "default": 0},
@@ -90,6 +96,8 @@ class ActionModule(ActionBase):
         self.folder = Path(given["folder"])
         self.place = self.folder / "rounds" / f"{given['round']:03d}"
         self.reconnect_s = given["reconnect_s"]
+        if given["state"] == "able":
+            return {"changed": False, "problem": self._lacks(given["python"] or self._python)}
         if given["state"] == "surveyed":
             return self._guarded(self._survey, self.folder / "surveys")
         if given["state"] == "started":
@@ -144,6 +152,18 @@ class ActionModule(ActionBase):
                 f" {_last_line(output)}"
             )
         return answer
+
+    def _lacks(self, python: str) -> str | None:
+        """What this Python lacks for the test, in one line. It looks torch up, without an import;
+        not with -I, for the test itself runs without it."""
+        try:
+            output = self._ask(f"{shlex.quote(python)} -c {shlex.quote(FINDS_TORCH)}", None)
+        except (AnsibleConnectionFailure, AnsibleTimeoutError):
+            return f"expected torch in {python}, found no answer of the node"
+        if output.get("rc") == 0:
+            return None
+        found = "none" if output.get("rc") == NO_TORCH else clean(_last_line(output), 200)
+        return f"expected torch in {python}, found {found}"
 
     def _survey(self) -> None:
         """Reads addresses, routes and GPUs. The payload is sent over standard input, and removes

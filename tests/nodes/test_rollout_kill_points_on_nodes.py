@@ -85,6 +85,7 @@ def site(fake_library, tmp_path_factory):
             0o755,
         )
         cluster.fleet.plant(NODE, "/etc/dpkg/dpkg.cfg.d/at-work", AT_WORK)
+        torch_in_nodes.plant_broken(cluster.fleet, NODE)
         yield Site(cluster, work, host_variables={NODE: AUDITED})
 
 
@@ -241,12 +242,14 @@ def look_at_the_death(site, run, killed, when, step):
 
 
 def variables_of(host, steps):
-    """Variables of the rollout. Nodes that are not proved have no torch; unless a kill is in the
+    """Variables of the rollout. Nodes that are not proved have a broken torch; unless a kill is in the
     smoke test, it is left out, and the journal records that."""
     smokes = host == UNFIT or any(step.startswith("smoke_") for step in steps)
     return {
         "unhang_smoke": smokes,
-        "smoke_test_python": str(torch_in_nodes.PYTHON) if host == PROVED else "/usr/bin/python3",
+        "smoke_test_python": str(torch_in_nodes.PYTHON)
+        if host == PROVED
+        else torch_in_nodes.BROKEN,
     }
 
 

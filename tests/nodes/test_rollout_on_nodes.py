@@ -10,6 +10,7 @@ import sys
 
 import audits
 import pytest
+import torch_in_nodes
 from four_nodes import NAMES
 from pinned_fleet import PINNED, REMEDIATE, untouched
 from playbooks_on_nodes import play, playing
@@ -120,14 +121,15 @@ def test_a_rollout_whose_controller_is_killed_is_finished_by_the_same_command(pl
 
 
 def test_a_canary_that_is_not_proved_is_brought_back_and_stops_everything_behind_it(planned):
+    torch_in_nodes.plant_broken(planned, THREE[0])
     run = rollout(
         planned,
         unhang_apply=True,
         unhang_smoke=True,
         unhang_smoke_before=False,
-        smoke_test_python="/usr/bin/python3",
+        smoke_test_python=torch_in_nodes.BROKEN,
         smoke_test_experiments=False,
-    )  # without torch nothing is proved
+    )
     assert run.code != 0
     assert states(planned) == {THREE[0]: "kept", THREE[1]: "to come", THREE[2]: "to come"}
     assert node(planned, THREE[0]).why.startswith("smoke_alone: the smoke test of gpu001: ")
@@ -144,3 +146,48 @@ def test_a_canary_that_does_not_answer_stops_everything_behind_it(planned):
     assert rollout(planned, unhang_apply=True).code != 0
     assert states(planned)[THREE[0]] in ("no answer", "refused")
     assert untouched(planned, *THREE[1:]) == list(THREE[1:])
+
+
+def test_a_rollout_that_could_prove_nothing_does_not_begin(planned):
+    given = {"unhang_smoke": True, "smoke_test_python": "/usr/bin/python3"}
+    for run in (rollout(planned, **given), rollout(planned, unhang_apply=True, **given)):
+        said = " ".join(run.output.split())
+        assert run.code != 0
+        assert "expected torch in /usr/bin/python3, found none" in said
+    assert states(planned) == {THREE[0]: "refused", THREE[1]: "to come", THREE[2]: "to come"}
+    assert untouched(planned, *THREE) == list(THREE)
+    assert locked(planned, *THREE) == []
+
+
+SLOW = """#!/bin/sh
+[ "$1" = -c ] || sleep 100
+PYTHONPATH=/srv/broken-torch exec /usr/bin/python3 "$@"
+"""
+
+
+def test_a_node_that_somebody_boots_between_drain_and_change_is_withdrawn_with_that_reason(
+    planned,
+):
+    torch_in_nodes.plant_broken(planned, THREE[0])
+    planned.plant(THREE[0], "/usr/local/bin/slow-python", SLOW, 0o755)
+    given = {
+        "unhang_plan": str(planned.plan),
+        "unhang_apply": True,
+        "unhang_smoke_before_s": 60,
+        "smoke_test_python": "/usr/local/bin/slow-python",
+    }
+    with playing(planned, REMEDIATE, THREE, {}, **{**QUICK, "unhang_smoke": True}, **given) as one:
+        audits.wait_until(
+            lambda: begun(planned, "smoke_before") or one.poll() is not None,
+            "the canary is measured",
+            DEADLINE_S,
+        )
+        planned.nodes[THREE[0]].order_reboot()
+        one.wait(timeout=DEADLINE_S)
+    canary = node(planned, THREE[0])
+    assert canary.state == "withdrawn", canary
+    assert canary.why.startswith("smoke_before: expected the boot ")
+    assert "the node has booted, and this rollout has not ordered it" in canary.why
+    assert (canary.boots, canary.changed) == ((), False)
+    assert planned.shell(THREE[0], "cat /etc/environment") == "SITE=1\nCUDA_VISIBLE_DEVICES=0\n"
+    assert locked(planned, *THREE) == []

@@ -4,6 +4,7 @@ deadlines."""
 from __future__ import annotations
 
 import os
+import subprocess
 
 import pytest
 
@@ -32,3 +33,28 @@ class TestApart:
         with pytest.raises(StillAtWork, match="it continues"):
             run_apart(str(tmp_path), [["sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 600"]], 1)
         os.kill(int((tmp_path / "pid").read_text()), 15)
+
+    def test_a_script_of_a_package_that_does_not_end_is_named(self, tmp_path):
+        """By the real dpkg, which configures a package of this test in a tree of its own."""
+        tree = tmp_path / "tree"
+        package = tmp_path / "slow"
+        (package / "DEBIAN").mkdir(parents=True)
+        (tree / "var/lib/dpkg/info").mkdir(parents=True)
+        (tree / "var/lib/dpkg/updates").mkdir()
+        (tree / "var/lib/dpkg/status").touch()
+        (package / "DEBIAN/control").write_text(
+            "Package: slow\nVersion: 1\nArchitecture: all\nMaintainer: x <x@y.z>\nDescription: x\n"
+        )
+        script = package / "DEBIAN/postinst"
+        script.write_text(
+            f"#!/bin/sh\necho $$ >{tmp_path}/pid\nexec 3<>{tmp_path}/wait\nread x <&3\n"
+        )
+        script.chmod(0o755)
+        os.mkfifo(tmp_path / "wait")
+        subprocess.run(["dpkg-deb", "-b", str(package), str(tmp_path / "slow.deb")], check=True)
+        install = ["dpkg", f"--root={tree}", "--force-script-chrootless", "-i"]
+        with pytest.raises(
+            StillAtWork, match=r"found slow\.postinst \(pid \d+\) of a package still"
+        ):
+            run_apart(str(tmp_path), [[*install, str(tmp_path / "slow.deb")]], 5)
+        (tmp_path / "wait").write_text("\n")

@@ -43,3 +43,18 @@ def mount(node):
             done = node.bed.run(argv)
             if done.returncode:
                 raise OSError(f"{argv}: {done.stderr.strip()}")
+
+
+BROKEN = "/usr/local/bin/python-of-a-broken-torch"
+
+
+def plant_broken(fleet, name):
+    """Until the test ends, the node has a Python at BROKEN that finds a torch and cannot import it:
+    nothing can be proved with it, which is not seen before a smoke test."""
+    fleet.plant(
+        name,
+        "/srv/broken-torch/torch/__init__.py",
+        "raise ImportError('libcudart.so is missing')\n",
+    )
+    launcher = '#!/bin/sh\nPYTHONPATH=/srv/broken-torch exec /usr/bin/python3 "$@"\n'
+    fleet.plant(name, BROKEN, launcher, 0o755)

@@ -72,7 +72,8 @@ def test_an_undo_of_the_first_run_leaves_what_the_second_has_changed(node):
     assert f"leaves state {second} of run {SECOND}" in answer["lines"]
     assert (text(node, CONF), text(node, OTHER)) == ("NCCL_IB_TIMEOUT=22\n", kept)
     assert statuses(node) == {FIRST: "rolled_back", SECOND: "finished"}
-    assert not restore(node, FIRST)["changed"]
+    again = restore(node, FIRST)
+    assert (again["changed"], again["known"]) == (False, True)
 
 
 def test_where_a_later_run_has_changed_the_same_nothing_is_touched_and_it_is_named(node):
@@ -97,6 +98,17 @@ def test_through_takes_both_newest_first(node):
     assert [row["id"] for row in answer["rolled_back"]] == [third, second, first]
     assert answer["left"] == []
     assert (text(node, CONF), text(node, OTHER)) == ("NCCL_IB_TIMEOUT=22\n", None)
+
+
+def test_a_run_that_came_between_two_changes_of_the_undone_one_is_named_too(node):
+    changed(node, FIRST, "1")
+    second = changed(node, SECOND, "2")
+    changed(node, FIRST, "3")
+    answer = restore(node, FIRST)
+    assert answer["untouched"]
+    assert f"found {second} of run {SECOND}" in answer["msg"]
+    assert restore(node, FIRST, through=True)["changed"]
+    assert text(node, CONF) == "NCCL_IB_TIMEOUT=22\n"
 
 
 @pytest.mark.parametrize("kind", ["package", "hold", "running"])
@@ -129,6 +141,6 @@ def test_a_run_that_has_saved_nothing_here_changes_nothing(node):
     changed(node, FIRST, "1")
     before = tree(node)
     answer = restore(node, "another")
-    assert (answer["changed"], answer["rolled_back"]) == (False, [])
+    assert (answer["changed"], answer["rolled_back"], answer["known"]) == (False, [], False)
     assert json.loads(json.dumps(answer["left"]))[0]["run"] == FIRST
     assert tree(node) == before

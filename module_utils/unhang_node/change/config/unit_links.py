@@ -106,8 +106,10 @@ def keep_links_of_others(rootfs: str, saved: Dict[str, Any], left: Optional[Link
     """Has a rollback keep the links that somebody has changed since; returns a line for each.
     saved: of packages.json, whose rows it changes; left: the links that unhang has left, None if it
     was killed before it recorded them, or if the rollback has begun. Raises OSError."""
-    lines = []
-    for row in saved.get("packages", ()) if left is not None else ():
+    lines: List[str] = []
+    if left is None:
+        return lines
+    for row in saved.get("packages", ()):
         units = row.get("units") or ()
         now = read_links(rootfs, units)
         for path in sorted({*row.get("links", ()), *now, *left}):

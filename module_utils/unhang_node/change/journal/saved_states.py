@@ -17,7 +17,7 @@ import re
 import shutil
 import stat as stat_bits
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...base.parse.values import parse_json
@@ -175,16 +175,19 @@ def add_step(rootfs: str, state_id: str, step: str) -> None:
     )
 
 
-def finish_state(rootfs: str, state_id: str, left: Mapping[str, Any]) -> bool:
+def finish_state(
+    rootfs: str, state_id: str, left: Mapping[str, Any], look_at: Sequence[str] = ()
+) -> bool:
     """True if the state is kept. A state without changes is removed, because there is nothing to
-    undo; a failed state stays failed. left: what the role leaves (rollback/left_values.py)."""
+    undo; a failed state stays failed. left: what the role leaves (rollback/left_values.py);
+    look_at: lines for a person."""
     state = read_state_of(rootfs, state_id)
     if state["status"] != "open":
         return True
     if _is_without_change(rootfs, state_id):
         remove_state(rootfs, state_id)
         return False
-    _write_state(rootfs, dict(state, status="finished", left=left))
+    _write_state(rootfs, dict(state, status="finished", left=left, look_at=list(look_at)))
     return True
 
 

@@ -8,6 +8,7 @@ command gets a session of its own.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from typing import Callable, Sequence, Tuple
@@ -29,6 +30,7 @@ WRAPPER = (
     'cd / && "$@" >>"$0/log" 2>&1 </dev/null; echo $? >"$0/code.new"; mv "$0/code.new" "$0/code"'
 )
 KILLED = 137
+SCRIPT = re.compile(r"/var/lib/dpkg/(info/[^/\s]+\.|tmp\.ci/)(pre|post)(inst|rm)$")
 UNWRITTEN = 1  # the file system was full: the file for the exit code was created and stayed empty
 
 
@@ -126,6 +128,22 @@ def _start_unit(argv: Sequence[str]) -> Callable[[], bool]:
     return lambda: not is_at_work()
 
 
+def maintainer_script() -> str:
+    """The script of a package that dpkg runs now, with its process; "" if it runs none. Only
+    processes of this user count, for anybody can have such a command line."""
+    for pid in sorted(filter(str.isdigit, os.listdir("/proc")), key=int):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as source:
+                words = source.read(4096).decode("utf-8", "replace").split("\0")
+            is_ours = os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+        except OSError:  # it has ended
+            continue
+        found = [word for word in words[:2] if is_ours and SCRIPT.search(word)]
+        if found:
+            return f"{os.path.basename(found[0])} (pid {pid})"
+    return ""
+
+
 def _await_code(place: str, ended: Callable[[], bool], until: float, deadline_s: float) -> int:
     """The exit code that the wrapper wrote; KILLED if it ended without writing one, UNWRITTEN if it
     could not write it."""
@@ -141,9 +159,11 @@ def _await_code(place: str, ended: Callable[[], bool], until: float, deadline_s:
                 return KILLED
             look_at = now + LOOK_EVERY_S
         if now >= until:
-            found = f"found it still at work; it continues, see systemctl status {UNIT}"
+            script = maintainer_script()
+            found = f"found {f'{script} of a package' if script else 'it'} still at work"
             raise StillAtWork(
-                f"expected the package manager to end within {deadline_s:g} s, {found}"
+                f"expected the package manager to end within {deadline_s:g} s, {found}; it"
+                f" continues, see systemctl status {UNIT}"
             )
         time.sleep(PAUSE_S)
 

@@ -48,7 +48,8 @@ def states_of_run(
     if through:
         return states_to_roll_back(states, own[0]["id"])
     refuse_broken(states)
-    changed = {what: state for state in own for what in _changed_by(rootfs, state["id"])}
+    # the run's oldest state of each thing: another run may have come between two of its own
+    changed = {what: state for state in own[::-1] for what in _changed_by(rootfs, state["id"])}
     later = [state for state in standing(states) if state["number"] > own[0]["number"]]
     both = [
         f"{state['id']} of run {state['run']}, which has changed {_shown(what)} since"

@@ -81,8 +81,8 @@ def changed_holds(
     for state in states:
         for name, was in read_saved_selections(folder_of(rootfs, state["id"])).items():
             left = _left(state, HOLDS, name)
-            after = None if left is None else [left[0]]
-            changes.setdefault(name, []).append(_change(state, was == "hold", after))
+            change = _change(state, was == "hold", None if left is None else [left[0]])
+            changes.setdefault(name, []).append(change)
             known.setdefault(name, set(versions.get(name.split(":")[0], ()))).update(
                 [] if left is None else [left[1]]
             )
@@ -92,9 +92,10 @@ def changed_holds(
         if held != changes[name][-1].before and not (
             is_known and is_as_written(held, changes[name])
         ):
-            was = changes[name][0].after
-            expected = f"{' or '.join(sorted(filter(None, known[name])))} {_hold(was and was[0])}"
-            why = why_it_stays(expected.strip(), f"{version} {_hold(held)}")
+            after = changes[name][0].after
+            shown = " or ".join(sorted(filter(None, known[name]))) or "it"
+            expected = f"{shown} {_hold(after[0] if after else None)}"
+            why = why_it_stays(expected, f"{version} {_hold(held)}")
             lines[name] = f"{name}: {why}"
     return lines
 

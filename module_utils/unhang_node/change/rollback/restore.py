@@ -58,6 +58,7 @@ class RollbackPlan(NamedTuple):
     kept_holds: Sequence[str] = ()  # of packages that somebody has held, let go or changed since
     keeps_boot: bool = False  # somebody has set another default boot entry since
     left: Sequence[dict[str, Any]] = ()  # states that are not rolled back
+    known: bool = False  # the node has states of the run, restored or not
     manual: Sequence[str] = ()  # lines for a person
     running: Sequence[Row] = ()
     reread: Sequence[Row] = ()  # services that must reload their files
@@ -150,6 +151,7 @@ def plan_restore(
         kept_holds=list(stays),
         keeps_boot=bool(boot),
         left=[state for state in standing(states) if state not in chosen],
+        known=not run or any(state.get("run") == run for state in states),
         manual=[
             *(_changed_line(path, now[path], chosen) for path in changed if path not in MENUS),
             *others,

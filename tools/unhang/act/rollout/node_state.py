@@ -35,6 +35,10 @@ from unhang.act.rollout.steps import (
     Entry,
 )  # fmt: skip
 
+GONE = (
+    "roll_back: expected the saved state {}, found nothing that this rollout has saved: the node"
+    " was reinstalled since, or its /var/lib/unhang was deleted"
+)
 AFTER_RELEASE = "proved and released, and it has failed since: a person has to look"
 
 
@@ -47,8 +51,9 @@ class NodeState:
     this rollout ordered, trial boots under `apply`. leaves: boot id that the next reboot replaces.
     boots_again: what was restored after the boot of a rollback needs one more. undoing: boots in
     which a rollback was begun; unsure: it is unknown how much of it was done before this boot, so
-    the running system may differ from the installed one. proofs: {step: boot in which it passed}.
-    failure: why the node is not proved; stuck: why a changed node cannot be completed. needs_root:
+    the running system may differ from the installed one. saved: id of the first state that the
+    change has saved on the node. proofs: {step: boot in which it passed}. failure: why the node is
+    not proved; stuck: why a changed node cannot be completed. needs_root:
     the connecting user may not lock it. waits_since: since when its jobs are waited for.
     released_at: when it was released; asked_after: end of the soak after which it was asked again
     last; fell: a fault was found then. state: one of steps.MEANINGS; why: its reason."""
@@ -69,6 +74,7 @@ class NodeState:
     leaves: str | None = None
     boots: tuple[tuple[str, str], ...] = ()
     proofs: Mapping[str, str] = field(default_factory=dict)
+    saved: str = ""
     failure: str | None = None
     stuck: str | None = None
     rolled_back: bool = False
@@ -246,12 +252,15 @@ def _drained(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 
 
 def _applied(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
-    return replace(node, applied=True, rebooted=not evidence["needs_reboot"], leaves=node.boot_id)
+    saved, boots = str(evidence.get("saved_state") or ""), evidence["needs_reboot"]
+    return replace(node, applied=True, rebooted=not boots, leaves=node.boot_id, saved=saved)
 
 
 def _rolled_back(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     """The state after a rollback. A rollback without a recorded end may have restored everything:
     the repeated rollback then finds nothing to do and reports no needed reboot."""
+    if node.saved and evidence.get("known") is False:
+        return replace(node, rolled_back=True, as_before=False, stuck=GONE.format(node.saved))
     unsure = node.boot_id in node.undoing[:-1]
     return replace(
         node,

@@ -482,6 +482,22 @@ def test_a_node_that_somebody_boots_after_the_change_is_rolled_back_and_that_boo
     assert order.why.startswith("reboot: expected the boot b1, found b9")
 
 
+def test_a_node_that_was_reinstalled_is_not_said_to_be_as_it_was_before():
+    changed = {"boot_id": "b1", "needs_reboot": True, "saved_state": "20261120T070000Z-gpu_driver"}
+    gone = {"boot_id": "b2", "needs_reboot": False, "known": False}
+    entries = journal(
+        *well(*FORWARD[:5]),
+        ("apply", StepResult("ok", changed)),
+        *well("reboot"),
+        ("audit", StepResult("failed", {"why": "no driver"})),
+        ("roll_back", StepResult("ok", gone)),
+        *well("keep"),
+    )
+    node = replay(entries).node(HOST)
+    assert (node.state, node.as_before) == ("lost", False)
+    assert "found nothing that this rollout has saved: the node was reinstalled since" in node.why
+
+
 def test_a_reboot_that_an_earlier_controller_ordered_is_asked_for_again_as_such():
     begun = journal(*well(*FORWARD[:6]), ("reboot", None))
     assert not next_order(replay(begun[:-1]).node(HOST), TARGET, 1).again

@@ -1,0 +1,88 @@
+"""What the proof of a rollout needs is asked in its preview and before a node is locked: a node on
+which the smoke test finds no torch is refused, with nothing changed and the option that helps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from fakes.role_play import PROJECT, environment, read_play
+
+DEADLINE_S = 600
+TASKS = PROJECT / "playbooks" / "tasks" / "rollout"
+
+
+@pytest.fixture
+def pythons(tmp_path):
+    """{host: a Python on the node}: with torch, without it, and one that is not there."""
+    torch = tmp_path / "site" / "torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").write_text("raise RuntimeError('it was imported')\n")
+    for name, line in (
+        ("able", f'PYTHONPATH={tmp_path / "site"} exec {sys.executable} "$@"'),
+        ("unable", f'exec {sys.executable} -S -I "$@"'),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    return {name: str(tmp_path / name) for name in ("able", "unable", "absent")}
+
+
+def played(folder, pythons, *arguments, **variables):
+    """The task file on each node, then a task that a refused node does not reach."""
+    tasks = [
+        {"name": "Check", "ansible.builtin.include_tasks": str(TASKS / "can_prove.yml")},
+        {"name": "Begin", "ansible.builtin.debug": {"msg": "{{ inventory_hostname }} begins"}},
+    ]
+    play = {"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}
+    (folder / "play.yml").write_text(json.dumps([play]))
+    common = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    hosts = {
+        name: {**common, "smoke_test_python": python, **variables}
+        for name, python in pythons.items()
+    }
+    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
+    argv = ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.json")]
+    done = subprocess.run(
+        [*argv, *arguments],
+        cwd=PROJECT,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    return read_play(done)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--check",)])
+def test_a_node_without_torch_is_refused_in_the_preview_and_before_it_is_locked(
+    tmp_path, pythons, arguments
+):
+    run = played(tmp_path, pythons, *arguments)
+    assert run.failed == {"able": 0, "unable": 1, "absent": 1}
+    said = " ".join(run.output.split())
+    assert f"expected torch in {pythons['unable']}, found none: the smoke test could not" in said
+    assert "--no-smoke" in said
+    assert f"expected torch in {pythons['absent']}, found " in said
+    assert "able begins" in said
+    assert not {"unable begins", "absent begins"} & set(run.output.split('"'))
+
+
+@pytest.mark.parametrize(
+    "variables", [{"unhang_smoke": False}, {"smoke_test_container_image": "x"}]
+)
+def test_without_a_smoke_test_on_the_nodes_own_python_nothing_is_asked(
+    tmp_path, pythons, variables
+):
+    assert played(tmp_path, pythons, **variables).code == 0
+
+
+def test_preview_and_lock_ask_before_anything_else():
+    rollout = (PROJECT / "playbooks" / "rollout.yml").read_text()
+    preview = rollout[rollout.index("- name: Preview the plan") :]
+    assert preview.index("tasks/rollout/can_prove.yml") < preview.index("tasks/remediate_node.yml")
+    lock = (TASKS / "lock.yml").read_text()
+    assert lock.index("can_prove.yml") < lock.index("tasks_from: lock")
