@@ -41,8 +41,8 @@ options:
     type: str
     default: ""
   soak:
-    description: How long released nodes soak before the next wave, such as V(10m,2m) for canaries
-      and others; empty for no soak.
+    description: How long released nodes soak before the next wave, such as V(5m); empty for no
+      soak.
     type: str
     default: ""
   command:

@@ -31,12 +31,9 @@ options:
     type: str
     choices: [begin, floor, look_back, soak, rebuild]
     default: begin
-  jobs:
-    description: With O(part=look_back), the result of sacct.
-    type: dict
   states:
-    description: With O(part=floor), the fact C(drain_states) of the role drain; empty if the
-      scheduler cannot list its nodes.
+    description: With O(part=floor) and O(part=look_back), the fact C(drain_states) of the role
+      drain; empty if the scheduler cannot list its nodes.
     type: dict
   adapter:
     description: With O(part=floor), the name of the drain adapter, for the message.

@@ -23,8 +23,8 @@ class ActionModule(ActionBase):
     """For all hosts at once: run_once."""
 
     def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
-        """{rollout: {folder, run, epoch, read, ending, soak, is_lost, looks_back, since_s,
-        job_fields}} for the other plugins of a rollout."""
+        """{rollout: {folder, run, epoch, read, ending, soak, is_lost, looks_back}} for the other
+        plugins of a rollout."""
         super().run(tmp, task_vars)
         from unhang.act.rollout.conductor import begin
         from unhang.act.rollout.soak import parse_soak
@@ -52,6 +52,9 @@ class ActionModule(ActionBase):
             "options": reach_options(context.CLIARGS),
         }
         hosts = [str(host) for host in given["hosts"]]
+        known = task_vars["hostvars"]
+        edited = [host for host in hosts if known[host].get("rollout_policy_edited")]
+        evidence |= {"policy_edited": edited} if edited else {}
         max_failed = str(self._templar.template(task_vars.get("unhang_max_failed", 0)))
         try:
             parse_soak(given["soak"])  # before a controller is registered
@@ -77,19 +80,15 @@ class ActionModule(ActionBase):
 
 
 def _looks_back(rollout: Any) -> dict[str, Any]:
-    """Whether released nodes are to be asked now, and what sacct is asked for."""
+    """Whether the journal was lost, and whether released nodes are to be asked now."""
     from unhang.act.rollout.for_ansible import conductor_of
-    from unhang.act.rollout.job_failures import FIELDS
-    from unhang.act.rollout.look_back import due, seconds_since_release
+    from unhang.act.rollout.look_back import due
     from unhang.act.rollout.soak import parse_soak
 
     conductor = conductor_of(rollout)
-    asked = due(conductor, parse_soak(rollout["soak"]))
     return {
         "is_lost": conductor.standing().is_lost,
-        "looks_back": asked is not None,
-        "since_s": seconds_since_release(conductor, asked.hosts) if asked else 0,
-        "job_fields": FIELDS,
+        "looks_back": due(conductor, parse_soak(rollout["soak"])) is not None,
     }
 
 

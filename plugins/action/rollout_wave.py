@@ -41,7 +41,6 @@ class ActionModule(ActionBase):
             },
         }
         options |= {
-            "jobs": {"type": "dict"},
             "states": {"type": "dict"},
             "adapter": {"type": "str", "default": "none"},
             "unlisted": {"type": "str", "default": ""},
@@ -53,11 +52,13 @@ class ActionModule(ActionBase):
                     "changed": False,
                     "msg": self._keep_floor(conductor_of(given["rollout"]), given, task_vars),
                 }
-            soak = parse_soak(str(given["rollout"].get("soak") or ""))
+            soak_s = parse_soak(str(given["rollout"].get("soak") or ""))
             if given["part"] == "look_back":
                 return {
                     "changed": False,
-                    "msg": self._look_back(conductor_of(given["rollout"]), given, task_vars, soak),
+                    "msg": self._look_back(
+                        conductor_of(given["rollout"]), given, task_vars, soak_s
+                    ),
                 }
             if given["part"] == "rebuild":
                 return {
@@ -69,13 +70,13 @@ class ActionModule(ActionBase):
             if given["part"] == "soak":
                 return {
                     "changed": False,
-                    "msg": conductor_of(given["rollout"]).soak_at_the_end(soak),
+                    "msg": conductor_of(given["rollout"]).soak_at_the_end(soak_s),
                 }
             admitted = conductor_of(given["rollout"]).begin_wave(
                 [str(host) for host in given["hosts"]],
                 task_vars["groups"],
                 given["max_failed"],
-                soak,
+                soak_s,
             )
         except (UserError, OSError) as problem:
             raise AnsibleActionFail(str(problem)) from None
@@ -96,29 +97,17 @@ class ActionModule(ActionBase):
         )
 
     def _look_back(
-        self, conductor: Any, given: Mapping[str, Any], task_vars: Any, soak: Any
+        self, conductor: Any, given: Mapping[str, Any], task_vars: Any, soak_s: int
     ) -> Any:
         from unhang.act.rollout.floor import service_of
-        from unhang.act.rollout.job_failures import parse_ended_jobs, why_unwatched
-        from unhang.act.rollout.look_back import Heard, due, look_back
+        from unhang.act.rollout.look_back import due, look_back
 
-        asked = due(conductor, soak)
+        asked = due(conductor, soak_s)
         if asked is None or given["unlisted"]:
             return f"released nodes were not asked again: {given['unlisted'] or 'nothing is due'}"
-        name_of, jobs = _name_in_scheduler(task_vars), given["jobs"] or {}
+        name_of = _name_in_scheduler(task_vars)
         service = service_of(given["states"], asked.hosts, name_of) if given["states"] else None
-        unwatched = why_unwatched(given["adapter"], jobs)
-        ended = "" if unwatched else str(jobs.get("stdout") or "")
-        return look_back(
-            conductor,
-            asked,
-            Heard(
-                service,
-                parse_ended_jobs(ended),
-                {host: name_of(host) for host in asked.hosts},
-                unwatched,
-            ),
-        )
+        return look_back(conductor, asked, service)
 
 
 def _kept_by_nodes(hosts: Any, task_vars: Any) -> dict[str, Any]:

@@ -59,9 +59,17 @@ def plan_roles(path: str, host: str) -> Any:
 
 
 def plan_policy(path: str, host: str) -> Any:
-    """The one policy of a host."""
-    entry = _plan(str(path)).for_host(str(host))
-    return dict(entry.policy) if entry else {}
+    """The one policy of a host, by which it is read, changed and proved."""
+    from unhang.act.rollout.plan_policy import policy_of
+
+    return policy_of(Path(str(path)), _plan(str(path)), str(host))
+
+
+def plan_policy_edited(path: str, host: str, policy: Any) -> bool:
+    """Whether the inventory's policy of a host was edited since the plan was made."""
+    from unhang.act.rollout.plan_policy import was_edited
+
+    return was_edited(Path(str(path)), _plan(str(path)), str(host), policy)
 
 
 def plan_scheduler(path: str, host: str) -> str:
@@ -190,6 +198,7 @@ class FilterModule:
             "unhang_plan_serial": plan_serial,
             "unhang_plan_roles": plan_roles,
             "unhang_plan_policy": plan_policy,
+            "unhang_plan_policy_edited": plan_policy_edited,
             "unhang_plan_scheduler": plan_scheduler,
             "unhang_plan_undoes": plan_undoes,
             "unhang_plan_through": plan_through,

@@ -1,9 +1,11 @@
-"""A canary that is lost after its release, on booted nodes in a real Slurm: the command is killed
-while it soaks, goes on, and begins no further node."""
+"""A canary that fails after its release, on booted nodes in a real Slurm: the command is killed
+while it soaks, goes on, and begins no further node. Jobs that fail beside it are not held against
+it."""
 
 from __future__ import annotations
 
 import json
+import os
 import types
 
 import audits
@@ -17,36 +19,67 @@ NAMES = ("gpu001", "gpu002")
 CANARY, NEXT = NAMES
 RULE = "cuda-visible-devices-pinned"
 PINNED = "CUDA_VISIBLE_DEVICES=0\n"
-pytestmark = [*slurm_nodes.marks(3000), pytest.mark.nightly]
+EDIT = {"kernel": {"version": "9.9.9-generic"}}  # of the inventory's policy, after the plan
+# An accounting in which a job died of another node's fault, and an array failed as a whole.
+SACCT = f"""#!/bin/sh
+echo '1|NODE_FAIL|gpu[001-002]'
+for task in 2 3 4 5 6 7 8 9; do echo "$task|FAILED|{CANARY}"; done
+for job in 20 21 22 23 24 25 26 27 28 29; do echo "$job|COMPLETED|{NEXT}"; done
+"""
+pytestmark = [*slurm_nodes.marks(3600), pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
 def day(fake_library, tmp_path_factory):
-    """Three runs of the same command: killed in the soak, after the canary has lost its power, and
-    after that has booted again."""
+    """Four runs of the same command: killed in the soak, after the canary's repaired error is back,
+    after the canary has lost its power, and after that has booted again."""
     work = tmp_path_factory.mktemp("soak")
     with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
         for name in NAMES:
             cluster.fleet.plant(name, "/etc/environment", PINNED)
             cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
+        keep_accounting(cluster, work / "bin")
         site = Site(cluster, work, variables={"unhang_smoke": False})
         run = site.audit()
         waves = [wave["hosts"] for wave in site.plan(run, "--only", RULE, "--floor", "0")["waves"]]
         killed = soaking(site, run)
+        array = run_array(cluster)
+        cluster.fleet.shell(CANARY, f"echo '{PINNED.strip()}' > /etc/environment")
+        site = Site(cluster, work, variables={"unhang_smoke": False, "unhang_policy": EDIT})
+        again = seen(site, run, played(site, run))
+        cluster.fleet.shell(CANARY, ": > /etc/environment")
         cluster.fleet.nodes[CANARY].power_off()
-        code = played(site, run)
-        lost = seen(site, run, code)
+        lost = seen(site, run, played(site, run))
         cluster.fleet.nodes[CANARY].boot()
         back = seen(site, run, played(site, run))
         yield types.SimpleNamespace(
             waves=waves,
             run=run,
             killed=killed,
+            array=array,
+            again=again,
             lost=lost,
             back=back,
             cluster=cluster,
             pinned=cluster.fleet.shell(NEXT, "cat /etc/environment"),
         )
+
+
+def keep_accounting(cluster, folder):
+    folder.mkdir()
+    (folder / "sacct").write_text(SACCT)
+    (folder / "sacct").chmod(0o755)
+    cluster.environment["PATH"] = f"{folder}{os.pathsep}{cluster.environment['PATH']}"
+
+
+def run_array(cluster):
+    """The state of an array whose tasks all fail on the canary, once they have ended."""
+    where = (f"--nodelist={CANARY}", "--chdir=/tmp", "--output=/dev/null")
+    job = cluster.must("sbatch", "--parsable", "--array=1-8", *where, "--wrap=exit 1")
+    audits.wait_until(
+        lambda: not cluster.say("squeue", "-h", "-j", job).strip(), "the array ends", DEADLINE_S
+    )
+    return cluster.say("scontrol", "show", "job", job)
 
 
 def soaking(site, run):
@@ -121,11 +154,21 @@ def test_a_canary_that_is_back_in_another_boot_is_no_longer_proved(day):
     assert "it has booted since its release" in day.back.why
 
 
-def test_a_slurm_without_accounting_is_told(day):
+def test_an_edit_of_the_inventorys_policy_fails_no_proved_node_and_is_reported(day):
+    assert "policy-kernel-version" not in day.again.why
+    assert "unhang_policy of gpu[001-002] was edited since the plan" in " ".join(
+        day.again.table.split()
+    )
+
+
+def test_a_repaired_error_that_is_back_is_a_fault_and_failed_jobs_are_none(day):
+    assert day.array.count("JobState=FAILED") == 8
+    assert (day.again.code, day.again.states) == (1, {CANARY: "lost", NEXT: "to come"})
+    assert day.again.why.startswith(f"soak: new: {RULE} (error), ")
+    assert "FAIL" not in day.again.why  # NODE_FAIL, FAILED
     told = [
         one.evidence["why"]
         for one in read_journal(day.run).entries
         if (one.host, one.step, one.status) == ("", "soak", "done")
     ]
-    assert told
-    assert all("jobs on it could not be watched: sacct: " in one for one in told)
+    assert told == ["1 node failed after its release"] * 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +15,7 @@ import pytest
 from ansible.plugins.loader import callback_loader
 from documented_command import as_typed
 from fakes.role_play import DEADLINE_S, PROJECT, environment
-from rollout_plans import HOSTS, Recorded, planned
+from rollout_plans import HOSTS, POLICY, Recorded, planned
 
 from unhang.act.plan.plan_document import PersonNeeded, Refused, Wave, read_plan, write_plan
 from unhang.act.rollout.for_ansible import conductor_of
@@ -113,6 +114,30 @@ def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(ru
     assert not history_of(run_folder).exists()
     # a run over only the plan's nodes does not replace an audit
     assert (run_folder.parent / "latest").readlink().name == run_folder.name
+
+
+def test_an_edit_of_the_inventorys_policy_is_reported_once_and_the_plans_own_policy_counts(
+    run_folder,
+):
+    for host in HOSTS:
+        audited = {"schema": "unhang/node/1", "host": host, "groups": [], "policy": {}}
+        audited |= {"status": "unreachable", "message": "", "facts": None}
+        (run_folder / "nodes" / f"{host}.json").write_text(json.dumps(audited))
+    edit = {"all": {"hosts": {"a": {"unhang_policy": {"kernel": {"version": "9.9.9"}}}}}}
+    (run_folder.parent.parent / "edit.json").write_text(json.dumps(edit))
+    inventories = ("-i", str(run_folder.parent.parent / "hosts"))
+    inventories += ("-i", str(run_folder.parent.parent / "edit.json"))
+    reported = "unhang_policy of a was edited since the plan, which keeps to its own"
+    for command in ((), ("--apply",)):
+        done = remediate(run_folder, *inventories, *command)
+        assert " ".join(done.stdout.split()).count(reported) == 1
+        [read] = [
+            path
+            for path in run_folder.parent.glob("*/nodes/a.json")
+            if path.parents[1] != run_folder
+        ]
+        assert json.loads(read.read_text())["policy"] == POLICY
+        shutil.rmtree(read.parents[1])
 
 
 FAULTS = [

@@ -9,6 +9,7 @@ import pytest
 from fakes.node_tree import plant
 from fakes.nvml_runs import H200X8, collect_in_process
 
+from unhang.act.rollout.rollout import proof_of
 from unhang.cli import main
 
 PINNED = "cuda-visible-devices-pinned"
@@ -105,6 +106,22 @@ def test_a_node_is_proved_by_what_the_judge_finds_after_it_was_read_again(run, c
     lost = printed_by(capsys, before, "prove", folder, "gpu001")
     assert not lost["healthy"]
     assert lost["reasons"][0] == "it was not read: unreachable, no route to host"
+
+
+def test_what_a_proof_saw_is_kept_beside_the_plan_and_a_node_that_is_not_proved_leaves_nothing(
+    run, tmp_path, capsys
+):
+    folder, read = run
+    read("CUDA_VISIBLE_DEVICES=0\n")
+    printed_by(capsys, "begin", folder)
+    asked = (before_of(folder), f"--beside={tmp_path}", "prove", folder, "gpu001")
+    assert not printed_by(capsys, *asked)["healthy"]
+    assert proof_of(tmp_path, "gpu001") is None
+    read("")
+    assert printed_by(capsys, *asked)["healthy"]
+    seen = proof_of(tmp_path, "gpu001")
+    assert PINNED not in seen.failed
+    assert len(seen.hardware["gpus"]) == 8
 
 
 def before_of(folder, host="gpu001"):

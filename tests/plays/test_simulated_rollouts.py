@@ -216,8 +216,8 @@ def admits_others_before_a_canary_that_was_put_off(standing, wave, limits):
     return admitted
 
 
-def asks_before_the_waves_alone(standing, plan, soak, wave):
-    return None if wave == len(plan.waves) else soaking_before(standing, plan, soak, wave)
+def asks_before_the_waves_alone(standing, plan, soak_s, wave):
+    return None if wave == len(plan.waves) else soaking_before(standing, plan, soak_s, wave)
 
 
 def says_nothing(*_):

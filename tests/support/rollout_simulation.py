@@ -23,7 +23,7 @@ from unhang.act.rollout.journal_text import (
 )
 from unhang.act.rollout.node_state import NodeState
 from unhang.act.rollout.rollout_state import RolloutState
-from unhang.act.rollout.soak import Soak, fallen, soaking_before
+from unhang.act.rollout.soak import fallen, soaking_before
 from unhang.act.rollout.steps import (
     BEGUN,
     DEFERRED,
@@ -116,7 +116,7 @@ class SimulatedPlan:
     waves: tuple[tuple[str, ...], ...]
     limits: failure_limit.Limits
     floor: int = 0
-    soak: Soak = dataclasses.field(default_factory=Soak)
+    soak_s: int = 0
 
     def named(self):
         """The waves with their names, as a plan on disk has them."""
@@ -201,7 +201,7 @@ def controller(case: RandomRollout) -> Iterator[None]:
 
 def soak_before(case: RandomRollout, wave: int, put) -> Iterator[None]:
     """The soak before a wave, or at the end; the controller may be killed while it waits."""
-    soaking = case.soaking(case.journal.read(), case.plan.named(), case.plan.soak, wave)
+    soaking = case.soaking(case.journal.read(), case.plan.named(), case.plan.soak_s, wave)
     if soaking is None:
         return
     put(
@@ -364,11 +364,11 @@ def random_case(seed: int) -> RandomRollout:
     fleet = count + len(beside)
     floor = service.choice((0, service.randint(1, fleet), max(1, fleet - 1 - sum(beside.values()))))
     soaks = random.Random(seed * 13 + 5)
-    soak = Soak(600, 120) if soaks.random() < 0.5 else Soak()
-    for node in nodes if soak.waves_s else ():
+    soak_s = 600 if soaks.random() < 0.5 else 0
+    for node in nodes if soak_s else ():
         node.faults |= {DIES} if soaks.random() < 0.2 else set()
     return RandomRollout(
-        SimulatedPlan(targets, tuple(waves), limits, floor, soak), World(nodes, beside), Journal()
+        SimulatedPlan(targets, tuple(waves), limits, floor, soak_s), World(nodes, beside), Journal()
     )
 
 

@@ -4,6 +4,8 @@ policy and manual work of a host."""
 from __future__ import annotations
 
 import importlib.util
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,18 @@ PLAN = Plan(
 )
 
 
+AN_UNDO = replace(PLAN, undoes=PLAN.run.id)
+
+
+def audited(folder, policy):
+    """The run folder of the plan's audit, with a policy for gpu1."""
+    (folder / "nodes").mkdir(parents=True)
+    node = {"schema": "unhang/node/1", "host": "gpu1", "groups": [], "policy": policy}
+    node |= {"status": "failed", "message": "", "facts": None}
+    (folder / "nodes" / "gpu1.json").write_text(json.dumps(node))
+    return folder
+
+
 @pytest.fixture
 def filters():
     """The plugin's filters, loaded by path as Ansible loads them."""
@@ -65,3 +79,18 @@ def test_a_host_has_its_roles_its_policy_and_what_is_left_to_a_person(filters, t
     assert filters["unhang_plan_person"](path, "gpu1") == ["gpu-lost", "nvlink-some-inactive"]
     assert filters["unhang_plan_person"](path, "gpu2") == []
     assert filters["unhang_plan_person"](path, "gpu9") == []
+
+
+def test_an_edit_of_the_inventorys_policy_since_the_audit_of_the_plan_is_seen(filters, tmp_path):
+    path = str(write_plan(audited(tmp_path, {"kernel": {"min": "6"}}), PLAN))
+    edited = filters["unhang_plan_policy_edited"]
+    assert not edited(path, "gpu1", {"kernel": {"min": "6"}})
+    assert edited(path, "gpu1", {})
+    assert not edited(path, "gpu2", {"kernel": {"min": "6"}})  # its audit is gone
+
+
+def test_an_undo_is_judged_by_the_policy_of_the_audit_to_which_it_goes_back(filters, tmp_path):
+    run = audited(tmp_path, {"kernel": {"min": "6"}})
+    (run / "undo").mkdir()
+    path = str(write_plan(run / "undo", AN_UNDO))
+    assert filters["unhang_plan_policy"](path, "gpu1") == {"kernel": {"min": "6"}}

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from unhang.act.plan.role_remedies import ROLE_ORDER
-from unhang.core.catalogue import table
 
 PROJECT = Path(__file__).resolve().parents[3]
 ROLES = sorted(path.name for path in (PROJECT / "roles").iterdir() if (path / "tasks").is_dir())
@@ -33,10 +32,6 @@ def test_the_survey_of_awx_offers_the_same_roles():
     survey = json.loads((PROJECT / "awx" / "remediate-survey.json").read_text())
     (asked,) = (question for question in survey["spec"] if question["variable"] == "unhang_roles")
     assert tuple(asked["choices"]) == tuple(asked["default"].split("\n")) == ROLE_ORDER
-
-
-def test_what_a_role_costs_is_a_row():
-    assert set(ROLE_ORDER) <= set(table("remedy_steps"))
 
 
 @pytest.mark.parametrize("page", ["plan.md", "remediation.md"])

@@ -27,7 +27,6 @@ from unhang.act.plan.planning import (
     without_collections,
 )
 from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal
-from unhang.act.rollout.step_durations import measured_steps
 from unhang.audit.commands.filters import OPTIONS, add_filters, asked_filter
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.ansible.playbook_command import as_typed
@@ -230,13 +229,11 @@ def compute_plan(
             f" audit: {'; '.join(waived)}\n"
         )
     further = rules or (findings.get("judged_by") or {}).get("rules") or ()
-    measured = measured_steps(folder.absolute().parent, str(findings["run"].get("started") or ""))
     return plan_run(
         folder,
         load_catalogue([Path(one) for one in further]),
         _narrowed(limits, folder, findings, arguments),
         findings,
-        measured,
     )
 
 

@@ -18,13 +18,13 @@ from unhang.act.plan.description import describe_order
 from unhang.act.plan.plan_document import Plan, digest_of_plan, read_plan
 from unhang.act.rollout.preview import parse_events, preview_of
 from unhang.act.rollout.preview_table import render_preview
+from unhang.act.rollout.reasons import joined
 from unhang.core import project
 from unhang.core.ansible.play_process import Played
 from unhang.core.ansible.playbook_command import as_typed, play_into
 from unhang.core.ansible.preview_events import PREVIEW_ENV
 from unhang.core.ansible.run_files import NOT_LATEST_ENV
 from unhang.core.commands.deliver import deliver
-from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
 from unhang.core.run import run_folder
@@ -32,8 +32,6 @@ from unhang.core.secrets_in_text import masked_document
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, counted, visible
 
-FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
-COLUMNS = ("host", "wave", "role", "outcome", "why", "changes", "reboots")
 CALLBACK = "unhang_preview"
 PREVIEWED = "previewed.json"  # the digest of the plan that was previewed last
 FATAL = re.compile(
@@ -55,9 +53,8 @@ def shown_line(line: str) -> str:
         message = str(json.loads(f'"{text}"', strict=False))
     except ValueError:
         message = text  # not JSON, so it is printed unchanged
-    return (
-        f"unhang: {visible(found['host'] + ': ' + message.removeprefix(found['host'] + ' '), 300)}"
-    )
+    why = joined(message.removeprefix(found["host"] + " "))
+    return f"unhang: {visible(found['host'] + ': ' + why, 300)}"
 
 
 def run_preview(
@@ -179,7 +176,7 @@ def _show(
         return
     if arguments.format == "json":
         deliver(render_json(preview), "-")
-    elif arguments.format in ("table", "wide"):
+    else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)
         text = f"{describe_order(plan, arguments.drain, arguments.wait)}\n" + render_preview(
             masked_document(preview), width, wide=arguments.format == "wide"
@@ -190,37 +187,3 @@ def _show(
             else f"the preview failed on a node (ansible-playbook ended with {played.code})"
         )
         deliver((ascii_only(text) if plain else text) + f"\n{ended}\n", "-")
-    else:
-        show_rows(arguments, lambda width: (), list(_rows(preview)), COLUMNS, "host")
-
-
-def _rows(preview: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row for each node and role; a node with only refusals of the plan has a row without a
-    role."""
-    rows = []
-    for host in preview["hosts"]:
-        common = {
-            "host": host["host"],
-            "wave": host["wave"],
-            "reboots": sum(one["step"] != "rollback" for one in host["reboots"]),
-        }
-        for one in host["roles"]:
-            names = [
-                diff["name"] or change["task"]
-                for change in one["changes"]
-                for diff in change["diffs"] or [{"name": ""}]
-            ]
-            rows.append(
-                {
-                    **common,
-                    "role": one["role"],
-                    "outcome": one["outcome"],
-                    "why": one["why"] or host["why"],
-                    "changes": names,
-                }
-            )
-        rows += [
-            {**common, "role": None, "outcome": "refuses", "why": why, "changes": []}
-            for why in host["refused"]
-        ]
-    return rows

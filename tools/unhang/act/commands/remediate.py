@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from unhang.act.commands.plan import name_of, plan_of
-from unhang.act.commands.preview import FORMATS as PREVIEW_FORMATS
 from unhang.act.commands.preview import refuse_another_than_previewed, run_preview, shown_line
 from unhang.act.commands.rollout_display import following
 from unhang.act.commands.typed_again import typed_again
@@ -26,7 +25,6 @@ from unhang.act.rollout.rollout_state import replay
 from unhang.act.rollout.soak import DEFAULT as DEFAULT_SOAK
 from unhang.act.rollout.soak import describe_soak, parse_soak, seconds_left
 from unhang.act.rollout.status import exit_code, status_of, undo_command
-from unhang.act.rollout.status_junit import render_status_junit
 from unhang.act.rollout.status_table import render_status
 from unhang.act.rollout.steps import WAITING
 from unhang.act.rollout.undone import undone_of
@@ -57,7 +55,7 @@ EXAMPLES = """\
   unhang remediate --apply --max-failed 2                acts
   unhang remediate --undo runs/20261120T043323Z-a8229f1434 --host gpu001 --apply   undoes a rollout on one of its nodes
   unhang remediate --status -o json                      where each node stands, also after the controller has died"""  # noqa: E501
-STATUS_FORMATS = ("table", "json", "junit")
+FORMATS = ("table", "wide", "json")
 # a node with a job holds up the other nodes of its wave no longer than this
 FIRST_LOOK_S, LOOK_AGAIN_S = 10, 120
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
@@ -140,12 +138,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--wait", metavar="TIME", help=waits)
     soaks = (
-        "how long released canaries, and the nodes of later waves, are left to jobs before they are"
-        " asked again and the next wave begins; 0: not at all"
+        "how long released nodes are left to jobs before they are asked again and the next wave"
+        " begins; 0: not at all"
     )
     parser.add_argument(
         "--soak",
-        metavar="TIME[,TIME]",
+        metavar="TIME",
         default=DEFAULT_SOAK,
         help=f"{soaks} (default: %(default)s)",
     )
@@ -158,11 +156,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-smoke", action="store_true", help="skip the smoke test; the journal records this"
     )
     parser.add_argument(
-        "--no-smoke-before",
-        action="store_true",
-        help="skip the smoke test before the change, which only measures",
-    )
-    parser.add_argument(
         "--python", metavar="PATH", help="the Python with the users' torch on the nodes"
     )
     parser.add_argument(
@@ -170,7 +163,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="declare an earlier controller dead and take over its locks",
     )
-    parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to contact at a time")
     parser.add_argument(
         "--ansible",
         action="append",
@@ -182,30 +174,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-v", "--verbose", action="store_true", help="show Ansible's own output while it runs"
     )
     add_quiet(parser)
-    preview = "of a preview"
-    meanings = {
-        "wide": f"{preview}: with the lines that would change",
-        "name": f"{preview}: nodes, one per line",
-        "csv": preview,
-        "jsonl": preview,
-    }
-    add_format_option(
-        parser, (*PREVIEW_FORMATS, "junit"), {**meanings, "junit": "of a rollout and its status"}
-    )
+    add_format_option(parser, FORMATS, {"wide": "of a preview: with the lines that would change"})
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be
     started."""
-    known = (
-        STATUS_FORMATS if arguments.status or arguments.apply or arguments.end else PREVIEW_FORMATS
-    )
-    if arguments.format not in known:
-        shown = "a preview" if known == PREVIEW_FORMATS else "a rollout and its status"
-        raise UserError(
-            f"--format: expected one of {', '.join(known)} for {shown}, found {arguments.format!r}"
-        )
     _check_max_failed(arguments.max_failed)
     parse_soak(arguments.soak)
     wait_s = parse_time(arguments.wait, "--wait") if arguments.wait else 0
@@ -238,7 +213,6 @@ def run(arguments: argparse.Namespace) -> int:
     command += [
         word for inventory in _inventories(arguments, folder, home) for word in ("-i", inventory)
     ]
-    command += ["--forks", str(arguments.forks)] if arguments.forks else []
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
     with limit_arguments(hosts) as limit:
         variables = variables_of(arguments, folder, plan)
@@ -389,7 +363,6 @@ def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dic
     }
     given["unhang_end"] = True if arguments.end else None
     given["unhang_kill_jobs"] = arguments.kill_jobs or None
-    given["unhang_smoke_before"] = False if arguments.no_smoke_before else None
     given["unhang_take_over"] = plan.run.id if arguments.take_over else None
     return chosen | {name: value for name, value in given.items() if value is not None}
 
@@ -400,9 +373,8 @@ def show(folder: Path, plan: Plan, arguments: argparse.Namespace) -> int:
         return exit_code(status)
     columns, _, plain = terminal_shape(sys.stdout, os.environ)
     width = columns if sys.stdout.isatty() or os.environ.get("COLUMNS") else None
-    render = {"json": render_json, "junit": render_status_junit}.get(arguments.format)
-    text = render(status) if render else render_status(status, width)
-    deliver(ascii_only(text) if plain and arguments.format == "table" else text, "-")
+    text = render_json(status) if arguments.format == "json" else render_status(status, width)
+    deliver(ascii_only(text) if plain and arguments.format != "json" else text, "-")
     return exit_code(status)
 
 

@@ -65,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the node was brought back, and not to its policy",
     )
     parser.add_argument(
+        "--beside",
+        type=Path,
+        metavar="DIR",
+        help="with prove: the folder of the plan, in which what a proof saw is kept",
+    )
+    parser.add_argument(
         "--found-by-this-run",
         action="store_true",
         help="the baseline is not from before the changes that were rolled back",
@@ -96,5 +102,13 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
         for_a_person=about.get("for_a_person", ()),
     )
     return prove_node(
-        arguments.run, arguments.host, arguments.rules, today, about, asked, baseline, judge_folder
+        arguments.run,
+        arguments.host,
+        arguments.rules,
+        today,
+        about,
+        asked,
+        baseline,
+        judge_folder,
+        arguments.beside,
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.act.plan.plan_document import HostPlan, Plan, StepMinutes, Wave, digest_of_plan
+from unhang.act.plan.plan_document import HostPlan, Plan, Wave, digest_of_plan
 from unhang.audit.report.screen_blocks import DISPUTED
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.actions import Setting, command, leaves_service
@@ -26,7 +26,6 @@ class Alike:
     because: str
     reboots: tuple[str, ...]
     jobs: str
-    minutes: str
     choice: str  # how to take another version than the rules propose; "" where one version is named
 
 
@@ -138,7 +137,7 @@ def describe_totals(plan: Plan) -> str:
         if forward or back
         else "no reboot"
     )
-    parts = [waves, reboots, *([minutes] if (minutes := describe_minutes(plan)) else [])]
+    parts = [waves, reboots]
     parts += [f"something is refused on {counted(refused, 'node')}"] if refused else []
     parts += [f"a person has to look at {counted(person, 'node')}"] if person else []
     return "; ".join(parts)
@@ -192,7 +191,7 @@ def _equal_waves(plan: Plan) -> list[list[Wave]]:
 
 
 def _what_happens(entry: HostPlan) -> tuple[str, ...]:
-    return (*_roles(entry), *_reboots(entry), _minutes(entry))
+    return (*_roles(entry), *_reboots(entry))
 
 
 def _described(plan: Plan, waves: Sequence[Wave]) -> DescribedWaves:
@@ -218,7 +217,6 @@ def _alike(entries: Sequence[HostPlan]) -> Alike:
         ),
         tuple(_reboots(example)),
         _jobs(entries),
-        _minutes(example),
         _choice(example),
     )
 
@@ -259,43 +257,6 @@ def _reboots(entry: HostPlan) -> list[str]:
         ("if it is rolled back: " if one.step == "rollback" else "") + visible(one.why)
         for one in entry.reboots
     ]
-
-
-def _minutes(entry: HostPlan) -> str:
-    if entry.minutes is not None:
-        return f"{entry.minutes:g} a node"
-    return "unknown, for not every step was measured" + (
-        f"; at least {entry.minutes_at_least:g} a node" if entry.minutes_at_least else ""
-    )
-
-
-def describe_minutes(plan: Plan) -> str:
-    """The duration of all waves in sequence, each as long as its slowest node; "" if nothing is
-    known. The wait for jobs is not included."""
-    entries = [[plan.by_host[host] for host in wave.hosts] for wave in plan.waves]
-    total = sum(
-        max(one.minutes_at_least if one.minutes is None else one.minutes for one in wave)
-        for wave in entries
-    )
-    whole = all(one.minutes is not None for wave in entries for one in wave)
-    return (
-        f"{'' if whole else 'at least '}{total:g} minutes for all waves, without waiting for jobs"
-        if total
-        else ""
-    )
-
-
-def describe_steps(plan: Plan) -> str:
-    """The durations behind the minutes, in a line: "reboot 4.2 (measured here, 12 times), smoke 0.5
-    (assumed)"; "" if the plan has none."""
-    return ", ".join(f"{one.step} {_source(one)}" for one in plan.steps)
-
-
-def _source(step: StepMinutes) -> str:
-    if step.minutes is None:
-        return "unknown"
-    source = f"measured here, {counted(step.times, 'time')}" if step.times else "assumed"
-    return f"{step.minutes:g} ({source})"
 
 
 def describe_schedulers(plan: Plan) -> str:

@@ -1,19 +1,16 @@
-"""The disruption of one node by a plan: versions before and after, reboots, jobs, minutes. Values
-in, values out."""
+"""The disruption of one node by a plan: versions before and after, reboots, jobs. Values in,
+values out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from unhang.act.plan.departures import fact, nccl_package, suits_kernel
-from unhang.act.plan.plan_document import HostPlan, Job, Reboot, StepMinutes
+from unhang.act.plan.plan_document import Job, Reboot
 from unhang.core.strict_json import value_at
 
 _VERSIONED = {"kernel": "kernel", "gpu_driver": "driver", "nccl_profile": "nccl"}
-# steps of every node: lock, saved state, reading, judging, release; the smoke tests before and
-# after the change
-OF_EVERY_NODE = ("frame", "smoke", "smoke")
 OF_A_KIND = (
     *(
         "gpus.model",
@@ -137,30 +134,6 @@ def scheduler(sections: Any) -> str | None:
     if None in daemons.values() or len(found) > 1:
         return None
     return found[0] if found else "none"
-
-
-def minutes(
-    roles: Sequence[str], needed: Iterable[Reboot], measured: Mapping[str, float | None]
-) -> tuple[float | None, float]:
-    """(minutes, None if a step is unknown; those of the known steps). measured: step of the table
-    remedy_steps -> minutes. A rollback is not included."""
-    known = [measured.get(step) for step in _steps(roles, needed)]
-    at_least = round(sum(one for one in known if one is not None), 1)
-    return None if None in known else at_least, at_least
-
-
-def _steps(roles: Sequence[str], needed: Iterable[Reboot]) -> list[str]:
-    """The steps whose durations make up a node's minutes."""
-    return [*OF_EVERY_NODE, *roles, *("reboot" for one in needed if one.step != "rollback")]
-
-
-def steps_of(
-    entries: Iterable[HostPlan], known: Mapping[str, StepMinutes]
-) -> tuple[StepMinutes, ...]:
-    """The steps that these hosts go through, in the order of `known`."""
-    shapes = {(tuple(one.roles), tuple(one.reboots)) for one in entries if one.remedies}
-    taken = {step for roles, needed in shapes for step in _steps(roles, needed)}
-    return tuple(one for step, one in known.items() if step in taken)
 
 
 def kind_of(sections: Any) -> str:

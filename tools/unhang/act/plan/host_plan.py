@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from unhang.act.plan.departures import fact
-from unhang.act.plan.disruption import jobs, minutes, reboots, scheduler, versions
+from unhang.act.plan.disruption import jobs, reboots, scheduler, versions
 from unhang.act.plan.plan_document import HostPlan, PersonNeeded, Refused, Remedy
 from unhang.act.plan.role_coverage import Remedying, WhoRepairs, who_repairs
 from unhang.act.plan.role_remedies import RoleRemedies
@@ -22,10 +22,9 @@ Findings = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Inputs of planning besides the host. measured: step -> minutes."""
+    """Inputs of planning besides the host."""
 
     remedying: Remedying
-    measured: Mapping[str, float | None]
 
 
 def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) -> HostPlan:
@@ -36,7 +35,6 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
     remarks = {one["rule"] for one in findings if one["severity"] == "info"}
     roles, policy = list(chosen.roles), chosen.policy
     needed = reboots(roles, policy, node.sections) if roles else []
-    all_minutes, at_least = minutes(roles, needed, knowledge.measured) if roles else (0.0, 0.0)
     refusing = [_not_played(role, *why) for role, why in repairs.refusing.items()]
     planned = HostPlan(
         node.host,
@@ -48,10 +46,8 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
         ),
         tuple(needed),
         None if jobs_now is None else tuple(jobs_now),
-        all_minutes,
         tuple(Refused(line) for line in (*refusing, *chosen.refused)),
         tuple(PersonNeeded(rule, what) for rule, what in chosen.person if rule not in remarks),
-        at_least,
         scheduler(node.sections),
     )
     whole = tuple(map(Refused, _refusals_of_host(node, repairs)))
@@ -60,8 +56,6 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
             planned,
             remedies=(),
             reboots=(),
-            minutes=0.0,
-            minutes_at_least=0.0,
             refused=(*whole, *planned.refused),
         )
         if whole

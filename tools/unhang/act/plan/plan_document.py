@@ -112,8 +112,7 @@ class PersonNeeded:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host. boot_id, config_hash, jobs: None if not read; minutes: None if unknown.
-    minutes_at_least: sum of the steps that were measured.
+    """One host. boot_id, config_hash, jobs: None if not read.
 
     scheduler: slurm, kubernetes or none, by the daemons on the node; None if that is not certain.
     """
@@ -124,10 +123,8 @@ class HostPlan:
     remedies: tuple[Remedy, ...] = ()
     reboots: tuple[Reboot, ...] = ()
     jobs: tuple[Job, ...] | None = None
-    minutes: float | None = None
     refused: tuple[Refused, ...] = ()
     person: tuple[PersonNeeded, ...] = ()
-    minutes_at_least: float = 0.0
     scheduler: str | None = None
 
     @property
@@ -138,17 +135,6 @@ class HostPlan:
     def policy(self) -> dict[str, Any]:
         """The one policy of all its remedies; {} for a host without any."""
         return self.remedies[0].policy if self.remedies else {}
-
-
-@dataclass(frozen=True)
-class StepMinutes:
-    """The duration of a step of the table remedy_steps on one node. times: number of measurements
-    in this installation, 0 if only the table is known. minutes: the median of the measurements,
-    else the table's value; None if unknown."""
-
-    step: str
-    minutes: float | None
-    times: int = 0
 
 
 @dataclass(frozen=True)
@@ -167,7 +153,7 @@ class Wave:
 @dataclass(frozen=True)
 class Plan:
     """A complete plan. hosts: each host that has a finding; waves: the hosts that have remedies;
-    wave_of: the wave of a host, from 0. steps: the steps whose durations make up its minutes.
+    wave_of: the wave of a host, from 0.
     undoes: id of the run whose rollout the plan undoes, "" for any other plan; through: and what
     later runs have changed."""
 
@@ -176,7 +162,6 @@ class Plan:
     limits: PlanLimits
     hosts: tuple[HostPlan, ...] = ()
     waves: tuple[Wave, ...] = ()
-    steps: tuple[StepMinutes, ...] = ()
     undoes: str = ""
     through: bool = False
     by_host: Mapping[str, HostPlan] = field(init=False, repr=False, compare=False)
@@ -211,7 +196,6 @@ def to_document(plan: Plan) -> dict[str, Any]:
         "limits": limits,
         "hosts": plan.hosts,
         "waves": plan.waves,
-        "steps": plan.steps,
     }
     content |= {"undoes": plan.undoes} if plan.undoes else {}
     content |= {"through": True} if plan.through else {}
@@ -319,7 +303,6 @@ def _to_plan(document: dict[str, Any]) -> Plan:
         msgspec.convert(limits, PlanLimits),
         msgspec.convert(document["hosts"], tuple[HostPlan, ...]),
         msgspec.convert(document["waves"], tuple[Wave, ...]),
-        msgspec.convert(document.get("steps") or [], tuple[StepMinutes, ...]),
         str(document.get("undoes") or ""),
         document.get("through") is True,
     )

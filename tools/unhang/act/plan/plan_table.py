@@ -13,7 +13,6 @@ from unhang.act.plan.description import (
     describe_persons,
     describe_refusals,
     describe_schedulers,
-    describe_steps,
     describe_totals,
     describe_waves,
 )
@@ -49,9 +48,6 @@ def render_plan_table(
     else:
         lines += _persons(work, width, whole)
     lines += _wrapped(describe_totals(plan), "", width)
-    lines += (
-        _wrapped(f"minutes of steps: {steps}", "", width) if (steps := describe_steps(plan)) else []
-    )
     lines += ["", *_command("next", next_step, "", width)] if next_step else []
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -67,7 +63,7 @@ def _waves(waves: DescribedWaves, width: int) -> Iterator[str]:
             ("because", one.because),
             *(("reboot", line) for line in one.reboots),
         ]
-        for label, text in (*rows, ("jobs", one.jobs), ("minutes", one.minutes)):
+        for label, text in (*rows, ("jobs", one.jobs)):
             yield from _row(label, text, width)
         yield ""
 

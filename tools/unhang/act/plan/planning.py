@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.act.plan.asked_limits import group_limits, known_rules, most_unavailable, named_hosts
-from unhang.act.plan.disruption import kind_of, steps_of
+from unhang.act.plan.disruption import kind_of
 from unhang.act.plan.host_plan import Knowledge, plan_for_host
 from unhang.act.plan.plan_document import (
     GroupLimit,
@@ -20,13 +20,11 @@ from unhang.act.plan.plan_document import (
     Plan,
     PlanLimits,
     PlannedRun,
-    StepMinutes,
 )
 from unhang.act.plan.planned_findings import read_planned_findings
 from unhang.act.plan.role_coverage import remedying_of
 from unhang.act.plan.waves import WaveLimits, plan_waves
 from unhang.audit.rules.compiled_catalogue import Catalogue
-from unhang.core import catalogue as own_tables
 from unhang.core.errors import UserError
 from unhang.core.run.documents import NodeDocument
 from unhang.core.run.findings import blamed_hosts
@@ -83,20 +81,17 @@ def plan_run(
     rules: Catalogue,
     options: PlanOptions = PlanOptions(),
     findings: Mapping[str, Any] | None = None,
-    measured: Sequence[StepMinutes] = (),
 ) -> Plan:
     """The plan of a run folder. findings: of its findings.json, if already read. Raises UserError,
-    OSError. measured: durations of steps in this installation's rollouts; other steps have the
-    table remedy_steps' durations. Waivers are applied as on the day of the judgement: the same
-    findings give the same plan."""
+    OSError. Waivers are applied as on the day of the judgement: the same findings give the same
+    plan."""
     findings, run = findings or read_planned_findings(folder), read_run_input(folder)
     refuse_another_policy(findings)
     only = known_rules(
         options.only, {rule.id for rule in rules.rules} | set(findings.get("totals_by_rule") or {})
     )
     about = _by_host(findings, only)
-    steps = step_minutes(measured)
-    fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"], steps))
+    fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"]))
     hosts = {*run.document["hosts"], *run.files}
     left_out = named_hosts(options.except_, hosts, fleet.all_members, "--except")
     out = named_hosts(options.out_of_service, hosts, fleet.all_members, "--out-of-service")
@@ -119,7 +114,6 @@ def plan_run(
         limits,
         entries,
         tuple(waves),
-        steps_of(entries, steps),
     )
 
 
@@ -160,19 +154,9 @@ def refuse_another_policy(findings: Mapping[str, Any]) -> None:
         )
 
 
-def knowledge_of(rules: Catalogue, day: str, steps: Mapping[str, StepMinutes]) -> Knowledge:
-    """The inputs of planning besides a host. steps: result of step_minutes()."""
-    return Knowledge(remedying_of(rules, day), {step: one.minutes for step, one in steps.items()})
-
-
-def step_minutes(measured: Sequence[StepMinutes]) -> dict[str, StepMinutes]:
-    """{step: duration}: this installation's measurement, else the table remedy_steps'
-    assumption."""
-    assumed = {
-        step: StepMinutes(step, row.get("minutes"))
-        for step, row in own_tables.table("remedy_steps").items()
-    }
-    return assumed | {one.step: one for one in measured if one.step in assumed}
+def knowledge_of(rules: Catalogue, day: str) -> Knowledge:
+    """The inputs of planning besides a host."""
+    return Knowledge(remedying_of(rules, day))
 
 
 def _run(findings: Mapping[str, Any]) -> PlannedRun:

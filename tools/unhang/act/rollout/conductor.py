@@ -18,8 +18,7 @@ from unhang.act.rollout.floor import Floor, Service, floor_evidence, floor_left
 from unhang.act.rollout.node_state import NodeState, meaning_of
 from unhang.act.rollout.rebuilding import Kept, entries_of
 from unhang.act.rollout.rollout_state import RolloutState
-from unhang.act.rollout.soak import Soak, Soaking, describe_soak, soaking_before
-from unhang.act.rollout.step_durations import keep_durations
+from unhang.act.rollout.soak import Soaking, describe_soak, soaking_before
 from unhang.act.rollout.steps import (
     BEGUN,
     DEFERRED,
@@ -91,16 +90,14 @@ class Conductor:
         hosts: Sequence[str],
         groups: Mapping[str, Sequence[str]],
         max_failed: int | str,
-        soak: Soak | None = None,
+        soak_s: int = 0,
     ) -> dict[str, Any]:
         """{wave, begin, postponed, stopped} of the wave with these hosts, after writing it to the
-        journal. soak: of the nodes released before. Raises UserError, OSError."""
+        journal. soak_s: of the nodes released before. Raises UserError, OSError."""
         wave, limits = self._wave_of(hosts), limits_of(self.plan, groups, max_failed)
         admitted = failure_limit.admit(self.standing(), wave, limits, self.ends_because)
         soaking = (
-            None
-            if admitted.stopped
-            else soaking_before(self.standing(), self.plan, soak or Soak(), wave)
+            None if admitted.stopped else soaking_before(self.standing(), self.plan, soak_s, wave)
         )
         if soaking is not None and any(self._is_to_begin(host) for host in hosts):
             why = self._soaks(soaking, self.plan.waves[wave].name)
@@ -284,22 +281,20 @@ class Conductor:
         self.put(Entry(at, "", REBUILT, DONE, self.epoch, {"why": why}))
         return why
 
-    def soak_at_the_end(self, soak: Soak) -> str:
+    def soak_at_the_end(self, soak_s: int) -> str:
         """Writes to the journal what is waited for after the last wave, if nothing stopped the
         rollout, and returns it as a line. Raises UserError, OSError."""
         standing = self.standing()
         if standing.soak is None and not standing.stopped and not self.ends_because:
-            soaking = soaking_before(standing, self.plan, soak, len(self.plan.waves))
+            soaking = soaking_before(standing, self.plan, soak_s, len(self.plan.waves))
             self._soaks(soaking, "") if soaking is not None else None
         return describe_soak(self.standing().soak) or "no node soaks"
 
     def end(self) -> None:
-        """Records the end of the playbook, and stores the durations of its steps for later plans.
-        Raises UserError, OSError."""
-        at = utc_now()
+        """Records the end of the playbook. Raises UserError, OSError."""
         self.put(
             Entry(
-                at,
+                utc_now(),
                 "",
                 ROLLOUT,
                 DONE,
@@ -307,8 +302,6 @@ class Conductor:
                 {"closed": self.ends_because} if self.ends_because else {},
             )
         )
-        if not self.plan.undoes:
-            keep_durations(self.folder, self.plan, journal.read_journal(self.folder).entries, at)
 
     def ending(self, host: str) -> tuple[bool, str]:
         """(proved, the host's state in one line). While nodes soak, the first of them alone is not:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from unhang.act.rollout.reasons import joined
 from unhang.act.rollout.steps import (
     BEGUN,
     DEFERRED,
@@ -287,7 +288,7 @@ def _left_as_found(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
         node,
         locked=False,
         state=state,
-        why=node.why or "; ".join(filter(None, (node.failure, node.stuck))),
+        why=node.why or joined(node.failure, node.stuck),
     )
 
 
@@ -302,7 +303,7 @@ def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
             state=DRAINED_BY_OTHERS if others else RELEASED,
             why=others,
         )
-    why = "; ".join(filter(None, (node.failure, others)))
+    why = joined(node.failure, others)
     node = replace(
         node,
         locked=False,
@@ -393,7 +394,7 @@ def _not_kept(node: NodeState, entry: Entry) -> NodeState:
     return replace(
         node,
         state=UNRELEASED,
-        why="; ".join(filter(None, (node.failure, node.stuck, _reason(entry)))),
+        why=joined(node.failure, node.stuck, _reason(entry)),
     )
 
 
@@ -412,7 +413,7 @@ FAILED_BY: Mapping[str, Any] = {
 
 
 def _rest(node: NodeState, state: str, entry: Entry) -> NodeState:
-    return replace(node, state=state, why=_reason(entry))
+    return replace(node, state=state, why=joined(_reason(entry)))
 
 
 def _reason(entry: Entry) -> str:

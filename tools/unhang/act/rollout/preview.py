@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from unhang.act.plan.plan_document import HostPlan, Plan, Remedy
+from unhang.act.rollout.plan_policy import describe_edit
 
 SCHEMA = "unhang/preview/1"
 CHANGES, NO_CHANGE, REFUSES, NOT_PLAYED, UNFORESEEN = (
@@ -18,6 +19,7 @@ CHANGES, NO_CHANGE, REFUSES, NOT_PLAYED, UNFORESEEN = (
     "not played",
     "not foreseen",
 )
+POLICY_EDITED = "Report a policy that was edited since the plan"  # a task of playbooks/rollout.yml
 Event = Mapping[str, Any]
 
 
@@ -47,7 +49,17 @@ def preview_of(plan: Plan, events: Iterable[Event]) -> dict[str, Any]:
         entry for entry in plan.hosts if entry.refused and entry.host not in waves
     ]
     rows = [_host(entry, waves.get(entry.host), by_host.get(entry.host, [])) for entry in shown]
-    return {"schema": SCHEMA, "run": plan.run.id, "hosts": rows}
+    edited = [host for host, found in by_host.items() if any(map(_is_edit, found))]
+    return {
+        "schema": SCHEMA,
+        "run": plan.run.id,
+        "policy_edited": describe_edit(edited),
+        "hosts": rows,
+    }
+
+
+def _is_edit(event: Event) -> bool:
+    return event["status"] == "reported" and event["task"] == POLICY_EDITED
 
 
 def _host(entry: HostPlan, wave: str | None, events: Sequence[Event]) -> dict[str, Any]:

@@ -61,6 +61,8 @@ def render_preview(preview: Row, width: int = 80, *, wide: bool = False) -> str:
         f" {_reboots(preview['hosts'])}",
         width,
     )
+    if preview["policy_edited"]:
+        lines += ["", *wrapped(visible(preview["policy_edited"]), width, 2)]
     if without_root := [row["host"] for row in preview["hosts"] if row["needs_root"]]:
         hosts = shortened(fold_hosts(without_root), LONGEST_LIST)
         advice = "add --ansible=--become, or set ansible_become: true in the inventory"

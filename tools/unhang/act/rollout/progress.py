@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from unhang.act.plan.plan_document import Plan
 from unhang.act.rollout.evidence import NO_SCHEDULER
 from unhang.act.rollout.node_state import NodeState, is_resting
+from unhang.act.rollout.reasons import joined
 from unhang.act.rollout.rollout_state import RolloutState
 from unhang.act.rollout.soak import describe_soak
-from unhang.act.rollout.status import as_typed_here
+from unhang.act.rollout.status import as_typed_here, policy_edited
 from unhang.act.rollout.status_table import ORDER
 from unhang.act.rollout.steps import (
     BEGUN,
@@ -40,7 +41,7 @@ class Progress:
     """The journal's entries so far.
 
     began: (host, step) -> (time of its beginning, deadline); jobs: host -> ids of the jobs on it
-    when it was drained; wave: its index in the plan.
+    when it was drained; wave: its index in the plan; edited: what was printed of an edited policy.
     """
 
     plan: Plan
@@ -48,6 +49,7 @@ class Progress:
     began: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     jobs: dict[str, list[str]] = field(default_factory=dict)
     wave: int | None = None
+    edited: str = ""
 
     def feed(self, entries: Iterable[Entry]) -> Iterator[str]:
         for entry in entries:
@@ -115,7 +117,7 @@ class Progress:
             return f"{entry.host}: no scheduler has it, so nothing was drained"
         took = f", {elapsed(self.began.pop(key)[0], entry.at)}" if key in self.began else ""
         why = (
-            f": {visible(as_typed_here(str(entry.evidence['why'])), LONGEST_WHY)}"
+            f": {visible(as_typed_here(joined(str(entry.evidence['why']))), LONGEST_WHY)}"
             if entry.evidence.get("why")
             else ""
         )
@@ -153,9 +155,11 @@ class Progress:
             )
         if entry.step == ROLLOUT and entry.status == BEGUN:
             nodes = sum(len(wave.hosts) for wave in self.plan.waves)
+            edited, self.edited = self.edited, policy_edited(entry)
+            news = f"; {self.edited}" if self.edited != edited and self.edited else ""
             return (
                 f"{counted(nodes, 'node')} in {counted(len(self.plan.waves), 'wave')}:"
-                f" {'begins' if entry.token == 1 else 'goes on'}"
+                f" {'begins' if entry.token == 1 else 'goes on'}{news}"
             )
         return ""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.act.plan.policy_check import refusals_of
-from unhang.act.rollout.baseline import Baseline, baseline_of, to_document
+from unhang.act.rollout.baseline import Baseline, baseline_of, from_document, to_document
 from unhang.act.rollout.hardware import losses, read_hardware
 from unhang.act.rollout.proof import Asked, prove
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
@@ -21,6 +21,7 @@ from unhang.core.run.run_folder import file_stem, write_atomically
 from unhang.core.run.run_input import RunInput, read_nodes, read_run_input
 
 BEFORE = "findings-before.json"
+PROOFS = "proofs"  # beside the plan: what each proof saw on its node
 Judge = Callable[[Path, list[Path], str | None, str], object]
 """Writes findings.json of a run folder: folder, folders of rules, policy, day."""
 
@@ -114,10 +115,11 @@ def prove_node(
     asked: Asked,
     baseline: Baseline,
     judge: Judge,
+    beside: Path | None = None,
 ) -> dict[str, Any]:
     """Judges the run again with the node's new facts, and records whether it is healthy. Raises
     UserError, OSError, ValueError. about: further keys of the proof's document. baseline: the
-    node's state before the change."""
+    node's state before the change. beside: folder of the plan, to keep there what a proof saw."""
     judge(run, rules, None, today)
     after = read_findings_record(run).findings
     run_input = read_run_input(run)
@@ -139,7 +141,27 @@ def prove_node(
     write_atomically(
         run / f"remediation-{file_stem(host)}.json", json.dumps(document, indent=1) + "\n"
     )
+    if beside is not None and proof["healthy"]:
+        (beside / PROOFS).mkdir(exist_ok=True)
+        hardware = read_hardware(_sections(_document(run_input, node)))
+        seen = baseline_of(str(run_input.document["id"]), after, host, hardware)
+        write_atomically(_proof_file(beside, host), json.dumps(to_document(seen), indent=1) + "\n")
     return proof
+
+
+def proof_of(beside: Path, host: str) -> Baseline | None:
+    """What the latest proof of a host saw after the change; None if nothing was kept. beside: the
+    folder of the plan. Raises UserError, OSError."""
+    path = _proof_file(beside, host)
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else None
+        return None if text is None else from_document(json.loads(text))
+    except ValueError as problem:
+        raise UserError(f"{path}: expected what the proof saw, found no JSON: {problem}") from None
+
+
+def _proof_file(beside: Path, host: str) -> Path:
+    return beside / PROOFS / f"{file_stem(host)}.json"
 
 
 def _losses(run: RunInput, node: NodeDocument, baseline: Baseline) -> list[str]:

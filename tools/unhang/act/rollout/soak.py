@@ -11,24 +11,10 @@ from unhang.act.plan.plan_document import Plan
 from unhang.act.rollout.rollout_state import RolloutState
 from unhang.act.rollout.steps import RELEASED, Entry
 from unhang.act.rollout.waiting import parse_time
-from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.text import visible
 
-DEFAULT = "10m,2m"
-
-
-@dataclass(frozen=True)
-class Soak:
-    """canaries_s, waves_s: seconds after the release of a canary and of another node; 0: the node
-    is not waited for."""
-
-    canaries_s: int = 0
-    waves_s: int = 0
-
-    @property
-    def longest_s(self) -> int:
-        return max(self.canaries_s, self.waves_s)
+DEFAULT = "5m"
 
 
 @dataclass(frozen=True)
@@ -40,56 +26,42 @@ class Soaking:
     hosts: tuple[str, ...]
 
 
-def parse_soak(given: str) -> Soak:
-    """One time for all nodes (5m, 0), or that of canaries and that of the others (10m,2m). "" is 0.
-    Raises UserError."""
-    parts = [part.strip() for part in str(given).split(",")] if str(given).strip() else ["0"]
-    if len(parts) > 2:
-        raise UserError(
-            "--soak: expected one time, or that of canaries and that of later waves such as"
-            f" {DEFAULT}, found {given!r}"
-        )
-    seconds = [0 if part == "0" else parse_time(part, "--soak") for part in parts]
-    return Soak(seconds[0], seconds[-1])
+def parse_soak(given: str) -> int:
+    """Seconds of a time such as 5m; 0 for 0 and for "". Raises UserError."""
+    text = str(given).strip()
+    return 0 if text in ("", "0") else parse_time(text, "--soak")
 
 
-def soaking_before(standing: RolloutState, plan: Plan, soak: Soak, wave: int) -> Soaking | None:
+def soaking_before(standing: RolloutState, plan: Plan, soak_s: int, wave: int) -> Soaking | None:
     """What this wave (from 0; the number of waves: the rollout's end) waits for; None if every node
-    that was released before it has soaked and was asked."""
-    released = [
-        (host, plan.waves[at].is_canary)
-        for at in range(wave)
-        for host in plan.waves[at].hosts
-        if standing.node(host).state == RELEASED
-    ]
-    ends = [
-        _later(standing.node(host).released_at, soak.canaries_s if is_canary else soak.waves_s)
-        for host, is_canary in released
-        if _soaks(soak, is_canary)
-    ]
-    if not ends:
+    that was released before it has soaked and was asked. soak_s: seconds after the release of the
+    last of them; 0: nobody soaks."""
+    earlier = [host for one in plan.waves[:wave] for host in one.hosts]
+    released = [host for host in earlier if standing.node(host).state == RELEASED]
+    if not soak_s or not released:
         return None
-    until = max(ends)
+    last = max(_moment(standing.node(host).released_at) for host in released)
+    until = last + datetime.timedelta(seconds=soak_s)
     hosts = tuple(
-        host for host, _ in released if not _was_asked(standing.node(host).asked_after, until)
+        host for host in released if not _was_asked(standing.node(host).asked_after, until)
     )
     return Soaking(_text(until), hosts) if hosts else None
 
 
-def soak_that_is_over(standing: RolloutState, plan: Plan, soak: Soak, at: str) -> Soaking | None:
+def soak_that_is_over(standing: RolloutState, plan: Plan, soak_s: int, at: str) -> Soaking | None:
     """The soak of most waves that was over at this time, and whose nodes are to be asked now."""
     for wave in range(len(plan.waves), 0, -1):
-        found = soaking_before(standing, plan, soak, wave)
-        if found is not None and not seconds_left(found.until, at, soak):
+        found = soaking_before(standing, plan, soak_s, wave)
+        if found is not None and not seconds_left(found.until, at, soak_s):
             return found
     return None
 
 
-def seconds_left(until: str, at: str, soak: Soak) -> int:
-    """Seconds until a soak is over. 0 also if that is later than any soak lasts: somebody has set
-    the clock back."""
+def seconds_left(until: str, at: str, soak_s: int) -> int:
+    """Seconds until a soak is over. 0 also if that is later than a soak lasts: somebody has set the
+    clock back."""
     left = round((_moment(until) - _moment(at)).total_seconds())
-    return left if 0 < left <= soak.longest_s else 0
+    return left if 0 < left <= soak_s else 0
 
 
 def fallen(standing: RolloutState, waves: Sequence[Sequence[str]]) -> list[str]:
@@ -112,14 +84,6 @@ def describe_soak(entry: Entry | None) -> str:
     return (
         f"{shortened(fold_hosts(listed), 200)} {verb} until {until}; then {them} asked again{after}"
     )
-
-
-def _soaks(soak: Soak, is_canary: bool) -> bool:
-    return bool(soak.canaries_s if is_canary else soak.waves_s)
-
-
-def _later(since: str, seconds: int) -> datetime.datetime:
-    return _moment(since) + datetime.timedelta(seconds=seconds)
 
 
 def _was_asked(asked_after: str, until: datetime.datetime) -> bool:

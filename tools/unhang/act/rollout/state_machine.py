@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.act.rollout.node_state import NodeState, is_resting
+from unhang.act.rollout.reasons import joined
 from unhang.act.rollout.steps import (
     BEFORE,
     DONE,
@@ -76,7 +77,7 @@ def _unchanged(node: NodeState, stopped: str | None) -> tuple[str, str]:
 
 
 def _changed(node: NodeState, target: Target) -> tuple[str, str]:
-    why = "; ".join(filter(None, (node.failure, node.stuck)))
+    why = joined(node.failure, node.stuck)
     if node.releasing:
         return ("keep", why) if why else ("release", "")
     if node.stuck:

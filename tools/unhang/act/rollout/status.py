@@ -14,6 +14,8 @@ from unhang.act.plan.plan_document import HostPlan, Plan
 from unhang.act.rollout.bandwidth import rates_of, span_of
 from unhang.act.rollout.journal_text import JournalText
 from unhang.act.rollout.node_state import NodeState, meaning_of
+from unhang.act.rollout.plan_policy import describe_edit
+from unhang.act.rollout.reasons import joined
 from unhang.act.rollout.rollout_state import RolloutState, replay
 from unhang.act.rollout.state_machine import next_order
 from unhang.act.rollout.steps import (
@@ -46,6 +48,7 @@ from unhang.act.rollout.waiting import until_words
 MEASURED, FAILED_BEFORE, UNMEASURED = "passed", "failed", "not measured"
 SCHEMA = "unhang/rollout-status/1"
 PROVED_HEALTHY = (RELEASED, DRAINED_BY_OTHERS)
+UNDONE = "undone"  # by the journal of another rollout; in this one's the node stays released
 TAKES_OVER = re.compile(r"-e unhang_take_over=(\S+)")
 DOES = {
     "drain": "drains the node",
@@ -177,6 +180,8 @@ def status_of(
         "controller": controller,
         "ended": replayed.ended,
         "stopped": replayed.stopped,
+        "closed": replayed.closed or "",
+        "policy_edited": policy_edited(begun),
         "torn": [
             *_lost(is_lost, replayed),
             *(f"line {number}: {text}" for number, text in journal.torn),
@@ -195,10 +200,22 @@ def status_of(
 
 
 def _with_undo(row: dict[str, Any], undone: Undone | None) -> dict[str, Any]:
-    """The row of a node with what was undone on it, which is not undone again."""
+    """The row of a node with what was undone on it, which is not undone again. Nothing that the
+    rollout came to is left there."""
     if undone is None:
         return {**row, "undone": ""}
-    return {**row, "undone": str(undone), "undo": ""}
+    came_to: dict[str, Any] = {
+        "state": UNDONE,
+        "meaning": "what the rollout changed was undone",
+        "next": "",
+    }
+    came_to |= {"gone": [], "left": [], "running": {}}
+    return {
+        **row,
+        **(came_to if row["state"] in PROVED_HEALTHY else {}),
+        "undone": str(undone),
+        "undo": "",
+    }
 
 
 def _lost(is_lost: bool, replayed: RolloutState) -> list[str]:
@@ -206,6 +223,12 @@ def _lost(is_lost: bool, replayed: RolloutState) -> list[str]:
     if is_lost:
         return [f"{LOST_JOURNAL}: journal.lock beside it says that this rollout has begun"]
     return [str(replayed.rebuilt.evidence.get("why"))] if replayed.rebuilt is not None else []
+
+
+def policy_edited(begun: Entry | None) -> str:
+    """What the newest controller saw of an edit of the inventory's policy; "" for none."""
+    hosts = begun.evidence.get("policy_edited") if begun is not None else None
+    return describe_edit([str(host) for host in hosts]) if isinstance(hosts, list) else ""
 
 
 def _alive(is_over: bool | None) -> dict[str, bool]:
@@ -260,7 +283,7 @@ def _row(
             filter(
                 None,
                 (
-                    as_typed_here(node.why or node.failure or "") or _jobs_waited_for(node, own),
+                    as_typed_here(joined(node.why or node.failure)) or _jobs_waited_for(node, own),
                     _to_look_at(node, own),
                 ),
             )
@@ -268,8 +291,12 @@ def _row(
         "step": SOAK if soaks else node.begun,
         "since": own[-1].at if own else None,
         "until": soaks or (_until(own) if node.begun else ""),
-        "next": "asked again when its soak is over" if soaks else what_next(node, entry, runs),
-        "boots": [f"{BOOTS[step]}, out of {left}" for step, left in node.boots],
+        "next": (
+            "asked again when its soak is over"
+            if soaks
+            else what_next(node, entry, runs, replayed.stopped, replayed.closed)
+        ),
+        "boots": [f"{BOOTS[step]}, out of {left}" for step, left in _ordered(node, entry)],
         "drained": node.out_of_service,
         "locked": node.locked,
         "before": {one.role: one.before for one in entry.remedies if one.before},
@@ -292,6 +319,13 @@ def _row(
             else ""
         ),
     }
+
+
+def _ordered(node: NodeState, entry: HostPlan) -> list[tuple[str, str]]:
+    """The boots that this rollout has ordered. One during the roles is a trial boot where the plan
+    has one, and else not its own: a power cut, or a person."""
+    tries = any(one.step == "trial" for one in entry.reboots)
+    return [boot for boot in node.boots if boot[0] != "apply" or tries]
 
 
 def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -359,9 +393,18 @@ def as_typed_here(text: str) -> str:
     return TAKES_OVER.sub(lambda found: f"--ansible=-e --ansible=unhang_take_over={found[1]}", text)
 
 
-def what_next(node: NodeState, entry: HostPlan, runs: bool = False) -> str:
+def what_next(
+    node: NodeState,
+    entry: HostPlan,
+    runs: bool = False,
+    stopped: str | None = None,
+    closed: str | None = None,
+) -> str:
     """What comes next on the node, in one line. runs: a controller is at work on it; else the same
-    command has to be given again."""
+    command has to be given again. stopped: why the failure limit lets nothing begin; closed: why
+    nobody may go on with the rollout."""
+    if closed and node.state not in FINAL:
+        return "nothing, for the rollout has ended; audit and plan again"
     if node.state == UNRELEASED and not node.proved and not node.failure and node.changed:
         return (
             "it stays drained, for it has booted since its proof; started again, the same command"
@@ -379,7 +422,7 @@ def what_next(node: NodeState, entry: HostPlan, runs: bool = False) -> str:
     if node.state in FINAL:
         return ""
     if node.state == TO_COME:
-        return "it begins when its wave may"
+        return "" if stopped else "it begins when its wave may"
     if runs and node.state == UNDER_WAY:
         return "nothing to type: the rollout is at work on it"
     if node.state == REFUSED and node.needs_root:

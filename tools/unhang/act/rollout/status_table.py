@@ -17,7 +17,7 @@ LONGEST_LIST = 200
 VALUE = 11  # columns before the value of a labelled line
 ORDER = (
     "lost", "taken over", "no answer", "not released", "under way", "kept", "waiting",
-    "refused", "withdrawn", "deferred", "drained by others", "released", "to come",
+    "refused", "withdrawn", "deferred", "drained by others", "undone", "released", "to come",
 )  # fmt: skip
 
 
@@ -69,6 +69,8 @@ def describe_head(status: Mapping[str, Any]) -> Iterator[str]:
     yield f"typed by   {visible(controller['by'])}, {controller['began']}"
     if status["stopped"]:
         yield f"stopped    {visible(status['stopped'])}"
+    if status["policy_edited"]:
+        yield f"policy     {visible(status['policy_edited'])}"
     for line in lost:
         yield f"lost       {visible(line)}"
     for line in (line for line in status["torn"] if line not in lost):
@@ -88,6 +90,8 @@ def _how(status: Mapping[str, Any]) -> str:
             f"{_hosts(soaking)} soaks until {until} (back in service), then is asked again, {then};"
             " if no command waits for that, give it again"
         )
+    if status["closed"]:
+        return "ended for good"
     if status["ended"]:
         waiting = [row for row in hosts if row["state"] == "waiting"]
         return (

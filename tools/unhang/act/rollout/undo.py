@@ -103,7 +103,6 @@ def undo_plan(
         limits=replace(plan.limits, only=(), except_=(), hosts=tuple(hosts)),
         hosts=tuple(_entry(plan.by_host[host]) for wave in waves for host in wave.hosts),
         waves=tuple(waves),
-        steps=(),
         undoes=plan.run.id,
         through=through,
     )
@@ -127,8 +126,6 @@ def _entry(entry: HostPlan) -> HostPlan:
         boot_id=None,
         config_hash=None,
         jobs=None,
-        minutes=None,
-        minutes_at_least=0.0,
         refused=(),
     )
 

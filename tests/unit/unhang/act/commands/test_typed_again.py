@@ -15,9 +15,7 @@ KEPT = (
     "drain",
     "max_failed",
     "python",
-    "forks",
     "no_smoke",
-    "no_smoke_before",
     "ansible",
     "apply",
 )
@@ -28,10 +26,7 @@ KEPT = (
     [
         "",
         "--drain slurm --max-failed 5%",
-        (
-            "-i 'inventory/my cluster' -i second --forks 8 --python /opt/venv/bin/python"
-            " --no-smoke-before"
-        ),
+        "-i 'inventory/my cluster' -i second --python /opt/venv/bin/python --ansible=--forks=8",
         "--no-smoke --ansible=--become --ansible='-e drain_slurm_conf=/etc/slurm.conf'",
     ],
 )

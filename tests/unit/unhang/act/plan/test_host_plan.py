@@ -7,17 +7,16 @@ import copy
 
 import pytest
 
-from unhang.act.plan.description import describe_minutes
-from unhang.act.plan.disruption import kind_of, minutes
+from unhang.act.plan.disruption import kind_of
 from unhang.act.plan.host_plan import plan_for_host
-from unhang.act.plan.plan_document import HostPlan, Job, Plan, PlanLimits, PlannedRun, Reboot, Wave
+from unhang.act.plan.plan_document import Job, Plan, PlanLimits, PlannedRun, Reboot, Wave
 from unhang.act.plan.plan_table import render_plan_table
-from unhang.act.plan.planning import knowledge_of, step_minutes
+from unhang.act.plan.planning import knowledge_of
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.run.documents import NodeDocument, to_fragment
 
 DAY = "2026-11-20"
-KNOWLEDGE = knowledge_of(load_catalogue(), DAY, step_minutes([]))
+KNOWLEDGE = knowledge_of(load_catalogue(), DAY)
 OK = {"probe": {"status": "ok"}}
 WAVES = (Wave("canary 1", ("gpu1",)),)
 SECTIONS = {
@@ -159,39 +158,6 @@ def test_jobs_that_could_not_be_read_are_not_none():
         is None
     )
     assert planned(LINK, change=lambda now: now.pop("gpus")).jobs is None
-
-
-def test_minutes_are_known_only_where_every_step_was_measured():
-    measured = {"frame": 1.0, "smoke": 0.5, "host_tuning": 0.25, "reboot": None}
-    assert minutes(["host_tuning"], [], measured) == (2.2, 2.2)  # the smoke test twice
-    assert minutes(["host_tuning"], [Reboot("apply", "x")], measured)[0] is None
-    assert minutes(["host_tuning"], [Reboot("rollback", "x")], measured) == (2.2, 2.2)
-    assert minutes(["kernel"], [], measured)[0] is None
-    assert planned(LINK).minutes == 0.0
-
-
-def test_minutes_of_settings_are_known_and_those_of_a_driver_are_at_least_that_much():
-    assert (planned(NUMA).minutes, planned(NUMA).minutes_at_least) == (1.7, 1.7)
-    assert (planned(DRIVER, NUMA).minutes, planned(DRIVER, NUMA).minutes_at_least) == (None, 1.7)
-
-
-def test_where_a_step_was_not_measured_the_others_say_how_long_it_takes_at_least():
-    measured = {"frame": 1.0, "smoke": 0.5, "host_tuning": 0.25, "reboot": None}
-    assert minutes(["host_tuning", "kernel"], [Reboot("apply", "x")], measured) == (None, 2.2)
-    entries = tuple(
-        HostPlan(host, None, None, minutes=known, minutes_at_least=least)
-        for host, known, least in (("a", 2.5, 2.5), ("b", None, 0.5), ("c", 3.0, 3.0))
-    )
-    run, limits = PlannedRun("r", "2026-11-20T07:00:00Z", None), PlanLimits(2, 0, 3, 86400)
-    waves = (Wave("canary 1", ("a", "b")), Wave("wave 1", ("c",)))
-    assert (
-        describe_minutes(Plan(run, "2026-11-20", limits, entries, waves))
-        == "at least 5.5 minutes for all waves, without waiting for jobs"
-    )
-    assert (
-        describe_minutes(Plan(run, "2026-11-20", limits, entries, waves[1:]))
-        == "3 minutes for all waves, without waiting for jobs"
-    )
 
 
 def test_what_only_a_person_repairs_is_in_no_wave_and_named():

@@ -44,7 +44,6 @@ GPU1 = HostPlan(
     ),
     (Reboot("apply", "driver"), Reboot("rollback", "the old driver")),
     (Job(4711, "ada", "python", (0, 1)),),
-    None,
     (),
     (PersonNeeded("nvlink-some-inactive", "have the baseboard serviced"),),
 )
@@ -108,7 +107,7 @@ def test_an_entry_is_found_by_its_host(tmp_path):
         ),
         (lambda plan: plan.pop("waves"), "the key waves is missing"),
         (lambda plan: plan.update(extra=1), "unknown key"),
-        (lambda plan: plan["hosts"][0].update(minutes=-1), "hosts.0.minutes"),
+        (lambda plan: plan["hosts"][0].update(jobs=-1), "hosts.0.jobs"),
     ],
 )
 def test_an_edit_by_hand_is_noticed(tmp_path, change, says):
@@ -116,6 +115,16 @@ def test_an_edit_by_hand_is_noticed(tmp_path, change, says):
         read_plan(changed(tmp_path, change))
     assert "\n" not in str(shown.value)
     assert "unhang plan" in str(shown.value)
+
+
+def test_the_plan_of_an_earlier_version_with_minutes_is_read_so_that_it_can_be_undone(tmp_path):
+    steps = [{"step": "reboot", "minutes": 4.2, "times": 12}]
+
+    def earlier(document):
+        document.update(steps=steps)
+        document["hosts"][0].update(minutes=4.2, minutes_at_least=1.0)
+
+    assert read_plan(changed(tmp_path, earlier, honest=True)) == PLAN
 
 
 def with_policy(plan, policy):

@@ -11,7 +11,7 @@ import pytest
 
 from unhang import cli
 from unhang.act.plan.host_plan import plan_for_host
-from unhang.act.plan.planning import PlanOptions, knowledge_of, plan_run, step_minutes
+from unhang.act.plan.planning import PlanOptions, knowledge_of, plan_run
 from unhang.act.plan.role_coverage import repairs_of_run, who_repairs
 from unhang.audit.report import phrases
 from unhang.audit.report.filtering import Filter, narrowed
@@ -25,7 +25,7 @@ from unhang.core.schemas.shapes import read_schema
 
 CATALOGUE = load_catalogue()
 TODAY = "2026-11-20"
-KNOWLEDGE = knowledge_of(CATALOGUE, TODAY, step_minutes([]))
+KNOWLEDGE = knowledge_of(CATALOGUE, TODAY)
 OK = {"probe": {"status": "ok"}}
 SECTIONS = {
     "node": {

@@ -123,6 +123,17 @@ def state_of(recorded, step, evidence):
     ]
 
 
+def test_an_edited_policy_is_in_the_status_and_once_in_the_lines_of_several_runs(tmp_path):
+    plan = planned(tmp_path)
+    for _ in range(3):
+        begin(tmp_path, HOSTS, {"by": "ops", "policy_edited": ["a", "b"]}, lambda _: True, "")
+    journal = read_journal(tmp_path)
+    edited = "unhang_policy of a,b was edited since the plan, which keeps to its own"
+    assert edited in status_of(plan, journal)["policy_edited"]
+    assert f"policy     {edited}" in render_status(status_of(plan, journal))
+    assert "\n".join(Progress(plan).feed(journal.entries)).count(edited) == 1
+
+
 def test_an_interrupted_rollout_says_so_and_what_to_type(recorded):
     recorded.through("a", until="reboot")
     assert (

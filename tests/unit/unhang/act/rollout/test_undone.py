@@ -18,7 +18,7 @@ from unhang.act.plan.plan_document import (
 from unhang.act.rollout.conductor import begin
 from unhang.act.rollout.journal import append, read_journal
 from unhang.act.rollout.journal import begin as begin_journal
-from unhang.act.rollout.status import status_of
+from unhang.act.rollout.status import exit_code, status_of
 from unhang.act.rollout.status_table import render_status
 from unhang.act.rollout.steps import BEGUN, DONE, FAILED, Entry
 from unhang.act.rollout.undone import undone_of, undone_states
@@ -89,6 +89,9 @@ def test_the_status_of_each_run_says_what_was_undone_and_by_whom(runs, run, role
     assert (rows["a"]["undo"], rows["b"]["undone"]) == ("", "")
     assert rows["b"]["undo"]
     assert f"undone   {role} by {UNDO}, {NOW}" in render_status(status)
+    assert (rows["a"]["state"], rows["b"]["state"]) == ("undone", "released")
+    assert "UNDONE: 1 node, what the rollout changed was undone\n" in render_status(status)
+    assert (status["counts"], exit_code(status)) == ({"undone": 1, "released": 1}, 1)
 
 
 def test_a_run_that_another_undo_has_brought_back_does_not_go_on(runs):
