@@ -69,7 +69,8 @@ def clues_of(node: Mapping[str, Any], rises: Sequence[Rise] = ()) -> list[str]:
         for line in _rows(node.get("kernel_log"))
         if _SUSPICIOUS.search(str(line)) and not _USUAL.search(str(line))
     ]
-    clues = [f"its kernel log says {line[:200]!r}" for line in log[:2]]
+    clues = [str(one)[:300] for one in _rows(node.get("gpus"))[:1]]
+    clues += [f"its kernel log says {line[:200]!r}" for line in log[:2]]
     if node.get("nvml") and "hangs" in str(node["nvml"]):
         clues.append(str(node["nvml"])[:200])
     if rises:
