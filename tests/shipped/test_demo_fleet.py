@@ -100,7 +100,7 @@ def test_fleet_has_at_least_sixteen_nodes_and_all_but_the_broken_were_read(statu
         (3, "fsdp03", ["group-torch-nccl-differs", "nccl-ib-disabled-with-rdma"]),
         (3, "gpu004", ["group-nccl-differs"]),
         (3, "gpu006", ["nvlink-some-inactive"]),
-        (3, "gpu007", ["xid-fatal", "gpu-gives-no-handle"]),
+        (3, "gpu007", ["gpu-needs-reboot", "xid-fatal", "gpu-gives-no-handle"]),
         (
             4,
             "mega01",
@@ -263,7 +263,7 @@ def test_the_plan_repairs_what_a_role_can_and_names_who_must_look_at_the_rest(ru
 @pytest.mark.parametrize(
     ("host", "rule", "explained"),
     [
-        ("gpu007", "xid-fatal", {"gpu-gives-no-handle", "group-nvlinks-differ"}),
+        ("gpu007", "gpu-needs-reboot", {"xid-fatal", "gpu-gives-no-handle", "group-nvlinks-differ"}),
         (
             "gpu006",
             "nvlink-some-inactive",
