@@ -25,18 +25,14 @@ def parse_gpu_resets(text: str) -> list[dict[str, Any]]:
     except ValueError:
         return []
     rows = rows.get("resets") if isinstance(rows, dict) else None
-    found = [_row(one) for one in rows or () if isinstance(one, dict)] if _is_list(rows) else []
+    found = [_row(one) for one in rows if isinstance(one, dict)] if isinstance(rows, list) else []
     return [one for one in found if one is not None][-MOST:]
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list)
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any] | None:
     texts = {name: _text(row.get(name)) for name in TEXTS}
     at, log_s, because = (row.get(name) for name in ("at", "log_s", "because"))
-    if texts["verb"] is None or not _is_number(at) or not _is_list(because):
+    if texts["verb"] is None or not _is_number(at) or not isinstance(because, list):
         return None
     faults = [one for one in map(_text, because[:16]) if one is not None]
     return dict(texts, because=faults, at=at, log_s=log_s if _is_number(log_s) else None)

@@ -45,6 +45,13 @@ class GpuVerb:
 
 
 @dataclass(frozen=True)
+class _Ids:
+    index: int | None
+    uuid: str | None
+    pci_address: str | None
+
+
+@dataclass(frozen=True)
 class _Need:
     verb: str
     fault: str
@@ -61,11 +68,11 @@ def gpu_verbs(sections: Any, tables: Tables) -> list[GpuVerb]:
         if _of(event, "kind") == "xid" and _of(event, "code") is not None:
             xids.setdefault(_slot(_of(event, "pci_address")), []).append((place, event))
     resets = _of(faults, "resets") or ()
-    found = []
+    found: list[GpuVerb] = []
     for place, device in enumerate(devices or ()):
         events = xids.pop(_slot(_of(device, "pci_address")), ())
         needs = [*_of_device(device, place, tables), *_of_events(events, device, tables)]
-        ids = (_of(device, "index"), _of(device, "uuid"), _of(device, "pci_address"))
+        ids = _Ids(_of(device, "index"), _of(device, "uuid"), _of(device, "pci_address"))
         found += _strongest(ids, needs, resets, tables)
     all_known = devices is not None and all(_of(one, "pci_address") for one in devices)
     for slot, events in xids.items():
@@ -73,7 +80,7 @@ def gpu_verbs(sections: Any, tables: Tables) -> list[GpuVerb]:
         if all_known and slot is not None:
             needs = [_not_there(one) for one in needs]
         address = _of(events[0][1], "pci_address")
-        found += _strongest((None, None, address), needs, resets, tables)
+        found += _strongest(_Ids(None, None, address), needs, resets, tables)
     return found
 
 
@@ -133,7 +140,7 @@ def _not_there(need: _Need) -> _Need:
     return _Need(REBOOT, need.fault, need.path) if need.verb == RESET else need
 
 
-def _strongest(ids: Any, needs: list[_Need], resets: Any, tables: Tables) -> Iterator[GpuVerb]:
+def _strongest(ids: _Ids, needs: list[_Need], resets: Any, tables: Tables) -> Iterator[GpuVerb]:
     """The GPU with its strongest verb; stronger still if the same fault was treated with that verb
     within a day."""
     if not needs:
@@ -146,13 +153,12 @@ def _strongest(ids: Any, needs: list[_Need], resets: Any, tables: Tables) -> Ite
         because = (*because, f"again within a day of a {done} for it")
         verb = str(tables["gpu_verbs"][verb]["again"])
     if verb != NOTHING:
-        yield GpuVerb(*ids, verb, because, deciding[0].path)
+        yield GpuVerb(ids.index, ids.uuid, ids.pci_address, verb, because, deciding[0].path)
 
 
-def _is_same(row: Any, ids: Any, verb: str, because: tuple[str, ...]) -> bool:
-    _, uuid, address = ids
-    is_it = (uuid is not None and _of(row, "uuid") == uuid) or (
-        address is not None and _slot(_of(row, "pci_address")) == _slot(address)
+def _is_same(row: Any, ids: _Ids, verb: str, because: tuple[str, ...]) -> bool:
+    is_it = (ids.uuid is not None and _of(row, "uuid") == ids.uuid) or (
+        ids.pci_address is not None and _slot(_of(row, "pci_address")) == _slot(ids.pci_address)
     )
     age_s = _of(row, "age_s")
     return (
