@@ -238,6 +238,7 @@ def test_the_plan_repairs_what_a_role_can_and_names_who_must_look_at_the_rest(ru
     assert {entry.host: entry.roles for entry in plan.hosts if entry.remedies} == {
         "fsdp01": ["nccl_profile"],
         "fsdp02": ["nccl_profile"],
+        "gpu007": ["gpu_reset"],
         "llmc01": ["gpu_binding"],
         "mega01": ["build_toolchain"],
         "ws-3090-1": ["gpu_driver", "package_hold"],
