@@ -359,7 +359,7 @@ def clues(document: Mapping[str, Any]) -> list[str]:
     return [str(event["line"]) for event in events_of_the_job(document) if event.get("line")]
 
 
-def events_of_the_job(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+def events_of_the_job(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The kernel's faults since the job's ranks began. One without a time is left out: it may be a
     month old."""
     began_s = (
