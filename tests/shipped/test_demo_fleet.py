@@ -264,7 +264,11 @@ def test_the_plan_repairs_what_a_role_can_and_names_who_must_look_at_the_rest(ru
 @pytest.mark.parametrize(
     ("host", "rule", "explained"),
     [
-        ("gpu007", "gpu-needs-reboot", {"xid-fatal", "gpu-gives-no-handle", "group-nvlinks-differ"}),
+        (
+            "gpu007",
+            "gpu-needs-reboot",
+            {"xid-fatal", "gpu-gives-no-handle", "group-nvlinks-differ"},
+        ),
         (
             "gpu006",
             "nvlink-some-inactive",
