@@ -9,7 +9,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: gpu_services
 short_description: Stop and start the services that hold GPUs, reload the driver's kernel modules,
-  reset the GPUs
+  reset GPUs
 version_added: "0.1.0"
 description:
   - Stops known services (exporters, DCGM, MPS, a display server, persistenced, IMEX, fabric
@@ -21,6 +21,8 @@ description:
     unit of its own. The module works out the commands
     from the services and modules of the node; no command comes from the controller. It refuses
     while anything else than these services uses a GPU.
+  - What was reset, when and for which faults is kept in V(/var/lib/unhang/gpu_resets.json), so that
+    no GPU is reset twice within a day for the same fault.
   - Never runs C(systemctl daemon-reload), which makes running containers lose their GPUs.
 options:
   state:
@@ -29,7 +31,7 @@ options:
         stopped.
       - V(reloaded) loads the kernel modules of O(expected_version). If they are loaded already,
         nothing is done.
-      - V(reset) resets all GPUs and starts fabric manager.
+      - V(reset) resets all GPUs and starts fabric manager; with O(gpus), it resets these GPUs.
     type: str
     choices: [stopped, started, reloaded, reset]
     required: true
@@ -47,6 +49,33 @@ options:
   expected_version:
     description: With V(reloaded), the version that must be loaded afterwards.
     type: str
+  gpus:
+    description: With V(reset), the faulty GPUs, each with the faults for which it is reset. If one
+      of them needs a boot, none is reset, and the faults are only recorded.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      uuid:
+        description: UUID of the GPU.
+        type: str
+      pci_address:
+        description: PCI address of the GPU.
+        type: str
+      verb:
+        description: What the GPU needs.
+        type: str
+        choices: [reset the GPU, reboot the node]
+        required: true
+      because:
+        description: The faults.
+        type: list
+        elements: str
+        required: true
+  whole:
+    description: With O(gpus), reset all GPUs of the node together, because the board needs it.
+    type: bool
+    default: false
 extends_documentation_fragment: [unhang.fencing]
 attributes:
   check_mode:
@@ -65,6 +94,13 @@ EXAMPLES = r"""
 - name: Start the services that were stopped
   gpu_services:
     state: started
+
+- name: Reset one GPU
+  gpu_services:
+    state: reset
+    gpus:
+      - {uuid: GPU-00000006-0000-4000-8000-000000000000, pci_address: '0000:1a:00.0', verb: reset
+        the GPU, because: [Xid 95]}
 
 - name: Load the installed driver
   gpu_services:
@@ -94,6 +130,7 @@ commands:
     systemctl start nvidia-persistenced.service]
 """
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,7 +138,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.base.root import Root
 from ansible.module_utils.unhang_node.base.section import Unread
 from ansible.module_utils.unhang_node.change.drain.reasons import message_of
-from ansible.module_utils.unhang_node.change.gpu import service_changes
+from ansible.module_utils.unhang_node.change.gpu import resets, service_changes
 from ansible.module_utils.unhang_node.change.gpu.exchange_steps import ExchangeStep
 from ansible.module_utils.unhang_node.change.gpu.services import SERVICES, start_order, stop_order
 from ansible.module_utils.unhang_node.change.gpu.users import (
@@ -122,6 +159,22 @@ OPTIONS = {
     "services": {"type": "list", "elements": "str", "default": []},
     "tolerate_failures": {"type": "bool", "default": False},
     "expected_version": {"type": "str"},
+    "gpus": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "uuid": {"type": "str"},
+            "pci_address": {"type": "str"},
+            "verb": {
+                "type": "str",
+                "choices": ["reset the GPU", "reboot the node"],
+                "required": True,
+            },
+            "because": {"type": "list", "elements": "str", "required": True},
+        },
+    },
+    "whole": {"type": "bool", "default": False},
 }
 
 
@@ -166,22 +219,41 @@ def reload(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
 
 
 def reset(module: AnsibleModule, users: dict[str, Any]) -> dict[str, Any]:
-    """Resets all GPUs."""
-    steps = service_changes.plan_reset(users)
+    """Resets all GPUs, or the named ones."""
+    gpus = module.params["gpus"]
+    uuids = resets.uuids_to_reset(gpus)
+    steps = (
+        service_changes.plan_reset_of(users, uuids, module.params["whole"])
+        if uuids
+        else []
+        if gpus
+        else service_changes.plan_reset(users)
+    )
+    if gpus and not module.check_mode:
+        refuse_users(users, steps)
+        resets.refuse_again(gpus, resets.read_records(), time.time())
+        resets.record(gpus)
     run(module, users, steps)
+    if uuids and not module.check_mode:
+        resets.record_end(gpus)
     return {"changed": True, "commands": [step.line() for step in steps]}
 
 
 def run(module: AnsibleModule, users: dict[str, Any], steps: Sequence[ExchangeStep]) -> None:
     """Makes the steps unless in check mode. Raises ValueError if somebody uses a GPU."""
-    found = foreign_users(users)
+    refuse_users(users, steps)
+    if steps and not module.check_mode:
+        service_changes.run_steps(steps)
+
+
+def refuse_users(users: dict[str, Any], steps: Sequence[ExchangeStep]) -> None:
+    """Raises ValueError if somebody uses a GPU, and there is anything to do."""
+    found = foreign_users(users) if steps else []
     if found:
         raise ValueError(
             f"expected GPUs that nobody uses, found {', '.join(found[:8])}; let them end, or reboot"
             " the node"
         )
-    if not module.check_mode:
-        service_changes.run_steps(steps)
 
 
 STATES = {"stopped": stop, "started": start, "reloaded": reload, "reset": reset}

@@ -1,6 +1,6 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""Filters of the roles gpu_driver, fabric_manager and package_hold. Implementation:
+"""Filters of the roles gpu_driver, fabric_manager, gpu_reset and package_hold. Implementation:
 unhang.act.role_changes, which imports no Ansible."""
 
 from __future__ import annotations
@@ -92,6 +92,16 @@ def fabric_plan(
     return plan_fabric_manager(_inputs(facts, policy, host, answers, options), bool(reset_allowed))
 
 
+def gpu_reset_plan(
+    facts: Facts, policy: Facts, host: str, users: Facts, previews: bool, pending_reboot: str
+) -> dict[str, Any]:
+    """A plan of unhang.act.role_changes.gpu_reset_plan."""
+    from unhang.act.role_changes.gpu_reset_plan import plan_gpu_reset
+
+    inputs = _inputs(facts, policy, host, {"users": users}, {"previews": bool(previews)})
+    return plan_gpu_reset(inputs, str(pending_reboot))
+
+
 def held_groups(policy: Facts | None) -> list[str]:
     """Groups of packages (driver, kernel, nccl, ofed) that a policy holds. A driver with an exact
     version is held unless the policy disables that."""
@@ -119,5 +129,6 @@ class FilterModule:
             "unhang_driver_plan": driver_plan,
             "unhang_driver_check": driver_check,
             "unhang_fabric_plan": fabric_plan,
+            "unhang_gpu_reset_plan": gpu_reset_plan,
             "unhang_held_groups": held_groups,
         }

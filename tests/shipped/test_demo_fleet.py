@@ -100,7 +100,7 @@ def test_fleet_has_at_least_sixteen_nodes_and_all_but_the_broken_were_read(statu
         (3, "fsdp03", ["group-torch-nccl-differs", "nccl-ib-disabled-with-rdma"]),
         (3, "gpu004", ["group-nccl-differs"]),
         (3, "gpu006", ["nvlink-some-inactive"]),
-        (3, "gpu007", ["xid-fatal", "gpu-gives-no-handle"]),
+        (3, "gpu007", ["gpu-needs-reboot", "xid-fatal", "gpu-gives-no-handle"]),
         (
             4,
             "mega01",
@@ -238,6 +238,7 @@ def test_the_plan_repairs_what_a_role_can_and_names_who_must_look_at_the_rest(ru
     assert {entry.host: entry.roles for entry in plan.hosts if entry.remedies} == {
         "fsdp01": ["nccl_profile"],
         "fsdp02": ["nccl_profile"],
+        "gpu007": ["gpu_reset"],
         "llmc01": ["gpu_binding"],
         "mega01": ["build_toolchain"],
         "ws-3090-1": ["gpu_driver", "package_hold"],
@@ -263,7 +264,11 @@ def test_the_plan_repairs_what_a_role_can_and_names_who_must_look_at_the_rest(ru
 @pytest.mark.parametrize(
     ("host", "rule", "explained"),
     [
-        ("gpu007", "xid-fatal", {"gpu-gives-no-handle", "group-nvlinks-differ"}),
+        (
+            "gpu007",
+            "gpu-needs-reboot",
+            {"xid-fatal", "gpu-gives-no-handle", "group-nvlinks-differ"},
+        ),
         (
             "gpu006",
             "nvlink-some-inactive",

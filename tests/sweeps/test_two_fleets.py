@@ -25,7 +25,7 @@ FLEETS = {
         "GPU gone from PCI too": "gpu-count-not-the-boards",
         "fabric manager dead after completed": "fabric-manager-died",
         "four of eight InfiniBand ports polling": "rdma-rail-down",
-        "row remap pending": "gpu-row-remap-pending",
+        "row remap pending": "gpu-needs-reset",
         "library mismatch": "driver-library-mismatch",
     },
     "a100_roce": {
@@ -59,7 +59,7 @@ UPGRADES = {
 # to do)}, as a reader of the first screen was given them.
 READ_BY_A_PERSON = {
     "one": {
-        "gpu002": ("Xid 79", "xid-fatal", "scontrol update nodename=gpu002 state=drain"),
+        "gpu002": ("Xid 79", "gpu-needs-reboot", "role gpu_reset"),
         "gpu003": (OTHER_MANAGER, "fabric-manager-version-differs", "unhang remediate"),
         "gpu005": (
             "one InfiniBand port down",
@@ -76,7 +76,7 @@ READ_BY_A_PERSON = {
     "two": {
         "gpu001": (
             "row remap failed",
-            "gpu-row-remap-failed",
+            "gpu-needs-replacement",
             "scontrol update nodename=gpu001 state=drain",
         ),
         "gpu002": (

@@ -25,6 +25,7 @@ from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.rules.rules import Rule
 from unhang.core.run.documents import STATUSES
 from unhang.core.schemas.shapes import Shape, read_schema
+from unhang.core.verdict.gpu_verbs import TABLES as GPU_TABLES
 
 # the folder of the collector is no installed package
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -50,6 +51,7 @@ RULES = (
     "expression",
     "expression_filters",
     "expression_tests",
+    "faulty_gpus",
     "functions",
     "like_things",
     "node_rules",
@@ -130,12 +132,14 @@ def rules_sources() -> dict[str, str]:
         )
         for name in RULES
     }
-    found["unhang/core/secrets_in_text.py"] = for_python_3_8(
-        (unhang / "core" / "secrets_in_text.py").read_text("utf-8")
-    )
+    for name in ("secrets_in_text.py", "verdict/gpu_verbs.py"):
+        found[f"unhang/core/{name}"] = for_python_3_8((unhang / "core" / name).read_text("utf-8"))
     found |= {
         f"unhang/{folder}__init__.py": ""
-        for folder in ("", "audit/", "audit/rules/", "core/", "core/run/", "core/schemas/")
+        for folder in (
+            *("", "audit/", "audit/rules/"),
+            *("core/", "core/run/", "core/schemas/", "core/verdict/"),
+        )
     }
     found["unhang/core/run/documents.py"] = f"STATUSES = {STATUSES!r}\n\n" + (
         PARTS / "documents.py"
@@ -281,7 +285,11 @@ def shape_of(shape: Shape | None) -> dict[str, Any] | None:
 
 
 # tables behind the lists that are worked out of the facts
-TABLES_OF = {"unlike": ("like_things", "gpu_models"), "rising": ("counter_rates",)}
+TABLES_OF = {
+    "unlike": ("like_things", "gpu_models"),
+    "rising": ("counter_rates",),
+    "faulty": GPU_TABLES,
+}
 
 
 def tables_in(trees: Iterable[nodes.Node]) -> set[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 
 from ..base.nvml.calls import Asking, Lost
+from ..base.nvml.devices import RECOVERY, read_recovery_action, sysfs_address
 from ..base.nvml.live import begin_warming
 from ..base.nvml.names import ALL_LINKS, FIELDS, THROTTLE_REASONS, error_name
 from ..base.section import Unread
@@ -61,10 +62,14 @@ def look_at_gpu(asking: Asking, index: int) -> dict[str, Any]:
     """One look at one GPU; null for what the driver or the board does not tell. Raises Lost."""
     handle = asking.handle
     energy = asking.ask(None, "nvmlDeviceGetTotalEnergyConsumption", handle)
-    links = asking.fields(((SENT, ALL_LINKS), (RECEIVED, ALL_LINKS)))
+    fields = asking.fields((RECOVERY, (SENT, ALL_LINKS), (RECEIVED, ALL_LINKS)))
+    links = {entry: answer for entry, answer in fields.items() if entry != RECOVERY}
+    pci = asking.ask("pci_address", "nvmlDeviceGetPciInfo", handle)
     return {
         "index": index,
         "uuid": asking.ask("uuid", "nvmlDeviceGetUUID", handle),
+        "pci_address": None if pci is None else sysfs_address(pci.busId),
+        "recovery_action": read_recovery_action(asking, fields),
         **work_of_gpu(asking),
         "energy_j": energy and energy / 1000.0,
         "temperature_c": asking.ask("temperature_c", "nvmlDeviceGetTemperature", handle, 0),

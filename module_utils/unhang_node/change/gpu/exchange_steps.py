@@ -18,8 +18,8 @@ STATE_FILE = "/var/lib/unhang/gpu_users.json"
 
 
 class ExchangeStep(NamedTuple):
-    """action: stop or start a service, unload or load a kernel module, reset all GPUs; name: the
-    service or module."""
+    """action: stop or start a service, unload or load a kernel module, reset GPUs; name: the
+    service, the module, or the UUIDs of the GPUs with commas, "" for all GPUs."""
 
     action: str
     name: str = ""
@@ -31,7 +31,7 @@ class ExchangeStep(NamedTuple):
             "start": ["systemctl", "start"],
             "unload": ["rmmod"],
             "load": ["modprobe"],
-            "reset": ["nvidia-smi", "-r"],
+            "reset": ["nvidia-smi", "--gpu-reset", "-i"] if self.name else ["nvidia-smi", "-r"],
         }
         return programs[self.action] + ([self.name] if self.name else [])
 
@@ -69,6 +69,18 @@ def reset_steps(services: Collection[str]) -> List[ExchangeStep]:
         *steps,
         RESET,
         *(ExchangeStep("start", unit) for unit in [FABRIC_MANAGER[0], *start_order(others)]),
+    ]
+
+
+def reset_steps_of(services: Collection[str], uuids: Sequence[str]) -> List[ExchangeStep]:
+    """Resets these GPUs, all of them if there are none; fabric manager runs on, as it must for the
+    reset of a single GPU (https://docs.nvidia.com/deploy/nvidia-smi/). services: units to stop and
+    start again."""
+    others = [unit for unit in stop_order(services) if unit not in FABRIC_MANAGER]
+    return [
+        *(ExchangeStep("stop", unit) for unit in others),
+        ExchangeStep("reset", ",".join(uuids)),
+        *(ExchangeStep("start", unit) for unit in start_order(others)),
     ]
 
 

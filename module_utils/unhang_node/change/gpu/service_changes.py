@@ -83,6 +83,14 @@ def plan_reset(users: Dict[str, Any]) -> List[ExchangeStep]:
     return exchange_steps.reset_steps(_running_or_stopped(users))
 
 
+def plan_reset_of(users: Dict[str, Any], uuids: Sequence[str], whole: bool) -> List[ExchangeStep]:
+    """Steps that reset these GPUs. whole: all GPUs of the node together, and with NVSwitch fabric
+    manager with them. Raises OSError, ValueError."""
+    if whole and count_switches(Root()) > 0:
+        return plan_reset(users)
+    return exchange_steps.reset_steps_of(_running_or_stopped(users), () if whole else uuids)
+
+
 def _running_or_stopped(users: Dict[str, Any]) -> Collection[str]:
     """Units that run, and units that this role stopped before: all of them must run afterwards."""
     return {row["unit"] for row in users["services"] if row["active"]} | set(read_stopped())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 
 from ...base.parse.values import integer_or_none
 from ...base.section import Absent
-from ..parse.kernel_log import find_faults
+from ..parse.gpu_resets import parse_gpu_resets, without_settled
+from ..parse.kernel_log import find_faults, split_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 LOG_LIMIT_BYTES = 16 * 1024 * 1024
 RECORD_BYTES = 16384  # more than the longest record of /dev/kmsg
 KMSG = "/dev/kmsg"
+RESETS = "/var/lib/unhang/gpu_resets.json"
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def read_faults(root: Root, unread: Unread, kernel_log: str | None = None) -> dict[str, Any]:
@@ -25,7 +29,7 @@ def read_faults(root: Root, unread: Unread, kernel_log: str | None = None) -> di
     kernel's own log. Raises OSError, Absent.
 
     "complete" is false when the log no longer reaches back to the boot: a fault that is not in the
-    log may have happened then.
+    log may have happened then. An Xid before the last reset of its GPU by unhang is left out.
     """
     if kernel_log:
         root.watch("read " + kernel_log)
@@ -35,12 +39,37 @@ def read_faults(root: Root, unread: Unread, kernel_log: str | None = None) -> di
     found = find_faults(log, read_boot_time(root))
     if found["cut"]:
         unread.add("events", "error", found["cut"])
+    resets, boot_id = read_resets(root, unread)
     return {
         "source": source,
         "lines_read": found["lines_read"],
         "complete": found["complete"] and whole,
-        "events": found["events"],
+        "events": without_settled(found["events"], resets or [], boot_id),
+        "resets": None
+        if resets is None
+        else [
+            {
+                "uuid": row["uuid"],
+                "pci_address": row["pci_address"],
+                "verb": row["verb"],
+                "because": row["because"],
+                "age_s": max(0, round(time.time() - row["at"])),
+            }
+            for row in resets
+        ],
     }
+
+
+def read_resets(root: Root, unread: Unread) -> tuple[list[dict[str, Any]] | None, str | None]:
+    """(rows of parse_gpu_resets, None if they could not be read; this boot's id, None likewise)."""
+    try:
+        text = root.text(RESETS, 1 << 20)
+    except (FileNotFoundError, NotADirectoryError):
+        return [], None
+    except OSError as problem:
+        unread.of_error("resets", problem)
+        return None, None
+    return parse_gpu_resets(text), unread.attempt("resets", root.line, BOOT_ID)
 
 
 def read_tail(path: str) -> bytes:
@@ -105,3 +134,17 @@ def read_boot_time(root: Root) -> float | None:
         return None
     at = text.find("\nbtime ")
     return integer_or_none(text[at + 7 : at + 40].split("\n")[0]) if at >= 0 else None
+
+
+def last_log_s(root: Root) -> float:
+    """Seconds since boot of the last line of the kernel's ring buffer, by the clock that dates its
+    lines; by /proc/uptime where there is no buffer. Raises OSError, ValueError."""
+    try:
+        log = read_kmsg(root)[0]
+    except (Absent, OSError):
+        log = b""
+    for line in reversed(log.decode("utf-8", "replace").splitlines()[-64:]):
+        stamp_s = split_line(line, None)[0]
+        if stamp_s is not None:
+            return stamp_s
+    return float(root.line("/proc/uptime").split()[0])

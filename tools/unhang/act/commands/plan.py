@@ -28,6 +28,7 @@ from unhang.act.plan.planning import (
 )
 from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal
 from unhang.audit.commands.filters import OPTIONS, add_filters, asked_filter
+from unhang.audit.commands.report_ticket import keep_ticket
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.commands.common_options import add_examples, add_format_option, add_quiet
@@ -37,11 +38,12 @@ from unhang.core.errors import UserError
 from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
 from unhang.core.run.actions import ANY_INVENTORY, Setting, remediate_options
+from unhang.core.run.findings import read_findings
 from unhang.core.run.own_runs import is_own, own_options
 from unhang.core.run.run_folder import read_run
 from unhang.core.run.run_input import read_nodes, read_run_input
 from unhang.core.terminal import terminal_shape
-from unhang.core.text import ascii_only
+from unhang.core.text import ascii_only, visible
 
 FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
 COLUMNS = ("wave", "host", "role", "before", "after", "because", "reboots", "refused", "person")
@@ -52,6 +54,7 @@ EXAMPLES = """\
   unhang plan --rule driver-545-23-08-p2p-deadlock --host 'gpu[001-016]'   for one cause
   unhang plan -o csv > plan.csv                                a row for each node and role"""  # noqa: E501
 WIDTH, WIDEST = 80, 120
+REPLACED = "gpu-needs-replacement"  # the rule whose nodes get a ticket
 DIGEST_SHOWN = 12
 DECIDING = (
     *OPTIONS,
@@ -212,7 +215,20 @@ def _make_plan(
     is kept beside it, and the difference is printed."""
     plan = compute_plan(folder, limits, arguments, rules)
     _keep(folder, plan)
+    _keep_tickets(folder, plan)
     return plan
+
+
+def _keep_tickets(folder: Path, plan: Plan) -> None:
+    """Writes the vendor's ticket of each node of the plan with a GPU to replace, and names it."""
+    hosts = [one.host for one in plan.hosts if REPLACED in {person.rule for person in one.person}]
+    findings = read_findings(folder) if hosts else {}
+    for host in hosts:
+        ticket = keep_ticket(folder, findings, host)
+        sys.stderr.write(
+            f"unhang: a GPU of {visible(host, 200)} must be replaced; the vendor's"
+            f" ticket: {as_typed(ticket)}\n"
+        )
 
 
 @without_collections()

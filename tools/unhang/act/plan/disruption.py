@@ -8,7 +8,9 @@ from typing import Any
 
 from unhang.act.plan.departures import fact, nccl_package, suits_kernel
 from unhang.act.plan.plan_document import Job, Reboot
+from unhang.core.catalogue import table
 from unhang.core.strict_json import value_at
+from unhang.core.verdict.gpu_verbs import REBOOT, TABLES, gpu_verbs
 
 _VERSIONED = {"kernel": "kernel", "gpu_driver": "driver", "nccl_profile": "nccl"}
 OF_A_KIND = (
@@ -66,14 +68,14 @@ def reboots(roles: Iterable[str], policy: Mapping[str, Any], sections: Any) -> l
     )
     if trial:
         found.append(Reboot("trial", f"trial boot of kernel {_asked(policy.get('kernel') or {})}"))
-    why = [reason for role, reason in _reasons(policy, sections) if role in roles]
+    why = [(role, reason) for role, reason in _reasons(policy, sections) if role in roles]
     if why:
-        found.append(Reboot("apply", "; ".join(why)))
+        found.append(Reboot("apply", "; ".join(reason for _, reason in why)))
     if trial:
         found.append(
             Reboot("rollback", f"back to kernel {release}, after the trial or by a rollback")
         )
-    if why:
+    if any(role != "gpu_reset" for role, _ in why):
         found.append(Reboot("rollback", "back to what was loaded before"))
     return found
 
@@ -102,6 +104,12 @@ def _reasons(policy: Mapping[str, Any], sections: Any) -> list[tuple[str, str]]:
         reasons.append(
             ("host_tuning", "host.nvidia_parameters count from the next load of the driver on")
         )
+    verbs = gpu_verbs(sections, {name: table(name) for name in TABLES})
+    reasons += [
+        ("gpu_reset", f"{one.name}: {', '.join(one.because)}")
+        for one in verbs
+        if one.verb == REBOOT
+    ]
     return reasons
 
 

@@ -21,6 +21,7 @@ ROLE_ORDER = (
     "kernel",
     "gpu_driver",
     "fabric_manager",
+    "gpu_reset",
     "nccl_profile",
     "build_toolchain",
     "gpu_binding",
@@ -183,7 +184,9 @@ def _acts(
     role, proposal = finding["remedy"]["role"], finding["remedy"].get("policy")
     if _lacking(role, policy, reads):
         return False
-    if role == "gpu_binding" or (reads_version(role, reads) and departs(role, policy, present)):
+    if role in ("gpu_binding", "gpu_reset") or (
+        reads_version(role, reads) and departs(role, policy, present)
+    ):
         return True
     if finding["scope"] != "node":
         return False

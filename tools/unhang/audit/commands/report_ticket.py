@@ -4,14 +4,15 @@ signed where a key is given; `--verify-ticket`."""
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from unhang.audit.commands.filters import filtered
 from unhang.audit.history.earlier_readings import lost_gpus, sections_of
-from unhang.audit.report.smoke_results import read_smoke_tests
+from unhang.audit.report.smoke_results import SmokeResult, read_smoke_tests
 from unhang.audit.report.ticket import (
+    Block,
     render_html_ticket,
     render_markdown_ticket,
     ticket_blocks,
@@ -54,16 +55,7 @@ def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.
         or any(suspect.host == host for test in tests for suspect in test.suspects)
     ):
         raise UserError(_nothing_for_a_vendor(folder, findings, host))
-    blocks = list(
-        ticket_blocks(
-            findings,
-            host,
-            sections,
-            tests,
-            list(_tried(folder, host)),
-            lost_gpus(folder, host, sections),
-        )
-    )
+    blocks = _blocks(folder, findings, host, sections, tests)
     deliver(
         render_html_ticket(blocks) if out.endswith(".html") else render_markdown_ticket(blocks), out
     )
@@ -71,6 +63,42 @@ def write_ticket(folder: Path, findings: Mapping[str, Any], arguments: argparse.
         text = Path(out).read_text(encoding="utf-8")
         run_folder.write_atomically(Path(f"{out}.sig"), sign(text, Path(arguments.key), NAMESPACE))
     return 1
+
+
+def keep_ticket(folder: Path, findings: Mapping[str, Any], host: str) -> Path:
+    """Writes the ticket of a node beside its findings, in Markdown, and returns its path. Raises
+    UserError, OSError."""
+    path = node_paths(folder, [host]).get(host)
+    sections = sections_of(path) if path else {}
+    tests = read_smoke_tests(folder, []).results
+    text = render_markdown_ticket(_blocks(folder, findings, host, sections, tests))
+    ticket = folder / f"ticket-{run_folder.file_stem(host)}.md"
+    run_folder.write_atomically(ticket, text)
+    return ticket
+
+
+def _blocks(
+    folder: Path,
+    findings: Mapping[str, Any],
+    host: str,
+    sections: Mapping[str, Any],
+    tests: Sequence[SmokeResult],
+) -> list[Block]:
+    tried = [*_tried(folder, host), *_resets(sections)]
+    lost = lost_gpus(folder, host, sections)
+    return list(ticket_blocks(findings, host, sections, tests, tried, lost))
+
+
+def _resets(sections: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each reset of a GPU, and each boot for one, that unhang has ordered."""
+    for row in (sections.get("faults") or {}).get("resets") or ():
+        which = visible(row.get("uuid") or row.get("pci_address") or "a GPU", 120)
+        faults = ", ".join(visible(one, 120) for one in row.get("because") or ())
+        hours = round((row.get("age_s") or 0) / 3600, 1)
+        yield (
+            f"{visible(row.get('verb') or '?', 40)}: {which}, {hours:g} hours before this reading,"
+            f" for {faults}"
+        )
 
 
 def verify_ticket(ticket: Path, signers: Path) -> int:

@@ -17,6 +17,7 @@ from unhang.audit.rules.row_faults import COSTS
 from unhang.audit.rules.rules import Rule
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import policy_shape
+from unhang.core.verdict.gpu_verbs import TABLES, verb_of_xid
 
 
 @dataclass(frozen=True)
@@ -329,6 +330,9 @@ def _about_xid(catalogue: Catalogue, code: str) -> Iterator[tuple[str, str]]:
     for level in catalogue.tables.get("xid_levels", {}).values():
         if int(code) in level["codes"]:
             yield "gravity", f"{level['level']}: {level['says']}"
+    known = {name: catalogue.tables.get(name, {}) for name in TABLES}
+    verb = verb_of_xid(int(code), known)
+    yield "one verb", f"{verb}: {known['gpu_verbs'].get(verb, {}).get('says', '')}"
     bucket = catalogue.tables.get("xid_actions", {}).get(
         catalogue.tables["xids"][code].get("immediate", "")
     )

@@ -64,7 +64,8 @@ def with_likely(
 def clues_of(node: Mapping[str, Any], rises: Sequence[Rise] = ()) -> list[str]:
     """Clues from one node's evidence, the strongest first. rises: its own counters that rose
     unusually."""
-    clues = [f"its kernel log says {line[:200]!r}" for line in kernel_clues(node)[:2]]
+    clues = [str(one)[:300] for one in _rows(node.get("gpus"))[:1]]
+    clues += [f"its kernel log says {line[:200]!r}" for line in kernel_clues(node)[:2]]
     if node.get("nvml") and "hangs" in str(node["nvml"]):
         clues.append(str(node["nvml"])[:200])
     if rises:

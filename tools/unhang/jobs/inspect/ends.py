@@ -359,17 +359,20 @@ def never_came(job: JobLook) -> list[Named]:
 
 
 def clues(document: Mapping[str, Any]) -> list[str]:
-    """The kernel's lines about faults since the job's ranks began. A line without a time is left
-    out: it may be a month old."""
+    """The kernel's lines about faults since the job's ranks began."""
+    return [str(event["line"]) for event in events_of_the_job(document) if event.get("line")]
+
+
+def events_of_the_job(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The kernel's faults since the job's ranks began. One without a time is left out: it may be a
+    month old."""
     began_s = (
         min((number_of(row.get("started")) for row in rows(document.get("ranks"))), default=0.0)
         / TICKS_PER_S
     )
     events = rows(section(document, "kernel_log").get("events"))
     return [
-        str(event["line"])
+        event
         for event in events
-        if event.get("line")
-        and event.get("last_s") is not None
-        and number_of(event["last_s"]) >= began_s
+        if event.get("last_s") is not None and number_of(event["last_s"]) >= began_s
     ]

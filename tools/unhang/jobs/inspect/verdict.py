@@ -31,6 +31,7 @@ from unhang.jobs.inspect.ends import (
     split_ranks,
     stopped_or_stuck,
 )
+from unhang.jobs.inspect.faulty_gpus import faulty_gpus, gpu_row, verb_clue
 from unhang.jobs.inspect.flights import with_recorded
 from unhang.jobs.inspect.job_look import HUNG, RUNNING, UNKNOWN, JobLook, Named, Verdict, job_look
 from unhang.jobs.inspect.moves import BYTES
@@ -70,6 +71,7 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "headline": "; ".join([verdict.headline, *crowded(documents)]),
         "world_size": _world_size(job),
         "hosts": [_host_row(document) for document in documents],
+        "gpus": [gpu_row(document, one) for document in documents for one in faulty_gpus(document)],
         "suspects": [
             {**suspect.as_dict(), "cause": cause}
             for suspect, cause in zip(suspects, causes, strict=True)
@@ -114,12 +116,17 @@ def _ras_row(standing: Standing | None) -> dict[str, Any] | None:
 
 
 def _with_clues(job: JobLook, suspects: Sequence[Suspect]) -> list[Suspect]:
-    """With what the kernel logs of their nodes say, by the smoke test's code."""
-    return with_likely(
-        suspects,
-        [{"host": host_of(document), "kernel_log": clues(document)} for document in job.documents],
-        [],
-    )
+    """With what the GPUs of their nodes need and what the kernel logs say, by the smoke test's
+    code."""
+    nodes = [
+        {
+            "host": host_of(document),
+            "gpus": [verb_clue(one) for one in faulty_gpus(document)],
+            "kernel_log": clues(document),
+        }
+        for document in job.documents
+    ]
+    return with_likely(suspects, nodes, [])
 
 
 def _judge(job: JobLook) -> Verdict:

@@ -15,7 +15,13 @@ XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has 
 
 def test_a_healthy_h200_nodes_log_has_no_fault():
     faults = facts(place("h200x8"), "faults")
-    assert faults == {"source": "kmsg", "lines_read": 18, "complete": True, "events": []}
+    assert faults == {
+        "source": "kmsg",
+        "lines_read": 18,
+        "complete": True,
+        "resets": [],
+        "events": [],
+    }
 
 
 def test_a_workstations_ring_buffer_shows_its_faults(tmp_path):
