@@ -74,8 +74,10 @@ from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_
 
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
-# plain ansible-playbook may run from an environment without unhang
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]
+# plain ansible-playbook may run without unhang, or with another version of it
+for _folder in _TOOLS:
+    if _folder not in sys.path:
+        sys.path.insert(0, _folder)
 
 from unhang import __version__
 from unhang.audit.history.location import LATER
