@@ -372,7 +372,14 @@ class CallbackModule(CallbackBase):
         command = [sys.executable, "-P", "-m", "unhang", "judge", str(named)]
         # Set explicitly, because Ansible's own descriptors are not inherited: the judge would start
         # without any.
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=1, stderr=2, check=False)
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_TOOLS)},
+            stdin=subprocess.DEVNULL,
+            stdout=1,
+            stderr=2,
+            check=False,
+        )
         if done.returncode not in (0, 1, 2):
             self._say(
                 f"the run is in {self.run} and was not judged; judge it with:"

@@ -8,6 +8,7 @@ import json
 import installed_collection
 import pytest
 import yaml
+from documented_command import as_typed
 from fakes.ansible_module import tree
 from fakes.node_tree import dpkg_status, nccl_library, plant
 from installed_collection import AUDIT, POLICY_CHECK, PROJECT, blocks_of
@@ -17,6 +18,7 @@ FRAMES = {"drain", "node_change", "undo"}  # parts of other playbooks, which sho
 PACKAGES = {
     "nvidia-driver": "535.261.03-1", "linux-image-amd64": "6.1.140-1", "libnccl2": "2.18.3-1",
 }  # fmt: skip
+ROUTE = "bond0\t0000000A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
 # What a node has to have for the example of a role: files, further variables, and the line of the
 # preview's difference that shows that the role reached its aim.
 APPLIED = {
@@ -35,6 +37,10 @@ APPLIED = {
             "/usr/lib/x86_64-linux-gnu/libnccl.so.2": nccl_library("2.27.5"),
             "/sys/class/net/bond0/operstate": "up\n",
             "/sys/class/net/bond0/type": "1\n",
+            "/proc/net/route": f"Iface\tDestination\tGateway\tFlags\n{ROUTE}",
+            "/proc/net/fib_trie": (
+                "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.7\n        /32 host LOCAL\n"
+            ),
             "/sys/class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n",
             "/sys/class/infiniband/mlx5_0/ports/1/phys_state": "5: LinkUp\n",
             "/sys/class/infiniband/mlx5_0/ports/1/rate": "400 Gb/sec (4X NDR)\n",
@@ -137,7 +143,8 @@ def test_ansible_doc_describes_each_role_and_playbooks_are_found(site):
 def test_the_audit_is_a_playbook_that_writes_its_run_where_it_is_called(archive, tmp_path):
     site = installed_collection.install(archive, tmp_path, AUDIT)
     site.inventory()
-    done = site("playbook", "unhang.ops.audit", "-i", "hosts.yml")
+    typed = as_typed("ansible-playbook unhang.ops.audit -i hosts.yml")
+    done = site("playbook", *typed[1:])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "judged" in done.stdout and "1 node: " in done.stdout, done.stdout + done.stderr
     (node,) = (site.folder / "runs" / "latest" / "nodes").glob("*.json")

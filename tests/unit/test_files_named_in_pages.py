@@ -134,7 +134,10 @@ INVENTED_NAMES = (
     "read_from_dead_server"
 )  # fmt: skip  # of examples, a recorded job, and a site's inventory
 # of setuptools, rdma-core, node-problem-detector, a Python package
-OTHERS_NAMES = ("build_ext", "ibv_devices", "invoke_interval", "open_clip")
+OTHERS_NAMES = (
+    *("build_ext", "ibv_devices", "invoke_interval", "open_clip"),
+    "inject_facts_as_vars",  # ansible.cfg
+)
 
 
 def names_of_the_tree() -> set[str]:

@@ -106,6 +106,8 @@ def documented(pattern: re.Pattern[str]) -> set[tuple[str, str]]:
 def is_module(name: str) -> bool:
     """Whether the dotted name is a module, a package, or something in a module."""
     top, _, below = name.partition(".")
+    if below.startswith("ops"):  # the collection
+        return True
     place = PACKAGES[top] / below.replace(".", "/")
     inside = place.parent.with_suffix(".py")
     return (

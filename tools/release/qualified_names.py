@@ -42,7 +42,9 @@ def qualified(place: str, text: str, names: Names) -> str:
     if place.startswith("plugins/modules/"):
         return _module(text, names)
     if place.startswith("plugins/") and place.endswith(".py"):
-        text = text.replace('("tools", "module_utils")', '("tools", "plugins/module_utils")')
+        text = _documented(text, names).replace(
+            '("tools", "module_utils")', '("tools", "plugins/module_utils")'
+        )
         return re.sub(rf'(module_name=")({_any(names.modules)})"', rf'\1{NAMESPACE}.\2"', text)
     if place.startswith("tools/") and place.endswith(".py"):
         # the one-file collector for nodes with an old Python is built from the same package
@@ -78,13 +80,20 @@ def _module(text: str, names: Names) -> str:
     text = text.replace(
         "from ansible.module_utils import pynvml", f"from {MODULE_UTILS} import pynvml"
     )
-    text = re.sub(rf"\bM\(({_any(names.modules)})\)", rf"M({NAMESPACE}.\1)", text)
+    text = _documented(text, names)
     text = _within(
         r"^extends_documentation_fragment:[^\]]*\]",
         text,
         lambda found: re.sub(r"\bunhang\b", f"{NAMESPACE}.unhang", found),
     )
     return _within(r'^EXAMPLES = r?""".*?"""', text, lambda found: tasks(found, names))
+
+
+def _documented(text: str, names: Names) -> str:
+    """The names of modules in descriptions: M(name), O(name#module:option)."""
+    found = _any(names.modules)
+    text = re.sub(rf"\bM\(({found})\)", rf"M({NAMESPACE}.\1)", text)
+    return re.sub(rf"\b([OR])\(({found})#module", rf"\1({NAMESPACE}.\2#module", text)
 
 
 def _within(pattern: str, text: str, change: Callable[[str], str]) -> str:

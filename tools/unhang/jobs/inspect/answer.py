@@ -49,7 +49,7 @@ _LINKS = (
     f"nvidia-smi nvlink -s; {FAULTS}",
     "an inactive link or an Xid: the machine; none: the code",
 )
-# sudo's own PATH has no unhang of a user's environment
+# sudo's own PATH has no programs of a user's environment
 _AS_ROOT = (
     "sudo $(command -v unhang) inspect --pid {pid}",
     "as root it reads what was denied here; for the job's user: sysctl kernel.yama.ptrace_scope=0",
