@@ -93,6 +93,7 @@ def _documented(text: str, names: Names) -> str:
     """The names in descriptions: M(module), O(module#module:option), P(filter#filter)."""
     found = _any(names.modules)
     text = re.sub(rf"\bM\(({found})\)", rf"M({NAMESPACE}.\1)", text)
+    text = re.sub(rf"(- module: )({found})$", rf"\1{NAMESPACE}.\2", text, flags=re.MULTILINE)
     text = re.sub(rf"\bP\(({_any(names.filters)})#", rf"P({NAMESPACE}.\1#", text)
     return re.sub(rf"\b([OR])\(({found})#module", rf"\1({NAMESPACE}.\2#module", text)
 
