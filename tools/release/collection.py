@@ -22,9 +22,8 @@ from typing import Any
 
 import yaml
 
-sys.path.append(str(Path(__file__).resolve().parent))
-from qualified_names import NAMESPACE, Names, qualified
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from release.qualified_names import NAMESPACE, Names, qualified
 from unhang import __version__
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -115,5 +115,5 @@ def _filters(source: str) -> list[str]:
         for found in ast.walk(function)
         if isinstance(found, ast.Dict)
         for key in found.keys
-        if isinstance(key, ast.Constant)
+        if isinstance(key, ast.Constant) and isinstance(key.value, str)
     ]
