@@ -14,7 +14,7 @@ TEST_ARGS ?=
 STAMP := $(VENV)/.ready
 DEV_STAMP := $(VENV)/.ready-dev
 
-.PHONY: help requirements audit demo test check bench bench-gpu bench-scale bench-verdicts fuzz collector node-image docs man manual wheel sbom release clean setup setup-dev
+.PHONY: help requirements audit demo test check bench bench-gpu bench-scale bench-verdicts fuzz collector collection node-image docs man manual wheel sbom release clean setup setup-dev
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ node-image: collector ## Build and push the image for Kubernetes:  make node-ima
 	podman push --digestfile dist/node-image.digest '$(IMAGE)'
 	@image='$(IMAGE)'; echo "next: helm install unhang deploy/kubernetes -n unhang --set image.repository=$${image%:*} --set image.digest=$$(cat dist/node-image.digest)"
 
+collection: $(STAMP) ## Build the Ansible collection of the roles, modules and playbooks: dist/unhang-ops-*.tar.gz
+	$(PYTHON) -P tools/release/collection.py
+
 docs: $(DEV_STAMP) ## Build docs/ and the pages of `make manual` as a site without external files: build/site/index.html
 	$(PYTHON) -P tools/release/site.py
 
@@ -99,13 +102,13 @@ sbom: $(DEV_STAMP) man manual wheel ## Build the bill of materials of the wheel 
 	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
 	$(PYTHON) -P tools/release/sbom.py build/sbom/bin/python dist/unhang.cdx.json
 
-release: passed-nightly clean-dist sbom collector ## Build and check everything that a release has, and sign its checksums:  make release SIGNING_KEY=~/.ssh/id_ed25519
+release: passed-nightly clean-dist sbom collector collection ## Build and check everything that a release has, and sign its checksums:  make release SIGNING_KEY=~/.ssh/id_ed25519
 	$(PYTHON) -m venv --clear build/twine
 	build/twine/bin/python -m pip install --quiet twine==7.0.0
-	build/twine/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	build/twine/bin/python -m twine check --strict dist/*.whl dist/unhang-[0-9]*.tar.gz
 	cd dist && sha256sum *.whl *.tar.gz *.pyz *.cdx.json >SHA256SUMS
 	ssh-keygen -q -Y sign -f '$(SIGNING_KEY)' -n unhang-release dist/SHA256SUMS
-	@echo "next: build/twine/bin/python -m twine upload dist/*.whl dist/*.tar.gz"
+	@echo "next: build/twine/bin/python -m twine upload dist/*.whl dist/unhang-[0-9]*.tar.gz"
 
 .PHONY: clean-dist passed-nightly
 passed-nightly:

@@ -16,15 +16,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils import basic
 from ansible.plugins.action import ActionBase
 
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
-# plain ansible-playbook may run from an environment without unhang
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]
+# plain ansible-playbook may run without unhang, or with another version of it
+for _folder in _TOOLS:
+    if _folder not in sys.path:
+        sys.path.insert(0, _folder)
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError
@@ -67,11 +68,6 @@ class ActionModule(ActionBase):
         """{node_facts: document}; during a run a summary {status, msg}, because the document is in
         the run folder."""
         super().run(tmp, task_vars)
-        if C.INJECT_FACTS_AS_VARS:
-            raise AnsibleError(
-                "expected inject_facts_as_vars = False, found True in the configuration in force;"
-                " point ANSIBLE_CONFIG to unhang's ansible.cfg"
-            )
         policy = inventory.policy_of(task_vars, self._templar.template, origin_of)
         try:
             options = inventory.options_of(
@@ -169,7 +165,7 @@ class ActionModule(ActionBase):
                         " or set ansible_python_interpreter"
                     ),
                 )
-            return answer
+            return _with_reason(answer, answered)
         if version >= OLDEST_PYTHON:
             return _with_reason(answer, answered)
         return self._read_with_collector(interpreter, version, options)

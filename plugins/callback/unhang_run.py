@@ -68,8 +68,10 @@ from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_
 
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
-# plain ansible-playbook may run from an environment without unhang
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]
+# plain ansible-playbook may run without unhang, or with another version of it
+for _folder in _TOOLS:
+    if _folder not in sys.path:
+        sys.path.insert(0, _folder)
 
 from unhang import __version__
 from unhang.audit.history.location import LATER
@@ -368,7 +370,14 @@ class CallbackModule(CallbackBase):
         command = [sys.executable, "-P", "-m", "unhang", "judge", str(named)]
         # Set explicitly, because Ansible's own descriptors are not inherited: the judge would start
         # without any.
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=1, stderr=2, check=False)
+        done = subprocess.run(
+            command,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_TOOLS)},
+            stdin=subprocess.DEVNULL,
+            stdout=1,
+            stderr=2,
+            check=False,
+        )
         if done.returncode not in (0, 1, 2):
             self._say(
                 f"the run is in {self.run} and was not judged; judge it with:"

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ansible.errors import AnsibleFilterError
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
-# plain ansible-playbook may run from an environment without unhang
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]
+# plain ansible-playbook may run without unhang, or with another version of it
+for _folder in _TOOLS:
+    if _folder not in sys.path:
+        sys.path.insert(0, _folder)
 
 
 if TYPE_CHECKING:

@@ -12,9 +12,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-_TOOLS = str(Path(__file__).resolve().parents[2] / "tools")
-if _TOOLS not in sys.path:
-    sys.path.append(_TOOLS)  # plain ansible-playbook may run from an environment without unhang
+_TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
+# plain ansible-playbook may run without unhang, or with another version of it
+for _folder in _TOOLS:
+    if _folder not in sys.path:
+        sys.path.insert(0, _folder)
 
 
 def checked_list(value: Any, name: str, allowed: Any = None, may_be_empty: bool = False) -> Any:

@@ -17,10 +17,13 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
-# plain ansible-playbook may run from an environment without unhang
-sys.path += [folder for folder in _TOOLS if folder not in sys.path]
+# plain ansible-playbook may run without unhang, or with another version of it
+for _folder in _TOOLS:
+    if _folder not in sys.path:
+        sys.path.insert(0, _folder)
 
 from unhang.core.ansible.controllers import born, is_over, machine
+from unhang.core.project import checkout_of
 from unhang.core.run import run_folder
 
 
@@ -59,8 +62,8 @@ def controller(_ignored: object = "") -> dict[str, Any]:
 
 def runs_path(name: str) -> str:
     """Absolute path of a file or folder in the folder of runs: UNHANG_RUNS, else runs/ of this
-    checkout."""
-    return str(run_folder.runs_folder(PROJECT).absolute() / name)
+    checkout, else of the current folder."""
+    return str(run_folder.runs_folder(checkout_of(PROJECT)).absolute() / name)
 
 
 class FilterModule:

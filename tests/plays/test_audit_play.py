@@ -177,19 +177,37 @@ def test_batches_go_on_after_one_that_failed_altogether(fleet):
     assert len([entry for entry in fleet.runs.iterdir() if not entry.is_symlink()]) == 1
 
 
-def test_a_playbook_refuses_to_start_where_facts_would_become_variables(fleet):
-    fleet.answering("a", envelope(ansible_facts={"inventory_hostname": "canary"}))
-    done = fleet.play(environment={"ANSIBLE_INJECT_FACT_VARS": "True"})
-    assert done.stderr.count("expected inject_facts_as_vars = False") == 1
-    assert fleet.nodes()["a"]["status"] == "failed"
-    assert fleet.nodes()["a"]["facts"] is None
+def test_no_answer_becomes_a_variable_where_ansible_would_let_it(fleet):
+    fleet.answering(
+        "a", envelope(ansible_facts={"inventory_hostname": "canary", "planted": "canary"})
+    )
+    after = fleet.folder / "after.yml"
+    after.write_text(
+        f"- ansible.builtin.import_playbook: {PROJECT}/playbooks/audit.yml\n"
+        "- hosts: all\n  gather_facts: false\n  tasks:\n"
+        "    - ansible.builtin.debug: {msg: 'host {{ inventory_hostname }} {{ planted | default(1) }}'}\n"
+    )
+    done = fleet.play(playbook=after, environment={"ANSIBLE_INJECT_FACT_VARS": "True"})
+    assert "host a 1" in done.stdout, done.stdout + done.stderr
+    assert fleet.nodes()["a"]["status"] == "ok"
+    printed = ad_hoc(fleet, environment={"ANSIBLE_INJECT_FACT_VARS": "True"}).stdout
+    assert "node_facts" in printed and "ansible_facts" not in printed
 
 
-def test_the_module_refuses_it_outside_a_playbook_too(fleet):
+def test_nodes_are_not_read_for_nothing_where_the_callback_is_not_loaded(fleet):
     fleet.answering("a", envelope())
-    done = ad_hoc(fleet, environment={"ANSIBLE_INJECT_FACT_VARS": "True"})
+    alone = fleet.folder / "audit.yml"  # no callback_plugins beside it
+    alone.write_text((PROJECT / "playbooks" / "audit.yml").read_text())
+    done = fleet.play(
+        playbook=alone,
+        environment={
+            "ANSIBLE_CALLBACK_PLUGINS": str(fleet.folder / "none"),
+            "ANSIBLE_STDOUT_CALLBACK": "default",
+        },
+    )
     assert done.returncode != 0
-    assert "expected inject_facts_as_vars = False" in done.stdout + done.stderr
+    assert "expected the callback unhang_run" in done.stdout + done.stderr
+    assert not fleet.runs.exists()
 
 
 def test_outside_a_run_the_document_comes_back_and_nothing_is_written(fleet):

@@ -80,6 +80,34 @@ def test_the_wheel_holds_no_file_of_tests_of_the_demo_or_of_builds(wheel):
     } <= set(names)
 
 
+HANGS = """
+import sys, time
+
+
+def waits_for_a_dead_server():
+    while True:
+        time.sleep(0.2)
+
+
+sys.stdout.write("ready\\n")
+sys.stdout.flush()
+waits_for_a_dead_server()
+"""
+
+
+def test_a_job_that_hangs_is_looked_at_with_stacks_by_what_pip_installs(unhang):
+    """py-spy is found, although no folder of PATH has it."""
+    ranks = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    with subprocess.Popen([sys.executable, "-c", HANGS], env=ranks, stdout=subprocess.PIPE) as job:
+        try:
+            assert job.stdout.readline() == b"ready\n"
+            done = unhang("inspect", "--pid", str(job.pid), "-o", "json")
+        finally:
+            job.kill()
+    assert done.returncode in (0, 1, 3), done.stderr
+    assert "waits_for_a_dead_server" in done.stdout, done.stdout
+
+
 def test_an_audit_lies_in_the_folder_in_which_it_was_started(unhang, audited):
     assert audited["host_count"] == 1
     node = json.loads((unhang.folder / "runs" / "latest" / "nodes" / "here.json").read_text())

@@ -20,6 +20,7 @@ from unhang import __version__
 NAMES = {
     f"unhang-{__version__}-py3-none-any.whl",
     f"unhang-{__version__}.tar.gz",
+    f"unhang-ops-{__version__}.tar.gz",
     "unhang-collect.pyz",
     "unhang-inspect.pyz",
     "unhang-quick.pyz",
@@ -152,7 +153,7 @@ def test_twine_finds_nothing_to_say_about_what_it_would_upload(release):
             f"\nVersion: {__version__}\n"
             in wheel.read(f"unhang-{__version__}.dist-info/METADATA").decode()
         )
-    with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
+    with tarfile.open(next(dist.glob("unhang-[0-9]*.tar.gz"))) as archive:
         assert f"unhang-{__version__}/README.md" in archive.getnames()
     component = json.loads((dist / "unhang.cdx.json").read_text())["metadata"]["component"]
     assert (component["name"], component["version"]) == ("unhang", __version__)

@@ -133,8 +133,11 @@ INVENTED_NAMES = (
     "swappiness", "parse_watermark_scale", "own_branches", "slurm_", "leaf_", "load_forever",
     "read_from_dead_server"
 )  # fmt: skip  # of examples, a recorded job, and a site's inventory
-# of setuptools, rdma-core, node-problem-detector, a Python package, SELinux
-OTHERS_NAMES = ("build_ext", "ibv_devices", "invoke_interval", "open_clip", "spc_t")
+# of setuptools, rdma-core, node-problem-detector, a Python package, SELinux, ansible.cfg
+OTHERS_NAMES = (
+    *("build_ext", "ibv_devices", "invoke_interval", "open_clip"),
+    *("spc_t", "inject_facts_as_vars"),
+)
 
 
 def names_of_the_tree() -> set[str]:

@@ -47,10 +47,23 @@ def test_the_first_commands_are_for_a_person_with_a_log_and_then_the_two_for_a_f
         ]
         for block in BLOCKS
     ]
-    assert typed[0][0] == "pipx install unhang"
+    assert typed[0][:2] == ["pipx install .", "unhang inspect"]
     assert {"unhang diagnose job.log", "unhang demo"} <= set(typed[0])
     assert [line.split()[:2] for line in typed[1]] == [["make", "audit"], ["make", "test"]]
-    assert "uv tool install" in BLOCKS[0] and "path of the wheel" in README.partition(BLOCKS[0])[0]
+    assert "uv tool install" in BLOCKS[0]
+
+
+def test_the_third_line_is_a_command_that_works_as_it_stands_there():
+    """test_installed_wheel.py proves that what it installs has stacks."""
+    assert re.findall("`([^`]+)`", README.splitlines()[2]) == ["pip install .", "unhang inspect"]
+    assert (HOME / "pyproject.toml").is_file()
+
+
+@pytest.mark.parametrize("page", ["docs/first-hour.md", "docs/README.md", "docs/situations.md"])
+def test_a_job_that_hangs_is_sent_to_inspect_before_anything_else(page):
+    text = (HOME / page).read_text(encoding="utf-8")
+    commands = re.findall(r"`(unhang [a-z]+)|^\$ (unhang [a-z]+)", text, re.MULTILINE)
+    assert list(commands[0]) == ["unhang inspect", ""]
 
 
 def test_the_output_that_is_shown_is_one_screen_and_a_table_of_few_rows_follows():

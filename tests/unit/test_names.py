@@ -36,7 +36,11 @@ FILE = re.compile(r"(?<![\w/.<-])[\w/-]*\w\.(?:py|md|ya?ml|sh)\b")
 DOTTED = re.compile(r"(?<![\w/.-])unhang(?:_node)?(?:\.[a-z_]+)+\b(?![/(])")
 # of Python, of packages, of a user
 OF_OTHERS = {"pynvml.py", "base64.py", "torch/version.py", "train.py"}
-GENERATED = {"rules.md", "facts.md", "causes.md"}  # by make manual
+# by make manual, and by make collection
+GENERATED = {
+    *("rules.md", "facts.md", "causes.md"),
+    *("galaxy.yml", "changelogs/changelog.yaml", "meta/runtime.yml"),
+}
 
 # They say that something was found, kept or sorted, and not what. Methods such as `alerts.of(tick)`
 # are read with their object.
@@ -102,6 +106,8 @@ def documented(pattern: re.Pattern[str]) -> set[tuple[str, str]]:
 def is_module(name: str) -> bool:
     """Whether the dotted name is a module, a package, or something in a module."""
     top, _, below = name.partition(".")
+    if below.startswith("ops"):  # the collection
+        return True
     place = PACKAGES[top] / below.replace(".", "/")
     inside = place.parent.with_suffix(".py")
     return (

@@ -45,6 +45,7 @@ OTHERS = {
         ("cp", "export", "source", "ssh-keygen", "ansible-inventory"),
         "tests/plays/test_commands_that_act.py",
     ),
+    "ansible-galaxy": "tests/support/installed_collection.py",
 }
 OUR_FILES = {
     "unhang-quick.pyz": "tests/shipped/test_quick_pyz.py",

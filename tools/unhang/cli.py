@@ -38,6 +38,7 @@ LAST_LINE = (
     " findings, 2 the command failed."
 )
 FIRST_STEPS = {  # {command: (spelling, purpose)}
+    "inspect": ("unhang inspect", "a job hangs now: which rank, where it stands, why"),
     "collect": ("unhang collect | unhang judge -", "check this machine only, without Ansible"),
     "audit": ("unhang audit -i INVENTORY", "check every node, and show what to do first"),
     "report": ("unhang report -v", "every finding of the last run; -o html: HTML report"),

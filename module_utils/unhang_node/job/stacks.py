@@ -2,7 +2,8 @@
 the kernel knows.
 
 py-spy reads the process from outside (--nonblocking: it is not paused). Root runs only one that
-users cannot write, as the rank's user, with the right to read processes alone.
+users cannot write, or that of the environment which it runs, as the rank's user, with the right to
+read processes alone.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def find_spy(named: str | None, pids: list[int]) -> tuple[str | None, str]:
     )
     for place in places:
         if os.access(place, os.X_OK) and os.path.isfile(place):
-            if os.geteuid() == 0 and not named and not _only_root_writes(place):
+            if os.geteuid() == 0 and not named and not _may_be_roots(place):
                 continue
             return place, ""
     return None, f"no py-spy {'at ' + named if named else 'on PATH'}; {HOW_TO_GET}"
@@ -101,7 +102,11 @@ def _exe_of(pid: int) -> str | None:
         return None
 
 
-def _only_root_writes(place: str) -> bool:
+def _may_be_roots(place: str) -> bool:
+    """Whether root may run it: nobody else can write it, or it is of the environment whose code
+    root runs now, as with sudo /home/me/.local/bin/unhang."""
+    if os.path.dirname(place) == os.path.dirname(sys.executable) and sys.prefix != sys.base_prefix:
+        return True
     status = os.stat(place)
     return status.st_uid == 0 and not status.st_mode & (stat_bits.S_IWGRP | stat_bits.S_IWOTH)
 
@@ -210,10 +215,7 @@ def _dump(spy: str, pid: int, *, is_worker: bool) -> tuple[list[dict[str, Any]] 
         if "ermission" in why or "not permitted" in why:
             return (
                 None,
-                (
-                    f"{why}; run it as the job's user with ptrace allowed"
-                    " (kernel.yama.ptrace_scope=0), or as root"
-                ),
+                (f"{why}; run it as root, or as the job's user with kernel.yama.ptrace_scope=0"),
             )
     return None, why
 

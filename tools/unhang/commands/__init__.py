@@ -50,8 +50,8 @@ COMMANDS = {
 # {who asks: names of COMMANDS}, as --help lists them.
 GROUPS = {
     "a job that hangs, fails or is slow": (
-        "diagnose",
         "inspect",
+        "diagnose",
         "watch",
         "lint",
         "explain",

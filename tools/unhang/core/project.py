@@ -20,6 +20,7 @@ from unhang.core.errors import UserError
 # What a wheel holds besides the Python packages, in the layout of the checkout
 # (tools/setup/packed_project.py puts it there).
 INSTALLED = Path(__file__).resolve().parents[1] / "home"
+COLLECTION = "MANIFEST.json"  # ansible-galaxy writes it, beside playbooks/
 CACHE_ENV, STATE_ENV = "XDG_CACHE_HOME", "XDG_STATE_HOME"
 _OWN_CACHE = f"set {CACHE_ENV} to a folder of your own"
 OWN_CALLBACKS = ("unhang_run", "unhang_rollout")
@@ -66,8 +67,9 @@ def find_project() -> Path:
 
 def checkout_of(project: Path) -> Path | None:
     """The project where it is a checkout, which holds its own runs and what is built; None where it
-    is an installed wheel, into which nothing is written."""
-    return None if project.resolve() == INSTALLED else project
+    is an installed wheel or collection, into which nothing is written."""
+    installed = project.resolve() == INSTALLED or (project / COLLECTION).is_file()
+    return None if installed else project
 
 
 def repair_advice() -> str:

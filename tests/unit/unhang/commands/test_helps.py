@@ -155,7 +155,8 @@ def test_an_option_that_acts_is_never_guessed(argv, capsys):
 
 
 def test_first_steps_are_those_of_the_commands_that_there_are(monkeypatch):
-    assert "unhang audit -i INVENTORY" in top_parser().format_help()
+    first = top_parser().format_help().partition("first steps:\n")[2]
+    assert first.startswith("  unhang inspect ") and "unhang audit -i INVENTORY" in first
     monkeypatch.setattr("unhang.cli.COMMANDS", {"lint": "find settings"})
     shown = top_parser().format_help()
     assert "unhang lint job.sbatch" in shown and "audit" not in shown and "collect" not in shown

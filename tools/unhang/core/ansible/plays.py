@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-ACTIONS = frozenset(("gpu_node_info", "ansible.legacy.gpu_node_info"))
+ACTIONS = frozenset(("gpu_node_info", "ansible.legacy.gpu_node_info", "unhang.ops.gpu_node_info"))
 
 
 def audits(item: Any) -> bool:

@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from unhang.core.errors import UserError
+from unhang.core.project import checkout_of
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 
 RUNS_ENV = "UNHANG_RUNS"  # the folder of the run folders, wherever it is read or written
@@ -52,9 +53,9 @@ def runs_folder(checkout: Path | None = None) -> Path:
 
 def _own_checkout() -> Path | None:
     """The checkout that this package is of, or that UNHANG_HOME names; None for an installed
-    wheel."""
+    wheel or collection."""
     folder = Path(os.environ.get("UNHANG_HOME") or Path(__file__).resolve().parents[4])
-    return folder if (folder / "playbooks" / "audit.yml").is_file() else None
+    return checkout_of(folder) if (folder / "playbooks" / "audit.yml").is_file() else None
 
 
 def latest_run() -> str:

@@ -3,10 +3,12 @@ that was probably meant."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.core.errors import UserError
 from unhang.core.schemas.shapes import nearest, resolved
 
 _TYPES = {
@@ -47,7 +49,13 @@ _VALIDATORS: dict[int, tuple[dict[str, Any], Any]] = {}
 
 
 def _validator(schema: dict[str, Any]) -> Any:
-    import jsonschema_rs  # 15 MB that a watcher which checks no document need not load
+    try:
+        import jsonschema_rs  # 15 MB that a watcher which checks no document need not load
+    except ImportError:  # a role of the collection, in an environment with ansible-core alone
+        raise UserError(
+            f"expected the Python package jsonschema-rs for {sys.executable}, found none; next:"
+            f" {sys.executable} -m pip install jsonschema-rs"
+        ) from None
 
     if id(schema) not in _VALIDATORS:
         _VALIDATORS[id(schema)] = (schema, jsonschema_rs.validator_for(schema))

@@ -14,6 +14,7 @@ from typing import Any
 from unhang.core.commands.common_options import add_examples, add_format_option, add_verbose
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
+from unhang.core.project import program_as_typed
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
@@ -105,9 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
             or arguments.hosts
             or arguments.inventory
         )
-        raise UserError(
-            _no_rank(documents) + ("; name a process of it with --pid" if by_pid else "")
-        )
+        raise UserError(_no_rank(documents) + (_how_to_read() if by_pid else ""))
     inspection = inspection_of(_one_job(documents))
     if arguments.format == "json":
         sys.stdout.write(json.dumps(masked_document(inspection), indent=1) + "\n")
@@ -149,6 +148,16 @@ def _look_here(arguments: argparse.Namespace) -> dict[str, Any]:
         return look(chosen_look_options(arguments), load_nvidia_ml_py)
     except ValueError as problem:
         raise UserError(str(problem)) from None
+
+
+def _how_to_read() -> str:
+    """What finds the job of another user, or one without a launcher's variables, on this
+    machine."""
+    if os.geteuid() == 0:
+        return "; name a process of it with --pid"
+    program = program_as_typed()
+    path = "$(command -v unhang)" if program == "unhang" else str(Path(program).absolute())
+    return f"; next: sudo {path} inspect, or name a process of it with --pid"
 
 
 def _no_rank(documents: Sequence[Mapping[str, Any]]) -> str:

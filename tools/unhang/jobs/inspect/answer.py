@@ -53,7 +53,11 @@ _LINKS = (
     f"nvidia-smi nvlink -s; {FAULTS}",
     "an inactive link or an Xid: the machine; none: the code",
 )
-_AS_ROOT = ("sudo unhang inspect", "as root it reads what was denied here")
+# sudo's own PATH has no programs of a user's environment
+_AS_ROOT = (
+    "sudo $(command -v unhang) inspect --pid {pid}",
+    "as root it reads what was denied here; for the job's user: sysctl kernel.yama.ptrace_scope=0",
+)
 _AGAIN = ("unhang inspect --gap 30", "two looks 30 s apart tell a long step from a hang")
 _WATCH = ("unhang watch --pid {pid}", "tells when it makes no progress, and looks then")
 
@@ -215,11 +219,11 @@ def _next(inspection: Mapping[str, Any]) -> tuple[str, str, str]:
     if inspection["state"] not in (HUNG, UNKNOWN):
         pids = [str(row["pid"]) for row in inspection["ranks"]]
         return ("", filled(_WATCH[0], {"pid": pids}) or "unhang watch", _WATCH[1])
+    if host_and_command := _as_root(inspection):
+        return *host_and_command, _AS_ROOT[1]
     if first is None or (first["rank"] is None and first["phase"] == "collective"):
-        denied = any(row["status"] == "denied" for row in inspection["unread"])
-        hung = inspection["state"] == HUNG
         paths = _PATHS if len(inspection["hosts"]) > 1 else _LINKS
-        return ("", *(paths if hung else _AS_ROOT if denied else _AGAIN))
+        return ("", *(paths if inspection["state"] == HUNG else _AGAIN))
     host = host_name(first["host"])
     rows = _rows_of(inspection, first)
     if dialled := _CONNECT.search(first["next"]):
@@ -237,6 +241,19 @@ def _next(inspection: Mapping[str, Any]) -> tuple[str, str, str]:
     command, tells = _OF_A_RANK["worker" if is_of_worker and kind == "alive" else kind]
     pid = {"pid": workers if is_of_worker else [str(row["pid"]) for row in rows]}
     return host, filled(command, pid) or "unhang inspect", tells
+
+
+def _as_root(inspection: Mapping[str, Any]) -> tuple[str, str] | None:
+    """(host, command) that reads what was denied; None where it would not change the verdict."""
+    denied = [row for row in inspection["unread"] if row["status"] == "denied"]
+    hosts = [
+        host for row in denied if row["what"] in ("stacks", "ranks", "ras") for host in row["hosts"]
+    ]
+    if inspection["state"] != UNKNOWN or not hosts:
+        return None
+    pids = [str(row["pid"]) for row in inspection["ranks"] if row["host"] == hosts[0]]
+    command = filled(_AS_ROOT[0], {"pid": pids})
+    return (host_name(hosts[0]), command) if command else None
 
 
 def _kind(state: str, has_stack: bool, then: str) -> str:

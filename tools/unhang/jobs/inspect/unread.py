@@ -14,8 +14,8 @@ HELPS = {
         " NCCL_RAS_ADDR"
     ),
     "stacks": (
-        "py-spy on PATH of the node, run as the job's user with kernel.yama.ptrace_scope=0, or as"
-        " root"
+        "sudo $(command -v unhang) inspect; or, as the job's user, sysctl"
+        " kernel.yama.ptrace_scope=0"
     ),
     "nvml": (
         "the driver answers nvidia-smi; where it hangs, that is the finding: unhang audit --limit"
@@ -23,7 +23,7 @@ HELPS = {
     ),
     "log_tail": "start the job with its output in a file (torchrun --log-dir, sbatch --output)",
     "kernel_log": "run it as root, or set kernel.dmesg_restrict=0",
-    "ranks": "run it as the job's user or as root; name a process with --pid",
+    "ranks": "sudo $(command -v unhang) inspect, or as the job's user; name one with --pid",
 }
 # of these only where it is the reason
 HELPED = {"kernel_log": ("denied",), "stacks": ("denied", "absent")}

@@ -55,6 +55,17 @@ def test_no_screen_has_more_than_twelve_lines_and_each_has_one_command_that_a_sh
         assert (done.returncode, done.stderr) == (0, b""), command
 
 
+def test_a_log_without_an_end_sends_to_the_job_first():
+    """But for a kernel log, which is of a machine and of no job."""
+    sent = [
+        command_in(lines)
+        for log in LOGS
+        if (lines := screen(log))[0].startswith("NO END") and log.stem != "aer-and-bus-messages"
+    ]
+    assert len(sent) > 10
+    assert [one for one in sent if "unhang inspect" not in one] == []
+
+
 def test_every_log_that_names_a_cause_shows_its_line_and_how_certain_it_is():
     shown = 0
     for log in LOGS:

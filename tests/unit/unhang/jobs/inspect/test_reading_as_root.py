@@ -1,0 +1,88 @@
+"""What a look says that could not read a job: the command that can, as it is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from other_users import program
+
+from unhang.core.verdict.answer import screen_of
+from unhang.jobs.inspect.answer import answer_of
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import inspection_of
+from unhang_node.job import stacks
+
+EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
+READY = "import os, sys, time; os.write(int(sys.argv[-1]), b'1'); time.sleep(600)"
+NOBODY = 65534
+AS_NOBODY = f"""
+import os, sys
+from unhang.cli import main
+from unhang.jobs.commands import inspect
+from unhang_node.job import look
+os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY})
+sys.exit(main(["inspect"]))
+"""
+
+
+def denied(name: str) -> dict:
+    """A recorded look whose stacks ptrace did not allow to read."""
+    document = json.loads((EVIDENCE / f"{name}.json").read_bytes())
+    why = "Permission denied; run it as root"
+    for number in ("", "_2"):
+        document["sections"]["stacks"].pop(f"processes{number}", None)
+    document["sections"]["stacks"]["probe"] = {
+        "status": "ok", "duration_ms": 1.0, "error": None,
+        "unread": [{"field": "stack", "status": "denied", "reason": why}],
+    }  # fmt: skip
+    return inspection_of([document])
+
+
+def test_where_stacks_were_denied_the_next_command_is_the_one_that_reads_them():
+    found = denied("init-driver-and-proc")
+    assert found["state"] == "unknown"
+    command = screen_of(answer_of(found)).next_command
+    assert re.fullmatch(r"sudo \$\(command -v unhang\) inspect --pid \d+", command)
+    shown = render_inspection(found, width=100)
+    assert "kernel.yama.ptrace_scope=0" in shown and len(shown.splitlines()) <= 12
+    assert "sudo $(command -v unhang) inspect;" in render_inspection(found, verbose=True)
+
+
+def test_where_the_verdict_is_known_nobody_is_sent_to_root():
+    assert "sudo" not in screen_of(answer_of(denied("healthy-RAS"))).next_command
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it starts processes of other users")
+def test_who_may_not_see_a_job_is_told_the_command_that_does():
+    with program(1234, READY, RANK="0", WORLD_SIZE="2"):
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY], capture_output=True, text=True, timeout=120
+        )
+    assert done.returncode == 2, done.stdout
+    beside = shutil.which("unhang")
+    path = "$(command -v unhang)" if beside else f"{Path(sys.executable).parent}/unhang"
+    assert f"needs root; next: sudo {path} inspect" in done.stderr, done.stderr
+
+
+def test_root_runs_the_py_spy_of_the_environment_that_it_runs_and_no_other(tmp_path, monkeypatch):
+    """So that sudo ~/.local/bin/unhang has stacks: that environment's code runs as root anyway."""
+    own, other = tmp_path / "venv" / "bin", tmp_path / "bin"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
+        (folder / "py-spy").write_text("#!/bin/sh\n")
+        (folder / "py-spy").chmod(0o777)  # others may write it
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(stacks, "FOLDERS", "")
+    monkeypatch.setenv("PATH", str(other))
+    monkeypatch.setattr(sys, "executable", str(own / "python"))
+    monkeypatch.setattr(sys, "prefix", str(own.parent))
+    assert stacks.find_spy(None, [])[0] == str(own / "py-spy")
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)  # a system's Python: no environment
+    assert stacks.find_spy(None, [])[0] is None
