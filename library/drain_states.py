@@ -43,6 +43,11 @@ options:
     description: Seconds between two queries.
     type: int
     default: 10
+  with_jobs:
+    description: Also list the jobs on each node, with one call of C(squeue); only with
+      O(adapter=slurm).
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Reads in check mode too.
@@ -63,7 +68,8 @@ EXAMPLES = r"""
 RETURN = r"""
 states:
   description: C(in_service), the names of the nodes that take jobs; C(out), the others, with who
-    took each out of service and why.
+    took each out of service and why; with O(with_jobs) also C(jobs), those of each node that has
+    one.
   returned: success
   type: dict
   sample: {in_service: [gpu001, gpu002], out: {gpu003: "alice (bad DIMM)"}}
@@ -81,6 +87,7 @@ OPTIONS = {
     "call_timeout_s": {"type": "int", "default": 60},
     "scheduler_timeout_s": {"type": "int", "default": 600},
     "poll_s": {"type": "int", "default": 10},
+    "with_jobs": {"type": "bool", "default": False},
 }
 
 
@@ -95,7 +102,8 @@ def main() -> None:
                     jobs_s=0,
                     scheduler_s=given["scheduler_timeout_s"],
                     poll_s=max(1, given["poll_s"]),
-                )
+                ),
+                with_jobs=given["with_jobs"],
             )
         else:
             states = call_states(given["argv"], given["run"], given["call_timeout_s"])

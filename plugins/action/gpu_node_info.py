@@ -45,6 +45,7 @@ from unhang.core.errors import UserError
 # Marks that distinguish the command that runs the module from those that only prepare it.
 MODULE_COPIED = "AnsiballZ_gpu_node_info"
 MODULE_PIPED = b"gpu_node_info"
+SEEN = "as the audit of this run has read it"
 EMPTY_RESULT = '{"changed": false}'
 OLDEST_PYTHON = getattr(basic, "_PY_MIN", (3, 8))
 
@@ -76,6 +77,8 @@ class ActionModule(ActionBase):
         except UserError as problem:
             raise AnsibleError(str(problem)) from None
         run = os.environ.get(run_files.RUN_ENV) if audits(self._task) else None
+        if run is None and (facts := self._read_by_the_audit(task_vars, options)) is not None:
+            return self._structured(NodeAnswer("ok", facts=facts, message=SEEN))
         watch = MemoryWatch()
         try:
             self._move_deadline(task_vars)
@@ -104,6 +107,17 @@ class ActionModule(ActionBase):
             if run is None
             else self._record(run, task_vars, policy, answer)
         )
+
+    def _read_by_the_audit(
+        self, task_vars: Any, options: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """In a preview, which changes nothing after the audit of its own run: the facts that this
+        audit has read of the node. None where the node itself is to be read."""
+        run = os.environ.get(run_files.RUN_ENV)
+        if run is None or task_vars.get("node_change_previews") is not True:
+            return None
+        subset = [str(name) for name in options.get("gather_subset") or ()]
+        return run_files.facts_of(Path(run), str(task_vars["inventory_hostname"]), subset)
 
     def _read(self, options: Mapping[str, Any], task_vars: Any) -> NodeAnswer:
         """A NodeAnswer. Raises AnsibleError; an AnsibleConnectionFailure keeps the message of the

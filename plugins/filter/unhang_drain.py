@@ -67,6 +67,14 @@ def kubernetes_jobs(pods: Sequence[Any]) -> Any:
     ]
 
 
+def kubernetes_jobs_by_node(pods: Sequence[Any]) -> Any:
+    """{node: [job]} of those of the pods whose work would be lost."""
+    from unhang.act.rollout.kubernetes_drain import jobs_by_node
+    from unhang.core.ansible.inventory import plain
+
+    return jobs_by_node(plain(pods))
+
+
 def kubernetes_states(nodes: Sequence[Any]) -> Any:
     """{in_service: [name], out: {name: who and why}} of nodes as kubernetes.core.k8s_info lists
     them."""
@@ -87,5 +95,6 @@ class FilterModule:
         return {
             "unhang_kubernetes_step": kubernetes_step,
             "unhang_kubernetes_jobs": kubernetes_jobs,
+            "unhang_kubernetes_jobs_by_node": kubernetes_jobs_by_node,
             "unhang_kubernetes_states": kubernetes_states,
         }

@@ -261,3 +261,38 @@ def test_a_node_of_another_machine_is_refused_and_nothing_is_written(role):
         "bootID": Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     }
     assert role(cluster, "drain", drain_node="gpu002")[0] == 0
+
+
+def test_the_pods_of_all_nodes_are_listed_once_for_a_plan(collection, tmp_path):
+    cluster = Cluster(
+        make_node("gpu001"),
+        make_pod("train", "gpu001", "Job", gpus=8),
+        make_pod("agent", "gpu001", "DaemonSet"),
+    )
+    hosts = {
+        name: {"ansible_connection": "local", "drain_node": node}
+        for name, node in (("n1", "gpu001"), ("n2", "gpu009"))
+    }
+    with serving(cluster, tmp_path) as kubeconfig:
+        (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
+        given = {
+            "scheduler_hosts": {"kubernetes": list(hosts)},
+            "scheduler_answers": str(tmp_path),
+            "drain_kubernetes_kubeconfig": str(kubeconfig),
+        }
+        command = ["ansible-playbook", "playbooks/scheduler_jobs.yml"]
+        command += ["-i", str(tmp_path / "hosts.json"), "-e", json.dumps(given)]
+        done = subprocess.run(
+            command,
+            cwd=PROJECT,
+            env={**environment(tmp_path), **collection},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            stdin=subprocess.DEVNULL,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads((tmp_path / "kubernetes.json").read_text())
+    assert [job["id"] for job in answer["jobs"]["gpu001"]] == ["work/train"]
+    assert answer["nodes"] == ["gpu001"]
+    assert answer["names"] == {"n1": "gpu001", "n2": "gpu009"}

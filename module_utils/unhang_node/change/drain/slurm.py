@@ -16,6 +16,7 @@ from ...base.parse.slurm import (
     parse_reservations,
 )
 from ...base.process import FOLDERS, run_process
+from ...facts.parse.slurm_conf import expand
 from .reasons import DrainRefused, reason_for, sealed
 from .slurm_decisions import (
     OWN_TEXTS,
@@ -34,11 +35,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
-    from ...base.parse.slurm import SlurmNode
+    from ...base.parse.slurm import Job, SlurmNode
     from .reasons import DrainAnswer
 
     Answered = TypeVar("Answered")
 
+JOB_FIELDS = "%i|%T|%u|%e"  # of parse_jobs
+MOST_NODES = 100_000  # of one job
 LARGEST_LIST_BYTES = 256 * 1024 * 1024  # the JSON of 10,000 nodes has 30 MiB and more
 # scontrol itself retries for 9 s and more if slurmctld does not answer (MessageTimeout)
 CALL_DEADLINE_S = 120.0
@@ -195,16 +198,36 @@ def inspect(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     )
 
 
-def list_states(waits: Waits) -> Dict[str, Any]:
-    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes. Raises
-    SlurmAway, OSError, ValueError."""
+def list_states(waits: Waits, with_jobs: bool = False) -> Dict[str, Any]:
+    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes; with_jobs
+    adds jobs: {name: [job]} of those that have one, as in DrainAnswer. Raises SlurmAway, OSError,
+    ValueError."""
     nodes = _patiently(waits, read_nodes)
+    jobs = {"jobs": _jobs_by_node(waits, nodes)} if with_jobs else {}
     out = {
         node.name: describe(node) if node.reason else "+".join(sorted(node.states))
         for node in nodes
         if not takes_jobs(node)
     }
-    return {"in_service": sorted(node.name for node in nodes if node.name not in out), "out": out}
+    serving = sorted(node.name for node in nodes if node.name not in out)
+    return {"in_service": serving, "out": out, **jobs}
+
+
+def _jobs_by_node(waits: Waits, nodes: "Sequence[SlurmNode]") -> "Dict[str, List[Dict[str, str]]]":
+    """{name: [job]} of the nodes that have one: one call of squeue for all. A node that is busy in
+    Slurm has one, even if squeue hides it (PrivateData)."""
+    argv = ["squeue", "--all", "--noheader", f"--format={JOB_FIELDS}|%N"]
+    found: Dict[str, List[Job]] = {}
+    for line in _patiently(waits, lambda: _call(argv)).splitlines():
+        row, _, names = line.strip().rpartition("|")
+        for job in parse_jobs(row):
+            for name in expand(names, MOST_NODES):
+                found.setdefault(name, []).append(job)
+    answers = {
+        node.name: drain_answer(Standing(node, found.get(node.name, ())), Asked(run="")).jobs
+        for node in nodes
+    }
+    return {name: list(jobs) for name, jobs in answers.items() if jobs}
 
 
 STEPS = {"drained": drain, "empty": wait, "released": release, "inspected": inspect}
@@ -226,7 +249,7 @@ def read_standing(name: str) -> Standing:
             f"slurmctld calls {name} UNKNOWN, for it has not heard of its slurmd since it started"
         )
     jobs = parse_jobs(
-        _call(["squeue", "--all", "--noheader", f"--nodelist={name}", "--format=%i|%T|%u|%e"])
+        _call(["squeue", "--all", "--noheader", f"--nodelist={name}", f"--format={JOB_FIELDS}"])
     )
     reservations = []
     if "RESERVED" in nodes[0].states or "MAINTENANCE" in nodes[0].states:

@@ -9,13 +9,17 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from unhang.act.commands.asking_schedulers import MOST_BYTES, ask_schedulers
 from unhang.act.plan.description import describe_limits, describe_manual_work, describe_totals
 from unhang.act.plan.later_waivers import waivers_now, without_waived
-from unhang.act.plan.plan_document import FILE, Plan, digest_of_plan, read_plan, render_plan
+from unhang.act.plan.plan_document import FILE, Job, Plan, digest_of_plan, read_plan, render_plan
 from unhang.act.plan.plan_table import render_plan_table
 from unhang.act.plan.planned_findings import read_planned_findings
 from unhang.act.plan.planning import (
@@ -26,6 +30,7 @@ from unhang.act.plan.planning import (
     plan_run,
     without_collections,
 )
+from unhang.act.plan.scheduler_jobs import SchedulerJobs
 from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal
 from unhang.audit.commands.filters import OPTIONS, add_filters, asked_filter
 from unhang.audit.commands.report_ticket import keep_ticket
@@ -39,9 +44,10 @@ from unhang.core.project import program_as_typed
 from unhang.core.run import run_folder
 from unhang.core.run.actions import ANY_INVENTORY, Setting, remediate_options
 from unhang.core.run.findings import read_findings
-from unhang.core.run.own_runs import is_own, own_options
+from unhang.core.run.own_runs import is_own, own_inventories, own_options
 from unhang.core.run.run_folder import read_run
 from unhang.core.run.run_input import read_nodes, read_run_input
+from unhang.core.strict_json import NotStrict, read_bounded
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, visible
 
@@ -55,6 +61,7 @@ EXAMPLES = """\
   unhang plan -o csv > plan.csv                                a row for each node and role"""  # noqa: E501
 WIDTH, WIDEST = 80, 120
 REPLACED = "gpu-needs-replacement"  # the rule whose nodes get a ticket
+ASKED = "scheduler-jobs.json"  # the schedulers' answers that the run's plan was made with
 DIGEST_SHOWN = 12
 DECIDING = (
     *OPTIONS,
@@ -213,6 +220,7 @@ def _make_plan(
 ) -> Plan:
     """Makes the plan as compute_plan does, and writes plan.json. Another plan that the run has had
     is kept beside it, and the difference is printed."""
+    (folder / ASKED).unlink(missing_ok=True)
     plan = compute_plan(folder, limits, arguments, rules)
     _keep(folder, plan)
     _keep_tickets(folder, plan)
@@ -250,7 +258,22 @@ def compute_plan(
         load_catalogue([Path(one) for one in further]),
         _narrowed(limits, folder, findings, arguments),
         findings,
+        lambda hosts: _scheduler_jobs(folder, hosts),
     )
+
+
+def _scheduler_jobs(folder: Path, hosts: Mapping[str, Sequence[str]]) -> SchedulerJobs:
+    """The answers of the schedulers, which are asked when the first plan of the run, or with --new
+    another one, is made: what else is computed from the run has the same. Nobody is asked about a
+    run that was not made here."""
+    kept = folder / ASKED
+    with suppress(OSError, NotStrict, ValueError):
+        return msgspec.json.decode(read_bounded(kept, MOST_BYTES), type=dict[str, list[Job]])
+    if not is_own(folder):
+        return {}
+    asked = ask_schedulers(hosts, own_inventories(folder), own_options(folder))
+    run_folder.write_atomically(kept, msgspec.json.encode(asked).decode() + "\n")
+    return asked
 
 
 def _without_waived(folder: Path) -> tuple[dict[str, Any], list[str]]:

@@ -17,8 +17,8 @@ from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_inventory
 from unhang.core.run.run_folder import RUNS_ENV, runs_folder
 
-# of `audit --via`, and of remediate and rollback
-PARTS = frozenset(("audit_few", "open_audit", "rollout"))
+# of `audit --via`, of remediate and rollback, and of plan
+PARTS = frozenset(("audit_few", "open_audit", "rollout", "scheduler_jobs"))
 EXAMPLES = """\
   unhang playbook remediate -i inventory/mycluster --limit gpu001 -e unhang_roles=host_tuning   previews one role on one node
   unhang playbook rollback -i inventory/mycluster --limit 'gpu[001-003]'                        previews the rollback"""  # noqa: E501

@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from unhang.act.commands.asking_schedulers import ask_schedulers
 from unhang.act.commands.typed_again import typed_again
 from unhang.act.plan.description import describe_order
 from unhang.act.plan.plan_document import Plan, digest_of_plan, read_plan
+from unhang.act.plan.scheduler_jobs import hosts_to_ask, plan_with_jobs
 from unhang.act.rollout.preview import parse_events, preview_of
 from unhang.act.rollout.preview_table import render_preview
 from unhang.act.rollout.reasons import joined
@@ -28,6 +30,7 @@ from unhang.core.commands.deliver import deliver
 from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
 from unhang.core.run import run_folder
+from unhang.core.run.own_runs import own_inventories
 from unhang.core.secrets_in_text import masked_document
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, counted, visible
@@ -106,8 +109,18 @@ def run_preview(
         run_folder.write_atomically(
             folder / PREVIEWED, json.dumps({"digest": digest_of_plan(plan)}) + "\n"
         )
-    _show(preview_of(plan, events), played, folder, arguments, plan)
+    now = _with_jobs(plan, folder, arguments)
+    _show(preview_of(now, events), played, folder, arguments, (plan, now))
     return 0 if played.code == 0 else 2
+
+
+def _with_jobs(plan: Plan, folder: Path, arguments: argparse.Namespace) -> Plan:
+    """The plan with the jobs of now, for whoever starts to drain now."""
+    hosts = hosts_to_ask(plan.by_host[host] for host in plan.wave_of)
+    if not hosts:
+        return plan
+    inventories = arguments.inventory or own_inventories(folder)
+    return plan_with_jobs(plan, ask_schedulers(hosts, inventories, arguments.ansible))
 
 
 def _refuse_hosts_that_are_gone(folder: Path, new_run: Path) -> None:
@@ -170,16 +183,22 @@ def refuse_another_than_previewed(folder: Path, plan: Plan) -> None:
 
 
 def _show(
-    preview: dict[str, Any], played: Played, folder: Path, arguments: argparse.Namespace, plan: Plan
+    preview: dict[str, Any],
+    played: Played,
+    folder: Path,
+    arguments: argparse.Namespace,
+    plans: tuple[Plan, Plan],
 ) -> None:
+    """plans: as it is, and with the jobs of now."""
     if arguments.quiet:
         return
     if arguments.format == "json":
         deliver(render_json(preview), "-")
     else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)
-        text = f"{describe_order(plan, arguments.drain, arguments.wait)}\n" + render_preview(
-            masked_document(preview), width, wide=arguments.format == "wide"
+        text = (
+            f"{describe_order(plans[0], arguments.drain, arguments.wait, plans[1])}\n"
+            + render_preview(masked_document(preview), width, wide=arguments.format == "wide")
         )
         ended = (
             f"previewed; next: {typed_again(folder, arguments, '--apply')}"

@@ -11,10 +11,10 @@ from unhang.act.plan.plan_document import HostPlan, Plan, Wave, digest_of_plan
 from unhang.audit.report.screen_blocks import DISPUTED
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.actions import Setting, command, leaves_service
-from unhang.core.text import counted, visible
+from unhang.core.text import counted, listed, visible
 
 LONGEST_LIST = 400
-SHOWN_WAVES = SHOWN_UNREPAIRED = 6
+SHOWN_WAVES = SHOWN_UNREPAIRED = SHOWN_JOBS = 6
 
 
 @dataclass(frozen=True)
@@ -272,16 +272,17 @@ def describe_schedulers(plan: Plan) -> str:
     )
 
 
-def describe_order(plan: Plan, drain: str | None, wait: str | None) -> str:
+def describe_order(plan: Plan, drain: str | None, wait: str | None, now: Plan) -> str:
     """In which order, limits and scheduler the nodes of the plan are taken, and how long jobs are
-    waited for; a line each."""
+    waited for; a line each. now: the plan with the jobs of now."""
     waves = "; ".join(
         f"{wave.name} {shortened(fold_hosts(wave.hosts), 60)}" for wave in plan.waves[:SHOWN_WAVES]
     )
     more = f"; and {len(plan.waves) - SHOWN_WAVES} more" if len(plan.waves) > SHOWN_WAVES else ""
-    busy = sum(bool(plan.by_host[host].jobs) for wave in plan.waves for host in wave.hosts)
-    jobs = (
-        f"on {counted(busy, 'node')} when they were read; waited for"
+    jobs = [now.by_host[host].jobs for wave in plan.waves for host in wave.hosts]
+    unknown = f", not known on {counted(jobs.count(None), 'node')}" if None in jobs else ""
+    waited = (
+        f"on {counted(sum(map(bool, jobs)), 'node')}{unknown}; waited for"
         f" {wait or 'until their time limits, a day for a job without one'}"
     )
     rows = [
@@ -293,7 +294,7 @@ def describe_order(plan: Plan, drain: str | None, wait: str | None) -> str:
         "\n".join(
             [
                 f"plan {digest_of_plan(plan)[:12]}",
-                *(f"  {name:<13}{text}" for name, text in (*rows, ("jobs", jobs))),
+                *(f"  {name:<13}{text}" for name, text in (*rows, ("jobs", waited))),
             ]
         )
         + "\n"
@@ -301,20 +302,27 @@ def describe_order(plan: Plan, drain: str | None, wait: str | None) -> str:
 
 
 def _jobs(entries: Sequence[HostPlan]) -> str:
-    unread = [one.host for one in entries if one.jobs is None]
+    unknown = [one.host for one in entries if one.jobs is None]
     busy = [one for one in entries if one.jobs]
-    found = [job for one in busy for job in one.jobs or ()]
-    users = ", ".join(sorted({visible(job.user or "?", 40) for job in found}))
     parts = (
-        [
-            f"{counted(len(found), 'process', 'processes')} of {users} on"
-            f" {fold_hosts(one.host for one in busy)}"
-        ]
-        if busy
-        else []
-    )
-    parts += [f"not read on {fold_hosts(unread)}"] if unread else []
-    return shortened("; ".join(parts), LONGEST_LIST) or "none when the nodes were read"
+        [f"{describe_jobs(busy)} on {fold_hosts(one.host for one in busy)}"] if busy else []
+    ) + ([f"not known on {fold_hosts(unknown)}"] if unknown else [])
+    by = sorted({one.scheduler for one in entries if one.scheduler not in (None, "none")})
+    and_asked = f" and {' and '.join(map(str, by))} was asked" if by else ""
+    return shortened("; ".join(parts), LONGEST_LIST) or f"none when the nodes were read{and_asked}"
+
+
+def describe_jobs(entries: Iterable[HostPlan]) -> str:
+    """What runs on these hosts: jobs of a scheduler by their ids, processes on GPUs by users; ""
+    for nothing."""
+    found = [job for entry in entries for job in entry.jobs or ()]
+    ids = list(dict.fromkeys(visible(job.id, 80) for job in found if job.id))
+    processes = [job for job in found if not job.id]
+    parts = [f"{'job' if len(ids) == 1 else 'jobs'} {listed(ids, SHOWN_JOBS)}"] if ids else []
+    if processes:
+        users = ", ".join(sorted({visible(job.user or "?", 40) for job in processes}))
+        parts += [f"{counted(len(processes), 'process', 'processes')} of {users}"]
+    return ", ".join(parts)
 
 
 def _folded(rows: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -86,13 +86,15 @@ class Reboot:
 
 # not a dataclass: a fleet has tens of thousands of jobs, and making a dataclass takes five times as
 # long
-class Job(msgspec.Struct, frozen=True, gc=False):
-    """A process that used GPUs when the node was read."""
+class Job(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A process that used GPUs when the node was read, or a job of its scheduler when the plan was
+    made: only that has an id."""
 
     pid: int | None
     user: str | None
     command: str | None
     gpus: tuple[int, ...]
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ class PersonNeeded:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """One host. boot_id, config_hash, jobs: None if not read.
+    """One host. boot_id, config_hash: None if not read; jobs: processes on its GPUs and jobs of its
+    scheduler, None if that is not known.
 
     scheduler: slurm, kubernetes or none, by the daemons on the node; None if that is not certain.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 import gc
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from unhang.act.plan.plan_document import (
 )
 from unhang.act.plan.planned_findings import read_planned_findings
 from unhang.act.plan.role_coverage import remedying_of
+from unhang.act.plan.scheduler_jobs import SchedulerJobs, hosts_to_ask, is_busy, with_jobs
 from unhang.act.plan.waves import WaveLimits, plan_waves
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.core.errors import UserError
@@ -81,10 +82,11 @@ def plan_run(
     rules: Catalogue,
     options: PlanOptions = PlanOptions(),
     findings: Mapping[str, Any] | None = None,
+    ask: Callable[[Mapping[str, Sequence[str]]], SchedulerJobs] = lambda asked: {},
 ) -> Plan:
-    """The plan of a run folder. findings: of its findings.json, if already read. Raises UserError,
-    OSError. Waivers are applied as on the day of the judgement: the same findings give the same
-    plan."""
+    """The plan of a run folder. findings: of its findings.json, if already read. ask: scheduler ->
+    its hosts, to their jobs now. Waivers are applied as on the day of the judgement: the same
+    findings and jobs give the same plan. Raises UserError, OSError."""
     findings, run = findings or read_planned_findings(folder), read_run_input(folder)
     refuse_another_policy(findings)
     only = known_rules(
@@ -100,13 +102,16 @@ def plan_run(
         for one in fleet.entries
         if one.host not in left_out and (options.hosts is None or one.host in options.hosts)
     ]
-    entries = tuple(sorted(planned, key=lambda one: natural(one.host)))
+    asked = ask(to_ask) if (to_ask := hosts_to_ask(fleet.entries)) else {}
+    entries = tuple(
+        with_jobs(one, asked) for one in sorted(planned, key=lambda one: natural(one.host))
+    )
     kinds = {one.host: fleet.kinds[one.host] for one in entries if one.remedies}
     limits = _limits(options, fleet, only, left_out, out)
     groups = tuple(
         (one.max_unavailable, frozenset(fleet.members[one.group])) for one in limits.groups
     )
-    busy = frozenset(one.host for one in entries if one.jobs is None or one.jobs)
+    busy = frozenset(one.host for one in entries if is_busy(one))
     waves = plan_waves(kinds, WaveLimits(limits.max_unavailable, groups, frozenset(out), busy))
     return Plan(
         _run(findings),

@@ -19,7 +19,7 @@ class WaveLimits:
     """max_unavailable: nodes out of service at once, at least 1. groups: (limit, members) of each
     limited group, limit at least 1. out_of_service: hosts that others took out of service: a
     rollout may be unable to drain them, and without a canary it stops. busy: hosts with jobs, or
-    whose jobs were not read."""
+    whose jobs are not known."""
 
     max_unavailable: int
     groups: tuple[tuple[int, frozenset[str]], ...] = ()

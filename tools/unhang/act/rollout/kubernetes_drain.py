@@ -143,6 +143,15 @@ def list_states(nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def jobs_by_node(pods: Sequence[Mapping[str, Any]]) -> dict[str, list[dict[str, str]]]:
+    """{node: its jobs, as drain_answer has them} of pods that a scheduler has given a node."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for pod in pods:
+        if (name := _part(pod, "spec").get("nodeName")) and is_job(pod):
+            found.setdefault(str(name), []).append(_job(pod))
+    return found
+
+
 def _takes_pods(node: Mapping[str, Any]) -> bool:
     return _is_ready(node) and not _is_cordoned(node)
 

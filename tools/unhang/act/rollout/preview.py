@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from unhang.act.plan.description import describe_jobs
 from unhang.act.plan.plan_document import HostPlan, Plan, Remedy
 from unhang.act.rollout.plan_policy import describe_edit
 
@@ -38,9 +39,9 @@ def preview_of(plan: Plan, events: Iterable[Event]) -> dict[str, Any]:
     """The document unhang/preview/1: the hosts of the waves in their order, then hosts with
     refusals in the plan. Of a host: {host, wave, why, roles: [{role, outcome, why, reports,
     changes: [{task, diffs: [{name, added, removed, lines}]}], because}], refused, reboots, jobs,
-    needs_root}. why: the reason that stopped the whole node, or ""; jobs: processes on its GPUs
-    when it was read, None if they were not read; needs_root: its connecting user may not lock it.
-    """
+    running, needs_root}. why: the reason that stopped the whole node, or ""; jobs: how many of its
+    scheduler and processes on its GPUs, None if not known, and running names them; needs_root: its
+    connecting user may not lock it."""
     by_host: dict[str, list[Event]] = {}
     for event in events:
         by_host.setdefault(event["host"], []).append(event)
@@ -84,6 +85,7 @@ def _host(entry: HostPlan, wave: str | None, events: Sequence[Event]) -> dict[st
         "refused": [one.why for one in entry.refused],
         "reboots": [{"step": one.step, "why": one.why} for one in entry.reboots],
         "jobs": None if entry.jobs is None else len(entry.jobs),
+        "running": describe_jobs([entry]),
         "needs_root": any(one["needs_root"] for one in events),
     }
 

@@ -113,12 +113,8 @@ def _lines(row: Row, wide: bool) -> Iterator[tuple[str, str, str]]:
     forward = [one["why"] for one in row["reboots"] if one["step"] != "rollback"]
     if forward and not row["why"]:
         yield "reboot", f"{len(forward)} at most", _visible("; ".join(forward), cut)
-    if row["jobs"]:
-        yield (
-            "jobs",
-            "",
-            f"{counted(row['jobs'], 'process', 'processes')} on its GPUs when it was read",
-        )
+    if row["jobs"] != 0:
+        yield "jobs", "" if row["jobs"] else "not known", _visible(row["running"], cut)
 
 
 def _role(one: Row, wide: bool) -> Iterator[tuple[str, str, str]]:

@@ -19,7 +19,14 @@ import fleets
 import pytest
 
 from unhang.act.plan.description import describe_limits, describe_totals
-from unhang.act.plan.plan_document import HostPlan, PersonNeeded, read_plan, render_plan, write_plan
+from unhang.act.plan.plan_document import (
+    HostPlan,
+    Job,
+    PersonNeeded,
+    read_plan,
+    render_plan,
+    write_plan,
+)
 from unhang.act.plan.plan_table import render_plan_table
 from unhang.act.plan.plan_view import plan_view
 from unhang.act.plan.planning import PlanOptions, plan_run, without_collections
@@ -161,12 +168,20 @@ def test_waves_begin_with_one_of_each_kind_within_the_limit(plan):
     ]
 
 
+def without_scheduler(node, slurmd=False):
+    """Says in the node's facts which scheduler's daemon it has: Slurm's, or none."""
+    section = node["facts"]["sections"].setdefault("node", {})
+    section.setdefault("probe", {"status": "ok", "duration_ms": 3})
+    section |= {"slurm": {"slurmd": slurmd}, "kubernetes": {"kubelet": False}}
+
+
 def test_the_canary_of_a_kind_is_a_node_without_jobs_where_there_is_one(tmp_path):
     def occupy(findings, nodes):
         """A user's process on a GPU of gpu001 and of all dev nodes but one; they would be the first
         otherwise."""
         busy = ("gpu001", *(f"dev{number:02d}" for number in (1, 2, 3, 5, 6, 7, 8)))
         for node in (one for one in nodes if one["facts"] is not None):
+            without_scheduler(node)
             for device in node["facts"]["sections"]["gpus"]["devices"]:
                 device["processes"] = (
                     [{"pid": 4711, "user": "anna", "command": "python"}]
@@ -180,6 +195,34 @@ def test_the_canary_of_a_kind_is_a_node_without_jobs_where_there_is_one(tmp_path
         and plan.waves[0].hosts[0] == "dev04"
         and "gpu001" not in plan.waves[0].hosts
     )
+
+
+def test_jobs_of_the_scheduler_count_and_nodes_that_it_was_not_asked_about_are_not_idle(tmp_path):
+    def of_slurm(findings, nodes):
+        for node in (one for one in nodes if one["facts"] is not None):
+            without_scheduler(node, slurmd=node["host"].startswith("dev"))
+            for device in node["facts"]["sections"]["gpus"]["devices"]:
+                device["processes"] = []
+
+    asked = []
+
+    def answer(hosts):
+        """Slurm has a job on each dev node but dev04, and does not know dev02."""
+        asked.append(hosts)
+        job = Job(None, "anna", None, (), "4711")
+        known = [host for host in hosts["slurm"] if host != "dev02"]
+        return {host: [] if host == "dev04" else [job] for host in known}
+
+    folder = write_fleet(tmp_path / "run", of_slurm)
+    plan = plan_run(folder, CATALOGUE, ask=answer)
+    assert [list(hosts) for hosts in asked] == [["slurm"]]
+    assert plan.waves[0].hosts[0] == "dev04"
+    jobs = {entry.host: entry.jobs for entry in plan.hosts}
+    assert (jobs["dev02"], jobs["dev04"], jobs["gpu001"]) == (None, (), ())
+    assert [job.id for job in jobs["dev01"]] == ["4711"]
+    assert list(check_schema(json.loads(render_plan(plan)), read_schema("plan-1"))) == []
+    never = {entry.host: entry.jobs for entry in plan_run(folder, CATALOGUE).hosts}
+    assert {never[host] for host in never if host.startswith("dev")} == {None}
     assert [bool(plan.for_host(host).jobs) for host in plan.waves[0].hosts] == [False, False]
 
 

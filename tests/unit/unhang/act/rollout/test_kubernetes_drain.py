@@ -10,6 +10,7 @@ from unhang.act.rollout.kubernetes_drain import (
     drain_answer,
     driver_by,
     is_job,
+    jobs_by_node,
     list_states,
     plan_drain,
     plan_release,
@@ -216,3 +217,17 @@ def test_nodes_that_take_pods_and_who_took_the_others_out_of_service():
     }
     with pytest.raises(ValueError, match="expected a node with a name"):
         list_states([{}])
+
+
+def test_the_pods_of_all_nodes_count_by_node_and_pods_without_one_do_not():
+    pods = [
+        make_pod("train", "gpu001", "Job", gpus=8),
+        make_pod("web", "gpu001"),
+        make_pod("agent", "gpu002", "DaemonSet"),
+        make_pod("waits", "", "Job", gpus=8),
+        {},
+    ]
+    found = jobs_by_node(pods)
+    assert {node: [job["id"] for job in jobs] for node, jobs in found.items()} == {
+        "gpu001": ["work/train"]
+    }
