@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from documented_command import as_typed
 
 JOB = Path(__file__).resolve().parent.parent / "bench" / "inspect_job.py"
 UNHANG = str(Path(sys.executable).with_name("unhang"))
@@ -123,7 +124,10 @@ def test_a_job_that_hangs_is_left_alone_in_shadow_and_its_end_proves_the_verdict
     assert "the job would have been ended" in shown
     assert (code not in (0, 86), left) == (True, [])
     summed = subprocess.run(
-        [UNHANG, "watch", "--record"], capture_output=True, text=True, check=True
+        as_typed("unhang watch --record", {"unhang": UNHANG}),
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert "verdicts of a hang: 1: 1 right, 0 wrong, 0 not known" in summed
     assert "would have ended, or ended: 1 job: 1 right" in summed

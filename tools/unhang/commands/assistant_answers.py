@@ -115,12 +115,12 @@ def audit_document(findings: Mapping[str, Any]) -> dict[str, Any]:
         "run": findings["run"],
         "nodes": {word: fold_hosts(hosts) for word, hosts in verdicts.items() if hosts},
         "totals_by_severity": findings["totals_by_severity"],
-        "findings": [_found(cause, rows) for cause in causes if not cause["unread"]],
+        "findings": [_cause(cause, rows) for cause in causes if not cause["unread"]],
         "not_read": [cause["rule"] for cause in causes if cause["unread"]],
     }  # fmt: skip
 
 
-def _found(cause: Mapping[str, Any], rows: Any) -> dict[str, Any]:
+def _cause(cause: Mapping[str, Any], rows: Any) -> dict[str, Any]:
     first: Mapping[str, Any] = next(
         (rows[at] for at in cause["findings"] if rows[at]["rule"] == cause["rule"]), {}
     )

@@ -20,6 +20,7 @@ class PlannedFinding(TypedDict, total=False):
     hosts: Any
     where: Any
     remedy: Any
+    expected: Any
 
 
 class PlannedFindings(TypedDict, total=False):

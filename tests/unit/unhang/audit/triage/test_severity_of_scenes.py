@@ -73,7 +73,7 @@ def test_pairs_of_gpus_that_mig_cuts_are_no_fault(tmp_path):
 
 def test_a_manager_that_is_newer_on_disk_is_a_warning_below_a_failed_gpu(tmp_path):
     found = causes_of(tmp_path, manager_newer_on_disk, faulty_fleet.uncontained_error)
-    assert next(iter(found)) == "xid-fatal"
+    assert next(iter(found)) == "gpu-needs-reset"
     assert found["fabric-manager-differs-at-next-start"]["severity"] == "warning"
     assert "fabric-manager-version-differs" not in found
 

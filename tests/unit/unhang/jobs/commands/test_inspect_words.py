@@ -97,7 +97,7 @@ def test_py_spy_helps_where_it_was_not_there_and_not_where_it_failed(status, is_
     shown = render_details(
         inspection_of([evidence(0, 1, stacks={"status": status, "error": "no stack"})])
     )
-    assert ("would help: py-spy on PATH" in shown) is is_helped
+    assert ("would help: sudo $(command -v unhang) inspect" in shown) is is_helped
 
 
 @pytest.mark.parametrize(
