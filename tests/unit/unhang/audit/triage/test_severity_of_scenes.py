@@ -302,9 +302,20 @@ def in_clique(number):
     return change
 
 
+def in_subnets(*shared):
+    def change(sections):
+        sections["network"]["shared_subnets"] = list(shared)
+        for card in sections["network"]["rdma"]:
+            for port in card["ports"]:
+                port |= {"state": "active", "link_layer": "ethernet"}
+
+    return change
+
+
 NAMES, SELINUX, PARTITION = (
     "group-names-not-resolved", "group-selinux-differs", "group-nvlink-partition-differs"
 )  # fmt: skip
+SUBNETS = "group-shared-subnets-differ"
 RESOLVED, ALONE, LOOPBACK = (
     names(["10.0.0.5"], ["10.0.0.53"]), names(["10.0.0.5"], []), names(["127.0.1.1"], ["10.0.0.53"])
 )  # fmt: skip
@@ -325,6 +336,9 @@ RESOLVED, ALONE, LOOPBACK = (
         ([in_clique(32766)] * 3, [in_clique(32765)] * 2, PARTITION, "info"),
         ([in_clique(32766)] * 2, [in_clique(32765)] * 2, PARTITION, "info"),
         ([in_clique(32766)] * 3, [in_clique(32766)], PARTITION, None),
+        ([in_subnets()] * 3, [in_subnets("10.3.0.0/24")], SUBNETS, "error"),
+        ([in_subnets("10.0.0.0/16")] * 3, [in_subnets()], SUBNETS, "info"),
+        ([in_subnets("10.0.0.0/16")] * 3, [in_subnets("10.0.0.0/16")], SUBNETS, None),
     ],
 )
 def test_the_direction_of_a_difference_decides(tmp_path, usual, odd, rule, severity):
