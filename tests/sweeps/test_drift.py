@@ -16,7 +16,6 @@ MAY_DIFFER = {
     "node.container_runtimes[*].*": "which runtimes there are is compared; versions of single ones by packages",
     "node.cpu.vendor": "part of the model", "node.cpu.sockets": "part of the number of CPUs",
     "node.name_addresses": "each node's own",
-    "network.shared_subnets": "follows from addresses, which are each node's own; ports-share-a-subnet looks at each node",
     "node.cpu.frequency.*_mhz": "cpu-frequency-limited looks at each node; the model is compared",
     "node.disks[*].*": "their number is compared; models of disks come in several makes",
     "node.arrays[*].*": "array-degraded looks at each node",

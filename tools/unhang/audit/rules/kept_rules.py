@@ -185,7 +185,7 @@ def _rule(
         "applies": inner,
         "compare": inner,
         "when": outer,
-        "severity_of": inner,
+        "severity_of": outer,
     }
     conditions = {
         name: _late(

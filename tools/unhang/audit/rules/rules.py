@@ -110,7 +110,7 @@ def compile_rule(
     outer = names if scope == "node" else names_of_groups(names, compare)
     when = _claim({"when": ANY_DIFFERENCE, **row}, "when", outer)
     texts = {key: _template(key, text, outer) for key, text in templates_of(row)}
-    severity_of = _severity_of(row, names, for_each)
+    severity_of = _severity_of(row, outer, for_each)
     decisions = [
         one
         for one in (for_each, applies, compare, when if scope == "node" else None)
@@ -152,7 +152,7 @@ def _severity_of(
     source = row["severity"]
     if source in SEVERITIES:
         return None
-    if "." not in source:
+    if "." not in source and " " not in source:
         raise RuleError(
             "severity",
             f"found {source!r}{nearest(source, SEVERITIES)}; allowed are {', '.join(SEVERITIES)},"

@@ -26,6 +26,13 @@ def causes_of(folder, *changes, machine="dgx_h200"):
     return {one["rule"]: one for one in found if one["severity"] != "info"}
 
 
+def severities_of(folder, rule, *changes, machine="dgx_h200"):
+    """Of a rule's findings on one machine of the gallery with these changes."""
+    causes_of(folder, *changes, machine=machine)
+    findings = json.loads((folder / "run" / "findings.json").read_text())["findings"]
+    return {one["severity"] for one in findings if (one["rule"], one["verdict"]) == (rule, "fail")}
+
+
 def cut_by_mig(sections):
     for gpu in sections["gpus"]["devices"]:
         gpu["mig"] = {"enabled": True, "pending": True}
@@ -155,14 +162,198 @@ WORKSTATION = "workstation_two_rtx_pro_6000"
     ],
 )
 def test_what_is_chosen_or_costs_little_is_no_alarm(tmp_path, machine, changes, rule, severity):
-    sections = faulty_fleet.healthy_sections(machine)
-    for change in changes:
+    assert severities_of(tmp_path, rule, *changes, machine=machine) == (
+        {severity} if severity else set()
+    )
+
+
+def application_clocks(megahertz):
+    def change(sections):
+        gpu = sections["gpus"]["devices"][0]
+        gpu["utilization_percent"] = 100
+        gpu["clocks"] |= {
+            "sm_mhz": megahertz, "sm_max_mhz": 1980, "throttle_reasons": ["applications_clocks"]
+        }  # fmt: skip
+
+    return change
+
+
+def log_of(*events):
+    """events: (kind, subject, seconds before now)."""
+
+    def change(sections):
+        now = sections["node"]["uptime_s"]
+        empty = dict.fromkeys(("code", "pci_address", "severity", "processes"))
+        sections["faults"]["events"] = [
+            empty | {"kind": kind, "subject": subject, "count": 10, "line": subject,
+                     "first_s": now - ago - 60, "last_s": now - ago}
+            for kind, subject, ago in events
+        ]  # fmt: skip
+
+    return change
+
+
+def crashed_on(*days):
+    def change(sections):
+        sections["node"]["crashes"] = [{"path": f"/var/crash/{day}", "day": day} for day in days]
+
+    return change
+
+
+def torch_without_cuda(origin):
+    def change(sections):
+        sections["torch"]["environments"] = [
+            {"path": "/opt/train", "origin": origin, "where": "host", "container": None,
+             "python": "3.12", "torch": "2.9.1", "cuda": None, "has_cuda": False, "nccl": None,
+             "cudnn": None, "packages": {}}
+        ]  # fmt: skip
+
+    return change
+
+
+def kubernetes_without_runtime(system):
+    def change(sections):
+        node = sections["node"]
+        node["os"]["id"] = system
+        node["kubernetes"] |= {"kubelet": True, "gpu_operator": False}
+        node["cdi"] = []
+        node["containers"]["containerd"] = {
+            "default_runtime": "runc", "disabled_plugins": [], "cdi": False,
+            "runtimes": [{"name": "runc", "systemd_cgroup": True}],
+        }  # fmt: skip
+
+    return change
+
+
+def old_nccl_and_no_limit_of_the_stack(sections):
+    sections["nccl"]["libraries"] = [
+        {"path": "/opt/libnccl.so.2", "version": "2.27.5", "cuda": "12.9", "build_id": None,
+         "size_bytes": 1, "sha256": None, "origin": "site_packages", "where": "host",
+         "container": None, "package": None, "is_loader_default": False, "mapped_by": []}
+    ]  # fmt: skip
+    for scope in sections["limits"]["scopes"]:
+        scope["stack_soft_bytes"] = -1
+
+
+HUNG, SILENT = ("hung_task", "python3", 7000), ("other", "nfs-server", 600)
+
+
+@pytest.mark.parametrize(
+    ("change", "rule", "severity"),
+    [
+        (application_clocks(1095), "gpu-clocks-locked", "error"),
+        (application_clocks(1500), "gpu-clocks-locked", "warning"),
+        (log_of(HUNG, SILENT), "kernel-hung-task", "error"),
+        (log_of(HUNG, ("other", "nfs-server", 9000)), "kernel-hung-task", "warning"),
+        (log_of(HUNG), "kernel-hung-task", "warning"),
+        (
+            crashed_on("2026-11-16", "2026-11-18", "2026-11-19"),
+            "kernel-crashed-before",
+            "error",
+        ),
+        (crashed_on("2026-11-18", "2026-11-19"), "kernel-crashed-before", "info"),
+        (
+            crashed_on("2024-11-16", "2025-11-18", "2026-11-19"),
+            "kernel-crashed-before",
+            "info",
+        ),
+        (torch_without_cuda("policy"), "torch-older-than-gpu", "error"),
+        (torch_without_cuda("system"), "torch-older-than-gpu", None),
+        (torch_without_cuda("mapped"), "torch-older-than-gpu", None),
+        (kubernetes_without_runtime("ubuntu"), "containerd-without-nvidia-runtime", "warning"),
+        (kubernetes_without_runtime("cos"), "containerd-without-nvidia-runtime", None),
+    ],
+)
+def test_what_a_fault_costs_on_its_node_decides(tmp_path, change, rule, severity):
+    assert severities_of(tmp_path, rule, change) == ({severity} if severity else set())
+
+
+def test_faults_of_nccl_that_some_jobs_meet_are_remarks_on_trays(tmp_path):
+    machine = next(one.name for one in gallery.read_gallery() if "gb200" in one.name)
+    change = old_nccl_and_no_limit_of_the_stack
+    loud = causes_of(tmp_path / "loud", change, machine=machine)
+    assert not {"nccl-unlimited-stack", "nccl-release-has-fault"} & set(loud)
+    quiet = severities_of(tmp_path / "quiet", "nccl-unlimited-stack", change, machine=machine)
+    assert quiet == {"info"}
+
+
+def names(own, servers):
+    def change(sections):
+        sections["nccl"]["settings"] = []
+        sections["node"] |= {
+            "name_addresses": own, "name_service": {"hosts": ["files", "dns"], "servers": servers}
+        }  # fmt: skip
+
+    return change
+
+
+def selinux(mode, allows):
+    return lambda sections: sections["node"].update(
+        selinux={"mode": mode, "container_use_devices": allows}
+    )
+
+
+def in_clique(number):
+    def change(sections):
+        sections["gpus"]["model"] = "NVIDIA GB200"
+        for gpu in sections["gpus"]["devices"]:
+            gpu["fabric"] |= {"state": "completed", "clique": number}
+
+    return change
+
+
+def in_subnets(*shared):
+    def change(sections):
+        sections["network"]["shared_subnets"] = list(shared)
+        for card in sections["network"]["rdma"]:
+            for port in card["ports"]:
+                port |= {"state": "active", "link_layer": "ethernet"}
+
+    return change
+
+
+NAMES, SELINUX, PARTITION = (
+    "group-names-not-resolved", "group-selinux-differs", "group-nvlink-partition-differs"
+)  # fmt: skip
+SUBNETS = "group-shared-subnets-differ"
+RESOLVED, ALONE, LOOPBACK = (
+    names(["10.0.0.5"], ["10.0.0.53"]), names(["10.0.0.5"], []), names(["127.0.1.1"], ["10.0.0.53"])
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("usual", "odd", "rule", "severity"),
+    [
+        ([RESOLVED] * 3, [ALONE], NAMES, "error"),
+        ([RESOLVED] * 3, [LOOPBACK], NAMES, "error"),
+        ([ALONE] * 3, [RESOLVED], NAMES, "info"),
+        ([LOOPBACK] * 3, [RESOLVED], NAMES, "info"),
+        ([LOOPBACK] * 3, [LOOPBACK], NAMES, None),
+        ([selinux("enforcing", True)] * 3, [selinux("enforcing", False)], SELINUX, "error"),
+        ([selinux("enforcing", False)] * 3, [selinux("enforcing", True)], SELINUX, "info"),
+        ([selinux("enforcing", True)] * 3, [selinux("disabled", None)], SELINUX, "info"),
+        ([in_clique(32766)] * 3, [in_clique(32765)], PARTITION, "error"),
+        ([in_clique(32766)] * 3, [in_clique(32765)] * 2, PARTITION, "info"),
+        ([in_clique(32766)] * 2, [in_clique(32765)] * 2, PARTITION, "info"),
+        ([in_clique(32766)] * 3, [in_clique(32766)], PARTITION, None),
+        ([in_subnets()] * 3, [in_subnets("10.3.0.0/24")], SUBNETS, "error"),
+        ([in_subnets("10.0.0.0/16")] * 3, [in_subnets()], SUBNETS, "info"),
+        ([in_subnets("10.0.0.0/16")] * 3, [in_subnets("10.0.0.0/16")], SUBNETS, None),
+    ],
+)
+def test_the_direction_of_a_difference_decides(tmp_path, usual, odd, rule, severity):
+    documents = []
+    for number, change in enumerate([*usual, *odd]):
+        sections = faulty_fleet.healthy_sections()
         change(sections)
-    judge_cases.write_run(tmp_path / "run", judge_cases.node("gpu1", sections))
+        documents.append(judge_cases.node(f"gpu{number}", sections))
+    judge_cases.write_run(tmp_path / "run", *documents)
     judge_folder(tmp_path / "run", [], None, "2026-11-20")
     findings = json.loads((tmp_path / "run" / "findings.json").read_text())["findings"]
-    found = {one["severity"] for one in findings if (one["rule"], one["verdict"]) == (rule, "fail")}
-    assert found == ({severity} if severity else set())
+    found = [one for one in findings if (one["rule"], one["verdict"]) == (rule, "fail")]
+    assert [one["severity"] for one in found] == ([severity] if severity else [])
+    if severity == "error":
+        assert [one["hosts"] for one in found] == [[f"gpu{len(usual)}"]]
 
 
 def test_a_comparison_that_repeats_a_nodes_own_finding_is_no_cause(tmp_path):
