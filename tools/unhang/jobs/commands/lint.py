@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from packaging.version import InvalidVersion
+
 from unhang.core.commands.common_options import (
     add_examples,
     add_format_option,
@@ -17,7 +19,7 @@ from unhang.core.commands.common_options import (
 from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import masked_document
-from unhang.jobs.lint.checks import PLATFORMS, Context
+from unhang.jobs.lint.checks import PLATFORMS, Context, torch_release
 from unhang.jobs.lint.linting import (
     MARK,
     SEVERITIES,
@@ -101,12 +103,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 nothing found, 1 findings at or above --fail-on, 2 too much to read all of it. Raises
     UserError for a file that cannot be read."""
-    for option, version, order in (
-        ("--nccl", arguments.nccl, "nccl"),
-        ("--torch", arguments.torch, "generic"),
-    ):
-        if version and check_version(version, order):
-            raise UserError(f"{option}: expected a version such as 2.21.5, found {version!r}")
+    if arguments.nccl and check_version(arguments.nccl, "nccl"):
+        raise UserError(f"--nccl: expected a version such as 2.21.5, found {arguments.nccl!r}")
+    try:
+        torch_release(arguments.torch or "0")
+    except InvalidVersion:
+        raise UserError(
+            f"--torch: expected a version such as 2.21.5, found {arguments.torch!r}"
+        ) from None
     check_rules(arguments.rule, RULES)
     context = Context(arguments.nccl, arguments.torch, arguments.platform)
     repairs = _repairs(arguments, context)

@@ -9,11 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from packaging.version import Version
+
 from unhang.core.catalogue.setting_values import names_in, value_fault, whole_number
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Knowledge
 from unhang.jobs.lint.settings import Setting, meant_name
 from unhang_node.base.versions.compare import compare_versions, holds
+from unhang_node.base.versions.comparison import Comparison
 
 PLATFORMS = ("amazon", "google", "hyperv")
 # a variable that is older than this release needs no remark if NCCL's version is unknown
@@ -153,7 +156,7 @@ def _renamed(setting: Setting, known: Knowledge, context: Context) -> Iterator[F
     if not now:
         return
     since = str((old or {}).get("since") or (row or {}).get("renamed") or "")
-    if context.torch and since and _is(context.torch, "<", since, "generic"):
+    if context.torch and since and _is(context.torch, "<", since, "torch"):
         if old:
             yield _finding(
                 setting,
@@ -206,7 +209,7 @@ def _versions(
         return  # RCCL has its own release numbers
     torch = table == "torch_variables"
     have, order, what = (
-        (context.torch, "generic", "torch") if torch else (context.nccl, "nccl", "NCCL")
+        (context.torch, "torch", "torch") if torch else (context.nccl, "nccl", "NCCL")
     )
     source = known.source(table, row)
     since, last, instead = row.get("since"), row.get("last"), row.get("instead") or row.get("now")
@@ -245,7 +248,17 @@ def _versions(
 
 
 def _is(left: str, operator: str, right: str, order: str) -> bool:
+    if order == "torch":
+        ours, theirs = torch_release(left), torch_release(right)
+        sign = (ours > theirs) - (ours < theirs)
+        return holds(Comparison(sign, sign == 0), operator) is True
     return holds(compare_versions(left, right, order), operator) is True
+
+
+def torch_release(version: str) -> Version:
+    """The release that a build of torch is of: 2.4.0+cu121, and 2.4.0a0 of a vendor's image, are
+    2.4.0. Raises packaging's InvalidVersion."""
+    return Version(Version(version).base_version)
 
 
 def _value(

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from packaging.version import Version
+
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.knowledge import Knowledge
 from unhang.jobs.lint.settings import IGNORED
@@ -55,7 +57,7 @@ def _wheel(
             f"leave it out, or nvidia-nccl-cu{major}=={found['version']}",
             source,
         )
-    elif _parts(found["version"]) < _parts(brings):
+    elif Version(found["version"]) < Version(brings):
         why = (
             f"torch {torch} is built with NCCL {brings} and may call what {found['version']} does"
             " not have (undefined symbol at import)"
@@ -69,7 +71,3 @@ def _wheel(
             f"nvidia-nccl-cu{major}=={brings} or newer, or leave it out",
             source,
         )
-
-
-def _parts(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))

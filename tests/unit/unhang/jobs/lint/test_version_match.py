@@ -24,3 +24,16 @@ def test_nccl_wheel_is_compared_with_the_torch_of_the_same_file(text, rules):
     assert [
         one.rule for one in lint_text(text, "docker", Context()) if one.rule.startswith("nccl-o")
     ] == rules
+
+
+@pytest.mark.parametrize(("torch", "rules"), [
+    ("2.1.2", ["torch-name"]),
+    ("2.1.2+cu121", ["torch-name"]),
+    ("2.2.0a0+81ea7a4", ["renamed"]),
+    ("2.2.0+cu121", ["renamed"]),
+    ("2.10.0", ["renamed"]),
+])  # fmt: skip
+def test_a_build_of_torch_is_of_its_release(torch, rules):
+    """Renamed in 2.2.0: NCCL_ASYNC_ERROR_HANDLING is TORCH_NCCL_ASYNC_ERROR_HANDLING since."""
+    found = lint_text("export NCCL_ASYNC_ERROR_HANDLING=1\n", "shell", Context(torch=torch))
+    assert [one.rule for one in found] == rules
