@@ -254,7 +254,7 @@ def type_commands(data: bytes) -> None:
     """A text in the commands of a rollout, its undo and a smoke test: one word of a shell each, and
     in a program on a node a text."""
     text = data.decode("utf-8", "surrogateescape").replace("\0", "")
-    rest = dict.fromkeys(("wait", "soak", "max_failed", "python", "no_smoke"))
+    rest = dict.fromkeys(("wait", "soak", "max_failed", "python", "no_smoke", "through"))
     for undo in (False, True):
         typed = typed_again(
             Path("/runs") / "one" / "undo",

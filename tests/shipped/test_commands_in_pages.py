@@ -39,9 +39,9 @@ def test_its_playbook_is_there_and_ansible_takes_its_options_and_limit(typed):
     from ansible.cli.playbook import PlaybookCLI
 
     rest = typed.argv[2:] if typed.program == "unhang" else typed.argv[1:]
-    playbook = (
-        PROJECT / "playbooks" / f"{rest[0]}.yml" if typed.program == "unhang" else PROJECT / rest[0]
-    )
+    of_collection = rest[0].removeprefix("unhang.ops.")
+    is_named = typed.program == "unhang" or of_collection != rest[0]
+    playbook = PROJECT / ("playbooks" if is_named else ".") / f"{of_collection}{'.yml' * is_named}"
     assert playbook.is_file(), typed
     cli = PlaybookCLI(["ansible-playbook", str(playbook), *rest[1:]])
     cli.parse()

@@ -69,13 +69,15 @@ def faults_among_rules(rule: Rule, catalogue: Catalogue) -> Iterator[str]:
 
 
 def fires_too(rule: Rule, catalogue: Catalogue) -> set[str]:
-    """Ids of the other rules of its kind that fire on its examples and that `also` does not
-    name."""
+    """Ids of the other rules of its kind that fire on its examples, that `also` does not name and
+    that do not say that they explain it."""
     view = view_of(catalogue)
     others = [
         one
         for one in catalogue.rules
-        if one.scope == rule.scope and one.id not in (rule.id, *rule.row.get("also", ()))
+        if one.scope == rule.scope
+        and one.id not in (rule.id, *rule.row.get("also", ()))
+        and rule.id not in one.row.get("explains", ())
     ]
     examples = rule.row["examples"]["match"] + rule.row["examples"]["near_miss"]
     firing = _firing_on_node if rule.scope == "node" else _firing_on_nodes
