@@ -144,7 +144,8 @@ def _vote_faults(rule: Rule, view: CatalogueView) -> Iterator[str]:
             "examples.match[0]: expected a finding without a majority on two nodes that differ,"
             " found another answer"
         )
-    if most.hosts != ("node3",):
+    # whose values must each be their own share one, all of them
+    if most.hosts != (("node1", "node2", "node3") if rule.row.get("each_own") else ("node3",)):
         yield (
             "examples.match[0]: expected that of three nodes the one that differs is named, found"
             f" {', '.join(most.hosts) or 'none'}"

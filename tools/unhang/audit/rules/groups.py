@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -73,6 +74,13 @@ def _without_gaps(rows: list[tuple[Any, list[str]]]) -> list[tuple[Any, list[str
         else:
             same[1].extend(hosts)
     return found
+
+
+def _shared(rows: Sequence[tuple[Any, list[str]]]) -> list[tuple[Any, list[str]]]:
+    """The values whose first word another value has, too."""
+    first = [str(value).partition(" ")[0] for value, _ in rows]
+    times = Counter(first)
+    return [row for row, word in zip(rows, first, strict=True) if times[word] > 1]
 
 
 @dataclass(frozen=True)
@@ -187,7 +195,9 @@ def judge_group(
     ranked = ballot.ranked()
     if sum(len(hosts) for _, hosts in ranked) < 2:
         return GroupJudged("skip", ballot.group)
-    majority = _majority_of(ranked)
+    each_own = rule.row.get("each_own", False)
+    ranked = _shared(ranked) if each_own else ranked
+    majority = None if each_own else _majority_of(ranked)
     outliers = [
         (host, value)
         for value, hosts in ranked

@@ -51,6 +51,7 @@ _ITEM_NAMES = (
     "line",
     "pci_address",
     "code",
+    "subject",
 )
 
 

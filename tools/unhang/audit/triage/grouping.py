@@ -26,18 +26,24 @@ class Share(NamedTuple):
 
 class Explaining(NamedTuple):
     """rules: rule id -> the rules that its row names; where: rule id -> values that its finding
-    must have to explain others, such as {"code": [79]}."""
+    must have to explain others, such as {"code": [79]}; only: rule id -> an explained rule -> the
+    values that the explained finding must have, such as {"kernel-message-of-fault": {"subject":
+    ["nfs-server"]}}."""
 
     rules: Mapping[str, frozenset[str]]
     where: Mapping[str, Mapping[str, Sequence[Any]]] = {}
+    only: Mapping[str, Mapping[str, Mapping[str, Sequence[Any]]]] = {}
 
 
 def explaining_of(rows: Mapping[str, Mapping[str, Any]]) -> Explaining:
-    """`explains` and `explains_where` of the catalogue's rows."""
+    """`explains`, `explains_where` and `explains_only` of the catalogue's rows."""
     named = {rule: frozenset(row["explains"]) for rule, row in rows.items() if row.get("explains")}
     return Explaining(
         named,
-        {rule: rows[rule]["explains_where"] for rule in named if rows[rule].get("explains_where")},
+        *(
+            {rule: rows[rule][name] for rule in named if rows[rule].get(name)}
+            for name in ("explains_where", "explains_only")
+        ),
     )
 
 
@@ -88,16 +94,18 @@ def _share_node(
         if _may_explain(one, explaining):
             by_rule.setdefault(one.rule, []).append(one)
     for one in findings:
-        root = _root(one, causes, by_rule) if causes else one
+        root = _root(one, causes, by_rule, explaining) if causes else one
         share = shares.setdefault((root.number, host), Share(root, host, [root]))
         if one is not root:
             share.members.append(one)
 
 
 def _may_explain(one: Found, explaining: Explaining) -> bool:
-    return all(
-        one.where.get(name) in values for name, values in explaining.where.get(one.rule, {}).items()
-    )
+    return _has(one, explaining.where.get(one.rule, {}))
+
+
+def _has(one: Found, wanted: Mapping[str, Sequence[Any]]) -> bool:
+    return all(_of_unit(one.where.get(name)) in values for name, values in wanted.items())
 
 
 def _explainers(
@@ -126,7 +134,12 @@ def _reached(
     return reached
 
 
-def _root(one: Found, causes: Mapping[str, list[str]], by_rule: Mapping[str, list[Found]]) -> Found:
+def _root(
+    one: Found,
+    causes: Mapping[str, list[str]],
+    by_rule: Mapping[str, list[Found]],
+    explaining: Explaining,
+) -> Found:
     """Follows the explanations of a finding to its root; there is one, because no rule explains
     itself."""
     above = [
@@ -134,6 +147,7 @@ def _root(one: Found, causes: Mapping[str, list[str]], by_rule: Mapping[str, lis
         for rule in causes.get(one.rule, ())
         for cause in by_rule.get(rule, ())
         if same_thing(cause.where, one.where)
+        and _has(one, explaining.only.get(rule, {}).get(one.rule, {}))
     ]
     if not above:
         return one
@@ -141,12 +155,13 @@ def _root(one: Found, causes: Mapping[str, list[str]], by_rule: Mapping[str, lis
         min(above, key=lambda cause: (cause.rule in causes, _RANK[cause.severity], cause.number)),
         causes,
         by_rule,
+        explaining,
     )
 
 
 def same_thing(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """False if both name a device, a setting or an interface, but different ones: GPU 3's link does
-    not explain GPU 5."""
+    not explain GPU 5. A service and its unit are the same."""
     for names in _NAMES:
         left, right = _named(one, names), _named(other, names)
         if left is not None and right is not None and left != right:
@@ -155,7 +170,12 @@ def same_thing(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _named(where: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((where[name] for name in names if where.get(name) is not None), None)
+    return _of_unit(next((where[name] for name in names if where.get(name) is not None), None))
+
+
+def _of_unit(name: Any) -> Any:
+    """The name of a service where a finding has that of its unit."""
+    return name.removesuffix(".service") if isinstance(name, str) else name
 
 
 def _share_group(

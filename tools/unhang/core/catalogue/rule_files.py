@@ -106,7 +106,13 @@ def check_ids(files: Iterable[CatalogueFile], faults: list[str]) -> Iterator[Fil
 def _named_rules(
     file: CatalogueFile, place: int, row: Mapping[str, Any], ids: Mapping[str, str]
 ) -> Iterator[str]:
-    """Ids in `also` and `explains` that no rule has."""
+    """Ids in `also` and `explains` that no rule has, and in `explains_only` that `explains` has
+    not."""
+    for other in row.get("explains_only", {}).keys() - {*row.get("explains", ())}:
+        yield (
+            f"{file.at('rules', place, 'explains_only')}: rule {row['id']}: explains_only: {other}"
+            " is not in explains"
+        )
     for name in ("also", "explains"):
         for number, other in enumerate(row.get(name, ())):
             if other not in ids:

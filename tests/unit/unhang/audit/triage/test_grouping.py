@@ -13,7 +13,9 @@ EXPLAINS = {
     "driver": frozenset({"setting"}),
     "setting": frozenset({"setting-kept"}),
     "coded": frozenset({"xid"}),
+    "state": frozenset({"service"}),
 }
+ONLY = {"state": {"service": {"name": ["kubelet"]}}}
 
 
 def found(number, rule, *hosts, severity="error", where=None, apart=()):
@@ -35,7 +37,7 @@ def shown(*findings):
     """(root's number, host, numbers of what it accounts for) of each share."""
     return [
         (share.root.number, share.host, sorted(one.number for one in share.members))
-        for share in shares_of(findings, Explaining(EXPLAINS, {"coded": {"code": [79]}}))
+        for share in shares_of(findings, Explaining(EXPLAINS, {"coded": {"code": [79]}}, ONLY))
     ]
 
 
@@ -72,6 +74,14 @@ def test_what_holds_for_one_code_alone_holds_for_no_other():
         found(3, "xid", "n2"),
     ]
     assert shown(*coded) == [(0, "n1", [0, 1]), (2, "n2", [2]), (3, "n2", [3])]
+
+
+def test_what_is_explained_can_be_one_service_alone_and_its_unit_is_the_same():
+    services = [
+        found(number, "service", "n1", where={"name": name})
+        for number, name in enumerate(("kubelet.service", "slurmd.service", "kubelet"))
+    ]
+    assert shown(*services, found(3, "state", "n1")) == [(1, "n1", [1]), (3, "n1", [0, 2, 3])]
 
 
 def test_a_link_of_one_gpu_does_not_account_for_another_gpu():

@@ -72,7 +72,71 @@ def firmware_that_does_not_answer(sections):
     sections["faults"]["events"] = [event | {"line": GSP}]
 
 
+def root_turned_read_only(sections):
+    next(one for one in sections["limits"]["filesystems"] if one["path"] == "/").update(
+        read_only=True
+    )
+    slurmd_that_restarts(sections)
+    sections["faults"]["events"] = [
+        event("filesystem-read-only", "EXT4-fs (md0): Remounting filesystem read-only")
+    ]
+
+
+def slurmd_that_restarts(sections):
+    sections["node"]["troubled_units"] = [{"name": "slurmd.service", "state": "restarting"}]
+    sections["node"]["services"].append(
+        {"name": "slurmd", "state": "enabled", "running": False, "replaced": False}
+    )
+
+
+def event(subject, line, kind="other"):
+    return {
+        "kind": kind,
+        "code": None,
+        "pci_address": None,
+        "subject": subject,
+        "severity": None,
+        "count": 1,
+        "first_s": 1.0,
+        "last_s": 1.0,
+        "line": line,
+    }
+
+
+def nouveau_in_place_of_the_driver(sections):
+    sections["driver"].update(nouveau_loaded=True)
+    sections["driver"]["loaded"].update(is_loaded=False, version=None, flavour=None, line=None)
+    sections["node"]["troubled_units"] = [
+        {"name": "nvidia-persistenced.service", "state": "failed"}
+    ]
+
+
+def forbidden_uvm(sections):
+    sections["kernel"]["modprobe"]["forbidden"].append("nvidia_uvm")
+    driver = sections["driver"]
+    driver["device_nodes"] = [one for one in driver["device_nodes"] if "uvm" not in one["path"]]
+
+
+def silent_file_server(sections):
+    sections["faults"]["events"] = [
+        event("nfs-server", "nfs: server 10.20.4.5 not responding, still trying"),
+        event("df", "INFO: task df:41301 blocked for more than 120 seconds.", "hung_task"),
+    ]
+
+
+def row_that_could_not_be_replaced(sections):
+    gpu = sections["gpus"]["devices"][5]
+    gpu["row_remap"].update(failed=True, uncorrected=8, banks_without_spare=1)
+    gpu["ecc"].update(uncorrected_volatile=1, uncorrected_aggregate=9)
+
+
 FAULTS = {
+    "filesystem-read-only": root_turned_read_only,
+    "service-restarts-that-jobs-need": slurmd_that_restarts,
+    "driver-nouveau-loaded": nouveau_in_place_of_the_driver,
+    "driver-forbidden-at-next-boot": forbidden_uvm,
+    "kernel-message-of-fault": silent_file_server,
+    "gpu-needs-replacement": row_that_could_not_be_replaced,
     "dkms-module-missing-for-next-boot": next_kernel_without_module,
     "rdma-card-slower-than-its-port": card_at_eight_lanes,
     "gpu-bar1-smaller-than-memory": small_window_of_a_gpu,
