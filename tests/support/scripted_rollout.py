@@ -47,7 +47,11 @@ STEP = """
     rollout_evidence: '{{{{ rollout_evidence | combine(scripted.evidence) }}}}'
 """
 CHECKED = "- name: Check that no job runs\n  ansible.builtin.include_tasks: still_free.yml\n"
-HELD = "- name: Nothing\n  ansible.builtin.meta: noop\n"
+HELD = """\
+- name: Nothing
+  ansible.builtin.set_fact:
+    rollout_renewed: {boot_id: "{{ rollout_asked.order.boot_id | default('', true) }}"}
+"""
 
 
 def sections(boot):

@@ -280,7 +280,7 @@ def test_without_py_spy_it_says_what_would_help(tmp_path):
     assert (code, found["state"]) == (3, "unknown")
     row = next(row for row in found["unread"] if row["what"] == "stacks")
     assert "py-spy" in row["why"]
-    assert "PATH" in row["helps"]
+    assert "sudo $(command -v unhang) inspect" in row["helps"]
 
 
 def test_the_bundle_has_the_evidence_and_gives_the_same_verdict(tmp_path):

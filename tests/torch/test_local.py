@@ -120,7 +120,9 @@ def test_a_planned_fault_is_named_with_its_rank_and_phase(drill, options, phase,
     done = smoke(
         "--nproc", ranks, *SMALL, *options, "--phases", wanted, "--drill", drill, "--no-experiments"
     )
-    assert done.code == 1, done.stdout
+    # where other programs keep the CPUs, a slow rank is named and not proved
+    not_proved = "slow" in drill and "the machine is busy" in (done.result["not_proved"] or "")
+    assert done.code == (2 if not_proved else 1), done.stdout
     assert [suspect["rank"] for suspect in done.suspects] == [int(drill[0])], done.suspects
     assert message in done.suspects[0]["why"]
     assert done.suspects[0]["host"] == os.uname().nodename
@@ -457,7 +459,7 @@ def test_a_machine_without_a_cpu_to_spare_accuses_nobody():
         for one in spinning:
             one.kill()
             one.wait()
-    assert done.result["verdict"] in ("pass", "error"), done.suspects
+    assert done.result["verdict"] in ("pass", "error"), (done.suspects, done.result["evidence"])
     if done.result["verdict"] == "error":
         assert "tasks for" in done.result["not_proved"]
         assert done.result["experiments"] == []
