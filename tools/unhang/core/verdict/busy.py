@@ -18,8 +18,8 @@ from unhang.core.verdict.suspects import Suspect
 WAITED = 0.5  # of the time, beside more runnable tasks than CPUs
 QUEUE = 2.0  # runnable tasks for each CPU, where the kernel counts no pressure
 STOLEN = 0.2
-# of the time, that threads of a rank waited for a CPU: 0.19 to 0.85 where a rank was only slow, 0.02
-# where it stood
+# of the time, that threads of a rank waited for a CPU: 0.19 to 0.85 where a rank was only slow,
+# 0.02 where it stood
 QUEUED = 0.1
 NEXT = "run it again when the machine is less busy, or let each step take longer: --step-timeout"
 
