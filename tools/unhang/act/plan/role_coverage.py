@@ -148,6 +148,7 @@ def repairs_of_run(
                     "scope": one.scope,
                     "where": one.where,
                     "remedy": one.remedy,
+                    "expected": one.expected,
                 }
                 for one in on_host
             ]

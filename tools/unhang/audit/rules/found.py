@@ -28,3 +28,4 @@ class Found(NamedTuple):
     # paths of the facts that are compared with a norm, or with other nodes
     reads: frozenset[tuple[str, ...]] = frozenset()
     usual: bool = False  # half of all healthy machines have it
+    expected: str = ""  # as the finding says it

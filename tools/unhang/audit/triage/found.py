@@ -70,6 +70,7 @@ def found_of_entries(entries: Sequence[Entry]) -> Iterator[Found]:
             bool(row.get("situations")),
             _judged_facts(entry.rule),
             bool(row.get("usual")),
+            entry.texts.get("expected", ""),
         )
 
 
