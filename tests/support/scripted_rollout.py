@@ -48,7 +48,23 @@ STEP = """
 """
 CHECKED = "- name: Check that no job runs\n  ansible.builtin.include_tasks: still_free.yml\n"
 HELD = """\
-- name: Nothing
+- name: Read the boot, which the lock does
+  when: rollout_step_name == 'release'
+  block:
+    - name: Act as the script says
+      scripted_node:
+        step: boot_id
+        order: '{{ rollout_asked.order }}'
+        faults: '{{ faults | default([]) }}'
+        nodes: '{{ scripted_nodes }}'
+      register: scripted
+    - name: Compare it
+      node_lock:
+        boot_id: '{{ rollout_expected_boot }}'
+        now: '{{ scripted.evidence.boot_id }}'
+      register: rollout_renewed
+- name: Keep what it answered
+  when: rollout_step_name != 'release'
   ansible.builtin.set_fact:
     rollout_renewed: {boot_id: "{{ rollout_asked.order.boot_id | default('', true) }}"}
 """

@@ -373,6 +373,14 @@ def _not_booted(node: NodeState, entry: Entry) -> NodeState:
     return _not_drained(_without_boot(node, entry), entry)
 
 
+def _not_released(node: NodeState, entry: Entry) -> NodeState:
+    """A boot that was not ordered ends the proof, so no other node is changed before this one was
+    proved again."""
+    if entry.evidence.get("untouched") is True:
+        node = replace(node, proofs={})
+    return _rest(node, UNRELEASED, entry)
+
+
 def _without_boot(node: NodeState, entry: Entry) -> NodeState:
     boots = tuple(one for one in node.boots if one != (entry.step, node.leaves))
     return replace(node, boots=boots)
@@ -408,7 +416,7 @@ FAILED_BY: Mapping[str, Any] = {
     "reboot_back": _not_brought_back,
     "audit_back": _not_brought_back,
     "keep": _not_kept,
-    "release": lambda node, entry: _rest(node, UNRELEASED, entry),
+    "release": _not_released,
 }
 
 
