@@ -123,9 +123,8 @@ def test_hooks_are_told_of_what_two_audits_changed(run, tmp_path, receiver):
     """A node fails and is repaired: the first change is posted, the second is passed to a program,
     and a comparison of the last two runs is posted too."""
     (tmp_path / "webhook").write_text(f"http://127.0.0.1:{receiver.server_port}/hook\n")
-    (tmp_path / "mended.yml").write_text(
-        "all: {hosts: {gpu007: {nvml: h200x8, kernel_log: quiet}}}\n"
-    )
+    healthy = "all: {hosts: {gpu007: {nvml: h200x8, kernel_log: quiet}}}\n"
+    (tmp_path / "mended.yml").write_text(healthy)
     only, mended = ["--limit", "gpu007"], ["-i", str(tmp_path / "mended.yml")]
     hook = program(
         tmp_path,
@@ -137,7 +136,10 @@ def test_hooks_are_told_of_what_two_audits_changed(run, tmp_path, receiver):
         "unhang audit -q -i inventory/mycluster --webhook @/etc/unhang/webhook",
         {"inventory/mycluster": DEMO, "/etc/unhang": tmp_path},
     )
-    assert run([*posting, *only]).returncode == 1
+    # the same inventory in all runs, as `unhang diff` compares them
+    (tmp_path / "mended.yml").write_text("all: {hosts: {gpu007: {}}}\n")
+    assert run([*posting, *mended, *only]).returncode == 1
+    (tmp_path / "mended.yml").write_text(healthy)
     places = {"inventory/mycluster": DEMO, "/usr/local/bin/page-somebody": hook}
     calling = as_typed(
         "unhang audit -q -i inventory/mycluster --hook '/usr/local/bin/page-somebody --team gpu'",
