@@ -360,12 +360,17 @@ def test_ok_without_the_evidence_has_failed(step, evidence, found):
     assert found in kept["why"]
 
 
-def test_a_node_that_boots_between_its_proof_and_its_release_is_not_released_until_it_is_proved_again():
+@pytest.mark.parametrize("seen", [{"boot_id": "b9"}, {"untouched": True}])
+def test_a_node_that_boots_between_its_proof_and_its_release_is_not_released_until_it_is_proved_again(
+    seen,
+):
+    """The lock that finds another boot touches nothing. No other node is changed meanwhile."""
     entries = journal(
         *well(*FORWARD[:-1]),
-        ("release", StepResult("failed", {"why": "it has booted since", "boot_id": "b9"})),
+        ("release", StepResult("failed", {"why": "it has booted since", **seen})),
     )
     node = replay(entries).node(HOST)
+    assert node.lost
     assert (node.state, node.out_of_service, is_proved(node)) == ("not released", True, False)
     assert after(entries, *taken_in("b9")) == Order(HOST, "audit", 5, "b9")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,8 @@ from unhang.jobs.watch.record import (
     render_sum,
     summed,
 )
+
+PAGE = Path(__file__).resolve().parents[5] / "docs" / "inspect.md"
 
 
 def watched(*moments, how, act=None, job="slurm 7", host="gpu01"):
@@ -114,14 +117,8 @@ def test_the_sum_counts_a_job_of_several_nodes_once_and_its_wrong_verdict_too():
     assert found["verdicts"] == {WRONG: 1, RIGHT: 1}
     assert found["would"] == {WRONG: 1}
     assert found["alarms"] == pytest.approx(1000 / 4.06, abs=0.2)
-    text = render_sum(found, 2)
-    assert text.splitlines()[:3] == [
-        f"watched: 3 jobs, 4.1 job-hours; {found['alarms']:g} false alarms per 1,000 job-hours",
-        "verdicts of a hang: 2: 1 right, 1 wrong, 0 not known",
-        "would have ended, or ended: 1 job: 0 right, 1 wrong, 0 not known",
-    ]
-    assert "  wrong: slurm 7 on gpu01: hung: rank 3" in text or "on gpu02: hung: rank 3" in text
-    assert "2 lines not read" in text
+    assert f"\n$ unhang watch --record\n{render_sum(found, 0)}```\n" in PAGE.read_text()
+    assert render_sum(found, 2).splitlines()[-1] == "2 lines not read: no watch's record"
 
 
 def test_less_than_an_hour_has_no_rate_and_a_headline_with_controls_has_none():
