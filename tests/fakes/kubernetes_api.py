@@ -142,7 +142,7 @@ class Cluster:
         return [
             pod
             for pod in self.pods.values()
-            if pod["spec"]["nodeName"] == node
+            if node in ("", pod["spec"]["nodeName"])
             and not any(label in pod["metadata"]["labels"] for label in without)
         ]
 
