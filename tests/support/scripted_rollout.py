@@ -47,27 +47,6 @@ STEP = """
     rollout_evidence: '{{{{ rollout_evidence | combine(scripted.evidence) }}}}'
 """
 CHECKED = "- name: Check that no job runs\n  ansible.builtin.include_tasks: still_free.yml\n"
-HELD = """\
-- name: Read the boot, which the lock does
-  when: rollout_step_name == 'release'
-  block:
-    - name: Act as the script says
-      scripted_node:
-        step: boot_id
-        order: '{{ rollout_asked.order }}'
-        faults: '{{ faults | default([]) }}'
-        nodes: '{{ scripted_nodes }}'
-      register: scripted
-    - name: Compare it
-      node_lock:
-        boot_id: '{{ rollout_expected_boot }}'
-        now: '{{ scripted.evidence.boot_id }}'
-      register: rollout_renewed
-- name: Keep what it answered
-  when: rollout_step_name != 'release'
-  ansible.builtin.set_fact:
-    rollout_renewed: {boot_id: "{{ rollout_asked.order.boot_id | default('', true) }}"}
-"""
 
 
 def sections(boot):
@@ -180,11 +159,11 @@ def prepare(folder, waves, real=(), floor=0):
         *STEPS,
         "ours",
     ):
-        is_real = name in ("step", "floor", "listed", "look_back", *real)
+        is_real = name in ("step", "floor", "listed", "look_back", "ours", *real)
         checked = (
             CHECKED if "still_free" in real and name in ("apply", "reboot", "roll_back") else ""
         )
-        scripted = HELD if name == "ours" else checked + STEP.format(step=name)
+        scripted = checked + STEP.format(step=name)
         (tasks / f"{name}.yml").write_text(
             (source / f"{name}.yml").read_text() if is_real else scripted
         )

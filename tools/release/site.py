@@ -21,11 +21,13 @@ from urllib.parse import unquote, urlsplit
 PROJECT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(?<=\]\()(?P<path>[^)#:\s]+)(?=(?:#[^)]*)?\))")
 OUTSIDE = (
+    "action.yml",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "roles/*/README.md",
     "tools/unhang/core/schemas/*.yaml",
+    "deploy/skill/*.md",
 )
 # what a browser loads by itself
 LOADS = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}

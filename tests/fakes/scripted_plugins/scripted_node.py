@@ -71,12 +71,10 @@ def _die_once(name, asked, folder):
 def _evidence(host, step, kinds, folder, left):
     """left: the boot that the order must end; a node that has another boot already is not
     rebooted."""
-    boot, running = _boot_of(host, folder)
+    boot_of(host, folder, "boots" in kinds)
+    boot, running = _state_of(host, folder)
     if "lies" in kinds:
         return {"boot_id": boot} if step == "reboot" else {}
-    if "boots" in kinds:
-        boot = _next_boot(boot)
-        _write(host, folder, boot, running)
     if step in ("drain", "keep"):
         (folder / f"{host}.drained").touch()
     if step == "release":
@@ -122,9 +120,18 @@ def _next_boot(boot):
     return f"{host}-{int(number) + 1}"
 
 
-def _boot_of(host, folder):
+def boot_of(host, folder, boots=False):
+    """The boot id of a node, which has booted by itself if `boots`."""
+    boot, running = _state_of(host, folder)
+    if boots:
+        boot = _next_boot(boot)
+        _write(host, folder, boot, running)
+    return boot
+
+
+def _state_of(host, folder):
     """(boot id, {driver, kernel} that are running)."""
-    [path] = folder.glob(f"runs/*/nodes/{host}.json")
+    [path] = Path(folder).glob(f"runs/*/nodes/{host}.json")
     found = json.loads(path.read_text())["facts"]["sections"]
     return found["node"]["boot_id"], {
         "driver": found["driver"]["loaded"]["version"],
@@ -134,7 +141,7 @@ def _boot_of(host, folder):
 
 def _write(host, folder, boot, running):
     """The facts, as the next audit reads them."""
-    [path] = folder.glob(f"runs/*/nodes/{host}.json")
+    [path] = Path(folder).glob(f"runs/*/nodes/{host}.json")
     document = json.loads(path.read_text())
     sections = document["facts"]["sections"]
     (
