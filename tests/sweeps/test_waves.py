@@ -154,12 +154,13 @@ def test_hosts_stand_in_natural_order_and_waves_are_counted():
     ]
 
 
-def test_more_kinds_than_may_be_out_at_once_are_several_canary_waves():
-    waves = plan_waves({f"gpu{number}": f"kind {number}" for number in range(5)}, WaveLimits(2))
-    assert [(wave.name, len(wave.hosts)) for wave in waves] == [
-        ("canary 1", 2),
-        ("canary 2", 2),
-        ("canary 3", 1),
+def test_canaries_of_several_kinds_come_one_after_the_other():
+    kinds = {f"gpu{number}": f"kind {number % 3}" for number in range(5)}
+    assert [(wave.name, wave.hosts) for wave in plan_waves(kinds, WaveLimits(2))] == [
+        ("canary 1", ("gpu0",)),
+        ("canary 2", ("gpu1",)),
+        ("canary 3", ("gpu2",)),
+        ("wave 1", ("gpu3", "gpu4")),
     ]
 
 

@@ -1,5 +1,5 @@
-"""The waves of a rollout: one canary for each kind of node, then waves that grow within the limits.
-Values in, values out."""
+"""The waves of a rollout: one canary for each kind of node, one after the other, then waves that
+grow within the limits. Values in, values out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def plan_waves(kinds: Mapping[str, str], limits: WaveLimits) -> list[Wave]:
     image.
 
     Idle hosts come before busy ones, so that users wait last; else the order is natural. The first
-    host of each kind is a canary; a host that is out of service only if its kind has no other.
+    host of each kind is a canary; a host that is out of service only if its kind has no other. Each
+    canary is a wave of its own: what is wrong with the change itself costs one node, however mixed
+    the fleet.
 
     The first wave after the canaries has at most twice as many hosts as there are kinds, each later
     one at most twice the limit of the wave before. A wave is smaller only if limits of groups
@@ -43,10 +45,7 @@ def plan_waves(kinds: Mapping[str, str], limits: WaveLimits) -> list[Wave]:
     for host in sorted(hosts, key=limits.out_of_service.__contains__):
         first_of_kind.setdefault(kinds[host], host)
     canaries = set(first_of_kind.values())
-    waves = _named(
-        CANARY, _packed([host for host in hosts if host in canaries], limits, growing_from=None)
-    )
-    return waves + _named(
+    return _named(CANARY, [[host] for host in hosts if host in canaries]) + _named(
         "wave",
         _packed(
             [host for host in hosts if host not in canaries], limits, growing_from=len(canaries)
@@ -61,15 +60,12 @@ def _named(name: str, waves: Sequence[Sequence[str]]) -> list[Wave]:
     ]
 
 
-def _packed(hosts: Sequence[str], limits: WaveLimits, growing_from: int | None) -> list[list[str]]:
-    """The hosts of each wave, in order. growing_from: size before the first, None for waves as
-    large as the limit."""
+def _packed(hosts: Sequence[str], limits: WaveLimits, growing_from: int) -> list[list[str]]:
+    """The hosts of each wave, in order. growing_from: size before the first."""
     queues = _queues(hosts, limits)
     size, waves = growing_from, []
     while queues:
-        size = (
-            limits.max_unavailable if size is None else min(size * GROWTH, limits.max_unavailable)
-        )
+        size = min(size * GROWTH, limits.max_unavailable)
         waves.append(_take(queues, size, limits))
     return waves
 

@@ -160,10 +160,11 @@ def test_another_day_or_run_is_another_plan(plan, tmp_path):
     assert render_plan(later) != render_plan(plan)
 
 
-def test_waves_begin_with_one_of_each_kind_within_the_limit(plan):
+def test_waves_begin_with_one_of_each_kind_alone_whatever_the_limit(plan):
     assert plan.limits.max_unavailable == 2
-    assert [(wave.name, wave.hosts) for wave in plan.waves[:2]] == [
-        ("canary 1", ("dev01", "gpu001")),
+    assert [(wave.name, wave.hosts) for wave in plan.waves[:3]] == [
+        ("canary 1", ("dev01",)),
+        ("canary 2", ("gpu001",)),
         ("wave 1", ("dev02", "dev03")),
     ]
 
@@ -223,7 +224,11 @@ def test_jobs_of_the_scheduler_count_and_nodes_that_it_was_not_asked_about_are_n
     assert list(check_schema(json.loads(render_plan(plan)), read_schema("plan-1"))) == []
     never = {entry.host: entry.jobs for entry in plan_run(folder, CATALOGUE).hosts}
     assert {never[host] for host in never if host.startswith("dev")} == {None}
-    assert [bool(plan.for_host(host).jobs) for host in plan.waves[0].hosts] == [False, False]
+    canaries = [wave.hosts for wave in plan.waves if wave.is_canary]
+    assert [[bool(plan.for_host(host).jobs) for host in hosts] for hosts in canaries] == [
+        [False],
+        [False],
+    ]
 
 
 def test_only_one_rule_and_all_but_some_hosts(folder):
@@ -268,8 +273,8 @@ def test_nodes_out_of_service_count_against_the_floor_and_are_no_canaries(
         20,
         2,
     )
-    assert "gpu001" in plan.waves[0].hosts
-    assert found.waves[0].hosts == ("dev01", "gpu005")
+    assert [wave.hosts for wave in plan.waves[:2]] == [("dev01",), ("gpu001",)]
+    assert [wave.hosts for wave in found.waves[:2]] == [("dev01",), ("gpu005",)]
     assert "gpu[001-003,009] out of service already" in " ".join(render_plan_table(found).split())
     assert read_plan(write_plan(tmp_path, found)) == found
     assert list(check_schema(json.loads(render_plan(found)), read_schema("plan-1"))) == []
@@ -355,7 +360,7 @@ def test_the_page_of_a_run_shows_its_plan(folder, plan, tmp_path):
     page = " ".join(html.unescape(render_html(folder, plan=plan_view(tmp_path))).split())
     assert '<h2 id="plan-title">Plan</h2>' in page
     assert (
-        "Of findings judged on 2026-03-02: 8 waves over 15 nodes; 8 reboots at most, and 8 more if"
+        "Of findings judged on 2026-03-02: 9 waves over 15 nodes; 8 reboots at most, and 8 more if"
         " every node is rolled back" in page
     )
     assert (
@@ -398,7 +403,7 @@ def test_the_command_writes_the_plan_and_shows_it(folder, plan, capsys, monkeypa
     mark_as_own(folder)
     assert main(["plan", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert "CANARY 1: 2 nodes" in shown
+    assert "CANARY 1: 1 node" in shown
     assert re.search(rf"next:\s.*unhang remediate\s+{folder}\n", shown.replace("\\\n", ""))
     assert (folder / "plan.json").read_text() == render_plan(plan)
     assert main(["plan", str(folder), "--format", "json"]) == 0
