@@ -16,7 +16,8 @@ description:
 options:
   state:
     description:
-      - V(able) looks for torch in O(python), and imports nothing.
+      - V(able) looks for torch in O(python), and imports nothing; with O(runtime), for that program
+        alone.
       - V(surveyed) writes surveys/HOST.json.
       - V(started) starts the test of rounds/ROUND/plans/HOST.json, with the task's C(async) as its
         time limit; without that file it starts nothing.
@@ -31,6 +32,10 @@ options:
     default: ""
   python:
     description: The Python of V(able); else the one that runs Ansible's modules there.
+    type: str
+    default: ""
+  runtime:
+    description: The runtime of containers, where the test runs in an image; for V(able).
     type: str
     default: ""
   round:

@@ -46,10 +46,8 @@ MOST_BYTES = 64 << 20
 LOOK_S = 8  # seconds that one poll may wait on the node for the end
 ANSWER_S = 30
 AGAIN_S = 2
-NO_TORCH = 7
-FINDS_TORCH = (
-    f"import importlib.util as u, sys; sys.exit(0 if u.find_spec('torch') else {NO_TORCH})"
-)
+NOTHING = 7
+FINDS_TORCH = f"import importlib.util as u, sys; sys.exit(0 if u.find_spec('torch') else {NOTHING})"
 
 
 class Trouble(Exception):
@@ -87,6 +85,7 @@ class ActionModule(ActionBase):
             "state": {"required": True, "choices": ["able", "surveyed", "started", "ended"]},
             "folder": {"type": "path", "default": ""},
             "python": {"type": "str", "default": ""},
+            "runtime": {"type": "str", "default": ""},
         }
         options |= {
             "round": {"type": "int", "default": 0},
@@ -99,7 +98,8 @@ class ActionModule(ActionBase):
         self.place = self.folder / "rounds" / f"{given['round']:03d}"
         self.reconnect_s = given["reconnect_s"]
         if given["state"] == "able":
-            return {"changed": False, "problem": self._lacks(given["python"] or self._python)}
+            lacks = self._lacks(given["python"] or self._python, given["runtime"])
+            return {"changed": False, "problem": lacks}
         if given["state"] == "surveyed":
             return self._guarded(self._survey, self.folder / "surveys")
         if given["state"] == "started":
@@ -155,17 +155,21 @@ class ActionModule(ActionBase):
             )
         return answer
 
-    def _lacks(self, python: str) -> str | None:
-        """What this Python lacks for the test, in one line. It looks torch up, without an import;
-        not with -I, for the test itself runs without it."""
+    def _lacks(self, python: str, runtime: str) -> str | None:
+        """What the test lacks here, in one line: torch in this Python, or the runtime of containers
+        where the test runs in an image. It looks torch up, without an import, not with -I, for the
+        test itself runs without it; an image is neither pulled nor run."""
+        wanted, line = f"torch in {python}", f"{shlex.quote(python)} -c {shlex.quote(FINDS_TORCH)}"
+        if runtime:
+            wanted, line = runtime, f"command -v {shlex.quote(runtime)} || exit {NOTHING}"
         try:
-            output = self._ask(f"{shlex.quote(python)} -c {shlex.quote(FINDS_TORCH)}", None)
+            output = self._ask(line, None)
         except (AnsibleConnectionFailure, AnsibleTimeoutError):
-            return f"expected torch in {python}, found no answer of the node"
+            return f"expected {wanted}, found no answer of the node"
         if output.get("rc") == 0:
             return None
-        found = "none" if output.get("rc") == NO_TORCH else clean(_last_line(output), 200)
-        return f"expected torch in {python}, found {found}"
+        found = "none" if output.get("rc") == NOTHING else clean(_last_line(output), 200)
+        return f"expected {wanted}, found {found}"
 
     def _survey(self) -> None:
         """Reads addresses, routes and GPUs. The payload is sent over standard input, and removes

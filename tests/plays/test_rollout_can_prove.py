@@ -71,13 +71,17 @@ def test_a_node_without_torch_is_refused_in_the_preview_and_before_it_is_locked(
     assert not {"unable begins", "absent begins"} & set(run.output.split('"'))
 
 
-@pytest.mark.parametrize(
-    "variables", [{"unhang_smoke": False}, {"smoke_test_container_image": "x"}]
-)
-def test_without_a_smoke_test_on_the_nodes_own_python_nothing_is_asked(
-    tmp_path, pythons, variables
-):
-    assert played(tmp_path, pythons, **variables).code == 0
+def test_without_a_smoke_test_nothing_is_asked(tmp_path, pythons):
+    assert played(tmp_path, pythons, unhang_smoke=False).code == 0
+
+
+def test_a_test_in_an_image_asks_for_the_runtime_and_for_no_torch_of_the_node(tmp_path, pythons):
+    image = {"smoke_test_container_image": "site/torch:26.10"}
+    run = played(tmp_path, pythons, **image, smoke_test_container_runtime="no-such-runtime")
+    assert set(run.failed.values()) == {1}
+    said = " ".join(run.output.split())
+    assert "expected no-such-runtime, found none: the smoke test could not prove" in said
+    assert played(tmp_path, pythons, **image, smoke_test_container_runtime="sh").code == 0
 
 
 def test_preview_and_lock_ask_before_anything_else():
