@@ -31,33 +31,40 @@ def read_faults(root: Root, unread: Unread, kernel_log: str | None = None) -> di
     "complete" is false when the log no longer reaches back to the boot: a fault that is not in the
     log may have happened then. An Xid before the last reset of its GPU by unhang is left out.
     """
-    if kernel_log:
-        root.watch("read " + kernel_log)
-        log, source, whole = read_tail(kernel_log), "file", True
-    else:
-        log, source, whole = read_kmsg(root)
+    resets, boot_id = read_resets(root, unread)
+    done = resets and [_with_age(row) for row in resets]
+    try:
+        log, source, whole = _read_log(root, kernel_log)
+    except (PermissionError, Absent) as problem:
+        if not resets:
+            raise
+        # what was reset is readable for everybody, and decides what is done next
+        unread.of_error("events", problem)
+        return {"events": None, "resets": done}
     found = find_faults(log, read_boot_time(root))
     if found["cut"]:
         unread.add("events", "error", found["cut"])
-    resets, boot_id = read_resets(root, unread)
     return {
         "source": source,
         "lines_read": found["lines_read"],
         "complete": found["complete"] and whole,
         "events": without_settled(found["events"], resets or [], boot_id),
-        "resets": None
-        if resets is None
-        else [
-            {
-                "uuid": row["uuid"],
-                "pci_address": row["pci_address"],
-                "verb": row["verb"],
-                "because": row["because"],
-                "age_s": max(0, round(time.time() - row["at"])),
-            }
-            for row in resets
-        ],
+        "resets": done,
     }
+
+
+def _read_log(root: Root, kernel_log: str | None) -> tuple[bytes, str, bool]:
+    """(log, source, whether nothing was overwritten). Raises OSError, ValueError, Absent."""
+    if not kernel_log:
+        return read_kmsg(root)
+    root.watch("read " + kernel_log)
+    return read_tail(kernel_log), "file", True
+
+
+def _with_age(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of parse_gpu_resets as a fact."""
+    kept = {name: row[name] for name in ("uuid", "pci_address", "verb", "because")}
+    return dict(kept, age_s=max(0, round(time.time() - row["at"])))
 
 
 def read_resets(root: Root, unread: Unread) -> tuple[list[dict[str, Any]] | None, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -83,3 +84,15 @@ def test_a_named_log_that_is_no_file_is_an_error_not_an_empty_log(tmp_path, make
 def test_a_node_without_a_kernel_log_has_none():
     with pytest.raises(Absent, match="/dev/kmsg"):
         facts(place("container"), "faults")
+
+
+def test_what_was_reset_is_known_where_the_kernel_log_is_not(tmp_path):
+    folder = copied("container", tmp_path)
+    row = {"uuid": "GPU-2", "pci_address": "0000:00:09.0", "verb": "reset the GPU"}
+    row |= {"because": ["Xid 95"], "at": 1795146451, "boot_id": "b", "log_s": None}
+    write(folder, "/var/lib/unhang/gpu_resets.json", json.dumps({"resets": [row]}))
+    write(folder, "/proc/sys/kernel/random/boot_id", "b\n")
+    fragment, rows = read(folder, ("faults",))["faults"]
+    assert complaints("faults", fragment, rows.values()) == []
+    assert [one["because"] for one in fragment["resets"]] == [["Xid 95"]]
+    assert (fragment["events"], rows["events"]["status"]) == (None, "absent")
