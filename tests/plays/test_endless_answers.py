@@ -11,6 +11,7 @@ import pytest
 from local_fleet import PROJECT, envelope, read, run
 
 from unhang.core import project
+from unhang.core.commands.counted_nodes import CountedNodes
 
 pytestmark = [pytest.mark.xdist_group("test_endless_answers"), pytest.mark.timeout(600)]
 
@@ -73,8 +74,9 @@ def played(shared_fleet):
 
 @pytest.fixture
 def inspected(fleet, tmp_path):
-    """({host: what was kept of its answer}, the play) of one look at a job."""
-    (tmp_path / "answers").mkdir()
+    """({host: what was kept of its answer}, the play, its bar's lines) of one look at a job."""
+    (tmp_path / "answers" / "nodes").mkdir(parents=True)
+    nodes = CountedNodes(tmp_path / "answers")
     printing_between(fleet, json.dumps({"changed": False, "evidence": "{}"}))
     done = measured(
         fleet,
@@ -82,9 +84,14 @@ def inspected(fleet, tmp_path):
         "--extra-vars",
         json.dumps({"inspect_folder": str(tmp_path / "answers"), "inspect_options": {}}),
     )
-    return {
-        answer["host"]: answer for answer in map(read, (tmp_path / "answers").glob("*.json"))
-    }, done
+    return (
+        {
+            answer["host"]: answer
+            for answer in map(read, (tmp_path / "answers" / "nodes").glob("*.json"))
+        },
+        done,
+        nodes.lines(100),
+    )
 
 
 def test_the_other_nodes_are_read(played):
@@ -117,7 +124,7 @@ def test_no_node_goes_on_printing(played):
 
 
 def test_a_look_at_a_job_reads_the_other_nodes_and_takes_little_memory(inspected):
-    answers, done = inspected
+    answers, done, lines = inspected
     assert done["code"] == 0, done["stderr"]
     assert set(answers) == {"a-good", "z-good", *PRINTS}
     assert {host: answers[host]["evidence"] for host in ("a-good", "z-good")} == {
@@ -127,10 +134,13 @@ def test_a_look_at_a_job_reads_the_other_nodes_and_takes_little_memory(inspected
     for name in PRINTS:
         assert answers[name] == {
             "host": name,
+            "status": "failed",
             "evidence": None,
             "problem": "expected an answer of at most 4194304 characters, found a longer one",
         }
     assert done["largest_kib"] / 1024 < MOST_MIB
+    assert [line.partition(" nodes ")[0] for line in lines] == ["6 of 6"]
+    assert f"{len(PRINTS)} failed, 0 unreachable" in lines[0]
 
 
 def _content(path):

@@ -25,7 +25,7 @@ from unhang.core.text import counted, visible
 
 LOOK_EVERY_S = 0.5
 NAMED = 3
-STATUS = re.compile(r'"status":"(\w{1,20})"')
+STATUS = re.compile(r'"status": ?"(\w{1,20})"')
 HEAD_CHARS = 16_384  # groups and policy of the inventory stand before the status
 
 

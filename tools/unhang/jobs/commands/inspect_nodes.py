@@ -14,6 +14,7 @@ from typing import Any
 from unhang.core import project
 from unhang.core.ansible.play_process import play
 from unhang.core.ansible.playbook_command import inventories_of, limit_arguments, why_no_run
+from unhang.core.commands.counted_nodes import counting
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
@@ -53,11 +54,14 @@ def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> li
             "inspect_folder": folder,
             "inspect_options": {name: options[name] for name in OF_THE_MODULE if options[name]},
         }
-        played = play(
-            [*command, "--extra-vars", json.dumps(given), *arguments.ansible],
-            _environment(home),
-        )
-        found = [_document(path) for path in sorted(Path(folder).glob("*.json"))]
+        answers = Path(folder, "nodes")
+        answers.mkdir()
+        with counting(Path(folder)):
+            played = play(
+                [*command, "--extra-vars", json.dumps(given), *arguments.ansible],
+                _environment(home),
+            )
+        found = [_document(path) for path in sorted(answers.glob("*.json"))]
     if played.stopped:
         raise UserError("stopped by hand")
     if not found:
