@@ -1,5 +1,5 @@
-"""A complete rollout in Kubernetes: the role drain and kubernetes.core are real, the API server is
-a stateful stand-in, and the nodes are scripted."""
+"""A complete rollout in Kubernetes: the role drain and kubectl are real, the API server is a
+stateful stand-in, and the nodes are scripted."""
 
 from __future__ import annotations
 
