@@ -39,6 +39,7 @@ def entries_of(host: str, kept: Kept | None, runs: Sequence[str], at: str) -> li
     state = next((str(one.get("id")) for one in own if one.get("status") != "rolled_back"), "")
     evidence = {"boot_id": kept.boot_id, "rebuilt": True, "saved_state": state}
     no_boot = {"needs_reboot": False}
+    steps: list[tuple[str, str, dict[str, Any]]]
     if not state:  # all was rolled back: it is audited again and kept, or was kept already
         steps = [("apply", FAILED, {"why": f"{WHY}: it was rolled back"})]
         steps += [("roll_back", DONE, no_boot)]
