@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,33 +21,33 @@ for _folder in _TOOLS:
 
 
 def kubernetes_step(
-    nodes: Sequence[Any],
+    node: str,
     step: Any,
-    pods: Sequence[Any],
+    pods: str,
     run: str,
     why: str = "",
     takes_over: str = "",
     boot_id: str = "",
 ) -> Any:
-    """What to do with a node of Kubernetes, as unhang.act.rollout.kubernetes_drain.Step. nodes,
-    pods: resources of kubernetes.core.k8s_info.
+    """What to do with a node of Kubernetes, as unhang.act.rollout.kubernetes_drain.Step. node,
+    pods: as kubectl prints them, "" for a node that the API does not know.
 
     boot_id: of the machine to drain, "" if it was not read.
     """
     from unhang.act.rollout.kubernetes_drain import plan_drain, plan_release
-    from unhang.core.ansible.inventory import plain
 
-    nodes, pods = plain([nodes, pods])
-    if len(nodes) != 1:
+    if not node:
         raise AnsibleFilterError(
-            f"expected one node of Kubernetes with this name, found {len(nodes)}; drain_node names"
-            " it where the inventory has another name"
+            "expected a node of Kubernetes with this name, found none; drain_node names it where"
+            " the inventory has another name"
         )
     try:
         if step == "release":
-            found = plan_release(nodes[0], pods, str(run), str(takes_over))
+            found = plan_release(_read(node), _items(pods), str(run), str(takes_over))
         else:
-            found = plan_drain(nodes[0], pods, str(run), str(why), str(takes_over), str(boot_id))
+            found = plan_drain(
+                _read(node), _items(pods), str(run), str(why), str(takes_over), str(boot_id)
+            )
     except ValueError as problem:
         raise AnsibleFilterError(str(problem)) from None
     return {
@@ -55,36 +56,51 @@ def kubernetes_step(
     }
 
 
-def kubernetes_jobs(pods: Sequence[Any]) -> Any:
+def kubernetes_jobs(pods: str) -> Any:
     """Those of the pods whose work would be lost, by namespace and name."""
     from unhang.act.rollout.kubernetes_drain import is_job
-    from unhang.core.ansible.inventory import plain
 
     return [
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        for pod in plain(pods)
+        for pod in _items(pods)
         if is_job(pod)
     ]
 
 
-def kubernetes_jobs_by_node(pods: Sequence[Any]) -> Any:
-    """{node: [job]} of those of the pods whose work would be lost."""
+def kubernetes_all_jobs(answers: Sequence[Any]) -> Any:
+    """{nodes: [name], jobs: {node: [job]}, why} of kubectl's answers about all nodes and all pods;
+    why: no answer, for this reason."""
     from unhang.act.rollout.kubernetes_drain import jobs_by_node
-    from unhang.core.ansible.inventory import plain
 
-    return jobs_by_node(plain(pods))
+    bad = [one for one in answers if one.get("rc") != 0]
+    if bad or len(answers) != 2:
+        why = next((one.get("stderr") or one.get("msg") for one in bad), "")
+        return {"nodes": [], "jobs": {}, "why": str(why or "no answer")}
+    nodes, pods = (_items(one["stdout"]) for one in answers)
+    names = [node["metadata"]["name"] for node in nodes]
+    return {"nodes": names, "jobs": jobs_by_node(pods), "why": ""}
 
 
-def kubernetes_states(nodes: Sequence[Any]) -> Any:
-    """{in_service: [name], out: {name: who and why}} of nodes as kubernetes.core.k8s_info lists
-    them."""
+def kubernetes_states(nodes: str) -> Any:
+    """{in_service: [name], out: {name: who and why}} of all nodes, as kubectl prints them."""
     from unhang.act.rollout.kubernetes_drain import list_states
-    from unhang.core.ansible.inventory import plain
 
     try:
-        return list_states(plain(nodes))
+        return list_states(_items(nodes))
     except ValueError as problem:
         raise AnsibleFilterError(str(problem)) from None
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(str(text))
+    except ValueError:
+        raise AnsibleFilterError(f"expected JSON of kubectl, found {str(text)[:80]!r}") from None
+
+
+def _items(text: str) -> Any:
+    """The objects of a list."""
+    return _read(text)["items"]
 
 
 class FilterModule:
@@ -95,6 +111,6 @@ class FilterModule:
         return {
             "unhang_kubernetes_step": kubernetes_step,
             "unhang_kubernetes_jobs": kubernetes_jobs,
-            "unhang_kubernetes_jobs_by_node": kubernetes_jobs_by_node,
+            "unhang_kubernetes_all_jobs": kubernetes_all_jobs,
             "unhang_kubernetes_states": kubernetes_states,
         }

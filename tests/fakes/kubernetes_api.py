@@ -1,8 +1,8 @@
-"""A stateful stand-in for Kubernetes' API server, with what kubernetes.core uses: discovery, nodes,
-pods, evictions with disruption budgets, conflicts.
+"""A stateful stand-in for Kubernetes' API server, with what kubectl uses: discovery, nodes, pods,
+evictions with disruption budgets, conflicts.
 
-It is no real API server: its answers follow the API's reference, for the requests that
-kubernetes.core 6.2.0 was seen to send.
+It is no real API server: its answers follow the API's reference, for the requests that kubectl
+1.37.2 was seen to send.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
-RESOURCES = {
-    "nodes": {
-        "name": "nodes",
-        "singularName": "node",
-        "namespaced": False,
-        "kind": "Node",
-        "verbs": VERBS,
-    },
-    "pods": {
-        "name": "pods",
-        "singularName": "pod",
-        "namespaced": True,
-        "kind": "Pod",
-        "verbs": VERBS,
-    },
-}
+POLICY = {"groupVersion": "policy/v1", "version": "v1"}
 DISCOVERY = {
-    "/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.1"},
+    "/version": {"major": "1", "minor": "37", "gitVersion": "v1.37.2"},
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
-    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+    "/apis": {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [{"name": "policy", "versions": [POLICY], "preferredVersion": POLICY}],
+    },
+    "/apis/policy/v1": {"kind": "APIResourceList", "groupVersion": "policy/v1", "resources": []},
     "/api/v1": {
         "kind": "APIResourceList",
         "groupVersion": "v1",
-        "resources": list(RESOURCES.values()),
+        "resources": [
+            {"name": name, "singularName": "", "namespaced": name != "nodes", "kind": kind, **more}
+            for name, kind, more in (
+                ("nodes", "Node", {"verbs": ["get", "list", "patch"]}),
+                ("pods", "Pod", {"verbs": ["get", "list"]}),
+                (
+                    "pods/eviction",
+                    "Eviction",
+                    {"verbs": ["create"], "group": "policy", "version": "v1"},
+                ),
+            )
+        ],
     },
 }
 
@@ -62,7 +62,6 @@ def make_pod(name, node, owner="ReplicaSet", gpus=0, phase="Running", **labels):
         if owner
         else []
     )
-    labels = {**({"pod-template-generation": "1"} if owner == "DaemonSet" else {}), **labels}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -132,19 +131,9 @@ class Cluster:
         return 201, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
     def select(self, query):
-        """Pods by field and label selectors."""
+        """Pods by their node."""
         node = query.get("fieldSelector", [""])[0].partition("spec.nodeName=")[2]
-        without = [
-            part[1:]
-            for part in query.get("labelSelector", [""])[0].split(",")
-            if part.startswith("!")
-        ]
-        return [
-            pod
-            for pod in self.pods.values()
-            if node in ("", pod["spec"]["nodeName"])
-            and not any(label in pod["metadata"]["labels"] for label in without)
-        ]
+        return [pod for pod in self.pods.values() if node in ("", pod["spec"]["nodeName"])]
 
 
 def status(code, reason, message):
@@ -250,6 +239,8 @@ def respond(cluster, method, path, query, body):
         and parts[6] in cluster.pods
     ):
         return 200, cluster.pods[parts[6]]
+    if method == "GET" and path.startswith("/apis/apps/v1/namespaces/work/daemonsets/"):
+        return 200, {"kind": "DaemonSet", "apiVersion": "apps/v1", "metadata": {"name": parts[-1]}}
     return status(404, "NotFound", f"{method} {path}")
 
 

@@ -40,7 +40,7 @@ def day(fake_library, tmp_path_factory):
         shown = site.unhang(
             "plan",
             str(run),
-            "--only",
+            "--rule",
             "policy-driver-version",
             "--max-unavailable",
             "2",

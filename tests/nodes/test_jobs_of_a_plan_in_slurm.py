@@ -33,7 +33,7 @@ def day(fake_library, tmp_path_factory):
         run = site.audit()
         idle = planned(site, run)
         job = cluster.start_job(BUSY, "#!/bin/sh\nsleep 100000\n")
-        site.unhang("plan", str(run), "--only", RULE)
+        site.unhang("plan", str(run), "--rule", RULE)
         kept = planned(site, run, new=False)
         beside = planned(site, run)
         shown = site.unhang("plan", str(run))
@@ -65,7 +65,7 @@ def day(fake_library, tmp_path_factory):
 
 def planned(site, run, new=True):
     """(hosts of each wave, host -> its jobs) of the run's plan."""
-    plan = site.plan(run, "--only", RULE, *(["--new"] if new else []))
+    plan = site.plan(run, "--rule", RULE, *(["--new"] if new else []))
     return (
         [wave["hosts"] for wave in plan["waves"]],
         {row["host"]: row["jobs"] for row in plan["hosts"]},

@@ -28,7 +28,7 @@ def day(fake_library, tmp_path_factory):
         cluster.fleet.plant(NODE, "/etc/nccl.conf", SETTING)
         cluster.fleet.undo.callback(cluster.fleet.shell, NODE, "rm -rf /var/lib/unhang")
         site = Site(cluster, work, variables={"unhang_smoke": False})
-        rolled_back = played(site, planned(site, "--only", ONE))
+        rolled_back = played(site, planned(site, "--rule", ONE))
         ended = ended_after_its_change(site, planned(site))
         site.unhang(
             *as_typed("unhang remediate --undo RUN --apply", {"RUN": ended.run})[1:],

@@ -29,7 +29,7 @@ def day(fake_library, tmp_path_factory):
             cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
         site = Site(cluster, work, variables={"unhang_smoke": False})
         run = site.audit()
-        waves = [wave["hosts"] for wave in site.plan(run, "--only", RULE, "--floor", "0")["waves"]]
+        waves = [wave["hosts"] for wave in site.plan(run, "--rule", RULE, "--floor", "0")["waves"]]
         with site.remediating(run, "python3") as process:
             site.await_step(process, run, CHANGED, "apply", "done")
         (run / JOURNAL).unlink()
@@ -64,15 +64,15 @@ def test_the_status_of_a_lost_journal_calls_no_node_untouched(day):
     assert day.waves == [[RELEASED], [CHANGED], [UNTOUCHED]]
     assert "the journal of this rollout was lost" in day.status
     assert "not touched" not in day.status
-    assert {row["state"] for row in day.document["hosts"]} == {"no answer"}
+    assert {row["state"] for row in day.document["hosts"]} == {"unfinished"}
 
 
 def test_the_same_command_rebuilds_it_from_the_nodes_and_goes_on(day):
     assert day.code == 0, day.output[-3000:]
-    assert "by what the nodes have kept: 1 released, 1 under way" in day.output
+    assert "by what the nodes have kept: 1 released, 1 unfinished" in day.output
     assert day.states == dict.fromkeys(NAMES, "released")
     assert set(day.slurm.values()) == {"IDLE"}
-    assert "by what the nodes have kept: 1 released, 1 under way" in day.after
+    assert "by what the nodes have kept: 1 released, 1 unfinished" in day.after
 
 
 def test_a_released_node_is_not_changed_again_and_nothing_of_the_rollout_stays_on_a_node(day):

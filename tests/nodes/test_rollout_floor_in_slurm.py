@@ -26,7 +26,7 @@ def day(fake_library, tmp_path_factory):
             cluster.fleet.undo.callback(cluster.fleet.shell, name, "rm -rf /var/lib/unhang")
         site = Site(cluster, work, variables={"unhang_smoke": False})
         run = site.audit()
-        waves = [wave["hosts"] for wave in site.plan(run, "--only", RULE, "--floor", "2")["waves"]]
+        waves = [wave["hosts"] for wave in site.plan(run, "--rule", RULE, "--floor", "2")["waves"]]
         first = played(cluster, site, run, drains=True)
         slurm = {name: cluster.state(name) for name in NAMES}
         cluster.must("scontrol", "update", f"nodename={DRAINED}", "state=resume")

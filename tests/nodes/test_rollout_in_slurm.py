@@ -58,7 +58,7 @@ def lived(cluster, site):
     run = site.audit()
     waves = [
         wave["hosts"]
-        for wave in site.plan(run, "--only", RULE, "--max-unavailable", "3", "--floor", "1")[
+        for wave in site.plan(run, "--rule", RULE, "--max-unavailable", "3", "--floor", "1")[
             "waves"
         ]
     ]
@@ -99,7 +99,7 @@ def away_before_the_change(cluster, run):
     cluster.stop_controller()
     time.sleep(SHORT_S)
     cluster.start_controller()
-    assert node_of(run, CANARY).state not in ("withdrawn", "kept")
+    assert node_of(run, CANARY).state not in ("deferred", "kept")
 
 
 def away_for_a_minute(cluster, site, process, run):
@@ -161,7 +161,7 @@ def test_a_node_whose_smoke_test_fails_after_the_fix_is_rolled_back_and_left_dra
 
 def test_a_node_that_vanishes_stops_everything_and_stays_drained(day):
     assert day.codes[0] == 1
-    assert day.first.states[GONE] == "no answer"
+    assert day.first.states[GONE] == "unfinished"
     assert "DRAIN" in day.first.slurm[GONE][0]
     assert day.first.slurm[GONE][1].startswith(reason(day))
     assert (day.first.states[FULL], day.first.files[FULL]) == ("to come", PINNED)
@@ -182,7 +182,7 @@ def test_the_same_command_goes_on_when_the_node_is_back(day):
 
 
 def test_a_node_whose_disk_is_full_is_named_and_released_as_it_was(day):
-    assert day.second.states[FULL] == "refused"
+    assert day.second.states[FULL] == "deferred"
     assert "No space left on device" in day.second.rows[FULL]["why"]
     assert day.second.slurm[FULL][0] == "IDLE"
     assert day.second.files[FULL] == PINNED

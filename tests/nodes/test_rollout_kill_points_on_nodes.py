@@ -130,7 +130,7 @@ def planned(site):
     """The run folder of a plan for the driver, with its one reboot."""
     run = site.audit()
     plan = site.plan(
-        run, "--only", "policy-driver-version", "--floor", "0", "--max-unavailable", "1"
+        run, "--rule", "policy-driver-version", "--floor", "0", "--max-unavailable", "1"
     )
     assert [wave["hosts"] for wave in plan["waves"]] == [[NODE]]
     return run
@@ -224,7 +224,7 @@ def look_at_the_death(site, run, killed, when, step):
     open_step = None if when == "done" else step
     assert (node_of(run, NODE).begun, row["state"], row["step"]) == (
         open_step,
-        "under way",
+        "unfinished",
         open_step,
     )
     assert row["next"].startswith("the same command goes on: it ")

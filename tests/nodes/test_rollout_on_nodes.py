@@ -37,7 +37,7 @@ def plan(fleet):
     run = (fleet.work / "runs" / "latest").resolve()
     for argv in (
         ["judge", str(run)],
-        ["plan", str(run), "--only", PINNED, "--max-unavailable", "2", "--floor", "0"],
+        ["plan", str(run), "--rule", PINNED, "--max-unavailable", "2", "--floor", "0"],
     ):
         done = audits.run(
             fleet.bed,
@@ -109,7 +109,7 @@ def test_a_rollout_whose_controller_is_killed_is_finished_by_the_same_command(pl
         )
         assert process.poll() is None, (planned.work / "playing.log").read_text()[-3000:]
         os.killpg(process.pid, signal.SIGKILL)
-    assert (states(planned)[THREE[0]], states(planned)[THREE[1]]) == ("released", "under way")
+    assert (states(planned)[THREE[0]], states(planned)[THREE[1]]) == ("released", "unfinished")
     assert rollout(planned, unhang_apply=True).code == 0
     assert states(planned) == dict.fromkeys(THREE, "released")
     assert begun(planned, "apply").count(THREE[0]) == begun(planned, "release").count(THREE[1]) == 1
@@ -144,7 +144,7 @@ def test_a_canary_that_is_not_proved_is_brought_back_and_stops_everything_behind
 def test_a_canary_that_does_not_answer_stops_everything_behind_it(planned):
     planned.power_off(THREE[0])
     assert rollout(planned, unhang_apply=True).code != 0
-    assert states(planned)[THREE[0]] in ("no answer", "refused")
+    assert states(planned)[THREE[0]] in ("unfinished", "deferred")
     assert untouched(planned, *THREE[1:]) == list(THREE[1:])
 
 
@@ -154,7 +154,7 @@ def test_a_rollout_that_could_prove_nothing_does_not_begin(planned):
         said = " ".join(run.output.split())
         assert run.code != 0
         assert "expected torch in /usr/bin/python3, found none" in said
-    assert states(planned) == {THREE[0]: "refused", THREE[1]: "to come", THREE[2]: "to come"}
+    assert states(planned) == {THREE[0]: "deferred", THREE[1]: "to come", THREE[2]: "to come"}
     assert untouched(planned, *THREE) == list(THREE)
     assert locked(planned, *THREE) == []
 
@@ -185,7 +185,7 @@ def test_a_node_that_somebody_boots_between_drain_and_change_is_withdrawn_with_t
         planned.nodes[THREE[0]].order_reboot()
         one.wait(timeout=DEADLINE_S)
     canary = node(planned, THREE[0])
-    assert canary.state == "withdrawn", canary
+    assert canary.state == "deferred", canary
     assert canary.why.startswith("smoke_before: expected the boot ")
     assert "the node has booted, and this rollout has not ordered it" in canary.why
     assert (canary.boots, canary.changed) == ((), False)

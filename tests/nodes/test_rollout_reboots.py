@@ -30,7 +30,7 @@ def test_a_driver_is_rolled_out_with_the_one_reboot_of_its_plan(fleet, tmp_path)
         [
             "plan",
             str(run),
-            "--only",
+            "--rule",
             "policy-driver-version",
             "--floor",
             "0",

@@ -41,7 +41,7 @@ def day(fake_library, tmp_path_factory):
         keep_accounting(cluster, work / "bin")
         site = Site(cluster, work, variables={"unhang_smoke": False})
         run = site.audit()
-        waves = [wave["hosts"] for wave in site.plan(run, "--only", RULE, "--floor", "0")["waves"]]
+        waves = [wave["hosts"] for wave in site.plan(run, "--rule", RULE, "--floor", "0")["waves"]]
         killed = soaking(site, run)
         array = run_array(cluster)
         cluster.fleet.shell(CANARY, f"echo '{PINNED.strip()}' > /etc/environment")

@@ -42,12 +42,12 @@ def test_every_link_within_leads_somewhere_and_nothing_is_loaded_from_elsewhere(
 @pytest.mark.parametrize(
     ("markup", "fault"),
     [
-        ('<a href="nosuch.html">a</a>', "plan.html: nosuch.html leads nowhere"),
-        ('<a href="roles.html#nosuch">a</a>', "plan.html: roles.html#nosuch leads nowhere"),
-        ('<img src="images/nosuch.png">', "plan.html: images/nosuch.png leads nowhere"),
+        ('<a href="nosuch.html">a</a>', "rollout.html: nosuch.html leads nowhere"),
+        ('<a href="roles.html#nosuch">a</a>', "rollout.html: roles.html#nosuch leads nowhere"),
+        ('<img src="images/nosuch.png">', "rollout.html: images/nosuch.png leads nowhere"),
         (
             '<script src="https://example.org/y.js"></script>',
-            "plan.html: asks https://example.org/y.js",
+            "rollout.html: asks https://example.org/y.js",
         ),
         ('<a href="roles.html">a</a><a href="https://example.org/">b</a>', None),
     ],
@@ -56,7 +56,7 @@ def test_the_check_names_what_leads_nowhere_and_what_is_asked_of_others(
     maker, site, tmp_path, markup, fault
 ):
     copy = shutil.copytree(site, tmp_path / "site")
-    (copy / "plan.html").write_text((copy / "plan.html").read_text() + markup)
+    (copy / "rollout.html").write_text((copy / "rollout.html").read_text() + markup)
     assert maker.faults_of(copy) == ([fault] if fault else [])
 
 

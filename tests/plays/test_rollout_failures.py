@@ -15,10 +15,10 @@ from unhang.act.rollout.journal import read_journal
 # Fault of a node -> the state in which it ends. Nothing was changed on it, or it was restored; the
 # first and the last are at the ends of the batch.
 COUNTED = {
-    "unreachable lock": "no answer",
-    "fails lock": "refused",
-    "fails drain": "withdrawn",
-    "a job stays wait": "withdrawn",
+    "unreachable lock": "unfinished",
+    "fails lock": "deferred",
+    "fails drain": "deferred",
+    "a job stays wait": "deferred",
     "fails apply": "kept",
     "hangs apply": "kept",
     "lies apply": "kept",
@@ -28,17 +28,15 @@ COUNTED = {
     "wrong driver reboot": "kept",
 }
 # Nothing was changed and nothing failed: these are put off, and count for no limit.
-FAILED = [
-    place for place, state in enumerate(COUNTED.values()) if state not in ("refused", "withdrawn")
-]
+FAILED = [place for place, state in enumerate(COUNTED.values()) if state != "deferred"]
 # Changed, and not restored.
 LOST = {
     "taken over, fails apply": "taken over",
-    "unreachable apply": "no answer",
+    "unreachable apply": "unfinished",
     "unhealthy audit, fails roll_back": "lost",
-    "unhealthy smoke_together, unreachable reboot_back": "no answer",
-    "unreachable audit": "no answer",
-    "unreachable reboot": "no answer",
+    "unhealthy smoke_together, unreachable reboot_back": "unfinished",
+    "unreachable audit": "unfinished",
+    "unreachable reboot": "unfinished",
 }
 # Failed in the measurement before the change, which decides nothing: these nodes are repaired
 # anyway.
@@ -92,7 +90,7 @@ def test_each_kind_of_failure_in_a_batch_ends_in_its_named_state(counted):
     assert counted.states() == {
         "canary": "released",
         "good1": "released",
-        "good2": "not released",
+        "good2": "unfinished",
         **dict.fromkeys(MEASURED, "released"),
         **ends,
     }
@@ -125,7 +123,10 @@ def test_what_failed_before_it_was_changed_is_released_and_what_was_changed_is_r
             "good1",
             "good2",
             *MEASURED,
-            *(host for host, state in counted.states().items() if state == "withdrawn"),
+            *(host for host, state in counted.states().items() if state == "deferred"),
+        }
+        - {  # nothing of the rollout was on it
+            host for host, kinds in one_each(COUNTED).items() if kinds == ["fails lock"]
         }
     )
     ran_new = [
@@ -153,7 +154,7 @@ def test_one_canary_that_fails_stops_everything_wherever_it_stands_in_its_batch(
         {"bad": ["fails save"]},
         unhang_max_failed="100%",
     )
-    assert done.states() == {"bad": "withdrawn", "good": "released"}
+    assert done.states() == {"bad": "deferred", "good": "released"}
     assert (
         "wave 1: nothing new is begun, not proved healthy among the canaries, for it was put"
         " off: bad" in done.played.output
@@ -168,7 +169,7 @@ def test_a_node_that_boots_after_its_proof_is_not_released_and_is_proved_again_b
     ours = {"drained": True, "by": "site", "reason": f"unhang {done.run.name}: gpu_driver"}
     site = site_drain.install(tmp_path, {"boots": ours, "behind": ours})
     roll_out(done, {"boots": ["boots boot_id"]}, **site)
-    assert done.states() == {"boots": "not released"}
+    assert done.states() == {"boots": "unfinished"}
     assert "expected the boot boots-boot-2, found boots-boot-3" in done.why("boots")
     assert site_drain.known(tmp_path, "boots") == {**site_drain.FREE, **ours}
     roll_out(done, {}, **site)
@@ -184,7 +185,7 @@ def test_a_sites_settings_of_ansible_do_not_end_the_other_nodes_of_a_wave(tmp_pa
         {"bad": ["fails drain"]},
         {"ANSIBLE_ANY_ERRORS_FATAL": "True", "ANSIBLE_STRATEGY": "free"},
     )
-    assert done.states() == {"bad": "withdrawn", "good": "released"}, done.played.output[-3000:]
+    assert done.states() == {"bad": "deferred", "good": "released"}, done.played.output[-3000:]
 
 
 def test_a_node_whose_release_fails_keeps_its_baseline_for_a_second_proof(tmp_path):
@@ -201,7 +202,7 @@ def test_a_node_whose_release_fails_keeps_its_baseline_for_a_second_proof(tmp_pa
         f"drain_command: {json.dumps(site.pop('drain_command'))}\n"
     )
     roll_out(done, {}, **site)
-    assert done.states() == {"gone": "not released", "good": "released"}, done.played.output[-3000:]
+    assert done.states() == {"gone": "unfinished", "good": "released"}, done.played.output[-3000:]
     assert [path.stem for path in tmp_path.glob("*.baseline")] == ["gone"]
 
 
@@ -210,7 +211,7 @@ def test_a_node_that_takes_jobs_again_before_its_change_is_left_to_them(tmp_path
     site = site_drain.install(tmp_path, {"busy": {}, "free": {}})
     site_drain.started_then(tmp_path, "wait busy", "busy")
     roll_out(done, {}, **site, drain_poll_s=1, node_change_rootfs=str(tmp_path))
-    assert done.states() == {"busy": "withdrawn", "free": "released"}, done.played.output[-3000:]
+    assert done.states() == {"busy": "deferred", "free": "released"}, done.played.output[-3000:]
     assert done.acts("apply") == done.acts("reboot") == ["free"]
     assert "expected wait of busy done after 10 s, found jobs 4711; no job was touched" in done.why(
         "busy"
@@ -242,7 +243,7 @@ def test_only_the_nodes_of_a_wave_that_a_person_named_are_changed_and_booted_und
     assert done.states() == {
         "canary": "released",
         "named": "released",
-        "other": "withdrawn",
+        "other": "deferred",
     }, done.played.output[-3000:]
     assert done.acts("apply") == done.acts("reboot") == ["canary", "named"]
     assert "found 4711 of alice" in done.why("other")

@@ -3,7 +3,7 @@ drain command, over scripted nodes."""
 
 from __future__ import annotations
 
-import kubernetes_core
+import kubectl
 import site_drain
 from fakes.kubernetes_api import Cluster, make_node, serving
 from fakes.role_play import PROJECT
@@ -44,7 +44,7 @@ def test_a_wave_takes_fewer_nodes_when_somebody_drains_another_one_and_the_line_
         "gpu001": "released",
         "gpu002": "released",
         "gpu003": "deferred",
-        "gpu004": "withdrawn",
+        "gpu004": "deferred",
     }, done.played.output
     why = (
         "expected at least 2 nodes in service, found 3; out of service by others: gpu004 (alice"
@@ -97,7 +97,7 @@ def test_in_kubernetes_a_node_that_is_cordoned_or_not_ready_is_out_of_service(tm
         done = roll_out(
             scripted,
             {"gpu001": ["unhealthy smoke_alone"]},
-            kubernetes_core.ready(PROJECT / ".cache" / "kubernetes"),
+            kubectl.ready(PROJECT / ".cache" / "kubectl"),
             **given,
         )
     why = (

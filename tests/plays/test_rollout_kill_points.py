@@ -42,7 +42,7 @@ def test_a_rollout_that_is_killed_in_one_step_after_another_is_finished_by_the_s
         roll_out(done, faults)
         assert done.played.code == -signal.SIGKILL, done.played.output[-3000:]
         assert (tmp_path / "deaths").read_text().splitlines()[-1] == f"{host} {when} {step}"
-        assert (node(done, host).begun, node(done, host).state) == (step, "under way")
+        assert (node(done, host).begun, node(done, host).state) == (step, "unfinished")
     roll_out(done, faults)
     assert done.states() == {PROVED: "released", UNFIT: "kept"}
     assert done.drained() == [UNFIT]

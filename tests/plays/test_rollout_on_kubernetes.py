@@ -1,9 +1,9 @@
-"""A complete rollout in Kubernetes: the role drain and kubernetes.core are real, the API server is
-a stateful stand-in, and the nodes are scripted."""
+"""A complete rollout in Kubernetes: the role drain and kubectl are real, the API server is a
+stateful stand-in, and the nodes are scripted."""
 
 from __future__ import annotations
 
-import kubernetes_core
+import kubectl
 import pytest
 from fakes.kubernetes_api import Cluster, make_node, make_pod, serving, status
 from fakes.role_play import PROJECT
@@ -71,7 +71,7 @@ def done(tmp_path_factory):
         roll_out(
             scripted,
             {UNFIT: ["unhealthy smoke_alone"]},
-            kubernetes_core.ready(PROJECT / ".cache" / "kubernetes"),
+            kubectl.ready(PROJECT / ".cache" / "kubectl"),
             **shown,
         )
     scripted.cluster = cluster
@@ -79,7 +79,7 @@ def done(tmp_path_factory):
 
 
 def test_each_node_ends_in_its_named_state_and_the_failure_limit_stops_the_wave_behind(done):
-    assert done.states() == {PROVED: "released", UNFIT: "kept", HELD: "withdrawn"}
+    assert done.states() == {PROVED: "released", UNFIT: "kept", HELD: "deferred"}
     assert (
         f"wave 2: nothing new is begun, not proved healthy: {UNFIT}; at most 0 may be"
         in done.played.output

@@ -176,7 +176,6 @@ def test_no_file_names_a_package_registry():
         "requirements-build.txt",
         "tools/setup/requirements.sh",
         "pyproject.toml",
-        "requirements.yml",
         "Makefile",
     ):
         assert "://" not in (PROJECT / name).read_text().replace("https://www.apache.org", ""), name

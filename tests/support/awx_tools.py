@@ -7,7 +7,7 @@ import fcntl
 import os
 import tempfile
 
-from kubernetes_core import pip
+from kubectl import pip
 
 PACKAGES = ("ansible-builder==3.2.0", "ansible-runner==2.4.3")
 

@@ -12,8 +12,7 @@ PUT_OFF = {("failed", step) for step in ("lock", "drain", "wait", "save")} | {
     ("failed", "apply"),
 }
 NAMED = {
-    "released", "drained by others", "kept", "lost", "taken over", "refused", "withdrawn",
-    "no answer", "not released", "deferred", "to come", "waiting",
+    "released", "kept", "lost", "taken over", "unfinished", "deferred", "to come", "waiting",
 }  # fmt: skip
 
 
@@ -221,7 +220,7 @@ def _lines(case: Any) -> list[dict[str, Any]]:
 
 
 def _put_off(case: Any) -> set[str]:
-    """Nodes that were deferred, refused at their lock, withdrawn before a change, or that waited
+    """Nodes that were put off at their lock, released before a change, or that waited
     for a job: an untouched one of these is no failure."""
     return {
         line["host"]
@@ -245,7 +244,7 @@ def _verdicts(case: Any, states: dict[str, Any]) -> list[str]:
     return [
         f"{host}: judged unhealthy, and ended {states[host].state}"
         for host in sorted(bad | written)
-        if states[host].state in ("released", "drained by others")
+        if states[host].state == "released"
     ]
 
 
@@ -259,11 +258,8 @@ def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
     standing = _standing(events)
     wanted = {
         "released": standing == "proved" and not ours and not locked,
-        "drained by others": standing == "proved" and not ours and not locked,
         "kept": standing == "back" and node.drained_by is not None and not locked,
         "lost": node.drained_by is not None or states[host].fell,
-        "withdrawn": standing == "untouched" and not ours and not locked,
-        "refused": standing == "untouched" and not ours and not locked,
         "deferred": standing == "untouched" and not ours and not locked,
         "waiting": standing == "untouched" and ours,
         "to come": standing == "untouched" and not ours and not locked,
@@ -280,14 +276,14 @@ def _end(case: Any, host: str, states: dict[str, Any]) -> list[str]:
         for _, what, detail in events
         if what == "boot" and detail in ("trial", "reboot", "rollback")
     ]
-    if state in ("released", "drained by others", "kept") and len(named) < len(truth):
+    if state in ("released", "kept") and len(named) < len(truth):
         faults.append(f"{host}: booted {truth}, and {named} are named")
     return faults
 
 
 def _second_run(case: Any, states: dict[str, Any]) -> list[str]:
     """When the same command runs once more, it does not change a node that has a final state."""
-    over = {"released", "drained by others", "kept"}
+    over = {"released", "kept"}
     return [
         f"{host}: {what} by a run that had nothing to do"
         for what, host, _ in case.world.log[case.finished_at :]

@@ -59,7 +59,7 @@ class Fleet:
         self.unhang(
             "plan",
             str(run),
-            "--only",
+            "--rule",
             "policy-kernel-version",
             "--floor",
             "0",

@@ -52,7 +52,7 @@ def runs(tmp_path_factory):
         ["report", RUN],
         ["report", RUN, "-v"],
         ["plan", RUN],
-        ["plan", RUN, "-v"],
+        ["plan", RUN, "-o", "wide"],
         ["remediate", RUN, "--status"],
         ["runs"],
         ["history"],

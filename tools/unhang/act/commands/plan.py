@@ -24,7 +24,6 @@ from unhang.act.plan.plan_table import render_plan_table
 from unhang.act.plan.planned_findings import read_planned_findings
 from unhang.act.plan.planning import (
     FLOOR,
-    MAX_AGE_S,
     MAX_UNAVAILABLE,
     PlanOptions,
     plan_run,
@@ -65,16 +64,13 @@ ASKED = "scheduler-jobs.json"  # the schedulers' answers that the run's plan was
 DIGEST_SHOWN = 12
 DECIDING = (
     *OPTIONS,
-    "only",
     "except_",
     "max_unavailable",
     "floor",
     "out_of_service",
     "group_limit",
-    "max_age",
-    "rules",
 )
-DEFAULTS = {"max_unavailable": MAX_UNAVAILABLE, "floor": FLOOR, "max_age": MAX_AGE_S / 3600}
+DEFAULTS = {"max_unavailable": MAX_UNAVAILABLE, "floor": FLOOR}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,13 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     repeatable = "; repeatable"
     add_filters(parser, "findings to plan for")
-    parser.add_argument(
-        "--only",
-        action="append",
-        default=[],
-        metavar="RULE",
-        help=f"as --rule, with the full id{repeatable}",
-    )
     parser.add_argument(
         "--except",
         dest="except_",
@@ -125,20 +114,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--group-limit", action="append", default=[], metavar="GROUP=N", help=of_group
     )
     parser.add_argument(
-        "--max-age",
-        type=float,
-        default=MAX_AGE_S / 3600,
-        metavar="HOURS",
-        help="a plan older than this is not applied (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--rules",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help=f"a folder with additional rules (default: the rules that judged the run){repeatable}",
-    )
-    parser.add_argument(
         "--new",
         action="store_true",
         help="make another plan where the run has one; the old one is kept beside it",
@@ -148,7 +123,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         FORMATS,
         {"wide": "with all manual actions", "name": "nodes of the waves, one per line"},
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="the same as --format wide")
     add_quiet(parser)
     add_examples(parser, EXAMPLES)
 
@@ -156,20 +130,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """0 if a plan was made, even an empty one; raises UserError if none can be made."""
     folder = run_folder.find_run(arguments.run)
-    if not 0 < arguments.max_age <= 24 * 365:
-        raise UserError(
-            f"--max-age: expected hours above 0 and at most a year, found {arguments.max_age:g}"
-        )
     limits = PlanOptions(
         arguments.max_unavailable,
         arguments.floor,
         arguments.group_limit,
-        arguments.only,
-        arguments.except_,
-        max(1, round(arguments.max_age * 3600)),
+        except_=arguments.except_,
         out_of_service=arguments.out_of_service,
     )
-    plan = plan_of(folder, limits, arguments, arguments.rules)
+    plan = plan_of(folder, limits, arguments)
     if arguments.format == "json" and not arguments.quiet:
         deliver(render_plan(plan), "-")
     elif arguments.format in ("table", "wide") and not arguments.quiet:
@@ -180,16 +148,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plan_of(
-    folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()
-) -> Plan:
+def plan_of(folder: Path, limits: PlanOptions, arguments: argparse.Namespace) -> Plan:
     """The plan that the run has; another one only with --new, for who looks at a plan must not
-    replace it. rules: as for compute_plan. Raises UserError."""
+    replace it. Raises UserError."""
     plan = _plan_that_is_there(folder)
     if arguments.new or plan is None:
-        return _make_plan(folder, limits, arguments, rules)
+        return _make_plan(folder, limits, arguments)
     if asked := _options(arguments):
-        made = compute_plan(folder, limits, arguments, rules)
+        made = compute_plan(folder, limits, arguments)
         if digest_of_plan(made) != digest_of_plan(plan):
             found = (
                 f"found {name_of(plan)} ({describe_limits(plan)}); shown by: unhang plan"
@@ -215,13 +181,11 @@ def name_of(plan: Plan) -> str:
     return f"plan {digest_of_plan(plan)[:DIGEST_SHOWN]}"
 
 
-def _make_plan(
-    folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str]
-) -> Plan:
+def _make_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace) -> Plan:
     """Makes the plan as compute_plan does, and writes plan.json. Another plan that the run has had
     is kept beside it, and the difference is printed."""
     (folder / ASKED).unlink(missing_ok=True)
-    plan = compute_plan(folder, limits, arguments, rules)
+    plan = compute_plan(folder, limits, arguments)
     _keep(folder, plan)
     _keep_tickets(folder, plan)
     return plan
@@ -240,19 +204,16 @@ def _keep_tickets(folder: Path, plan: Plan) -> None:
 
 
 @without_collections()
-def compute_plan(
-    folder: Path, limits: PlanOptions, arguments: argparse.Namespace, rules: Sequence[str] = ()
-) -> Plan:
-    """The plan for the findings that the filters select, without those that the inventory's policy
-    waives by now, which are named. rules: folders of additional rules; by default those of the
-    run."""
+def compute_plan(folder: Path, limits: PlanOptions, arguments: argparse.Namespace) -> Plan:
+    """The plan for the findings that the filters select, by the rules that judged the run, without
+    those that the inventory's policy waives by now, which are named."""
     findings, waived = _without_waived(folder)
     if waived:
         sys.stderr.write(
             "unhang: left out by waivers that the inventory's policy has now, written after the"
             f" audit: {'; '.join(waived)}\n"
         )
-    further = rules or (findings.get("judged_by") or {}).get("rules") or ()
+    further = (findings.get("judged_by") or {}).get("rules") or ()
     return plan_run(
         folder,
         load_catalogue([Path(one) for one in further]),
@@ -301,7 +262,7 @@ def _narrowed(
             f"expected findings to plan for, found none of {asked.typed} in {as_typed(folder)}"
         )
     rules = sorted(found) if asked.rules or asked.severities or asked.owners else ()
-    return replace(limits, only=[*limits.only, *rules], hosts=asked.hosts)
+    return replace(limits, only=rules, hosts=asked.hosts)
 
 
 def _keep(folder: Path, plan: Plan) -> None:
@@ -373,12 +334,11 @@ def rows_of(plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _table(plan: Plan, folder: Path, arguments: argparse.Namespace) -> str:
-    wide = arguments.verbose or arguments.format == "wide"
+    wide = arguments.format == "wide"
     columns, _colour, plain = terminal_shape(sys.stdout, os.environ)
     width = min(columns, WIDEST) if sys.stdout.isatty() or os.environ.get("COLUMNS") else WIDTH
-    whole = (
-        f"{program_as_typed()} {shlex.join(['plan', as_typed(folder), *_options(arguments)])} -v"
-    )
+    typed = shlex.join(["plan", as_typed(folder), *_options(arguments), "-o", "wide"])
+    whole = f"{program_as_typed()} {typed}"
     setting = Setting(is_own=is_own(folder))
     causes = () if wide else read_planned_findings(folder).get("causes") or ()
     table = render_plan_table(

@@ -156,9 +156,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-smoke", action="store_true", help="skip the smoke test; the journal records this"
     )
     parser.add_argument(
-        "--python", metavar="PATH", help="the Python with the users' torch on the nodes"
-    )
-    parser.add_argument(
         "--take-over",
         action="store_true",
         help="declare an earlier controller dead and take over its locks",
@@ -358,7 +355,6 @@ def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dic
     }
     given = {
         "drain_adapter": arguments.drain,
-        "smoke_test_python": arguments.python,
         "unhang_smoke": False if arguments.no_smoke else None,
     }
     given["unhang_end"] = True if arguments.end else None

@@ -15,7 +15,7 @@ from unhang.act.plan.plan_document import FILE, Plan, read_plan, write_plan
 from unhang.act.plan.planned_findings import read_planned_findings
 from unhang.act.rollout.journal import JOURNAL, controllers_of_a_lost_journal, read_journal
 from unhang.act.rollout.rollout_state import replay
-from unhang.act.rollout.steps import DRAINED_BY_OTHERS, FINAL, RELEASED
+from unhang.act.rollout.steps import FINAL, RELEASED
 from unhang.act.rollout.undo import folder_name, hosts_to_undo, undo_plan
 from unhang.act.rollout.undone import undone_of
 from unhang.audit.commands.filters import asked_filter
@@ -62,7 +62,7 @@ def planned_undo(named: str, arguments: argparse.Namespace) -> tuple[Path, Plan]
         host
         for folder, plan, _ in undos
         for host in plan.wave_of
-        if _state(folder, host) in (RELEASED, DRAINED_BY_OTHERS)
+        if _state(folder, host) == RELEASED
     }
     plan = read_plan(base)
     undone |= set(undone_of(base, plan.run.id))

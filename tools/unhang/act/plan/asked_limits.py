@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts, shortened
@@ -123,18 +123,6 @@ def named_hosts(
             f" names{_among(unknown[0], [*members, *hosts])}"
         )
     return found
-
-
-def known_rules(given: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
-    """Ids of rules, sorted. Raises UserError for an unknown id."""
-    names = sorted({name.strip() for text in given for name in text.split(",") if name.strip()})
-    for name in names:
-        if name not in known:
-            raise UserError(
-                f"--only: expected the id of a rule, found {name!r}{nearest(name, known)}; unhang"
-                " catalogue lists them"
-            )
-    return tuple(names)
 
 
 def _among(name: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unhang.act.plan.asked_limits import group_limits, known_rules, most_unavailable, named_hosts
+from unhang.act.plan.asked_limits import group_limits, most_unavailable, named_hosts
 from unhang.act.plan.disruption import kind_of
 from unhang.act.plan.host_plan import Knowledge, plan_for_host
 from unhang.act.plan.plan_document import (
@@ -47,7 +47,6 @@ class PlanOptions:
     group_limits: Sequence[str] = ()
     only: Sequence[str] = ()
     except_: Sequence[str] = ()
-    max_age_s: int = MAX_AGE_S
     hosts: frozenset[str] | None = None
     out_of_service: Sequence[str] = ()
 
@@ -89,9 +88,7 @@ def plan_run(
     findings and jobs give the same plan. Raises UserError, OSError."""
     findings, run = findings or read_planned_findings(folder), read_run_input(folder)
     refuse_another_policy(findings)
-    only = known_rules(
-        options.only, {rule.id for rule in rules.rules} | set(findings.get("totals_by_rule") or {})
-    )
+    only = tuple(sorted(options.only))
     about = _by_host(findings, only)
     fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"]))
     hosts = {*run.document["hosts"], *run.files}
@@ -138,7 +135,7 @@ def _limits(
         most,
         floor,
         len(answered),
-        options.max_age_s,
+        MAX_AGE_S,
         tuple(GroupLimit(group, limited[group]) for group in sorted(limited, key=natural)),
         only,
         tuple(sorted(left_out, key=natural)),

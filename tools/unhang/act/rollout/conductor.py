@@ -23,7 +23,6 @@ from unhang.act.rollout.steps import (
     BEGUN,
     DEFERRED,
     DONE,
-    DRAINED_BY_OTHERS,
     FAILED,
     FAILURE_LIMIT,
     FINAL,
@@ -312,11 +311,7 @@ class Conductor:
         meaning = meaning_of(node)
         why = node.why or self._target_now(host, node).refused or ""
         return (
-            node.state
-            in (
-                RELEASED,
-                DRAINED_BY_OTHERS,
-            ),
+            node.state == RELEASED,
             f"{host} {node.state}: {meaning}{f' ({why})' if why else ''}",
         )
 

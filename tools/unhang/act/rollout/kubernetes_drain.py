@@ -15,8 +15,6 @@ MIRROR = "kubernetes.io/config.mirror"
 # Controllers that restart evicted pods on other nodes; the work of any other pod would be lost.
 MOVABLE = ("ReplicaSet", "StatefulSet", "ReplicationController")
 GPU_RESOURCES = ("nvidia.com/", "amd.com/gpu", "gpu.intel.com/")
-DRIVER_POD = "nvidia-driver-daemonset"
-DRIVER_COMPONENT = "nvidia-driver"
 # Label of the upgrade controllers of NVIDIA's GPU and network operators, and the states in which
 # they do nothing on the node.
 UPGRADE_STATES = ("nvidia.com/gpu-driver-upgrade-state", "nvidia.com/ofed-driver-upgrade-state")
@@ -26,14 +24,13 @@ NO_UPGRADE = ("", "upgrade-done", "upgrade-required", "upgrade-failed")
 @dataclass(frozen=True)
 class Step:
     """answer: state of the node; act: whether to change something; patch: the change; refused,
-    note: "" for none; driver_by: the driver's owner."""
+    note: "" for none."""
 
     answer: DrainAnswer
     act: bool
     patch: dict[str, Any]
     refused: str
     note: str
-    driver_by: str
 
 
 def plan_drain(
@@ -70,12 +67,10 @@ def plan_drain(
         note = (
             f"{_name(node)} was cordoned by {_who(marked)}: it is left so, and stays so afterwards"
         )
-        return Step(answer, False, {}, "", note, driver_by(node, pods))
+        return Step(answer, False, {}, "", note)
     act = not (cordoned and marked == reason)
     note = f"{_name(node)} is to be cordoned as {reason!r}" if act else ""
-    return Step(
-        answer, act, _patch(node, reason, True) if act else {}, "", note, driver_by(node, pods)
-    )
+    return Step(answer, act, _patch(node, reason, True) if act else {}, "", note)
 
 
 def plan_release(
@@ -88,7 +83,7 @@ def plan_release(
         note = (
             f"{_name(node)} was cordoned by {_who(marked)}: it is left so" if answer.drained else ""
         )
-        return Step(answer, False, {}, "", note, driver_by(node, pods))
+        return Step(answer, False, {}, "", note)
     refused = (
         ""
         if _is_ready(node)
@@ -108,7 +103,6 @@ def plan_release(
         _patch(node, None, None),
         refused,
         f"{_name(node)} is to be uncordoned",
-        driver_by(node, pods),
     )
 
 
@@ -185,22 +179,6 @@ def uses_gpus(pod: Mapping[str, Any]) -> bool:
     ]
     return any(str(name).startswith(GPU_RESOURCES) for name in names) or bool(
         spec.get("resourceClaims")
-    )
-
-
-def driver_by(node: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> str:
-    """The container in which NVIDIA's GPU operator installs the driver, as namespace/pod; "" if the
-    driver is the node's own."""
-    for pod in pods:
-        labels, name = _part(pod, "metadata", "labels"), str(_part(pod, "metadata").get("name", ""))
-        if labels.get("app.kubernetes.io/component") == DRIVER_COMPONENT or str(
-            labels.get("app", name)
-        ).startswith(DRIVER_POD):
-            return f"GPU operator ({_part(pod, 'metadata').get('namespace', '')}/{name})"
-    return (
-        "GPU operator (node label nvidia.com/gpu.deploy.driver)"
-        if _part(node, "metadata", "labels").get("nvidia.com/gpu.deploy.driver") == "true"
-        else ""
     )
 
 

@@ -11,27 +11,23 @@ from unhang.act.rollout.steps import (
     BEGUN,
     DEFERRED,
     DONE,
-    DRAINED_BY_OTHERS,
+    FAILED,
     FENCED,
     FINAL,
     KEPT,
     LOST,
     MEANINGS,
-    NO_ANSWER,
     POSTPONED,
     PROOFS,
-    REFUSED,
+    PUT_OFF,
     RELEASED,
-    RESTING,
     SILENT,
     SOAK,
     TAKEN_OVER,
     TO_COME,
-    UNDER_WAY,
-    UNRELEASED,
+    UNFINISHED,
     WAITING,
     WAITS,
-    WITHDRAWN,
     Entry,
 )  # fmt: skip
 
@@ -40,6 +36,11 @@ GONE = (
     " was reinstalled since, or its /var/lib/unhang was deleted"
 )
 AFTER_RELEASE = "proved and released, and it has failed since: a person has to look"
+BY_OTHERS = "proved healthy; somebody else has drained it, and it stays drained"
+RESTS = {
+    SILENT: "it did not answer, or its answer was not understood",
+    FAILED: "it could not be given back; it is still drained",
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,8 @@ class NodeState:
     not proved; stuck: why a changed node cannot be completed. needs_root:
     the connecting user may not lock it. waits_since: since when its jobs are waited for.
     released_at: when it was released; asked_after: end of the soak after which it was asked again
-    last; fell: a fault was found then. state: one of steps.MEANINGS; why: its reason."""
+    last; fell: a fault was found then. state: one of steps.MEANINGS; why: its reason. rests: of an
+    unfinished node, the status after which this controller has no further step for it."""
 
     host: str
     epoch: int = 0
@@ -91,6 +93,7 @@ class NodeState:
     fell: bool = False
     state: str = TO_COME
     why: str = ""
+    rests: str = ""
 
     @property
     def proved(self) -> bool:
@@ -116,9 +119,7 @@ class NodeState:
         """Changed, and neither proved nor rolled back: no other node is changed until a person has
         checked this one."""
         return (self.state == LOST and not self.fell) or (
-            self.changed
-            and not self.proved
-            and self.state in (TAKEN_OVER, NO_ANSWER, UNRELEASED, UNDER_WAY)
+            self.changed and not self.proved and self.state in (TAKEN_OVER, UNFINISHED)
         )
 
 
@@ -134,7 +135,7 @@ def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
     if entry.status == DEFERRED:
         return _rest(node, POSTPONED, entry)
     if entry.status == SILENT:
-        return _rest(node, NO_ANSWER, entry)
+        return _unfinished(node, SILENT, entry)
     if entry.status == FENCED:
         return _rest(node, TAKEN_OVER, entry)
     if entry.status == WAITS:
@@ -176,14 +177,15 @@ def _taken_up(node: NodeState, epoch: int) -> NodeState:
         epoch=epoch,
         done=frozenset(),
         stuck=None,
-        state=node.state if node.state in FINAL else UNDER_WAY,
+        state=node.state if node.state in FINAL else UNFINISHED,
+        rests="",
     )
     return node if node.changed else replace(node, failure=None, releasing=False)
 
 
 def _begun(node: NodeState, entry: Entry) -> NodeState:
     boot = entry.evidence.get("boot_id")
-    node = replace(node, begun=entry.step, state=UNDER_WAY, why="")
+    node = replace(node, begun=entry.step, state=UNFINISHED, why="", rests="")
     if entry.step == "lock":
         return replace(node, locked=True)  # a controller that dies now may have locked the node
     if entry.step == "drain":
@@ -300,7 +302,7 @@ def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
             locked=False,
             drained=False,
             drained_by_others=bool(others),
-            state=DRAINED_BY_OTHERS if others else RELEASED,
+            state=RELEASED,
             why=others,
         )
     why = joined(node.failure, others)
@@ -312,7 +314,7 @@ def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
         releasing=False,
         waits_since="",
     )
-    return replace(node, state=WITHDRAWN, why=why)
+    return replace(node, state=POSTPONED, why=why)
 
 
 def _proof(step: str) -> Any:
@@ -346,8 +348,8 @@ def _not_locked(node: NodeState, entry: Entry) -> NodeState:
     others = bool(entry.evidence.get("holder"))
     node = replace(node, needs_root=entry.evidence.get("needs_root") is True)
     if not (node.changed or node.drained):
-        return _rest(replace(node, locked=node.locked and not others), REFUSED, entry)
-    return _rest(node, TAKEN_OVER if others else NO_ANSWER, entry)
+        return _rest(replace(node, locked=node.locked and not others), POSTPONED, entry)
+    return _rest(node, TAKEN_OVER, entry) if others else _unfinished(node, SILENT, entry)
 
 
 def _not_drained(node: NodeState, entry: Entry) -> NodeState:
@@ -378,7 +380,7 @@ def _not_released(node: NodeState, entry: Entry) -> NodeState:
     proved again."""
     if entry.evidence.get("untouched") is True:
         node = replace(node, proofs={})
-    return _rest(node, UNRELEASED, entry)
+    return _unfinished(node, FAILED, entry)
 
 
 def _without_boot(node: NodeState, entry: Entry) -> NodeState:
@@ -401,7 +403,8 @@ def _not_kept(node: NodeState, entry: Entry) -> NodeState:
     leave the lock on the node for ever."""
     return replace(
         node,
-        state=UNRELEASED,
+        state=UNFINISHED,
+        rests=FAILED,
         why=joined(node.failure, node.stuck, _reason(entry)),
     )
 
@@ -421,7 +424,11 @@ FAILED_BY: Mapping[str, Any] = {
 
 
 def _rest(node: NodeState, state: str, entry: Entry) -> NodeState:
-    return replace(node, state=state, why=joined(_reason(entry)))
+    return replace(node, state=state, why=joined(_reason(entry)), rests="")
+
+
+def _unfinished(node: NodeState, rests: str, entry: Entry) -> NodeState:
+    return replace(_rest(node, UNFINISHED, entry), rests=rests)
 
 
 def _reason(entry: Entry) -> str:
@@ -429,17 +436,25 @@ def _reason(entry: Entry) -> str:
 
 
 def is_proved(node: NodeState) -> bool:
-    """Proved healthy, whether or not it could be released yet."""
-    return node.state in (RELEASED, DRAINED_BY_OTHERS) or (
-        node.state in (UNRELEASED, UNDER_WAY) and node.proved
+    """Proved healthy, whether or not it could be released yet; one that is silent since is not."""
+    return node.state == RELEASED or (
+        node.state == UNFINISHED and node.proved and node.rests != SILENT
     )
 
 
 def meaning_of(node: NodeState) -> str:
     """The node's state in words."""
-    return AFTER_RELEASE if node.fell else MEANINGS[node.state]
+    if node.fell:
+        return AFTER_RELEASE
+    if node.state == RELEASED and node.drained_by_others:
+        return BY_OTHERS
+    return RESTS[node.rests] if _rests_unfinished(node) else MEANINGS[node.state]
 
 
 def is_resting(node: NodeState) -> bool:
     """This controller has no further step for it."""
-    return node.state in FINAL or node.state in RESTING
+    return node.state in FINAL or node.state in PUT_OFF or _rests_unfinished(node)
+
+
+def _rests_unfinished(node: NodeState) -> bool:
+    return node.state == UNFINISHED and bool(node.rests)

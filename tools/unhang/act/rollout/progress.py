@@ -24,7 +24,7 @@ from unhang.act.rollout.steps import (
     REBUILT,
     ROLLOUT,
     SOAK,
-    UNDER_WAY,
+    UNFINISHED,
     WAIT,
     Entry,
 )
@@ -64,7 +64,7 @@ class Progress:
         steps: dict[str, list[NodeState]] = {}
         for host in (host for wave in self.plan.waves for host in wave.hosts):
             node = self.standing.node(host)
-            if node.state == UNDER_WAY and node.begun:
+            if node.state == UNFINISHED and node.begun:
                 steps.setdefault(node.begun, []).append(node)
             else:
                 states.setdefault(node.state, []).append(host)

@@ -38,29 +38,19 @@ def entries_of(host: str, kept: Kept | None, runs: Sequence[str], at: str) -> li
     is_at_work = kept.has_baseline or kept.lock in runs
     state = next((str(one.get("id")) for one in own if one.get("status") != "rolled_back"), "")
     evidence = {"boot_id": kept.boot_id, "rebuilt": True, "saved_state": state}
-    changed = [Entry(at, host, "apply", BEGUN, 0, {"rebuilt": True})]
-    if not state:
-        return [*changed, *_rolled_back(host, evidence, at, is_at_work)]
-    # how far it came is not known: the roles are applied once more, and the node is proved
-    if is_at_work:
-        return [*changed, Entry(at, host, "save", DONE, 0, evidence)]
-    done = {**evidence, "needs_reboot": False}
+    no_boot = {"needs_reboot": False}
+    steps: list[tuple[str, str, dict[str, Any]]]
+    if not state:  # all was rolled back: it is audited again and kept, or was kept already
+        steps = [("apply", FAILED, {"why": f"{WHY}: it was rolled back"})]
+        steps += [("roll_back", DONE, no_boot)]
+        steps += [] if is_at_work else [("audit_back", DONE, {"healthy": True}), ("keep", DONE, {})]
+    elif is_at_work:
+        # how far it came is not known: the roles are applied once more, and the node is proved
+        steps = [("save", DONE, {})]
+    else:
+        steps = [("apply", DONE, no_boot)]
+        steps += [("release", DONE, {"drained": False, "owned": False})]
     return [
-        *changed,
-        Entry(at, host, "apply", DONE, 0, done),
-        Entry(at, host, "release", DONE, 0, {**evidence, "drained": False, "owned": False}),
+        Entry(at, host, "apply", BEGUN, 0, {"rebuilt": True}),
+        *(Entry(at, host, step, status, 0, evidence | more) for step, status, more in steps),
     ]
-
-
-def _rolled_back(host: str, evidence: Mapping[str, Any], at: str, is_at_work: bool) -> list[Entry]:
-    """Of a node on which all was rolled back: it is audited again, and kept; one without a baseline
-    was kept already."""
-    entries = [
-        Entry(at, host, "apply", FAILED, 0, {**evidence, "why": f"{WHY}: it was rolled back"}),
-        Entry(at, host, "roll_back", DONE, 0, {**evidence, "needs_reboot": False}),
-    ]
-    ended = [
-        Entry(at, host, "audit_back", DONE, 0, {**evidence, "healthy": True}),
-        Entry(at, host, "keep", DONE, 0, {**evidence}),
-    ]
-    return entries if is_at_work else entries + ended

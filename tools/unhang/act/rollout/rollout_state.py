@@ -26,7 +26,7 @@ from unhang.act.rollout.steps import (
 class WaveCount:
     """Hosts of a wave. unproved: all hosts that are neither proved nor put off; ended: hosts
     without a further step by this controller. put_off: unchanged, and to be taken up again:
-    postponed, refused, withdrawn, waiting for jobs."""
+    deferred, waiting for jobs."""
 
     unproved: set[str]
     lost: set[str] = field(default_factory=set)

@@ -37,7 +37,11 @@ def soaking_before(standing: RolloutState, plan: Plan, soak_s: int, wave: int) -
     that was released before it has soaked and was asked. soak_s: seconds after the release of the
     last of them; 0: nobody soaks."""
     earlier = [host for one in plan.waves[:wave] for host in one.hosts]
-    released = [host for host in earlier if standing.node(host).state == RELEASED]
+    released = [
+        host
+        for host in earlier
+        if (node := standing.node(host)).state == RELEASED and not node.out_of_service
+    ]
     if not soak_s or not released:
         return None
     last = max(_moment(standing.node(host).released_at) for host in released)

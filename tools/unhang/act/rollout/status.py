@@ -22,23 +22,20 @@ from unhang.act.rollout.steps import (
     BEFORE,
     BEGUN,
     DONE,
-    DRAINED_BY_OTHERS,
+    FAILED,
     FINAL,
     KEPT,
     LOST,
-    NO_ANSWER,
     POSTPONED,
-    REFUSED,
     RELEASED,
     ROLLOUT,
+    SILENT,
     SOAK,
     TAKEN_OVER,
     TO_COME,
-    UNDER_WAY,
-    UNRELEASED,
+    UNFINISHED,
     WAIT,
     WAITING,
-    WITHDRAWN,
     Entry,
 )
 from unhang.act.rollout.targets import target_of
@@ -47,8 +44,6 @@ from unhang.act.rollout.waiting import until_words
 
 MEASURED, FAILED_BEFORE, UNMEASURED = "passed", "failed", "not measured"
 SCHEMA = "unhang/rollout-status/1"
-PROVED_HEALTHY = (RELEASED, DRAINED_BY_OTHERS)
-UNDONE = "undone"  # by the journal of another rollout; in this one's the node stays released
 TAKES_OVER = re.compile(r"-e unhang_take_over=(\S+)")
 DOES = {
     "drain": "drains the node",
@@ -88,7 +83,7 @@ BOOTS = {"apply": "trial boot", "reboot": "reboot", "reboot_back": "reboot of th
 MOST_TO_LOOK_AT = 4
 LOST_JOURNAL = "the journal of this rollout was lost"
 UNKNOWN = {
-    "state": NO_ANSWER,
+    "state": UNFINISHED,
     "meaning": f"not known, for {LOST_JOURNAL}: it may have been changed",
     "next": (
         "the same command with --apply asks the node what it has kept, and goes on from there; with"
@@ -106,7 +101,6 @@ NEXT_OF = {
         " the new rollout takes over its drain"
     ),
     TAKEN_OVER: "see the run that has it: /var/lib/unhang/lock.json on the node",
-    UNRELEASED: "started again, the same command tries to give it back",
 }
 
 
@@ -205,14 +199,14 @@ def _with_undo(row: dict[str, Any], undone: Undone | None) -> dict[str, Any]:
     if undone is None:
         return {**row, "undone": ""}
     came_to: dict[str, Any] = {
-        "state": UNDONE,
+        "state": TAKEN_OVER,  # by the undo, whose journal has the rest
         "meaning": "what the rollout changed was undone",
         "next": "",
     }
     came_to |= {"gone": [], "left": [], "running": {}}
     return {
         **row,
-        **(came_to if row["state"] in PROVED_HEALTHY else {}),
+        **(came_to if row["state"] == RELEASED else {}),
         "undone": str(undone),
         "undo": "",
     }
@@ -243,11 +237,9 @@ def undo_command(program: str, run: str, inventories: Sequence[str] = ()) -> str
 
 
 def exit_code(status: Mapping[str, Any]) -> int:
-    """0 if every node is proved and released (or drained by others) and none soaks, else 1."""
+    """0 if every node is proved and released and none soaks, else 1."""
     return (
-        0
-        if all(row["state"] in PROVED_HEALTHY and row["step"] != SOAK for row in status["hosts"])
-        else 1
+        0 if all(row["state"] == RELEASED and row["step"] != SOAK for row in status["hosts"]) else 1
     )
 
 
@@ -341,7 +333,7 @@ def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     )
     return {
         "nodes": len(rows),
-        "proved_healthy": sum(row["state"] in PROVED_HEALTHY for row in rows),
+        "proved_healthy": sum(row["state"] == RELEASED for row in rows),
         "boots": sum(len(row["boots"]) for row in rows),
         "findings": {
             "found": sum(len(row["found"]) for row in rows),
@@ -405,7 +397,7 @@ def what_next(
     nobody may go on with the rollout."""
     if closed and node.state not in FINAL:
         return "nothing, for the rollout has ended; audit and plan again"
-    if node.state == UNRELEASED and not node.proved and not node.failure and node.changed:
+    if node.rests == FAILED and node.changed and not node.failure and not node.proved:
         return (
             "it stays drained, for it has booted since its proof; started again, the same command"
             " proves it again, then gives it back"
@@ -423,9 +415,9 @@ def what_next(
         return ""
     if node.state == TO_COME:
         return "" if stopped else "it begins when its wave may"
-    if runs and node.state == UNDER_WAY:
+    if runs and node.state == UNFINISHED and not node.rests:
         return "nothing to type: the rollout is at work on it"
-    if node.state == REFUSED and node.needs_root:
+    if node.state == POSTPONED and node.needs_root:
         return (
             "the same command, with root on the node: --ansible=--become, or ansible_become: true"
             " in the inventory"
@@ -436,9 +428,9 @@ def what_next(
     order = next_order(taken, target_of(entry), 1)
     if order is None:
         return ""
-    if node.state in (REFUSED, WITHDRAWN, POSTPONED):
+    if node.state == POSTPONED:
         return "the same command tries it again"
-    again = "when it answers, the same command" if node.state == NO_ANSWER else "the same command"
+    again = "when it answers, the same command" if node.rests == SILENT else "the same command"
     return f"{again} goes on: it {DOES[order.step]}"
 
 
@@ -457,7 +449,8 @@ def _put_back(entry: HostPlan) -> str:
 def _soaks_until(node: NodeState, replayed: RolloutState) -> str:
     """When the node's soak is over; "" if it does not soak."""
     until = str(replayed.soak.evidence.get("until") or "") if replayed.soak is not None else ""
-    return until if node.state == RELEASED and node.asked_after < until else ""
+    soaks = node.state == RELEASED and not node.out_of_service and node.asked_after < until
+    return until if soaks else ""
 
 
 def _until(own: Sequence[Entry]) -> str:

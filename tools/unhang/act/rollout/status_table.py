@@ -8,17 +8,24 @@ from typing import Any
 
 from unhang.act.rollout.bandwidth import describe_bandwidth, describe_before
 from unhang.act.rollout.status import LOST_JOURNAL, step_now
-from unhang.act.rollout.steps import SOAK
+from unhang.act.rollout.steps import (
+    KEPT,
+    LOST,
+    POSTPONED,
+    RELEASED,
+    SOAK,
+    TAKEN_OVER,
+    TO_COME,
+    UNFINISHED,
+    WAITING,
+)
 from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.text import counted, visible, wrapped
 
 LONGEST_LIST = 200
 VALUE = 11  # columns before the value of a labelled line
-ORDER = (
-    "lost", "taken over", "no answer", "not released", "under way", "kept", "waiting",
-    "refused", "withdrawn", "deferred", "drained by others", "undone", "released", "to come",
-)  # fmt: skip
+ORDER = (LOST, UNFINISHED, KEPT, TAKEN_OVER, WAITING, POSTPONED, RELEASED, TO_COME)
 
 
 def render_status(status: Mapping[str, Any], width: int | None = None) -> str:
@@ -83,7 +90,7 @@ def _how(status: Mapping[str, Any]) -> str:
     """What is happening, on which nodes, and until when."""
     hosts = status["hosts"]
     if soaking := [row for row in hosts if row["step"] == SOAK]:
-        waves = list(dict.fromkeys(row["wave"] for row in hosts if row["state"] == "to come"))
+        waves = list(dict.fromkeys(row["wave"] for row in hosts if row["state"] == TO_COME))
         then = f"and {waves[0]} begins" if waves else "and it is over"
         until = soaking[0]["until"]
         return (
@@ -93,7 +100,7 @@ def _how(status: Mapping[str, Any]) -> str:
     if status["closed"]:
         return "ended for good"
     if status["ended"]:
-        waiting = [row for row in hosts if row["state"] == "waiting"]
+        waiting = [row for row in hosts if row["state"] == WAITING]
         return (
             f"{_hosts(waiting)} waits for jobs; the same command goes on"
             if waiting

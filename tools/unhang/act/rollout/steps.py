@@ -40,42 +40,23 @@ BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS = (
 )
 STATUSES = (BEGUN, DONE, FAILED, SILENT, FENCED, DEFERRED, WAITS)
 
-# States of a node. This rollout never changes a final state; it continues nodes in other states
-# when the same command is run again.
-RELEASED, DRAINED_BY_OTHERS, KEPT, LOST, TAKEN_OVER = (
-    "released",
-    "drained by others",
-    "kept",
-    "lost",
-    "taken over",
-)
-FINAL = (RELEASED, DRAINED_BY_OTHERS, KEPT, LOST, TAKEN_OVER)
-REFUSED, WITHDRAWN, NO_ANSWER, UNRELEASED, POSTPONED, WAITING = (
-    "refused",
-    "withdrawn",
-    "no answer",
-    "not released",
-    "deferred",
-    "waiting",
-)
-RESTING = (REFUSED, WITHDRAWN, NO_ANSWER, UNRELEASED, POSTPONED, WAITING)
+# States of a node: what a person has to do next differs between them, and the reason says the rest.
+# This rollout never changes a final state; it continues nodes in other states when the same command
+# is run again.
+TO_COME, UNFINISHED, WAITING, POSTPONED = "to come", "unfinished", "waiting", "deferred"
+RELEASED, KEPT, LOST, TAKEN_OVER = "released", "kept", "lost", "taken over"
+FINAL = (RELEASED, KEPT, LOST, TAKEN_OVER)
 # nothing was changed and nothing failed: taken up again, by this command and by the next one
-PUT_OFF = (REFUSED, WITHDRAWN, POSTPONED, WAITING)
-TO_COME, UNDER_WAY = "to come", "under way"
+PUT_OFF = (POSTPONED, WAITING)
 MEANINGS = {
     RELEASED: "proved healthy and released",
-    DRAINED_BY_OTHERS: "proved healthy; somebody else has drained it, and it stays drained",
     KEPT: "not proved: rolled back, as it was before, left drained with the reason",
     LOST: "not proved and not brought back: a person has to look; left drained",
     TAKEN_OVER: "another run has taken the node over; it was left to that run",
-    REFUSED: "not touched",
-    WITHDRAWN: "nothing was changed on it, and it was released as it was",
-    NO_ANSWER: "it did not answer, or its answer was not understood",
-    UNRELEASED: "it could not be released; it is still drained",
+    POSTPONED: "nothing was changed on it",
     WAITING: "drained, and its jobs have not ended yet; nothing was changed",
-    POSTPONED: "not touched: too many nodes are out of service",
+    UNFINISHED: "a step was begun and has no end in the journal",
     TO_COME: "not touched yet",
-    UNDER_WAY: "a step was begun and has no end in the journal",
 }
 
 

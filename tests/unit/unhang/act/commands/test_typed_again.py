@@ -14,7 +14,6 @@ KEPT = (
     "inventory",
     "drain",
     "max_failed",
-    "python",
     "no_smoke",
     "ansible",
     "apply",
@@ -26,7 +25,7 @@ KEPT = (
     [
         "",
         "--drain slurm --max-failed 5%",
-        "-i 'inventory/my cluster' -i second --python /opt/venv/bin/python --ansible=--forks=8",
+        "-i 'inventory/my cluster' -i second --ansible=--forks=8",
         "--no-smoke --ansible=--become --ansible='-e drain_slurm_conf=/etc/slurm.conf'",
     ],
 )
@@ -44,3 +43,14 @@ def test_filters_and_a_take_over_are_not_typed_again(tmp_path):
         ["RUN", "--rule", "a-rule", "--host", "gpu001", "--take-over", "-q"]
     )
     assert typed_again(tmp_path, given).endswith(f"unhang remediate {tmp_path}")
+
+
+def test_a_plan_and_its_rollout_have_few_options():
+    """What has one right value is no option. Not counted: those of every command that shows a
+    judged run, and of the output."""
+    common = {"help", "format", "quiet", "verbose", "host", "group", "rule", "severity", "owner"}
+    parsers = [command_and_parser(name)[1] for name in ("plan", "remediate")]
+    options = {
+        action.dest for parser in parsers for action in parser._actions if action.option_strings
+    }
+    assert len(options - common) <= 20, sorted(options - common)

@@ -8,7 +8,6 @@ import pytest
 from unhang.act.plan.asked_limits import (
     amount,
     group_limits,
-    known_rules,
     most_unavailable,
     named_hosts,
 )
@@ -149,12 +148,3 @@ def test_all_names_without_a_host_are_reported_together():
     ) as shown:
         named_hosts(["gpu[1-7]", "cpu1"], HOSTS, MEMBERS, "--out-of-service")
     assert "\n" not in str(shown.value)
-
-
-def test_a_rule_that_does_not_exist_is_refused():
-    assert known_rules(["b,a", "a"], {"a", "b", "c"}) == ("a", "b")
-    with pytest.raises(
-        UserError,
-        match=r"--only: expected the id of a rule, found .driver-old. .did you mean driver-odd",
-    ):
-        known_rules(["driver-old"], {"driver-odd"})

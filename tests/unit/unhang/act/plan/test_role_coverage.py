@@ -11,6 +11,7 @@ import pytest
 
 from unhang import cli
 from unhang.act.plan.host_plan import plan_for_host
+from unhang.act.plan.plan_document import read_plan
 from unhang.act.plan.planning import PlanOptions, knowledge_of, plan_run
 from unhang.act.plan.role_coverage import repairs_of_run, who_repairs
 from unhang.audit.report import phrases
@@ -242,6 +243,9 @@ def test_a_judged_run_names_the_roles_of_its_plan(tmp_path):
     plan = plan_run(run, load_catalogue([rules]), PlanOptions(only=["own"]))
     assert by_role == {"gpu_driver": ["packages"], None: ["runfile"]}
     assert [one.host for one in plan.hosts if one.remedies] == ["packages"]
+    # the command reads the rules that judged the run
+    assert cli.main(["plan", str(run), "--rule", "own", "-q"]) == 0
+    assert read_plan(run).waves == plan.waves
 
 
 def test_a_finding_that_a_role_leaves_to_a_person_names_no_role_in_a_report(tmp_path, capsys):

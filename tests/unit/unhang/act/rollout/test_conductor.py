@@ -102,7 +102,7 @@ def test_a_node_that_does_not_answer_any_more_ends_its_step(conductor):
     ]
     assert conductor.ending("a") == (
         False,
-        "a no answer: it did not answer, or its answer was not understood (lock: unreachable)",
+        "a unfinished: it did not answer, or its answer was not understood (lock: unreachable)",
     )
 
 
@@ -176,7 +176,7 @@ def test_a_node_that_is_released_because_of_the_failure_limit_says_so(conductor)
     )
     conductor.record(order, StepResult("ok", {"drained": False, "owned": False}))
     assert conductor.ending("a") == (
-        False, "a withdrawn: nothing was changed on it, and it was released as it was (not proved healthy among the canaries: x)",
+        False, "a deferred: nothing was changed on it (not proved healthy among the canaries: x)",
     )  # fmt: skip
 
 

@@ -8,17 +8,17 @@ from standing_rollouts import standing_of
 from unhang.act.rollout.failure_limit import Limit, Limits, admit, allowed_failures, stop_reason
 from unhang.act.rollout.node_state import NodeState
 from unhang.act.rollout.steps import (
-    DRAINED_BY_OTHERS,
+    FAILED,
     FINAL,
     KEPT,
     LOST,
-    NO_ANSWER,
     POSTPONED,
     PROOFS,
     RELEASED,
+    SILENT,
+    TAKEN_OVER,
     TO_COME,
-    UNDER_WAY,
-    UNRELEASED,
+    UNFINISHED,
 )
 from unhang.core.errors import UserError
 
@@ -41,16 +41,31 @@ def nodes(*more, **states):
 
 @pytest.mark.parametrize(
     "state",
-    sorted({KEPT, LOST, NO_ANSWER, UNDER_WAY, TO_COME, "refused", "withdrawn", "taken over"}),
+    [KEPT, LOST, UNFINISHED, TO_COME, POSTPONED, TAKEN_OVER],
 )
 def test_a_canary_without_a_proof_stops_everything_behind_it(state):
     assert "a" in stop_reason(nodes(a=state), 1, Limits(9, CANARIES))
     assert admit(nodes(a=state), 1, Limits(9, CANARIES)).begin == ()
 
 
-@pytest.mark.parametrize("state", [RELEASED, DRAINED_BY_OTHERS])
-def test_a_proved_canary_lets_the_next_wave_begin(state):
-    assert admit(nodes(a=state), 1, Limits(0, CANARIES)).begin == ("b", "c", "d")
+def test_a_proved_canary_lets_the_next_wave_begin():
+    assert admit(nodes(a=RELEASED), 1, Limits(0, CANARIES)).begin == ("b", "c", "d")
+
+
+@pytest.mark.parametrize(
+    ("rests", "begin"), [("", ("b", "c", "d")), (FAILED, ("b", "c", "d")), (SILENT, ())]
+)
+def test_a_proved_canary_that_is_not_released_yet_counts_unless_it_is_silent(rests, begin):
+    """One that hangs after its proof is no proof for the next wave."""
+    canary = NodeState(
+        "a",
+        state=UNFINISHED,
+        changed=True,
+        boot_id="boot-2",
+        proofs=dict.fromkeys(PROOFS, "boot-2"),
+        rests=rests,
+    )
+    assert admit(nodes(canary), 1, Limits(0, CANARIES)).begin == begin
 
 
 def test_no_answer_counts_as_failed():
@@ -76,7 +91,8 @@ def test_a_node_that_booted_by_itself_since_its_proof_stops_everything_until_it_
 ):
     node = NodeState(
         "b",
-        state=UNRELEASED,
+        state=UNFINISHED,
+        rests=FAILED,
         changed=True,
         drained=True,
         boot_id=boot,
@@ -98,7 +114,7 @@ def test_nodes_out_of_service_make_room_for_no_others():
 
 def test_a_postponed_node_is_no_failure_and_what_is_ours_comes_to_an_end_whatever_the_failure_limit_says():
     standing = nodes(
-        NodeState("e", state=UNDER_WAY, locked=True), a=RELEASED, b=POSTPONED, c=RELEASED, d=LOST
+        NodeState("e", state=UNFINISHED, locked=True), a=RELEASED, b=POSTPONED, c=RELEASED, d=LOST
     )
     assert admit(standing, 2, Limits(0, CANARIES)).begin == ("e",)
 

@@ -29,7 +29,18 @@ from unhang.act.rollout.journal_text import (
     parse_journal,
     render_entry,
 )
-from unhang.act.rollout.steps import BEGUN, DONE, STATUSES, Entry
+from unhang.act.rollout.node_state import meaning_of
+from unhang.act.rollout.rollout_state import replay
+from unhang.act.rollout.steps import (
+    BEGUN,
+    DONE,
+    MEANINGS,
+    POSTPONED,
+    RELEASED,
+    STATUSES,
+    UNFINISHED,
+    Entry,
+)
 from unhang.core.errors import UserError
 
 AT = "2026-11-20T07:00:00Z"
@@ -50,6 +61,27 @@ ENTRIES = st.builds(
 
 def last_line(content):
     return content[content.rstrip(b"\n").rfind(b"\n") + 1 :] or b"\n"
+
+
+EARLIER = """\
+{"at":"2026-11-20T07:00:00Z","host":"","step":"rollout","status":"begun","token":1,"evidence":{"by":"ops"}}
+{"at":"2026-11-20T07:00:00Z","host":"a","step":"lock","status":"deferred","token":0,"evidence":{"why":"rack1"}}
+{"at":"2026-11-20T07:00:00Z","host":"b","step":"lock","status":"begun","token":0,"evidence":{}}
+{"at":"2026-11-20T07:00:00Z","host":"b","step":"lock","status":"failed","token":0,"evidence":{"why":"another run","holder":"x"}}
+{"at":"2026-11-20T07:00:00Z","host":"c","step":"apply","status":"begun","token":0,"evidence":{}}
+{"at":"2026-11-20T07:00:00Z","host":"c","step":"apply","status":"silent","token":0,"evidence":{"why":"unreachable"}}
+{"at":"2026-11-20T07:00:00Z","host":"d","step":"apply","status":"begun","token":0,"evidence":{}}
+{"at":"2026-11-20T07:00:00Z","host":"d","step":"release","status":"done","token":0,"evidence":{"drained":true,"owned":false,"drained_by_others":"alice"}}
+"""
+
+
+def test_a_journal_from_before_the_states_were_merged_is_read():
+    """When they were deferred, refused, no answer and drained by others."""
+    standing = replay(parse_journal(EARLIER.encode()).entries)
+    states = {host: standing.node(host).state for host in "abcd"}
+    assert states == dict(zip("abcd", (POSTPONED, POSTPONED, UNFINISHED, RELEASED), strict=True))
+    assert meaning_of(standing.node("d")).endswith("it stays drained")
+    assert set(MEANINGS) >= set(states.values()) and len(MEANINGS) == 8
 
 
 def test_what_was_written_is_read(tmp_path):

@@ -8,7 +8,6 @@ from fakes.kubernetes_api import make_node, make_pod
 from unhang.act.rollout.kubernetes_drain import (
     ANNOTATION,
     drain_answer,
-    driver_by,
     is_job,
     jobs_by_node,
     list_states,
@@ -166,16 +165,6 @@ def test_static_pods_and_claims_of_devices():
     static["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
     claims["spec"]["resourceClaims"] = [{"name": "gpu"}]
     assert (is_job(static), is_job(claims)) == (False, True)
-
-
-def test_the_gpu_operators_driver():
-    assert driver_by(node(), [make_pod("web", "gpu001")]) == ""
-    assert (
-        driver_by(node(), [make_pod("nvidia-driver-daemonset-x7", "gpu001", "DaemonSet")])
-        == "GPU operator (work/nvidia-driver-daemonset-x7)"
-    )
-    labelled = make_node("gpu001", **{"nvidia.com/gpu.deploy.driver": "true"})
-    assert driver_by(labelled, []) == "GPU operator (node label nvidia.com/gpu.deploy.driver)"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_why_a_step_failed_and_how_the_node_ended_stand_in_its_line(plan):
         Progress(plan).feed([*BEGINNING, *refused, stopped, Entry(at(5), "", ROLLOUT, DONE, 1)])
     )[2:]
     assert lines == [
-        "a: lock failed, 1 s: another run has it; refused",
+        "a: lock failed, 1 s: another run has it; deferred",
         "wave 1: nothing new is begun: not proved healthy among the canaries: a",
     ]
 
@@ -251,8 +251,10 @@ def test_a_conductor_writes_down_until_when_it_waits(tmp_path, plan):
 
 def test_of_ansibles_output_only_failures_are_told_beside_the_journal():
     assert (
-        shown_line('fatal: [a]: FAILED! => {"changed": false, "msg": "a refused: not touched"}')
-        == "unhang: a: refused: not touched"
+        shown_line(
+            'fatal: [a]: FAILED! => {"changed": false, "msg": "a deferred: nothing was changed on it"}'
+        )
+        == "unhang: a: deferred: nothing was changed on it"
     )
     assert (
         shown_line(r'fatal: [a]: UNREACHABLE! => {"msg": "no route to \"a\""}')

@@ -121,7 +121,7 @@ def test_a_node_that_could_not_be_kept_stops_the_others_and_the_next_controller_
     )
     node = replay(entries).node(HOST)
     assert (node.state, node.why, node.locked, node.lost) == (
-        "not released",
+        "unfinished",
         "audit: it broke; keep: slurmctld does not answer",
         True,
         True,
@@ -155,7 +155,7 @@ def test_a_node_whose_lock_step_failed_may_be_locked_unless_another_run_has_it(h
         ("lock", StepResult("failed", {"why": "Read the boot id: no space left", "holder": holder}))
     )
     node = replay(entries).node(HOST)
-    assert (node.state, node.locked) == ("refused", locked)
+    assert (node.state, node.locked) == ("deferred", locked)
     assert (after(entries).step, next_order(node, TARGET, 1)) == ("lock", None)
 
 
@@ -170,7 +170,7 @@ def test_a_node_with_a_job_again_directly_before_its_change_is_released_unchange
             ("release", StepResult("ok", GOOD["release"] | {"boot_id": "b1"})),
         )
     ).node(HOST)
-    assert (node.state, node.changed, node.boots) == ("withdrawn", False, ())
+    assert (node.state, node.changed, node.boots) == ("deferred", False, ())
     assert node.why.startswith("apply: expected no job on gpu001, found 4711")
 
 
@@ -371,7 +371,7 @@ def test_a_node_that_boots_between_its_proof_and_its_release_is_not_released_unt
     )
     node = replay(entries).node(HOST)
     assert node.lost
-    assert (node.state, node.out_of_service, is_proved(node)) == ("not released", True, False)
+    assert (node.state, node.out_of_service, is_proved(node)) == ("unfinished", True, False)
     assert after(entries, *taken_in("b9")) == Order(HOST, "audit", 5, "b9")
 
 
@@ -474,7 +474,7 @@ def test_a_node_that_boots_between_drain_and_change_is_withdrawn_with_that_reaso
 ):
     entries = journal(*well(*FORWARD[:done]), (step, result), *well("release"))
     node = replay(entries).node(HOST)
-    assert (node.state, node.boots, node.changed) == ("withdrawn", (), False)
+    assert (node.state, node.boots, node.changed) == ("deferred", (), False)
     assert node.why.startswith(f"{step}: expected the boot b1, found b9: the node has booted")
 
 

@@ -53,7 +53,7 @@ def test_after_a_death_in_any_step_the_step_and_what_comes_next_are_named(record
     recorded.begin()
     recorded.through("a", until=step)
     found = row(recorded)
-    assert (found["state"], found["step"]) == ("under way", step)
+    assert (found["state"], found["step"]) == ("unfinished", step)
     assert found["next"].startswith("the same command goes on: it ")
     text = render_status(status(recorded))
     assert (
@@ -105,7 +105,7 @@ def test_a_node_that_booted_since_its_proof_is_proved_again_by_the_same_command(
         "it stays drained, for it has booted since its proof; started again, the same command"
         " proves it again, then gives it back"
     )
-    assert (found["state"], found["next"], found["drained"]) == ("not released", again, True)
+    assert (found["state"], found["next"], found["drained"]) == ("unfinished", again, True)
     recorded.begin()
     recorded.through("a", until="audit")
     assert row(recorded)["step"] == "audit"
@@ -115,8 +115,8 @@ def test_a_node_that_could_not_be_released_is_released_by_the_same_command(recor
     recorded.begin()
     recorded.through("a", failing="release")
     assert (row(recorded)["state"], row(recorded)["next"]) == (
-        "not released",
-        "started again, the same command tries to give it back",
+        "unfinished",
+        "the same command goes on: it releases it",
     )
 
 
@@ -158,7 +158,7 @@ def test_a_node_that_refuses_the_connecting_user_needs_root(recorded):
         ),
     )
     assert (row(recorded)["state"], row(recorded, "b")["next"]) == (
-        "refused",
+        "deferred",
         "it begins when its wave may",
     )
     assert row(recorded)["next"].endswith(
@@ -176,7 +176,7 @@ def test_a_text_about_permissions_alone_is_no_reason_to_ask_for_root(recorded):
             "failed", {"why": "Lock the node: the site's hook printed [Errno 13] Permission denied"}
         ),
     )
-    assert row(recorded)["state"] == "refused"
+    assert row(recorded)["state"] == "deferred"
     assert "--become" not in row(recorded)["next"]
 
 
@@ -424,7 +424,7 @@ def test_the_page_shows_what_stopped_it_each_wave_and_the_step_the_boots_and_the
         f"rebooting since {row(recorded)['since']}",
         "the same command goes on: it reboots it",
     )
-    assert view["waves"] == ["canary 1: 1 under way", "wave 1: 2 to come"]
+    assert view["waves"] == ["canary 1: 1 unfinished", "wave 1: 2 to come"]
     assert_shown(view, "ops@ctl", *view["waves"], shown["now"], shown["next"])
     recorded.begin()
     recorded.through("a", failing="smoke_alone")

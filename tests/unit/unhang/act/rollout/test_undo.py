@@ -66,7 +66,7 @@ def test_only_nodes_that_the_rollout_changed_and_nothing_brought_back_are_undone
         a=CHANGED,
         b={**CHANGED, "as_before": True, "state": "kept"},
         c={**CHANGED, "state": "lost"},
-        d={"state": "withdrawn"},
+        d={"state": "deferred"},
     )
     assert hosts_to_undo(PLAN, known, undone=()) == ["a", "c"]
     assert hosts_to_undo(PLAN, known, undone=("a",)) == ["c"]

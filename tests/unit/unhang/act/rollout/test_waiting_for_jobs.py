@@ -16,11 +16,11 @@ from unhang.act.rollout.steps import (
     DONE,
     FAILED,
     KEPT,
+    POSTPONED,
     RELEASED,
     ROLLOUT,
     WAITING,
     WAITS,
-    WITHDRAWN,
     Entry,
     Order,
     StepResult,
@@ -179,9 +179,9 @@ def test_a_changed_node_with_a_job_is_kept_and_not_waited_for():
     [
         ({"b": "to come"}, {"b": WAITING}, True),
         ({"b": WAITING}, {"b": WAITING}, True),
-        ({"b": "to come", "c": "to come"}, {"b": WITHDRAWN, "c": RELEASED}, True),
-        ({"b": WITHDRAWN, "c": RELEASED}, {"b": WITHDRAWN, "c": RELEASED}, False),
-        ({"b": WITHDRAWN}, {"b": RELEASED}, False),
+        ({"b": "to come", "c": "to come"}, {"b": POSTPONED, "c": RELEASED}, True),
+        ({"b": POSTPONED, "c": RELEASED}, {"b": POSTPONED, "c": RELEASED}, False),
+        ({"b": POSTPONED}, {"b": RELEASED}, False),
         ({"b": "to come"}, {"b": KEPT}, False),
     ],
 )
@@ -192,10 +192,10 @@ def test_nodes_are_looked_at_again_while_they_wait_or_others_get_on(before, afte
 def test_who_ends_a_rollout_releases_what_is_unchanged_and_keeps_what_is_changed():
     done = frozenset(("lock", "drain", "wait"))
     unchanged = NodeState(
-        "b", epoch=2, locked=True, drained=True, done=done, boot_id="b1", state="under way"
+        "b", epoch=2, locked=True, drained=True, done=done, boot_id="b1", state="unfinished"
     )
     changed = NodeState(
-        "c", epoch=2, changed=True, applied=True, done=done, boot_id="b1", state="under way"
+        "c", epoch=2, changed=True, applied=True, done=done, boot_id="b1", state="unfinished"
     )
     orders = [
         next_order(node, Target(node.host), 2, "ended by ops", "ended by ops")
