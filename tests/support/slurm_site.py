@@ -94,8 +94,7 @@ class Site:
             "remediate",
             str(run),
             "--apply",
-            "--python",
-            str(python),
+            f"--ansible=--extra-vars=smoke_test_python={python}",
             *argv,
             *([] if "--soak" in argv else ["--soak", "0"]),
         )
