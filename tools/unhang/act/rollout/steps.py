@@ -72,7 +72,7 @@ MEANINGS = {
     WITHDRAWN: "nothing was changed on it, and it was released as it was",
     NO_ANSWER: "it did not answer, or its answer was not understood",
     UNRELEASED: "it could not be released; it is still drained",
-    WAITING: "drained, and its jobs have not ended yet; nothing was changed",
+    WAITING: "reserved in Slurm, or drained; its jobs have not ended yet, and nothing was changed",
     POSTPONED: "not touched: too many nodes are out of service",
     TO_COME: "not touched yet",
     UNDER_WAY: "a step was begun and has no end in the journal",
