@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from functools import partial
 
 from ...base.named_tuple import NamedTuple
 from ...base.parse.slurm import (
@@ -60,6 +61,7 @@ _AWAY = re.compile(
     r" failure",
     re.I,
 )
+_NO_RESERVATION = re.compile(r"Requested reservation is invalid$")
 _NO_JSON = re.compile(r"serializer|application/json|JSON plugin", re.I)
 
 
@@ -175,10 +177,16 @@ def _unreserve(target: SlurmTarget, standing: Standing) -> bool:
     """Deletes the run's own reservation of the node; gives whether there was one."""
     own = [row for row in standing.reservations if is_own_reservation(row, standing, target.asked)]
     for row in own:
-        _patiently(
-            target.waits, lambda row=row: _call(["scontrol", "delete", f"reservation={row.name}"])
-        )
+        _patiently(target.waits, partial(_delete, row.name))
     return bool(own)
+
+
+def _delete(reservation: str) -> None:
+    try:
+        _call(["scontrol", "delete", f"reservation={reservation}"])
+    except ValueError as problem:
+        if not _NO_RESERVATION.search(str(problem)):  # it may have ended since it was read
+            raise
 
 
 def wait(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:

@@ -260,9 +260,9 @@ def describe_waiting(status: Mapping[str, Any]) -> str:
     rows = [row for row in status["hosts"] if row["state"] == WAITING]
     if not rows:
         return ""
-    shown = "; ".join(
-        f"{row['host']} for {visible(row['why'], 200)}" for row in rows[:MOST_WAITING]
-    )
+    whys = [row["why"].removeprefix("drain: ").removeprefix("wait: ") for row in rows]
+    each = zip(rows[:MOST_WAITING], whys, strict=False)
+    shown = "; ".join(f"{row['host']} for {visible(why, 200)}" for row, why in each)
     more = f"; and {len(rows) - MOST_WAITING} more (--status)" if rows[MOST_WAITING:] else ""
     return f"{counted(len(rows), 'node')} {'waits' if len(rows) == 1 else 'wait'}: {shown}{more}"
 
