@@ -13,9 +13,9 @@ version_added: "0.1.0"
 description:
   - Runs on a host with Slurm's commands, not on the node (C(delegate_to)); it uses only C(scontrol)
     and C(squeue).
-  - Never touches a job, a reservation, or a node that somebody else took out of service. A drain
-    belongs to this run if its reason begins with C(unhang
-    RUN:).
+  - Never touches a job, a reservation of others, or a node that somebody else took out of service.
+    A drain belongs to this run if its reason begins with C(unhang RUN:), a reservation if its name
+    is C(unhang-RUN-NODE).
   - At every call it waits O(scheduler_timeout_s) for a slurmctld that does not answer.
 options:
   node:
@@ -64,6 +64,15 @@ options:
         description: Its boot time in seconds since 1970; V(0) if unknown.
         type: int
         default: 0
+  hold_s:
+    description:
+      - With O(state=drained), for a node that has jobs. The node is then not drained, but reserved
+        (flags C(maint,ignore_jobs)) from the end of its last job for this many seconds, after which
+        it returns to Slurm by itself. Called again, the module moves the reservation, or drains a
+        node without jobs and deletes it. V(0) drains at once.
+      - Where Slurm allows no reservation, the node is drained.
+    type: int
+    default: 0
   beside_jobs:
     description: Whether O(state=empty) succeeds while jobs still run. It then waits for no job.
     type: bool
@@ -150,6 +159,7 @@ OPTIONS = {
             "booted_at": {"type": "int", "default": 0},
         },
     },
+    "hold_s": {"type": "int", "default": 0},
     "beside_jobs": {"type": "bool", "default": False},
     "timeout_s": {"type": "int", "default": 3600},
     "scheduler_timeout_s": {"type": "int", "default": 600},
@@ -182,6 +192,7 @@ def main() -> None:
             waits=waits,
             beside_jobs=beside_jobs,
             preview=module.check_mode,
+            hold_s=given["hold_s"],
         )
         before = inspect(target)[0]
         answer, changed, note = STEPS[given["state"]](target)

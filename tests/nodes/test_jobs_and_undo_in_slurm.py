@@ -1,5 +1,6 @@
 """A new driver on three booted nodes in a real Slurm, and its undo: no node is booted under its
-job, the others go on meanwhile, and nothing ends half way."""
+job, the others go on meanwhile, the command ends while Slurm waits, and nothing ends half way. With
+ReturnToService=0, Slurm's default, a node that rebooted is DOWN until it is released."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def day(fake_library, tmp_path_factory):
     """The rollout, a rollback by hand that is refused, and the undo, one after the other; gives
     what each part found."""
     work = tmp_path_factory.mktemp("undo")
-    with slurm_nodes.cluster_of(NAMES, fake_library, work) as cluster:
+    with slurm_nodes.cluster_of(NAMES, fake_library, work, returns=0) as cluster:
         for name in NAMES:
             (work / name).mkdir()
             driver_node.prepare(cluster.fleet, name, work / name)
@@ -75,8 +76,8 @@ def day(fake_library, tmp_path_factory):
 
 
 def rolled_out(site, run):
-    """What is seen while one node waits for its job and the other of its wave is released; the
-    rollout has come to its end then."""
+    """What is seen when the command has ended with one node that waits for its job and the other of
+    its wave released; the same command has gone on after the job then."""
     before = boot_ids(site.cluster.fleet, NAMES)
     job = site.cluster.start_job(BUSY, "#!/bin/sh\nsleep 100000\n")
     asked = site.cluster.bed.inside(
@@ -90,18 +91,26 @@ def rolled_out(site, run):
         timeout=DEADLINE_S,
         check=False,
     ).stdout
-    with site.remediating(run, "python3", "--wait", "2h") as process:
-        site.await_step(process, run, FREE, "release", "done")
-        audits.wait_until(
-            lambda: states(run, [BUSY])[BUSY] == "waiting", f"{BUSY} waits", DEADLINE_S
-        )
-        found = seen(site, run)
-        found.job = site.cluster.say("squeue", "-h", "-j", job, "-o", "%T")
-        found.users, found.id = users, job
-        site.cluster.must("scancel", job)
-        found.code = process.wait(timeout=DEADLINE_S)
+    site.cluster.must("scontrol", "update", f"jobid={job}", "timelimit=600")
+    end = site.cluster.say("squeue", "-h", "-j", job, "-o", "%e")
+    codes = [applied(site, run)]
+    found = seen(site, run)
+    found.ended, found.end = site.output.splitlines()[-1], end
+    found.reservation = site.cluster.say("scontrol", "-o", "show", "reservations")
+    found.job = site.cluster.say("squeue", "-h", "-j", job, "-o", "%T")
+    found.users, found.id = users, job
+    site.cluster.must("scancel", job)
+    audits.wait_until(lambda: site.cluster.say("squeue", "-h") == "", "the job has ended")
+    found.codes = [*codes, applied(site, run)]
     found.output, found.boots_before = site.output, before
+    found.reservations = site.cluster.say("scontrol", "-o", "show", "reservations")
     return found
+
+
+def applied(site, run):
+    """The exit code of `unhang remediate --apply`, which ends by itself."""
+    with site.remediating(run, "python3") as process:
+        return process.wait(timeout=DEADLINE_S)
 
 
 def seen(site, run):
@@ -222,7 +231,18 @@ def test_a_node_is_drained_without_being_told_how_and_is_not_booted_under_its_jo
     assert (day.waiting.states[BUSY], day.waiting.job) == ("waiting", "RUNNING")
     assert day.waiting.boots[BUSY] == day.waiting.boots_before[BUSY]
     assert day.waiting.drivers[BUSY] == both(driver_node.OLD)
-    assert "DRAIN" in day.waiting.slurm[BUSY][0]
+    assert day.waiting.slurm[BUSY][0] == "ALLOCATED"
+
+
+def test_slurm_keeps_the_node_free_from_the_jobs_end_and_the_command_ends_meanwhile(day):
+    assert f"ReservationName=unhang-{day.run.name}-{BUSY} StartTime={day.waiting.end} " in (
+        day.waiting.reservation
+    )
+    assert day.waiting.codes[0] == 3
+    assert day.waiting.ended.startswith(f"unhang: 1 node waits: {BUSY} for job {day.waiting.id} of")
+    assert " at the latest; go on then, by hand or from a timer, with: " in day.waiting.ended
+    assert f" remediate {day.run} " in day.waiting.ended
+    assert day.waiting.ended.endswith(" --apply")
 
 
 def test_without_a_scheduler_too_a_job_of_slurm_is_seen_on_the_node(day):
@@ -237,7 +257,8 @@ def test_the_other_node_of_the_wave_goes_on_while_one_waits(day):
 
 
 def test_the_same_command_goes_on_when_the_job_has_ended(day):
-    assert day.waiting.code == 0, day.waiting.output[-3000:]
+    assert day.waiting.codes[1] == 0, day.waiting.output[-3000:]
+    assert day.waiting.reservations == "No reservations in the system"
     assert day.released.states == dict.fromkeys(NAMES, "released")
     assert day.released.drivers == dict.fromkeys(NAMES, both(driver_node.NEW))
     assert {state for state, _ in day.released.slurm.values()} == {"IDLE"}

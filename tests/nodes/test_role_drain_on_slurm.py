@@ -67,6 +67,8 @@ def role(slurm, tmp_path):
     yield play
     slurm.run("scancel", "--user=root")
     audits.wait_until(lambda: slurm.run("squeue", "-h") == "", "no job is left")
+    for name in reservations(slurm):
+        slurm.run("scontrol", "delete", f"reservation={name}")
     for node in slurm_here.NODES:
         if slurm.state(node)[0] != "IDLE":
             slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
@@ -112,6 +114,100 @@ def test_a_job_is_waited_for_and_never_touched(slurm, role):
     threading.Timer(3, lambda: slurm.run("scancel", job)).start()
     code, result, _said = role("wait", "gpu001", drain_wait_timeout_s=200)
     assert (code, result["jobs"], result["owned"]) == (0, [], True)
+
+
+def reservations(slurm):
+    """{name: fields} of all reservations."""
+    lines = slurm.run("scontrol", "-o", "--all", "show", "reservations").splitlines()
+    rows = [dict(word.split("=", 1) for word in line.split() if "=" in word) for line in lines]
+    return {row["ReservationName"]: row for row in rows if row}
+
+
+OWN = "unhang-r1-gpu001"
+
+
+def test_a_node_with_a_job_is_reserved_from_the_jobs_end_and_drained_when_it_is_free(slurm, role):
+    job = slurm.start_job("gpu001")
+    for minutes in (30, 20):  # the second time the job ends earlier, and so does the wait
+        slurm.run("scontrol", "update", f"jobid={job}", f"timelimit={minutes}")
+        end = slurm.run("squeue", "-h", "-j", job, "-o", "%e")
+        code, result, _said = role("drain", "gpu001", drain_hold_s=3600)
+        assert (code, result["drained"], result["owned"]) == (0, False, False)
+        assert [row["id"] for row in result["jobs"]] == [job]
+        assert list(reservations(slurm)) == [OWN]
+        row = reservations(slurm)[OWN]
+        assert (row["StartTime"], row["Duration"], row["Nodes"]) == (end, "01:00:00", "gpu001")
+        assert {"MAINT", "IGNORE_JOBS"} <= set(row["Flags"].split(","))
+        assert slurm.state("gpu001")[0] == "ALLOCATED"
+    slurm.run("scancel", job)
+    audits.wait_until(lambda: slurm.run("squeue", "-h") == "", "the job has ended")
+    code, result, _said = role("drain", "gpu001", drain_hold_s=3600)
+    assert (code, result["drained"], result["owned"], result["jobs"]) == (0, True, True, [])
+    assert reservations(slurm) == {}
+
+
+def test_a_reserved_node_that_nobody_comes_back_for_returns_to_service_by_itself(slurm, role):
+    job = slurm.start_job("gpu001")  # without an end: no new job from now on
+    assert role("drain", "gpu001", drain_hold_s=60)[1]["drained"] is False
+    assert role("drain", "gpu001", drain_hold_s=60)[0] == 0  # it has begun: only its end moves
+    slurm.run("scancel", job)
+    audits.wait_until(lambda: "IDLE" in slurm.state("gpu001")[0], "the job has ended")
+    assert slurm.state("gpu001")[0] == "IDLE+MAINTENANCE+RESERVED"
+    audits.wait_until(lambda: slurm.state("gpu001")[0] == "IDLE", "the reservation is over", 300)
+    assert slurm.start_job("gpu001")
+    assert reservations(slurm) == {}
+
+
+def test_a_release_deletes_the_runs_own_reservation_and_no_other(slurm, role):
+    slurm.start_job("gpu001")
+    assert role("drain", "gpu001", drain_hold_s=3600, drain_run="r0")[0] == 0
+    assert role("drain", "gpu001", drain_hold_s=3600, drain_takes_over="*")[0] == 0
+    assert sorted(reservations(slurm)) == ["unhang-r0-gpu001", OWN]
+    code, result, output = role("release", "gpu001", drain_takes_over="*")
+    assert (code, result["drained"]) == (0, False)
+    assert "changed=1" in output
+    assert list(reservations(slurm)) == ["unhang-r0-gpu001"]
+    assert role("release", "gpu001", drain_run="r0")[0] == 0
+    assert reservations(slurm) == {}
+
+
+def test_a_reservation_of_others_that_begins_later_is_not_overlapped(slurm, role):
+    job = slurm.start_job("gpu001")
+    slurm.run("scontrol", "update", f"jobid={job}", "timelimit=30")
+    slurm.run(
+        "scontrol", "create", "reservation=night", "starttime=now+60minutes", "duration=60",
+        "nodes=gpu[001-002]", "users=root",
+    )  # fmt: skip
+    try:
+        before = reservations(slurm)
+        code, result, output = role("drain", "gpu001", drain_hold_s=7200)
+        assert (code != 0, result["drained"]) == (True, False)
+        assert "expected no reservation of others, found night (of root" in output
+        assert reservations(slurm) == before
+        assert role("drain", "gpu001", drain_hold_s=600)[0] == 0
+        assert sorted(reservations(slurm)) == ["night", OWN]
+        assert role("release", "gpu001")[0] == 0
+        assert reservations(slurm) == before
+    finally:
+        slurm.run("scontrol", "delete", "reservation=night")
+
+
+def test_where_slurm_allows_no_reservation_a_node_with_a_job_is_drained(slurm, role):
+    job = slurm.start_job("gpu001")
+    taken = f"reservation={OWN}"  # by somebody, for another node
+    slurm.run(
+        "scontrol", "create", taken, "starttime=now+2hours", "duration=60", "nodes=gpu002",
+        "users=root",
+    )  # fmt: skip
+    try:
+        before = reservations(slurm)
+        code, result, output = role("drain", "gpu001", drain_hold_s=3600)
+        assert (code, result["drained"], result["owned"]) == (0, True, True)
+        assert [row["id"] for row in result["jobs"]] == [job]
+        assert "drained, because Slurm allows no reservation" in output
+        assert reservations(slurm) == before
+    finally:
+        slurm.run("scontrol", "delete", taken)
 
 
 def test_what_somebody_else_drained_is_left_as_it_is_and_reported(slurm, role):

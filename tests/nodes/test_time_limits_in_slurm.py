@@ -58,7 +58,7 @@ def test_a_job_is_waited_for_until_its_own_limit_or_else_the_longest_of_its_part
     slurm, arguments, limit_s
 ):
     begin, end = end_of_job(slurm, "--partition=train", *arguments)
-    until = datetime.datetime.fromisoformat(waits_until(SINCE, [end], 0)) - datetime.timedelta(
+    until = datetime.datetime.fromisoformat(waits_until(SINCE, [end])) - datetime.timedelta(
         seconds=GRACE_S
     )
     assert until == datetime.datetime.fromisoformat(begin).astimezone() + datetime.timedelta(
@@ -68,5 +68,5 @@ def test_a_job_is_waited_for_until_its_own_limit_or_else_the_longest_of_its_part
 
 def test_a_job_of_a_partition_without_a_limit_is_waited_for_a_day(slurm):
     _, end = end_of_job(slurm, "--partition=all")
-    until = datetime.datetime.fromisoformat(waits_until(SINCE, [end], 0))
+    until = datetime.datetime.fromisoformat(waits_until(SINCE, [end]))
     assert until == datetime.datetime.fromisoformat(SINCE) + datetime.timedelta(seconds=UNLIMITED_S)

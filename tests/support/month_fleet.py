@@ -186,7 +186,7 @@ class Fleet(World):
         if node.drained_by is None:
             return StepResult("failed", {"why": "expected it drained, found it in service"})
         ends = [self.clock(self.ends[job]).replace("Z", "+00:00") for job in node.jobs]
-        until = waits_until(self.waits_since(run, node.host) or self.clock(), ends, 0)
+        until = waits_until(self.waits_since(run, node.host) or self.clock(), ends)
         return StepResult(
             "ok", {"jobs": list(node.jobs), "until": until, "over": self.clock() >= until}
         )

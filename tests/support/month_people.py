@@ -16,7 +16,7 @@ from rollout_world import Node
 from unhang.act.plan.waves import WaveLimits, plan_waves
 from unhang.act.rollout.failure_limit import Limit, Limits
 from unhang.act.rollout.node_state import NodeState
-from unhang.act.rollout.steps import FINAL, KEPT, LOST, TAKEN_OVER, Target
+from unhang.act.rollout.steps import FINAL, KEPT, LOST, TAKEN_OVER, WAITING, Target
 from unhang.act.rollout.waiting import is_worth_another_look
 
 DAY_S = 24 * HOUR_S
@@ -315,7 +315,7 @@ class Month:
         after = one.state_of()
         if ending:
             one.over = ending
-        elif is_worth_another_look(before, after):
+        elif is_worth_another_look(before, after) or WAITING in after.values():  # the timer
             self.fleet.after(HOUR_S / 2, lambda: self.command(one))
         elif all(state in FINAL for state in after.values()):
             one.over = "complete"

@@ -36,7 +36,7 @@ SlurmdLogFile=/var/log/slurmd.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
-ReturnToService=2
+ReturnToService={returns}
 MinJobAge=86400
 DebugFlags=NO_CONF_HASH
 {nodes}
@@ -132,21 +132,26 @@ class Cluster:
         )
 
 
-def configuration(names, folder, auth):
-    """slurm.conf of the controller or of a node."""
+def configuration(names, folder, auth, returns=2):
+    """slurm.conf of the controller or of a node. returns: ReturnToService."""
     rows = [
         f"NodeName={name} NodeAddr=10.213.7.{11 + place} CPUs=2 State=UNKNOWN"
         for place, name in enumerate(names)
     ]
     return CONFIGURATION.format(
-        host=socket.gethostname(), folder=folder, auth=auth, nodes="\n".join(rows)
+        host=socket.gethostname(),
+        folder=folder,
+        auth=auth,
+        nodes="\n".join(rows),
+        returns=returns,
     )
 
 
 @contextlib.contextmanager
-def cluster_of(names, library, work, layers=()):
+def cluster_of(names, library, work, layers=(), returns=2):
     """A Cluster of these nodes, with every node idle. library: the fake libnvidia-ml; work: a
-    folder of the test; layers: as for Testbed."""
+    folder of the test; layers: as for Testbed; returns: ReturnToService, of which Slurm's default
+    is 0."""
     layer = package_layer.ready(CACHE, ready_tree(CACHE), PACKAGES)
     munge, key = package_layer.user_of(layer, "munge"), os.urandom(128)
 
@@ -154,7 +159,7 @@ def cluster_of(names, library, work, layers=()):
         torch_in_nodes.mount(node)
         hardware.install(node, hardware.H200X8, library, work)
         node.write("/etc/munge/munge.key", key, mode=0o400, owner=munge)
-        node.write("/etc/slurm/slurm.conf", configuration(names, "/nowhere", ""))
+        node.write("/etc/slurm/slurm.conf", configuration(names, "/nowhere", "", returns))
         # Without this setting slurmd refuses a kernel that has the old control groups too; it uses
         # neither version.
         node.write("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")
@@ -168,12 +173,12 @@ def cluster_of(names, library, work, layers=()):
         folder = bed.folder / "slurm"
         environment = {**audits.environment_of(bed, work), "SLURM_CONF": str(folder / "slurm.conf")}
         cluster = Cluster(bed, Fleet(bed, library, work, undo), environment, folder)
-        _start(cluster, names, key)
+        _start(cluster, names, key, returns)
         cluster.all_idle()
         yield cluster
 
 
-def _start(cluster, names, key):
+def _start(cluster, names, key, returns):
     """Starts munged and slurmctld, which go to the background by themselves and end with the
     bed."""
     folder = cluster.folder
@@ -182,7 +187,7 @@ def _start(cluster, names, key):
     (folder / "munge" / "key").write_bytes(key)
     (folder / "munge" / "key").chmod(0o400)
     (folder / "slurm.conf").write_text(
-        configuration(names, folder, f"AuthInfo=socket={folder}/munge/socket")
+        configuration(names, folder, f"AuthInfo=socket={folder}/munge/socket", returns)
     )
     files = {
         "key-file": "key",

@@ -58,12 +58,16 @@ class SlurmNode(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """A reservation that is active now. nodes: as Slurm writes them (gpu[001-004])."""
+    """A reservation. nodes: as Slurm writes them (gpu[001-004]). starts, ends: seconds since
+    1970."""
 
     name: str
     nodes: str
     flags: Tuple[str, ...] = ()
     users: str = ""
+    is_active: bool = True
+    starts: int = 0
+    ends: int = 0
 
 
 class Job(NamedTuple):
@@ -159,7 +163,7 @@ def _json_time(value: Any) -> int:
     return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
 
 
-def _local_time(text: str) -> int:
+def parse_local_time(text: str) -> int:
     """Seconds since 1970 of a time as scontrol writes it, in the time zone of the machine where it
     runs; 0 for any other text."""
     try:
@@ -194,7 +198,7 @@ def _node(record: str) -> SlurmNode:
         reason=reason,
         by=by,
         fields=fields,
-        booted_at=_local_time(fields.get("BootTime", "")),
+        booted_at=parse_local_time(fields.get("BootTime", "")),
     )
 
 
@@ -230,8 +234,8 @@ def parse_states(word: str) -> FrozenSet[str]:
 
 
 def parse_reservations(text: str) -> List[Reservation]:
-    """The active reservations of `scontrol -o show reservations`. Raises ValueError for a line that
-    is no reservation."""
+    """The reservations of `scontrol -o show reservations`. Raises ValueError for a line that is no
+    reservation."""
     found = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("No reservations"):
@@ -242,19 +246,19 @@ def parse_reservations(text: str) -> List[Reservation]:
                 "expected a reservation with ReservationName= and State=, found"
                 f" {line.strip()[:80]!r}"
             )
-        if fields["State"] == "ACTIVE":
-            flags = tuple(flag for flag in fields.get("Flags", "").split(",") if flag)
-            users = ",".join(
-                fields[key] for key in ("Users", "Accounts", "Groups") if key in fields
+        found.append(
+            Reservation(
+                name=fields["ReservationName"],
+                nodes=fields.get("Nodes", ""),
+                flags=tuple(flag for flag in fields.get("Flags", "").split(",") if flag),
+                users=",".join(
+                    fields[key] for key in ("Users", "Accounts", "Groups") if key in fields
+                ),
+                is_active=fields["State"] == "ACTIVE",
+                starts=parse_local_time(fields.get("StartTime", "")),
+                ends=parse_local_time(fields.get("EndTime", "")),
             )
-            found.append(
-                Reservation(
-                    name=fields["ReservationName"],
-                    nodes=fields.get("Nodes", ""),
-                    flags=flags,
-                    users=users,
-                )
-            )
+        )
     return found
 
 

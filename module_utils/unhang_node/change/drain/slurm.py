@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from functools import partial
 
 from ...base.named_tuple import NamedTuple
 from ...base.parse.slurm import (
@@ -17,16 +18,19 @@ from ...base.parse.slurm import (
 )
 from ...base.process import FOLDERS, run_process
 from ...facts.parse.slurm_conf import expand
-from .reasons import DrainRefused, reason_for, sealed
+from .reasons import ANY_RUN, DrainRefused, message_of, reason_for, sealed
 from .slurm_decisions import (
+    OUT_OF_SERVICE,
     OWN_TEXTS,
     Asked,
     Standing,
     decide_drain,
     decide_release,
     decide_wait,
+    decide_window,
     describe,
     drain_answer,
+    is_own_reservation,
     powers_down,
     takes_jobs,
 )
@@ -57,6 +61,7 @@ _AWAY = re.compile(
     r" failure",
     re.I,
 )
+_NO_RESERVATION = re.compile(r"Requested reservation is invalid$")
 _NO_JSON = re.compile(r"serializer|application/json|JSON plugin", re.I)
 
 
@@ -74,7 +79,8 @@ class Waits(NamedTuple):
 
 
 class SlurmTarget(NamedTuple):
-    """A node of Slurm, and the request for it."""
+    """A node of Slurm, and the request for it. hold_s: how long a node with jobs is reserved from
+    their end, instead of being drained; 0: it is drained at once."""
 
     node: str
     asked: Asked
@@ -82,6 +88,7 @@ class SlurmTarget(NamedTuple):
     waits: Waits
     beside_jobs: bool = False
     preview: bool = False
+    hold_s: int = 0
 
 
 def check_name(name: str) -> str:
@@ -104,6 +111,12 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     decision = decide_drain(standing, target.asked._replace(reason=reason, slurm_user=user))
     if decision.refused:
         raise DrainRefused(decision.refused, drain_answer(standing, target.asked))
+    why_drained = ""
+    if decision.act and _is_handed_over(target, standing):
+        try:
+            return _patiently(target.waits, lambda: _reserve(target, standing))
+        except ValueError as problem:
+            why_drained = f"drained, because Slurm allows no reservation: {message_of(problem)}"
     if not decision.act or target.preview:
         return (
             drain_answer(standing, target.asked),
@@ -126,7 +139,54 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
             f" {'+'.join(sorted(after.node.states))} ({after.node.reason})",
             answer,
         )
-    return answer, True, ""
+    _unreserve(target, after)
+    return answer, True, why_drained
+
+
+def _is_handed_over(target: SlurmTarget, standing: Standing) -> bool:
+    """Whether the node serves a job, after which Slurm keeps it free."""
+    if not target.hold_s or target.beside_jobs or target.preview:
+        return False
+    in_service = not any(state in standing.node.states for state in OUT_OF_SERVICE)
+    return in_service and bool(drain_answer(standing, target.asked).jobs)
+
+
+def _reserve(target: SlurmTarget, standing: Standing) -> Tuple[DrainAnswer, bool, str]:
+    """As drain: a reservation keeps the node free from the end of its jobs, and ends by itself.
+    Raises DrainRefused, SlurmAway, and ValueError if Slurm allows none."""
+    now, answer = int(time.time()), drain_answer(standing, target.asked)
+    window = decide_window(standing, target.asked, target.hold_s, now)
+    if window.refused:
+        raise DrainRefused(window.refused, answer)
+    begins, ends = (
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
+        for at in (window.begins, window.ends)
+    )
+    start = [f"starttime={begins if window.begins > now else 'now'}"]
+    if window.own:
+        verb, more = "update", [] if window.own.is_active else start
+    else:
+        verb, more = "create", [*start, f"nodes={target.node}", "users=root"]
+        more.append("flags=maint,ignore_jobs")
+    _call(["scontrol", verb, f"reservation={window.name}", f"endtime={ends}", *more])
+    reason = f"reservation {window.name} from {begins} to {ends}"
+    return answer._replace(reason=reason), True, f"{target.node} has jobs: {reason}"
+
+
+def _unreserve(target: SlurmTarget, standing: Standing) -> bool:
+    """Deletes the run's own reservation of the node; gives whether there was one."""
+    own = [row for row in standing.reservations if is_own_reservation(row, standing, target.asked)]
+    for row in own:
+        _patiently(target.waits, partial(_delete, row.name))
+    return bool(own)
+
+
+def _delete(reservation: str) -> None:
+    try:
+        _call(["scontrol", "delete", f"reservation={reservation}"])
+    except ValueError as problem:
+        if not _NO_RESERVATION.search(str(problem)):  # it may have ended since it was read
+            raise
 
 
 def wait(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
@@ -161,8 +221,14 @@ def wait(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
 
 
 def release(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
-    """As drain; resumes the node when its drain is this run's, once its slurmd answers."""
+    """As drain; resumes the node when its drain is this run's, once its slurmd answers, and deletes
+    this run's reservation of it."""
     until = time.monotonic() + target.waits.scheduler_s
+    asked = target.asked
+    if asked.takes_over == ANY_RUN:  # what another run has taken stays its own
+        target = target._replace(asked=asked._replace(takes_over=""))
+    standing = _patiently(target.waits, lambda: read_standing(target.node))
+    was_reserved = not target.preview and _unreserve(target, standing)
     while True:
         standing = _patiently(target.waits, lambda: read_standing(target.node))
         decision = decide_release(standing, target.asked)
@@ -170,7 +236,7 @@ def release(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
             note = (
                 decision.note or decision.refused or ("would be released" if decision.act else "")
             )
-            return drain_answer(standing, target.asked), decision.act, note
+            return drain_answer(standing, target.asked), decision.act or was_reserved, note
         if not decision.refused:
             break
         if time.monotonic() >= until:
@@ -251,10 +317,8 @@ def read_standing(name: str) -> Standing:
     jobs = parse_jobs(
         _call(["squeue", "--all", "--noheader", f"--nodelist={name}", f"--format={JOB_FIELDS}"])
     )
-    reservations = []
-    if "RESERVED" in nodes[0].states or "MAINTENANCE" in nodes[0].states:
-        active = parse_reservations(_call(["scontrol", "-o", "--all", "show", "reservations"]))
-        reservations = [row for row in active if name in _hosts(row.nodes)]
+    rows = parse_reservations(_call(["scontrol", "-o", "--all", "show", "reservations"]))
+    reservations = [row for row in rows if name in expand(row.nodes, MOST_NODES)]
     return Standing(node=nodes[0], jobs=jobs, reservations=reservations)
 
 

@@ -4,8 +4,8 @@ values out."""
 from __future__ import annotations
 
 from ...base.named_tuple import NamedTuple
-from ...base.parse.slurm import Job, Reservation, SlurmNode
-from .reasons import ANY_RUN, DrainAnswer, is_ours, is_sealed, run_of
+from ...base.parse.slurm import Job, Reservation, SlurmNode, parse_local_time
+from .reasons import ANY_RUN, MARK, DrainAnswer, is_ours, is_sealed, run_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ OWN_TEXTS = ("Not responding", "Node unexpectedly rebooted")
 
 
 class Standing(NamedTuple):
-    """A node, its jobs, and its active reservations."""
+    """A node, its jobs, and its reservations, also future ones."""
 
     node: SlurmNode
     jobs: Sequence[Job] = ()
@@ -60,6 +60,17 @@ class Decision(NamedTuple):
     act: bool = False
     refused: str = ""
     note: str = ""
+
+
+class Window(NamedTuple):
+    """When a node is to be reserved, in seconds since 1970. own: the reservation of this name, if
+    there is one already; refused: why the node may not be reserved, else ""."""
+
+    name: str
+    begins: int
+    ends: int
+    own: Optional[Reservation] = None
+    refused: str = ""
 
 
 def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
@@ -126,15 +137,55 @@ def decide_drain(standing: Standing, asked: Asked) -> Decision:
                 f" {'+'.join(sorted(node.states))}"
             )
         )
-    foreign = [row for row in standing.reservations if row.name not in asked.reservations]
-    if foreign:
-        return Decision(
-            refused=(
-                f"expected no reservation of others, found {_reservation(foreign[0])};"
-                " drain_reservations names those in which to act"
-            )
-        )
+    if why := _reserved(standing, asked, 0, 0):
+        return Decision(refused=why)
     return Decision(act=True)
+
+
+def decide_window(standing: Standing, asked: Asked, hold_s: int, now: int) -> Window:
+    """When to reserve a node that has jobs. A job without an end, or over its end, may end at any
+    time: the node takes no new job from now on. Refused where it would meet a reservation of
+    others, for a MAINT reservation takes its nodes from it."""
+    ends = [parse_local_time(job.ends) for job in standing.jobs]
+    begins = max([now, *ends]) if ends and all(ends) else now
+    name = reservation_name(asked.run, standing.node.name)
+    own = next((row for row in standing.reservations if row.name == name), None)
+    window = Window(name, begins, begins + hold_s, own)
+    return window._replace(refused=_reserved(standing, asked, window.begins, window.ends))
+
+
+def is_own_reservation(row: Reservation, standing: Standing, asked: Asked) -> bool:
+    """Whether a reservation is of this node alone, and by its name of this run, or of one that it
+    takes over."""
+    name = standing.node.name
+    if row.nodes != name or "MAINT" not in row.flags:
+        return False
+    if asked.takes_over == ANY_RUN and row.name.startswith(f"{MARK}-"):
+        return row.name.endswith(f"-{name}")
+    return row.name in [reservation_name(run, name) for run in (asked.run, asked.takes_over) if run]
+
+
+def reservation_name(run: str, node: str) -> str:
+    """The name of a run's reservation of a node."""
+    return f"{MARK}-{run}-{node}"
+
+
+def _reserved(standing: Standing, asked: Asked, begins: int, ends: int) -> str:
+    """Why the node may not be taken: a reservation of others is active, or begins before `ends`;
+    "" for none."""
+    foreign = [
+        row
+        for row in standing.reservations
+        if row.name not in asked.reservations
+        and not is_own_reservation(row, standing, asked)
+        and (row.is_active or (row.starts < ends and row.ends > begins))
+    ]
+    return (
+        f"expected no reservation of others, found {_reservation(foreign[0])}; drain_reservations"
+        " names those in which to act"
+        if foreign
+        else ""
+    )
 
 
 def powers_down(config: Mapping[str, str], node: SlurmNode, kept_nodes: Sequence[str]) -> str:

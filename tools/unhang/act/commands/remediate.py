@@ -24,11 +24,10 @@ from unhang.act.rollout.journal import controllers_of_a_lost_journal, read_journ
 from unhang.act.rollout.rollout_state import replay
 from unhang.act.rollout.soak import DEFAULT as DEFAULT_SOAK
 from unhang.act.rollout.soak import describe_soak, parse_soak, seconds_left
-from unhang.act.rollout.status import exit_code, status_of, undo_command
+from unhang.act.rollout.status import describe_waiting, exit_code, status_of, undo_command
 from unhang.act.rollout.status_table import render_status
-from unhang.act.rollout.steps import WAITING
 from unhang.act.rollout.undone import undone_of
-from unhang.act.rollout.waiting import is_worth_another_look, parse_time
+from unhang.act.rollout.waiting import is_worth_another_look
 from unhang.audit.commands.filters import OPTIONS, add_filters
 from unhang.core import project
 from unhang.core.ansible.controllers import is_known_to_be_over
@@ -56,8 +55,6 @@ EXAMPLES = """\
   unhang remediate --undo runs/20261120T043323Z-a8229f1434 --host gpu001 --apply   undoes a rollout on one of its nodes
   unhang remediate --status -o json                      where each node stands, also after the controller has died"""  # noqa: E501
 FORMATS = ("table", "wide", "json")
-# a node with a job holds up the other nodes of its wave no longer than this
-FIRST_LOOK_S, LOOK_AGAIN_S = 10, 120
 EVIDENCE = "evidence.json"  # the status at the end of a rollout, for readers of the run folder
 
 
@@ -74,7 +71,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ways.add_argument(
         "--apply",
         action="store_true",
-        help="apply the plan; without it the roles run in check mode and write nothing on any node",
+        help=(
+            "apply the plan to the nodes that are free, and go on with those that waited for jobs;"
+            " without it the roles run in check mode and write nothing on any node"
+        ),
     )
     add_filters(parser, "first plan only these findings (as unhang plan RUN with the same options)")
     parser.add_argument(
@@ -132,11 +132,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "change and boot the nodes of this wave although jobs run on them; the jobs die. Repeatable"
     )
     parser.add_argument("--kill-jobs", action="append", default=[], metavar="WAVE", help=kills)
-    waits = (
-        "how long to wait for the jobs of a node: 30m, 12h, 3d; others go on meanwhile (default:"
-        " until their time limits, a day for a job without one)"
-    )
-    parser.add_argument("--wait", metavar="TIME", help=waits)
     soaks = (
         "how long released nodes are left to jobs before they are asked again and the next wave"
         " begins; 0: not at all"
@@ -176,11 +171,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be
-    started."""
+    """0 all nodes are proved (or the preview succeeded); 1 not all are; 2 it could not be started;
+    3 nodes wait for their jobs, and the same command goes on with them."""
     _check_max_failed(arguments.max_failed)
     parse_soak(arguments.soak)
-    wait_s = parse_time(arguments.wait, "--wait") if arguments.wait else 0
     folder, plan = _planned(arguments)
     if arguments.status:
         return show(folder, plan, arguments)
@@ -213,34 +207,17 @@ def run(arguments: argparse.Namespace) -> int:
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
     with limit_arguments(hosts) as limit:
         variables = variables_of(arguments, folder, plan)
+        argv = [*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible]
         if not arguments.apply and not arguments.end:
-            return run_preview(
-                [*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible],
-                home,
-                new_run,
-                folder,
-                plan,
-                arguments,
-            )
-        look_s, again, earlier = FIRST_LOOK_S, True, len(read_journal(folder).entries)
+            return run_preview(argv, home, new_run, folder, plan, arguments)
+        again, earlier = True, len(read_journal(folder).entries)
         while again:
-            before, waits, since = (
-                states_of(folder, plan),
-                {"unhang_wait_s": wait_s, "unhang_look_s": look_s},
-                run_folder.utc_now(),
-            )
-            argv = [
-                *command,
-                *limit,
-                "-e",
-                data_for_ansible({**variables, **({} if arguments.end else waits)}),
-                *arguments.ansible,
-            ]
+            before, since = states_of(folder, plan), run_folder.utc_now()
             played = _played(argv, home, new_run, folder, plan, arguments)
             again = not (played.stopped or played.code < 0 or arguments.end) and _goes_on(
                 folder, plan, arguments, before, since
             )
-            look_s, new_run = LOOK_AGAIN_S, new_run.parent / run_folder.new_run_id()
+            new_run = new_run.parent / run_folder.new_run_id()
     return _outcome(played, folder, plan, arguments, earlier)
 
 
@@ -251,7 +228,7 @@ def _goes_on(
     last run, which began at `since`. Raises UserError."""
     after, soak = states_of(folder, plan), replay(read_journal(folder).entries).soak
     until = str(soak.evidence.get("until")) if soak is not None else ""
-    if WAITING in after.values() or until <= since:
+    if until <= since:
         return is_worth_another_look(before, after)
     sys.stderr.write(
         f"unhang: {describe_soak(soak)}; nothing is done until then, and the same command goes on"
@@ -429,7 +406,8 @@ def _outcome(
         if not any(map(shown_line, played.output.splitlines())):
             sys.stderr.write(played.output)
         raise UserError(f"the rollout did not begin; ansible-playbook ended with {played.code}")
-    run_folder.write_atomically(folder / EVIDENCE, render_json(_status(folder, plan, arguments)))
+    status = _status(folder, plan, arguments)
+    run_folder.write_atomically(folder / EVIDENCE, render_json(status))
     code = show(folder, plan, arguments)
     if (code and played.code < 0) or played.stopped:
         what = "stopped by hand" if played.stopped else "ansible-playbook was ended"
@@ -437,6 +415,9 @@ def _outcome(
             f"{what}; continue with: {again}; state of each node: {project.program_as_typed()}"
             f" remediate {as_typed(folder)} --status"
         )
+    if waiting := describe_waiting(status):
+        sys.stdout.flush()
+        sys.stderr.write(f"unhang: {waiting}; go on then, by hand or from a timer, with: {again}\n")
     return code
 
 

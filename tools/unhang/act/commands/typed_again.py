@@ -11,7 +11,7 @@ from unhang.act.rollout.soak import DEFAULT as DEFAULT_SOAK
 from unhang.core.ansible.playbook_command import as_typed
 from unhang.core.project import program_as_typed
 
-_VALUES = ("drain", "wait", "soak", "max_failed")
+_VALUES = ("drain", "soak", "max_failed")
 _FLAGS = ("through", "no_smoke")
 _DEFAULTS = {"max_failed": "0", "soak": DEFAULT_SOAK}
 

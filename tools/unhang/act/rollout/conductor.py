@@ -239,7 +239,7 @@ class Conductor:
 
     def record(self, order: Order, result: StepResult) -> tuple[str, dict[str, Any]]:
         """(status, evidence) as written to the journal. Raises UserError, OSError."""
-        if order.step == WAIT and result.status == "ok":
+        if order.step in ("drain", WAIT) and result.status == "ok":
             result = StepResult("ok", self._waited(order.host, dict(result.evidence)))
         if order.step in ("reboot", "audit") and result.status == "ok":
             result = StepResult("ok", {**result.evidence, "running": self._running(order.host)})
@@ -248,13 +248,12 @@ class Conductor:
         return status, evidence
 
     def _waited(self, host: str, evidence: dict[str, Any]) -> dict[str, Any]:
-        """The evidence of a wait, with its end, and whether that is over. wait_s: seconds over
-        several runs of the playbook, None for this one."""
-        wait_s, ends = evidence.pop("wait_s", None), evidence.pop("ends", None) or ()
-        if wait_s is None or not evidence.get("jobs"):
+        """The evidence of a drain or a wait, with the end of its jobs, and whether that is over."""
+        ends = evidence.pop("ends", None) or ()
+        if not evidence.get("jobs"):
             return evidence
         now = utc_now()
-        until = waits_until(self.standing().node(host).waits_since or now, ends, int(wait_s))
+        until = waits_until(self.standing().node(host).waits_since or now, ends)
         return evidence | {"until": until, "over": now >= until}
 
     def silent(self, host: str, why: str) -> None:

@@ -15,20 +15,17 @@ def drain_evidence(
     """Evidence from the fact drain_result after this step (drain, wait, release). Without a
     scheduler there is nothing to drain: a node without a job on its GPUs is free."""
     jobs = None if result.get("jobs") is None else [_job(one) for one in result["jobs"]]
+    ends = [str(one.get("ends") or "") for one in result.get("jobs") or ()]
+    waited_for = {"jobs": [] if beside_jobs else jobs, "ends": ends}
     if step == "wait":
-        ends = [str(one.get("ends") or "") for one in result.get("jobs") or ()]
-        return {
-            "jobs": [] if beside_jobs else jobs,
-            "beside": jobs if beside_jobs else [],
-            "ends": ends,
-        }
+        return {**waited_for, "beside": jobs if beside_jobs else []}
     if adapter == NO_SCHEDULER:
         return {
             "drained": step == "drain",
             "owned": step == "drain",
             "by": "",
             "reason": "there is no scheduler",
-            "jobs": jobs,
+            **waited_for,
             "scheduler": adapter,
         }
     drained, owned = bool(result.get("drained")), bool(result.get("owned"))
@@ -43,7 +40,7 @@ def drain_evidence(
         "owned": owned,
         "by": by,
         "reason": reason,
-        "jobs": jobs,
+        **waited_for,
         "drained_by_others": by_others,
     }
 

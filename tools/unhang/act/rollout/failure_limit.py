@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.act.rollout.rollout_state import RolloutState
-from unhang.act.rollout.steps import FINAL
+from unhang.act.rollout.steps import FINAL, WAITING
 from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.text import counted, listed
@@ -113,12 +113,14 @@ def why_not(standing: RolloutState, host: str, wave: int, limits: Limits) -> str
 
 def _undrained(standing: RolloutState) -> Set[str]:
     """Hosts that are drained by the journal and in service by the scheduler, and that this
-    controller has not drained since."""
+    controller has not drained since. One that waits leaves service when its jobs end."""
     listed = standing.floor.undrained if standing.floor else ()
     return {
         host
         for host in listed
-        if not (node := standing.node(host)).changed and "drain" not in node.done
+        if not (node := standing.node(host)).changed
+        and "drain" not in node.done
+        and node.state != WAITING
     }
 
 

@@ -142,8 +142,9 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
     evidence = dict(result.evidence)
     if result.status in (SILENT, FENCED):
         return result.status, evidence
+    # also where the drain has found them: the scheduler keeps the node free from their end
     if (
-        order.step == WAIT
+        order.step in ("drain", WAIT)
         and result.status == "ok"
         and evidence.get("jobs")
         and evidence.get("over") is False
@@ -213,7 +214,7 @@ def _booted_since(order: Order, evidence: Mapping[str, Any]) -> str | None:
 
 
 def _drained(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
-    return (
+    return _no_jobs(order, evidence, target) or (
         None
         if evidence["drained"]
         else (
@@ -224,7 +225,10 @@ def _drained(order: Order, evidence: Mapping[str, Any], target: Target) -> str |
 
 
 def _no_jobs(order: Order, evidence: Mapping[str, Any], target: Target) -> str | None:
-    return f"expected no jobs on the node, found {_jobs_of(evidence)}" if evidence["jobs"] else None
+    if not evidence.get("jobs"):
+        return None
+    until = f" by {evidence['until']}" if evidence.get("until") else ""
+    return f"expected no jobs on the node{until}, found {_jobs_of(evidence)}"
 
 
 def _jobs_of(evidence: Mapping[str, Any]) -> str:

@@ -41,6 +41,7 @@ from unhang.act.rollout.steps import (
 from unhang.act.rollout.targets import target_of
 from unhang.act.rollout.undone import Undone
 from unhang.act.rollout.waiting import until_words
+from unhang.core.text import counted, visible
 
 MEASURED, FAILED_BEFORE, UNMEASURED = "passed", "failed", "not measured"
 SCHEMA = "unhang/rollout-status/1"
@@ -81,6 +82,7 @@ NOW = {
 }
 BOOTS = {"apply": "trial boot", "reboot": "reboot", "reboot_back": "reboot of the rollback"}
 MOST_TO_LOOK_AT = 4
+MOST_WAITING = 4
 LOST_JOURNAL = "the journal of this rollout was lost"
 UNKNOWN = {
     "state": UNFINISHED,
@@ -91,7 +93,9 @@ UNKNOWN = {
     ),
 }
 NEXT_OF = {
-    WAITING: "its jobs end, then the same command goes on with it; --end releases it as it is",
+    WAITING: (
+        "when its jobs have ended, the same command goes on with it; --end releases it as it is"
+    ),
     KEPT: (
         "a person looks why and repairs it; then audit and plan: the new rollout takes over its"
         " drain, proves it and releases it"
@@ -237,10 +241,24 @@ def undo_command(program: str, run: str, inventories: Sequence[str] = ()) -> str
 
 
 def exit_code(status: Mapping[str, Any]) -> int:
-    """0 if every node is proved and released and none soaks, else 1."""
-    return (
-        0 if all(row["state"] == RELEASED and row["step"] != SOAK for row in status["hosts"]) else 1
-    )
+    """0 if every node is proved and released and none soaks; 3 if nodes wait
+    for their jobs and others at most for them; else 1."""
+    rest = {row["state"] for row in status["hosts"] if row["state"] != RELEASED}
+    if WAITING in rest:
+        return 3 if rest <= {WAITING, POSTPONED, TO_COME} else 1
+    return 1 if rest or any(row["step"] == SOAK for row in status["hosts"]) else 0
+
+
+def describe_waiting(status: Mapping[str, Any]) -> str:
+    """Which nodes wait for which jobs, and until when at most; "" for none."""
+    rows = [row for row in status["hosts"] if row["state"] == WAITING]
+    if not rows:
+        return ""
+    whys = [row["why"].removeprefix("drain: ").removeprefix("wait: ") for row in rows]
+    each = zip(rows[:MOST_WAITING], whys, strict=False)
+    shown = "; ".join(f"{row['host']} for {visible(why, 200)}" for row, why in each)
+    more = f"; and {len(rows) - MOST_WAITING} more (--status)" if rows[MOST_WAITING:] else ""
+    return f"{counted(len(rows), 'node')} {'waits' if len(rows) == 1 else 'wait'}: {shown}{more}"
 
 
 def _runs(journal: JournalText, is_over: Callable[[Mapping[str, Any]], bool | None]) -> bool:

@@ -22,7 +22,7 @@ from unhang.core.errors import UserError
 
 # Defaults of roles/drain, roles/smoke_test and playbooks/tasks/rollout; a test compares them.
 DRAIN_WAIT_S, REBOOT_S, SMOKE_BEFORE_S, SMOKE_S = 3600, 1800, 180, 600
-UNLIMITED_S = 86400  # the wait for a job without an end of its own, if nobody has said how long
+UNLIMITED_S = 86400  # the wait for a job without an end of its own
 # Slurm ends a job that is over its time limit within OverTimeLimit and KillWait, and then runs its
 # epilog
 GRACE_S = 600
@@ -35,9 +35,6 @@ def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
     variable is a template. kinds: number of kinds of nodes in the batch; the smoke test runs for
     one kind after the other."""
     if step == WAIT:
-        if "unhang_wait_s" in variables:
-            # 0: until the jobs' own ends, which are in the answer
-            return _seconds(variables, "unhang_wait_s", 0)
         return (
             0
             if _is_on(variables, "drain_beside_jobs", False)
@@ -71,25 +68,20 @@ def parse_time(given: str, option: str) -> int:
 
 
 def is_worth_another_look(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Whether nodes are to be taken up again at once. before, after: {host: state} around a run of
-    the playbook. A node that waits for its jobs always is; one that was put off for another reason
-    is tried again as long as others get on."""
+    """Whether nodes that were put off are to be taken up again at once: while others get on. One
+    that waits for its jobs is not, for its scheduler does. before, after: {host: state} around a
+    run of the playbook."""
     gets_on = any(after[host] in FINAL and before.get(host) not in FINAL for host in after)
-    return any(state == WAITING or (state in PUT_OFF and gets_on) for state in after.values())
+    return gets_on and any(state in PUT_OFF and state != WAITING for state in after.values())
 
 
-def waits_until(since: str, ends: Sequence[str], wait_s: int) -> str:
-    """When the wait for a node's jobs is over, RFC 3339, UTC. since: when it began; ends: the jobs'
-    own ends by the scheduler's local clock, "" for none.
-
-    wait_s: as a person has said; 0: until the last job's time limit, and a day for a job without
-    one.
-    """
+def waits_until(since: str, ends: Sequence[str]) -> str:
+    """When the wait for a node's jobs is over, RFC 3339, UTC: at the last job's time limit, and
+    after a day for a job without one. since: when it began; ends: the jobs' own ends by the
+    scheduler's local clock, "" for none."""
     start = datetime.datetime.fromisoformat(since)
     known = [end for text in ends if (end := _local_time(text)) is not None]
-    if wait_s:
-        over = start + datetime.timedelta(seconds=wait_s)
-    elif known and len(known) == len(ends):
+    if known and len(known) == len(ends):
         over = max(*known, start) + datetime.timedelta(seconds=GRACE_S)
     else:
         over = start + datetime.timedelta(seconds=UNLIMITED_S)

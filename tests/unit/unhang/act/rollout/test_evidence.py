@@ -30,7 +30,8 @@ def status_of(step, evidence, status="ok"):
     [
         (OURS, "slurm", "drain", DONE),
         ({**OURS, "drained": False}, "slurm", "drain", FAILED),
-        ({"drained": False, "jobs": [JOB], "owned": False}, "none", "drain", DONE),
+        ({"drained": False, "jobs": [], "owned": False}, "none", "drain", DONE),
+        ({**OURS, "jobs": [JOB]}, "slurm", "drain", FAILED),
         ({**OURS, "jobs": [JOB]}, "slurm", "wait", FAILED),
         ({**OURS, "jobs": None}, "slurm", "wait", FAILED),
         (OURS, "slurm", "wait", DONE),

@@ -59,42 +59,50 @@ def local(seconds):
 
 
 @pytest.mark.parametrize(
-    ("ends", "wait_s", "until"),
+    ("ends", "until"),
     [
-        ((local(3600), local(7200)), 0, later(7200 + GRACE_S)),
-        ((local(3600), ""), 0, later(UNLIMITED_S)),
-        (("NONE",), 0, later(UNLIMITED_S)),
-        ((local(3600),), 259200, later(259200)),
-        ((local(-50),), 0, later(GRACE_S)),
+        ((local(3600), local(7200)), later(7200 + GRACE_S)),
+        ((local(3600), ""), later(UNLIMITED_S)),
+        (("NONE",), later(UNLIMITED_S)),
+        ((local(-50),), later(GRACE_S)),
     ],
 )
-def test_jobs_are_waited_for_until_their_time_limits_or_as_long_as_a_person_says(
-    ends, wait_s, until
-):
-    assert waits_until(SINCE, ends, wait_s) == until
+def test_jobs_are_waited_for_until_their_time_limits_and_a_day_without_one(ends, until):
+    assert waits_until(SINCE, ends) == until
 
 
 @pytest.mark.parametrize(
     ("given", "seconds"), [("90s", 90), ("30m", 1800), ("12h", 43200), ("3d", 259200)]
 )
 def test_a_time_has_its_unit(given, seconds):
-    assert parse_time(given, "--wait") == seconds
+    assert parse_time(given, "--soak") == seconds
 
 
 @pytest.mark.parametrize("given", ["3", "d", "3 days", "-1h", ""])
 def test_a_time_without_a_unit_is_refused(given):
-    with pytest.raises(UserError, match="--wait: expected a time such as 30m, 12h or 3d"):
-        parse_time(given, "--wait")
+    with pytest.raises(UserError, match="--soak: expected a time such as 30m, 12h or 3d"):
+        parse_time(given, "--soak")
 
 
-def waited(**evidence):
-    return judge(Order("b", "wait", 1, "b1"), StepResult("ok", evidence), Target("b"))
+@pytest.mark.parametrize("step", ["drain", "wait"])
+def test_a_job_that_goes_on_is_waited_for_and_fails_only_when_the_wait_is_over(step):
+    def waited(jobs, over, drained=False):
+        evidence = {
+            "jobs": jobs,
+            "over": over,
+            "until": SINCE,
+            "drained": drained,
+            "owned": drained,
+        }
+        return judge(Order("b", step, 1, "b1"), StepResult("ok", evidence), Target("b"))
 
-
-def test_a_job_that_goes_on_is_waited_for_and_fails_only_when_the_wait_is_over():
-    assert waited(jobs=["4711"], over=False)[0] == WAITS
-    assert waited(jobs=["4711"], over=True)[0] == waited(jobs=["4711"])[0] == FAILED
-    assert waited(jobs=[], over=False)[0] == DONE
+    assert waited(["4711"], over=False)[0] == WAITS
+    status, evidence = waited(["4711"], over=True, drained=True)
+    assert (status, evidence["why"]) == (
+        FAILED,
+        f"expected no jobs on the node by {SINCE}, found 4711",
+    )
+    assert waited([], over=False, drained=True)[0] == DONE
 
 
 def through(rollout, host, *rows, epoch=1):
@@ -177,15 +185,17 @@ def test_a_changed_node_with_a_job_is_kept_and_not_waited_for():
 @pytest.mark.parametrize(
     ("before", "after", "again"),
     [
-        ({"b": "to come"}, {"b": WAITING}, True),
-        ({"b": WAITING}, {"b": WAITING}, True),
+        ({"b": "to come"}, {"b": WAITING}, False),
+        ({"b": "to come", "c": "to come"}, {"b": WAITING, "c": RELEASED}, False),
         ({"b": "to come", "c": "to come"}, {"b": POSTPONED, "c": RELEASED}, True),
         ({"b": POSTPONED, "c": RELEASED}, {"b": POSTPONED, "c": RELEASED}, False),
         ({"b": POSTPONED}, {"b": RELEASED}, False),
         ({"b": "to come"}, {"b": KEPT}, False),
     ],
 )
-def test_nodes_are_looked_at_again_while_they_wait_or_others_get_on(before, after, again):
+def test_nodes_that_were_put_off_are_looked_at_again_while_others_get_on_and_no_waiting_one(
+    before, after, again
+):
     assert is_worth_another_look(before, after) is again
 
 

@@ -230,13 +230,15 @@ RESERVATION = (
 )
 
 
-def test_reservations_that_are_active():
+def test_reservations_active_ones_and_future_ones():
     text = (
         RESERVATION.format("ACTIVE")
         + "\n"
         + RESERVATION.format("INACTIVE").replace("maint1", "later")
     )
-    [row] = parse_reservations(text)
+    row, later = parse_reservations(text)
+    assert (row.is_active, later.is_active, later.name) == (True, False, "later")
+    assert row.ends - row.starts == 3600
     assert (row.name, row.nodes, row.flags, row.users) == (
         "maint1",
         "gpu[003-004]",
