@@ -29,7 +29,7 @@ options:
     type: int
     default: 10
   slurm_alone:
-    description: Count only the jobs of Slurm as jobs, not the processes on the GPUs.
+    description: Count only the jobs of Slurm as jobs; the processes on the GPUs are not read.
     type: bool
     default: false
 attributes:
@@ -48,7 +48,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 users:
-  description: Who uses the GPUs.
+  description: Who uses the GPUs. With O(slurm_alone) only C(processes), which is empty.
   returned: success
   type: dict
   contains:

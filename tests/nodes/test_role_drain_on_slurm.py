@@ -210,6 +210,20 @@ def test_where_slurm_allows_no_reservation_a_node_with_a_job_is_drained(slurm, r
         slurm.run("scontrol", "delete", taken)
 
 
+def test_a_job_on_the_machine_that_slurm_lists_for_another_node_is_no_empty_node(slurm, role):
+    """Here one machine is several nodes of Slurm: as where drain_node, or the cluster that
+    slurmctld belongs to, is not the machine's."""
+    role("drain", "gpu001")
+    job = slurm.start_job("gpu002")
+    code, result, output = role("wait", "gpu001")
+    assert (code != 0, result["jobs"]) == (True, [])
+    assert f"slurmctld says of gpu001, found {job} on the machine itself" in " ".join(
+        output.split()
+    )
+    assert slurm.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING"
+    assert role("wait", "gpu001", drain_beside_jobs=True)[0] == 0
+
+
 def test_what_somebody_else_drained_is_left_as_it_is_and_reported(slurm, role):
     slurm.run(
         "scontrol",

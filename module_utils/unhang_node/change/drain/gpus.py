@@ -34,16 +34,14 @@ def wait_for_jobs(
     wait_s: float, poll_s: float, slurm_alone: bool = False
 ) -> "Tuple[Dict[str, Any], DrainAnswer]":
     """Waits until the node has no job or the time is over; (users of the GPUs, drain state) then.
-    slurm_alone: processes on the GPUs are no jobs.
+    slurm_alone: processes on the GPUs are no jobs, and are not read.
 
     Raises OSError as read_gpu_users does.
     """
     until = time.monotonic() + wait_s
     while True:
-        users = read_gpu_users()
-        answer = drain_answer_of_users(
-            {**users, "processes": [] if slurm_alone else users["processes"]}, read_slurm_jobs()
-        )
+        users: Dict[str, Any] = {"processes": []} if slurm_alone else read_gpu_users()
+        answer = drain_answer_of_users(users, read_slurm_jobs())
         if not answer.jobs or time.monotonic() >= until:
             return users, answer
         time.sleep(max(0.0, min(poll_s, until - time.monotonic())))

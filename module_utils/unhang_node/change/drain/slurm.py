@@ -30,7 +30,9 @@ from .slurm_decisions import (
     decide_window,
     describe,
     drain_answer,
+    is_called,
     is_own_reservation,
+    name_of_machine,
     powers_down,
     takes_jobs,
 )
@@ -107,6 +109,7 @@ def drain(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     DrainRefused, SlurmAway, OSError, ValueError."""
     reason = sealed(reason_for(target.asked.run, target.why))
     standing = _patiently(target.waits, lambda: read_standing(target.node))
+    _refuse_another_machine(target, standing)
     user = _patiently(target.waits, _slurm_user) if standing.node.reason in OWN_TEXTS else ""
     decision = decide_drain(standing, target.asked._replace(reason=reason, slurm_user=user))
     if decision.refused:
@@ -187,6 +190,20 @@ def _delete(reservation: str) -> None:
     except ValueError as problem:
         if not _NO_RESERVATION.search(str(problem)):  # it may have ended since it was read
             raise
+
+
+def _refuse_another_machine(target: SlurmTarget, standing: Standing) -> None:
+    """Raises DrainRefused if Slurm has the machine under another name than the one to drain."""
+    host = target.asked.host
+    if not host or is_called(standing.node, host):
+        return
+    known = name_of_machine(_patiently(target.waits, read_nodes), host)
+    if known:
+        raise DrainRefused(
+            f"expected {target.node} to be the machine {host.name}, found that Slurm has that"
+            f" machine as {known}: drain_node names another machine",
+            drain_answer(standing, target.asked),
+        )
 
 
 def wait(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:

@@ -223,6 +223,17 @@ def is_another_machine(node: SlurmNode, host: Host) -> bool:
     return abs(node.booted_at - host.booted_at) > SAME_BOOT_S
 
 
+def name_of_machine(nodes: Sequence[SlurmNode], host: Host) -> str:
+    """The name in Slurm of the machine that calls itself so; "" if none or several do."""
+    names = [node.name for node in nodes if is_called(node, host)]
+    return names[0] if len(names) == 1 else ""
+
+
+def is_called(node: SlurmNode, host: Host) -> bool:
+    """Whether slurmd reports the machine's own host name for the node."""
+    return bool(host.name) and _label(node.fields.get("NodeHostName", "")) == _label(host.name)
+
+
 def _label(name: str) -> str:
     return name.partition(".")[0].lower()
 

@@ -27,8 +27,11 @@ class Knowledge:
     remedying: Remedying
 
 
-def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) -> HostPlan:
-    """The plan of one host. findings: with verdict fail about it, also those of groups."""
+def plan_for_host(
+    node: NodeDocument, findings: Findings, knowledge: Knowledge, same_as: str = ""
+) -> HostPlan:
+    """The plan of one host. findings: with verdict fail about it, also those of groups. same_as:
+    the first host of the inventory that is this machine, "" for this one."""
     repairs = who_repairs(node, findings, knowledge.remedying)
     chosen, jobs_now = repairs.chosen, jobs(node.sections)
     # a healthy node has them too: nobody needs to act
@@ -50,7 +53,7 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
         tuple(PersonNeeded(rule, what) for rule, what in chosen.person if rule not in remarks),
         scheduler(node.sections),
     )
-    whole = tuple(map(Refused, _refusals_of_host(node, repairs)))
+    whole = tuple(map(Refused, _refusals_of_host(node, repairs, same_as or node.host)))
     return (
         replace(
             planned,
@@ -63,7 +66,7 @@ def plan_for_host(node: NodeDocument, findings: Findings, knowledge: Knowledge) 
     )
 
 
-def _refusals_of_host(node: NodeDocument, repairs: WhoRepairs) -> Iterator[str]:
+def _refusals_of_host(node: NodeDocument, repairs: WhoRepairs, same_as: str) -> Iterator[str]:
     """Reasons why nothing is applied to the host, the same as in remediate.yml. Empty for a node
     without changes."""
     if not repairs.chosen.roles:
@@ -73,6 +76,11 @@ def _refusals_of_host(node: NodeDocument, repairs: WhoRepairs) -> Iterator[str]:
             f"the node was not read: {node.status}, {node.message}; {_not_applied(repairs.chosen)}"
         )
         return
+    if same_as != node.host:
+        yield visible(
+            f"expected one machine for each name of the inventory, found the one of {same_as}: the"
+            f" same machine id, boot and host name; {_not_applied(repairs.chosen)}"
+        )
     for one in repairs.refusals:
         why = (
             f"unhang_policy: {one['title']} ({one['rule']}): expected {one['expected']}, found"

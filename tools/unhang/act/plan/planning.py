@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.act.plan.asked_limits import group_limits, most_unavailable, named_hosts
+from unhang.act.plan.departures import fact
 from unhang.act.plan.disruption import kind_of
 from unhang.act.plan.host_plan import Knowledge, plan_for_host
 from unhang.act.plan.plan_document import (
@@ -60,6 +61,7 @@ class _Fleet:
     answered: set[str] = field(default_factory=set)
     members: dict[str, list[str]] = field(default_factory=dict)  # group -> hosts that answered
     all_members: dict[str, list[str]] = field(default_factory=dict)
+    machines: dict[Any, str] = field(default_factory=dict)  # what a machine is -> its first host
 
 
 @contextmanager
@@ -194,19 +196,29 @@ def _pass(
     """Reads each node once; only one document is in memory at a time."""
     fleet = _Fleet()
     for node in read_nodes(run):
-        _count(fleet, node)
+        same_as = _first_name(fleet, node)
+        _count(fleet, node, is_first=same_as == node.host)
         if node.host in about:
-            entry = plan_for_host(node, about[node.host], knowledge)
+            entry = plan_for_host(node, about[node.host], knowledge, same_as)
             fleet.entries.append(entry)
             fleet.kinds |= {node.host: kind_of(node.sections)} if entry.remedies else {}
     return fleet
 
 
-def _count(fleet: _Fleet, node: NodeDocument) -> None:
-    """Counts a node that answered, in the fleet and in each of its groups."""
+def _first_name(fleet: _Fleet, node: NodeDocument) -> str:
+    """The first host of the inventory that is this machine: a clone has another boot id, a
+    container beside it another machine id or name."""
+    same = ("node.machine_id", "node.boot_id", "node.hostname")
+    machine = tuple(fact(node.sections, path) for path in same)
+    return fleet.machines.setdefault(machine, node.host) if all(machine) else node.host
+
+
+def _count(fleet: _Fleet, node: NodeDocument, is_first: bool) -> None:
+    """Counts a node that answered, in the fleet and in each of its groups. is_first: no earlier
+    host is the same machine."""
     for group in node.groups:
         fleet.all_members.setdefault(group, []).append(node.host)
-    if node.status == "ok":
+    if node.status == "ok" and is_first:
         fleet.answered.add(node.host)
         for group in node.groups:
             fleet.members.setdefault(group, []).append(node.host)

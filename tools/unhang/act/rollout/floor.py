@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from unhang.core.run.run_input import natural
 from unhang.core.text import counted, listed, visible
 
 SHOWN, LONGEST_REASON = 8, 60
@@ -40,10 +41,13 @@ def service_of(
     {name: who and why}}.
 
     name_of: a host's name in the scheduler, called if the scheduler does not list the host's own
-    name. A host that is not listed takes no jobs.
+    name. A host that is not listed takes no jobs. Of hosts with one name only the first counts.
     """
     serving, out = set(states.get("in_service") or ()), states.get("out") or {}
-    names = {host: host if host in serving or host in out else name_of(host) for host in hosts}
+    first: dict[str, str] = {}
+    for host in sorted(hosts, key=natural):
+        first.setdefault(host if host in serving or host in out else name_of(host), host)
+    names = {host: name for name, host in first.items()}
     return Service(
         frozenset(host for host, name in names.items() if name in serving),
         {

@@ -231,6 +231,29 @@ def test_jobs_of_the_scheduler_count_and_nodes_that_it_was_not_asked_about_are_n
     ]
 
 
+def test_one_machine_with_two_names_is_changed_and_counted_once(tmp_path):
+    def planned(boot_id):
+        def change(findings, nodes):
+            for node in (one for one in nodes if one["host"] in ("gpu005", "gpu006")):
+                without_scheduler(node)
+                node["facts"]["sections"]["node"] |= {
+                    "machine_id": "m1",
+                    "boot_id": boot_id,
+                    "hostname": "gpu005",
+                }
+
+        return plan_run(write_fleet(tmp_path / str(boot_id), change), CATALOGUE)
+
+    # a fact that was not read is no sign
+    apart, one = planned(None), planned("b1")
+    assert apart.for_host("gpu006").remedies
+    assert one.limits.in_service == apart.limits.in_service - 1
+    assert one.for_host("gpu005").remedies == apart.for_host("gpu005").remedies
+    assert one.for_host("gpu006").remedies == ()
+    assert "found the one of gpu005: the same machine id" in one.for_host("gpu006").refused[0].why
+    assert "gpu006" not in {host for wave in one.waves for host in wave.hosts}
+
+
 def test_only_one_rule_and_all_but_some_hosts(folder):
     plan = plan_run(
         folder,

@@ -72,6 +72,15 @@ def test_a_host_has_another_name_in_its_scheduler_and_one_that_is_not_listed_tak
     )
 
 
+def test_a_machine_with_two_names_in_the_inventory_counts_once():
+    found = service_of(
+        {"in_service": ["a10", "a2"], "out": {"a3": "alice"}},
+        ["a10-ib", "a10", "a2", "a3-ib", "a3"],
+        lambda host: host.removesuffix("-ib"),
+    )
+    assert (found.in_service, found.out) == ({"a2", "a10"}, {"a3": "alice"})
+
+
 def test_a_wave_begins_with_as_many_as_the_floor_leaves():
     left = floor_left(service(e="alice", f="alice"), set(), 3)
     admitted = admit(standing(left, NodeState("a", state=RELEASED)), 1, LIMITS)

@@ -23,6 +23,7 @@ from unhang_node.change.drain.slurm_decisions import (
     decide_release,
     decide_wait,
     drain_answer,
+    name_of_machine,
     powers_down,
     takes_jobs,
 )
@@ -102,6 +103,18 @@ def test_a_node_of_another_machine_is_not_drained(known, booted_at, host, refuse
         )
     ours = Standing(node._replace(states=parse_states("IDLE+DRAIN"), reason=OURS))
     assert not decide_drain(ours, Asked("r1", host=host)).refused
+
+
+def test_a_machine_that_slurm_has_under_another_name_is_found_by_its_own_name():
+    """Also after a power cut, when all boot times are alike."""
+    crossed = [
+        SlurmNode(name, parse_states("IDLE"), "", "", {"NodeHostName": host}, 1_000_000)
+        for name, host in (("gpu001", "gpu002.example.org"), ("gpu002", "GPU001"), ("gpu003", "x"))
+    ]
+    assert name_of_machine(crossed, Host("gpu001.example.org", 1_000_000)) == "gpu002"
+    assert name_of_machine(crossed, Host("node17", 1_000_000)) == ""
+    several = [crossed[0], crossed[0]._replace(name="gpu004")]
+    assert name_of_machine(several, Host("gpu002", 1_000_000)) == ""
 
 
 def test_a_text_of_slurmctld_that_a_person_set_is_that_persons():
