@@ -36,6 +36,7 @@ def begin(
     baseline: the host's file in the run folder with its state before the change. Raises UserError,
     OSError."""
     run_input = read_run_input(run)
+    load_catalogue()  # once: the judge's child process has it from here
     judge(run, rules, None, today)
     write_atomically(run / BEFORE, (run / FINDINGS).read_text(encoding="utf-8"))
     findings, catalogue = read_findings_record(run).findings, load_catalogue(rules)
@@ -120,6 +121,7 @@ def prove_node(
     """Judges the run again with the node's new facts, and records whether it is healthy. Raises
     UserError, OSError, ValueError. about: further keys of the proof's document. baseline: the
     node's state before the change. beside: folder of the plan, to keep there what a proof saw."""
+    load_catalogue()  # once: the judge's child process has it from here
     judge(run, rules, None, today)
     after = read_findings_record(run).findings
     run_input = read_run_input(run)
