@@ -98,19 +98,26 @@ def test_a_preview_says_not_possible_instead_of_refusing_something(tmp_path):
     assert "3 nodes: 3 cannot be changed as planned" in text
 
 
-def test_a_living_rollout_names_its_nodes_the_job_it_waits_for_and_that_nothing_is_to_be_typed(
-    recorded,
-):
+def drained(recorded, jobs):
     recorded.ask("a", "lock", GROUPS, "0")
-    order = state_of(recorded, "lock", {"fencing": 7, "boot_id": "a-boot"})
-    assert order == "done"
+    assert state_of(recorded, "lock", {"fencing": 7, "boot_id": "a-boot"}) == "done"
     recorded.ask("a", "drain", GROUPS, "0")
-    asked = drain_evidence({"drained": True, "owned": True, "jobs": [JOB]}, "slurm", "drain")
-    state_of(recorded, "drain", asked)
+    found = drain_evidence({"drained": True, "owned": True, "jobs": jobs}, "slurm", "drain")
+    state_of(recorded, "drain", found)
+
+
+def test_a_node_that_waits_names_the_job_and_until_when(recorded):
+    drained(recorded, [JOB])
+    text = shown(recorded, alive=True)
+    assert "WAITING: 1 node, reserved in Slurm, or drained" in text
+    assert "why      drain: job 4711 of alice until " in text
+
+
+def test_a_living_rollout_names_the_node_that_it_is_at_and_that_nothing_is_to_be_typed(recorded):
+    drained(recorded, [])
     recorded.ask("a", "wait", GROUPS, "0", 600)
     text = shown(recorded, alive=True)
     assert "running, on a\n" in text
-    assert "why      job 4711 of alice\n" in text
     assert f"now      {NOW['wait']} since " in text
     assert "next     nothing to type: the rollout is at work on it" in text
 
