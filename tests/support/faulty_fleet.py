@@ -77,7 +77,6 @@ def write_fleet(folder, faults=SIX_FAULTS, nodes=NODES, machine="dgx_h200", **mo
     documents = []
     for number in range(1, nodes + 1):
         host, sections = f"gpu{number:02d}", healthy_sections(machine)
-        sections["node"]["boot_id"] = f"{number:036d}"  # no two machines share it
         faults.get(host, lambda sections: None)(sections)
         documents.append(judge_cases.node(host, sections, **more))
     return judge_cases.write_run(folder, *documents)

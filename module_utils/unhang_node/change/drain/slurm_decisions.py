@@ -150,7 +150,7 @@ def decide_window(standing: Standing, asked: Asked, hold_s: int, now: int) -> Wi
     begins = max([now, *ends]) if ends and all(ends) else now
     name = reservation_name(asked.run, standing.node.name)
     own = next((row for row in standing.reservations if row.name == name), None)
-    window = Window(name, begins, begins + hold_s, own)
+    window = Window(name=name, begins=begins, ends=begins + hold_s, own=own)
     return window._replace(refused=_reserved(standing, asked, window.begins, window.ends))
 
 

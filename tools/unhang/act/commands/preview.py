@@ -196,9 +196,8 @@ def _show(
         deliver(render_json(preview), "-")
     else:
         width, _, plain = terminal_shape(sys.stdout, os.environ)
-        text = (
-            f"{describe_order(plans[0], arguments.drain, arguments.wait, plans[1])}\n"
-            + render_preview(masked_document(preview), width, wide=arguments.format == "wide")
+        text = f"{describe_order(plans[0], arguments.drain, plans[1])}\n" + render_preview(
+            masked_document(preview), width, wide=arguments.format == "wide"
         )
         ended = (
             f"previewed; next: {typed_again(folder, arguments, '--apply')}"

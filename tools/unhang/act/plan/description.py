@@ -272,7 +272,7 @@ def describe_schedulers(plan: Plan) -> str:
     )
 
 
-def describe_order(plan: Plan, drain: str | None, wait: str | None, now: Plan) -> str:
+def describe_order(plan: Plan, drain: str | None, now: Plan) -> str:
     """In which order, limits and scheduler the nodes of the plan are taken, and how long jobs are
     waited for; a line each. now: the plan with the jobs of now."""
     waves = "; ".join(
@@ -282,8 +282,8 @@ def describe_order(plan: Plan, drain: str | None, wait: str | None, now: Plan) -
     jobs = [now.by_host[host].jobs for wave in plan.waves for host in wave.hosts]
     unknown = f", not known on {counted(jobs.count(None), 'node')}" if None in jobs else ""
     waited = (
-        f"on {counted(sum(map(bool, jobs)), 'node')}{unknown}; waited for"
-        f" {wait or 'until their time limits, a day for a job without one'}"
+        f"on {counted(sum(map(bool, jobs)), 'node')}{unknown}; waited for until"
+        " their time limits, a day for a job without one"
     )
     rows = [
         ("limits", describe_limits(plan)),

@@ -39,6 +39,16 @@ AGAIN = {
     "uuid": UUID, "pci_address": AT, "verb": "reset the GPU", "because": ["Xid 95"],
     "age_s": 7200,
 }  # fmt: skip
+
+
+def on_a_machine_of_its_own(number, change):
+    def changed(sections):
+        sections["node"]["machine_id"] = f"{number:032x}"
+        change(sections)
+
+    return changed
+
+
 FAULTS = {
     "gpu01": with_xid(95), "gpu02": with_xid(79), "gpu03": with_xid(95, [AGAIN]),
     "gpu04": with_xid(31), "gpu05": with_action,
@@ -48,7 +58,11 @@ FAULTS = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("verbs") / "run"
-    faulty_fleet.write_fleet(folder, FAULTS, nodes=8)
+    faults = {
+        host: on_a_machine_of_its_own(number, change)
+        for number, (host, change) in enumerate(FAULTS.items())
+    }
+    faulty_fleet.write_fleet(folder, faults, nodes=8)
     judge_folder(folder, [], None, "2026-11-20")
     mark_as_own(folder)
     return folder
