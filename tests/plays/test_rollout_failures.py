@@ -18,7 +18,7 @@ COUNTED = {
     "unreachable lock": "unfinished",
     "fails lock": "deferred",
     "fails drain": "deferred",
-    "a job stays wait": "deferred",
+    "a job stays wait": "waiting",
     "fails apply": "kept",
     "hangs apply": "kept",
     "lies apply": "kept",
@@ -28,7 +28,8 @@ COUNTED = {
     "wrong driver reboot": "kept",
 }
 # Nothing was changed and nothing failed: these are put off, and count for no limit.
-FAILED = [place for place, state in enumerate(COUNTED.values()) if state != "deferred"]
+PUT_OFF = ("deferred", "waiting")
+FAILED = [place for place, state in enumerate(COUNTED.values()) if state not in PUT_OFF]
 # Changed, and not restored.
 LOST = {
     "taken over, fails apply": "taken over",
@@ -243,10 +244,10 @@ def test_only_the_nodes_of_a_wave_that_a_person_named_are_changed_and_booted_und
     assert done.states() == {
         "canary": "released",
         "named": "released",
-        "other": "deferred",
+        "other": "waiting",
     }, done.played.output[-3000:]
     assert done.acts("apply") == done.acts("reboot") == ["canary", "named"]
-    assert "found 4711 of alice" in done.why("other")
+    assert "job 4711 of alice until " in done.why("other")
 
 
 def test_a_wave_that_the_plan_does_not_have_kills_no_job_of_another(tmp_path):
