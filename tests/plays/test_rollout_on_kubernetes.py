@@ -16,20 +16,17 @@ PROVED, UNFIT, HELD, BEHIND = "gpu001", "gpu002", "gpu003", "gpu004"
 
 
 class Busy(Cluster):
-    """A pod with GPUs ends after it was listed a few times; the disruption budget refuses the first
-    eviction; the API is down, and one patch comes too late."""
+    """A pod with GPUs ends between two runs; the disruption budget refuses the first eviction; the
+    API is down, and one patch comes too late."""
 
     def __init__(self, *things):
         super().__init__(*things)
-        self.away, self.conflicts, self.until_the_job_ends, self.refused_evictions = 1, 1, 6, 0
+        self.away, self.conflicts, self.refused_evictions = 1, 1, 0
 
-    def select(self, query):
-        """Returns the pods; each listing brings the job nearer to its end."""
-        self.until_the_job_ends -= 1
-        if self.until_the_job_ends < 0 and "train" in self.pods:
-            self.writes.append(("ended", "train"))
-            del self.pods["train"]
-        return super().select(query)
+    def end_the_job(self):
+        """Removes the pod with GPUs."""
+        self.writes.append(("ended", "train"))
+        del self.pods["train"]
 
     def evict(self, name):
         """Refuses once."""
@@ -45,7 +42,8 @@ class Busy(Cluster):
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """Runs the rollout once; .cluster in its final state."""
+    """Runs the rollout, and again when the job has ended; .cluster in its final state, .waited: the
+    states after the first run."""
     folder = tmp_path_factory.mktemp("kubernetes")
     held = make_node(HELD)
     held["spec"]["unschedulable"] = True
@@ -68,13 +66,12 @@ def done(tmp_path_factory):
             "drain_scheduler_timeout_s": 200,
             "node_change_rootfs": str(folder),
         }
-        roll_out(
-            scripted,
-            {UNFIT: ["unhealthy smoke_alone"]},
-            kubectl.ready(PROJECT / ".cache" / "kubectl"),
-            **shown,
-        )
-    scripted.cluster = cluster
+        faults = {UNFIT: ["unhealthy smoke_alone"]}
+        program = kubectl.ready(PROJECT / ".cache" / "kubectl")
+        roll_out(scripted, faults, program, **shown)
+        scripted.cluster, scripted.waited = cluster, scripted.states()
+        cluster.end_the_job()
+        roll_out(scripted, faults, program, **shown)
     return scripted
 
 
@@ -85,6 +82,10 @@ def test_each_node_ends_in_its_named_state_and_the_failure_limit_stops_the_wave_
         in done.played.output
     )
     assert done.played.code != 0
+
+
+def test_a_node_whose_job_runs_waits_and_holds_up_the_waves_behind_it(done):
+    assert done.waited == {PROVED: "waiting"}
 
 
 def test_the_job_ends_by_itself_and_only_then_are_others_evicted_and_the_node_changed(done):
