@@ -151,8 +151,8 @@ def test_a_reserved_node_that_nobody_comes_back_for_returns_to_service_by_itself
     assert role("drain", "gpu001", drain_hold_s=60)[1]["drained"] is False
     assert role("drain", "gpu001", drain_hold_s=60)[0] == 0  # it has begun: only its end moves
     slurm.run("scancel", job)
-    audits.wait_until(lambda: "IDLE" in slurm.state("gpu001")[0], "the job has ended")
-    assert slurm.state("gpu001")[0] == "IDLE+MAINTENANCE+RESERVED"
+    reserved = "IDLE+MAINTENANCE+RESERVED"
+    audits.wait_until(lambda: slurm.state("gpu001")[0] == reserved, "the job has ended")
     audits.wait_until(lambda: slurm.state("gpu001")[0] == "IDLE", "the reservation is over", 300)
     assert slurm.start_job("gpu001")
     assert reservations(slurm) == {}
