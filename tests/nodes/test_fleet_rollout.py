@@ -7,6 +7,7 @@ import datetime
 import json
 import types
 
+import audits
 import faulty_nodes
 import pytest
 import slurm_nodes
@@ -80,15 +81,18 @@ def tell(cluster, fleet, site):
     planned = site.plan(run, *LIMITS)
     job = cluster.start_job(ONE_GPU, JOB)
     with site.remediating(run, torch_in_nodes.PYTHON) as process:
-        site.await_step(process, run, ONE_GPU, "wait", "begun")
-        waited = {
-            "job": cluster.say("squeue", "-h", "-j", job, "-o", "%T"),
-            "state": cluster.state(ONE_GPU),
-            "file": fleet.shell(ONE_GPU, "cat /etc/environment"),
-            "begun": entries(run, ONE_GPU, "apply", "begun"),
-            "others": {name: cluster.state(name)[0] for name in NAMES},
-        }
-        fleet.shell(ONE_GPU, "touch /run/job-may-end")
+        ended = process.wait(timeout=DEADLINE_S)
+    waited = {
+        "code": ended,
+        "job": cluster.say("squeue", "-h", "-j", job, "-o", "%T"),
+        "reservations": cluster.must("scontrol", "-o", "show", "reservations"),
+        "file": fleet.shell(ONE_GPU, "cat /etc/environment"),
+        "begun": entries(run, ONE_GPU, "apply", "begun"),
+        "others": {name: cluster.state(name)[0] for name in NAMES},
+    }
+    fleet.shell(ONE_GPU, "touch /run/job-may-end")
+    audits.wait_until(lambda: not cluster.say("squeue", "-h"), "the job has ended")
+    with site.remediating(run, torch_in_nodes.PYTHON) as process:
         code = process.wait(timeout=DEADLINE_S)
     status = json.loads(site.unhang("remediate", str(run), "--status", "--format", "json"))
     told = {"status": status}
@@ -184,8 +188,8 @@ class TestTheFiveSituations:
 
     def test_a_job_that_runs_is_waited_for_and_the_node_is_changed_only_after_it(self, story):
         assert (story.waited["job"], story.waited["begun"]) == ("RUNNING", [])
-        assert story.waited["state"][0].endswith("+DRAIN")
-        assert story.waited["state"][1].startswith(f"unhang {story.planned['run']['id']}: ")
+        assert story.waited["code"] == 3
+        assert f"unhang-{story.planned['run']['id']}-{ONE_GPU}" in story.waited["reservations"]
         assert (
             story.waited["file"]
             == story.fleet.shell(ONE_GPU, "cat /srv/job-saw")

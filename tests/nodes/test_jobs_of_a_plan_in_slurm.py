@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import slurm_nodes
+import torch_in_nodes
 from slurm_site import Site
 
 NAMES = ("gpu001", "gpu002")
@@ -29,7 +30,8 @@ def day(fake_library, tmp_path_factory):
             for program in ("scontrol", "squeue"):
                 there = shutil.which(program)
                 cluster.fleet.plant(name, f"/usr/bin/{program}", Path(there).read_bytes(), 0o755)
-        site = Site(cluster, work)
+        python = {"smoke_test_python": str(torch_in_nodes.PYTHON)}
+        site = Site(cluster, work, variables=python)
         run = site.audit()
         idle = planned(site, run)
         job = cluster.start_job(BUSY, "#!/bin/sh\nsleep 100000\n")

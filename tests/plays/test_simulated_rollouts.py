@@ -96,7 +96,7 @@ def order_with(node, target, epoch, stopped, **changed):
 
 
 def acts_beside_jobs(node, target, epoch, stopped=None):
-    return order_with(node, target, epoch, stopped, done=node.done | {"wait"})
+    return order_with(node, target, epoch, stopped, done=node.done | {"drain", "wait"})
 
 
 def boots_again_after_it_was_killed(node, target, epoch, stopped=None):
