@@ -3,6 +3,9 @@ job, tells that it hangs, and leaves nothing."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import audits
 import pytest
 import slurm_nodes
@@ -48,6 +51,9 @@ def cluster(fake_library, tmp_path_factory):
             inside,
         )
         cluster.fleet.plant(NODE, "/usr/local/bin/unhang", UNHANG, mode=0o755)
+        # how a job ended is asked of Slurm, whose commands a compute node has
+        scontrol = Path(shutil.which("scontrol")).read_bytes()
+        cluster.fleet.plant(NODE, "/usr/bin/scontrol", scontrol, 0o755)
         place(cluster)
         lines = "Prolog=/opt/unhang/watch-prolog.sh\nEpilog=/opt/unhang/watch-epilog.sh\n"
         with (cluster.folder / "slurm.conf").open("a") as conf:
