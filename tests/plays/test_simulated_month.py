@@ -55,7 +55,9 @@ def with_functions(**wrong):
 def waits_for_no_job(order, answer, target):
     status, evidence = state_machine.judge(order, answer, target)
     return (
-        (DONE, evidence) if order.step == "wait" and answer.status == "ok" else (status, evidence)
+        (DONE, evidence)
+        if order.step in ("drain", "wait") and answer.status == "ok"
+        else (status, evidence)
     )
 
 

@@ -185,8 +185,10 @@ class Fleet(World):
             return StepResult("failed", {"why": "slurmctld does not answer"})
         if node.drained_by is None:
             return StepResult("failed", {"why": "expected it drained, found it in service"})
+        return StepResult("ok", self._jobs(node, run))
+
+    def _jobs(self, node: Node, run: str) -> dict[str, Any]:
+        """The node's jobs, until when they are waited for, and whether that is over."""
         ends = [self.clock(self.ends[job]).replace("Z", "+00:00") for job in node.jobs]
         until = waits_until(self.waits_since(run, node.host) or self.clock(), ends)
-        return StepResult(
-            "ok", {"jobs": list(node.jobs), "until": until, "over": self.clock() >= until}
-        )
+        return {"jobs": list(node.jobs), "until": until, "over": self.clock() >= until}

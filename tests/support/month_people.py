@@ -16,7 +16,7 @@ from rollout_world import Node
 from unhang.act.plan.waves import WaveLimits, plan_waves
 from unhang.act.rollout.failure_limit import Limit, Limits
 from unhang.act.rollout.node_state import NodeState
-from unhang.act.rollout.steps import FINAL, KEPT, LOST, TAKEN_OVER, WAITING, Target
+from unhang.act.rollout.steps import FINAL, KEPT, LOST, TAKEN_OVER, UNFINISHED, WAITING, Target
 from unhang.act.rollout.waiting import is_worth_another_look
 
 DAY_S = 24 * HOUR_S
@@ -434,7 +434,12 @@ class Month:
         for host, known in one.states().items():
             node = self.fleet.nodes[host]
             locked, drained = node.holder == one.run, node.drained_by == f"unhang {one.run}"
-            if locked or (drained and not (known.state in (KEPT, LOST) and known.why)):
+            # Nobody goes on with an undone rollout, also to unlock what did not answer when it was
+            # ended: that lock expires by itself after four hours, which have no part here.
+            left = one.over == "undone" and known.state == UNFINISHED and not drained
+            if (locked and not left) or (
+                drained and not (known.state in (KEPT, LOST) and known.why)
+            ):
                 found.append(
                     f"{host} ended {known.state} ({known.why}) in {one.run} ({one.over}), locked"
                     f" {locked}, drained {drained}"

@@ -211,11 +211,11 @@ class World:
                 "owned": node.drained_by == f"unhang {run}",
                 "by": node.drained_by,
                 "reason": "x",
-                **self._jobs(node),
+                **self._jobs(node, run),
             },
         )
 
-    def _jobs(self, node: Node) -> dict[str, Any]:
+    def _jobs(self, node: Node, run: str) -> dict[str, Any]:
         """The node's jobs; one that ends later has ended when it is asked for again."""
         if "a job that ends later" in node.faults:
             node.faults.discard("a job that ends later")
@@ -228,7 +228,7 @@ class World:
         yield
         if refused := self._refuses(node, order):
             return refused
-        return StepResult("ok", self._jobs(node))
+        return StepResult("ok", self._jobs(node, run))
 
     def _save(self, node: Node, order: Order, run: str):
         yield

@@ -86,6 +86,8 @@ def fleet(image, folders, booted, installation):
         Machine(image, folders(), booted) as following,
     ):
         canary.shell(BROKEN.format(image.new))
+        # both go on from one memory image, and so have one machine id and one boot id
+        following.shell(f"hostname {NEXT}")
         yield Fleet(canary, following, folders())
 
 
