@@ -35,7 +35,7 @@ ARMS = ("audit", "preview", "plain", "rollout")
 PACKAGES = ["nvidia-driver", "nvidia-kernel-dkms", "libnvidia-ml1"]
 VERSIONS = [f"{package}={driver_node.NEW}-1" for package in PACKAGES]
 POLICY = {"driver": {"version": driver_node.NEW, "flavour": "proprietary", "held": True}}
-PLANNING = ("--only", "policy-driver-version", "--floor", "0", "--max-unavailable", "2")
+PLANNING = ("--rule", "policy-driver-version", "--floor", "0", "--max-unavailable", "2")
 WAVES = [1, 2, 1]
 # in place of unhang's ansible.cfg
 ANSIBLES_OWN = {"ANSIBLE_CONFIG": "", "ANSIBLE_PIPELINING": "1"}
