@@ -11,7 +11,7 @@ from typing import Any
 
 from unhang.act.rollout.baseline import from_document
 from unhang.act.rollout.proof import SERIOUS, Asked
-from unhang.act.rollout.rollout import begin, lost_since, prove_node
+from unhang.act.rollout.rollout import begin, prove_node
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.errors import UserError
@@ -21,12 +21,12 @@ from unhang.core.list_arguments import split_list
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "step",
-        choices=("begin", "lost", "prove"),
-        help="begin: judge the run and its policies; lost: compare hardware; prove: judge again",
+        choices=("begin", "prove"),
+        help="begin: judge the run and its policies; prove: judge one node again",
     )
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder")
     parser.add_argument(
-        "host", metavar="HOST", nargs="?", default="", help="the host that is compared"
+        "host", metavar="HOST", nargs="?", default="", help="the host that is proved"
     )
     parser.add_argument(
         "--rules",
@@ -91,8 +91,6 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.step == "begin":
         return begin(arguments.run, arguments.rules, today, judge_folder, arguments.before)
     baseline, about = from_document(json.loads(arguments.baseline)), json.loads(arguments.about)
-    if arguments.step == "lost":
-        return lost_since(arguments.run, arguments.host, baseline)
     severities = split_list(arguments.severities, "--severities", SEVERITIES)
     asked = Asked(
         severities=severities,

@@ -4,6 +4,7 @@ still complete, and the node is proved healthy. The verdicts come from the audit
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,12 @@ from unhang.core.errors import UserError
 from unhang.core.run.documents import NodeDocument
 from unhang.core.run.record import FINDINGS, Finding, read_findings_record
 from unhang.core.run.run_folder import file_stem, write_atomically
-from unhang.core.run.run_input import RunInput, read_nodes, read_run_input
+from unhang.core.run.run_input import RunInput, of_one_host, read_nodes, read_run_input
 
 BEFORE = "findings-before.json"
 PROOFS = "proofs"  # beside the plan: what each proof saw on its node
-Judge = Callable[[Path, list[Path], str | None, str], object]
-"""Writes findings.json of a run folder: folder, folders of rules, policy, day."""
+Judge = Callable[..., object]
+"""run_judging.judge_folder."""
 
 
 def begin(
@@ -99,14 +100,6 @@ def _keep_baseline(
     return str(path.absolute())
 
 
-def lost_since(run: Path, host: str, baseline: Baseline) -> dict[str, Any]:
-    """{"lost": [line]} of a host that was read again: hardware of its baseline that it does not
-    have (yet). Raises UserError, OSError, ValueError."""
-    run_input = read_run_input(run)
-    node = _node(run_input, host)
-    return {"lost": _losses(run_input, node, baseline)}
-
-
 def prove_node(
     run: Path,
     host: str,
@@ -118,14 +111,16 @@ def prove_node(
     judge: Judge,
     beside: Path | None = None,
 ) -> dict[str, Any]:
-    """Judges the run again with the node's new facts, and records whether it is healthy. Raises
-    UserError, OSError, ValueError. about: further keys of the proof's document. baseline: the
-    node's state before the change. beside: folder of the plan, to keep there what a proof saw."""
+    """Judges the node again by its new facts, and records whether it is healthy: the proof, with
+    `lost`: hardware of its baseline that it does not have (yet). Raises UserError, OSError,
+    ValueError. about: further keys of the proof's document. baseline: the node's state before the
+    change. beside: folder of the plan, to keep there what a proof saw."""
     load_catalogue()  # once: the judge's child process has it from here
-    judge(run, rules, None, today)
-    after = read_findings_record(run).findings
-    run_input = read_run_input(run)
-    node = _node(run_input, host)
+    run_input = of_one_host(read_run_input(run), host)
+    with tempfile.TemporaryDirectory(prefix="unhang-proof-") as folder:
+        judge(run, rules, None, today, out=Path(folder) / FINDINGS, host=host)
+        after = read_findings_record(Path(folder)).findings
+    node = next(read_nodes(run_input))
     policy_rules = frozenset(
         rule.id
         for rule in load_catalogue(rules).rules
@@ -139,6 +134,7 @@ def prove_node(
             "healthy": False,
             "reasons": [f"it was not read: {node.status}, {node.message}", *proof["reasons"]],
         }
+    proof["lost"] = lost
     document = {"schema": "unhang/remediation/1", "host": host, **about, **proof}
     write_atomically(
         run / f"remediation-{file_stem(host)}.json", json.dumps(document, indent=1) + "\n"
@@ -171,13 +167,6 @@ def _losses(run: RunInput, node: NodeDocument, baseline: Baseline) -> list[str]:
     return losses(
         baseline.hardware, read_hardware(_sections(document)), (document or {}).get("policy") or {}
     )
-
-
-def _node(run: RunInput, host: str) -> NodeDocument:
-    node = next((one for one in read_nodes(run) if one.host == host), None)
-    if node is None:
-        raise UserError(f"expected a host of the run {run.folder}, found {host!r}")
-    return node
 
 
 def _document(run: RunInput, node: NodeDocument) -> dict[str, Any] | None:

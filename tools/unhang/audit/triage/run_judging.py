@@ -20,7 +20,7 @@ from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited
 from unhang.core.run.actions import Setting
 from unhang.core.run.own_runs import is_own, own_options
-from unhang.core.run.run_input import RunInput, read_run_input
+from unhang.core.run.run_input import RunInput, of_one_host, read_run_input
 from unhang.core.schemas.policy import PolicyFile, load_policy
 
 RepairsOfRun = Callable[
@@ -39,11 +39,14 @@ def judge_folder(
     limits: Limits | None = None,
     out: Path | None = None,
     repairs: RepairsOfRun | None = None,
+    host: str | None = None,
 ) -> dict[str, Any]:
     """Writes findings.json (or `out`) and returns it without its findings. A rule that must be
     stopped is omitted and named. Raises UserError, OSError. repairs: of the plan; without it the
-    rule's role is shown."""
+    rule's role is shown. host: judges this host of the run alone, without comparing it."""
     run_input = read_run_input(folder)
+    if host is not None:
+        run_input = of_one_host(run_input, host)
     limits = limits or _limits(len(run_input.files))
     stopped: list[str] = []
     while True:

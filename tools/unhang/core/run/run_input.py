@@ -49,6 +49,14 @@ def read_run_input(folder: Path) -> RunInput:
     return RunInput(folder, document, node_paths(folder, document["hosts"]))
 
 
+def of_one_host(run: RunInput, host: str) -> RunInput:
+    """The run as if it had asked this host alone. Raises UserError for a host that is not of it."""
+    if host not in run.document["hosts"] and host not in run.files:
+        raise UserError(f"expected a host of the run {run.folder}, found {host!r}")
+    files = {name: path for name, path in run.files.items() if name == host}
+    return RunInput(run.folder, {**run.document, "hosts": [host]}, files)
+
+
 def node_paths(folder: Path, meant: Iterable[str]) -> dict[str, Path]:
     """host -> its file in a run folder, in the natural order of the hosts. meant: the run's hosts,
     because the file name of a very long host name does not contain it."""
