@@ -5,6 +5,7 @@ reports the result. Both are written to the journal first."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+BOOT_ID = re.compile(r"[0-9a-f-]{36}")
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
 for _folder in _TOOLS:
@@ -74,9 +76,13 @@ class ActionModule(ActionBase):
 
     def _answer(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
         from unhang.act.rollout.for_ansible import order_of, step_result
+        from unhang.act.rollout.state_machine import needs_boot_id
 
+        found = given["evidence"] or {}
+        if given["status"] == "ok" and needs_boot_id(given["order"]["step"], found):
+            found = {**found, **self._boot_id()}
         status, evidence = conductor.record(
-            order_of(given["order"]), step_result(given["status"], given["evidence"] or {})
+            order_of(given["order"]), step_result(given["status"], found)
         )
         return {
             "status": status,
@@ -85,6 +91,13 @@ class ActionModule(ActionBase):
                 f" {status}{': ' + str(evidence['why']) if evidence.get('why') else ''}"
             ),
         }
+
+    def _boot_id(self) -> dict[str, str]:
+        """{boot_id} of the node now that the step is over; {} if it cannot be read, and a step that
+        needs it has then failed."""
+        asked = self._low_level_execute_command("cat /proc/sys/kernel/random/boot_id")
+        text = str(asked.get("stdout", "")).strip()
+        return {"boot_id": text} if asked.get("rc") == 0 and BOOT_ID.fullmatch(text) else {}
 
     def _end(self, conductor: Any, host: str, given: Mapping[str, Any], task_vars: Any) -> Any:
         proved, line = conductor.ending(host)

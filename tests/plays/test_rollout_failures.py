@@ -278,6 +278,12 @@ def test_the_smoke_test_before_the_change_that_can_prove_nothing_is_evidence_and
     tmp_path,
 ):
     done = prepare(tmp_path, [["measured", "left_out"]], real=("smoke_before",))
+    with (tmp_path / "tasks" / "rollout" / "smoke_before.yml").open("a") as step:
+        step.write(
+            "\n- name: Name the boot of a node that is not this machine\n"
+            "  ansible.builtin.set_fact:\n    rollout_evidence: '{{ rollout_evidence |"
+            " combine(dict(boot_id=rollout_asked.order.boot_id)) }}'\n"
+        )
     (tmp_path / "host_vars").mkdir()
     (tmp_path / "host_vars" / "left_out.yml").write_text("unhang_smoke_before: false\n")
     roll_out(done, {}, smoke_test_python="/usr/bin/false", unhang_smoke_before_s=30)

@@ -110,7 +110,7 @@ def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path)
     source = PROJECT / "playbooks" / "tasks"
     (tmp_path / "remediate_role.yml").write_text((source / "remediate_role.yml").read_text())
     (tmp_path / "rollout" / "apply.yml").write_text((source / "rollout" / "apply.yml").read_text())
-    for name in ("still_free.yml", "boot_id.yml", "ours.yml"):
+    for name in ("still_free.yml", "ours.yml"):
         (tmp_path / "rollout" / name).write_text("- name: Nothing\n  ansible.builtin.meta: noop\n")
     for name in ("saved_state", "state_restore"):
         (plugins / f"{name}.py").write_text(

@@ -153,7 +153,6 @@ def prepare(folder, waves, real=(), floor=0):
         "floor",
         "listed",
         "look_back",
-        "boot_id",
         "still_free",
         "smoke_group",
         *STEPS,

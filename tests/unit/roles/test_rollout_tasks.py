@@ -140,7 +140,7 @@ def test_nothing_is_changed_or_booted_before_the_drain_and_the_jobs_were_read_ag
         if not task.keys() & {"ansible.builtin.set_fact", "block"}
     ]
     checked = [task.get("ansible.builtin.include_tasks") for task in acts].index("still_free.yml")
-    before = {"reboot": ["boot_id.yml", "ours.yml"], "apply": ["ours.yml"], "roll_back": []}
+    before = {"reboot": ["ours.yml"], "apply": ["ours.yml"], "roll_back": []}
     assert [task["ansible.builtin.include_tasks"] for task in acts[:checked]] == before[step]
 
 

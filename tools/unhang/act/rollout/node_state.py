@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from unhang.act.rollout.evidence import NO_SCHEDULER
 from unhang.act.rollout.reasons import joined
 from unhang.act.rollout.steps import (
     BEGUN,
@@ -26,6 +27,7 @@ from unhang.act.rollout.steps import (
     TAKEN_OVER,
     TO_COME,
     UNFINISHED,
+    WAIT,
     WAITING,
     WAITS,
     Entry,
@@ -241,7 +243,9 @@ def _locked(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 
 def _drained(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     """Does not start a node that somebody else has drained; a changed node is out of service
-    anyway."""
+    anyway. Without a scheduler the drain is itself the look for jobs."""
+    if evidence.get("scheduler") == NO_SCHEDULER:
+        node = replace(node, done=node.done | {WAIT})
     if evidence["owned"] or node.changed:
         return node
     return replace(

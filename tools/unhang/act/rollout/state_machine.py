@@ -194,6 +194,11 @@ NEEDED: Mapping[str, Mapping[str, type]] = {
 }
 
 
+def needs_boot_id(step: str, evidence: Mapping[str, Any]) -> bool:
+    """Whether the boot in which a step has ended is still to be read for its evidence."""
+    return "boot_id" not in evidence and (step == BEFORE or "boot_id" in NEEDED.get(step, {}))
+
+
 def _missing(order: Order, evidence: Mapping[str, Any]) -> str | None:
     for name, kind in NEEDED.get(order.step, {}).items():
         if type(evidence.get(name)) is not kind:
