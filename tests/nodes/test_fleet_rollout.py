@@ -148,6 +148,7 @@ class TestTheFiveSituations:
             "audit",
             "smoke_alone",
             "smoke_together",
+            "audit_again",
             "release",
         ):
             assert {

@@ -42,6 +42,7 @@ ONCE = (
     "audit",
     "smoke_alone",
     "smoke_together",
+    "audit_again",
     "roll_back",
     "reboot_back",
     "audit_back",

@@ -24,6 +24,7 @@ COUNTED = {
     "lies apply": "kept",
     "lies reboot": "kept",
     "unhealthy smoke_alone": "kept",
+    "unhealthy audit_again": "kept",
     "wrong kernel reboot": "kept",
     "wrong driver reboot": "kept",
 }

@@ -17,6 +17,7 @@ FORWARD = (
     "audit",
     "smoke_alone",
     "smoke_together",
+    "audit_again",
     "release",
 )
 BACK = ("roll_back", "reboot_back", "audit_back", "keep")

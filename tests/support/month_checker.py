@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Set
 from typing import Any
 
-PROOFS = {"audit", "smoke_alone", "smoke_together"}
+PROOFS = {"audit", "smoke_alone", "smoke_together", "audit_again"}
 OURS = ("trial", "reboot", "rollback")
 MOST_FAULTS = 20
 

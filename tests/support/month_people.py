@@ -24,7 +24,7 @@ FAULTS = (
     "apply fails", "apply vanishes", "apply hangs", "says ok and does nothing", "trial boot fails",
     "vanishes before its reboot", "vanishes during its reboot",
     "vanishes after its reboot", "does not boot", "wrong kernel", "wrong driver", "audit fails",
-    "smoke fails", "smoke together fails", "nobody is named",
+    "smoke fails", "smoke together fails", "fails under load", "nobody is named",
     "drain refused", "scheduler gone", "scheduler gone at the end", "rollback fails",
     "rollback says ok and does nothing", "rollback vanishes",
     "crashes in between", "lock cannot be written", "boots before its release",

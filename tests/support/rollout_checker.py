@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-PROOFS = {"audit", "smoke_alone", "smoke_together"}
+PROOFS = {"audit", "smoke_alone", "smoke_together", "audit_again"}
 PUT_OFF = {("failed", step) for step in ("lock", "drain", "wait", "save")} | {
     ("done", "release"),
     ("failed", "apply"),

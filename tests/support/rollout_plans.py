@@ -51,6 +51,7 @@ EVIDENCE = {
         "healthy": True,
         "bandwidth": [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 350.5}],
     },
+    "audit_again": {"boot_id": "{host}-boot2", "healthy": True},
     "release": {"boot_id": "{host}-boot2", "drained": False, "owned": False},
     "roll_back": {"boot_id": "{host}-boot2", "needs_reboot": True},
     "reboot_back": {"boot_id": "{host}-boot3"},

@@ -15,7 +15,7 @@ FAULTS = (
     "apply fails", "apply vanishes", "apply hangs", "says ok and does nothing", "trial boot fails",
     "vanishes before its reboot", "vanishes during its reboot",
     "vanishes after its reboot", "does not boot", "wrong kernel", "wrong driver", "audit fails",
-    "smoke fails", "smoke together fails", "nobody is named",
+    "smoke fails", "smoke together fails", "fails under load", "nobody is named",
     "drain refused", "scheduler gone", "scheduler gone at the end", "a job that never ends",
     "drained by somebody else", "drained by somebody else under way",
     "rollback fails", "rollback says ok and does nothing", "rollback vanishes",
@@ -404,6 +404,12 @@ class World:
 
     def _reboot_back(self, node: Node, order: Order, run: str):
         return self._reboot(node, order, run, "rollback")
+
+    def _audit_again(self, node: Node, order: Order, run: str):
+        yield
+        if refused := self._refuses(node, order):
+            return refused
+        return self._verdict(node, order, "fails under load" not in node.faults)
 
     def _audit_back(self, node: Node, order: Order, run: str):
         yield

@@ -32,6 +32,7 @@ DONE_WITH = {
     "smoke_alone": {"smoke_test main"},
     "smoke_together": {"smoke_test main"},
     "roll_back": {"drain wait", "state_restore"},
+    "audit_again": {"rollout_judge.yml", "node_baseline"},
     "audit_back": {"rollout_judge.yml", "node_baseline"},
     "release": {"drain release", "node_baseline", "node_change unlock", "node_lock"},
 }

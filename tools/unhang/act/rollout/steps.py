@@ -11,10 +11,11 @@ from typing import Any
 # that it has done.
 STEPS = (
     "lock", "drain", "wait", "save", "smoke_before", "apply", "reboot", "audit", "smoke_alone",
-    "smoke_together",
+    "smoke_together", "audit_again",
     "roll_back", "reboot_back", "audit_back", "keep", "release",
 )  # fmt: skip
-PROOFS = ("audit", "smoke_alone", "smoke_together")
+SMOKES = ("smoke_alone", "smoke_together")
+PROOFS = ("audit", *SMOKES, "audit_again")
 BEFORE = "smoke_before"  # measures the node before the change: evidence, never a verdict
 WAIT = "wait"  # wait for jobs
 SOAK = "soak"  # of released nodes, which are asked again after it; no step of the playbook's order

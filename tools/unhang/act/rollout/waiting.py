@@ -13,6 +13,7 @@ from unhang.act.rollout.steps import (
     PROOFS,
     PUT_OFF,
     REBOOTS,
+    SMOKES,
     SOAK,
     TOGETHER,
     WAIT,
@@ -49,7 +50,7 @@ def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
         asked = _is_on(variables, "unhang_smoke_before", _is_on(variables, "unhang_smoke", True))
         return _seconds(variables, "unhang_smoke_before_s", SMOKE_BEFORE_S) if asked else 0
     if (
-        step in PROOFS[1:]
+        step in SMOKES
         and _is_on(variables, "unhang_smoke", True)
         and not variables.get("smoke_test_burn_in")
     ):

@@ -53,7 +53,7 @@ def released(plan, *hosts, at=RELEASE):
             ("apply", {"boot_id": "b1", "needs_reboot": False}),
             *(
                 (proof, {"boot_id": "b1", "healthy": True})
-                for proof in ("audit", "smoke_alone", "smoke_together")
+                for proof in ("audit", "smoke_alone", "smoke_together", "audit_again")
             ),
             ("release", {"boot_id": "b1", "drained": False, "owned": False}),
         ):

@@ -34,7 +34,7 @@ GOOD = {
     "reboot": {"boot_id": "b2", "running": {"driver": "580.95.05"}},
     **{
         step: {"boot_id": "b2", "healthy": True}
-        for step in ("audit", "smoke_alone", "smoke_together")
+        for step in ("audit", "smoke_alone", "smoke_together", "audit_again")
     },
     "release": {"boot_id": "b2", "drained": False, "owned": False},
     "roll_back": {"boot_id": "b2", "needs_reboot": True},
@@ -80,6 +80,7 @@ FORWARD = (
     "audit",
     "smoke_alone",
     "smoke_together",
+    "audit_again",
     "release",
 )
 BACK = ("roll_back", "reboot_back", "audit_back", "keep")
@@ -91,7 +92,7 @@ def test_a_node_that_is_proved_goes_through_every_step_and_is_released():
     assert next_order(node, TARGET, 1) is None
 
 
-@pytest.mark.parametrize("bad", FORWARD[5:10])
+@pytest.mark.parametrize("bad", FORWARD[5:11])
 def test_a_node_that_is_not_proved_is_brought_back_and_kept(bad):
     steps = FORWARD[: FORWARD.index(bad)]
     entries = journal(*well(*steps), (bad, StepResult("failed", {"why": "it broke"})), *well(*BACK))
