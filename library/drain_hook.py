@@ -83,7 +83,8 @@ drain:
   sample: {drained: true, by: site-drain, reason: "unhang r1: driver 580.95.05", jobs: [],
     owned: true}
 note:
-  description: A note for the operator; empty if there is none.
+  description: A note for the operator, printed as by M(ansible.builtin.debug); empty if there is
+    none.
   returned: success
   type: str
   sample: ""

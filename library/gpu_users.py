@@ -20,14 +20,18 @@ options:
   wait_s:
     description:
       - Seconds to wait until only known services use the GPUs and no job of Slurm runs. Those that
-        remain after that are no failure. Check mode does not
-        wait.
+        remain after that are no failure without O(refusal). Check mode does not wait.
     type: int
     default: 0
   poll_s:
     description: Seconds between two checks.
     type: int
     default: 10
+  refusal:
+    description: If a job remains after O(wait_s), the module fails with this message, in which
+      V({jobs}) stands for their ids. Not in check mode.
+    type: str
+    default: ""
   slurm_alone:
     description: Count only the jobs of Slurm as jobs; the processes on the GPUs are not read.
     type: bool
@@ -85,7 +89,7 @@ drain:
   description: State of a node without a scheduler, in the form of M(slurm_node). It is drained when
     C(jobs) (processes on the GPUs that belong
     to no known service, and jobs of Slurm) is empty.
-  returned: success
+  returned: when the node could be read
   type: dict
   sample: {drained: true, by: "", reason: "", jobs: [], owned: false}
 scheduler:
@@ -94,6 +98,12 @@ scheduler:
   returned: success
   type: str
   sample: slurm
+host:
+  description: Name and boot of the machine, by which M(slurm_node) knows that its node is this
+    machine. C(booted_at), seconds since 1970; empty and 0 if they cannot be read.
+  returned: success
+  type: dict
+  sample: {name: gpu001, boot_id: 5f3d6b0a-1c8e-4f0e-9a55-0b7f2d1a9c11, booted_at: 1795146451}
 previews:
   description: True in check mode, for whatever reason.
   returned: success
@@ -104,10 +114,15 @@ previews:
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.drain.gpus import wait_for_jobs
 from ansible.module_utils.unhang_node.change.drain.reasons import message_of
-from ansible.module_utils.unhang_node.change.gpu.users import read_scheduler, read_stopped
+from ansible.module_utils.unhang_node.change.gpu.users import (
+    read_host,
+    read_scheduler,
+    read_stopped,
+)
 
 OPTIONS = {
     "poll_s": {"type": "int", "default": 10},
+    "refusal": {"type": "str", "default": ""},
     "slurm_alone": {"type": "bool", "default": False},
     "wait_s": {"type": "int", "default": 0},
 }
@@ -125,8 +140,14 @@ def main() -> None:
         users, drain = wait_for_jobs(wait_s, poll_s, slurm_alone=module.params["slurm_alone"])
     except (OSError, ValueError) as problem:
         module.fail_json(msg=message_of(problem))
+    if drain.jobs and module.params["refusal"] and not module.check_mode:
+        jobs = ", ".join(row["id"] for row in drain.jobs)
+        module.fail_json(
+            msg=module.params["refusal"].replace("{jobs}", jobs), drain=drain._asdict()
+        )
     module.exit_json(
         changed=False,
+        host=read_host(),
         users=users,
         stopped_units=stopped,
         drain=drain._asdict(),

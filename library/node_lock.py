@@ -2,7 +2,8 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
 """Ansible module: locks a node for one run. Implementation:
-module_utils/unhang_node/change/journal/node_lock.py."""
+module_utils/unhang_node/change/journal/node_lock.py; plugins/action/node_lock.py is the
+controller's side."""
 
 from __future__ import annotations
 
@@ -77,6 +78,18 @@ options:
     description: Id of a run that has certainly ended, whose lock may be taken over.
     type: str
     default: ""
+  take_over_wait_s:
+    description: The controller looks whether the process of a run that holds the lock has ended
+      there, and takes its lock over. It waits this long for modules of that run, or of
+      O(takes_over), that still run on the node.
+    type: int
+  read_at:
+    description: Where the facts of the node are read (V(unhang_rootfs)). If O(rootfs) is not among
+      them, the controller refuses the node, because the machine behind the connection is another
+      one. Empty if they are read from the node itself.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment: [unhang.rootfs]
 attributes:
   check_mode:
@@ -148,10 +161,26 @@ needs_root:
   sample: false
 taken_over:
   description: The lock of another run that this one has taken over, with the reason; none
-    otherwise.
+    otherwise. RV(msg) is then a sentence about it, printed as by M(ansible.builtin.debug).
   returned: state is held
   type: dict
   sample: null
+msg:
+  description: Which run was taken over and why, or why the node was not locked.
+  returned: on failure, or if a lock was taken over
+  type: str
+  sample: "took over from run a by ops@ctl1, which had the node since 2026-11-20T07:00:00Z: it
+    expired, 14400 s after the last sign of work"
+run:
+  description: O(run).
+  returned: always
+  type: str
+  sample: 20261120T070000Z-ops-ctl1-4711
+rootfs:
+  description: O(rootfs).
+  returned: always
+  type: str
+  sample: /
 """
 
 import errno
@@ -181,6 +210,8 @@ OPTIONS = {
     "packages_wait_s": {"type": "int", "default": 900},
     "boot_id": {"type": "str", "default": ""},
     "takes_over": {"type": "str", "default": ""},
+    "take_over_wait_s": {"type": "int"},
+    "read_at": {"type": "list", "elements": "str", "default": []},
     "rootfs": {"type": "path", "default": "/"},
 }
 

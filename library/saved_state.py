@@ -64,6 +64,11 @@ options:
     description: The reason of a failure.
     type: str
     default: ""
+  unlocks:
+    description: Release the run's lock too, even if O(state=finished) fails; then also with an
+      empty O(id).
+    type: bool
+    default: false
 extends_documentation_fragment: [unhang.rootfs]
 attributes:
   check_mode:
@@ -110,6 +115,13 @@ folder:
   returned: success
   type: str
   sample: /var/lib/unhang/states/20261120T070000Z-gpu_driver
+msg:
+  description: What was found of earlier runs, with O(state=begun), and RV(needs_manual_action),
+    with O(state=finished); printed as by M(ansible.builtin.debug).
+  returned: on failure, or if there is something to report
+  type: str
+  sample: "20261120T070000Z-kernel: removed, can no longer be restored (node_change_keep_states is
+    10)"
 stopped:
   description: Where an earlier run of the role had stopped, whose state this run continues (or
     would, in check mode); none otherwise.
@@ -155,6 +167,7 @@ from ansible.module_utils.unhang_node.change.atomic_files import STATES
 from ansible.module_utils.unhang_node.change.journal import saved_states as saved
 from ansible.module_utils.unhang_node.change.journal.node_lock import (
     demand_lock,
+    free_lock,
     read_lock,
     remove_if_empty,
     renew_lock,
@@ -178,6 +191,7 @@ OPTIONS = {
     "keep": {"type": "int", "default": 0},
     "step": {"type": "str", "default": ""},
     "message": {"type": "str", "default": ""},
+    "unlocks": {"type": "bool", "default": False},
     "rootfs": {"type": "path", "default": "/"},
 }
 
@@ -270,8 +284,14 @@ def main() -> None:
         supports_check_mode=True,
         required_if=[("state", "begun", ("role",)), ("state", "step", ("step",))],
     )
+    run, fencing = module.params["run"], module.params["fencing"]
     try:
-        module.exit_json(changed=False, **apply(module))
+        try:
+            result = apply(module)
+        finally:
+            if module.params["unlocks"]:
+                free_lock(module.params["rootfs"], run, fencing, module.check_mode)
+        module.exit_json(changed=False, **result)
     except (OSError, ValueError) as problem:
         module.fail_json(msg=str(problem))
 

@@ -123,7 +123,8 @@ drain:
   type: dict
   sample: {drained: true, by: root, reason: "unhang r1: driver 580.95.05", jobs: [], owned: true}
 note:
-  description: A note for the operator; empty if there is none.
+  description: A note for the operator, printed as by M(ansible.builtin.debug); empty if there is
+    none.
   returned: success
   type: str
   sample: "gpu003 was drained by alice (bad DIMM): it is left so"

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 import site_drain
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 from site_drain import FREE
@@ -107,3 +108,17 @@ def test_a_step_that_is_none_and_an_adapter_that_is_none_are_refused(tmp_path):
         in play(tmp_path, "drain", drain_adapter="pbs")[2]
     )
     assert "expected tasks_from (drain, wait, release), found none" in play(tmp_path, "main")[2]
+
+
+@pytest.mark.parametrize("adapter", ["command", "none"])
+def test_a_step_takes_few_tasks_for_each_costs_the_controller_a_process(tmp_path, adapter):
+    # whatever runs on this machine
+    beside = {"drain_beside_jobs": True, "drain_gpus_may_be_held": True}
+    variables = {**site(tmp_path), **beside, "drain_adapter": adapter}
+    counts = {}
+    for step in ("drain", "wait", "release"):
+        code, _result, output = play(tmp_path, step, **variables)
+        assert code == 0
+        tasks = [line for line in output.splitlines() if line.startswith("TASK [drain : ")]
+        counts[step] = len([line for line in tasks if "Validating arguments" not in line])
+    assert counts == {"drain": 4, "wait": 3, "release": 3}

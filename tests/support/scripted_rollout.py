@@ -192,7 +192,7 @@ def roll_out(scripted, faults, environment_more=(), **variables):
         **dict(environment_more),
     }
     kept["ANSIBLE_ACTION_PLUGINS"] = (
-        f"{PROJECT / 'plugins' / 'action'}:{PROJECT / 'tests' / 'fakes' / 'scripted_plugins'}"
+        f"{PROJECT / 'tests' / 'fakes' / 'scripted_plugins'}:{PROJECT / 'plugins' / 'action'}"
     )
     options = {
         "cwd": PROJECT,

@@ -281,6 +281,16 @@ def test_a_sign_of_work_puts_the_expiry_off(tmp_path):
     assert why_stale(read_lock(root), None, uptime_s()) is None
 
 
+def test_a_run_that_works_on_after_a_boot_that_it_had_not_announced_keeps_its_lock(tmp_path):
+    root = str(boot(tmp_path, "one"))
+    number = take_lock(root, wish("first"), 0).fencing
+    boot(tmp_path, "two")
+    assert "the node has booted since" in why_stale(read_lock(root), "two", uptime_s())
+    renew_lock(root, "first", number)
+    with pytest.raises(NodeLocked):
+        take_lock(root, wish("second"), 0)
+
+
 @pytest.mark.parametrize(
     "text",
     [

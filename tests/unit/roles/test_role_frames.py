@@ -82,32 +82,32 @@ def test_what_a_module_changes_is_saved_where_it_can_be(role):
 
 
 def test_a_preview_asks_a_node_for_nothing_that_a_saved_state_is_needed_for():
-    closing = ("step.yml", "close.yml", "failed.yml")
+    closing = ("step.yml", "end.yml", "failed.yml")
     saving = [
         (name, task)
         for name, task in tasks_of(PROJECT / "roles" / "node_change")
         if name in closing and "saved_state" in task
     ]
     assert len(saving) == 3
-    assert [
-        name for name, task in saving if task.get("when") != "node_change_id | length > 0"
-    ] == []
+    opened = "node_change_id | default('') | length > 0"
+    own_lock = "__node_change_lock.acquired | default(false)"  # never in check mode
+    assert {name: task["when"] for name, task in saving} == {
+        "step.yml": opened,
+        "failed.yml": opened,
+        "end.yml": f"{opened} or {own_lock}",
+    }
 
 
 def test_a_role_of_a_preview_does_not_ask_for_the_lock_again():
     [taking] = [
         task
         for name, task in tasks_of(PROJECT / "roles" / "node_change")
-        if name == "begin.yml"
-        and (task.get("ansible.builtin.include_tasks") or {}).get("file") == "take.yml"
+        if name == "begin.yml" and task.get("ansible.builtin.import_tasks") == "take.yml"
     ]
-    assert taking["ansible.builtin.include_tasks"] == {
-        "file": "take.yml",
-        "apply": {"tags": "always"},
-    }
-    assert (
-        taking["when"]
-        == "not (__node_change_locked is defined and node_change_previews | default(false))"
+    assert taking["when"] == (
+        "not (__node_change_locked.rootfs | default('') == node_change_rootfs and"
+        " (__node_change_locked.acquired | default(false) or"
+        " __node_change_locked.previews | default(false)))"
     )
 
 

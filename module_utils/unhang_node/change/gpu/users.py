@@ -10,6 +10,7 @@ from typing import Any, Collection, Dict, List, Sequence
 from ...base.process import run_process
 from ...base.root import Root
 from ...base.section import Unread
+from ...facts.sections.faults import read_boot_time
 from ...facts.sections.kubernetes import find_kubelet
 from ...facts.sections.processes import read_holders
 from ...facts.sections.reading import first_there, text_if_there
@@ -57,6 +58,17 @@ def read_scheduler() -> str:
         if is_there
     ]
     return "none" if not found else found[0] if len(found) == 1 else ""
+
+
+def read_host() -> Dict[str, Any]:
+    """{name, boot_id, booted_at} of this machine, by which a scheduler's node is known to be it;
+    "" and 0 for what cannot be read."""
+    root = Root()
+    return {
+        "name": text_if_there(root, "/proc/sys/kernel/hostname").strip(),
+        "boot_id": text_if_there(root, "/proc/sys/kernel/random/boot_id").strip(),
+        "booted_at": int(read_boot_time(root) or 0),
+    }
 
 
 def read_slurm_jobs() -> List[str]:

@@ -183,16 +183,16 @@ def _is_ours(lock: Mapping[str, Any] | None, run: str, fencing: int) -> bool:
 
 
 def renew_lock(rootfs: str, run: str, fencing: int) -> None:
-    """Extends this run's lock, as a sign that it still works; does nothing if it has none. Raises
-    OSError, ValueError."""
+    """Extends this run's lock in the present boot, as a sign that it still works; does nothing if
+    it has none. Raises OSError, ValueError."""
     if not os.path.isdir(place_of(rootfs, STATE_FOLDER)):
         return
     with _guard(rootfs):
         lock = read_lock(rootfs)
         if lock and _is_ours(lock, run, fencing):
+            now = {"boot_id": read_boot_id(rootfs), "uptime_s": uptime_s()}
             _write_lock(
-                rootfs,
-                dict(lock, expires=utc_text(time.time() + lock["expires_s"]), uptime_s=uptime_s()),
+                rootfs, dict(lock, expires=utc_text(time.time() + lock["expires_s"]), **now)
             )
 
 

@@ -11,7 +11,7 @@ PREVIEW_ENV = "UNHANG_PREVIEW"  # the file that the callback plugin writes
 LONGEST_TEXT = 4000
 LONGEST_SIDE = 32_000  # characters of a file before or after
 MOST_DIFFS = 200
-DEBUG = ("debug", "ansible.builtin.debug")
+REPORTING = ("debug", "saved_state")  # without their collection
 
 
 class PreviewFile:
@@ -52,7 +52,7 @@ def event_of(
     event["needs_root"] = result.get("needs_root") is True
     if status == "failed":
         return {**event, "text": _text(result.get("msg"))}
-    if action in DEBUG and result.get("msg"):
+    if action.rpartition(".")[2] in REPORTING and result.get("msg"):
         return {**event, "status": "reported", "text": _text(result["msg"])}
     if result.get("changed"):
         return {**event, "status": "changed", "diffs": diffs}

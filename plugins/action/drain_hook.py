@@ -1,0 +1,22 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's side of drain_hook: its note is printed with the result, so that no task has to
+report it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    """One call of the module."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
+        """The module's result, printed as that of debug is if it has a note."""
+        super().run(tmp, task_vars)
+        answer: dict[str, Any] = self._execute_module(task_vars=task_vars)
+        return answer | ({"_ansible_verbose_always": True} if answer.get("note") else {})

@@ -1,0 +1,25 @@
+# Copyright (c) the unhang authors
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's side of slurm_node: its note is printed with the result, so that no task has to
+report it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    """One call of the module."""
+
+    _supports_check_mode = True
+
+    def run(self, tmp: str | None = None, task_vars: Any = None) -> dict[str, Any]:
+        """The module's result, printed as that of debug is if it has a note, or failed: the role
+        releases a node that Slurm does not know all the same."""
+        super().run(tmp, task_vars)
+        answer: dict[str, Any] = self._execute_module(task_vars=task_vars)
+        return answer | (
+            {"_ansible_verbose_always": True} if answer.get("note") or answer.get("failed") else {}
+        )
