@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import struct
 import sys
 import time
 
@@ -23,6 +24,7 @@ from ..base.section import Absent, one_line
 from ..facts.sections.reading import text_if_there
 from .finding import candidates_of, slurm_steps
 from .process_table import ancestors, descendants, read_stats, read_stats_again
+from .ras import services_of
 from .samples import (
     SEARCH_S,
     SOCKETS_S,
@@ -36,7 +38,7 @@ from .samples import (
     replaces,
     write_line,
 )
-from .tcp_bytes import Carried
+from .tcp_bytes import Carried, listened_ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +52,10 @@ if TYPE_CHECKING:
 # A process has its parent's environment until it executes its own program, and its libraries later.
 YOUNG_S = 30.0
 ALL_S = 120.0  # between two searches that read every process again
-RAS_SHARE = 4.0  # RAS that took a second is asked again after so many
+RAS_EVERY_S = 5.0
+# The kernel's table of sockets, which tells who answers, takes long to read: RAS is asked so rarely
+# that this comes to little, but at least each RAS_MOST_S; a slow one waits for RAS_SLOW times that.
+RAS_SHARE, RAS_MOST_S, RAS_SLOW = 400.0, 20.0, 4.0
 RAS_S = 6.0  # of one moment, for all jobs
 # The processes of several jobs share a port, so a try may land on another job's.
 RAS_KEPT_S = 30.0
@@ -199,18 +204,38 @@ class Node:
         ]
 
     def ask_ras(self, jobs: list[Job], until_s: float) -> None:
-        """Asks RAS of the jobs, those first that wait longest. Of a job whose RAS is slow or just
-        did not answer, and of those for which no time is left, the last answer counts: in it
-        nothing moves."""
+        """Asks RAS of the jobs, those first that wait longest. Of a job that is not asked, or whose
+        RAS just did not answer, the last answer counts: in it nothing moves."""
         for job in sorted(jobs, key=lambda job: job.ras_due):
             begun = time.monotonic()
             if begun > until_s or begun < job.ras_due:
+                if job.ras["ras"] is not None:
+                    job.ras = {"ras": {**job.ras["ras"], "again": True}}
                 continue
-            answer = ras_sample(self.root, job.ranks, 0.0)
+            ports = self._listened()
+            is_there = ports is None or any(
+                not service.is_here or _port(service.address) in ports
+                for service in services_of(self.root, job.ranks)
+            )
+            answer = ras_sample(self.root, job.ranks, 0.0) if is_there else {"ras": None}
             now = time.monotonic()
-            job.ras_due = now + RAS_SHARE * (now - begun)
+            took = now - begun
+            wait_s = max(RAS_EVERY_S, min(RAS_SHARE * took, RAS_MOST_S), RAS_SLOW * took)
+            job.ras_due = now + wait_s
             if answer["ras"] is not None or now - job.ras_at > RAS_KEPT_S:
                 job.ras, job.ras_at = answer, now
+
+    def _listened(self) -> set[int] | None:
+        """The ports at which somebody listens here; None where that is not known."""
+        try:
+            return listened_ports() if self._carried.is_there else None
+        except (OSError, struct.error):
+            return None
+
+
+def _port(address: str) -> int | None:
+    port = address.rpartition(":")[2]
+    return int(port) if port.isdigit() and len(port) < 6 else None
 
 
 def moment_of(node: Node, asking: Asking | None, t: float, every_s: float) -> dict[str, Any]:

@@ -243,7 +243,8 @@ class Watch:
 
     def _how_it_ended(self) -> str:
         """FAILED, WELL or UNSEEN; asked only where a verdict is to be judged by it."""
-        if not self.slurm_job or all(verdict.became for verdict in self.record.verdicts):
+        open_ones = [one for one in self.record.verdicts if not (one.became or one.acted)]
+        if not (self.slurm_job and open_ones):
             return UNSEEN
         for _ in range(ASKED_TIMES):
             how = how_it_ended(self.slurm_name or self.slurm_job)
@@ -255,8 +256,9 @@ class Watch:
 def watch_all(arguments: argparse.Namespace, outputs: Outputs) -> int:
     """Watches until it is stopped."""
     site = Site(arguments, outputs)
-    outputs.say(f"all jobs of this machine that may be read, a sample each {arguments.every:g} s")
     with stopped_by_sigterm():
+        every = f"a sample each {arguments.every:g} s"
+        outputs.say(f"all jobs of this machine that may be read, {every}")
         try:
             for moment in moments(arguments.every, outputs.say):
                 site.takes(moment)

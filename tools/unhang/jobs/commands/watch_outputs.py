@@ -103,7 +103,7 @@ class Outputs:
     def show(self, screen: str) -> None:
         """Prints what a look found."""
         if self.job:
-            self.say("\n" + screen.rstrip("\n"))
+            self.say(screen.rstrip("\n"))
             return
         sys.stderr.write(screen)
         sys.stderr.flush()
