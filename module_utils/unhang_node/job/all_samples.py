@@ -157,6 +157,7 @@ class Node:
         rows: dict[str, list[dict[str, Any]]] = {}
         for row in processes_of(self.root, options) if self._claims else ():
             rows.setdefault(row["job"], []).append(row)
+        self.stats = read_stats(self.root)  # slurmstepd began as slurmd
         steps, came = slurm_steps(self.root, self.stats), []
         for name, found in rows.items():
             job = self.jobs.setdefault(name, Job(name))
@@ -181,7 +182,8 @@ class Node:
         """Forgets jobs none of whose ranks is left. A job of Slurm may have none between two steps:
         it has ended here when no step of it is left either."""
         quiet = [job for job in self.jobs.values() if not job.is_alive(self.stats)]
-        steps = set(slurm_steps(self.root, self.stats).values()) if quiet else set()
+        fresh = read_stats(self.root) if any(job.slurm_job for job in quiet) else {}
+        steps = set(slurm_steps(self.root, fresh).values())
         ended = [job.name for job in quiet if not (job.slurm_job and job.slurm_job in steps)]
         for name in ended:
             del self.jobs[name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -120,6 +121,36 @@ def test_a_user_s_slurmstepd_is_none_and_root_s_names_its_job(tmp_path):
     process(12, 0, "slurmstepd infinity")
     root = Root([str(tmp_path)])
     assert slurm_steps(root, read_stats(root)) == {10: "77", 12: None}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="slurmstepd is root's")
+def test_a_job_of_slurm_is_known_though_its_slurmstepd_was_seen_before_it_was_one(tmp_path):
+    """slurmd forks before it executes slurmstepd; between two steps the job goes on."""
+    (tmp_path / "slurmstepd").write_bytes(Path("/bin/bash").read_bytes())
+    (tmp_path / "slurmstepd").chmod(0o755)
+    rank = f"RANK=0 WORLD_SIZE=1 MASTER_ADDR={PLACE} MASTER_PORT=9 sleep 600"
+    step = f"exec -a 'slurmstepd: [77.batch]' {tmp_path}/slurmstepd -c '{rank}; read _; :'"
+    node = Node(Root(), [])
+    with subprocess.Popen(
+        ["/bin/bash", "-c", f"read _; {step}"], stdin=subprocess.PIPE, start_new_session=True
+    ) as daemon:
+        try:
+            assert moment(node, 0.0)["came"] == {}
+            daemon.stdin.write(b"\n")
+            daemon.stdin.flush()
+            children = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children")
+            while not (below := children.read_text().split()):
+                time.sleep(0.05)
+            while Path(f"/proc/{below[0]}/comm").read_text() != "sleep\n":
+                time.sleep(0.05)
+            assert moment(node, 12.0)["came"]["9"]["slurm_job"] == "77"
+            os.kill(int(below[0]), signal.SIGKILL)
+            while children.read_text().split():
+                time.sleep(0.05)
+            assert moment(node, 24.0)["ended"] == []
+        finally:
+            os.killpg(daemon.pid, signal.SIGKILL)
+    assert moment(node, 36.0)["ended"] == ["9"]
 
 
 def test_a_job_that_its_user_leaves_out_has_no_samples():
