@@ -2,7 +2,8 @@
 the driver and the sockets for all of them together. A line of JSON for each moment:
 
     {"t": 4.0, "host": …, "came": [{"job", "header", "slurm_job", "pod", "is_off"}], "ended": [job],
-    "failed": {job: why}, "jobs": {job: [sample, …]}, "gpus": [sample, …], "nics": [sample, …]}
+    "failed": {job: why}, "problem": why no job was searched for, or null, "jobs": {job: [sample,
+    …]}, "gpus": [sample, …], "nics": [sample, …]}
 
 A job is named as finding.py groups ranks; header and samples are those of samples.py. Only
 processes with the variables of a rank count: a notebook or a server has none.
@@ -243,7 +244,11 @@ def _port(address: str) -> int | None:
 def moment_of(node: Node, asking: Asking | None, t: float, every_s: float) -> dict[str, Any]:
     """What the line of one moment says."""
     node.read(t)
-    changes = node.search(t)
+    changes, unsearched = Changes([], []), None
+    try:
+        changes = node.search(t)
+    except (OSError, ValueError, LookupError, Absent) as found:
+        unsearched = one_line(found)  # one process that cannot be read hides no job that is known
     watched = [job for job in node.jobs.values() if not job.is_off() and job.is_alive(node.stats)]
     node.ask_ras(watched, time.monotonic() + RAS_S)
     rates, samples, failed = node.rates(t), {}, {}
@@ -261,6 +266,7 @@ def moment_of(node: Node, asking: Asking | None, t: float, every_s: float) -> di
         "came": [_came(node.root, job, host, every_s) for job in changes.came],
         "ended": changes.ended,
         "failed": failed,
+        "problem": unsearched,
         "jobs": samples,
         "gpus": list(gpu_samples(asking, t, rank_of)) if samples else [],
         "nics": list(nic_samples(node.root, t)),

@@ -239,14 +239,15 @@ def candidates_of(
         except OSError:
             continue
         for place, (rank, size, _local) in enumerate(RANK_VARIABLES):
-            if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
+            number, of = _whole(environment.get(rank)), _whole(environment.get(size))
+            if number is not None and of is not None:
                 found.append(
                     Candidate(
                         pid=pid,
                         stat=stats[pid],
                         uid=uid,
                         environment=environment,
-                        rank=int(environment[rank]),
+                        rank=number,
                         variables=place,
                         network=_network_of(ctx.root, pid, environment, ours),
                     )
@@ -435,4 +436,5 @@ def _row(ctx: Context, one: Candidate, user: str | None) -> dict[str, Any]:
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() and len(text) < 10 else None
+    """A user's text: ² is a digit too, and of a number of 5,000 digits int makes an error."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -175,6 +175,26 @@ def test_a_job_whose_files_cannot_be_read_costs_no_other_its_samples(monkeypatch
     assert [why for name, why in line["failed"].items() if PLACE in name]
 
 
+@pytest.mark.parametrize("number", ["²", "9" * 5000, "-1", "1_0", ""])
+def test_a_rank_that_is_no_number_hides_no_job(number):
+    with job(1), job(2, RANK=number, LOCAL_RANK=number):
+        line = moment(Node(Root(), []), 0.0)
+    assert set(line["jobs"]) == {"1"}
+
+
+def test_a_search_that_fails_is_named_and_the_jobs_that_are_known_are_watched(monkeypatch):
+    def fails(*_given):
+        raise ValueError("\x1b no such thing")
+
+    with job(1):
+        node = Node(Root(), [])
+        moment(node, 0.0)
+        monkeypatch.setattr(all_samples, "candidates_of", fails)
+        line = moment_of(node, None, 12.0, 1.0)
+    assert "no such thing" in line["problem"]
+    assert any(PLACE in name for name in line["jobs"])
+
+
 def test_a_process_that_is_skipped_is_no_rank():
     with job(1) as processes:
         line = moment(Node(Root(), [processes[0].pid]), 0.0)

@@ -73,7 +73,7 @@ def moment(t, *, jobs=(), stands=(), **more):
         for name in (*jobs, *stands)
     }
     line = {"t": float(t), "host": "n", "came": [], "ended": [], "failed": {}, "jobs": rows}
-    return {**line, "gpus": [], "nics": [], **more}
+    return {**line, "problem": None, "gpus": [], "nics": [], **more}
 
 
 def wait_until(holds, what):
