@@ -74,7 +74,7 @@ collector: $(STAMP) ## Build the one-file collector and the quick check: dist/un
 	$(PYTHON) tools/collector/quick.py
 	$(PYTHON) tools/collector/job.py
 
-node-image: collector ## Build and push the image for Kubernetes:  make node-image BASE=debian:12-slim@sha256:DIGEST IMAGE=REGISTRY/unhang-node:1
+node-image: collector wheel ## Build and push the image for Kubernetes:  make node-image BASE=debian:12-slim@sha256:DIGEST IMAGE=REGISTRY/unhang-node:1
 	podman build --build-arg BASE='$(BASE)' --tag '$(IMAGE)' --file deploy/kubernetes/Containerfile .
 	podman push --digestfile dist/node-image.digest '$(IMAGE)'
 	@image='$(IMAGE)'; echo "next: helm install unhang deploy/kubernetes -n unhang --set image.repository=$${image%:*} --set image.digest=$$(cat dist/node-image.digest)"

@@ -351,7 +351,7 @@ def _watch(data: bytes) -> None:
     ):
         shown.append(event.why)
     if outputs.last is not None:
-        shown.append(render_metrics(outputs, 1.0))
+        shown.append(render_metrics([outputs], outputs.labels, 1.0))
     assert "".join(shown).replace("\n", "").isprintable()
 
 

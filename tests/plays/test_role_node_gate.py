@@ -204,13 +204,9 @@ def with_bash(root):
 
 
 @pytest.mark.usefixtures("with_bash")
-def test_few_descriptors_drain_nobody(root, quick, watch, tmp_path):
+def test_few_descriptors_drain_nobody(root, quick, tmp_path):
     opt = str(tmp_path / "opt")
-    assert (
-        quick(node_gate_quick_for=PROGRAMS, node_gate_folder=opt).code
-        == watch(node_gate_folder=opt).code
-        == 0
-    )
+    assert quick(node_gate_quick_for=PROGRAMS, node_gate_folder=opt).code == 0
     (tmp_path / "opt").symlink_to(f"{root}{opt}")
     (root / f"{opt}/unhang-quick.pyz.code".lstrip("/")).write_text("65")
     for most in range(4, 17):
@@ -226,8 +222,6 @@ def test_few_descriptors_drain_nobody(root, quick, watch, tmp_path):
                 "healthcheck",
                 "boot",
                 "node-problem",
-                "watch-prolog",
-                "watch-epilog",
             )
         }
         assert {
@@ -291,15 +285,11 @@ def test_the_files_of_the_watcher_are_previewed_placed_once_and_taken_back(root,
     assert watch("--check", "--diff").code == 0
     assert files(root) == before
     assert watch().code == 0
-    assert executable(root) == [
-        "/opt/unhang/watch-epilog.sh",
-        "/opt/unhang/watch-prolog.sh",
-        "/opt/unhang/watch.sh",
-    ]
-    assert (
-        "ExecStart=/opt/unhang/watch.sh %i\n"
-        in (root / "etc/systemd/system/unhang-watch@.service").read_text()
-    )
+    assert executable(root) == ["/opt/unhang/watch.sh"]
+    units = root / "etc/systemd/system"
+    assert "ExecStart=/opt/unhang/watch.sh\n" in (units / "unhang-watch.service").read_text()
+    link = units / "multi-user.target.wants/unhang-watch.service"
+    assert link.is_symlink()
     assert watch("--check").changed == watch().changed == {"planted": 0}
     assert watch(node_gate_state="absent").code == 0
     assert {path: text for path, text in files(root).items() if text is not None} == {
@@ -307,28 +297,20 @@ def test_the_files_of_the_watcher_are_previewed_placed_once_and_taken_back(root,
     }
 
 
-def test_an_instance_of_the_unit_watches_the_job_that_it_names(root, watch):
+def test_the_script_watches_all_jobs_with_the_options_that_were_given(root, watch):
     assert watch(node_gate_watch_arguments=["--hook", "/opt/a hook"]).code == 0
-    for instance, code, given in (
-        ("job-4711", 0, ["watch", "--slurm-job", "4711", "--here", "--hook", "/opt/a hook"]),
-        ("pid-815", 0, ["watch", "--pid", "815", "--hook", "/opt/a hook"]),
-        ("4711", 2, []),
-    ):
-        done = subprocess.run(
-            [root / "opt/unhang/watch.sh", instance], check=False, capture_output=True, text=True
-        )
-        assert (done.returncode, done.stdout) == (
-            code,
-            "".join(f"<{word}>" for word in given),
-        ), instance
-
-
-def test_the_options_of_the_unit_are_those_of_the_command(root, watch):
-    assert watch(node_gate_watch_unhang=str(audits.PROGRAMS / "unhang")).code == 0
     done = subprocess.run(
-        [root / "opt/unhang/watch.sh", "job-none"], check=False, capture_output=True, text=True
+        [root / "opt/unhang/watch.sh"], check=True, capture_output=True, text=True
     )
-    assert (done.returncode, "expected the number of a job, found 'none'" in done.stderr) == (
-        2,
-        True,
-    ), done.stderr
+    assert done.stdout == "<watch><--all><--hook></opt/a hook>"
+
+
+def test_the_options_of_the_script_are_those_of_the_command(root, watch):
+    given = {"node_gate_watch_unhang": str(audits.PROGRAMS / "unhang")}
+    assert watch(**given, node_gate_watch_arguments=["--on-hang", "terminate"]).code == 0
+    done = subprocess.run(
+        [root / "opt/unhang/watch.sh"], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, "only where its user wants it" in done.stderr) == (2, True), (
+        done.stderr
+    )

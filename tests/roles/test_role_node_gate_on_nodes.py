@@ -68,17 +68,23 @@ def test_the_timer_runs_the_quick_check_and_a_rollback_takes_script_and_timer_ba
 UNHANG = "#!/bin/sh\necho asked: $*\nexec sleep 3000\n"
 
 
-def state_of_watcher(fleet, job):
-    return fleet.shell(NODE, f"systemctl is-active unhang-watch@job-{job}.service || true").strip()
+def watcher_of(fleet):
+    """(active, enabled) of the watcher."""
+    return tuple(
+        fleet.shell(NODE, f"systemctl {verb} unhang-watch.service || true").strip()
+        for verb in ("is-active", "is-enabled")
+    )
 
 
-def test_slurms_prolog_starts_a_watcher_of_the_job_its_epilog_stops_it_and_a_rollback_takes_unit_and_scripts_back(
-    fleet,
-):
+def printed(fleet):
+    return fleet.shell(NODE, "journalctl -u unhang-watch -o cat")
+
+
+def test_one_service_watches_and_a_rollback_takes_it_back(fleet):
     fleet.undo.callback(
         fleet.shell,
         NODE,
-        "systemctl stop 'unhang-watch@*'; rm -rf /var/lib/unhang /opt/unhang /var/log/unhang",
+        "systemctl stop unhang-watch; rm -rf /var/lib/unhang /opt/unhang /var/log/unhang",
     )
     given = {
         "node_gate_record": False,
@@ -92,44 +98,23 @@ def test_slurms_prolog_starts_a_watcher_of_the_job_its_epilog_stops_it_and_a_rol
     assert refused.code != 0
     fleet.plant(NODE, "/usr/local/bin/unhang", UNHANG, mode=0o755)
     assert play_role(fleet, "node_gate", NODE, {}, "--check", **given).code == 0
-    assert (
-        fleet.shell(
-            NODE, "ls -d /opt/unhang /etc/systemd/system/unhang-watch@.service 2>/dev/null || true"
-        )
-        == ""
-    )
+    unit = "/etc/systemd/system/unhang-watch.service"
+    assert fleet.shell(NODE, f"ls -d /opt/unhang {unit} 2>/dev/null || true") == ""
     _, _, loaded = timer_of(fleet)
     assert play_role(fleet, "node_gate", NODE, {}, **given).code == 0
+    assert watcher_of(fleet) == ("active", "enabled")
+    assert "asked: watch --all --on-hang dump\n" in printed(fleet)
     assert play_role(fleet, "node_gate", NODE, {}, **given).changed == {NODE: 0}
-    fleet.shell(
-        NODE,
-        "SLURM_JOB_ID=4711 /opt/unhang/watch-prolog.sh; SLURM_JOB_ID=4712"
-        " /opt/unhang/watch-prolog.sh",
-    )
-    audits.wait_until(
-        lambda: state_of_watcher(fleet, 4711) == state_of_watcher(fleet, 4712) == "active",
-        "both jobs are watched",
-    )
-    audits.wait_until(
-        lambda: (
-            "asked: watch --slurm-job 4711 --here --on-hang dump"
-            in fleet.shell(NODE, "journalctl -u unhang-watch@job-4711 -o cat")
-        ),
-        "it runs",
-    )
+    given["node_gate_watch_arguments"] = ["--act"]
+    assert play_role(fleet, "node_gate", NODE, {}, **given).code == 0
+    audits.wait_until(lambda: "asked: watch --all --act\n" in printed(fleet), "it started anew")
     assert fleet.shell(NODE, "stat -c '%a %U' /var/log/unhang").strip() == "700 root"
-    fleet.shell(
-        NODE,
-        "SLURM_JOB_ID=4711 /opt/unhang/watch-epilog.sh; SLURM_JOB_ID=1 /opt/unhang/watch-epilog.sh",
-    )
-    audits.wait_until(
-        lambda: state_of_watcher(fleet, 4711) == "inactive",
-        "the job that ended is no longer watched",
-    )
-    assert state_of_watcher(fleet, 4712) == "active"
     assert timer_of(fleet)[2] == loaded
-    assert play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).code == 0
+    for _ in range(2):  # the change of the options, and the installation
+        assert play(fleet, "playbooks/rollback.yml", [NODE], {}, unhang_apply=True).code == 0
+    assert watcher_of(fleet)[0] == "inactive"
     assert fleet.shell(NODE, "ls /opt/unhang; find /etc/systemd/system -name 'unhang-watch*'") == ""
     assert play_role(fleet, "node_gate", NODE, {}, **given).code == 0
     assert play_role(fleet, "node_gate", NODE, {}, **given, node_gate_state="absent").code == 0
-    assert state_of_watcher(fleet, 4712) == "inactive"
+    assert watcher_of(fleet)[0] == "inactive"
+    assert fleet.shell(NODE, "ls /opt/unhang; find /etc/systemd/system -name 'unhang-watch*'") == ""

@@ -4,6 +4,7 @@ codes."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -16,12 +17,13 @@ import yaml
 from kubernetes_chart import CHART, DIGEST, GATE, LEAST, helm_on, one, pod, rendered
 
 from unhang.act.gate.host_programs import LONGEST_MESSAGE
+from unhang.jobs.commands.watch import add_arguments
 
 FILES = CHART / "files"
 TEMPLATES = sorted((CHART / "templates").glob("*.yaml"))
 PAGE = (CHART.parents[1] / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 # Everything that values can switch on.
-ALL = {**GATE, "driverContainer": True, "kernelLog": "kmsg", "seLinuxType": "spc_t"}
+ALL = {**GATE, "watch": True, "driverContainer": True, "kernelLog": "kmsg", "seLinuxType": "spc_t"}
 # What a pod may not do by itself: each such line is explained on the line or above it.
 PRIVILEGES = re.compile(
     r"^ *(?:hostNetwork: true|hostPID: true|hostIPC: true|hostPath:|runtimeClassName:|runAsUser:"
@@ -50,6 +52,7 @@ def test_a_value_that_is_missing_or_unknown_is_refused_by_its_name():
         "/interval": {**LEAST, "interval": "1h"},
         "intervall": {**LEAST, "intervall": 60},
         "/kernelLog": {**LEAST, "kernelLog": "journal"},
+        "/watch": {**LEAST, "watch": "yes"},
     }
     assert {word: word in helm_on(values).get("problem", "") for word, values in wrong.items()} == (
         dict.fromkeys(wrong, True)
@@ -210,6 +213,21 @@ def host_paths() -> set[tuple[str, str, bool]]:
     return found
 
 
+def test_the_watcher_is_off_unless_asked_for_and_ends_nothing():
+    assert [each["name"] for each in pod(rendered())["containers"]] == ["collector"]
+    own = pod(rendered(watch=True))
+    watch = container(own, "watch")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    given = parser.parse_args(watch["command"][2:])
+    assert (given.all, given.act, given.on_hang) == (True, False, "report")
+    security = watch["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"], "add": ["DAC_READ_SEARCH", "SYS_PTRACE"]}
+    assert (security["privileged"], security["readOnlyRootFilesystem"]) == (False, True)
+    assert (own["hostPID"], own["automountServiceAccountToken"]) == (True, False)
+    assert [one["mountPath"] for one in watch["volumeMounts"]] == [str(given.textfile.parent)]
+
+
 def test_the_page_has_every_path_of_the_node_that_a_pod_has():
     table = PAGE.partition("| path | in | for |\n| --- | --- | --- |\n")[2].partition("\n\n")[0]
     told = {
@@ -219,7 +237,8 @@ def test_the_page_has_every_path_of_the_node_that_a_pod_has():
     }
     assert {(path, name) for path, name, _ in host_paths()} == told
     assert {(path, name) for path, name, read_only in host_paths() if not read_only} == {
-        ("/run/unhang-collector", "collector")
+        ("/run/unhang-collector", "collector"),
+        ("/run/unhang-watch", "watch"),
     }
 
 

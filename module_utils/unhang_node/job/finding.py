@@ -9,6 +9,7 @@ known by its pid and its start, never by its name.
 from __future__ import annotations
 
 import os
+import re
 
 from ..base.named_tuple import NamedTuple
 from ..base.parse.process_files import container_of, held_devices, parse_environ, parse_uid
@@ -49,6 +50,9 @@ LAUNCHERS = (
 )
 SAME_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
 MEETS = ("MASTER_ADDR", "MASTER_PORT")
+# an address that is another one in each network
+OWN_NETWORK = re.compile(r"(?:localhost|127\..*|::1|)")
+STEP = re.compile(r"\[([0-9]{1,10})\.")  # in the command line of slurmstepd: the job's own number
 # What a look needs to know of a rank's environment. Nothing else of it leaves the node.
 SETTINGS = (
     *(
@@ -62,6 +66,7 @@ SETTINGS = (
     ),
     *("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
     *("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "XDG_CACHE_HOME"),
+    "UNHANG_WATCH",  # off: `unhang watch --all` leaves the job out
 )
 LIBRARIES = (
     (b"/libtorch", "torch"),
@@ -85,12 +90,19 @@ class Candidate(NamedTuple):
     environment: dict[str, str]
     rank: int | None
     variables: int
+    network: str = ""  # where ranks meet at an address of their own network, which is not this one
+
+    @property
+    def job(self) -> str:
+        """A name for its job, alike for its ranks on a node."""
+        return job_of(self.environment, self.uid) + self.network
 
 
 def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
     """Yields `ranks`, a row at a time. ctx.options: pids, processes of the job (each with its
     descendants and the ranks beside it), [] for every job; container, whose processes alone are
-    looked at, or None; skipped, pids whose files did not answer."""
+    looked at, or None; skipped, pids whose files did not answer; ranked: a process that holds a GPU
+    and has no rank is none."""
     root, pids, container = (
         ctx.root,
         [int(pid) for pid in ctx.options["pids"]],
@@ -112,7 +124,7 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
     people = _by_person(root, stats)
     found, denied, claims, apart = 0, 0, [], []
     for at, (person, uids) in enumerate(people):
-        candidates, refused = _candidates(ctx, stats, uids)
+        candidates, refused = candidates_of(ctx, stats, uids)
         denied += refused
         if ctx.options.get("slurm_job"):
             candidates = _of_slurm_job(ctx, stats, candidates, ctx.options["slurm_job"])
@@ -151,7 +163,7 @@ def read_ranks(ctx: Context) -> Iterator[SourcePiece]:
             )
     for candidate in (
         _holders(ctx, stats, pids)[: MOST_RANKS - found]
-        if not found and (claims or not denied or pids)
+        if not (found or ctx.options.get("ranked")) and (claims or not denied or pids)
         else ()
     ):
         found += 1
@@ -191,7 +203,7 @@ def _ranks_of(candidates: list[Candidate]) -> dict[Rank, list[Candidate]]:
     groups: dict[Rank, list[Candidate]] = {}
     for one in candidates:
         if one.variables == first[one.environment.get("SLURM_JOB_ID")]:
-            groups.setdefault((job_of(one.environment, one.uid), one.rank or 0), []).append(one)
+            groups.setdefault((one.job, one.rank or 0), []).append(one)
     return groups
 
 
@@ -205,10 +217,12 @@ def _fair(ranks: Iterable[Rank], most: int) -> list[Rank]:
     return sorted(sorted(places, key=lambda key: places[key])[: max(0, most)])
 
 
-def _candidates(
+def candidates_of(
     ctx: Context, stats: dict[int, Stat], uids: dict[int, int | None]
 ) -> tuple[list[Candidate], int]:
+    """(those of the processes of uids that have the variables of a rank, how many were denied)."""
     found, denied = [], 0
+    ours = namespace_of(ctx.root, os.getpid(), "net")
     # a look under srun has the environment of a rank itself
     skipped = {*ctx.options["skipped"], *ancestors(stats, os.getpid())}
     for pid, uid in uids.items():
@@ -225,19 +239,29 @@ def _candidates(
         except OSError:
             continue
         for place, (rank, size, _local) in enumerate(RANK_VARIABLES):
-            if environment.get(rank, "").isdigit() and environment.get(size, "").isdigit():
+            number, of = _whole(environment.get(rank)), _whole(environment.get(size))
+            if number is not None and of is not None:
                 found.append(
                     Candidate(
                         pid=pid,
                         stat=stats[pid],
                         uid=uid,
                         environment=environment,
-                        rank=int(environment[rank]),
+                        rank=number,
                         variables=place,
+                        network=_network_of(ctx.root, pid, environment, ours),
                     )
                 )
                 break
     return found, denied
+
+
+def _network_of(root: Root, pid: int, environment: dict[str, str], ours: str | None) -> str:
+    """Pods and containers may all meet at localhost:29500, each at its own."""
+    if not OWN_NETWORK.fullmatch(environment.get("MASTER_ADDR", "")):
+        return ""
+    network = namespace_of(root, pid, "net")
+    return "" if network in (None, ours) else f" {network}"
 
 
 def _of_slurm_job(
@@ -246,19 +270,23 @@ def _of_slurm_job(
     """Those of the job by their environment, which any user can set: where root's slurmstepd runs
     they must be below the job's own."""
     claims = [one for one in candidates if _is_of_slurm_job(one.environment, job)]
-    steps = {
-        pid
-        for pid, stat in stats.items()
-        if stat.command == "slurmstepd" and _uid(ctx.root, pid) == 0
-    }
-    own = {
-        pid for pid in steps if f"[{job}." in text_if_there(ctx.root, f"/proc/{pid}/cmdline", 256)
-    }
+    steps = slurm_steps(ctx.root, stats)
+    own = {pid for pid, of in steps.items() if of == job}
     return (
         [one for one in claims if not own.isdisjoint(ancestors(stats, one.pid))]
         if steps
         else claims
     )
+
+
+def slurm_steps(root: Root, stats: dict[int, Stat]) -> dict[int, str | None]:
+    """{process: the number of its job} of root's slurmstepd, which no user can be."""
+    found: dict[int, str | None] = {}
+    for pid, stat in stats.items():
+        if stat.command == "slurmstepd" and _uid(root, pid) == 0:
+            step = STEP.search(text_if_there(root, f"/proc/{pid}/cmdline", 256))
+            found[pid] = step.group(1) if step else None
+    return found
 
 
 def _is_of_slurm_job(environment: dict[str, str], job: str) -> bool:
@@ -279,12 +307,11 @@ def _of_the_job(
     pids: list[int], stats: dict[int, Stat], candidates: list[Candidate]
 ) -> list[Candidate]:
     """Those below one of the pids, and those beside it: of the job that it is a rank of."""
-    keys = {job_of(one.environment, one.uid) for one in candidates if one.pid in pids}
+    keys = {one.job for one in candidates if one.pid in pids}
     return [
         one
         for one in candidates
-        if job_of(one.environment, one.uid) in keys
-        or any(pid in ancestors(stats, one.pid) for pid in pids)
+        if one.job in keys or any(pid in ancestors(stats, one.pid) for pid in pids)
     ]
 
 
@@ -293,21 +320,22 @@ def _apart(own: list[Candidate], everyone: list[Candidate]) -> list[dict[str, An
     they meet alone: two jobs, where one may have been meant. A job that has a rank which this one
     has is another of its own."""
     have, alike = {one.rank for one in own}, {_but_where_it_meets(one) for one in own}
-    whole = {job_of(one.environment, one.uid) for one in everyone if one.rank in have}
+    whole = {one.job for one in everyone if one.rank in have}
     others: dict[int | None, Candidate] = {}
     for one in everyone:
-        if job_of(one.environment, one.uid) not in whole and _but_where_it_meets(one) in alike:
+        if one.job not in whole and _but_where_it_meets(one) in alike:
             others.setdefault(one.rank, one)
-    return [
-        {"rank": rank, "pid": one.pid, "job": job_of(one.environment, one.uid)}
-        for rank, one in others.items()
-    ]
+    return [{"rank": rank, "pid": one.pid, "job": one.job} for rank, one in others.items()]
 
 
 def _but_where_it_meets(one: Candidate) -> tuple[str | None, ...]:
     _rank, size, _local = RANK_VARIABLES[one.variables]
     rest = {name: value for name, value in one.environment.items() if name not in MEETS}
-    return (job_of(rest, one.uid), one.environment.get(size), one.stat.command)
+    return (
+        job_of(rest, one.uid) + one.network,
+        one.environment.get(size),
+        one.stat.command,
+    )
 
 
 def job_of(environment: dict[str, str], uid: int | None) -> str:
@@ -402,10 +430,11 @@ def _row(ctx: Context, one: Candidate, user: str | None) -> dict[str, Any]:
         "framework": next((name for name in libraries if name in ("torch", "jax", "mpi")), None),
         "libraries": libraries,
         "container": container_of(text_if_there(ctx.root, f"/proc/{one.pid}/cgroup")),
-        "job": job_of(have, one.uid),
+        "job": one.job,
         "settings": {name: have[name][:256] for name in SETTINGS if name in have},
     }
 
 
 def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() and len(text) < 10 else None
+    """A user's text: ² is a digit too, and of a number of 5,000 digits int makes an error."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None

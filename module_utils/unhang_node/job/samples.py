@@ -79,13 +79,14 @@ def process_samples(
     ranks: list[dict[str, Any]],
     t: float,
     stats: dict[int, Stat] | None = None,
-    carried: Carried | None = None,
+    below: dict[int, list[int]] | None = None,
+    rates: dict[int, float] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A line for each rank, and one for the log. stats: the processes, where they are known;
-    carried: by which their sockets are looked at."""
+    """A line for each rank, and one for the log. stats: the processes, where they are known, and
+    those below each rank; rates: of Carried, where the sockets were looked at."""
     stats = read_stats(root) if stats is None else stats
-    below = descendants(stats, [row["pid"] for row in ranks])
-    rates = carried.rates(ranks, below) if carried else {}
+    below = descendants(stats, [row["pid"] for row in ranks]) if below is None else below
+    rates = rates or {}
     for row in ranks:
         yield {
             "t": t,
@@ -223,7 +224,7 @@ def main() -> int:
 def write_samples(options: dict[str, Any], every_s: float, asks_driver: bool = True) -> int:
     """Lines on stdout until the process of options["pids"] is gone or nobody reads them. options:
     of read_ranks; without a process it goes on until it is ended, as the step of a job is."""
-    asking = _open_driver() if asks_driver else None
+    asking = open_driver() if asks_driver else None
     root, begun = Root(), time.monotonic()
     job = Watched(root, options)
     is_there = _presence(root, options.get("pids") or [])
@@ -231,9 +232,9 @@ def write_samples(options: dict[str, Any], every_s: float, asks_driver: bool = T
         while is_there():
             t = round(time.monotonic() - begun, 2)
             if job.has_other_ranks(t):
-                _write(header_of(socket.gethostname(), job.ranks, every_s, time.time()))
+                write_line(header_of(socket.gethostname(), job.ranks, every_s, time.time()))
             for line in _moment(job, asking, t):
-                _write(line)
+                write_line(line)
             time.sleep(max(0.1, every_s - (time.monotonic() - begun - t)))
     except BrokenPipeError:
         pass
@@ -263,7 +264,7 @@ class Watched:
             and all(map(self._is_alive, self.ranks))
         ):
             return False
-        processes = _processes_of(self.root, self.options)
+        processes = processes_of(self.root, self.options)
         found = [row for row in processes if row["rank"] is not None]
         self._unranked = (
             [row["pid"] for row in processes if row["rank"] is None]
@@ -277,17 +278,17 @@ class Watched:
             t,
             {},
         )
-        if not _replaces(found, self.ranks):
+        if not replaces(found, self.ranks):
             return False
         self.ranks = found
         return True
 
-    def due_sockets(self, t: float) -> Carried | None:
-        """Now and then, because their list is that of the whole node."""
+    def rates(self, t: float, below: dict[int, list[int]]) -> dict[int, float]:
+        """Of the sockets, now and then, because their list is that of the whole node."""
         if t - self._carried_at < SOCKETS_S:
-            return None
+            return {}
         self._carried_at = t
-        return self._carried
+        return self._carried.rates(self.ranks, below)
 
     def _is_alive(self, row: dict[str, Any]) -> bool:
         stat = self._stats.get(row["pid"])
@@ -315,7 +316,7 @@ class Watched:
         return {*self._unranked, *(pid for pids in below.values() for pid in pids)}
 
 
-def _replaces(found: list[dict[str, Any]], ranks: list[dict[str, Any]]) -> bool:
+def replaces(found: list[dict[str, Any]], ranks: list[dict[str, Any]]) -> bool:
     """Whether the job has other ranks now. Fewer of the same are those that are left; the next step
     of a job may have fewer of its own."""
     now, before = [row["pid"] for row in found], [row["pid"] for row in ranks]
@@ -340,21 +341,25 @@ def _moment(job: Watched, asking: Asking | None, t: float) -> Iterator[dict[str,
         pids = job.unranked()
         yield from _log_sample(job.root, sorted(pids), t)
         yield from (
-            line for line in _gpu_samples(asking, t, {}) if pids & set(line.get("pids") or ())
+            line for line in gpu_samples(asking, t, {}) if pids & set(line.get("pids") or ())
         )
         return
     yield ras_sample(job.root, job.ranks, t)
-    yield from process_samples(job.root, job.ranks, t, job.stats(), job.due_sockets(t))
+    stats = job.stats()
+    below = descendants(stats, [row["pid"] for row in job.ranks])
+    yield from process_samples(job.root, job.ranks, t, stats, below, job.rates(t, below))
     yield from nic_samples(job.root, t)
-    yield from _gpu_samples(asking, t, job.rank_of())
+    yield from gpu_samples(asking, t, job.rank_of())
 
 
-def _write(line: dict[str, Any]) -> None:
+def write_line(line: dict[str, Any]) -> None:
+    """A line on stdout, at once."""
     sys.stdout.write(encode(line) + "\n")
     sys.stdout.flush()
 
 
-def _processes_of(root: Root, options: dict[str, Any]) -> list[dict[str, Any]]:
+def processes_of(root: Root, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of read_ranks; [] where there is none."""
     context = Context(root, {"pids": [], "skipped": [], **options}, (), None)
     try:
         return [row for piece in read_ranks(context) for row in piece[1].get("ranks", [])]
@@ -362,14 +367,15 @@ def _processes_of(root: Root, options: dict[str, Any]) -> list[dict[str, Any]]:
         return []
 
 
-def _open_driver() -> Asking | None:
+def open_driver(mark: Callable[..., None] = no_mark) -> Asking | None:
+    """None where it cannot be asked. mark: called before each of its calls."""
     try:
         session = LiveSession(load_nvidia_ml_py())
         session.nvmlInit()
     except Exception:  # no driver, no library, or one that refuses: the job is watched without it
         return None
     _give_memory_back()
-    return Asking(session, no_mark, Unread())
+    return Asking(session, mark, Unread())
 
 
 def _give_memory_back() -> None:
@@ -382,9 +388,10 @@ def _give_memory_back() -> None:
         trim(0)
 
 
-def _gpu_samples(
+def gpu_samples(
     asking: Asking | None, t: float, rank_of: dict[int, int]
 ) -> Iterator[dict[str, Any]]:
+    """A line for each GPU of the node. rank_of: {process below a rank: the rank's pid}."""
     for index in range(asking.session.nvmlDeviceGetCount() if asking else 0):
         if asking:
             handle = asking.session.nvmlDeviceGetHandleByIndex(index)

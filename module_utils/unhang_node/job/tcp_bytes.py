@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 SOCK_DIAG, BY_FAMILY, DUMP_REQUEST = 4, 20, 0x301
 DONE, ERROR = 3, 2
-ESTABLISHED = 1 << 1
+ESTABLISHED, LISTEN = 1 << 1, 1 << 10
 INFO = 2  # the extension with struct tcp_info
 HEADER, REQUEST = "=IHHII", "=BBBxI48x"
-INODE_AT, ATTRIBUTES_AT = 16 + 68, 16 + 72
+PORT_AT, INODE_AT, ATTRIBUTES_AT = 16 + 4, 16 + 68, 16 + 72
 ACKED_AT = 120  # in tcp_info: tcpi_bytes_acked, after it tcpi_bytes_received
 ANSWER_S = 1.0
 MOST_SOCKETS = 65536
@@ -97,20 +97,30 @@ def _answers_without_a_module(root: Root) -> bool:
 def carried_bytes() -> dict[str, int]:
     """{inode: bytes received and acknowledged} of established TCP sockets. Raises OSError."""
     found: dict[str, int] = {}
+    for message in _sockets(1 << (INFO - 1), ESTABLISHED):
+        inode, total = _carried(message)
+        found[inode] = total
+        if len(found) >= MOST_SOCKETS:
+            break
+    return found
+
+
+def listened_ports() -> set[int]:
+    """The TCP ports at which somebody listens in this network. Unlike the tables in /proc/net, for
+    which the kernel walks through all its sockets, this takes no time. Raises OSError."""
+    return {struct.unpack_from("!H", message, PORT_AT)[0] for message in _sockets(0, LISTEN)}
+
+
+def _sockets(extensions: int, states: int) -> Iterator[bytes]:
     for family in (socket.AF_INET, socket.AF_INET6):
         with socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, SOCK_DIAG
         ) as asked:
             asked.settimeout(ANSWER_S)
-            request = struct.pack(REQUEST, family, socket.IPPROTO_TCP, 1 << (INFO - 1), ESTABLISHED)
+            request = struct.pack(REQUEST, family, socket.IPPROTO_TCP, extensions, states)
             head = struct.pack(HEADER, 16 + len(request), BY_FAMILY, DUMP_REQUEST, 1, 0)
             asked.send(head + request)
-            for message in _messages(asked):
-                inode, total = _carried(message)
-                found[inode] = total
-                if len(found) >= MOST_SOCKETS:
-                    return found
-    return found
+            yield from _messages(asked)
 
 
 def _messages(asked: socket.socket) -> Iterator[bytes]:

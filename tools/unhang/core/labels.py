@@ -9,7 +9,10 @@ from unhang.core.errors import UserError
 from unhang.core.text import visible
 
 OWN_LABELS = frozenset(
-    ("verdict", "status", "severity", "rule", "node", "version", "state", "job", "instance")
+    (
+        *("verdict", "status", "severity", "rule", "node", "version", "state", "job", "instance"),
+        "watched_job",
+    )
 )
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]{0,63}")
 

@@ -223,7 +223,7 @@ def test_the_ranks_of_the_next_step_are_watched_and_those_that_are_left_are_not_
     before, now, replaced
 ):
     assert (
-        samples._replaces([{"pid": pid} for pid in now], [{"pid": pid} for pid in before])
+        samples.replaces([{"pid": pid} for pid in now], [{"pid": pid} for pid in before])
         is replaced
     )
 
@@ -278,9 +278,9 @@ def test_ranks_are_searched_until_they_are_settled_then_now_and_then_and_at_once
     monkeypatch,
 ):
     searches = []
-    search = samples._processes_of
+    search = samples.processes_of
     monkeypatch.setattr(
-        samples, "_processes_of", lambda *given: searches.append(1) or search(*given)
+        samples, "processes_of", lambda *given: searches.append(1) or search(*given)
     )
     name = f"watched-{os.getpid()}"
     with rank(MASTER_PORT=name) as process:

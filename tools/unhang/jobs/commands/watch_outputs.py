@@ -7,8 +7,9 @@ import argparse
 import json
 import logging
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from logging.handlers import SysLogHandler
@@ -78,11 +79,13 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Outputs:
-    """What was reported so far, and where to. say: prints a line for people."""
+    """What was reported so far, and where to. say: prints a line for people; job: its name among
+    several, whose metrics whoever watches them all writes."""
 
     arguments: argparse.Namespace
     labels: Mapping[str, str]
     say: Callable[[str], None]
+    job: str = ""
     notified: Named = field(default_factory=set)
     hung: bool = False
     looks: int = 0
@@ -96,6 +99,14 @@ class Outputs:
         self.last, self.hung = (tick, since_s), self.hung and since_s > 0
         if self.written is None or time.monotonic() - self.written >= METRICS_EVERY_S:
             self._write()
+
+    def show(self, screen: str) -> None:
+        """Prints what a look found."""
+        if self.job:
+            self.say(screen.rstrip("\n"))
+            return
+        sys.stderr.write(screen)
+        sys.stderr.flush()
 
     def ranks_left(self) -> int:
         """Ranks that ran in the last moment."""
@@ -119,6 +130,9 @@ class Outputs:
             self.notified, self.hangs = named, self.hangs + 1
             answer = answer_of(masked_document(inspection), by="watch")
             headline = answer.screen.headline
+            if self.job:
+                headline = f"{self.job}: {headline}"
+                answer = replace(answer, screen=replace(answer.screen, headline=headline))
             where = str(full.resolve()) if full else None
             called = partial(call_in_a_session, added={BUNDLE: where} if where else {})
             short = json.loads(render_evidence(replace(answer, full=where)))
@@ -132,13 +146,10 @@ class Outputs:
 
     def _write(self) -> None:
         path = self.arguments.textfile
-        if path is None or self.last is None:
+        if path is None or self.last is None or self.job:
             return
         self.written = time.monotonic()
-        try:
-            write_named(path, render_metrics(self, time.time()))
-        except OSError as problem:  # a full disk ends no watch
-            self.say(f"the metrics could not be written: {problem}")
+        write_metrics(path, [self], self)
 
 
 def outputs_of(arguments: argparse.Namespace, say: Callable[[str], None]) -> Outputs:
@@ -197,15 +208,43 @@ class _Strict(SysLogHandler):
         raise  # noqa: PLE0704 -- it is called where the error is handled
 
 
-def render_metrics(outputs: Outputs, now_s: float) -> str:
-    """The series of one watcher, in the text format of Prometheus."""
+def write_metrics(path: Path, watches: Sequence[Outputs], of: Outputs) -> None:
+    """Writes the series of these watches into one file. of: who has the labels, and says why that
+    failed."""
+    try:
+        write_named(path, render_metrics(watches, of.labels, time.time()))
+    except OSError as problem:  # a full disk ends no watch
+        of.say(f"the metrics could not be written: {problem}")
+
+
+def render_metrics(watches: Sequence[Outputs], labels: Mapping[str, str], now_s: float) -> str:
+    """The series of the watches that have a sample, in the text format of Prometheus. Prometheus
+    has a label `job` of its own: the job is in `watched_job`, where there may be several."""
     # the import takes 0.1 s, and no other output needs it
     from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-    assert outputs.last is not None
+    registry, gauges = CollectorRegistry(), dict[str, Gauge]()
+
+    def add(name: str, meaning: str, value: float, of: Mapping[str, str]) -> None:
+        if name not in gauges:
+            gauges[name] = Gauge(f"unhang_{name}", meaning, tuple(of), registry=registry)
+        (gauges[name].labels(*of.values()) if of else gauges[name]).set(value)
+
+    for watch in watches:
+        of = {**labels, "watched_job": watch.job} if watch.job else labels
+        for name, meaning, value in _series(watch):
+            add(name, meaning, value, of)
+    written = "When this was written, seconds since 1970."
+    add("watch_timestamp_seconds", written, round(now_s, 1), labels)
+    return generate_latest(registry).decode()
+
+
+def _series(outputs: Outputs) -> tuple[tuple[str, str, float], ...]:
+    if outputs.last is None:
+        return ()
     tick, since_s = outputs.last
     alive = outputs.ranks_left()
-    series = (
+    return (
         (
             "watch_hung",
             "1 from the look that called the job hung until its next progress.",
@@ -220,10 +259,4 @@ def render_metrics(outputs: Outputs, now_s: float) -> str:
         ("watch_ranks_ended", "Ranks of the job that have ended here.", len(tick.ranks) - alive),
         ("watch_looks", "Looks at the job since the watch began.", outputs.looks),
         ("watch_hangs", "Hangs reported since the watch began.", outputs.hangs),
-        ("watch_timestamp_seconds", "When this was written, seconds since 1970.", round(now_s, 1)),
     )
-    registry = CollectorRegistry()
-    for name, meaning, value in series:
-        gauge = Gauge(f"unhang_{name}", meaning, tuple(outputs.labels), registry=registry)
-        (gauge.labels(*outputs.labels.values()) if outputs.labels else gauge).set(value)
-    return generate_latest(registry).decode()

@@ -67,6 +67,8 @@ class Alerts:
         """Compared while the collectives of all ranks go on: where one rank evaluates and the
         others wait for it, its GPU may well be the only one that draws power."""
         counts = tick.ras.get("counts") if tick.ras else None
+        if tick.ras and tick.ras.get("again"):
+            return  # RAS was not asked in this moment
         before, self.launched = (
             self.launched,
             counts if isinstance(counts, Mapping) else self.launched,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from unhang.core.errors import UserError
+from unhang.core.text import visible
 from unhang.jobs.inspect.ways import (
     MOST_MASKED_BYTES,
     NODE,
@@ -28,6 +29,7 @@ from unhang.jobs.watch.plain_samples import plain_sample
 from unhang.jobs.watch.record import FAILED, UNSEEN, WELL
 
 STARTING_S = 120.0  # of srun on many nodes, until the first sample
+MOST_COMMENT = 400  # characters, of a job's AdminComment
 MOST_IN_A_MOMENT = 4096  # samples of a node
 # moments after which the last sample of a node that fell silent says nothing any more
 MOST_MISSED = 3
@@ -107,6 +109,30 @@ def has_ended(job: str) -> bool:
     except UserError:
         return False
     return b"Invalid job id" in done.stderr if done.returncode else not done.stdout.strip()
+
+
+def name_and_comment(job: str) -> tuple[str, str]:
+    """(what Slurm's commands call the job of this number, its comment), as they are: of an array
+    the last task has the array's own number, by which they mean all of it. Raises UserError. A
+    comment is a user's text: one that forges a line of its own makes the answer ambiguous, which is
+    refused."""
+    done = run_of_slurm(["squeue", "-h", "-j", job, "-o", "%A %i %k"])
+    if done.returncode:
+        raise UserError(f"squeue -j {job}: {end_of(done.stderr, 200)}")
+    lines = done.stdout.decode("utf-8", "replace").split("\n")
+    rows = [words for line in lines if len(words := line.split(" ", 2)) == 3 and words[0] == job]
+    if len(rows) != 1:
+        raise UserError(f"squeue -j {job}: expected one line about it, found {len(rows)}")
+    check_number(rows[0][1])
+    return rows[0][1], rows[0][2]
+
+
+def write_admin_comment(name: str, text: str) -> None:
+    """Writes the AdminComment of a job, which root and operators may. Raises UserError."""
+    line = visible(text, MOST_COMMENT).replace('"', "'")
+    done = run_of_slurm(["scontrol", "update", f"JobId={name}", f"AdminComment={line}"])
+    if done.returncode:
+        raise UserError(f"scontrol update JobId={name}: {end_of(done.stderr, 200)}")
 
 
 def how_it_ended(job: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from unhang.core.errors import UserError
-from unhang.jobs.commands import watch
+from unhang.jobs.commands import watch, watch_one
 from unhang.jobs.watch.record import Record
 
 
@@ -41,10 +41,10 @@ def test_a_look_that_fails_ends_no_watch_and_no_job(capsys):
         looked.append(1)
         raise UserError("--slurm-job 7: srun brought no answer: Requested nodes are busy\x1b[2J")
 
-    job = watch.Job(trace(300), look, lambda: ended.append(1), is_ours=True)
+    job = watch_one.Job(trace(300), look, lambda: ended.append(1), is_ours=True)
     assert (
-        watch._watched(
-            job, arguments, watch.outputs_of(arguments, watch._say), Record("slurm 7", "n")
+        watch_one.watched(
+            job, arguments, watch.outputs_of(arguments, watch_one.say), Record("slurm 7", "n")
         )
         is None
     )
@@ -72,7 +72,7 @@ def test_a_job_without_ranks_on_this_node_is_not_looked_at_and_watched_until_slu
         asked.append(1)
         return len(asked) == 2
 
-    job = watch.Job(
+    job = watch_one.Job(
         between_steps(300),
         lambda: looked.append(1),
         lambda: None,
@@ -80,8 +80,8 @@ def test_a_job_without_ranks_on_this_node_is_not_looked_at_and_watched_until_slu
         has_ended=has_ended,
     )
     assert (
-        watch._watched(
-            job, arguments, watch.outputs_of(arguments, watch._say), Record("slurm 7", "n")
+        watch_one.watched(
+            job, arguments, watch.outputs_of(arguments, watch_one.say), Record("slurm 7", "n")
         )
         is None
     )

@@ -1,0 +1,269 @@
+"""`unhang watch --all`: one process finds the jobs of this machine as they come, and watches each
+with a detector of its own. All are sampled in one pass, and looked at one after another."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from unhang.core.errors import UserError
+from unhang.core.text import visible
+from unhang.jobs.commands.watch_one import Job, stopped_by_sigterm, watched
+from unhang.jobs.commands.watch_outputs import METRICS_EVERY_S, Outputs, write_metrics
+from unhang.jobs.watch.alerts import Alerts
+from unhang.jobs.watch.detector import GONE, Tick
+from unhang.jobs.watch.of_all import Looking, moments
+from unhang.jobs.watch.of_slurm import (
+    cancel,
+    how_it_ended,
+    name_and_comment,
+    write_admin_comment,
+)
+from unhang.jobs.watch.record import UNSEEN, Record, keep
+
+# A user's comment of a job of Slurm; any other text is none.
+OFF, TERMINATE = "unhang:off", "unhang:terminate"
+NO_COMMENT = "its comment is not known, and whether it is to be left out or ended: "
+CLOSING_S = 10.0  # for all watches together, when the command is stopped
+# A step has ended on the node before slurmctld knows how its job did.
+ASKED_TIMES, ASKED_EVERY_S = 12, 5.0
+
+
+@dataclass
+class Site:
+    """What the watches of a machine share."""
+
+    arguments: argparse.Namespace
+    outputs: Outputs
+    host: str = ""
+    watches: dict[str, Watch] = field(default_factory=dict)
+    ending: list[Watch] = field(default_factory=list)
+    looking: Looking = field(default_factory=Looking)
+    one_look: threading.Lock = field(default_factory=threading.Lock)
+    stop: threading.Event = field(default_factory=threading.Event)
+    alerts: Alerts = field(default_factory=Alerts)
+    said: set[str] = field(default_factory=set)
+    written: float = 0.0
+
+    def say_once(self, text: str) -> None:
+        """Prints what would be the same for each job."""
+        if text not in self.said:
+            self.said.add(text)
+            self.outputs.say(text)
+
+    def takes(self, moment: Mapping[str, Any]) -> None:
+        """Takes a line of the sampler."""
+        self.host = moment["host"]
+        for came in moment["came"]:
+            watch = self.watches.get(came["job"])
+            if watch is None:
+                watch = self.watches[came["job"]] = Watch(self, came, self._name_of(came))
+                watch.thread.start()
+            watch.give([came["header"]])
+        for job, samples in moment["jobs"].items():
+            if job in self.watches:
+                self.watches[job].give([*samples, *moment["gpus"]])
+        for job, why in moment["failed"].items():
+            if job in self.watches:
+                self.watches[job].fails(why)
+        for job in moment["ended"]:
+            if ended := self.watches.pop(job, None):
+                ended.end()
+                self.ending.append(ended)
+        self.ending = [watch for watch in self.ending if watch.thread.is_alive()]
+        for line in self.alerts.of(Tick(moment["t"], nics=moment["nics"])):
+            self.outputs.say(line)
+        if moment["problem"]:
+            self.say_once(f"jobs that came were not found: {visible(moment['problem'], 200)}")
+        self._write_metrics()
+
+    def _name_of(self, came: Mapping[str, Any]) -> str:
+        """Of numbers alone, unlike for each job that is watched now."""
+        pid = came["header"]["ranks"][0]["pid"]
+        name = (
+            f"slurm {came['slurm_job']}"
+            if came["slurm_job"]
+            else f"pod {came['pod']}"
+            if came["pod"]
+            else f"pid {pid}"
+        )
+        taken = {watch.name for watch in (*self.watches.values(), *self.ending)}
+        return name if name not in taken else f"{name} pid {pid}"
+
+    def beside(self, watch: Watch) -> list[str]:
+        """Other jobs that run in the same job of Slurm here, which would be ended with it."""
+        return [
+            other.name
+            for other in list(self.watches.values())
+            if other is not watch and other.slurm_job == watch.slurm_job
+        ]
+
+    def _write_metrics(self) -> None:
+        path = self.arguments.textfile
+        if path is None or time.monotonic() - self.written < METRICS_EVERY_S:
+            return
+        self.written = time.monotonic()
+        shown = [watch.outputs for watch in self.watches.values() if watch.thread.is_alive()]
+        write_metrics(path, shown, self.outputs)
+
+    def close(self) -> None:
+        """Ends all watches; each keeps its record."""
+        self.stop.set()
+        self.looking.close()
+        left, until = [*self.watches.values(), *self.ending], time.monotonic() + CLOSING_S
+        for watch in left:
+            watch.end()
+        for watch in left:
+            watch.thread.join(max(0.0, until - time.monotonic()))
+            watch.keep(UNSEEN)
+
+
+class Watch:
+    """The watch of one job, in a thread of its own: what fails in it ends no other."""
+
+    def __init__(self, site: Site, came: Mapping[str, Any], name: str) -> None:
+        self.site, self.name = site, name
+        self.slurm_job: str | None = came["slurm_job"]
+        self.is_off: bool = came["is_off"]
+        self.pids: list[int] = [row["pid"] for row in came["header"]["ranks"]]
+        self.slurm_name = ""  # as Slurm's commands call it; "" where they did not answer
+        shown = {**vars(site.arguments), "textfile": None}
+        self.outputs = replace(
+            site.outputs,
+            arguments=argparse.Namespace(**shown),
+            say=lambda text: site.outputs.say(f"{name}: {text}"),
+            job=name,
+        )
+        self.record = Record(name, site.host)
+        self.samples: queue.SimpleQueue[Sequence[Mapping[str, Any]] | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._kept = threading.Lock()
+        self._failed = ""
+
+    def give(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Hands it samples, which nobody would read where it is over."""
+        if self.thread.is_alive():
+            self.samples.put(lines)
+
+    def fails(self, why: str) -> None:
+        """Takes why its samples could not be read."""
+        if why != self._failed:
+            self._failed = why
+            self.outputs.say(f"its processes were not read: {visible(why, 200)}")
+
+    def end(self) -> None:
+        """Its last sample has come."""
+        self.samples.put(None)
+
+    def keep(self, how: str) -> None:
+        """Keeps the record, once."""
+        if not self._kept.acquire(blocking=False):
+            return
+        self.record.ended(how)
+        if problem := keep(self.record, os.environ):
+            self.site.say_once(problem)
+
+    def _run(self) -> None:
+        try:
+            if self._is_left_out():
+                self._kept.acquire()  # what was not watched is in no record
+                return
+            watched(self._job(), self.outputs.arguments, self.outputs, self.record)
+            if self.outputs.ended:
+                self.outputs.say(self.outputs.ended)
+        except Exception as problem:  # whatever a job shows, the others are watched
+            why = visible(f"{type(problem).__name__}: {problem}", 400)
+            self.outputs.say(f"this watch ended: {why}")
+        self.keep(self._how_it_ended())
+
+    def _is_left_out(self) -> bool:
+        comment = ""
+        if self.slurm_job:
+            try:
+                self.slurm_name, comment = name_and_comment(self.slurm_job)
+            except UserError as problem:
+                self.site.say_once(NO_COMMENT + visible(str(problem), 400))
+        if self.is_off or comment == OFF:
+            why = "its environment has UNHANG_WATCH=off" if self.is_off else f"its comment is {OFF}"
+            self.outputs.say(f"left out: {why}")
+            return True
+        if comment == TERMINATE:
+            self.outputs.arguments.on_hang = "terminate"
+            self.outputs.say(
+                f"its comment is {TERMINATE}: "
+                + ("it is ended if it hangs" if self.site.arguments.act else "in shadow")
+            )
+        return False
+
+    def _job(self) -> Job:
+        return Job(
+            self._lines(),
+            self._look,
+            lambda: cancel(self.slurm_name),
+            is_ours=True,
+            name=self.name,
+            is_patient=True,
+            spared=self._why_spared,
+            reported=self._report_to_slurm,
+            wait=self.site.stop.wait,
+        )
+
+    def _lines(self) -> Iterator[Mapping[str, Any]]:
+        while (lines := self.samples.get()) is not None:
+            if self.site.stop.is_set():
+                return
+            yield from lines
+
+    def _look(self) -> list[dict[str, Any]]:
+        last = self.outputs.last
+        rows = last[0].ranks.values() if last else ()
+        left = [row["pid"] for row in rows if row.get("state") not in GONE]
+        spy = self.site.arguments.py_spy
+        with self.site.one_look:
+            return self.site.looking.look(
+                ["--pid", str((left or self.pids)[0]), *(["--py-spy", spy] if spy else [])]
+            )
+
+    def _why_spared(self) -> str:
+        if not self.slurm_name:
+            return "Slurm did not say how the job is called"
+        others = self.site.beside(self)
+        return f"{', '.join(others)} is in the same job of Slurm" if others else ""
+
+    def _report_to_slurm(self, headline: str) -> None:
+        if self.site.arguments.job_comment and self.slurm_name:
+            try:
+                write_admin_comment(self.slurm_name, f"unhang: {headline}")
+            except UserError as problem:
+                self.outputs.say(f"its AdminComment was not written: {visible(str(problem), 400)}")
+
+    def _how_it_ended(self) -> str:
+        """FAILED, WELL or UNSEEN; asked only where a verdict is to be judged by it."""
+        open_ones = [one for one in self.record.verdicts if not (one.became or one.acted)]
+        if not (self.slurm_job and open_ones):
+            return UNSEEN
+        for _ in range(ASKED_TIMES):
+            how = how_it_ended(self.slurm_name or self.slurm_job)
+            if how != UNSEEN or self.site.stop.wait(ASKED_EVERY_S):
+                return how
+        return UNSEEN
+
+
+def watch_all(arguments: argparse.Namespace, outputs: Outputs) -> int:
+    """Watches until it is stopped."""
+    site = Site(arguments, outputs)
+    with stopped_by_sigterm():
+        every = f"a sample each {arguments.every:g} s"
+        outputs.say(f"all jobs of this machine that may be read, {every}")
+        try:
+            for moment in moments(arguments.every, outputs.say):
+                site.takes(moment)
+        finally:
+            site.close()
+    return 0

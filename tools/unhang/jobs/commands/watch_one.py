@@ -1,0 +1,258 @@
+"""One watched job: its samples go to the detector, and where it makes no progress it is looked at
+and answered."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unhang.core.commands.in_place import Screen
+from unhang.core.errors import UserError
+from unhang.core.secrets_in_text import masked_document
+from unhang.core.text import counted, visible
+from unhang.jobs.commands.watch_outputs import Outputs
+from unhang.jobs.inspect.answer import verdict_of
+from unhang.jobs.inspect.bundle import write_bundle
+from unhang.jobs.inspect.rendering import render_inspection
+from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.watch.alerts import Alerts
+from unhang.jobs.watch.answers import agreeing, is_hang, named_in
+from unhang.jobs.watch.detector import NO_PROGRESS, Event, Tick, detect, with_moments
+from unhang.jobs.watch.record import Record
+from unhang.jobs.watch.signals import JobSignals
+
+TERMINATED = 86
+SECOND_LOOK_S = 10.0
+MOST_PATIENCE_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is watched.
+
+    name        as it is called in a sentence
+    is_ours     it writes to this terminal, or its nodes' GPUs fit into no table
+    has_ended   asked where none of its ranks is left
+    is_patient  a job in which a look found nothing new is looked at half as often each time
+    spared      why it is not to be ended although two looks agree; "" where nothing speaks against
+    reported    takes the headline of a new verdict of a hang
+    """
+
+    samples: Iterable[Mapping[str, Any]]
+    look: Callable[[], Sequence[dict[str, Any]]]
+    end: Callable[[], None]
+    is_ours: bool
+    has_ended: Callable[[], bool] | None = None
+    name: str = "the job"
+    is_patient: bool = False
+    spared: Callable[[], str] = str
+    reported: Callable[[str], object] = str
+    wait: Callable[[float], object] = time.sleep
+
+
+@contextlib.contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """As a unit is stopped by systemd: the record of the watch is kept."""
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def watched(
+    job: Job,
+    arguments: argparse.Namespace,
+    outputs: Outputs,
+    to: Record,
+    signals: JobSignals | None = None,
+) -> int | None:
+    """Watches until the job ends; TERMINATED if it was ended here, which no signal interrupts."""
+    with _table_of(not job.is_ours) as show:
+        alerts, patience = Alerts(), Patience(arguments.no_progress)
+
+        def update(tick: Tick, since_s: float) -> None:
+            outputs.sampled(tick, since_s)
+            to.sampled(tick.t, since_s)
+            for line in alerts.of(tick):
+                outputs.say(line)
+            show(tick, since_s)
+
+        samples = with_moments(_noted(job.samples, outputs), update)
+        for event in detect(samples, arguments.no_progress):
+            if job.is_patient and not patience.is_due(event):
+                continue
+            if job.has_ended and not outputs.ranks_left():
+                if job.has_ended():
+                    return None
+            elif _answer(event, job, arguments, outputs, to):
+                if signals:
+                    signals.ends_watch = False
+                job.end()
+                return TERMINATED
+    return None
+
+
+@dataclass
+class Patience:
+    """How long a job that stands still is left until the next look: one that idles for days costs
+    no look a minute. pause_s: until the second look."""
+
+    pause_s: float
+    looked: float | None = None
+    wait_s: float = 0.0
+
+    def is_due(self, event: Event) -> bool:
+        """Whether to look now; progress since the last look, and a rank that ended, are news."""
+        is_news = event.what != NO_PROGRESS or self.looked is None or event.since > self.looked
+        if is_news:
+            self.wait_s = self.pause_s
+        elif self.looked is not None and event.t - self.looked < self.wait_s:
+            return False
+        else:
+            self.wait_s = min(2 * self.wait_s, max(MOST_PATIENCE_S, self.pause_s))
+        self.looked = event.t
+        return True
+
+
+@contextlib.contextmanager
+def _table_of(is_free: bool) -> Iterator[Callable[[Tick, float], None]]:
+    """What shows a moment as a table, on a terminal that no output of the job is written to."""
+    if not is_free or not sys.stderr.isatty():
+        yield lambda _tick, _since_s: None
+        return
+    from unhang.core.table import printed
+    from unhang.core.terminal import terminal_shape
+
+    # 8 MB, which a watcher without a terminal does not need
+    from unhang.jobs.watch.gpu_table import gpu_table
+
+    screen = Screen(sys.stderr)
+
+    def draw(tick: Tick, since_s: float) -> None:
+        screen.draw(
+            printed(
+                [gpu_table(tick, since_s)], *terminal_shape(screen.target, os.environ)
+            ).splitlines()
+        )
+
+    with contextlib.redirect_stderr(screen):
+        yield draw
+
+
+def say(text: str) -> None:
+    """Prints a line for people."""
+    sys.stderr.write(f"unhang watch, {time.strftime('%H:%M:%S')}: {text}\n")
+    sys.stderr.flush()
+
+
+def _noted(lines: Any, outputs: Outputs) -> Any:
+    """The samples, with a word about what they show first."""
+    for line in lines:
+        if "schema" in line:
+            outputs.say(
+                f"{counted(len(line['ranks']), 'rank')} on {visible(line['host'])}, a sample each"
+                f" {line['every_s']:g} s"
+            )
+        elif "silent" in line:
+            outputs.say(
+                "the sampler got no answer from the driver; it goes on without it. Does nvidia-smi"
+                " answer?"
+            )
+        yield line
+
+
+def _answer(
+    event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs, to: Record
+) -> bool:
+    """Whether the job is to be ended. A look that fails (the job ended meanwhile, Slurm did not
+    answer) ends no watch."""
+    outputs.say(f"{event.why}; looking at the job")
+    try:
+        return _looks_hung(event, job, arguments, outputs, to)
+    except UserError as problem:
+        outputs.say(f"the look failed: {visible(str(problem), 400)}")
+        return False
+
+
+def _looks_hung(
+    event: Event, job: Job, arguments: argparse.Namespace, outputs: Outputs, to: Record
+) -> bool:
+    """Looks and reports; whether the job is to be ended, which takes two looks that agree and
+    --act. Raises UserError."""
+    documents, inspection = _looked_at(job, outputs)
+    if not is_hang(event, inspection):
+        outputs.looked(inspection, None)
+        return False
+    full = _dump(outputs, documents, inspection) if arguments.on_hang != "report" else None
+    if headline := outputs.looked(inspection, named_in(inspection), full):
+        to.hung(headline)
+        job.reported(headline)
+    if arguments.on_hang != "terminate":
+        return False
+    outputs.say(f"a second look in {SECOND_LOOK_S:g} s, before a job is ended")
+    job.wait(SECOND_LOOK_S)
+    _, again = _looked_at(job, outputs)
+    if not is_hang(event, again) or named_in(inspection) != named_in(again):
+        outputs.say("the two looks do not agree: the job is left alone")
+        return False
+    sources = [name for name in agreeing(event, inspection) if name in agreeing(event, again)]
+    if len(sources) < 2:
+        shown = [
+            f"it {what} by {', '.join(again['sources'][what]) or 'none'}"
+            for what in ("stands", "works")
+        ]
+        outputs.say(f"no two sources agree ({'; '.join(shown)}): the job is left alone")
+        return False
+    if why := job.spared():
+        outputs.say(f"{why}: the job is left alone")
+        return False
+    is_news = to.would_end(arguments.act)
+    if not arguments.act:
+        if is_news:
+            outputs.say(
+                f"in shadow: {', '.join(sources)} agree that it stands, and the job would have been"
+                " ended; unhang watch --record shows how often that was right, --act ends a job"
+            )
+        return False
+    outputs.say(f"{', '.join(sources)} agree that it stands: the job is ended")
+    where = f"is in {full.resolve()}" if full else "could not be written"
+    why = verdict_of(masked_document(again))
+    outputs.ended = f"ended {job.name}: {why}; the evidence {where}"
+    return True
+
+
+def _looked_at(job: Job, outputs: Outputs) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
+    """(evidence, verdict), which is printed."""
+    documents = job.look()
+    inspection = inspection_of(documents)
+    verbose = outputs.arguments.verbose
+    outputs.show(render_inspection(masked_document(inspection), verbose=verbose))
+    return documents, inspection
+
+
+def _dump(
+    outputs: Outputs, documents: Sequence[Mapping[str, Any]], inspection: Mapping[str, Any]
+) -> Path | None:
+    """The bundle; None, and a line, where it could not be written."""
+    of = f"{outputs.job.replace(' ', '-')}-" if outputs.job else ""
+    path = outputs.arguments.out / f"hang-{of}{time.strftime('%Y%m%dT%H%M%S')}.tar.gz"
+    try:
+        write_bundle(path, documents, inspection)
+        outputs.say(f"the evidence is in {path}")
+    except (OSError, UserError) as problem:  # a full disk must not keep a hung job alive
+        outputs.say(f"the evidence could not be written: {problem}")
+        return None
+    return path

@@ -1,0 +1,134 @@
+"""The samples of all jobs of this machine as they come, from a process of its own; and a look at
+one of them, in another."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from unhang.core.errors import UserError
+from unhang.core.text import visible
+from unhang.jobs.inspect.ways import end_of
+from unhang.jobs.watch.live import MODULES, SILENT_S, raw_lines
+from unhang_node.job.all_samples import MARK_BYTES
+
+START, LOOK = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); from unhang_node.job.{} import main;"
+    " sys.exit(main({}))".format(*words)
+    for words in (("all_samples", ""), ("command", "sys.argv[1:]"))
+)
+LOOK_S = 60.0
+AGAIN_S = 10.0  # until a sampler that failed is started again
+MOST_SKIPPED = 256
+OF_A_PROCESS = re.compile(r"/proc/([0-9]{1,10})/")
+
+
+def moments(every_s: float, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    """The lines of all_samples.py, without end. A sampler that falls silent is replaced by one that
+    skips what did not answer: a process whose memory map is locked, or the driver."""
+    skipped: list[int] = []
+    more: list[str] = []
+    known: set[str] = set()
+    origin = time.monotonic()
+    while True:
+        with _Sampler(every_s, origin, skipped[-MOST_SKIPPED:], more) as sampler:
+            lost = set(known)
+            for line in raw_lines(sampler.child, SILENT_S + every_s):
+                moment = json.loads(line)
+                came = {one["job"] for one in moment["came"]}
+                moment["ended"] += sorted(lost - came)  # while there was no sampler
+                known, lost = known - {*moment["ended"]} | came, set()
+                yield moment
+            stood, call = sampler.child.poll() is None, sampler.call()
+        process = OF_A_PROCESS.search(call)
+        if not stood:
+            say(f"the sampler ended with {sampler.child.returncode}; it is started again")
+            time.sleep(AGAIN_S)
+        elif process:
+            skipped.append(int(process.group(1)))
+            say(f"process {skipped[-1]} is left out: {visible(call, 200)} did not return")
+        else:
+            more = ["no-driver"]
+            say(f"the sampler goes on without the driver: {visible(call, 200)} did not return")
+
+
+class _Sampler:
+    """The process, and the file into which it writes what it does next."""
+
+    def __init__(
+        self, every_s: float, origin: float, skipped: Sequence[int], more: Sequence[str]
+    ) -> None:
+        self.marks = os.memfd_create("unhang-watch")
+        numbers = ",".join(map(str, skipped))
+        given = [str(every_s), str(origin), str(self.marks), numbers, *more]
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", START, MODULES, *given],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            pass_fds=[self.marks],
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> _Sampler:
+        return self
+
+    def call(self) -> str:
+        """What it did last."""
+        return os.pread(self.marks, MARK_BYTES, 0).decode("utf-8", "replace").strip()
+
+    def __exit__(self, *_problem: object) -> None:
+        self.child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.child.wait(1)
+        assert self.child.stdout is not None
+        self.child.stdout.close()
+        os.close(self.marks)
+
+
+class Looking:
+    """Looks, one after another however many jobs stand: a node that trains pays for one at a
+    time. close() ends the one under way."""
+
+    def __init__(self) -> None:
+        self.child: subprocess.Popen[bytes] | None = None
+        self.is_over = False
+
+    def look(self, arguments: Sequence[str]) -> list[dict[str, Any]]:
+        """The evidence of a look with these arguments of unhang-inspect. Raises UserError."""
+        if self.is_over:
+            raise UserError("the watch is over")
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", LOOK, MODULES, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            printed, problem = self.child.communicate(timeout=LOOK_S)
+        except subprocess.TimeoutExpired:
+            raise UserError(f"it did not end within {LOOK_S:g} s") from None
+        finally:
+            self._end()
+        if self.child.returncode:
+            raise UserError(end_of(problem, 300) or f"it ended with {self.child.returncode}")
+        return [json.loads(printed)]
+
+    def close(self) -> None:
+        """No look begins any more."""
+        self.is_over = True
+        self._end()
+
+    def _end(self) -> None:
+        """With py-spy, which a look starts; its group is gone where it has ended by itself."""
+        if self.child is not None and self.child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.child.pid, signal.SIGKILL)
