@@ -29,7 +29,7 @@ options:
     default: 10
   refusal:
     description: If a job remains after O(wait_s), the module fails with this message, in which
-      V({jobs}) stands for their ids. Not in check mode.
+      V({jobs}) stands for their ids, users and states. Not in check mode.
     type: str
     default: ""
   slurm_alone:
@@ -141,7 +141,8 @@ def main() -> None:
     except (OSError, ValueError) as problem:
         module.fail_json(msg=message_of(problem))
     if drain.jobs and module.params["refusal"] and not module.check_mode:
-        jobs = ", ".join(row["id"] for row in drain.jobs)
+        words = ((row.get(key) for key in ("id", "user", "state")) for row in drain.jobs)
+        jobs = ", ".join(" ".join(str(one) for one in row if one) for row in words)
         module.fail_json(
             msg=module.params["refusal"].replace("{jobs}", jobs), drain=drain._asdict()
         )

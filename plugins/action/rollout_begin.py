@@ -82,15 +82,16 @@ class ActionModule(ActionBase):
 
 
 def _looks_back(rollout: Any) -> dict[str, Any]:
-    """Whether the journal was lost, and whether released nodes are to be asked now."""
+    """Whether the journal was lost, and whether nodes are to be asked again now."""
     from unhang.act.rollout.for_ansible import conductor_of
-    from unhang.act.rollout.look_back import due
+    from unhang.act.rollout.look_back import due, left_drained
     from unhang.act.rollout.soak import parse_soak
 
     conductor = conductor_of(rollout)
     return {
         "is_lost": conductor.standing().is_lost,
-        "looks_back": due(conductor, parse_soak(rollout["soak"])) is not None,
+        "looks_back": due(conductor, parse_soak(rollout["soak"])) is not None
+        or bool(left_drained(conductor)),
     }
 
 

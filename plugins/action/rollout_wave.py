@@ -102,12 +102,15 @@ class ActionModule(ActionBase):
         self, conductor: Any, given: Mapping[str, Any], task_vars: Any, soak_s: int
     ) -> Any:
         from unhang.act.rollout.floor import service_of
-        from unhang.act.rollout.look_back import due, look_back
+        from unhang.act.rollout.look_back import due, left_drained, look_back, note_service
 
-        asked = due(conductor, soak_s)
+        name_of, asked, line = _name_in_scheduler(task_vars), due(conductor, soak_s), ""
+        if given["states"]:
+            left = left_drained(conductor)
+            line = note_service(conductor, service_of(given["states"], left, name_of))
         if asked is None or given["unlisted"]:
-            return f"released nodes were not asked again: {given['unlisted'] or 'nothing is due'}"
-        name_of = _name_in_scheduler(task_vars)
+            why = given["unlisted"] or "nothing is due"
+            return line or f"released nodes were not asked again: {why}"
         service = service_of(given["states"], asked.hosts, name_of) if given["states"] else None
         return look_back(conductor, asked, service)
 

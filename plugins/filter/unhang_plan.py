@@ -150,11 +150,16 @@ def before_evidence(result: Any, host: str, asked: bool) -> Any:
 
 
 def rollout_groups(hosts: Sequence[str], hostvars: Mapping[str, Any], step: Any) -> Any:
-    """Hosts of the batch that do this step now, by kind."""
+    """Hosts of the batch that do this step now, by kind; none that was just found in use."""
     from unhang.act.rollout.evidence import groups_of_kinds
 
+    free = [
+        host
+        for host in hosts
+        if (hostvars[host].get("rollout_evidence") or {}).get("free") is not False
+    ]
     return groups_of_kinds(
-        {str(host): hostvars[host].get("rollout_asked") or {} for host in hosts}, str(step)
+        {str(host): hostvars[host].get("rollout_asked") or {} for host in free}, str(step)
     )
 
 

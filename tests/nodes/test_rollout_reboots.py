@@ -64,3 +64,26 @@ def test_a_driver_is_rolled_out_with_the_one_reboot_of_its_plan(fleet, tmp_path)
         if (entry.step, entry.status) == ("audit", "done")
     ]
     assert audited.evidence["running"]["driver"] == driver_node.NEW
+
+
+BEFORE_A_BOOT = """- hosts: all
+  gather_facts: false
+  tasks:
+    - name: Lock the node
+      ansible.builtin.import_role: {name: node_change, tasks_from: lock}
+    - name: What is played before each boot
+      ansible.builtin.import_role: {name: node_change, tasks_from: before_reboot}
+  vars: {drain_adapter: none, node_change_id: "", node_change_checks_jobs: false}
+"""
+
+
+def test_a_node_that_somebody_keeps_from_rebooting_is_not_waited_for(fleet, tmp_path):
+    fleet.undo.callback(fleet.shell, HOST, "rm -rf /var/lib/unhang")
+    fleet.shell(HOST, "systemctl -q mask reboot.target", undo="systemctl -q unmask reboot.target")
+    book = tmp_path / "before.yml"
+    book.write_text(BEFORE_A_BOOT)
+    done = play(fleet, book, [HOST], {})
+    said = " ".join(done.output.split())
+    assert done.code == 2
+    assert f"found reboot.target masked: somebody keeps {HOST} from it" in said
+    assert fleet.shell(HOST, "systemctl is-enabled reboot.target || true").strip() == "masked"

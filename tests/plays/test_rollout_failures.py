@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 import site_drain
-from scripted_rollout import prepare, roll_out
+from scripted_rollout import STEP, prepare, roll_out
 
 from unhang.act.rollout.journal import read_journal
 
@@ -221,6 +221,27 @@ def test_a_node_that_takes_jobs_again_before_its_change_is_left_to_them(tmp_path
     assert site_drain.known(tmp_path, "busy")["jobs"] == [
         {"id": "4711", "user": "alice", "state": "RUNNING"}
     ]
+
+
+def test_no_smoke_test_runs_beside_a_job_and_a_node_that_was_not_tested_is_kept_as_it_is(tmp_path):
+    done = prepare(
+        tmp_path,
+        [["busy", "free"]],
+        real=("drain", "wait", "still_free", "smoke_together", "keep", "release"),
+    )
+    (tmp_path / "tasks" / "rollout" / "smoke_group.yml").write_text(
+        STEP.format(step="smoke_together")
+    )
+    site = site_drain.install(tmp_path, {"busy": {}, "free": {}})
+    site_drain.started_then(tmp_path, "wait busy 3", "busy")  # after the check before the reboot
+    roll_out(done, {}, **site, drain_poll_s=1, node_change_rootfs=str(tmp_path))
+    assert done.states() == {"busy": "lost", "free": "released"}, done.played.output[-3000:]
+    assert done.acts("smoke_together") == ["free"]
+    assert done.acts("roll_back") == done.acts("reboot_back") == []
+    assert done.why("busy").startswith("smoke_together: ")
+    assert "found jobs 4711" in done.why("busy")
+    busy = site_drain.known(tmp_path, "busy")
+    assert (busy["drained"], busy["jobs"][0]["id"]) == (True, "4711")
 
 
 def test_only_the_nodes_of_a_wave_that_a_person_named_are_changed_and_booted_under_their_jobs(

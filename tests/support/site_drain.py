@@ -27,7 +27,12 @@ if step == "release" and ours:
 state["owned"] = state["reason"].startswith(f"unhang {run}: ")
 place.write_text(json.dumps(state))
 if (folder / "then").exists():
-    for name, other in json.loads((folder / "then").read_text()).get(f"{step} {node}", {}).items():
+    then = json.loads((folder / "then").read_text())
+    with (folder / "calls").open("a") as calls:
+        print(step, node, file=calls)
+    number = (folder / "calls").read_text().splitlines().count(f"{step} {node}")
+    act = f"{step} {node}"
+    for name, other in {**then.get(act, {}), **then.get(f"{act} {number}", {})}.items():
         (folder / f"{name}.json").write_text(json.dumps(other))
 print(json.dumps(state))
 """
@@ -56,7 +61,8 @@ def drained_then(folder, act, node):
 
 
 def started_then(folder, act, node):
-    """Somebody ends the drain of a node once this act was done, and a job starts on it."""
+    """Somebody ends the drain of a node once this act was done ("wait gpu001 2": for the second
+    time), and a job starts on it."""
     (folder / "then").write_text(
         json.dumps(
             {act: {node: {**FREE, "jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}}}

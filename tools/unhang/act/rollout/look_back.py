@@ -1,6 +1,7 @@
 """Asks nodes again that the rollout has released, each only for what is its own: its answer and
-boot, its findings and hardware beside those of its proof, and what the scheduler says of it. The
-answers are those of the audit with which every run of the playbook begins."""
+boot, its findings and hardware beside those of its proof, and what the scheduler says of it; and
+the scheduler whether nodes that were left drained take jobs. The nodes' answers are those of the
+audit with which every run of the playbook begins."""
 
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ from unhang.act.rollout.baseline import Baseline
 from unhang.act.rollout.conductor import Conductor, sections_of
 from unhang.act.rollout.floor import Service
 from unhang.act.rollout.hardware import losses, read_hardware
+from unhang.act.rollout.node_state import IN_SERVICE
 from unhang.act.rollout.proof import Asked, prove
 from unhang.act.rollout.rollout import proof_of
 from unhang.act.rollout.soak import Soaking, fallen, soak_that_is_over
-from unhang.act.rollout.steps import DONE, FAILED, SOAK, Entry
+from unhang.act.rollout.steps import DONE, FAILED, KEPT, LOST, SOAK, Entry
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.record import FINDINGS, Finding, read_findings_record
 from unhang.core.run.run_folder import read_run, utc_now
@@ -35,6 +37,33 @@ def due(conductor: Conductor, soak_s: int) -> Soaking | None:
         *(host for host in fallen(standing, standing.waves) if host not in over.hosts),
     )
     return Soaking(over.until, hosts) if hosts and not conductor.ends_because else None
+
+
+def left_drained(conductor: Conductor) -> list[str]:
+    """Kept and lost nodes, in the plan's order: nobody works on them, and a slurmctld that is
+    restored from an older state may have lost their drain."""
+    standing = conductor.standing()
+    return [
+        host
+        for wave in conductor.plan.waves
+        for host in wave.hosts
+        if (node := standing.node(host)).state in (KEPT, LOST) and node.drained
+    ]
+
+
+def note_service(conductor: Conductor, service: Service) -> str:
+    """Writes to the journal which of the nodes that were left drained take jobs, where that differs
+    from what was seen last; returns it as a line. It is no failure, and nothing acts on it. Raises
+    UserError, OSError."""
+    serving = [host for host in left_drained(conductor) if host in service.in_service]
+    for host in left_drained(conductor):
+        if (host in serving) != bool(conductor.standing().node(host).serves):
+            at = utc_now()
+            why = {"why": f"{IN_SERVICE} {at}"} if host in serving else {}
+            conductor.put(Entry(at, host, SOAK, DONE, 0, {"serves": host in serving, **why}))
+    return "; ".join(
+        f"{host} {IN_SERVICE} {conductor.standing().node(host).serves}" for host in serving
+    )
 
 
 def look_back(conductor: Conductor, asked: Soaking, service: Service | None) -> str:

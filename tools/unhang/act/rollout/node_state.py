@@ -38,7 +38,9 @@ GONE = (
     " was reinstalled since, or its /var/lib/unhang was deleted"
 )
 AFTER_RELEASE = "proved and released, and it has failed since: a person has to look"
+IN_SERVICE = "takes jobs again although it was left drained; seen at"
 BY_OTHERS = "proved healthy; somebody else has drained it, and it stays drained"
+LEFT = ", left drained"
 RESTS = {
     SILENT: "it did not answer, or its answer was not understood",
     FAILED: "it could not be given back; it is still drained",
@@ -59,7 +61,8 @@ class NodeState:
     not proved; stuck: why a changed node cannot be completed. needs_root:
     the connecting user may not lock it. waits_since: since when its jobs are waited for.
     released_at: when it was released; asked_after: end of the soak after which it was asked again
-    last; fell: a fault was found then. state: one of steps.MEANINGS; why: its reason. rests: of an
+    last; fell: a fault was found then. serves: when a kept or lost node was seen to take jobs.
+    state: one of steps.MEANINGS; why: its reason. rests: of an
     unfinished node, the status after which this controller has no further step for it."""
 
     host: str
@@ -93,6 +96,7 @@ class NodeState:
     released_at: str = ""
     asked_after: str = ""
     fell: bool = False
+    serves: str = ""
     state: str = TO_COME
     why: str = ""
     rests: str = ""
@@ -157,7 +161,9 @@ def follow(node: NodeState, entry: Entry, epoch: int) -> NodeState:
 
 def _asked_again(node: NodeState, entry: Entry) -> NodeState:
     """A released node after its soak: well as it was proved, or with a fault, for which it no
-    longer counts as proved."""
+    longer counts as proved. Of a kept or lost one only whether it takes jobs is noted."""
+    if "serves" in entry.evidence:
+        return replace(node, serves=entry.at if entry.evidence["serves"] is True else "")
     node = replace(node, asked_after=str(entry.evidence.get("until") or node.asked_after))
     if entry.status == DONE:
         return replace(node, state=RELEASED, fell=False, why="") if node.fell else node
@@ -370,6 +376,11 @@ def _not_applied(node: NodeState, entry: Entry) -> NodeState:
     return replace(_failed(node, entry), changed=False) if node.first else _not_drained(node, entry)
 
 
+def _not_tested(node: NodeState, entry: Entry) -> NodeState:
+    """No test beside a job, and no rollback of what was not tested."""
+    return _not_drained(node, entry) if _is_in_use(entry) else _failed(node, entry)
+
+
 def _not_booted(node: NodeState, entry: Entry) -> NodeState:
     """As _not_applied; a reboot that was not ordered does not count."""
     if entry.evidence.get("untouched") is True:
@@ -419,6 +430,8 @@ FAILED_BY: Mapping[str, Any] = {
     "wait": _not_drained,
     "apply": _not_applied,
     "reboot": _not_booted,
+    "smoke_alone": _not_tested,
+    "smoke_together": _not_tested,
     "roll_back": _not_brought_back,
     "reboot_back": _not_brought_back,
     "audit_back": _not_brought_back,
@@ -452,6 +465,8 @@ def meaning_of(node: NodeState) -> str:
         return AFTER_RELEASE
     if node.state == RELEASED and node.drained_by_others:
         return BY_OTHERS
+    if node.serves:
+        return f"{MEANINGS[node.state].partition(LEFT)[0]}, {IN_SERVICE} {node.serves}"
     return RESTS[node.rests] if _rests_unfinished(node) else MEANINGS[node.state]
 
 

@@ -309,7 +309,7 @@ def _row(
             else what_next(node, entry, runs, replayed.stopped, replayed.closed)
         ),
         "boots": [f"{BOOTS[step]}, out of {left}" for step, left in _ordered(node, entry)],
-        "drained": node.out_of_service,
+        "drained": node.out_of_service and not node.serves,
         "locked": node.locked,
         "before": {one.role: one.before for one in entry.remedies if one.before},
         "wanted": {one.role: one.after for one in entry.remedies if one.after},

@@ -52,7 +52,7 @@ PUT_OFF = (POSTPONED, WAITING)
 MEANINGS = {
     RELEASED: "proved healthy and released",
     KEPT: "not proved: rolled back, as it was before, left drained with the reason",
-    LOST: "not proved and not brought back: a person has to look; left drained",
+    LOST: "not proved and not brought back: a person has to look, left drained",
     TAKEN_OVER: "another run has taken the node over; it was left to that run",
     POSTPONED: "nothing was changed on it",
     WAITING: "reserved in Slurm, or drained; its jobs have not ended yet, and nothing was changed",

@@ -12,13 +12,13 @@ from rollout_plans import GROUPS, Recorded, planned
 from unhang.act.rollout.baseline import baseline_of, to_document
 from unhang.act.rollout.floor import Service
 from unhang.act.rollout.journal import append, read_journal
-from unhang.act.rollout.look_back import due, look_back
+from unhang.act.rollout.look_back import due, left_drained, look_back, note_service
 from unhang.act.rollout.rollout import PROOFS
 from unhang.act.rollout.rollout_state import RolloutState
 from unhang.act.rollout.soak import parse_soak, seconds_left, soaking_before
 from unhang.act.rollout.status import exit_code, status_of
 from unhang.act.rollout.status_table import render_status
-from unhang.act.rollout.steps import BEGUN, DONE, FAILED, LOST, RELEASED, SOAK, Entry
+from unhang.act.rollout.steps import BEGUN, DONE, FAILED, KEPT, LOST, RELEASED, SOAK, Entry
 from unhang.act.rollout.targets import waves_of
 from unhang.core.errors import UserError
 from unhang.core.run.record import FINDINGS, read_findings_record
@@ -318,3 +318,23 @@ def test_hardware_that_the_proof_saw_and_that_is_gone_is_a_fault(recorded, tmp_p
 def test_a_journal_with_a_soak_is_read_by_every_controller(recorded):
     append(recorded.folder, recorded.epoch, Entry(RELEASE, "a", SOAK, DONE, 0, {}))
     assert types.SimpleNamespace(**vars(recorded.standing().node("a"))).state == RELEASED
+
+
+def test_a_kept_node_that_takes_jobs_again_is_named_and_stays_kept(tmp_path):
+    recorded = Recorded(tmp_path, planned(tmp_path))
+    recorded.begin()
+    recorded.begin_wave(["a"], GROUPS, "0", USUAL)
+    recorded.through("a", failing="audit")
+    assert (left_drained(recorded), recorded.standing().node("a").state) == (["a"], KEPT)
+    assert note_service(recorded, Service(frozenset("b"), {"a": "unhang"})) == ""
+    assert "left drained" in render_status(status(recorded))
+    line = note_service(recorded, Service(frozenset("a")))
+    assert line.startswith("a takes jobs again although it was left drained; seen at 2")
+    assert note_service(recorded, Service(frozenset("a"))) == line
+    found = status(recorded)
+    [row] = [one for one in found["hosts"] if one["host"] == "a"]
+    assert (row["state"], row["drained"]) == (KEPT, False)
+    assert row["meaning"].endswith(line.removeprefix("a "))
+    assert recorded.standing().node("a").why == "audit: it broke"
+    note_service(recorded, Service(frozenset(), {"a": "alice (broken)"}))
+    assert "left drained with the reason" in render_status(status(recorded))

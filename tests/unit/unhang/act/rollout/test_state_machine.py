@@ -180,6 +180,14 @@ def test_a_node_with_a_job_again_directly_before_its_reboot_is_neither_booted_no
     assert (node.state, node.boots, node.lost, node.out_of_service) == ("lost", (), True, True)
 
 
+@pytest.mark.parametrize("step", ["smoke_alone", "smoke_together"])
+def test_a_node_with_a_job_again_before_its_test_is_neither_tested_nor_rolled_back_beside_it(step):
+    before = FORWARD[: FORWARD.index(step)]
+    node = replay(journal(*well(*before), (step, IN_USE), *well("keep"))).node(HOST)
+    assert (node.state, node.rolled_back, node.out_of_service) == ("lost", False, True)
+    assert node.why == f"{step}: expected no job on gpu001, found 4711"
+
+
 def test_a_change_that_a_killed_controller_began_is_not_forgotten_when_a_job_runs_at_the_next_try():
     taken = [
         Entry(AT, "", ROLLOUT, BEGUN, 2),
