@@ -134,7 +134,13 @@ def test_what_failed_before_it_was_changed_is_released_and_what_was_changed_is_r
     ran_new = [
         host
         for host, kind in one_each(COUNTED).items()
-        if kind[0] in ("unhealthy smoke_alone", "wrong kernel reboot", "wrong driver reboot")
+        if kind[0]
+        in (
+            "unhealthy smoke_alone",
+            "unhealthy audit_again",
+            "wrong kernel reboot",
+            "wrong driver reboot",
+        )
     ]
     assert sorted(counted.acts("reboot_back")) == ran_new
 
