@@ -81,7 +81,7 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
     )
     surroundings = {
         **environment(tmp_path),
-        "ANSIBLE_ACTION_PLUGINS": f"{PROJECT / 'plugins' / 'action'}:{plugins}",
+        "ANSIBLE_ACTION_PLUGINS": f"{plugins}:{PROJECT / 'plugins' / 'action'}",
     }
     command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")]
     options = {
@@ -144,7 +144,7 @@ def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path)
     (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"node": host}}}))
     surroundings = {
         **environment(tmp_path),
-        "ANSIBLE_ACTION_PLUGINS": f"{PROJECT / 'plugins' / 'action'}:{plugins}",
+        "ANSIBLE_ACTION_PLUGINS": f"{plugins}:{PROJECT / 'plugins' / 'action'}",
     }
     command = ["ansible-playbook", str(tmp_path / "play.yml"), "-i", str(tmp_path / "hosts.json")]
     options = {

@@ -52,8 +52,8 @@ def test_the_boot_of_a_proof_is_read_when_its_step_is_over(tmp_path):
     the one in which the node was to be proved."""
     done = prepare(tmp_path, [["solo"]], real=("smoke_alone",))
     silent = VERDICT.replace(
-        "combine(scripted.evidence)",
-        "combine(dict(healthy=scripted.evidence.healthy))",
+        "rollout_evidence | combine(scripted.evidence)",
+        "dict(healthy=scripted.evidence.healthy)",
     )
     assert silent != VERDICT
     (tmp_path / "tasks" / "rollout" / "smoke_verdict.yml").write_text(silent)
