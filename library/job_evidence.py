@@ -33,6 +33,10 @@ options:
     description: Seconds between the two looks.
     type: float
     default: 3.0
+  slow:
+    description: Look also fifty times in ten seconds at how far each rank is.
+    type: bool
+    default: false
   without:
     description: Sources that are not asked, such as V(stacks) or V(nvml).
     type: list
@@ -81,6 +85,7 @@ OPTIONS = {
     "container": {"type": "str"},
     "pids": {"type": "list", "elements": "int", "default": []},
     "gap_s": {"type": "float", "default": 3.0},
+    "slow": {"type": "bool", "default": False},
     "without": {"type": "list", "elements": "str", "default": []},
     "py_spy": {"type": "path"},
     "kernel_log": {"type": "path"},

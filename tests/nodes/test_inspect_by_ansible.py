@@ -74,10 +74,17 @@ def test_one_look_over_the_inventory_names_the_rank_and_its_node(fleet):
         lambda: inspect(fleet, "--limit", "gpu[001-002]")[1].get("state") == "hung",
         "the job is found hung",
     )
-    code, found, errors = inspect(fleet)
+    code, found, errors = inspect(fleet, "--slow")
     assert code == 1, errors
     assert [(suspect["host"], suspect["rank"]) for suspect in found["suspects"]] == [("gpu002", 1)]
     assert "it sleeps in happen" in found["suspects"][0]["why"]
+    # without NCCL nobody counts, so the verdict of the two looks stays
+    pace = found["pace"]
+    assert pace["looks"] and (pace["answered"], pace["moved"]) == (0, False)
+    assert [(row["host"], row["cores"] is None) for row in pace["ranks"]] == [
+        ("gpu001", False),
+        ("gpu002", False),
+    ]
     problems = {row["host"]: row["problem"] for row in found["hosts"]}
     assert problems["gpu001"] is None and problems["gpu002"] is None
     assert "no process with RANK" in problems["gpu003"]

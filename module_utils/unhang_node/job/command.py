@@ -68,6 +68,11 @@ def add_look_options(parser: argparse.ArgumentParser) -> None:
         "--gap", type=_seconds, metavar="S", help="seconds between the two looks (default 3)"
     )
     parser.add_argument(
+        "--slow",
+        action="store_true",
+        help="the job runs, but slowly: name the slow rank, by 50 looks in ten seconds",
+    )
+    parser.add_argument(
         "--without",
         action="append",
         default=[],
@@ -110,6 +115,7 @@ def chosen_look_options(parsed: argparse.Namespace) -> dict[str, Any]:
         "slurm_job": parsed.slurm_job,
         "container": parsed.container,
         "gap_s": parsed.gap,
+        "slow": parsed.slow,
         "without": parsed.without,
         "py_spy": parsed.py_spy,
         "kernel_log": parsed.kernel_log,

@@ -24,6 +24,7 @@ from .files import read_kernel_log, read_locks, read_logs
 from .finding import read_ranks
 from .gpus import read_gpu_looks
 from .looks import read_proc_looks, read_sockets
+from .pace import read_pace
 from .ras import read_ras
 from .stacks import read_stacks
 
@@ -51,6 +52,7 @@ OPTIONS: dict[str, Any] = {
     # the ranks of this job of Slurm, as its environment names it, and of this node of it
     "slurm_job": None,
     "container": None,  # the ranks in this container: its name or ID, or a namespace
+    "slow": False,  # also how far each rank is, fifty times in ten seconds
     "without": [],  # names of sources that are not asked
     "gap_s": 3.0,  # seconds between the two looks
     "silence_s": 3.0,  # longest time that a single call may take
@@ -71,6 +73,8 @@ def look(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> dict
     wanted = (
         [(name, read) for name, read in SOURCES if name not in options["without"]] if ranks else []
     )
+    if ranks and options["slow"]:
+        wanted.append(("pace", read_pace))
     context = _context({**options, "ranks": ranks}, load_pynvml)
     sections = {"ranks": merge_section("ranks", found, [], {})}
     sections["ranks"].pop("ranks", None)
@@ -132,7 +136,7 @@ def check_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _context(options: dict[str, Any], load_pynvml: Callable[[], Any] | None) -> Context:
-    return Context(Root(), options, NAMES, load_pynvml)
+    return Context(Root(), options, (*NAMES, "pace"), load_pynvml)
 
 
 def _find(options: dict[str, Any]) -> tuple[list[dict[str, Any]], SourceResult]:

@@ -19,9 +19,10 @@ from unhang.core.secrets_in_text import masked_document
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
+from unhang.jobs.inspect.job_look import HUNG, SLOW, UNKNOWN
 from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.rendering import render_inspection
-from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
+from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang_node.base.program import load_nvidia_ml_py
 from unhang_node.job.command import add_look_options, chosen_look_options
@@ -30,12 +31,13 @@ from unhang_node.job.look import look
 EXAMPLES = """\
   unhang inspect                            your job on this machine
   unhang inspect --pid 4711                 the job of this process
+  unhang inspect --slow                     it runs, but slowly: which rank, and why
   unhang inspect --container train          a job in a container of this machine; as root, or as the container's user
   unhang inspect --slurm-job 1234           all its nodes, as its owner, without root
   unhang inspect --hosts 'gpu[01-08]'       these nodes by Ansible; -- --become for jobs of other users
   unhang inspect --out hang.tar.gz          the evidence as well, secrets masked; unhang diagnose reads it
   unhang inspect --evidence a.json b.json   what unhang-inspect.pyz printed on nodes or in pods"""  # noqa: E501
-EXIT_CODES = {HUNG: 1, UNKNOWN: 3}
+EXIT_CODES = {HUNG: 1, SLOW: 1, UNKNOWN: 3}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,8 +96,8 @@ def _add_node_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 not hung, 1 hung, 3 the evidence does not tell; nothing to look at raises UserError, which
-    gives 2."""
+    """0 not hung, 1 hung or a rank is slow, 3 the evidence does not tell; nothing to look at raises
+    UserError, which gives 2."""
     out = checked_output(arguments.out, "--out") if arguments.out else None
     documents = _documents(arguments)
     if not any(rows(document.get("ranks")) for document in documents):

@@ -20,7 +20,7 @@ from unhang.core.nodeset import expand_hosts
 from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 from unhang.jobs.inspect.bundle import MOST_BYTES, checked, unanswered
 
-OF_THE_MODULE = ("slurm_job", "container", "gap_s", "without", "py_spy", "kernel_log")
+OF_THE_MODULE = ("slurm_job", "container", "gap_s", "slow", "without", "py_spy", "kernel_log")
 
 
 def node_documents(arguments: argparse.Namespace, options: dict[str, Any]) -> list[dict[str, Any]]:

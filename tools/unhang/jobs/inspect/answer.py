@@ -11,7 +11,8 @@ from unhang.core.text import counted, listed, visible
 from unhang.core.verdict.answer import JobAnswer, fact_row, failure_row
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.screen import FAULTS, VerdictScreen, filled, host_name
-from unhang.jobs.inspect.verdict import HUNG, RUNNING, UNKNOWN
+from unhang.jobs.inspect.job_look import EVEN, HUNG, RUNNING, SLOW, UNKNOWN
+from unhang.jobs.inspect.slow import BEHIND, STARVED, THROTTLED, WORKS
 
 PLACES_ON_SCREEN, SUSPECTS_ON_SCREEN = 2, 2
 STOPPED, GONE = ("T", "t"), ("Z", "X", "gone", "reused")
@@ -40,6 +41,24 @@ _OF_A_RANK = {
         "as the job's user or root: all its threads, and the line that it stands in",
     ),
 }
+_OF_A_SLOW_RANK = {
+    BEHIND: (
+        "py-spy dump --pid {pid}",
+        "as the job's user or root, some times: the line in which it is mostly",
+    ),
+    STARVED: (
+        "taskset -pc {pid}; ps -eLo psr,pid,pcpu,stat,comm --sort=-pcpu | head -40",
+        "the processors that the rank may use, and who else runs there",
+    ),
+    THROTTLED: (
+        "nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
+        "which slowdown is active, and the limits that it follows from",
+    ),
+    WORKS: (
+        "nvidia-smi --query-compute-apps=gpu_uuid,pid,name,used_memory --format=csv",
+        "another process on its GPU; none: the rank has more work than the others",
+    ),
+}
 _ELSEWHERE = ("unhang inspect --hosts {host}", "the rank that is waited for is on a node not seen")
 _CONNECTS = (
     "nc -vz -w 5 {address} {port}",
@@ -59,6 +78,7 @@ _AS_ROOT = (
     "as root it reads what was denied here; for the job's user: sysctl kernel.yama.ptrace_scope=0",
 )
 _AGAIN = ("unhang inspect --gap 30", "two looks 30 s apart tell a long step from a hang")
+_AGAIN_SLOW = ("unhang inspect --slow", "a rank that is slow is named again; another one is not")
 _WATCH = ("unhang watch --pid {pid}", "tells when it makes no progress, and looks then")
 
 
@@ -138,7 +158,7 @@ def recorded_lines(inspection: Mapping[str, Any]) -> list[str]:
 def verdict_of(inspection: Mapping[str, Any]) -> str:
     """hung: rank 1 on n2: it sleeps in ..."""
     state = inspection["state"]
-    word = state if state in (HUNG, UNKNOWN, RUNNING) else f"not hung so far, {state}"
+    word = state if state in (HUNG, UNKNOWN, RUNNING, SLOW, EVEN) else f"not hung so far, {state}"
     return f"{word}: {visible(inspection['headline'], 1500)}"
 
 
@@ -148,6 +168,8 @@ def certainty_of(inspection: Mapping[str, Any]) -> str:
     if not inspection["suspects"]:
         return "likely" if inspection["state"] == HUNG else ""
     first = inspection["suspects"][0]
+    if inspection["state"] == SLOW:
+        return "sure" if first["phase"] in (BEHIND, STARVED, THROTTLED) else "likely"
     if inspection["state"] != HUNG or first["blind"]:
         return "possible"
     states = {row["state"] for row in _rows_of(inspection, first)}
@@ -216,6 +238,12 @@ def _rows_of(inspection: Mapping[str, Any], who: Mapping[str, Any]) -> list[Mapp
 def _next(inspection: Mapping[str, Any]) -> tuple[str, str, str]:
     """(host, command, what its answer means)."""
     first = inspection["suspects"][0] if inspection["suspects"] else None
+    if inspection["state"] == SLOW and first:
+        template, meaning = _OF_A_SLOW_RANK[first["phase"]]
+        of_it = {"pid": [str(row["pid"]) for row in _rows_of(inspection, first)]}
+        return host_name(first["host"]), filled(template, of_it) or _AGAIN_SLOW[0], meaning
+    if inspection["state"] == UNKNOWN and inspection.get("pace", {}).get("moved"):
+        return "", *_AGAIN_SLOW
     if inspection["state"] not in (HUNG, UNKNOWN):
         pids = [str(row["pid"]) for row in inspection["ranks"]]
         return ("", filled(_WATCH[0], {"pid": pids}) or "unhang watch", _WATCH[1])

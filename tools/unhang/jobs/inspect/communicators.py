@@ -35,13 +35,13 @@ def standing_of(
         return None
     own = [look for look in looks if look.host == host_of(documents[best])]
     first, last = answers[best][0], answers[best][-1]
-    names = _global_ranks(last, own, looks)
+    names = global_ranks(last, own, looks)
     # who launches takes processor time
     asleep = {look.rank for look in looks if look.waited and look.cpu == 0}
     return standing_between(first, last, names, asleep)
 
 
-def _global_ranks(
+def global_ranks(
     answer: Mapping[str, Any], own: Sequence[RankLook], looks: Sequence[RankLook]
 ) -> dict[Key, int]:
     """{(host, pid): rank of the job}; what the nodes say of their own processes comes first."""

@@ -12,6 +12,7 @@ from unhang.jobs.inspect.communicators import standing_of
 from unhang.jobs.inspect.rank_looks import RankLook, rank_looks
 
 HUNG, RUNNING, UNKNOWN = "hung", "running", "unknown"
+SLOW, EVEN = "slow", "even"  # by the looks of --slow
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Named:
 
 @dataclass(frozen=True)
 class Verdict:
-    """state: hung, running, unknown, or what the job is busy with; named: whom the others wait for,
-    worst first; headline: one sentence."""
+    """state: hung, running, unknown, slow, even, or what the job is busy with; named: whom the
+    others wait for, worst first; headline: one sentence."""
 
     state: str
     named: Sequence[Named]

@@ -33,7 +33,11 @@ def render_details(inspection: Mapping[str, Any], plain: bool = False) -> str:
         if row["problem"]
     ]
     lines += (
-        _ras(inspection) + _ranks(inspection) + _unread(inspection) + render_suspects(inspection)
+        _ras(inspection)
+        + _ranks(inspection)
+        + _pace(inspection)
+        + _unread(inspection)
+        + render_suspects(inspection)
     )
     lines += ["", verdict_of(inspection), *recorded_lines(inspection)]
     text = "\n".join(line.rstrip() for line in lines) + "\n"
@@ -65,6 +69,33 @@ def _ranks(inspection: Mapping[str, Any]) -> list[str]:
     if len(places) > MOST_ROWS:
         lines.append(f"  and {counted(len(places) - MOST_ROWS, 'more place')}; -o json has them")
     return ["", f"  {'rank':<14} {'state':<5} {'doing':<11} where", *lines] if lines else []
+
+
+def _pace(inspection: Mapping[str, Any]) -> list[str]:
+    """The numbers of --slow, those that were behind most often first."""
+    pace = inspection.get("pace")
+    if not pace:
+        return []
+    ranks = sorted(pace["ranks"], key=lambda row: -(row["behind"] or 0))
+    lines = ["", f"  {'rank':<6} {'behind':>6} {'W':>5} {'MHz':>5} {'busy':>5} {'cores':>6}  GPU"]
+    for row in ranks[:MOST_ROWS]:
+        values = [
+            "-" if value is None else f"{value:.{digits}f}"
+            for value, digits in (
+                (row["behind"], 0), (row["power_w"], 0), (row["clock_mhz"], 0), (row["busy"], 0),
+                (row["cores"], 2),
+            )
+        ]  # fmt: skip
+        place = visible(f"{row['gpu'] or '-'} on {row['host']}", 90)
+        reasons = visible(", ".join(row["throttle"]), 100)
+        lines.append(
+            f"  {row['rank']:<6} {values[0]:>6} {values[1]:>5} {values[2]:>5} {values[3]:>5}"
+            f" {values[4]:>6}  {place}{f' ({reasons})' if reasons else ''}"
+        )
+    return [
+        *lines,
+        f"  of {pace['answered']} answers of RAS in {pace['looks']} looks, {pace['seconds']:.0f} s",
+    ]
 
 
 def _named(standing: Sequence[Mapping[str, Any]]) -> str:

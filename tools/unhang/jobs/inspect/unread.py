@@ -27,7 +27,7 @@ HELPS = {
 }
 # of these only where it is the reason
 HELPED = {"kernel_log": ("denied",), "stacks": ("denied", "absent")}
-MATTERS = ("ranks", "ras", "stacks", "nvml", "proc", "log_tail", "kernel_log")
+MATTERS = ("ranks", "ras", "stacks", "nvml", "proc", "log_tail", "kernel_log", "pace")
 FOLDED_REASON = 200
 
 
@@ -76,7 +76,7 @@ def _reasons(document: Mapping[str, Any], what: str) -> list[tuple[str, str]]:
     unread = probe.get("unread")
     rows = (
         [row for row in unread if isinstance(row, Mapping)]
-        if isinstance(unread, list) and what in ("ranks", "stacks", "ras")
+        if isinstance(unread, list) and what in ("ranks", "stacks", "ras", "pace")
         else []
     )
     return list(

@@ -41,6 +41,7 @@ from unhang.jobs.inspect.rank_looks import (
     rows,
     section,
 )
+from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.stands import COMPILING, busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.tracebacks import with_raised
 from unhang.jobs.inspect.unread import unread_rows
@@ -63,6 +64,8 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if verdict.state in (HUNG, UNKNOWN) and job.looks:
         verdict, flights = with_recorded(verdict, documents)
     verdict = with_raised(verdict, job)
+    by_looks, verdict = verdict, with_pace(verdict, job)
+    pace = pace_row(job)
     suspects = _with_clues(job, [named.suspect for named in verdict.named])
     causes = [named.cause for named in verdict.named]
     return {
@@ -76,7 +79,8 @@ def inspection_of(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             {**suspect.as_dict(), "cause": cause}
             for suspect, cause in zip(suspects, causes, strict=True)
         ],
-        "recorded": flights,
+        "recorded": flights if verdict is by_looks else None,
+        **({"pace": pace} if pace else {}),
         "ranks": [standing_row(look, job.standing) for look in job.looks],
         "ras": _ras_row(job.standing),
         "sources": sources_of(job),

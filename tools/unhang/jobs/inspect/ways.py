@@ -161,6 +161,7 @@ def end_of(printed: bytes, most: int) -> str:
 def arguments_of(options: dict[str, Any]) -> list[str]:
     """A look's options as the program's arguments."""
     words = [word for name in options["without"] for word in ("--without", name)]
+    words += ["--slow"] * bool(options["slow"])
     for name in ("container", "gap_s", "py_spy", "kernel_log"):
         if options[name] is not None:
             words += [f"--{name.removesuffix('_s').replace('_', '-')}", str(options[name])]

@@ -16,15 +16,12 @@ from typing import Any
 from unhang.core.text import visible
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.jobs.inspect.crowded import shared_words
+from unhang.jobs.inspect.slow_gpus import APART, HOT
 from unhang.jobs.watch.detector import NODE, Tick, gpu_key, gpu_pids, ranks_by_gpu
 
 QUIET_S = 60.0  # an interface that flaps all the time is told once in so long
 # how long a GPU is slower than its peers before it is told, while the collectives go on
 APART_S = 10.0
-# all GPUs of a node may be slowed down so, and none is slower than its peers
-HOT = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")
-# of the peers' clock: those of a job that draws all the power it may lie within 0.88 of each other
-APART = 0.85
 
 
 @dataclass
