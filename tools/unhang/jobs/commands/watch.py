@@ -301,6 +301,7 @@ def _of_slurm(arguments: argparse.Namespace) -> Job:
             "without": [],
             "container": None,
             "gap_s": None,
+            "slow": False,
             "py_spy": arguments.py_spy,
             "kernel_log": None,
         }

@@ -3,6 +3,7 @@ a site."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from unhang.core.errors import UserError
+from unhang.jobs.commands.watch import _of_slurm
 from unhang.jobs.inspect import ways
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.rank_looks import host_of
@@ -18,6 +20,7 @@ from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import end_of, nodes_of, slurm_documents
 from unhang.jobs.watch import of_slurm
 from unhang.jobs.watch.of_slurm import cancel, slurm_samples
+from unhang_node.job.command import add_look_options, chosen_look_options
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 SECRET = "hf_" + "Ab3dEf6hIj9kLm2nOp5qRs8tUv1wXy4z"
@@ -140,3 +143,19 @@ def test_what_squeue_prints_is_masked_too(commands):
 
 def test_the_last_words_of_a_command_that_printed_without_end_are_shown():
     assert end_of(b"first\n" * 100_000 + b"last words\n", 10) == "last words"
+
+
+def test_the_watcher_and_a_look_of_any_kind_give_a_step_its_arguments(commands, tmp_path):
+    """All ways to a step of Slurm hand over the same options."""
+    commands("srun", f'echo "$@" >> {tmp_path}/asked; exit 1')
+    job = _of_slurm(argparse.Namespace(slurm_job="7", every=2.0, py_spy="/opt/py-spy"))
+    with pytest.raises(UserError):
+        job.look()
+    parser = argparse.ArgumentParser()
+    add_look_options(parser)
+    chosen = chosen_look_options(parser.parse_args(["--slow", "--gap", "2"]))
+    with pytest.raises(UserError):
+        slurm_documents("7", ways.arguments_of(chosen))
+    watched, slow = (tmp_path / "asked").read_text().rstrip().split("--slurm-job 7")[1:]
+    assert "--py-spy /opt/py-spy" in watched and "--slow" not in watched
+    assert slow.split()[:3] == ["--slow", "--gap", "2.0"]
