@@ -5,7 +5,8 @@ and NVML beside it, over scenes in which rank 1 is slow for a known reason. Prin
 
 --with-inspect: what `unhang inspect --slow` says of each scene instead, and whether that is right.
 
-Needs two GPUs, torch and NCCL 2.28 or later. Reads settings of the cards, and changes none.
+Needs two GPUs, torch and NCCL 2.28 or later; with one, both ranks share it, and only the scenes of
+the host say anything. Reads settings of the cards, and changes none.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ SYNC = ("each step", "each 20 steps")
 JOB = """
 import os, sys, time, torch, torch.distributed as dist
 scene, sync, rank = sys.argv[1], int(sys.argv[2]), int(os.environ["RANK"])
-torch.cuda.set_device(rank)
+torch.cuda.set_device(rank % torch.cuda.device_count())
 dist.init_process_group("nccl")
 a = torch.randn(6144, 6144, device="cuda", dtype=torch.bfloat16)
-grads = torch.randn(32 << 20, device="cuda")
+grads = torch.randn((32 if torch.cuda.device_count() > 1 else 1) << 20, device="cuda")
 pinned = {1} if scene == "cpu" and rank == 1 else None
 if pinned:
     os.sched_setaffinity(0, pinned)
@@ -124,6 +125,9 @@ def running(
     scene: str, sync: str, port: int, folder: Path
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """The ranks of a scene, fifteen seconds after their start."""
+    import pynvml as nvml
+
+    one_gpu = nvml.nvmlDeviceGetCount() == 1
     program = folder / "job.py"
     program.write_text(JOB)
     children: list[subprocess.Popen[str]] = []
@@ -138,7 +142,10 @@ def running(
         with (folder / "log").open("w") as out:
             for rank in (0, 1):
                 argv = [sys.executable, str(program), scene, "1" if sync == SYNC[0] else "20"]
-                environment = {**os.environ, **more, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                # NCCL refuses two ranks of one host on one GPU
+                shared = {"NCCL_HOSTID": str(rank), "NCCL_SOCKET_IFNAME": "lo"} if one_gpu else {}
+                own = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+                environment = {**os.environ, **more, **own}
                 children.append(
                     subprocess.Popen(argv, env=environment, stdout=out, stderr=out, text=True)
                 )
@@ -164,7 +171,9 @@ def trial(scene: str, sync: str, port: int, folder: Path) -> dict[str, object]:
     import pynvml as nvml
 
     with running(scene, sync, port, folder) as children:
-        handles = [nvml.nvmlDeviceGetHandleByIndex(rank) for rank in (0, 1)]
+        handles = [
+            nvml.nvmlDeviceGetHandleByIndex(rank % nvml.nvmlDeviceGetCount()) for rank in (0, 1)
+        ]
         behind, unread, spent, cards = {0: 0, 1: 0}, 0, [], [[], []]
         used = [cpu_s(child.pid) for child in children]
         began, gaps = time.monotonic(), []
