@@ -126,14 +126,21 @@ def reservations(slurm):
 OWN = "unhang-r1-gpu001"
 
 
-def test_a_node_with_a_job_is_reserved_from_the_jobs_end_and_drained_when_it_is_free(slurm, role):
+def test_a_node_with_a_job_is_reserved_from_the_jobs_end_and_drained_when_it_is_free(
+    slurm, role, monkeypatch
+):
     job = slurm.start_job("gpu001")
-    for minutes in (30, 20):  # the second time the job ends earlier, and so does the wait
+    # The second time the job ends earlier, and so does the wait. Whoever types it may live in
+    # another time zone than the machine with Slurm's commands.
+    for minutes, zone in ((30, "UTC"), (20, "XXX-9")):
         slurm.run("scontrol", "update", f"jobid={job}", f"timelimit={minutes}")
         end = slurm.run("squeue", "-h", "-j", job, "-o", "%e")
-        code, result, _said = role("drain", "gpu001", drain_hold_s=3600)
+        in_utc = slurm.run("env", "TZ=UTC", "squeue", "-h", "-j", job, "-o", "%eZ")
+        with monkeypatch.context() as typed:
+            typed.setitem(slurm.environment, "TZ", zone)
+            code, result, _said = role("drain", "gpu001", drain_hold_s=3600)
         assert (code, result["drained"], result["owned"]) == (0, False, False)
-        assert [row["id"] for row in result["jobs"]] == [job]
+        assert [(row["id"], row["ends"]) for row in result["jobs"]] == [(job, in_utc)]
         assert list(reservations(slurm)) == [OWN]
         row = reservations(slurm)[OWN]
         assert (row["StartTime"], row["Duration"], row["Nodes"]) == (end, "01:00:00", "gpu001")

@@ -162,8 +162,7 @@ def _reserve(target: SlurmTarget, standing: Standing) -> Tuple[DrainAnswer, bool
     if window.refused:
         raise DrainRefused(window.refused, answer)
     begins, ends = (
-        time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
-        for at in (window.begins, window.ends)
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) for at in (window.begins, window.ends)
     )
     start = [f"starttime={begins if window.begins > now else 'now'}"]
     if window.own:
@@ -172,7 +171,7 @@ def _reserve(target: SlurmTarget, standing: Standing) -> Tuple[DrainAnswer, bool
         verb, more = "create", [*start, f"nodes={target.node}", "users=root"]
         more.append("flags=maint,ignore_jobs")
     _call(["scontrol", verb, f"reservation={window.name}", f"endtime={ends}", *more])
-    reason = f"reservation {window.name} from {begins} to {ends}"
+    reason = f"reservation {window.name} from {begins}Z to {ends}Z"
     return answer._replace(reason=reason), True, f"{target.node} has jobs: {reason}"
 
 
@@ -402,6 +401,7 @@ def _call(argv: "Sequence[str]") -> str:
     """The output of one of Slurm's commands. Raises SlurmAway, FileNotFoundError, and ValueError
     with the end of its output."""
     variables = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    variables["TZ"] = "UTC"  # not all shells and machines are in one zone
     variables["PATH"] = f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")
     result = run_process(argv, CALL_DEADLINE_S, variables=variables, limit_bytes=LARGEST_LIST_BYTES)
     if result.is_missing:
