@@ -192,9 +192,20 @@ def _delete(reservation: str) -> None:
 
 
 def _refuse_another_machine(target: SlurmTarget, standing: Standing) -> None:
-    """Raises DrainRefused if Slurm has the machine under another name than the one to drain."""
+    """Raises DrainRefused if Slurm has the machine under another name than the one to drain, or
+    the slurmctld that answers is of another cluster, which may have a node of the same name."""
     host = target.asked.host
-    if not host or is_called(standing.node, host):
+    if not host:
+        return
+    cluster = _patiently(target.waits, _cluster) if host.cluster else ""
+    if cluster not in ("", host.cluster):
+        raise DrainRefused(
+            f"expected slurmctld of the cluster {host.cluster}, which slurm.conf on {host.name}"
+            f" names, found that of {cluster}; next: drain_slurm_host names a host of the machine's"
+            " cluster, SLURM_CONF its configuration",
+            drain_answer(standing, target.asked),
+        )
+    if is_called(standing.node, host):
         return
     known = name_of_machine(_patiently(target.waits, read_nodes), host)
     if known:
@@ -366,6 +377,11 @@ def _slurm_user() -> str:
         .partition("(")[0]
         .strip()
     )
+
+
+def _cluster() -> str:
+    """ClusterName of the slurmctld that is asked, in lower case; "" if it does not say."""
+    return parse_config(_call(["scontrol", "show", "config"])).get("ClusterName", "").lower()
 
 
 def _why_powered_down(node: "SlurmNode") -> str:

@@ -32,10 +32,11 @@ class Standing(NamedTuple):
 
 class Host(NamedTuple):
     """A machine's own name and boot time. booted_at: seconds since 1970; 0 if it could not be
-    read."""
+    read; cluster: of its slurm.conf, "" if unknown."""
 
     name: str
     booted_at: int
+    cluster: str = ""
 
 
 class Asked(NamedTuple):

@@ -7,14 +7,16 @@ import os
 import re
 from typing import Any, Collection, Dict, List, Sequence
 
+from ...base.mount_table import read_mounts
 from ...base.process import run_process
 from ...base.root import Root
 from ...base.section import Unread
+from ...facts.parse.slurm_conf import settings
 from ...facts.sections.faults import read_boot_time
 from ...facts.sections.kubernetes import find_kubelet
 from ...facts.sections.processes import read_holders
 from ...facts.sections.reading import first_there, text_if_there
-from ...facts.sections.slurm import SLURMD_PATHS
+from ...facts.sections.slurm import SLURMD_PATHS, find_configuration, read_lines
 from ...facts.sections.users import read_users
 from ..atomic_files import read_state
 from . import services
@@ -61,14 +63,26 @@ def read_scheduler() -> str:
 
 
 def read_host() -> Dict[str, Any]:
-    """{name, boot_id, booted_at} of this machine, by which a scheduler's node is known to be it;
-    "" and 0 for what cannot be read."""
+    """{name, boot_id, booted_at, cluster} of this machine, by which a scheduler's node is known to
+    be it; "" and 0 for what cannot be read."""
     root = Root()
     return {
+        "cluster": read_cluster(root),
         "name": text_if_there(root, "/proc/sys/kernel/hostname").strip(),
         "boot_id": text_if_there(root, "/proc/sys/kernel/random/boot_id").strip(),
         "booted_at": int(read_boot_time(root) or 0),
     }
+
+
+def read_cluster(root: Root) -> str:
+    """ClusterName of the node's slurm.conf, in lower case as Slurm keeps it; "" without one, or for
+    a file that cannot be read or lies on a network file system."""
+    try:
+        mounts = read_mounts(root)
+        lines = read_lines(root, mounts, find_configuration(root, mounts))
+    except (OSError, ValueError):
+        return ""
+    return settings(lines).get("clustername", "").lower()
 
 
 def read_slurm_jobs() -> List[str]:
