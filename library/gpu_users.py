@@ -99,11 +99,13 @@ scheduler:
   type: str
   sample: slurm
 host:
-  description: Name and boot of the machine, by which M(slurm_node) knows that its node is this
-    machine. C(booted_at), seconds since 1970; empty and 0 if they cannot be read.
+  description: Name, boot and cluster (of its slurm.conf) of the machine, by which M(slurm_node)
+    knows that its node is this machine. C(booted_at), seconds since 1970; empty and 0 if they
+    cannot be read.
   returned: success
   type: dict
-  sample: {name: gpu001, boot_id: 5f3d6b0a-1c8e-4f0e-9a55-0b7f2d1a9c11, booted_at: 1795146451}
+  sample: {name: gpu001, boot_id: 5f3d6b0a-1c8e-4f0e-9a55-0b7f2d1a9c11, booted_at: 1795146451,
+    cluster: east}
 previews:
   description: True in check mode, for whatever reason.
   returned: success

@@ -53,7 +53,7 @@ options:
     description:
       - Facts of the machine that is to be drained. With O(state=drained), a Slurm node with neither
         this name nor this boot time is refused, because
-        O(node) then names another machine.
+        O(node) then names another machine, and so is any node of another O(host.cluster).
     type: dict
     suboptions:
       name:
@@ -64,6 +64,10 @@ options:
         description: Its boot time in seconds since 1970; V(0) if unknown.
         type: int
         default: 0
+      cluster:
+        description: ClusterName of its slurm.conf; empty if unknown.
+        type: str
+        default: ""
   hold_s:
     description:
       - With O(state=drained), for a node that has jobs. The node is then not drained, but reserved
@@ -158,6 +162,7 @@ OPTIONS = {
         "options": {
             "name": {"type": "str", "required": True},
             "booted_at": {"type": "int", "default": 0},
+            "cluster": {"type": "str", "default": ""},
         },
     },
     "hold_s": {"type": "int", "default": 0},

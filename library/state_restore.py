@@ -129,7 +129,8 @@ lines:
   elements: str
   sample: ["file /etc/nccl.conf: as it was"]
 untouched:
-  description: True if nothing was changed because a later run has changed the same.
+  description: True if nothing was changed because a later run has changed the same, or a package
+    cannot be restored.
   returned: failure
   type: bool
   sample: true

@@ -100,10 +100,11 @@ def test_what_has_to_wait_for_the_reboot_is_restored_by_whoever_goes_on(tmp_path
 UNDONE = """return {{'changed': True, 'lines': ['on hold again: x'], 'needs_manual_action': ['{held}'], 'reboot_needed': True,
             'states': [{{'id': 's0', 'run': '{run}', 'role': 'gpu_driver', 'status': 'rolled_back', 'rolled_back_by': '{undo}'}}]}}"""
 UNDO = f"{RUN}-undo"
+SAVED = UNDONE.format(held="", run=RUN, undo=UNDO)
 
 
-def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path):
-    held = "libnvidia-ml1: found 580.1 on hold; somebody changed it since"
+def undone(tmp_path, body):
+    """(output, evidence) of the step `apply` of an undo. body: of the node's answer."""
     (tmp_path / "rollout").mkdir()
     plugins = tmp_path / "plugins"
     plugins.mkdir()
@@ -114,7 +115,7 @@ def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path)
         (tmp_path / "rollout" / name).write_text("- name: Nothing\n  ansible.builtin.meta: noop\n")
     for name in ("saved_state", "state_restore"):
         (plugins / f"{name}.py").write_text(
-            PLUGIN.format(body=UNDONE.format(held=held, run=RUN, undo=UNDO))
+            PLUGIN.format(body=body if name == "state_restore" else SAVED)
         )
     kept = {
         "name": "Keep",
@@ -124,7 +125,8 @@ def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path)
             "mode": "0600",
         },
     }
-    tasks = [{"name": "Apply", "ansible.builtin.include_tasks": "rollout/apply.yml"}, kept]
+    apply = {"name": "Apply", "ansible.builtin.include_tasks": "rollout/apply.yml"}
+    tasks = [{"name": "Step", "block": [apply], "always": [kept]}]
     (tmp_path / "play.yml").write_text(
         json.dumps([{"name": "Play", "hosts": "all", "gather_facts": False, "tasks": tasks}])
     )
@@ -156,8 +158,21 @@ def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path)
         "stdin": subprocess.DEVNULL,
     }
     played = read_play(subprocess.run(command, check=False, **options))
+    return played, json.loads((tmp_path / "evidence").read_text())
+
+
+def test_an_undo_that_is_refused_before_it_touches_anything_says_so_to_the_rollout(tmp_path):
+    refused = "return {'failed': True, 'msg': 'cuda-tools needs it', 'untouched': True}"
+    played, found = undone(tmp_path, refused)
+    assert played.code != 0
+    assert "role undo: cuda-tools needs it" in played.output
+    assert found["untouched"] is True
+
+
+def test_what_an_undo_leaves_as_others_have_it_is_evidence_of_its_step(tmp_path):
+    held = "libnvidia-ml1: found 580.1 on hold; somebody changed it since"
+    played, found = undone(tmp_path, UNDONE.format(held=held, run=RUN, undo=UNDO))
     assert played.code == 0, played.output
-    found = json.loads((tmp_path / "evidence").read_text())
     assert (found["look_at"], found["needs_reboot"]) == ([held], True)
     assert found["undone"] == [{"id": "s0", "role": "gpu_driver", "run": RUN, "by": UNDO}]
     reports = [

@@ -3,6 +3,7 @@ kernel's name may look like fields."""
 
 from __future__ import annotations
 
+import calendar
 import re
 import time
 
@@ -163,12 +164,12 @@ def _json_time(value: Any) -> int:
     return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
 
 
-def parse_local_time(text: str) -> int:
-    """Seconds since 1970 of a time as scontrol writes it, in the time zone of the machine where it
-    runs; 0 for any other text."""
+def parse_utc(text: str) -> int:
+    """Seconds since 1970 of a time as Slurm's commands write it when they run with TZ=UTC; 0 for
+    any other text."""
     try:
-        return int(time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
-    except (ValueError, OverflowError):
+        return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
         return 0
 
 
@@ -198,7 +199,7 @@ def _node(record: str) -> SlurmNode:
         reason=reason,
         by=by,
         fields=fields,
-        booted_at=parse_local_time(fields.get("BootTime", "")),
+        booted_at=parse_utc(fields.get("BootTime", "")),
     )
 
 
@@ -255,8 +256,8 @@ def parse_reservations(text: str) -> List[Reservation]:
                     fields[key] for key in ("Users", "Accounts", "Groups") if key in fields
                 ),
                 is_active=fields["State"] == "ACTIVE",
-                starts=parse_local_time(fields.get("StartTime", "")),
-                ends=parse_local_time(fields.get("EndTime", "")),
+                starts=parse_utc(fields.get("StartTime", "")),
+                ends=parse_utc(fields.get("EndTime", "")),
             )
         )
     return found

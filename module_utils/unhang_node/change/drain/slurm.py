@@ -162,8 +162,7 @@ def _reserve(target: SlurmTarget, standing: Standing) -> Tuple[DrainAnswer, bool
     if window.refused:
         raise DrainRefused(window.refused, answer)
     begins, ends = (
-        time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
-        for at in (window.begins, window.ends)
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) for at in (window.begins, window.ends)
     )
     start = [f"starttime={begins if window.begins > now else 'now'}"]
     if window.own:
@@ -172,7 +171,7 @@ def _reserve(target: SlurmTarget, standing: Standing) -> Tuple[DrainAnswer, bool
         verb, more = "create", [*start, f"nodes={target.node}", "users=root"]
         more.append("flags=maint,ignore_jobs")
     _call(["scontrol", verb, f"reservation={window.name}", f"endtime={ends}", *more])
-    reason = f"reservation {window.name} from {begins} to {ends}"
+    reason = f"reservation {window.name} from {begins}Z to {ends}Z"
     return answer._replace(reason=reason), True, f"{target.node} has jobs: {reason}"
 
 
@@ -193,9 +192,20 @@ def _delete(reservation: str) -> None:
 
 
 def _refuse_another_machine(target: SlurmTarget, standing: Standing) -> None:
-    """Raises DrainRefused if Slurm has the machine under another name than the one to drain."""
+    """Raises DrainRefused if Slurm has the machine under another name than the one to drain, or
+    the slurmctld that answers is of another cluster, which may have a node of the same name."""
     host = target.asked.host
-    if not host or is_called(standing.node, host):
+    if not host:
+        return
+    cluster = _patiently(target.waits, _cluster) if host.cluster else ""
+    if cluster not in ("", host.cluster):
+        raise DrainRefused(
+            f"expected slurmctld of the cluster {host.cluster}, which slurm.conf on {host.name}"
+            f" names, found that of {cluster}; next: drain_slurm_host names a host of the machine's"
+            " cluster, SLURM_CONF its configuration",
+            drain_answer(standing, target.asked),
+        )
+    if is_called(standing.node, host):
         return
     known = name_of_machine(_patiently(target.waits, read_nodes), host)
     if known:
@@ -369,6 +379,11 @@ def _slurm_user() -> str:
     )
 
 
+def _cluster() -> str:
+    """ClusterName of the slurmctld that is asked, in lower case; "" if it does not say."""
+    return parse_config(_call(["scontrol", "show", "config"])).get("ClusterName", "").lower()
+
+
 def _why_powered_down(node: "SlurmNode") -> str:
     """As powers_down, of slurmctld's present configuration. A list with numbers of nodes
     (gpu[1-9]:4) keeps no certain node."""
@@ -402,6 +417,7 @@ def _call(argv: "Sequence[str]") -> str:
     """The output of one of Slurm's commands. Raises SlurmAway, FileNotFoundError, and ValueError
     with the end of its output."""
     variables = {name: os.environ[name] for name in PASSED_ON if os.environ.get(name)}
+    variables["TZ"] = "UTC"  # not all shells and machines are in one zone
     variables["PATH"] = f"{FOLDERS}:{os.environ.get('PATH', '')}".rstrip(":")
     result = run_process(argv, CALL_DEADLINE_S, variables=variables, limit_bytes=LARGEST_LIST_BYTES)
     if result.is_missing:

@@ -4,7 +4,7 @@ values out."""
 from __future__ import annotations
 
 from ...base.named_tuple import NamedTuple
-from ...base.parse.slurm import Job, Reservation, SlurmNode, parse_local_time
+from ...base.parse.slurm import Job, Reservation, SlurmNode, parse_utc
 from .reasons import ANY_RUN, MARK, DrainAnswer, is_ours, is_sealed, run_of
 
 TYPE_CHECKING = False
@@ -32,10 +32,11 @@ class Standing(NamedTuple):
 
 class Host(NamedTuple):
     """A machine's own name and boot time. booted_at: seconds since 1970; 0 if it could not be
-    read."""
+    read; cluster: of its slurm.conf, "" if unknown."""
 
     name: str
     booted_at: int
+    cluster: str = ""
 
 
 class Asked(NamedTuple):
@@ -79,7 +80,12 @@ def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
     node = standing.node
     out = any(state in node.states for state in OUT_OF_SERVICE)
     jobs = [
-        {"id": job.id, "user": job.user, "state": job.state, "ends": job.ends}
+        {
+            "id": job.id,
+            "user": job.user,
+            "state": job.state,
+            "ends": f"{job.ends}Z" if parse_utc(job.ends) else "",
+        }
         for job in standing.jobs
     ]
     busy = [state for state in BUSY if state in node.states]
@@ -146,7 +152,7 @@ def decide_window(standing: Standing, asked: Asked, hold_s: int, now: int) -> Wi
     """When to reserve a node that has jobs. A job without an end, or over its end, may end at any
     time: the node takes no new job from now on. Refused where it would meet a reservation of
     others, for a MAINT reservation takes its nodes from it."""
-    ends = [parse_local_time(job.ends) for job in standing.jobs]
+    ends = [parse_utc(job.ends) for job in standing.jobs]
     begins = max([now, *ends]) if ends and all(ends) else now
     name = reservation_name(asked.run, standing.node.name)
     own = next((row for row in standing.reservations if row.name == name), None)

@@ -10,17 +10,19 @@ from typing import Any, Collection, Dict, List, Sequence
 from ...base.process import run_process
 from ...base.root import Root
 from ...base.section import Unread
+from ...facts.parse.slurm_conf import settings, slurm_lines
 from ...facts.sections.faults import read_boot_time
 from ...facts.sections.kubernetes import find_kubelet
 from ...facts.sections.processes import read_holders
 from ...facts.sections.reading import first_there, text_if_there
-from ...facts.sections.slurm import SLURMD_PATHS
+from ...facts.sections.slurm import FOLDERS, SLURMD_PATHS
 from ...facts.sections.users import read_users
 from ..atomic_files import read_state
 from . import services
 
 STATE = "gpu_users"
 CALL_DEADLINE_S = 180
+CONFIGURATION_DEADLINE_S = 10
 # How slurmstepd names itself: one process for each step of each job on the node.
 _STEP = re.compile(r"slurmstepd: \[([0-9]{1,12})(?:\.|\])")
 
@@ -61,14 +63,23 @@ def read_scheduler() -> str:
 
 
 def read_host() -> Dict[str, Any]:
-    """{name, boot_id, booted_at} of this machine, by which a scheduler's node is known to be it;
-    "" and 0 for what cannot be read."""
+    """{name, boot_id, booted_at, cluster} of this machine, by which a scheduler's node is known to
+    be it; "" and 0 for what cannot be read."""
     root = Root()
     return {
+        "cluster": read_cluster(),
         "name": text_if_there(root, "/proc/sys/kernel/hostname").strip(),
         "boot_id": text_if_there(root, "/proc/sys/kernel/random/boot_id").strip(),
         "booted_at": int(read_boot_time(root) or 0),
     }
+
+
+def read_cluster() -> str:
+    """ClusterName of the node's slurm.conf, in lower case as Slurm keeps it; "" if it cannot be
+    read. By a program with a deadline: the server of a shared file may be gone."""
+    look = 'for each; do if [ -e "$each/slurm.conf" ]; then exec cat "$each/slurm.conf"; fi; done'
+    result = run_process(["sh", "-c", look, "sh", *FOLDERS], CONFIGURATION_DEADLINE_S)
+    return settings(slurm_lines(result.stdout)).get("clustername", "").lower()
 
 
 def read_slurm_jobs() -> List[str]:

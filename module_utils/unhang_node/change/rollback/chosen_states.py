@@ -14,7 +14,7 @@ from .left_values import ENTRY, has_boot
 
 
 class NotTouched(ValueError):
-    """A later run has changed the same; the node is as it was."""
+    """A later run has changed the same, or a package cannot be restored; the node is as it was."""
 
 
 OVER = ("rolled_back", "broken")

@@ -34,7 +34,7 @@ from ..journal.saved_states import (
 from ..package.managers import backend_of
 from ..package.restore import changed_since, known_here, restore_packages, wait_until_free
 from .boot import reboot_needed, restore_boot
-from .chosen_states import standing, states_of_run, states_to_roll_back
+from .chosen_states import NotTouched, standing, states_of_run, states_to_roll_back
 from .left_values import ROLLBACK, changed_boot, changed_files, changed_holds, read_holds
 from .running_values import (
     LoadPynvml,
@@ -213,7 +213,10 @@ def preview_others(rootfs: str, plan: RollbackPlan, lock_timeout_s: float) -> Ro
 def _apply(
     rootfs: str, plan: RollbackPlan, lock_timeout_s: float, load_pynvml: LoadPynvml
 ) -> RollbackResult:
-    due = _due_packages(rootfs, plan, lock_timeout_s)
+    try:
+        due = _due_packages(rootfs, plan, lock_timeout_s)
+    except ValueError as problem:
+        raise NotTouched(str(problem)) from problem
     if due or plan.unhold or plan.hold:
         wait_until_free(rootfs, lock_timeout_s)
     if plan.unhold:

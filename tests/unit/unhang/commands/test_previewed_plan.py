@@ -4,13 +4,15 @@ a person has previewed."""
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
-from rollout_plans import HOSTS, planned
+from rollout_plans import HOSTS, Recorded, planned
 
 from unhang.act.commands.preview import PREVIEWED, refuse_another_than_previewed
 from unhang.act.plan.plan_document import digest_of_plan, read_plan
 from unhang.cli import main
+from unhang.core.ansible.play_process import Played
 from unhang.core.errors import UserError
 from unhang.core.run.own_runs import mark_as_own
 
@@ -55,6 +57,38 @@ def test_another_plan_than_the_previewed_one_is_refused_with_both_digests_before
     assert "expected the plan 0123456789ab" in problem
     assert f"found {digest[:12]}, which was not; preview it first: " in problem
     assert not (run_folder / "journal.jsonl").exists()
+
+
+def test_without_a_name_none_of_two_rollouts_is_chosen_while_the_earlier_one_holds_nodes(
+    run_folder, tmp_path, capsys, monkeypatch
+):
+    started = []
+    monkeypatch.setattr(
+        "unhang.act.commands.remediate.play_into", lambda *_: started.append(1) or Played(1, "")
+    )
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path))
+    (tmp_path / "hosts").write_text("")
+    later = tmp_path / "20261121T070000Z-0123456789"
+    shutil.copytree(run_folder, later)
+    (tmp_path / "latest").symlink_to(later.name)
+    document = json.loads((later / "run.json").read_text())
+    (later / "run.json").write_text(json.dumps({**document, "id": later.name}))
+    mark_as_own(run_folder)
+    mark_as_own(later)
+    rollout = Recorded(run_folder, read_plan(run_folder))
+    rollout.begin()
+    rollout.through(HOSTS[0], until="wait")
+    assert main(["remediate", "--apply"]) == 2
+    problem = capsys.readouterr().err
+    assert f"  {HOSTS[0]} by the rollout of {run_folder.name}: " in problem
+    assert f" remediate {run_folder} --apply\n" in problem
+    assert "  of the latest run: " in problem
+    assert f" remediate {later} --apply\n" in problem
+    assert not started
+    rollout.through(HOSTS[0], failing="wait")  # so it is released, and nothing is held
+    assert main(["remediate", "--apply"]) == 2
+    assert started
+    assert "by the rollout of" not in capsys.readouterr().err
 
 
 def test_a_rollout_that_never_began_is_not_ended(run_folder, capsys, monkeypatch):

@@ -26,6 +26,7 @@ from unhang.act.rollout.soak import DEFAULT as DEFAULT_SOAK
 from unhang.act.rollout.soak import describe_soak, parse_soak, seconds_left
 from unhang.act.rollout.status import describe_waiting, exit_code, status_of, undo_command
 from unhang.act.rollout.status_table import render_status
+from unhang.act.rollout.steps import FINAL
 from unhang.act.rollout.undone import undone_of
 from unhang.act.rollout.waiting import is_worth_another_look
 from unhang.audit.commands.filters import OPTIONS, add_filters
@@ -43,6 +44,7 @@ from unhang.core.commands.common_options import add_examples, add_format_option,
 from unhang.core.commands.deliver import deliver
 from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
+from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run import run_folder
 from unhang.core.run.own_runs import is_own, own_inventories
 from unhang.core.terminal import terminal_shape
@@ -278,6 +280,8 @@ def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
             )
         return folder, plan
     if not filtered:
+        if arguments.apply:
+            _refuse_to_choose(arguments)
         return find_plan(_newest_planned(arguments.plan) if arguments.status else arguments.plan)
     if arguments.status or Path(arguments.plan).is_file():
         given = next(name for name in OPTIONS if getattr(arguments, name))
@@ -289,6 +293,48 @@ def _planned(arguments: argparse.Namespace) -> tuple[Path, Plan]:
     plan = plan_of(folder, PlanOptions(), arguments)
     sys.stderr.write(f"unhang: planned: {describe_totals(plan)}\n")
     return folder, plan
+
+
+def _refuse_to_choose(arguments: argparse.Namespace) -> None:
+    """Raises UserError if no run was named, and another than the latest has a rollout that still
+    holds nodes: whoever types the command may mean either."""
+    latest = run_folder.latest_run()
+    if arguments.plan != latest or not Path(latest).is_dir():
+        return
+    newest = Path(latest).resolve()
+    held = [
+        f"{shortened(fold_hosts(hosts), 80)} by the rollout of {run.name}:"
+        f" {typed_again(run.absolute(), arguments, '--apply')}"
+        for run in run_folder.list_runs(run_folder.runs_folder())
+        if run.resolve() != newest and (hosts := _held(run))
+    ]
+    if held:
+        latest_one = f"of the latest run: {typed_again(newest, arguments, '--apply')}"
+        more = [latest_one] if (newest / FILE).is_file() else []
+        raise UserError(
+            "\n  ".join(
+                [
+                    "expected a run by name, for an earlier rollout is not over, found none; nodes"
+                    " are held",
+                    *held,
+                    *more,
+                ]
+            )
+        )
+
+
+def _held(run: Path) -> list[str]:
+    """Nodes that a rollout of this user still holds: waiting, or with a step to come. Raises
+    UserError."""
+    if not (run / FILE).is_file() or not is_own(run):
+        return []
+    standing = replay(read_journal(run).entries)
+    held = [
+        host
+        for host, node in standing.nodes.items()
+        if not standing.closed and node.touched and node.state not in FINAL
+    ]
+    return held if held and not undone_of(run, run.name) else []
 
 
 def _newest_planned(named: str) -> str:

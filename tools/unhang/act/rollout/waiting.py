@@ -78,8 +78,8 @@ def is_worth_another_look(before: Mapping[str, str], after: Mapping[str, str]) -
 
 def waits_until(since: str, ends: Sequence[str]) -> str:
     """When the wait for a node's jobs is over, RFC 3339, UTC: at the last job's time limit, and
-    after a day for a job without one. since: when it began; ends: the jobs' own ends by the
-    scheduler's local clock, "" for none."""
+    after a day for a job without one. since: when it began; ends: the jobs' own ends, "" for none;
+    one without a time zone, as a site's own drain may write it, is of this controller's."""
     start = datetime.datetime.fromisoformat(since)
     known = [end for text in ends if (end := _local_time(text)) is not None]
     if known and len(known) == len(ends):
