@@ -94,11 +94,14 @@ def _by_counts(pace: JobPace) -> Verdict | None:
         default=(0, 0),
     )
     if last[0] > SOMETIMES * pace.answered:
+        one = pace.ranks.get(last[1])
+        starved = one is not None and one.run_queue is not None and one.run_queue >= STARVED
+        why = f"; {_why_late(one)[0]}" if one is not None and starved else ""
         return Verdict(
             UNKNOWN,
             [],
-            f"rank {last[1]} is behind in {last[0]} of {pace.answered} looks, too few to name it:"
-            " look again",
+            f"rank {last[1]} is behind in {last[0]} of {pace.answered} looks, too few to name"
+            f" it{why}: look again",
         )
     return None
 
