@@ -95,8 +95,8 @@ def _by_counts(pace: JobPace) -> Verdict | None:
     )
     if last[0] > SOMETIMES * pace.answered:
         one = pace.ranks.get(last[1])
-        starved = one is not None and one.run_queue is not None and one.run_queue >= STARVED
-        why = f"; {_why_late(one)[0]}" if one is not None and starved else ""
+        reason, kind = _why_late(one) if one is not None else ("", "")
+        why = f"; {reason}" if kind == STARVED else ""
         return Verdict(
             UNKNOWN,
             [],

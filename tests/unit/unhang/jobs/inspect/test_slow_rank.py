@@ -336,3 +336,16 @@ def test_what_a_node_sends_instead_is_left_out(part, value):
         changed[0][name] = value
         pace_of(evidence)[part] = changed
         render_inspection(inspection_of([evidence]), verbose=True)
+
+
+@pytest.mark.parametrize(("run_queue", "says"), [(0.81, True), (0.0, False)])
+def test_a_rank_that_is_seldom_behind_is_not_named_but_a_wait_for_a_processor_is_said(
+    run_queue, says
+):
+    """As on one H200 that both ranks shared: 23 of 50 looks."""
+    evidence = document((0, 23), cores=0.24)
+    pace_of(evidence)["ranks"][1]["run_queue"] = run_queue
+    found = inspection_of([evidence])
+    assert (found["state"], found["suspects"]) == ("unknown", [])
+    assert "behind in 23 of 50 looks, too few to name it" in found["headline"]
+    assert ("waits for a processor 81 % of the time" in found["headline"]) is says
