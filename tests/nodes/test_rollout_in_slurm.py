@@ -103,13 +103,13 @@ def away_before_the_change(cluster, run):
 
 
 def away_for_a_minute(cluster, site, process, run):
-    """slurmctld ends after the canary was changed, and returns after the canary asked for its
-    release without success."""
+    """slurmctld ends after the canary was changed, and returns after the canary asked for its jobs
+    before the smoke test without success."""
     cluster.stop_controller()
     stopped = time.monotonic()
-    site.await_step(process, run, CANARY, "release", "begun")
+    site.await_step(process, run, CANARY, "smoke_alone", "begun")
     audits.wait_until(lambda: time.monotonic() - stopped > AWAY_S, "the minute is over")
-    assert node_of(run, CANARY).begun == "release"
+    assert node_of(run, CANARY).begun == "smoke_alone"
     cluster.start_controller()
 
 
