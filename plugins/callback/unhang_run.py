@@ -182,8 +182,10 @@ class CallbackModule(CallbackBase):
             return
         self.document["finished"] = run_folder.utc_now()
         self._close()
-        if self.get_option("judge"):
-            self._judge()
+        # the playbook's own judgement is older than the nodes that it has read again
+        has_proofs = any(self.run.glob("remediation-*.json"))
+        if self.get_option("judge") or has_proofs:
+            self._judge(is_shown=self.get_option("judge"))
         if run_files.becomes_latest() and not os.environ.get(LATER):
             self._keep()
 
@@ -363,7 +365,7 @@ class CallbackModule(CallbackBase):
                 f" {reason}); free some room and audit them again"
             )
 
-    def _judge(self) -> None:
+    def _judge(self, *, is_shown: bool) -> None:
         sys.stdout.flush()
         here = Path.cwd()
         named = self.run.relative_to(here) if self.run.is_relative_to(here) else self.run
@@ -374,7 +376,7 @@ class CallbackModule(CallbackBase):
             command,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(_TOOLS)},
             stdin=subprocess.DEVNULL,
-            stdout=1,
+            stdout=1 if is_shown else subprocess.DEVNULL,
             stderr=2,
             check=False,
         )
