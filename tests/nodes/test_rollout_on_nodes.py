@@ -79,6 +79,10 @@ def begun(fleet, step):
     ]
 
 
+def measuring(fleet, host):
+    return fleet.shell(host, "ls /run/measuring 2>&1 || true").strip() == "/run/measuring"
+
+
 def waves(fleet):
     return [wave["hosts"] for wave in json.loads((fleet.plan / "plan.json").read_text())["waves"]]
 
@@ -160,7 +164,7 @@ def test_a_rollout_that_could_prove_nothing_does_not_begin(planned):
 
 
 SLOW = """#!/bin/sh
-[ "$1" = -c ] || sleep 100
+[ "$1" = -c ] || { touch /run/measuring; sleep 100; }
 PYTHONPATH=/srv/broken-torch exec /usr/bin/python3 "$@"
 """
 
@@ -178,7 +182,7 @@ def test_a_node_that_somebody_boots_between_drain_and_change_is_withdrawn_with_t
     }
     with playing(planned, REMEDIATE, THREE, {}, **{**QUICK, "unhang_smoke": True}, **given) as one:
         audits.wait_until(
-            lambda: begun(planned, "smoke_before") or one.poll() is not None,
+            lambda: measuring(planned, THREE[0]) or one.poll() is not None,
             "the canary is measured",
             DEADLINE_S,
         )

@@ -81,7 +81,7 @@ def test_without_a_scheduler_who_holds_the_gpus_decides(busy, tmp_path):
     )
     refused = play(busy, path, [NODE], POLICY, drain_wait_timeout_s=1, drain_poll_s=1)
     assert refused.failed == {NODE: 1}
-    assert f"found {job}; no job was touched" in refused.output
+    assert f"found {job} auditor sleep on /dev/nvidia0; no job was touched" in refused.output
     assert play(busy, path, [NODE], POLICY, drain_beside_jobs=True).code == 0
     assert gpu_daemons.process_of(busy, NODE, "job") == job
 
