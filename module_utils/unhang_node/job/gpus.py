@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 
 from ..base.nvml.calls import Asking, Lost
-from ..base.nvml.devices import RECOVERY, read_recovery_action, sysfs_address
+from ..base.nvml.devices import RECOVERY, read_fabric, read_recovery_action, sysfs_address
 from ..base.nvml.live import begin_warming
 from ..base.nvml.names import ALL_LINKS, FIELDS, THROTTLE_REASONS, error_name
 from ..base.section import Unread
@@ -70,6 +70,7 @@ def look_at_gpu(asking: Asking, index: int) -> dict[str, Any]:
         "uuid": asking.ask("uuid", "nvmlDeviceGetUUID", handle),
         "pci_address": None if pci is None else sysfs_address(pci.busId),
         "recovery_action": read_recovery_action(asking, fields),
+        "nvlink_domain": (read_fabric(asking, note=None) or {}).get("cluster"),
         **work_of_gpu(asking),
         "energy_j": energy and energy / 1000.0,
         "temperature_c": asking.ask("temperature_c", "nvmlDeviceGetTemperature", handle, 0),

@@ -84,7 +84,7 @@ class Asking:
             self.note(field, code, name)
         return answer
 
-    def ask_first(self, field: str, *calls: tuple[Any, ...]) -> Any:
+    def ask_first(self, field: str | None, *calls: tuple[Any, ...]) -> Any:
         """The answer of the first call (a tuple of name and arguments) that this driver knows."""
         code, name = 0, ""
         for name, *arguments in calls:

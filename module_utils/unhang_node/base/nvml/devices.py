@@ -338,10 +338,11 @@ def read_retired_pages(
     return {"single_bit": single, "double_bit": double, "pending": bool(pending)}
 
 
-def read_fabric(asking: Asking) -> dict[str, Any] | None:
-    """Registration with the fabric manager, or None where the driver does not support the query."""
+def read_fabric(asking: Asking, note: str | None = "fabric") -> dict[str, Any] | None:
+    """Registration with the fabric manager, or None where the driver does not support the query.
+    note: where that is noted."""
     found = asking.ask_first(
-        "fabric",
+        note,
         ("nvmlDeviceGetGpuFabricInfoV", asking.handle, "v2"),
         ("nvmlDeviceGetGpuFabricInfo", asking.handle),
     )

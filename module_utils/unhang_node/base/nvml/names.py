@@ -6,6 +6,8 @@ nvidia-ml-py.
 
 from __future__ import annotations
 
+import re
+
 FIELDS = {
     "NVML_FI_DEV_RETIRED_SBE": 29,
     "NVML_FI_DEV_RETIRED_DBE": 30,
@@ -85,3 +87,12 @@ ERROR_NAMES = {
 def error_name(code: int) -> str:
     """NVML_ERROR_NOT_SUPPORTED for 3."""
     return ERROR_NAMES.get(code, f"NVML error {code}")
+
+
+CLUSTER = re.compile("[0-9a-f]{32}")
+
+
+def domain_name(cluster: str) -> str:
+    """The name of an NVLink domain, as a person and --group-limit have it. cluster: its UUID, as 32
+    hexadecimal digits; "" for anything else that a node says."""
+    return f"nvlink-{cluster[:12]}" if CLUSTER.fullmatch(cluster) else ""

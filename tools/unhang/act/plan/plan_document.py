@@ -39,12 +39,13 @@ class PlannedRun:
     finished: str | None
 
 
-@dataclass(frozen=True)
-class GroupLimit:
-    """Number of nodes of an inventory group that may be out of service at once."""
+class GroupLimit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Number of nodes of a group that may be out of service at once. hosts: of an NVLink domain;
+    () for a group of the inventory, whose hosts that names."""
 
     group: str
     max_unavailable: int
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,11 @@ from unhang.core.run.documents import NodeDocument
 from unhang.core.run.findings import blamed_hosts
 from unhang.core.run.run_input import RunInput, natural, read_nodes, read_run_input
 from unhang.core.text import visible
+from unhang_node.base.nvml.names import domain_name
 
 MAX_UNAVAILABLE, FLOOR = "10%", "0"
 MAX_AGE_S = 24 * 3600
+TRAYS = 1  # of an NVLink domain out of service at once: its jobs span the rack
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class _Fleet:
     answered: set[str] = field(default_factory=set)
     members: dict[str, list[str]] = field(default_factory=dict)  # group -> hosts that answered
     all_members: dict[str, list[str]] = field(default_factory=dict)
+    domains: dict[str, list[str]] = field(default_factory=dict)  # name -> hosts that answered
     machines: dict[Any, str] = field(default_factory=dict)  # what a machine is -> its first host
 
 
@@ -108,7 +111,8 @@ def plan_run(
     kinds = {one.host: fleet.kinds[one.host] for one in entries if one.remedies}
     limits = _limits(options, fleet, only, left_out, out)
     groups = tuple(
-        (one.max_unavailable, frozenset(fleet.members[one.group])) for one in limits.groups
+        (one.max_unavailable, frozenset(one.hosts or fleet.members[one.group]))
+        for one in limits.groups
     )
     busy = frozenset(one.host for one in entries if is_busy(one))
     waves = plan_waves(kinds, WaveLimits(limits.max_unavailable, groups, frozenset(out), busy))
@@ -132,13 +136,19 @@ def _limits(
         if answered
         else (1, 0)
     )
-    limited = group_limits(options.group_limits, fleet.members)
+    racks = {name: hosts for name, hosts in fleet.domains.items() if len(hosts) > 1}
+    limited = dict.fromkeys(racks, TRAYS) | group_limits(
+        options.group_limits, {**racks, **fleet.members}
+    )
     return PlanLimits(
         most,
         floor,
         len(answered),
         MAX_AGE_S,
-        tuple(GroupLimit(group, limited[group]) for group in sorted(limited, key=natural)),
+        tuple(
+            GroupLimit(group, limited[group], tuple(sorted(racks.get(group, ()), key=natural)))
+            for group in sorted(limited, key=natural)
+        ),
         only,
         tuple(sorted(left_out, key=natural)),
         tuple(sorted(options.hosts or (), key=natural)),
@@ -222,3 +232,12 @@ def _count(fleet: _Fleet, node: NodeDocument, is_first: bool) -> None:
         fleet.answered.add(node.host)
         for group in node.groups:
             fleet.members.setdefault(group, []).append(node.host)
+        if domain := nvlink_domain(node.sections):
+            fleet.domains.setdefault(domain, []).append(node.host)
+
+
+def nvlink_domain(sections: Any) -> str:
+    """The name of the NVLink domain, a rack of trays, that a node is a part of: by the cluster UUID
+    of its GPUs. "" where they report none or several. sections: typed."""
+    found = {fact(one, "fabric.cluster") for one in fact(sections, "gpus.devices") or ()} - {None}
+    return domain_name(found.pop()) if len(found) == 1 else ""

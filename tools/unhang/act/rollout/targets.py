@@ -25,7 +25,8 @@ def limits_of(plan: Plan, groups: Mapping[str, Sequence[str]], max_failed: int |
 
     A group that the inventory no longer has is refused, because it would limit nothing.
     """
-    missing = [one.group for one in plan.limits.groups if not groups.get(one.group)]
+    hosts = {one.group: one.hosts or groups.get(one.group, ()) for one in plan.limits.groups}
+    missing = [name for name, members in hosts.items() if not members]
     if missing:
         found = f"found none of {', '.join(missing)}"
         raise UserError(
@@ -34,7 +35,7 @@ def limits_of(plan: Plan, groups: Mapping[str, Sequence[str]], max_failed: int |
         )
     canaries = frozenset(host for wave in plan.waves if wave.is_canary for host in wave.hosts)
     limited = [
-        Limit(one.group, frozenset(groups[one.group]), one.max_unavailable)
+        Limit(one.group, frozenset(hosts[one.group]), one.max_unavailable)
         for one in plan.limits.groups
     ]
     everywhere = Limit(EVERYWHERE, plan.wave_of.keys(), plan.limits.max_unavailable)

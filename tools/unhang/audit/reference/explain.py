@@ -36,7 +36,7 @@ class Topic:
 
 Finder = Callable[[Catalogue, str], Iterator[Topic]]
 
-CONDITION = ("applies", "for_each", "compare", "when")
+CONDITION = ("applies", "for_each", "compare", "within", "when")
 LONGEST_PLACE = 60  # a longer {{ expression }} in a text is shown as {{ … }}
 _LOOKS_AT = {
     "node": "each node by itself",
@@ -362,10 +362,7 @@ def _variables(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     yield from (_entry_topic(row) for row in catalogue.entries if name in row.get("settings", ()))
     pattern = re.compile(rf"\b{name}\b")
     for rule in catalogue.rules:
-        if any(
-            pattern.search(str(rule.row.get(field, "")))
-            for field in ("applies", "for_each", "when", "compare")
-        ):
+        if any(pattern.search(str(rule.row.get(field, ""))) for field in CONDITION):
             yield _rule_topic(rule)
 
 

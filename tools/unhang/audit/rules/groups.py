@@ -105,7 +105,8 @@ class GroupJudged:
 @dataclass(frozen=True)
 class Compared:
     """A node's result of `compare`: a value, or the verdict unknown or skip. entry: which item of
-    the rule's list it is of, and item: its fields."""
+    the rule's list it is of, or with which nodes of the group it is compared (`within`), and item:
+    its fields."""
 
     key: Any = None
     value: Any = None
@@ -142,10 +143,11 @@ def compare_node(rule: Rule, world: World) -> Compared:
         if rule.applies is not None and not plain(rule.applies.evaluate(world)):
             return Compared(judged=Judged("skip"))
         value = plain(rule.compare.evaluate(world))
+        entry = "" if rule.within is None else str(plain(rule.within.evaluate(world)))
         # a list that was read in part is not compared: it would differ from its peers' only because
         # of the missing rest
         partly = not_all_read(rule, world)
-        return Compared(judged=partly) if partly else Compared(frozen(value), value)
+        return Compared(judged=partly) if partly else Compared(frozen(value), value, entry=entry)
     except Undecided as problem:
         if problem.is_skip:
             return Compared(judged=Judged("skip"))

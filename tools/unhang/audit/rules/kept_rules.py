@@ -34,7 +34,7 @@ from unhang.core.catalogue.reading import CatalogueFile
 from unhang.core.kept_files import digest_of, digest_of_files, keep, read_kept
 
 NAME = f"compiled-rules-{sys.implementation.cache_tag}"
-CONDITIONS = ("for_each", "applies", "compare", "when", "severity_of")
+CONDITIONS = ("for_each", "applies", "compare", "within", "when", "severity_of")
 _CODE = (
     *("audit/rules", "core/run/documents.py", "core/catalogue", "core/schemas"),
     *("core/kept_files.py", "core/strict_json.py", "core/strict_yaml.py"),
@@ -184,6 +184,7 @@ def _rule(
         "for_each": lambda: names,
         "applies": inner,
         "compare": inner,
+        "within": inner,
         "when": outer,
         "severity_of": outer,
     }
@@ -207,7 +208,8 @@ def _rule(
     return Rule(
         row["id"], dict(row), row["scope"], kept["severity"], conditions["severity_of"],
         conditions["applies"], conditions["for_each"], conditions["when"],
-        conditions["compare"], texts, decision_reads, _paths(kept["text_reads"], paths),
+        conditions["compare"], conditions["within"], texts, decision_reads,
+        _paths(kept["text_reads"], paths),
         tuple(kept["where"]), reads_facts(decision_reads),
     )  # fmt: skip
 

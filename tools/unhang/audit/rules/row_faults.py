@@ -50,7 +50,7 @@ is not GB300."""
 def row_faults(rule: Rule) -> Iterator[str]:
     """One line for each fault, as `costs: expected …, found …`."""
     yield from _cost_faults(rule)
-    for name in ("for_each", "applies", "when", "compare"):
+    for name in ("for_each", "applies", "when", "compare", "within"):
         source = str(rule.row.get(name, ""))
         if BY_A_PART_OF_THE_NAME.search(source) and "policy." not in source:
             yield f"{name}: expected a model that tables.gpu_models names, found a part of its name"

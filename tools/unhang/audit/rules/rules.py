@@ -61,7 +61,8 @@ class Rule:
     texts quote. severity_of: the column of a table in which each of its findings has its own
     severity, or a condition that chooses one of two;
     `severity` is then the most severe of that column, and that of a verdict that is no
-    finding."""
+    finding. within: of which nodes of a group a node is compared with those that have the same
+    value."""
 
     id: str
     row: dict[str, Any]
@@ -72,6 +73,7 @@ class Rule:
     for_each: Expression | None
     when: Expression | None
     compare: Expression | None
+    within: Expression | None
     texts: Mapping[str, Expression]
     decision_reads: frozenset[Path]
     text_reads: frozenset[Path]
@@ -108,13 +110,16 @@ def compile_rule(
     compare = _compiled(row, "compare", names) if "compare" in row else None
     if compare is not None and _holds_object(compare.kind):
         raise RuleError("compare", "needs a value, not an object: name one of its fields")
+    within = _compiled(row, "within", names) if "within" in row else None
+    if within is not None and not within.kind.shape.is_scalar:
+        raise RuleError("within", "needs one value, not a list or an object")
     outer = names if scope == "node" else names_of_groups(names, compare)
     when = _claim({"when": ANY_DIFFERENCE, **row}, "when", outer)
     texts = {key: _template(key, text, outer) for key, text in templates_of(row)}
     severity_of = _severity_of(row, outer, for_each)
     decisions = [
         one
-        for one in (for_each, applies, compare, when if scope == "node" else None)
+        for one in (for_each, applies, compare, within, when if scope == "node" else None)
         if one is not None
     ]
     reads = pruned(path for one in decisions for path in one.reads if path[0] not in _DATA_NAMES)
@@ -130,7 +135,7 @@ def compile_rule(
     )
     return Rule(
         row["id"], dict(row), scope, most_severe(severity_of, row), severity_of, applies, for_each,
-        when, compare, texts, reads, text_reads,
+        when, compare, within, texts, reads, text_reads,
         _where_fields(for_each), reads_facts(reads),
     )  # fmt: skip
 
@@ -321,11 +326,13 @@ def _check_fields(row: Mapping[str, Any]) -> None:
     if row["scope"] == "node":
         if "when" not in row:
             raise RuleError("when", "is missing: a rule of scope node needs it")
-        if "compare" in row:
-            raise RuleError("compare", "belongs to scope group or fleet")
+        for field in {"compare", "within"} & row.keys():
+            raise RuleError(field, "belongs to scope group or fleet")
         return
     if "compare" not in row:
         raise RuleError("compare", f"is missing: a rule of scope {row['scope']} needs it")
+    if "within" in row and (row["scope"] != "group" or "for_each" in row):
+        raise RuleError("within", "belongs to scope group, to a rule without for_each")
     if row.get("for_each", PARTS) != PARTS:
         raise RuleError("for_each", f"belongs to scope node; other scopes have only {PARTS!r}")
 

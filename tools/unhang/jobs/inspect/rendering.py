@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.text import ascii_only, counted, listed, visible
 from unhang.core.verdict.answer import screen_of
 from unhang.core.verdict.rendering import fold_ranks, render_suspects
@@ -34,6 +35,7 @@ def render_details(inspection: Mapping[str, Any], plain: bool = False) -> str:
     ]
     lines += (
         _ras(inspection)
+        + _domains(inspection)
         + _ranks(inspection)
         + _pace(inspection)
         + _unread(inspection)
@@ -54,6 +56,19 @@ def _ras(inspection: Mapping[str, Any]) -> list[str]:
         None: "one look alone",
     }[row["moved"]]
     return [f"NCCL {visible(row['version'])} answers for {counted(row['ranks'], 'rank')}: {moved}"]
+
+
+def _domains(inspection: Mapping[str, Any]) -> list[str]:
+    """The nodes of each NVLink domain, where two nodes are in one: a rack's trays."""
+    members: dict[str, list[str]] = {}
+    for row in inspection["hosts"]:
+        members.setdefault(row.get("nvlink_domain", ""), []).append(row["host"])
+    if not any(name and len(hosts) > 1 for name, hosts in members.items()):
+        return []
+    return [
+        f"{visible(name or 'no NVLink domain')}: {visible(shortened(fold_hosts(hosts), 200))}"
+        for name, hosts in members.items()
+    ]
 
 
 def _ranks(inspection: Mapping[str, Any]) -> list[str]:

@@ -46,6 +46,7 @@ from unhang.jobs.inspect.stands import COMPILING, busy_word, runs_python, stand_
 from unhang.jobs.inspect.tracebacks import with_raised
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.waits import wait_words
+from unhang_node.base.nvml.names import domain_name
 
 SCHEMA = "unhang/inspection/1"
 LONG_OR_ENDLESS = (
@@ -100,7 +101,17 @@ def _host_row(document: Mapping[str, Any]) -> dict[str, Any]:
         "host": host_of(document),
         "ranks": len(rows(document.get("ranks"))),
         "problem": status.get("error") if status.get("status") != "ok" else None,
+        **({"nvlink_domain": domain} if (domain := _nvlink_domain(document)) else {}),
     }
+
+
+def _nvlink_domain(document: Mapping[str, Any]) -> str | None:
+    """The NVLink domain, a rack of nodes, of all GPUs of a node; None where it has none."""
+    cards = rows(section(document, "nvml").get("gpus_1"))
+    found = {
+        domain_name(str(card["nvlink_domain"])) for card in cards if card.get("nvlink_domain")
+    } - {""}
+    return found.pop() if len(found) == 1 else None
 
 
 def _ras_row(standing: Standing | None) -> dict[str, Any] | None:

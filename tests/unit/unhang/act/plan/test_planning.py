@@ -30,6 +30,7 @@ from unhang.act.plan.plan_document import (
 from unhang.act.plan.plan_table import render_plan_table
 from unhang.act.plan.plan_view import plan_view
 from unhang.act.plan.planning import PlanOptions, plan_run, without_collections
+from unhang.act.rollout.targets import limits_of
 from unhang.audit.report.html import render_html
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.cli import main
@@ -280,6 +281,43 @@ def test_limits_of_groups_and_the_floor_are_kept(folder):
     for wave in plan.waves:
         assert len(wave.hosts) <= 5
         assert sum(host.startswith("dev") for host in wave.hosts) <= 1
+
+
+def racks_of_two(findings, nodes):
+    """Each two neighbours of production are the trays of one NVLink domain, and each of the others
+    has one of its own, as a board with NVSwitches has."""
+    answered = [one for one in nodes if one["facts"]]
+    for place, node in enumerate(answered):
+        domain = place // 2 if node["host"].startswith("gpu") else place
+        for device in node["facts"]["sections"]["gpus"]["devices"]:
+            device["fabric"] = {
+                "state": "completed",
+                "status": "success",
+                "clique": 1,
+                "cluster": f"{domain + 1:012x}".ljust(32, "0"),
+                "health_mask": 0,
+            }
+
+
+def test_never_two_trays_of_a_rack_are_out_of_service_unless_that_is_asked(tmp_path):
+    folder = write_fleet(tmp_path / "run", racks_of_two)
+    wide = PlanOptions(max_unavailable="100%")
+    plan = plan_run(folder, CATALOGUE, wide)
+    racks = [one for one in plan.limits.groups if one.hosts]
+    assert racks and racks == list(plan.limits.groups)
+    assert {(one.max_unavailable, len(one.hosts)) for one in racks} == {(1, 2)}
+    assert "1 of each of nvlink-" in describe_limits(plan)
+    for wave in plan.waves:
+        for rack in racks:
+            assert len(set(wave.hosts) & set(rack.hosts)) <= 1
+    # the rollout keeps it without a group of the inventory
+    kept = limits_of(read_plan(write_plan(folder, plan)), {}, 0).groups
+    assert {(one.name, one.hosts) for one in kept[1:]} == {
+        (one.group, frozenset(one.hosts)) for one in racks
+    }
+    asked = plan_run(folder, CATALOGUE, dataclasses.replace(wide, group_limits=["nvlink-*=2"]))
+    assert {one.max_unavailable for one in asked.limits.groups} == {2}
+    assert any(set(rack.hosts) <= set(wave.hosts) for wave in asked.waves for rack in racks)
 
 
 def test_nodes_out_of_service_count_against_the_floor_and_are_no_canaries(

@@ -87,3 +87,29 @@ def test_who_is_waited_for_heads_the_screen_of_a_look_that_has_it():
         "rank 2 (gpu07) is waited for: 3 of 4 ranks of mesh_tp wait in ALLREDUCE #7   likely"
     )
     assert "next, on gpu07:" in lines and len(lines) <= 12
+
+
+def test_the_trays_of_a_rack_are_named_together():
+    said = {
+        "gpu01": "1a" * 16,
+        "gpu02": "1a" * 16,
+        "gpu03": "6d" * 16,
+        "gpu04": "$(reboot)",
+        "b": "",
+    }
+    nodes = []
+    for host, cluster in said.items():
+        node = json.loads((FIXTURES / "evidence" / "healthy-RAS-and-stacks.json").read_bytes())
+        for card in node["sections"]["nvml"]["gpus_1"]:
+            card["nvlink_domain"] = cluster or None
+        nodes.append({**node, "asked_as": host})
+    found = inspection_of(nodes)
+    assert list(check_schema(found, read_schema("inspection-1"))) == []
+    shown = render_inspection(found, verbose=True).splitlines()
+    assert [line for line in shown if "NVLink" in line or line.startswith("nvlink-")] == [
+        "nvlink-1a1a1a1a1a1a: gpu[01-02]",
+        "nvlink-6d6d6d6d6d6d: gpu03",
+        "no NVLink domain: b,gpu04",
+    ]
+    alone = render_inspection(inspection_of(nodes[1:]), verbose=True)
+    assert "nvlink-" not in alone
