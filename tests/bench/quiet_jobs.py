@@ -59,9 +59,10 @@ def reduce(job: Job, group: object = None, size: int = 0) -> None:
     x.fill_(1.0).sum().item()
 
 
-def compute(job: Job, seconds: float, rest_s: float = 0.5) -> None:
+def compute(job: Job, seconds: float, rest_s: float = 0.5, size: int = 512) -> None:
     """Products of matrices, mostly resting: dozens of jobs share two cores."""
-    weights, until = torch.randn(512, 512, device=job.device), time.monotonic() + seconds
+    size *= 8 if job.device == "cuda" else 1
+    weights, until = torch.randn(size, size, device=job.device), time.monotonic() + seconds
     while time.monotonic() < until:
         (weights @ weights).sum().item()
         time.sleep(min(rest_s, max(0.0, until - time.monotonic())))
@@ -72,7 +73,7 @@ def train(job: Job, seconds: float) -> None:
     until, number = time.monotonic() + seconds, 0
     pause, speaks = job.rng.uniform(0.3, 2.0), job.rng.random() < 0.5
     while True:
-        compute(job, pause, pause)
+        compute(job, pause, pause, 128)
         over = torch.tensor([float(time.monotonic() > until)], device=job.device)
         dist.broadcast(over, 0)
         reduce(job)
@@ -330,11 +331,14 @@ def other_order(job: Job) -> None:
         reduce(job, job.groups[name])
 
 
-def other_size(job: Job) -> None:
+def fewer_buckets(job: Job) -> None:
+    """The victim's model has other sizes, so that its gradients are one bucket fewer. Unlike sizes
+    in one collective end the ranks with gloo."""
     train(job, job.rng.uniform(20, 90))
     if job.rank == job.victim:
         begins(job)
-    reduce(job, size=(1 << 20) >> (10 * (job.rank == job.victim)))
+    for _ in range(4 - (job.rank == job.victim)):
+        reduce(job)
     train(job, FOREVER)
 
 
@@ -362,9 +366,11 @@ HANGS: dict[str, tuple[int, Callable[[Job], None]]] = {
     "checkpoint write": (2, lambda job: hang(job, saves)),
     "endless loop": (2, lambda job: hang(job, spins)),
     "waits for a child": (3, lambda job: hang(job, waits_for_child)),
-    "sizes differ": (3, other_size),
+    "sizes differ": (3, fewer_buckets),
     "one of four, tensor x stages": (4, subgroup),
 }
+# of two ranks nobody can say which of them is the one
+MORE_THAN_TWO = {"extra collective", "order of collectives", "one of four, tensor x stages"}
 
 
 def be_a_rank(what: str, seed: str, gpus: int) -> None:
