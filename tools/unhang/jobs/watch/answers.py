@@ -3,12 +3,28 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.jobs.inspect.agreement import PROC
+from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN
 from unhang.jobs.watch.detector import ENDED, Event
+
+
+def with_woken(documents: Sequence[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
+    """The evidence of a look, and of each rank that woke up again and again before it that it did:
+    two looks some seconds apart do not see it."""
+    return [
+        {
+            **document,
+            "ranks": [
+                {**row, "wakes": True} if row.get("rank") in event.woken else row
+                for row in rows(document.get("ranks"))
+            ],
+        }
+        for document in documents
+    ]
 
 
 def is_hang(event: Event, inspection: Mapping[str, Any]) -> bool:
