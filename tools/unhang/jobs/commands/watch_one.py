@@ -24,7 +24,7 @@ from unhang.jobs.inspect.bundle import write_bundle
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.alerts import Alerts
-from unhang.jobs.watch.answers import agreeing, is_hang, named_in, with_woken
+from unhang.jobs.watch.answers import agreeing, is_hang, named_in, with_seen
 from unhang.jobs.watch.detector import NO_PROGRESS, Event, Tick, detect, with_moments
 from unhang.jobs.watch.record import Record
 from unhang.jobs.watch.signals import JobSignals
@@ -238,7 +238,7 @@ def _looked_at(
     event: Event, job: Job, outputs: Outputs
 ) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
     """(evidence, verdict), which is printed."""
-    documents = with_woken(job.look(), event)
+    documents = with_seen(job.look(), event)
     inspection = inspection_of(documents)
     verbose = outputs.arguments.verbose
     outputs.show(render_inspection(masked_document(inspection), verbose=verbose))

@@ -12,10 +12,10 @@ from unhang.jobs.inspect.verdict import HUNG, UNKNOWN
 from unhang.jobs.watch.detector import ENDED, Event
 
 
-def with_woken(documents: Sequence[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
-    """The evidence of a look, and of each rank that woke up again and again before it that it did:
-    two looks some seconds apart do not see it."""
-    return [
+def with_seen(documents: Sequence[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
+    """The evidence of a look, with what only the watcher saw: which ranks woke up again and again
+    before it, and on one node which have ended, of whom the look finds nothing."""
+    found = [
         {
             **document,
             "ranks": [
@@ -25,6 +25,15 @@ def with_woken(documents: Sequence[dict[str, Any]], event: Event) -> list[dict[s
         }
         for document in documents
     ]
+    if len(found) == 1 and (there := found[0]["ranks"]):
+        known = {row.get("rank") for row in there}
+        job = {name: there[0].get(name) for name in ("job", "world_size")}
+        there += [
+            {**job, "rank": rank, "pid": pid, "has_ended": True}
+            for rank, pid in event.gone.items()
+            if rank not in known
+        ]
+    return found
 
 
 def is_hang(event: Event, inspection: Mapping[str, Any]) -> bool:

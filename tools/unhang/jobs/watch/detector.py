@@ -30,7 +30,7 @@ NODE = "asked_as"  # of samples that come from several nodes
 class Event:
     """t: of the sample; what: NO_PROGRESS, ENDED, STOPPED; since: of the last progress; ranks: whom
     it is about; why: one sentence; woken: ranks whose main thread woke up again and again since
-    then."""
+    then; gone: {rank: pid} of those that have ended."""
 
     t: float
     what: str
@@ -38,6 +38,7 @@ class Event:
     ranks: tuple[int, ...]
     why: str
     woken: tuple[int, ...] = ()
+    gone: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -97,7 +98,17 @@ def detect(lines: Iterable[Mapping[str, Any]], no_progress_s: float = 60.0) -> I
                 behind(tick),
                 _what_did_not_move(tick, tick.t - progress.last),
                 progress.woken_since(tick.t - no_progress_s),
+                _gone(tick),
             )
+
+
+def _gone(tick: Tick) -> dict[int, int]:
+    """{rank: pid} of those that have ended."""
+    return {
+        rank: row["pid"]
+        for rank, row in tick.ranks.items()
+        if row.get("state") in GONE and isinstance(row.get("pid"), int)
+    }
 
 
 class Progress:

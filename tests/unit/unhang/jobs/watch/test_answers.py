@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unhang.jobs.inspect.verdict import inspection_of
-from unhang.jobs.watch.answers import agreeing, is_hang, named_in, with_woken
+from unhang.jobs.watch.answers import agreeing, is_hang, named_in, with_seen
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, Event, detect
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
@@ -148,5 +148,32 @@ def test_a_rank_that_wakes_in_its_own_lines_is_no_hang_and_one_in_a_library_s_wa
     document = json.loads(path.read_text(encoding="utf-8"))
     assert inspection_of([document])["state"] == "hung"
     seen = Event(70.0, NO_PROGRESS, 10.0, (), "nothing moved", woken=(1,))
-    found = inspection_of(with_woken([document], seen))
+    found = inspection_of(with_seen([document], seen))
     assert (found["state"], [one["rank"] for one in found["suspects"]]) == (state, [1])
+
+
+@pytest.mark.parametrize(
+    ("what", "frames", "woken", "state"),
+    [
+        ("store", ["wait (/app/train.py:9)"], (), "hung"),
+        ("own loop", ["finish (/app/train.py:12)"], (0,), "unknown"),
+    ],
+)
+def test_a_rank_that_the_watcher_saw_end_is_named_where_the_others_wait(what, frames, woken, state):
+    """The look finds nothing of it; those that are left may as well finish their work."""
+    document = json.loads((EVIDENCE / "never-RAS-and-stacks.json").read_text(encoding="utf-8"))
+    document["sections"].pop("ras")
+    document["ranks"] = [row for row in document["ranks"] if row["rank"] == 0]
+    pid = document["ranks"][0]["pid"]
+    for number in ("processes", "processes_2"):
+        dumps = [row for row in document["sections"]["stacks"][number] if row["pid"] == pid]
+        document["sections"]["stacks"][number] = [
+            {**row, "threads": [{"frames": frames}]} for row in dumps
+        ]
+    for number in ("ranks_1", "ranks_2"):
+        for row in document["sections"]["proc"][number]:
+            row.update(state="S", switches=5, cpu_s=1.0)
+    seen = Event(70.0, NO_PROGRESS, 10.0, (), "nothing moved", woken=woken, gone={1: 4711})
+    found = inspection_of(with_seen([document], seen))
+    assert (found["state"], [one["rank"] for one in found["suspects"]]) == (state, [1]), found
+    assert "its process has ended (pid 4711)" in found["headline"]
