@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ OF_TWO_GPUS = tuple(
 
 
 def endless(
-    rng: random.Random, seconds: float, paths: tuple[Path, ...]
+    rng: random.Random, seconds: float, paths: tuple[Path, ...], silent_s: float = 0.0
 ) -> Iterator[dict[str, Any]]:
     """The samples of so many seconds, in random order of the traces; one answer of RAS in twenty is
-    lost."""
+    lost. silent_s: after one trace in ten nothing moves for so long at most."""
     recorded = [
         list(ticks(map(json.loads, path.read_text(encoding="utf-8").splitlines())))
         for path in paths
@@ -44,6 +45,11 @@ def endless(
             )
         counts += last.ras["counts"]["0"] - first.ras["counts"]["0"]
         t += last.t - first.t + rng.uniform(0.8, 3.0)
+        until = t + rng.uniform(0.0, silent_s) * (silent_s > 0 and rng.random() < 0.1)
+        quiet = replace(last, gpus=[{**gpu, "memory_activity_percent": 0} for gpu in last.gpus])
+        while t < until:
+            yield from _moved(quiet, round(t, 3), counts - last.ras["counts"]["0"], True)
+            t += 2.0
 
 
 def _moved(tick: Tick, now: float, more: int, answers: bool) -> Iterator[dict[str, Any]]:

@@ -76,8 +76,11 @@ class Job:
         self.ras_due = self.ras_at = 0.0
 
     def is_alive(self, stats: dict[int, Stat]) -> bool:
-        """Whether one of its ranks runs."""
-        return any(_runs(row, stats) for row in self.ranks)
+        """Whether one of its ranks runs. The first process of a container may never wait for
+        others: what they leave is no job."""
+        return any(
+            _runs(row, stats) and stats[row["pid"]].state not in ("Z", "X") for row in self.ranks
+        )
 
     def is_off(self) -> bool:
         """Whether its user wants it to be left out."""

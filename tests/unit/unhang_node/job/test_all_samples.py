@@ -71,6 +71,24 @@ def test_jobs_are_found_as_they_come_and_forgotten_when_they_end():
     assert moment(node, 38.0)["jobs"] == {}
 
 
+def test_a_job_of_zombies_has_ended():
+    """In a container without an init nobody waits for its ranks; the watcher would look at it for
+    days."""
+    node = Node(Root(), [])
+    with job(3) as ranks:
+        assert set(moment(node, 0.0)["jobs"]) == {"3"}
+        ranks[0].kill()
+        while read_stats(Root())[ranks[0].pid].state != "Z":
+            time.sleep(0.05)
+        states = [row["state"] for row in moment(node, 2.0)["jobs"]["3"] if "rank" in row]
+        assert states[0] == "Z" and states[1] != "Z"
+        ranks[1].kill()
+        while read_stats(Root())[ranks[1].pid].state != "Z":
+            time.sleep(0.05)
+        line = moment(node, 14.0)
+        assert (line["ended"], set(line["jobs"])) == (["3"], set())
+
+
 def test_a_process_that_executes_its_program_later_is_found_and_one_without_a_rank_never():
     node = Node(Root(), [])
     late = f"export RANK=0 WORLD_SIZE=1 MASTER_ADDR={PLACE} MASTER_PORT=7; read _; exec sleep 600"

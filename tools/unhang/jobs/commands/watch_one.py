@@ -24,7 +24,7 @@ from unhang.jobs.inspect.bundle import write_bundle
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.alerts import Alerts
-from unhang.jobs.watch.answers import agreeing, is_hang, named_in
+from unhang.jobs.watch.answers import agreeing, is_hang, named_in, with_seen
 from unhang.jobs.watch.detector import NO_PROGRESS, Event, Tick, detect, with_moments
 from unhang.jobs.watch.record import Record
 from unhang.jobs.watch.signals import JobSignals
@@ -192,7 +192,7 @@ def _looks_hung(
 ) -> bool:
     """Looks and reports; whether the job is to be ended, which takes two looks that agree and
     --act. Raises UserError."""
-    documents, inspection = _looked_at(job, outputs)
+    documents, inspection = _looked_at(event, job, outputs)
     if not is_hang(event, inspection):
         outputs.looked(inspection, None)
         return False
@@ -204,7 +204,7 @@ def _looks_hung(
         return False
     outputs.say(f"a second look in {SECOND_LOOK_S:g} s, before a job is ended")
     job.wait(SECOND_LOOK_S)
-    _, again = _looked_at(job, outputs)
+    _, again = _looked_at(event, job, outputs)
     if not is_hang(event, again) or named_in(inspection) != named_in(again):
         outputs.say("the two looks do not agree: the job is left alone")
         return False
@@ -234,9 +234,11 @@ def _looks_hung(
     return True
 
 
-def _looked_at(job: Job, outputs: Outputs) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
+def _looked_at(
+    event: Event, job: Job, outputs: Outputs
+) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
     """(evidence, verdict), which is printed."""
-    documents = job.look()
+    documents = with_seen(job.look(), event)
     inspection = inspection_of(documents)
     verbose = outputs.arguments.verbose
     outputs.show(render_inspection(masked_document(inspection), verbose=verbose))

@@ -37,10 +37,12 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
             f" {fold_ranks([look.rank or 0 for look in waiting if look.doing and look.doing.function == name])}"  # noqa: E501
             for name in sorted(functions)
         )
+        few = [one.suspect.rank or 0 for one in named]
+        apart = f"; rank {fold_ranks(few)} went another way" if 2 * len(few) < len(waiting) else ""
         return Verdict(
             HUNG,
             [Named(one.suspect, "rank_desync_app") for one in named],
-            f"ranks wait in different operations: {sides}",
+            f"ranks wait in different operations: {sides}{apart}",
         )
     where = _where(waiting)
     everybody = f"{some_are(len(job.looks), len(job.looks))} in {where}"
@@ -103,13 +105,23 @@ def _next(job: JobLook, ways: Sequence[str]) -> str:
 
 def _minority(waiting: Sequence[RankLook]) -> list[RankLook]:
     sides: dict[str, list[RankLook]] = {}
-    for look in waiting:
-        sides.setdefault(look.doing.function if look.doing else "", []).append(look)
+    for look, side in zip(waiting, _sides(waiting), strict=True):
+        sides.setdefault(side, []).append(look)
     largest = max(map(len, sides.values()))
     usual = [name for name, side in sides.items() if len(side) == largest]
     return [
         look for name, side in sides.items() if len(usual) > 1 or name != usual[0] for look in side
     ]
+
+
+def _sides(waiting: Sequence[RankLook]) -> list[str]:
+    """Of each rank the oldest line of the user's code in which they are not all the same. The
+    operations alone do not tell: the root of a broadcast is ahead of those that it sends to."""
+    depth = min(len(look.path) for look in waiting)
+    for frames in ([look.path[at] for look in waiting] for at in range(depth)):
+        if len(set(frames)) > 1:
+            return frames
+    return [look.doing.function if look.doing else "" for look in waiting]
 
 
 def is_quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:

@@ -43,7 +43,9 @@ class RankLook:
     signs: what moved between the looks; innermost: Python's youngest frame, `function (file)`;
     wait: for what the kernel says that its main thread waits, {} where nothing; locks: of
     extension builds on its node; serves: another thread of it is a server; awaits_a_queue: its
-    main thread is in Queue.get.
+    main thread is in Queue.get. wakes: its main thread woke up between the looks, or again and
+    again before them; in_own_code: its youngest frame is the user's, no library's;
+    path: the frames of the user's code, oldest first.
     """
 
     rank: int | None
@@ -78,6 +80,9 @@ class RankLook:
     serves: bool = False
     awaits_a_queue: bool = False
     is_launched: bool = False
+    wakes: bool = False
+    in_own_code: bool = False
+    path: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
@@ -167,7 +172,9 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             rank=_whole(row.get("rank")), host=host_of(document), pid=pid,
             own_pid=_whole(row.get("own_pid")) or pid, gpu=gpu,
             job=str(row.get("job")), world_size=_whole(row.get("world_size")),
-            states=tuple(str(one["state"]) for one in (firsts.get(pid), seconds.get(pid)) if one),
+            states=("gone",) if row.get("has_ended") is True else tuple(
+                str(one["state"]) for one in (firsts.get(pid), seconds.get(pid)) if one
+            ),
             cpu=_rate(first, second, "cpu_s", seconds_between),
             written_s=_io_rate(first, second, "write_bytes", seconds_between),
             read_s=_io_rate(first, second, "read_bytes", seconds_between),
@@ -189,6 +196,9 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             innermost=innermost_of(frames_later or frames),
             wait=wait if isinstance(wait, Mapping) else {}, locks=locks,
             serves=_serves(dumps.get(pid)), is_launched=bool(row.get("launcher")),
+            wakes=row.get("wakes") is True or _woke(first, second),
+            in_own_code=bool(own) and [*frames_later, *frames][0] in (*own_later, *own),
+            path=tuple(reversed(own_later or own)),
             awaits_a_queue=any(_is_queue(frame) for frame in (frames_later or frames)[:3]),
         )  # fmt: skip
 
@@ -234,6 +244,11 @@ def _waited(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
         and first.get("switches") is not None
         and first.get("switches") == second.get("switches")
     )
+
+
+def _woke(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    switches = first.get("switches"), second.get("switches")
+    return None not in switches and switches[0] != switches[1]
 
 
 def _io_rate(

@@ -62,13 +62,14 @@ def busy_word(look: RankLook | None) -> str | None:
 
 def runs_python(look: RankLook | None) -> bool:
     """Whether a rank runs code of its own: work that takes long, or a loop that never ends, which
-    looks the same."""
+    looks the same. So does one that wakes up again and again in its own lines; a library wakes up
+    for a wait too."""
+    if look is None or look.doing is None:
+        return False
+    if look.wakes and look.in_own_code and look.doing.name in (CODE, EVALUATING):
+        return True
     return (
-        look is not None
-        and look.doing is not None
-        and look.doing.name in (CODE, EVALUATING, LOADING, SERVING)
-        and _runs(look)
-        and not look.waited
+        look.doing.name in (CODE, EVALUATING, LOADING, SERVING) and _runs(look) and not look.waited
     )
 
 

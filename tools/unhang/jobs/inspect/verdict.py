@@ -159,6 +159,8 @@ def _judge(job: JobLook) -> Verdict:
         return Verdict(
             str(*words), [], f"{_who(ended)}, but the ranks that are left are {str(*words)}"
         )
+    if ended and not stuck and any(map(runs_python, job.looks)):
+        return Verdict(UNKNOWN, ended, f"{_who(ended)}, but one that is left runs Python code")
     if ended or stuck:
         return Verdict(HUNG, [*ended, *stuck], _who([*ended, *stuck]))
     if job.standing and job.standing.moved:

@@ -3,12 +3,37 @@ out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.jobs.inspect.agreement import PROC
+from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN
 from unhang.jobs.watch.detector import ENDED, Event
+
+
+def with_seen(documents: Sequence[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
+    """The evidence of a look, with what only the watcher saw: which ranks woke up again and again
+    before it, and on one node which have ended, of whom the look finds nothing."""
+    found = [
+        {
+            **document,
+            "ranks": [
+                {**row, "wakes": True} if row.get("rank") in event.woken else row
+                for row in rows(document.get("ranks"))
+            ],
+        }
+        for document in documents
+    ]
+    if len(found) == 1 and (there := found[0]["ranks"]):
+        known = {row.get("rank") for row in there}
+        job = {name: there[0].get(name) for name in ("job", "world_size")}
+        there += [
+            {**job, "rank": rank, "pid": pid, "has_ended": True}
+            for rank, pid in event.gone.items()
+            if rank not in known
+        ]
+    return found
 
 
 def is_hang(event: Event, inspection: Mapping[str, Any]) -> bool:

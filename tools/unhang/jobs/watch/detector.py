@@ -9,6 +9,7 @@ its recorded trace in tests/fixtures/inspect/traces. Why it stopped `inspect` sa
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
 SURE_S = 5.0  # how long a rank is gone or stopped before it is said: others may be about to end too
 # a rank that waits for a GPU is switched up to 6 times a second, one that trains with gloo 30 times
 AWAKE_PER_S = 10.0
+# A rank that wakes up in so many samples goes on in some way: it polls, or it takes small steps.
+WAKES = 3
 GONE = ("gone", "reused", "Z", "X")
 NODE = "asked_as"  # of samples that come from several nodes
 
@@ -26,13 +29,16 @@ NODE = "asked_as"  # of samples that come from several nodes
 @dataclass(frozen=True)
 class Event:
     """t: of the sample; what: NO_PROGRESS, ENDED, STOPPED; since: of the last progress; ranks: whom
-    it is about; why: one sentence."""
+    it is about; why: one sentence; woken: ranks whose main thread woke up again and again since
+    then; gone: {rank: pid} of those that have ended."""
 
     t: float
     what: str
     since: float
     ranks: tuple[int, ...]
     why: str
+    woken: tuple[int, ...] = ()
+    gone: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -76,24 +82,73 @@ def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
 def detect(lines: Iterable[Mapping[str, Any]], no_progress_s: float = 60.0) -> Iterator[Event]:
     """Events as the samples come. After NO_PROGRESS there is another one only when that long passed
     again."""
-    before: Tick | None = None
-    progressed, told = 0.0, 0.0
+    progress, told = Progress(), 0.0
     seen: dict[tuple[str, int], float] = {}
     said: set[tuple[str, int]] = set()
     for tick in ticks(lines):
-        if before is None or signs_of_progress(before, tick):
-            progressed = told = tick.t
+        progress.takes(tick)
+        told = max(told, progress.last)
         yield from _ended_or_stopped(tick, seen, said)
         if tick.t - told >= no_progress_s:
             told = tick.t
             yield Event(
                 tick.t,
                 NO_PROGRESS,
-                progressed,
+                progress.last,
                 behind(tick),
-                _what_did_not_move(tick, tick.t - progressed),
+                _what_did_not_move(tick, tick.t - progress.last),
+                progress.woken_since(tick.t - no_progress_s),
+                _gone(tick),
             )
-        before = tick
+
+
+def _gone(tick: Tick) -> dict[int, int]:
+    """{rank: pid} of those that have ended."""
+    return {
+        rank: row["pid"]
+        for rank, row in tick.ranks.items()
+        if row.get("state") in GONE and isinstance(row.get("pid"), int)
+    }
+
+
+class Progress:
+    """When a job made progress last, by its moments."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+        self._before: Tick | None = None
+        self._moments: deque[float] = deque(maxlen=WAKES)
+        self._woke: dict[int, deque[float]] = {}  # of each rank the moments in which it had woken
+
+    def takes(self, tick: Tick) -> None:
+        """Takes the next moment."""
+        before, self._before = self._before, tick
+        self._moments.append(tick.t)
+        for rank, row in tick.ranks.items():
+            then = before.ranks.get(rank, {}).get("switches") if before else None
+            if then is not None and row.get("switches") not in (None, then):
+                self._woke.setdefault(rank, deque(maxlen=WAKES)).append(tick.t)
+        if before is None or signs_of_progress(before, tick) or self._all_wake(tick):
+            self.last = tick.t
+
+    def woken_since(self, t: float) -> tuple[int, ...]:
+        """Ranks that woke up in WAKES moments after this one."""
+        return tuple(
+            sorted(rank for rank, at in self._woke.items() if len(at) == WAKES and at[0] > t)
+        )
+
+    def _all_wake(self, tick: Tick) -> bool:
+        """Without RAS and GPUs: whether all of several ranks woke up in each of the last moments,
+        as small steps wake them. Of a job that hangs somebody sleeps, or wakes up now and then, as
+        who waits for a loader's worker does each 5 s."""
+        alive = [rank for rank, row in tick.ranks.items() if row.get("state") not in GONE]
+        return (
+            len(alive) > 1
+            and len(self._moments) == WAKES
+            and not _counts(tick.ras)
+            and not own_gpus(tick)
+            and all(self._woke.get(rank) == self._moments for rank in alive)
+        )
 
 
 def _what_did_not_move(tick: Tick, seconds: float) -> str:
@@ -116,15 +171,14 @@ def with_moments(
     """The samples unchanged; update is called with each moment, once all its samples are there, and
     the seconds since the last progress."""
     of_moment: list[Mapping[str, Any]] = []
-    before, progressed = None, 0.0
+    progress = Progress()
     for line in lines:
         t = line.get("t")
         if of_moment and t is not None and t != of_moment[0]["t"]:
             tick = next(ticks(of_moment))
-            if before is None or signs_of_progress(before, tick):
-                progressed = tick.t
-            update(tick, tick.t - progressed)
-            before, of_moment = tick, []
+            progress.takes(tick)
+            update(tick, tick.t - progress.last)
+            of_moment = []
         if t is not None and "waiting" not in line:
             of_moment.append(line)
         yield line

@@ -106,3 +106,33 @@ def test_a_kernel_that_does_not_end_is_not_called_python_code():
     assert found["state"] == "unknown"
     assert "a kernel that takes long or never ends" in found["headline"]
     assert [suspect["rank"] for suspect in found["suspects"]] == [1]
+
+
+def test_who_went_another_way_is_named_and_not_the_root_of_a_broadcast():
+    """Its operation is the others' next one, so that by operations alone the root is the odd one."""
+    document = look("differ", "two_gpus/evidence")
+    document["sections"].pop("ras")
+    stacks, proc = document["sections"]["stacks"], document["sections"]["proc"]
+    first = document["ranks"][0]["pid"]
+    third = {**document["ranks"][0], "rank": 2, "pid": 99, "own_pid": 99}
+    document["ranks"] = [{**row, "world_size": 3} for row in (*document["ranks"], third)]
+    for rows in (proc["ranks_1"], proc["ranks_2"], stacks["processes"], stacks["processes_2"]):
+        rows.append({**next(row for row in rows if row["pid"] == first), "pid": 99})
+        for row in rows:
+            row.update(state="S", switches=5, cpu_s=1.0)
+    torch = "/site-packages/torch/distributed/distributed_c10d.py:3"
+    ways = {0: ("broadcast", "train (/app/a.py:5)", 40), 1: ("all_reduce", "odd (/app/a.py:3)", 39),
+            2: ("all_reduce", "train (/app/a.py:7)", 40)}  # fmt: skip
+    for row in document["ranks"]:
+        function, own, line = ways[row["rank"]]
+        frames = [f"{function} ({torch})", own, f"main (/app/a.py:{line})"]
+        for dumps in (stacks["processes"], stacks["processes_2"]):
+            for dump in dumps:
+                if dump["pid"] == row["pid"]:
+                    dump["threads"] = [{"frames": frames}]
+    found = inspection_of([document])
+    assert (found["state"], [one["rank"] for one in found["suspects"]]) == ("hung", [1])
+    assert found["headline"] == (
+        "ranks wait in different operations: all_reduce: rank 1-2; broadcast: rank 0; rank 1 went"
+        " another way"
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from unhang.jobs.inspect.verdict import inspection_of
-from unhang.jobs.watch.answers import agreeing, is_hang, named_in
+from unhang.jobs.watch.answers import agreeing, is_hang, named_in, with_seen
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, Event, detect
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
@@ -116,3 +116,64 @@ def samples(log_bytes: int, counts: int, cpu_s: float) -> list[dict]:
 )
 def test_a_log_that_grows_is_progress_and_counts_of_a_rank_that_never_ran_are_none(given, is_told):
     assert bool(list(detect(samples(*given), 60.0))) is is_told
+
+
+def ranks_that_wake(*periods_s: float) -> list[dict]:
+    """200 s of a job without RAS and GPUs, each of whose ranks wakes up so often; 0: never."""
+    return [
+        {"t": float(t), "pid": rank, "rank": rank, "state": "S", "cpu_s": 1.0,
+         "children_cpu_s": 0.0, "switches": 5 + int(t / period) if period else 5}
+        for t in range(0, 200, 2)
+        for rank, period in enumerate(periods_s)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("periods_s", "woken"),
+    [((2, 0.5), None), ((5, 0), (0,)), ((5, 5), (0, 1)), ((0, 0), ()), ((2, 2, 0), (0, 1))],
+    ids=["small steps", "one polls", "loaders poll", "asleep", "one sleeps"],
+)
+def test_all_ranks_that_wake_all_the_time_are_progress_and_some_that_do_are_noted(periods_s, woken):
+    """A gloo job of slow steps has no other sign; a worker that hangs is asked for each 5 s."""
+    events = list(detect(ranks_that_wake(*periods_s), 60.0))
+    assert {one.woken for one in events} == (set() if woken is None else {woken})
+
+
+@pytest.mark.parametrize(
+    ("scene", "state"), [("never", "unknown"), ("loader", "hung"), ("baton", "hung")]
+)
+def test_a_rank_that_wakes_in_its_own_lines_is_no_hang_and_one_in_a_library_s_wait_is(scene, state):
+    """It may poll for a file or a shard for hours. Two looks some seconds apart saw it asleep."""
+    path = TWO_GPUS / "evidence" / f"{scene}-RAS-and-stacks.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert inspection_of([document])["state"] == "hung"
+    seen = Event(70.0, NO_PROGRESS, 10.0, (), "nothing moved", woken=(1,))
+    found = inspection_of(with_seen([document], seen))
+    assert (found["state"], [one["rank"] for one in found["suspects"]]) == (state, [1])
+
+
+@pytest.mark.parametrize(
+    ("what", "frames", "woken", "state"),
+    [
+        ("store", ["wait (/app/train.py:9)"], (), "hung"),
+        ("own loop", ["finish (/app/train.py:12)"], (0,), "unknown"),
+    ],
+)
+def test_a_rank_that_the_watcher_saw_end_is_named_where_the_others_wait(what, frames, woken, state):
+    """The look finds nothing of it; those that are left may as well finish their work."""
+    document = json.loads((EVIDENCE / "never-RAS-and-stacks.json").read_text(encoding="utf-8"))
+    document["sections"].pop("ras")
+    document["ranks"] = [row for row in document["ranks"] if row["rank"] == 0]
+    pid = document["ranks"][0]["pid"]
+    for number in ("processes", "processes_2"):
+        dumps = [row for row in document["sections"]["stacks"][number] if row["pid"] == pid]
+        document["sections"]["stacks"][number] = [
+            {**row, "threads": [{"frames": frames}]} for row in dumps
+        ]
+    for number in ("ranks_1", "ranks_2"):
+        for row in document["sections"]["proc"][number]:
+            row.update(state="S", switches=5, cpu_s=1.0)
+    seen = Event(70.0, NO_PROGRESS, 10.0, (), "nothing moved", woken=woken, gone={1: 4711})
+    found = inspection_of(with_seen([document], seen))
+    assert (found["state"], [one["rank"] for one in found["suspects"]]) == (state, [1]), found
+    assert "its process has ended (pid 4711)" in found["headline"]
