@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.text import ascii_only, counted, listed, visible
 from unhang.core.verdict.answer import screen_of
 from unhang.core.verdict.rendering import fold_ranks, render_suspects
@@ -66,7 +65,7 @@ def _domains(inspection: Mapping[str, Any]) -> list[str]:
     if not any(name and len(hosts) > 1 for name, hosts in members.items()):
         return []
     return [
-        f"{visible(name or 'no NVLink domain')}: {visible(shortened(fold_hosts(hosts), 200))}"
+        f"{visible(name or 'no NVLink domain')}: {visible(listed(hosts, 8))}"
         for name, hosts in members.items()
     ]
 
