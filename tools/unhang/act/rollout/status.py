@@ -472,7 +472,8 @@ def what_next(
     if node.state == POSTPONED:
         return "the same command tries it again"
     again = "when it answers, the same command" if node.rests == SILENT else "the same command"
-    return f"{again} goes on: it {DOES[order.step]}"
+    does = "reboots it, unless it has booted since" if order.again else DOES[order.step]
+    return f"{again} goes on: it {does}"
 
 
 def _put_back(entry: HostPlan) -> str:

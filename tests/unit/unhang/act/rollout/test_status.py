@@ -279,6 +279,24 @@ def test_a_boot_that_was_refused_is_none_and_one_of_the_rollback_after_it_is_one
     assert row(recorded)["boots"] == ["reboot of the rollback, out of a-boot"]
 
 
+def test_a_node_that_is_still_shutting_down_is_not_rolled_back_and_its_boot_is_recognised(recorded):
+    recorded.begin()
+    recorded.through("a", until="reboot")
+    order = recorded.ask("a", "reboot", GROUPS, "9")
+    held = {"why": "timed out", "shutting_down": True}
+    recorded.record(order, StepResult("failed", held))
+    assert recorded.ask("a", "roll_back", GROUPS, "9") is None
+    found = row(recorded)
+    assert (found["state"], found["boots"]) == ("unfinished", [])
+    assert "still shutting down (systemctl list-jobs on it names" in found["why"]
+    recorded.begin()
+    recorded.through("a")
+    assert (row(recorded)["state"], row(recorded)["boots"]) == (
+        "released",
+        ["reboot, out of a-boot"],
+    )
+
+
 @pytest.mark.parametrize("over_s", [3600, -3600])
 def test_a_node_that_may_wait_until_the_plan_is_too_old_says_so_beforehand(recorded, over_s):
     recorded.begin()
@@ -467,7 +485,7 @@ def test_the_page_shows_what_stopped_it_each_wave_and_the_step_the_boots_and_the
     [shown] = [row for row in view["rows"] if row["hosts"] == "a"]
     assert (shown["now"], shown["next"]) == (
         f"rebooting since {row(recorded)['since']}",
-        "the same command goes on: it reboots it",
+        "the same command goes on: it reboots it, unless it has booted since",
     )
     assert view["waves"] == ["canary 1: 1 unfinished", "wave 1: 2 to come"]
     assert_shown(view, "ops@ctl", *view["waves"], shown["now"], shown["next"])
