@@ -10,6 +10,7 @@ import driver_node
 from four_nodes import NAMES
 from pinned_fleet import REMEDIATE
 from playbooks_on_nodes import play
+from testbed.node import BOOT_DEADLINE_S
 
 from unhang.act.rollout.journal import read_journal
 from unhang.act.rollout.rollout_state import replay
@@ -101,16 +102,12 @@ def test_a_node_that_takes_longer_to_shut_down_is_not_rolled_back_and_its_boot_i
     assert rolled.code != 0
     assert (node.state, node.rolled_back) == ("unfinished", False), node
     assert "the reboot was ordered, and the node is still shutting down" in node.why
+    fleet.bed.order(do="expect", node=HOST, deadline_s=BOOT_DEADLINE_S)
     fleet.shell(HOST, "rm /srv/held")
-    audits.wait_until(lambda: boot_of(fleet) != before, "it boots by itself")
+    fleet.nodes[HOST].await_boot()
     assert rolled_out(fleet, run).code == 0
     node = replay(read_journal(run).entries).node(HOST)
     assert (node.state, node.boots) == ("released", (("reboot", before),)), node.why
-
-
-def boot_of(fleet):
-    fleet.nodes[HOST].find_leader()
-    return fleet.shell(HOST, BOOT).strip()
 
 
 BEFORE_A_BOOT = """- hosts: all
