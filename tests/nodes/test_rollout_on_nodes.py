@@ -3,12 +3,14 @@ out, proved; continued after its controller was killed."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
 import sys
 
 import audits
+import hardware
 import pytest
 import torch_in_nodes
 from four_nodes import NAMES
@@ -122,6 +124,25 @@ def test_a_rollout_whose_controller_is_killed_is_finished_by_the_same_command(pl
             name, "cat /etc/environment"
         )
     assert locked(planned, *THREE) == []
+
+
+def test_damage_is_seen_though_somebody_deletes_what_the_changed_node_has_stored(planned):
+    canary = THREE[0]
+    with playing(
+        planned, REMEDIATE, THREE, {}, unhang_plan=str(planned.plan), unhang_apply=True, **QUICK
+    ) as process:
+        audits.wait_until(
+            lambda: node(planned, canary).applied or process.poll() is not None,
+            "the canary is changed",
+            DEADLINE_S,
+        )
+    planned.shell(canary, "rm -rf /var/lib/unhang")
+    planned.equip(canary, dataclasses.replace(hardware.H200X8, gpus=7, answers={"device_count": 7}))
+    assert rollout(planned, unhang_apply=True).code != 0
+    found = node(planned, canary)
+    assert found.state == "lost", found
+    assert "expected the 8 GPUs of before, found 7" in found.why
+    assert "its /var/lib/unhang was deleted" in found.why
 
 
 def test_a_canary_that_is_not_proved_is_brought_back_and_stops_everything_behind_it(planned):

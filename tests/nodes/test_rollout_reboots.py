@@ -10,6 +10,7 @@ import driver_node
 from four_nodes import NAMES
 from pinned_fleet import REMEDIATE
 from playbooks_on_nodes import play
+from testbed.node import BOOT_DEADLINE_S
 
 from unhang.act.rollout.journal import read_journal
 from unhang.act.rollout.rollout_state import replay
@@ -21,6 +22,24 @@ DEADLINE_S = 840
 
 
 def test_a_driver_is_rolled_out_with_the_one_reboot_of_its_plan(fleet, tmp_path):
+    run = planned(fleet, tmp_path)
+    before = fleet.shell(HOST, BOOT).strip()
+    rolled = rolled_out(fleet, run)
+    fleet.nodes[HOST].find_leader()
+    node = replay(read_journal(run).entries).node(HOST)
+    assert (rolled.code, node.state) == (0, "released"), node.why
+    assert node.boots == (("reboot", before),)
+    assert fleet.shell(HOST, BOOT).strip() == node.boot_id != before
+    [audited] = [
+        entry
+        for entry in read_journal(run).entries
+        if (entry.step, entry.status) == ("audit", "done")
+    ]
+    assert audited.evidence["running"]["driver"] == driver_node.NEW
+
+
+def planned(fleet, tmp_path):
+    """The run folder of a plan for another driver on one node."""
     driver_node.prepare(fleet, HOST, tmp_path)
     fleet.undo.callback(fleet.shell, HOST, "rm -rf /var/lib/unhang")
     assert play(fleet, "playbooks/audit.yml", [HOST], POLICY).code in (0, 2)
@@ -45,25 +64,50 @@ def test_a_driver_is_rolled_out_with_the_one_reboot_of_its_plan(fleet, tmp_path)
             run,
         )
         assert done.code in (0, 1), done.stderr
-    before = fleet.shell(HOST, BOOT).strip()
+    return run
+
+
+def rolled_out(fleet, run, **variables):
     shown = {
         "unhang_plan": str(run),
         "unhang_apply": True,
         "unhang_smoke": False,
         "unhang_come_up_timeout_s": 1,
+        **variables,
     }
-    rolled = play(fleet, REMEDIATE, [HOST], POLICY, deadline_s=DEADLINE_S, **shown)
-    fleet.nodes[HOST].find_leader()
+    return play(fleet, REMEDIATE, [HOST], POLICY, deadline_s=DEADLINE_S, **shown)
+
+
+HOLDS = """[Unit]
+After=ssh.service
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/true
+ExecStop=/bin/sh -c 'while [ -e /srv/held ]; do sleep 1; done'
+TimeoutStopSec=infinity
+"""
+
+
+def test_a_node_that_takes_longer_to_shut_down_is_not_rolled_back_and_its_boot_is_recognised(
+    fleet, tmp_path
+):
+    run = planned(fleet, tmp_path)
+    fleet.plant(HOST, "/srv/held", "")
+    fleet.plant(HOST, "/etc/systemd/system/holds.service", HOLDS)
+    fleet.shell(HOST, "systemctl daemon-reload; systemctl start holds")
+    before = fleet.shell(HOST, BOOT).strip()
+    rolled = rolled_out(fleet, run, unhang_reboot_timeout_s=10)
     node = replay(read_journal(run).entries).node(HOST)
-    assert (rolled.code, node.state) == (0, "released"), node.why
-    assert node.boots == (("reboot", before),)
-    assert fleet.shell(HOST, BOOT).strip() == node.boot_id != before
-    [audited] = [
-        entry
-        for entry in read_journal(run).entries
-        if (entry.step, entry.status) == ("audit", "done")
-    ]
-    assert audited.evidence["running"]["driver"] == driver_node.NEW
+    assert rolled.code != 0
+    assert (node.state, node.rolled_back) == ("unfinished", False), node
+    assert "the reboot was ordered, and the node is still shutting down" in node.why
+    fleet.bed.order(do="expect", node=HOST, deadline_s=BOOT_DEADLINE_S)
+    fleet.shell(HOST, "rm /srv/held")
+    fleet.nodes[HOST].await_boot()
+    assert rolled_out(fleet, run).code == 0
+    node = replay(read_journal(run).entries).node(HOST)
+    assert (node.state, node.boots) == ("released", (("reboot", before),)), node.why
 
 
 BEFORE_A_BOOT = """- hosts: all

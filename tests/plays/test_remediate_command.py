@@ -84,10 +84,10 @@ def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_sa
     done = typed(run_folder, as_typed("unhang remediate --apply"))
     assert done.returncode == 1
     assert (
-        "unhang: a: deferred: nothing was changed on it (lock: a: expected to read the node, found no answer)"
+        "unhang: a: deferred: the journal has no change of it (lock: a: expected to read the node, found no answer)"
         in done.stderr
     )
-    assert "DEFERRED: 1 node, nothing was changed on it" in done.stdout
+    assert "DEFERRED: 1 node, the journal has no change of it" in done.stdout
     assert "expected to read the node, found no answer" in " ".join(done.stdout.split())
     assert "TO COME: 2 nodes, not touched yet" in done.stdout
     assert [entry.host for entry in read_journal(run_folder).entries if entry.host] == ["a"]

@@ -9,6 +9,7 @@ import pytest
 from fakes.node_tree import plant
 from fakes.nvml_runs import H200X8, collect_in_process
 
+from unhang.act.rollout.baseline import KEPT
 from unhang.act.rollout.rollout import proof_of
 from unhang.cli import main
 
@@ -149,6 +150,22 @@ def test_damage_of_an_unproved_run_stays_damage_when_the_run_is_repeated(run, ca
         line.startswith("lost")
         for line in printed_by(capsys, before_of(folder), "prove", folder, "gpu001")["reasons"]
     )
+
+
+def test_a_node_without_its_baseline_is_compared_with_the_copy_beside_the_plan_or_not_proved(
+    run, tmp_path, capsys
+):
+    folder, read = run
+    read("")
+    printed_by(capsys, "begin", folder)
+    asked = ("--baseline=null", f"--beside={tmp_path}", "prove", folder, "gpu001")
+    assert main(["rollout-step", *map(str, asked)]) == 2
+    assert "expected the baseline of gpu001, on the node or in " in capsys.readouterr().err
+    (tmp_path / KEPT).mkdir()
+    (folder / "baseline-gpu001.json").rename(tmp_path / KEPT / "gpu001.json")
+    read("", without={"gpus": 7})
+    printed_by(capsys, "begin", folder)
+    assert "expected the 8 GPUs of before, found 7" in printed_by(capsys, *asked)["reasons"][0]
 
 
 @pytest.mark.parametrize("severities", ["", "critical,errors", "c,r,i"])

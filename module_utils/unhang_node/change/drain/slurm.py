@@ -408,7 +408,7 @@ def _patiently(waits: Waits, ask: "Callable[[], Answered]") -> "Answered":
             if time.monotonic() >= until:
                 raise SlurmAway(
                     f"expected an answer from slurmctld within {waits.scheduler_s:g} s, found none:"
-                    f" {away}"
+                    f" {away}; next: start slurmctld, or name its host in drain_slurm_host"
                 ) from None
         time.sleep(max(0.0, min(waits.poll_s, until - time.monotonic())))
 

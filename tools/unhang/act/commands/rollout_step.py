@@ -11,7 +11,7 @@ from typing import Any
 
 from unhang.act.rollout.baseline import from_document
 from unhang.act.rollout.proof import SERIOUS, Asked
-from unhang.act.rollout.rollout import begin, prove_node
+from unhang.act.rollout.rollout import baseline_beside, begin, prove_node
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.core.errors import UserError
@@ -48,7 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="severities that keep a node from being healthy",
     )
     parser.add_argument(
-        "--baseline", default="null", metavar="JSON", help="the baseline that the node has kept"
+        "--baseline",
+        default="null",
+        metavar="JSON",
+        help="the baseline that the node has kept; null: the copy in the folder of --beside",
     )
     parser.add_argument(
         "--about",
@@ -90,7 +93,11 @@ def _answer(arguments: argparse.Namespace) -> dict[str, Any]:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     if arguments.step == "begin":
         return begin(arguments.run, arguments.rules, today, judge_folder, arguments.before)
-    baseline, about = from_document(json.loads(arguments.baseline)), json.loads(arguments.about)
+    own, about = json.loads(arguments.baseline), json.loads(arguments.about)
+    if own is None and arguments.beside is not None:
+        baseline = baseline_beside(arguments.beside, arguments.host)
+    else:
+        baseline = from_document(own)
     severities = split_list(arguments.severities, "--severities", SEVERITIES)
     asked = Asked(
         severities=severities,

@@ -14,6 +14,7 @@ from unhang.core.errors import UserError
 from unhang.core.run.record import Finding
 
 SCHEMA = "unhang/baseline/1"
+KEPT = "baselines"  # beside the plan, a copy of each that a rollout has stored on its node
 MOST_FINDINGS = 10_000
 NEXT = "move /var/lib/unhang/baseline.json away on the node after a look"
 

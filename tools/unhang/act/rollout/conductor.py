@@ -14,6 +14,7 @@ from unhang.act.plan.applicable import NodeNow, OwnWork, reasons_against
 from unhang.act.plan.disruption import kind_of_plain
 from unhang.act.plan.plan_document import HostPlan, Plan, read_plan
 from unhang.act.rollout import failure_limit, journal, state_machine
+from unhang.act.rollout.baseline import KEPT
 from unhang.act.rollout.floor import Floor, Service, floor_evidence, floor_left
 from unhang.act.rollout.node_state import NodeState, meaning_of
 from unhang.act.rollout.rebuilding import Kept, entries_of
@@ -45,9 +46,11 @@ from unhang.act.rollout.waiting import waits_until
 from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.run.documents import InvalidNode, to_fragment
-from unhang.core.run.run_folder import file_stem, read_node, read_run, utc_now
+from unhang.core.run.run_folder import file_stem, read_node, read_run, utc_now, write_atomically
 from unhang.core.schemas.configuration import hash_of_sections
 from unhang.core.text import visible
+
+OVER = " next: disable a timer that still starts it; audit again, and plan that run"
 
 
 def _later(seconds: int) -> str:
@@ -239,6 +242,8 @@ class Conductor:
 
     def record(self, order: Order, result: StepResult) -> tuple[str, dict[str, Any]]:
         """(status, evidence) as written to the journal. Raises UserError, OSError."""
+        if order.step == "save" and result.status == "ok":
+            result = StepResult("ok", self._kept(order.host, dict(result.evidence)))
         if order.step in ("drain", WAIT) and result.status == "ok":
             result = StepResult("ok", self._waited(order.host, dict(result.evidence)))
         if order.step in ("reboot", "audit") and result.status == "ok":
@@ -246,6 +251,15 @@ class Conductor:
         status, evidence = state_machine.judge(order, result, self.target(order.host))
         self.put(Entry(utc_now(), order.host, order.step, status, order.token, _short(evidence)))
         return status, evidence
+
+    def _kept(self, host: str, evidence: dict[str, Any]) -> dict[str, Any]:
+        """The evidence of a save, after a copy of the node's baseline was written beside the
+        plan."""
+        if baseline := evidence.pop("baseline", None):
+            (self.folder / KEPT).mkdir(exist_ok=True)
+            path = self.folder / KEPT / f"{file_stem(host)}.json"
+            write_atomically(path, json.dumps(baseline) + "\n")
+        return evidence
 
     def _waited(self, host: str, evidence: dict[str, Any]) -> dict[str, Any]:
         """The evidence of a drain or a wait, with the end of its jobs, and whether that is over."""
@@ -447,17 +461,16 @@ def begin(
     elif undos := sorted(path.parent.name for path in folder.glob("undo*/journal.jsonl")):
         raise UserError(
             f"expected a rollout that nothing has undone, found {', '.join(undos)} in {folder};"
-            " next: audit again, and plan that run"
+            f"{OVER}"
         )
     elif undone := describe_undone(undone_of(folder, plan.run.id)):
         raise UserError(
             f"expected a rollout that nothing has undone, found that it was undone on {undone};"
-            " next: audit again, and plan that run"
+            f"{OVER}"
         )
     if closed := Followed(folder, plan).standing().closed:
         raise UserError(
-            f"expected a rollout that nobody has ended, found that it was {closed}; next: audit"
-            " again, and plan that run"
+            f"expected a rollout that nobody has ended, found that it was {closed};{OVER}"
         )
     _refuse_another_controller(folder, plan, is_over, takes_over, command)
     return {

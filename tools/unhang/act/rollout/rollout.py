@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.act.plan.policy_check import refusals_of
-from unhang.act.rollout.baseline import Baseline, baseline_of, from_document, to_document
+from unhang.act.rollout.baseline import KEPT, Baseline, baseline_of, from_document, to_document
 from unhang.act.rollout.hardware import losses, read_hardware
 from unhang.act.rollout.proof import Asked, prove
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
@@ -150,12 +150,27 @@ def prove_node(
 def proof_of(beside: Path, host: str) -> Baseline | None:
     """What the latest proof of a host saw after the change; None if nothing was kept. beside: the
     folder of the plan. Raises UserError, OSError."""
-    path = _proof_file(beside, host)
+    return _read_beside(_proof_file(beside, host))
+
+
+def baseline_beside(beside: Path, host: str) -> Baseline:
+    """The copy of the host's baseline, for a node that has lost its own. beside: the folder of the
+    plan. Raises UserError, also if there is none."""
+    kept = _read_beside(path := beside / KEPT / f"{file_stem(host)}.json")
+    if kept is None:
+        raise UserError(
+            f"expected the baseline of {host}, on the node or in {path}, found neither: how the"
+            " node was before the change is not known, so nothing can prove it"
+        )
+    return kept
+
+
+def _read_beside(path: Path) -> Baseline | None:
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else None
         return None if text is None else from_document(json.loads(text))
     except ValueError as problem:
-        raise UserError(f"{path}: expected what the proof saw, found no JSON: {problem}") from None
+        raise UserError(f"{path}: expected a state of a node, found no JSON: {problem}") from None
 
 
 def _proof_file(beside: Path, host: str) -> Path:

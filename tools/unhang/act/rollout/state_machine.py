@@ -28,6 +28,10 @@ from unhang.act.rollout.steps import (
 from unhang.core.text import brief
 
 MOST_BOOTS_BACK = 1
+SHUTTING_DOWN = (
+    "the reboot was ordered, and the node is still shutting down (systemctl list-jobs on it names"
+    " what holds it up), in the boot"
+)
 
 
 def next_order(
@@ -142,6 +146,8 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
     evidence = dict(result.evidence)
     if result.status in (SILENT, FENCED):
         return result.status, evidence
+    if order.step in REBOOTS and evidence.get("shutting_down") is True:
+        return SILENT, evidence | {"why": f"{SHUTTING_DOWN} {order.boot_id} ({evidence['why']})"}
     # also where the drain has found them: the scheduler keeps the node free from their end
     if (
         order.step in ("drain", WAIT)

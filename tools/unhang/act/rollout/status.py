@@ -3,6 +3,7 @@ next, and the outcome. Values in, values out."""
 
 from __future__ import annotations
 
+import datetime
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -94,6 +95,10 @@ UNKNOWN = {
         " --end it does so and ends the rollout"
     ),
 }
+OUTLIVES = (
+    "its jobs may end after {}, when the plan is too old: then audit and plan again; before, the"
+    " same command goes on with it; --end releases it as it is"
+)
 NEXT_OF = {
     WAITING: (
         "when its jobs have ended, the same command goes on with it; --end releases it as it is"
@@ -104,7 +109,7 @@ NEXT_OF = {
     ),
     LOST: (
         "unhang remediate --undo RUN brings it back, or a person repairs it; then audit and plan:"
-        " the new rollout takes over its drain"
+        " the new rollout takes over its drain and proves it, which this one's command never does"
     ),
     TAKEN_OVER: "see the run that has it: /var/lib/unhang/lock.json on the node",
 }
@@ -161,6 +166,7 @@ def status_of(
         for wave in plan.waves
         for host in wave.hosts
     ]
+    rows = [_with_age(row, plan) for row in rows]
     rows = [_with_undo(row, undone.get(row["host"])) for row in rows]
     rows = [{**row, **UNKNOWN} if is_lost and row["state"] == TO_COME else row for row in rows]
     controller = None
@@ -197,6 +203,14 @@ def status_of(
         ],
         "hosts": rows,
     }
+
+
+def _with_age(row: dict[str, Any], plan: Plan) -> dict[str, Any]:
+    """The row of a node; of one that may wait until the plan is too old for it, with that."""
+    age = datetime.timedelta(seconds=plan.limits.max_age_s)
+    over = f"{datetime.datetime.fromisoformat(plan.run.started) + age:%Y-%m-%dT%H:%M:%SZ}"
+    late = row["state"] == WAITING and row["until"] > over and not plan.undoes
+    return {**row, "next": OUTLIVES.format(over)} if late else row
 
 
 def _with_undo(row: dict[str, Any], undone: Undone | None) -> dict[str, Any]:
@@ -260,7 +274,9 @@ def describe_waiting(status: Mapping[str, Any]) -> str:
     each = zip(rows[:MOST_WAITING], whys, strict=False)
     shown = "; ".join(f"{row['host']} for {visible(why, 200)}" for row, why in each)
     more = f"; and {len(rows) - MOST_WAITING} more (--status)" if rows[MOST_WAITING:] else ""
-    return f"{counted(len(rows), 'node')} {'waits' if len(rows) == 1 else 'wait'}: {shown}{more}"
+    old = [f"; {row['next']}" for row in rows if row["next"].startswith(OUTLIVES[:20])][:1]
+    many = f"{counted(len(rows), 'node')} {'waits' if len(rows) == 1 else 'wait'}"
+    return f"{many}: {shown}{more}{''.join(old)}"
 
 
 def _runs(journal: JournalText, is_over: Callable[[Mapping[str, Any]], bool | None]) -> bool:
@@ -302,7 +318,9 @@ def _row(
         ),
         "step": SOAK if soaks else node.begun,
         "since": own[-1].at if own else None,
-        "until": soaks or (_until(own) if node.begun else ""),
+        "until": soaks
+        or (_until(own) if node.begun else "")
+        or (str(own[-1].evidence.get("until") or "") if node.state == WAITING else ""),
         "next": (
             "asked again when its soak is over"
             if soaks
@@ -334,10 +352,12 @@ def _row(
 
 
 def _ordered(node: NodeState, entry: HostPlan) -> list[tuple[str, str]]:
-    """The boots that this rollout has ordered. One during the roles is a trial boot where the plan
-    has one, and else not its own: a power cut, or a person."""
+    """The boots that this rollout has ordered, and that happened: the node has left each boot once
+    at most. One during the roles is a trial boot where the plan has one, and else not its own: a
+    power cut, or a person."""
     tries = any(one.step == "trial" for one in entry.reboots)
-    return [boot for boot in node.boots if boot[0] != "apply" or tries]
+    by_boot = {left: step for step, left in node.boots if left != node.boot_id}
+    return [(step, left) for left, step in by_boot.items() if step != "apply" or tries]
 
 
 def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -395,7 +415,8 @@ def _jobs_waited_for(node: NodeState, own: Sequence[Entry]) -> str:
 
 def _to_look_at(node: NodeState, own: Sequence[Entry]) -> str:
     """What others have changed since, as a rollback or an undo has found it; "" for nothing."""
-    rows = _last(own, "roll_back" if node.rolled_back else "apply", "look_at") or []
+    steps = ("roll_back", "audit_back") if node.rolled_back else ("apply", "audit")
+    rows = [row for step in steps for row in _last(own, step, "look_at") or []]
     more = f"; and {len(rows) - MOST_TO_LOOK_AT} more" if len(rows) > MOST_TO_LOOK_AT else ""
     return f"look at {'; '.join(map(str, rows[:MOST_TO_LOOK_AT]))}{more}" if rows else ""
 
@@ -451,7 +472,8 @@ def what_next(
     if node.state == POSTPONED:
         return "the same command tries it again"
     again = "when it answers, the same command" if node.rests == SILENT else "the same command"
-    return f"{again} goes on: it {DOES[order.step]}"
+    does = "reboots it, unless it has booted since" if order.again else DOES[order.step]
+    return f"{again} goes on: it {does}"
 
 
 def _put_back(entry: HostPlan) -> str:

@@ -54,7 +54,7 @@ MEANINGS = {
     KEPT: "not proved: rolled back, as it was before, left drained with the reason",
     LOST: "not proved and not brought back: a person has to look, left drained",
     TAKEN_OVER: "another run has taken the node over; it was left to that run",
-    POSTPONED: "nothing was changed on it",
+    POSTPONED: "the journal has no change of it",  # another one, or a person, may have
     WAITING: "reserved in Slurm, or drained; its jobs have not ended yet, and nothing was changed",
     UNFINISHED: "a step was begun and has no end in the journal",
     TO_COME: "not touched yet",

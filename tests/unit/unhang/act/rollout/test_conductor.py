@@ -176,7 +176,7 @@ def test_a_node_that_is_released_because_of_the_failure_limit_says_so(conductor)
     )
     conductor.record(order, StepResult("ok", {"drained": False, "owned": False}))
     assert conductor.ending("a") == (
-        False, "a deferred: nothing was changed on it (not proved healthy among the canaries: x)",
+        False, "a deferred: the journal has no change of it (not proved healthy among the canaries: x)",
     )  # fmt: skip
 
 

@@ -252,9 +252,9 @@ def test_a_conductor_writes_down_until_when_it_waits(tmp_path, plan):
 def test_of_ansibles_output_only_failures_are_told_beside_the_journal():
     assert (
         shown_line(
-            'fatal: [a]: FAILED! => {"changed": false, "msg": "a deferred: nothing was changed on it"}'
+            'fatal: [a]: FAILED! => {"changed": false, "msg": "a deferred: the journal has no change of it"}'
         )
-        == "unhang: a: deferred: nothing was changed on it"
+        == "unhang: a: deferred: the journal has no change of it"
     )
     assert (
         shown_line(r'fatal: [a]: UNREACHABLE! => {"msg": "no route to \"a\""}')

@@ -3,6 +3,7 @@ while the rollout runs and after any crash."""
 
 from __future__ import annotations
 
+import datetime
 import json
 from dataclasses import replace
 
@@ -12,10 +13,10 @@ from rollout_plans import EVIDENCE, GROUPS, HOSTS, Recorded, planned
 from unhang.act.rollout.conductor import begin
 from unhang.act.rollout.journal import read_journal
 from unhang.act.rollout.progress import Progress
-from unhang.act.rollout.status import NOW, exit_code, status_of
+from unhang.act.rollout.status import NEXT_OF, NOW, describe_waiting, exit_code, status_of
 from unhang.act.rollout.status_table import render_status
 from unhang.act.rollout.status_view import describe_rows, rollout_view
-from unhang.act.rollout.steps import StepResult
+from unhang.act.rollout.steps import MEANINGS, StepResult
 from unhang.audit.report.html import render_page
 from unhang.cli import main
 from unhang.core.run.own_runs import mark_as_own
@@ -262,6 +263,68 @@ def test_a_power_cut_while_the_roles_run_is_no_boot_of_a_rollout_that_tries_no_k
     assert (row(recorded)["boots"], status(recorded)["fleet"]["boots"]) == ([], 0)
 
 
+def answer(recorded, step, **evidence):
+    recorded.record(recorded.ask("a", step, GROUPS, "9"), StepResult("ok", evidence))
+
+
+def test_a_boot_that_was_refused_is_none_and_one_of_the_rollback_after_it_is_one(recorded):
+    """reboot.target is masked: the node stays in the boot that the reboot should have ended."""
+    recorded.begin()
+    recorded.through("a", until="reboot")
+    answer(recorded, "reboot", boot_id="a-boot", running={})
+    answer(recorded, "roll_back", boot_id="a-boot", needs_reboot=True)
+    order = recorded.ask("a", "reboot_back", GROUPS, "9")
+    assert row(recorded)["boots"] == []
+    recorded.record(order, StepResult("ok", {"boot_id": "a-boot2"}))
+    assert row(recorded)["boots"] == ["reboot of the rollback, out of a-boot"]
+
+
+def test_a_node_that_is_still_shutting_down_is_not_rolled_back_and_its_boot_is_recognised(recorded):
+    recorded.begin()
+    recorded.through("a", until="reboot")
+    order = recorded.ask("a", "reboot", GROUPS, "9")
+    held = {"why": "timed out", "shutting_down": True}
+    recorded.record(order, StepResult("failed", held))
+    assert recorded.ask("a", "roll_back", GROUPS, "9") is None
+    found = row(recorded)
+    assert (found["state"], found["boots"]) == ("unfinished", [])
+    assert "still shutting down (systemctl list-jobs on it names" in found["why"]
+    recorded.begin()
+    recorded.through("a")
+    assert (row(recorded)["state"], row(recorded)["boots"]) == (
+        "released",
+        ["reboot, out of a-boot"],
+    )
+
+
+@pytest.mark.parametrize("over_s", [3600, -3600])
+def test_a_node_that_may_wait_until_the_plan_is_too_old_says_so_beforehand(recorded, over_s):
+    recorded.begin()
+    began = datetime.datetime.fromisoformat(recorded.plan.run.started)
+    age = datetime.timedelta(seconds=recorded.plan.limits.max_age_s)
+    ends = (began + age + datetime.timedelta(seconds=over_s)).isoformat()
+    answer(recorded, "lock", fencing=7, boot_id="a-boot")
+    answer(recorded, "drain", drained=True, owned=True, jobs=["7 of alice"], ends=[ends])
+    late = (
+        f"its jobs may end after {began + age:%Y-%m-%dT%H:%M:%SZ}, when the plan is too old: then"
+        " audit and plan again"
+    )
+    assert row(recorded)["next"].startswith(late if over_s > 0 else NEXT_OF["waiting"])
+    assert (f"; {late}" in describe_waiting(status(recorded))) == (over_s > 0)
+
+
+def test_a_node_that_has_lost_its_baseline_says_what_it_was_compared_with(recorded):
+    recorded.begin()
+    recorded.through("a", until="audit")
+    answer(recorded, "audit", boot_id="a-boot2", healthy=True, look_at=["its /var/lib/unhang"])
+    assert row(recorded)["why"] == "look at its /var/lib/unhang"
+
+
+def test_words_of_a_deferred_and_of_a_lost_node_promise_no_more_than_is_known():
+    assert MEANINGS["deferred"] == "the journal has no change of it"
+    assert "which this one's command never does" in NEXT_OF["lost"]
+
+
 def test_a_torn_line_is_reported(recorded):
     recorded.begin()
     with (recorded.folder / "journal.jsonl").open("ab") as journal:
@@ -422,7 +485,7 @@ def test_the_page_shows_what_stopped_it_each_wave_and_the_step_the_boots_and_the
     [shown] = [row for row in view["rows"] if row["hosts"] == "a"]
     assert (shown["now"], shown["next"]) == (
         f"rebooting since {row(recorded)['since']}",
-        "the same command goes on: it reboots it",
+        "the same command goes on: it reboots it, unless it has booted since",
     )
     assert view["waves"] == ["canary 1: 1 unfinished", "wave 1: 2 to come"]
     assert_shown(view, "ops@ctl", *view["waves"], shown["now"], shown["next"])
