@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.report.topology import Topology, topology_of
+from unhang.audit.report.topology import Topology, text_of, topology_of
 from unhang.audit.report.versions import versions_of
 from unhang.core.run.documents import MAX_NODE_BYTES, decode_plain
 from unhang.core.run.findings import Unreadable, read_json
 from unhang.core.run.run_input import node_paths
 from unhang.core.secrets_in_text import without_secrets
-from unhang.core.strict_json import read_bounded
+from unhang.core.strict_json import read_bounded, value_at
 from unhang.core.text import visible
+from unhang_node.base.parse.values import as_map
 
 
 @dataclass(frozen=True)
@@ -108,37 +109,21 @@ def summarise_node(document: Mapping[str, Any]) -> NodeSummary:
         groups=tuple(str(group) for group in groups) if isinstance(groups, list) else (),
         status=str(document.get("status") or "invalid"),
         message=without_secrets(str(document.get("message") or "")),
-        gpus=_gpus(_section(sections, "gpus")),
-        driver=_text(_inside(_section(sections, "driver"), "loaded", "version")),
-        kernel=_text(_section(sections, "kernel").get("release")),
-        nccl=_nccl(_section(sections, "nccl")),
+        gpus=_gpus(as_map(sections.get("gpus"))),
+        driver=text_of(value_at(sections, ("driver", "loaded", "version"))),
+        kernel=text_of(value_at(sections, ("kernel", "release"))),
+        nccl=_nccl(as_map(sections.get("nccl"))),
         unread=tuple(_unread(sections)),
         topology=topology_of(sections),
         versions=versions_of(sections),
     )
 
 
-def _section(sections: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = sections.get(name)
-    return section if isinstance(section, dict) else {}
-
-
-def _inside(section: Mapping[str, Any], *path: str) -> Any:
-    value: Any = section
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _text(value: object) -> str:
-    return without_secrets(value) if isinstance(value, str) else ""
-
-
 def _gpus(section: Mapping[str, Any]) -> str:
     count, model = section.get("count"), section.get("model")
     if not isinstance(count, int):
         return ""
-    return f"{count} × {_text(model) or 'mixed models'}" if count else "none"
+    return f"{count} × {text_of(model) or 'mixed models'}" if count else "none"
 
 
 def _nccl(section: Mapping[str, Any]) -> str:
@@ -155,6 +140,6 @@ def _nccl(section: Mapping[str, Any]) -> str:
 
 def _unread(sections: Mapping[str, Any]) -> Iterator[str]:
     for name, section in sections.items():
-        status = _inside(section, "probe", "status") if isinstance(section, dict) else None
+        status = value_at(section, ("probe", "status")) if isinstance(section, dict) else None
         if status not in ("ok", "absent"):
             yield f"{name} ({status})"

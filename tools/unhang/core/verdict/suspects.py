@@ -16,8 +16,9 @@ from typing import Any
 
 from unhang.core.text import counted
 from unhang.core.verdict.rendering import ranks_wait
-from unhang.core.verdict.streams import Story, Stream, as_map, number
+from unhang.core.verdict.streams import Story, Stream
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, WaitedFor, waited_for
+from unhang_node.base.parse.values import as_map, number_of
 
 NEXT_LOOK_AT_NODE = (
     "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
@@ -153,7 +154,7 @@ def _stopped(reported: Mapping[int, Story]) -> list[Suspect]:
                 f" {story.unkillable.get('wchan') or 'the kernel'}"
             )
             why = (
-                f"its process {int(number(story.unkillable.get('pid')))} survives SIGKILL"
+                f"its process {int(number_of(story.unkillable.get('pid')))} survives SIGKILL"
                 f" ({place}): the node is unfit"
             )
             found.append(
@@ -180,7 +181,7 @@ def _stopped(reported: Mapping[int, Story]) -> list[Suspect]:
         elif (story.stall or {}).get(
             "reason"
         ) == "deadline" and story.last_phase in BEFORE_THE_OTHERS:
-            waited = f"{number((story.stall or {}).get('waited_s')):.0f} s"
+            waited = f"{number_of((story.stall or {}).get('waited_s')):.0f} s"
             why = (
                 f"did not get past {(story.stall or {}).get('step') or story.last_phase} within"
                 f" {waited}, where it waits for nobody else"
@@ -220,7 +221,7 @@ def _stuck_witnesses(reported: Mapping[int, Story]) -> list[Suspect]:
 
 
 def _next(story: Story) -> int:
-    return int(number((story.stall or story.exit or {}).get("seq")))
+    return int(number_of((story.stall or story.exit or {}).get("seq")))
 
 
 def _died(reported: Mapping[int, Story], echo: bool) -> list[Suspect]:

@@ -12,7 +12,8 @@ from unhang.core.verdict.streams import Story
 from unhang.core.verdict.suspects import Suspect, find_suspects
 from unhang.jobs.activities import STARTING
 from unhang.jobs.inspect.job_look import JobLook, Named
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang_node.base.parse.values import as_maps, number_of
 
 NEXT = {
     "gone": (
@@ -282,7 +283,7 @@ def never_meet(job: JobLook) -> list[Named]:
     for document in job.documents:
         others = [
             row
-            for row in rows(section(document, "ranks").get("apart"))
+            for row in as_maps(section(document, "ranks").get("apart"))
             if isinstance(row.get("rank"), int) and row["rank"] not in {r.rank for r in job.looks}
         ]
         if others:
@@ -367,10 +368,10 @@ def events_of_the_job(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The kernel's faults since the job's ranks began. One without a time is left out: it may be a
     month old."""
     began_s = (
-        min((number_of(row.get("started")) for row in rows(document.get("ranks"))), default=0.0)
+        min((number_of(row.get("started")) for row in as_maps(document.get("ranks"))), default=0.0)
         / TICKS_PER_S
     )
-    events = rows(section(document, "kernel_log").get("events"))
+    events = as_maps(section(document, "kernel_log").get("events"))
     return [
         event
         for event in events

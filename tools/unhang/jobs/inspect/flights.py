@@ -20,7 +20,8 @@ from unhang.jobs.flight import Flight, flight_of
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import Named, Verdict
-from unhang.jobs.inspect.rank_looks import rows, section
+from unhang.jobs.inspect.rank_looks import section
+from unhang_node.base.parse.values import as_maps
 
 MOST_RANKS = 1 << 20
 
@@ -29,7 +30,7 @@ def flights_of(documents: Sequence[Mapping[str, Any]]) -> list[Flight]:
     """The dumps that lay on the nodes, one for each rank."""
     found: dict[int, Flight] = {}
     for document in documents:
-        for row in rows(section(document, "log_tail").get("flights")):
+        for row in as_maps(section(document, "log_tail").get("flights")):
             rank = row.get("rank")
             if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < MOST_RANKS:
                 written = row.get("written_s")

@@ -35,17 +35,13 @@ from unhang.jobs.inspect.faulty_gpus import faulty_gpus, gpu_row, verb_clue
 from unhang.jobs.inspect.flights import with_recorded
 from unhang.jobs.inspect.job_look import HUNG, RUNNING, UNKNOWN, JobLook, Named, Verdict, job_look
 from unhang.jobs.inspect.moves import BYTES
-from unhang.jobs.inspect.rank_looks import (
-    RankLook,
-    host_of,
-    rows,
-    section,
-)
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
 from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.stands import COMPILING, busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.tracebacks import with_raised
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.waits import wait_words
+from unhang_node.base.parse.values import as_maps
 
 SCHEMA = "unhang/inspection/1"
 LONG_OR_ENDLESS = (
@@ -98,7 +94,7 @@ def _host_row(document: Mapping[str, Any]) -> dict[str, Any]:
     status = probe if isinstance(probe, Mapping) else {}
     return {
         "host": host_of(document),
-        "ranks": len(rows(document.get("ranks"))),
+        "ranks": len(as_maps(document.get("ranks"))),
         "problem": status.get("error") if status.get("status") != "ok" else None,
     }
 
