@@ -197,6 +197,21 @@ def listed(parts: Sequence[str], most: int) -> str:
     return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
 
 
+def without_markdown(text: str) -> str:
+    """A text with the signs escaped that Markdown, or HTML in it, would read as more."""
+    for sign, plain in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        ("|", "\\|"),
+        ("`", "'"),
+        ("[", "\\["),
+        ("*", "\\*"),
+        ("_", "\\_"),
+    ):
+        text = text.replace(sign, plain)
+    return text
+
+
 def flat(variables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     """(path, value) of each key of a policy or of a role's variables, as a person writes it."""
     for name, value in variables.items():

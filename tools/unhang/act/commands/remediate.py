@@ -45,6 +45,7 @@ from unhang.core.commands.common_options import (
     add_examples,
     add_flag,
     add_format_option,
+    add_inventory,
     add_quiet,
 )
 from unhang.core.commands.deliver import deliver
@@ -111,13 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " the reason, remove locks. At once, without --apply"
     )
     ways.add_argument("--end", action="store_true", help=ends)
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        action="append",
-        metavar="PATH",
-        help="inventory file or folder (default: those of the plan's run)",
-    )
+    add_inventory(parser, "inventory file or folder (default: those of the plan's run)")
     hands = (
         "the scheduler that drains the nodes: slurm, kubernetes, command, none, or auto (default),"
         " which is the one whose daemon the node has"

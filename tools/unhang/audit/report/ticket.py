@@ -14,7 +14,7 @@ from unhang.audit.report.smoke_results import SmokeResult
 from unhang.core.run.findings import hosts_of
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.strict_json import value_at
-from unhang.core.text import visible
+from unhang.core.text import visible, without_markdown
 
 OWNER = "vendor"
 MOST_EVIDENCE = 20
@@ -176,19 +176,7 @@ def render_markdown_ticket(blocks: Sequence[Block]) -> str:
 
 def _escaped(text: str) -> str:
     """Without what a terminal, Markdown, or HTML in it, would read as more."""
-    text = visible(without_secrets(text), LONGEST)
-    for sign, plain in (
-        ("\\", "\\\\"),
-        ("&", "&amp;"),
-        ("<", "&lt;"),
-        ("|", "\\|"),
-        ("`", "'"),
-        ("[", "\\["),
-        ("*", "\\*"),
-        ("_", "\\_"),
-    ):
-        text = text.replace(sign, plain)
-    return text
+    return without_markdown(visible(without_secrets(text), LONGEST).replace("\\", "\\\\"))
 
 
 def render_html_ticket(blocks: Sequence[Block]) -> str:

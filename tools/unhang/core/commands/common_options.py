@@ -88,15 +88,12 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
     add_repeatable(parser, "--rules", "DIR", "a folder with additional rules; repeatable")
 
 
-def add_inventory(parser: argparse.ArgumentParser) -> None:
+def add_inventory(
+    parser: argparse.ArgumentParser,
+    meaning: str = "inventory file or folder, or host1,host2, (default: this machine)",
+) -> None:
     """-i of the commands that read nodes."""
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        action="append",
-        metavar="PATH",
-        help="inventory file or folder, or host1,host2, (default: this machine)",
-    )
+    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help=meaning)
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:

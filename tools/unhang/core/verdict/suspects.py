@@ -90,42 +90,40 @@ def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Sus
                 reported[stream.ranks[0]].last_phase if stream.events and stream.ranks else "launch"
             )
             found.append(
-                Suspect(
+                _of_host(
                     stream.host,
-                    None,
-                    None,
                     phase,
                     stream.problem,
                     f"ssh {stream.host}; unhang audit -i INVENTORY --limit {stream.host}",
-                    True,
+                    blind=True,
                 )
             )
         elif failed:
             why = f"could not start its ranks: {failed}"
             found.append(
-                Suspect(
+                _of_host(
                     stream.host,
-                    None,
-                    None,
                     "launch",
                     why,
                     "name a Python that is there with --python",
-                    True,
+                    blind=True,
                 )
             )
         elif not stream.ended:
             why = "its results were cut off: the node never reported its end"
             found.append(
-                Suspect(
+                _of_host(
                     stream.host,
-                    None,
-                    None,
                     reported[stream.ranks[0]].last_phase,
                     why,
                     NEXT_LOOK_AT_NODE.format(host=stream.host),
                 )
             )
     return found
+
+
+def _of_host(host: str | None, phase: str, why: str, then: str, *, blind: bool = False) -> Suspect:
+    return Suspect(host, None, None, phase, why, then, blind)
 
 
 def _suspect(
@@ -479,9 +477,7 @@ def _wrong_results(
             for rank in hit
         ]
     return [
-        Suspect(
-            None,
-            None,
+        _of_host(
             None,
             phase,
             f"all ranks have wrong sums, and all data arrives right ({where})",

@@ -14,6 +14,7 @@ from typing import Any
 from unhang.core.commands.common_options import (
     add_examples,
     add_format_option,
+    add_inventory,
     add_repeatable,
     add_verbose,
 )
@@ -64,13 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_node_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that name nodes, as `unhang audit` and `unhang smoke` have them."""
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        action="append",
-        metavar="PATH",
-        help="look at the nodes of this inventory, by Ansible",
-    )
+    add_inventory(parser, "look at the nodes of this inventory, by Ansible")
     parser.add_argument(
         "-l",
         "--limit",

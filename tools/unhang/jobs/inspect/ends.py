@@ -11,7 +11,7 @@ from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.streams import Story
 from unhang.core.verdict.suspects import Suspect, find_suspects
 from unhang.jobs.activities import STARTING
-from unhang.jobs.inspect.job_look import JobLook, Named
+from unhang.jobs.inspect.job_look import JobLook, Named, suspected
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
 from unhang_node.base.parse.values import as_maps, number_of
 
@@ -108,16 +108,14 @@ def ended_ranks(job: JobLook) -> list[Named]:
 
 
 def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> Named:
-    return Named(
-        Suspect(
-            host,
-            rank,
-            gpu,
-            "ended",
-            f"{why} (pid {pid}); the others wait for it",
-            NEXT["gone"].format(host=host),
-        ),
-        "rank_failed",
+    return suspected(
+        host,
+        rank,
+        gpu,
+        "ended",
+        f"{why} (pid {pid}); the others wait for it",
+        NEXT["gone"].format(host=host),
+        cause="rank_failed",
     )
 
 
@@ -154,16 +152,14 @@ def _fewer_than_local(job: JobLook) -> list[Named]:
                 f" {fold_ranks(gone)} is gone"
             )
             found.append(
-                Named(
-                    Suspect(
-                        host,
-                        gone[0] if len(gone) == 1 else None,
-                        None,
-                        "ended",
-                        why,
-                        NEXT["gone"].format(host=host),
-                    ),
-                    "rank_failed",
+                suspected(
+                    host,
+                    gone[0] if len(gone) == 1 else None,
+                    None,
+                    "ended",
+                    why,
+                    NEXT["gone"].format(host=host),
+                    cause="rank_failed",
                 )
             )
     return found
@@ -224,16 +220,13 @@ def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
         )
         why = f"its process (pid {pid}) does not answer NCCL's RAS: {stands}"
         found.append(
-            Named(
-                Suspect(
-                    host,
-                    rank,
-                    gpu,
-                    "job",
-                    why,
-                    f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there",
-                ),
-                None,
+            suspected(
+                host,
+                rank,
+                gpu,
+                "job",
+                why,
+                f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there",
             )
         )
     return found
@@ -344,16 +337,8 @@ def never_came(job: JobLook) -> list[Named]:
             f" {ranks_wait(len(starting))} for it in {where}"
         )
         return [
-            Named(
-                Suspect(
-                    None,
-                    absent[0] if len(absent) == 1 else None,
-                    None,
-                    STARTING,
-                    why,
-                    NEXT["others"],
-                ),
-                None,
+            suspected(
+                None, absent[0] if len(absent) == 1 else None, None, STARTING, why, NEXT["others"]
             )
         ]
     return []

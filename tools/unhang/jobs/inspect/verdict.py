@@ -33,7 +33,16 @@ from unhang.jobs.inspect.ends import (
 )
 from unhang.jobs.inspect.faulty_gpus import faulty_gpus, gpu_row, verb_clue
 from unhang.jobs.inspect.flights import with_recorded
-from unhang.jobs.inspect.job_look import HUNG, RUNNING, UNKNOWN, JobLook, Named, Verdict, job_look
+from unhang.jobs.inspect.job_look import (
+    HUNG,
+    RUNNING,
+    UNKNOWN,
+    JobLook,
+    Named,
+    Verdict,
+    job_look,
+    suspected,
+)
 from unhang.jobs.inspect.moves import BYTES
 from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
 from unhang.jobs.inspect.slow import pace_row, with_pace
@@ -355,17 +364,14 @@ def _by_proc(job: JobLook) -> Verdict:
         return Verdict(
             UNKNOWN,
             [
-                Named(
-                    Suspect(
-                        look.host,
-                        look.rank,
-                        look.gpu,
-                        "asleep",
-                        why,
-                        NEXT["spy"].format(pid=look.pid),
-                        True,
-                    ),
-                    None,
+                suspected(
+                    look.host,
+                    look.rank,
+                    look.gpu,
+                    "asleep",
+                    why,
+                    NEXT["spy"].format(pid=look.pid),
+                    blind=True,
                 )
             ],
             f"rank {look.rank}: {why}",
