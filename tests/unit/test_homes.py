@@ -141,7 +141,6 @@ def test_pickles_are_read_in_one_place():
         "tools/unhang/core/limits.py",
     }
     assert readers("load_plain", "unpickle_plain") == {
-        "module_utils/unhang_node/base/parse/plain_pickle.py",
         "module_utils/unhang_node/job/flights.py",
         *(
             f"tools/unhang/{name}.py"
