@@ -136,7 +136,7 @@ from ansible.module_utils.unhang_node.change.boot import kernels
 from ansible.module_utils.unhang_node.change.boot import trial as trials
 from ansible.module_utils.unhang_node.change.boot.loader import NotPossible, read_loader
 from ansible.module_utils.unhang_node.change.boot.steps import KEEP_FILE, Step
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 from ansible.module_utils.unhang_node.change.rollback.boot import save_boot
 
@@ -152,9 +152,7 @@ OPTIONS = {
     "gpus": {"type": "list", "elements": "str", "default": []},
     "modules": {"type": "list", "elements": "str", "default": []},
     "why": {"type": "str", "default": ""},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
-    "rootfs": {"type": "path", "default": "/"},
+    **ON_ROOTFS,
 }
 
 

@@ -95,7 +95,7 @@ from ansible.module_utils.unhang_node.change.config.disabled_record import (
 )
 from ansible.module_utils.unhang_node.change.config.disabled_setting import plan_disable
 from ansible.module_utils.unhang_node.change.config.masking import mask_urls, masked_diff
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
 OPTIONS = {
@@ -103,9 +103,7 @@ OPTIONS = {
     "settings": {"type": "dict", "default": {}},
     "owner": {"type": "str", "required": True},
     "state": {"type": "str", "choices": ["disabled", "restored"], "default": "disabled"},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
-    "rootfs": {"type": "path", "default": "/"},
+    **ON_ROOTFS,
 }
 
 

@@ -24,13 +24,7 @@ options:
     description: Release of the kernel for which RV(why_not) is computed.
     type: str
     required: true
-extends_documentation_fragment: [unhang.rootfs]
-attributes:
-  check_mode:
-    description: Reading is the same in check mode.
-    support: full
-author:
-  - the unhang authors
+extends_documentation_fragment: [unhang.reads, unhang.rootfs]
 """
 
 EXAMPLES = r"""

@@ -48,12 +48,7 @@ options:
       O(adapter=slurm).
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Reads in check mode too.
-    support: full
-author:
-  - the unhang authors
+extends_documentation_fragment: [unhang.reads]
 """
 
 EXAMPLES = r"""

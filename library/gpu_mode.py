@@ -58,14 +58,13 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result
 from ansible.module_utils.unhang_node.change.gpu import modes as gpu_modes
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import SAVING, enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 
 OPTIONS = {
     "compute_mode": {"type": "str", "choices": ["default", "exclusive_process", "prohibited"]},
     "persistence": {"type": "bool"},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
+    **SAVING,
 }
 
 

@@ -36,12 +36,7 @@ options:
     description: Count only the jobs of Slurm as jobs; the processes on the GPUs are not read.
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Changes nothing either way.
-    support: full
-author:
-  - the unhang authors
+extends_documentation_fragment: [unhang.reads]
 """
 
 EXAMPLES = r"""

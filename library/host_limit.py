@@ -95,7 +95,7 @@ from ansible.module_utils.unhang_node.change.config.own_files import (
     write_plan,
 )
 from ansible.module_utils.unhang_node.change.host import apply_limit as run
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, act
 from ansible.module_utils.unhang_node.change.journal.running_values import (
     Change,
     forget_running,
@@ -107,9 +107,7 @@ OPTIONS = {
     "value": {"type": "int"},
     "units": {"type": "list", "elements": "str", "default": []},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
-    "rootfs": {"type": "path", "default": "/"},
+    **ON_ROOTFS,
 }
 
 
@@ -118,6 +116,8 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
     ValueError."""
     rootfs, limit, wanted = module.params["rootfs"], module.params["limit"], module.params["value"]
     absent, state_id = module.params["state"] == "absent", module.params["state_id"]
+    if wanted is not None and wanted < -1:
+        raise ValueError(f"value: expected -1 for unlimited, or a number from 0 on; found {wanted}")
     if absent:
         plan, rows = run.plan_without(rootfs, limit), []
     else:
@@ -145,19 +145,7 @@ def main() -> None:
         supports_check_mode=True,
         required_if=[("state", "present", ["value"])],
     )
-    enter(module)
-    if module.params["value"] is not None and module.params["value"] < -1:
-        module.fail_json(
-            msg=(
-                "value: expected -1 for unlimited, or a number from 0 on; found"
-                f" {module.params['value']}"
-            )
-        )
-    try:
-        answer = apply(module)
-    except (OSError, ValueError) as problem:
-        module.fail_json(msg=str(problem))
-    module.exit_json(**answer)
+    act(module, apply)
 
 
 if __name__ == "__main__":

@@ -48,12 +48,7 @@ options:
   kernel_log:
     description: File to read instead of the node's kernel log.
     type: path
-attributes:
-  check_mode:
-    description: Reads in check mode too.
-    support: full
-author:
-  - the unhang authors
+extends_documentation_fragment: [unhang.reads]
 """
 
 EXAMPLES = r"""

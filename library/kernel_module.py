@@ -94,7 +94,7 @@ from ansible.module_utils.unhang_node.change.config.own_files import (
     write_plan,
 )
 from ansible.module_utils.unhang_node.change.host import kernel_module as run
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 
 OPTIONS = {
@@ -102,9 +102,7 @@ OPTIONS = {
     "parameters": {"type": "dict", "default": {}},
     "at_boot": {"type": "bool", "default": False},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
-    "rootfs": {"type": "path", "default": "/"},
+    **ON_ROOTFS,
 }
 
 

@@ -82,7 +82,7 @@ from ansible.module_utils.unhang_node.change.config.own_files import (
     write_plan,
 )
 from ansible.module_utils.unhang_node.change.host import kernel_parameter as run
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, act
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
@@ -90,9 +90,7 @@ OPTIONS = {
     "name": {"type": "str", "required": True},
     "value": {"type": "str"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
-    "rootfs": {"type": "path", "default": "/"},
+    **ON_ROOTFS,
 }
 
 
@@ -149,12 +147,7 @@ def main() -> None:
         supports_check_mode=True,
         required_if=[("state", "present", ["value"])],
     )
-    enter(module)
-    try:
-        answer = apply(module)
-    except (OSError, ValueError) as problem:
-        module.fail_json(msg=str(problem))
-    module.exit_json(**answer)
+    act(module, apply)
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ from ansible.module_utils.unhang_node.change.config.setting_files import (
     settled_text,
 )
 from ansible.module_utils.unhang_node.change.config.shared_files import why_shared
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, enter
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
 FILE = {
@@ -158,9 +158,7 @@ OPTIONS = {
     "settings": {"type": "dict", "default": {}},
     "files": {"type": "list", "elements": "dict", "options": FILE},
     "note": {"type": "str", "default": ""},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
-    "rootfs": {"type": "path", "default": "/"},
+    **ON_ROOTFS,
 }
 
 

@@ -57,47 +57,41 @@ needs_manual_action:
   sample: []
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.config.own_files import (
     module_result,
     plan_own,
     write_plan,
 )
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, act
 
 OPTIONS = {
     "path": {"type": "path", "required": True},
     "lines": {"type": "list", "elements": "str", "default": []},
     "comment": {"type": "str", "default": "#"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
-    "rootfs": {"type": "path", "default": "/"},
+    **ON_ROOTFS,
 }
+
+
+def apply(module: AnsibleModule) -> dict[str, Any]:
+    """Writes the file unless in check mode, and returns the result. Raises OSError, ValueError."""
+    given, present = module.params, module.params["state"] == "present"
+    if present and not given["lines"]:
+        raise ValueError("lines: expected at least one, found none; state absent removes the file")
+    lines = given["lines"] if present else []
+    plan = plan_own(given["rootfs"], {given["path"]: lines}, sign=given["comment"])
+    if plan.texts and not module.check_mode:
+        write_plan(given["rootfs"], None, plan, False, given["state_id"])
+    return module_result(plan)
 
 
 def main() -> None:
     """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
-    enter(module)
-    rootfs, path, present = (
-        module.params["rootfs"],
-        module.params["path"],
-        module.params["state"] == "present",
-    )
-    try:
-        if present and not module.params["lines"]:
-            raise ValueError(
-                "lines: expected at least one, found none; state absent removes the file"
-            )
-        plan = plan_own(
-            rootfs, {path: module.params["lines"] if present else []}, sign=module.params["comment"]
-        )
-        if plan.texts and not module.check_mode:
-            write_plan(rootfs, None, plan, False, module.params["state_id"])
-    except (OSError, ValueError) as problem:
-        module.fail_json(msg=str(problem))
-    module.exit_json(**module_result(plan))
+    act(module, apply)
 
 
 if __name__ == "__main__":

@@ -36,15 +36,7 @@ options:
     description: Folder to use as the node's V(/), such as a mounted image.
     type: path
     default: /
-attributes:
-  check_mode:
-    description: Changes nothing either way.
-    support: full
-  diff_mode:
-    description: There is nothing to show.
-    support: none
-author:
-  - the unhang authors
+extends_documentation_fragment: [unhang.reads]
 """
 
 EXAMPLES = r"""

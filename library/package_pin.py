@@ -108,7 +108,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.unhang_node.change.atomic_files import shown
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, enter
 from ansible.module_utils.unhang_node.change.package.held_groups import GROUPS
 from ansible.module_utils.unhang_node.change.package.pin import (
     Holds,
@@ -125,9 +125,7 @@ OPTIONS = {
     "driver_version": {"type": "str"},
     "changes": {"type": "list", "elements": "dict", "default": []},
     "lock_timeout_s": {"type": "int", "default": 300},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
-    "rootfs": {"type": "path", "default": "/"},
+    **ON_ROOTFS,
 }
 
 

@@ -160,6 +160,7 @@ lines:
 
 import calendar
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -249,6 +250,24 @@ def record(module: AnsibleModule) -> str:
     return state_id if kept else ""
 
 
+def report(
+    pruned: list[str], stopped: dict[str, Any] | None, keep: int, manual: list[str]
+) -> Iterator[str]:
+    """What was found of earlier runs, and what is left to a person at the end."""
+    if pruned:
+        yield (
+            f"{', '.join(pruned)}: removed, can no longer be restored (node_change_keep_states is"
+            f" {keep})"
+        )
+    if stopped:
+        why = f": {stopped['message']}" if stopped["message"] else ""
+        yield (
+            f"continuing with state {stopped['id']}, which run {stopped['run']} left"
+            f" {stopped['status']} at step {stopped['step']} ({stopped['at']}){why}"
+        )
+    yield from manual
+
+
 def apply(module: AnsibleModule) -> dict[str, Any]:
     """The result. Raises OSError, ValueError."""
     rootfs, what = module.params["rootfs"], module.params["state"]
@@ -268,9 +287,12 @@ def apply(module: AnsibleModule) -> dict[str, Any]:
         renew_lock(rootfs, module.params["run"], module.params["fencing"])
     state_id, stopped, pruned = begin(module) if what == "begun" else (record(module), None, [])
     known = saved.read_state_of(module.params["rootfs"], state_id) if state_id else {}
+    manual = known.get("look_at") or []
+    msg = "; ".join(report(pruned, stopped, module.params["keep"], manual * (what == "finished")))
     return {
+        **({"msg": msg} if msg else {}),
         "id": state_id,
-        "needs_manual_action": known.get("look_at") or [],
+        "needs_manual_action": manual,
         "folder": f"{STATES}/{state_id}" if state_id else "",
         "stopped": stopped,
         "pruned": pruned,

@@ -70,7 +70,7 @@ from ansible.module_utils.unhang_node.base.root import Root
 from ansible.module_utils.unhang_node.change.config.own_files import FilePlan, module_result
 from ansible.module_utils.unhang_node.change.config.unit_links import read_starters
 from ansible.module_utils.unhang_node.change.host import service as run
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import SAVING, enter
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 
 KINDS = {"at boot": "service_at_boot", "now": "service_now"}
@@ -78,8 +78,7 @@ OPTIONS = {
     "name": {"type": "str", "required": True},
     "boot_link": {"type": "str", "choices": ["present", "absent"]},
     "rootfs": {"type": "path", "default": "/"},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
+    **SAVING,
 }
 
 

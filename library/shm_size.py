@@ -76,16 +76,14 @@ from ansible.module_utils.unhang_node.change.config.own_files import (
     write_plan,
 )
 from ansible.module_utils.unhang_node.change.host import shm_size as run
-from ansible.module_utils.unhang_node.change.journal.acting import enter
+from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, act
 from ansible.module_utils.unhang_node.change.journal.running_values import Change, keep_running
 from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
 
 OPTIONS = {
     "size_bytes": {"type": "int"},
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "state_id": {"type": "str", "default": ""},
-    "fencing": {"type": "int", "default": 0},
-    "rootfs": {"type": "path", "default": "/"},
+    **ON_ROOTFS,
 }
 
 
@@ -126,6 +124,13 @@ def take_back(module: AnsibleModule, rootfs: str) -> dict[str, Any]:
     return module_result(plan, effects)
 
 
+def apply(module: AnsibleModule) -> dict[str, Any]:
+    """The result. Raises OSError, ValueError."""
+    if module.params["state"] == "present":
+        return make_larger(module, module.params["rootfs"], module.params["size_bytes"])
+    return take_back(module, module.params["rootfs"])
+
+
 def main() -> None:
     """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(
@@ -133,17 +138,7 @@ def main() -> None:
         supports_check_mode=True,
         required_if=[("state", "present", ["size_bytes"])],
     )
-    enter(module)
-    rootfs, size = module.params["rootfs"], module.params["size_bytes"]
-    try:
-        answer = (
-            make_larger(module, rootfs, size)
-            if module.params["state"] == "present"
-            else take_back(module, rootfs)
-        )
-    except (OSError, ValueError) as problem:
-        module.fail_json(msg=str(problem))
-    module.exit_json(**answer)
+    act(module, apply)
 
 
 if __name__ == "__main__":

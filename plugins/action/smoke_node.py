@@ -26,9 +26,7 @@ from ansible.plugins.action import ActionBase
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-for _folder in _TOOLS:
-    if _folder not in sys.path:
-        sys.path.insert(0, _folder)
+sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
 
 try:
     from ansible._internal._errors._alarm_timeout import AnsibleTimeoutError

@@ -69,9 +69,7 @@ from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-for _folder in _TOOLS:
-    if _folder not in sys.path:
-        sys.path.insert(0, _folder)
+sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
 
 from unhang import __version__
 from unhang.audit.history.location import LATER
@@ -108,7 +106,7 @@ class CallbackModule(CallbackBase):
         self.done = self.failed = self.unreachable = 0
         self.said_s = time.monotonic()
         self.closed = False
-        self.is_without_hosts = False
+        self.is_without_hosts = self.has_read_again = False
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         """The first auditing play creates the run; the batches of a `serial` play belong to the
@@ -146,10 +144,12 @@ class CallbackModule(CallbackBase):
             )
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
-        """Remembers the worker that is about to read a node."""
+        """Remembers the worker that is about to read a node, and whether the run has read a node
+        before."""
         if self.run is None or not audits(task):
             return
         name = host.get_name()
+        self.has_read_again = self.has_read_again or run_files.has_node(self.run, name)
         self.asked.add(name)
         for worker in list(getattr(multiprocessing.process, "_dangling", ())):
             if getattr(worker, "_host", None) is host and worker.pid is None:
@@ -183,8 +183,7 @@ class CallbackModule(CallbackBase):
         self.document["finished"] = run_folder.utc_now()
         self._close()
         # the playbook's own judgement is older than the nodes that it has read again
-        has_proofs = any(self.run.glob("remediation-*.json"))
-        if self.get_option("judge") or has_proofs:
+        if self.get_option("judge") or self.has_read_again:
             self._judge(is_shown=self.get_option("judge"))
         if run_files.becomes_latest() and not os.environ.get(LATER):
             self._keep()

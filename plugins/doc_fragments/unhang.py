@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Parts by name: `unhang`, `unhang.state_id`, `unhang.fencing`, `unhang.rootfs`."""
+    """`unhang` and its parts: reads, state_id, fencing, rootfs."""
 
     DOCUMENTATION = r"""
 attributes:
@@ -16,6 +16,15 @@ attributes:
     support: full
   diff_mode:
     description: Shows what changes before and after.
+    support: full
+author:
+  - the unhang authors
+"""
+
+    READS = r"""
+attributes:
+  check_mode:
+    description: Changes nothing either way.
     support: full
 author:
   - the unhang authors

@@ -15,9 +15,7 @@ from ansible.errors import AnsibleFilterError
 
 _TOOLS = [str(Path(__file__).resolve().parents[2] / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-for _folder in _TOOLS:
-    if _folder not in sys.path:
-        sys.path.insert(0, _folder)
+sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
 
 
 def nccl_plan(

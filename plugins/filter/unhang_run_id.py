@@ -18,9 +18,7 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parents[2]
 _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
 # plain ansible-playbook may run without unhang, or with another version of it
-for _folder in _TOOLS:
-    if _folder not in sys.path:
-        sys.path.insert(0, _folder)
+sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
 
 from unhang.core.ansible.controllers import born, is_over, machine
 from unhang.core.project import checkout_of

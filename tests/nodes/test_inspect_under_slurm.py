@@ -164,27 +164,3 @@ def test_a_job_that_does_not_run_is_not_watched(slurm):
     printed, _ = watcher.communicate(timeout=audits.DEADLINE_S)
     assert watcher.returncode == 2
     assert "expected a job that runs" in printed and "Traceback" not in printed
-
-
-def test_a_node_watches_the_ranks_of_a_job_as_its_prolog_asks_and_ends_the_job_that_hangs(
-    slurm, tmp_path
-):
-    with job_of(slurm, tmp_path, "never") as job:
-        watcher = watch(
-            slurm, "--slurm-job", job, "--here", "--on-hang", "terminate", "--act",
-            "--out", str(tmp_path),
-        )  # fmt: skip
-        printed, _ = watcher.communicate(timeout=audits.DEADLINE_S)
-        state = slurm.run("squeue", "-h", "-j", job, "-o", "%T")
-    assert watcher.returncode == 86, printed
-    assert "hung: rank 1 on" in printed and "it sleeps in happen" in printed
-    assert state in ("", "COMPLETING")
-
-
-def test_a_node_stops_watching_a_job_that_has_ended_without_an_epilog(slurm, tmp_path):
-    with job_of(slurm, tmp_path, "healthy") as job:
-        watcher = watch(slurm, "--slurm-job", job, "--here")
-        audits.wait_until(lambda: "2 ranks on" in watcher.stdout.readline(), "it has samples")
-    rest, _ = watcher.communicate(timeout=audits.DEADLINE_S)
-    assert watcher.returncode == 0, rest
-    assert "looking at the job" not in rest.partition("has ended and others go on")[2]

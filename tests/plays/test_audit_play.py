@@ -301,3 +301,16 @@ def test_plain_ansible_playbook_does_the_whole_job(fleet):
         "parts.json",
         "report.html",
     }
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_without_its_judge_a_run_is_judged_where_a_node_was_read_again(fleet, times):
+    fleet.answering("a", envelope())
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{"gpu_node_info": {}}] * times}
+    (fleet.folder / "twice.yml").write_text(json.dumps([play]))
+    path = f"{PROJECT}/tools:{PROJECT}/module_utils"
+    done = fleet.play(
+        playbook=fleet.folder / "twice.yml", environment={"UNHANG_JUDGE": "0", "PYTHONPATH": path}
+    )
+    assert done.returncode == 0, done.stdout
+    assert (fleet.runs / "latest" / "findings.json").exists() == (times == 2), done.stderr

@@ -84,21 +84,7 @@ def place(cluster, *arguments):
 
 def start(cluster, scene, port, *options):
     """A job beside others; its number once it runs."""
-    path = cluster.folder / f"job-{port}.sh"
-    path.write_text(script_of(scene, port))
-    job = cluster.must(
-        "sbatch",
-        "--parsable",
-        "--partition=shared",
-        "--chdir=/tmp",
-        "--output=/dev/null",
-        *options,
-        str(path),
-    )
-    audits.wait_until(
-        lambda: cluster.say("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING", f"job {job} runs"
-    )
-    return job
+    return cluster.submit(script_of(scene, port), "--partition=shared", *options)
 
 
 def printed(cluster):

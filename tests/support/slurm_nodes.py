@@ -95,15 +95,18 @@ class Cluster:
 
     def start_job(self, node, script):
         """Starts a job that has a node for itself; gives its id once it runs."""
+        return self.submit(script, "--exclusive", f"--nodelist={node}")
+
+    def submit(self, script, *options):
+        """Starts a job with these options of sbatch; gives its id once it runs."""
         path = self.folder / "job.sh"
         path.write_text(script)
         job = self.must(
             "sbatch",
             "--parsable",
-            "--exclusive",
-            f"--nodelist={node}",
             "--chdir=/tmp",
             "--output=/dev/null",
+            *options,
             str(path),
         )
         audits.wait_until(

@@ -10,11 +10,11 @@ torch/csrc/distributed/c10d.
 from __future__ import annotations
 
 import functools
-import io
 import os
-import pickle
 import resource
 
+from ..base.parse.plain_pickle import unpickle_plain
+from ..base.parse.values import whole_or_none
 from ..base.section import Unread
 from ..base.untrusted_files import open_regular, resolve_local
 from ..facts.sections.faults import read_boot_time
@@ -42,18 +42,6 @@ MEMORY = 2 << 30  # of this source's process, of which a dump of LARGEST_DUMP ta
 NEWEST, MOST_GROUPS, MOST_RANKS = 16, 64, 64  # ranks of each owner
 LONGEST_RANKS = 1 << 14  # letters; some 2,500 ranks of a group
 READ_S = 5.0
-
-
-class NotPlain(ValueError):
-    """A dump that names code."""
-
-
-class _Plain(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        raise NotPlain(f"names {module}.{name}, which is no plain data"[:200])
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise NotPlain("refers to something outside of itself")
 
 
 def read_flights(ctx: Context) -> Iterator[SourcePiece]:
@@ -147,14 +135,14 @@ def parse_dump(dump: bytes) -> dict[str, Any]:
     """{entries, pg_config, pg_status} with torch's names, oldest entry first: of each process group
     the newest entries and the oldest that are not completed, collectives and messages apart. Raises
     whatever a pickle may raise, NotPlain, ValueError."""
-    content = _Plain(io.BytesIO(dump), encoding="utf-8", errors="replace").load()
+    content = unpickle_plain(dump)
     entries = content.get("entries") if isinstance(content, dict) else None
     if not isinstance(entries, list):
         raise ValueError("expected a flight-recorder dump with entries, found something else")
     by_group: dict[str, list[int]] = {}
     plain: dict[int, dict[str, Any]] = {}
     for place, entry in enumerate(entries):
-        if isinstance(entry, dict) and _number(entry.get("collective_seq_id")) is not None:
+        if isinstance(entry, dict) and whole_or_none(entry.get("collective_seq_id")) is not None:
             plain[place] = one = _plain_entry(entry)
             key = f"{one['process_group']} {one.get('is_p2p')}"
             by_group.setdefault(key, []).append(place)
@@ -185,7 +173,7 @@ def _plain_entry(entry: dict[str, Any]) -> dict[str, Any]:
         "profiling_name": _word(entry.get("profiling_name")),
         "state": _word(entry.get("state")),
         "input_sizes": _sizes(entry.get("input_sizes")),
-        **{name: entry[name] for name in numbers if _number(entry.get(name)) is not None},
+        **{name: entry[name] for name in numbers if whole_or_none(entry.get(name)) is not None},
         **{name: True for name in ("is_p2p", "retired") if entry.get(name) is True},
     }
 
@@ -198,7 +186,7 @@ def _groups(config: Any) -> dict[str, dict[str, str]]:
         if isinstance(one, dict):
             ranks = one.get("ranks")
             if isinstance(ranks, (list, tuple)):
-                ranks = str([rank for rank in ranks if _number(rank) is not None])
+                ranks = str([rank for rank in ranks if whole_or_none(rank) is not None])
             if not isinstance(ranks, str) or len(ranks) > LONGEST_RANKS:
                 ranks = ""
             found[_word(name)] = {"desc": _word(one.get("desc")), "ranks": ranks}
@@ -209,14 +197,11 @@ def _status(status: Any) -> dict[str, dict[str, int]]:
     names = ("last_enqueued_collective", "last_completed_collective")
     found: dict[str, dict[str, int]] = {}
     for key, one in list(status.items())[:MOST_GROUPS] if isinstance(status, dict) else ():
-        if isinstance(one, dict) and all(_number(one.get(name)) is not None for name in names):
+        if isinstance(one, dict) and all(
+            whole_or_none(one.get(name)) is not None for name in names
+        ):
             found[_word(key)] = {name: one[name] for name in names}
     return found
-
-
-def _number(value: Any) -> int | None:
-    plain = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
-    return value if plain else None
 
 
 def _word(value: Any) -> str:

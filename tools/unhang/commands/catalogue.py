@@ -19,6 +19,7 @@ from unhang.core.commands.common_options import (
     add_format_option,
     add_quiet,
     add_rule_and_severity,
+    add_rules,
     check_rules,
     takes,
 )
@@ -38,13 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format_option(parser, FORMATS, {"name": "ids, one a line"})
     add_quiet(parser)
     add_rule_and_severity(parser, "gpu-gives-no-handle, 'nccl-*'", SEVERITIES)
-    parser.add_argument(
-        "--rules",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a folder with additional rules; repeatable",
-    )
+    add_rules(parser)
     parser.add_argument(
         "--stale",
         metavar="AGE",

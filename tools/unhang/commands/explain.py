@@ -17,7 +17,7 @@ from unhang.audit.reference.explain import CONDITION, Topic, explain, names_amon
 from unhang.audit.reference.nearness import suggestions
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.values import printable
-from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.commands.common_options import add_examples, add_format_option, add_rules
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited
 from unhang.core.text import wrapped
@@ -58,13 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="show expressions and texts of a rule whole, and the facts that it reads",
     )
-    parser.add_argument(
-        "--rules",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a folder with additional rules; repeatable",
-    )
+    add_rules(parser)
     add_examples(parser, EXAMPLES)
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from unhang.core.commands.common_options import add_examples
+from unhang.core.commands.common_options import add_examples, add_repeatable
 from unhang.core.errors import UserError
 
 EXAMPLES = """\
@@ -17,12 +17,11 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--within",
-        metavar="DIR",
-        action="append",
-        default=[],
-        help="the folder whose files may be read, repeatable (default: all that this user may read;"
+        "DIR",
+        "the folder whose files may be read, repeatable (default: all that this user may read;"
         " root has to name one)",
     )
     add_examples(parser, EXAMPLES)

@@ -8,10 +8,10 @@ who reads thousands of large dumps runs the second alone (`unpickle_plain`), in 
 
 from __future__ import annotations
 
-import io
-import pickle
 import pickletools
 from typing import Any
+
+from unhang_node.base.parse.plain_pickle import NotPlain, unpickle_plain
 
 MOST_BYTES = 4 << 20
 MOST_ITEMS = 500_000
@@ -28,18 +28,6 @@ PLAIN = frozenset((
     "ADDITEMS", "FROZENSET",
 ))  # fmt: skip
 MEMO = ("PUT", "BINPUT", "LONG_BINPUT")
-
-
-class NotPlain(ValueError):
-    """The dump holds more than plain data, or is none; the text says what."""
-
-
-class _Plain(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        raise NotPlain(f"names {module}.{name}")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise NotPlain("refers to something outside of itself")
 
 
 def load_plain(dump: bytes) -> Any:
@@ -67,12 +55,6 @@ def load_plain(dump: bytes) -> Any:
         raise NotPlain(f"is no pickle of plain data: {type(problem).__name__}") from None
     _measure(value)
     return value
-
-
-def unpickle_plain(dump: bytes) -> Any:
-    """What the dump holds; no class or function can be named. Memory and time are not bounded here.
-    Raises what the unpickler raises, NotPlain."""
-    return _Plain(io.BytesIO(dump), encoding="utf-8", errors="replace").load()
 
 
 def _measure(value: Any) -> None:

@@ -17,7 +17,7 @@ import json
 import re
 import textwrap
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.errors import UserError
@@ -195,6 +195,30 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 def listed(parts: Sequence[str], most: int) -> str:
     """`a, b and 3 more`."""
     return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
+
+
+def without_markdown(text: str) -> str:
+    """A text with the signs escaped that Markdown, or HTML in it, would read as more."""
+    for sign, plain in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        ("|", "\\|"),
+        ("`", "'"),
+        ("[", "\\["),
+        ("*", "\\*"),
+        ("_", "\\_"),
+    ):
+        text = text.replace(sign, plain)
+    return text
+
+
+def flat(variables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """(path, value) of each key of a policy or of a role's variables, as a person writes it."""
+    for name, value in variables.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def brief(value: Any) -> str:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.limits import Limits, Stopped, run_limited
-from unhang.core.plain_pickle import NotPlain, unpickle_plain
+from unhang_node.base.parse.plain_pickle import NotPlain, unpickle_plain
+from unhang_node.base.parse.values import whole_or_none
 
 LARGEST_DUMP = 64 * 1024 * 1024  # a flight-recorder dump has a few MB and is kept in memory
 MOST_ENTRIES, MOST_GROUPS, MOST_RANKS = 100_000, 4096, 1 << 20
@@ -132,7 +133,7 @@ def _dumps(content: Any) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
     """(rank if the content tells it, dump) of one dump, or of several by rank. torch's debug server
     leaves out the entries of a rank that has none."""
     if _is_dump(content):
-        yield _number(content.get("rank")), content
+        yield whole_or_none(content.get("rank")), content
     elif isinstance(content, Mapping):
         for key, one in content.items():
             found = _OF_RANK.fullmatch(str(key)[:MOST_TEXT])
@@ -141,7 +142,7 @@ def _dumps(content: Any) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
     elif isinstance(content, list):
         for place, one in enumerate(content):
             if _is_dump(one):
-                rank = _number(one.get("rank"))
+                rank = whole_or_none(one.get("rank"))
                 yield place if rank is None else rank, one
 
 
@@ -177,9 +178,9 @@ def _entry(each: Any) -> Entry | None:
     found = _MESSAGE.match(called)
     message = (int(found["by"] or found["of"]), int(found["to"] or found["at"])) if found else None
     is_message = found is not None or each.get("is_p2p") is True
-    seq = _number(each.get("collective_seq_id", each.get("seq_id")))
+    seq = whole_or_none(each.get("collective_seq_id", each.get("seq_id")))
     if is_message:
-        seq = _number(each.get("p2p_seq_id", seq))
+        seq = whole_or_none(each.get("p2p_seq_id", seq))
     if seq is None:
         return None
     state = _text(each.get("state", "?"))[:20]
@@ -188,7 +189,7 @@ def _entry(each: Any) -> Entry | None:
     return Entry(
         _text(group)[:80], _text(description)[:80], seq, called, state,
         _sizes(each, called.partition(" ")[0]), message, is_message,
-        _number(each.get("record_id")), _number(each.get("pg_id")),
+        whole_or_none(each.get("record_id")), whole_or_none(each.get("pg_id")),
         _where(each.get("frames")) if state != COMPLETED else "",
         _per(each.get("time_created_ns"), 1e9), _per(each.get("timeout_ms"), 1e3),
         _per(each.get("time_discovered_started_ns"), 1e9),
@@ -197,13 +198,8 @@ def _entry(each: Any) -> Entry | None:
     )  # fmt: skip
 
 
-def _number(value: Any) -> int | None:
-    plain = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
-    return value if plain else None
-
-
 def _per(value: Any, unit: float) -> float | None:
-    number = _number(value)
+    number = whole_or_none(value)
     return None if number is None else number / unit
 
 
@@ -220,7 +216,7 @@ def _sizes(each: Mapping[str, Any], operation: str) -> str:
         return ""
     rows = [one for one in sizes[:64] if isinstance(one, (list, tuple))]
     if len(rows) != len(sizes) or not all(
-        _number(part) is not None for one in rows for part in one
+        whole_or_none(part) is not None for one in rows for part in one
     ):
         return ""
     types = each.get("input_dtypes")
@@ -254,7 +250,7 @@ def _ranks(value: Any) -> tuple[int, ...]:
             return ()
     if not isinstance(value, (list, tuple)) or len(value) > MOST_RANKS:
         return ()
-    ranks = tuple(one for one in value if _number(one) is not None and 0 <= one < MOST_RANKS)
+    ranks = tuple(one for one in value if whole_or_none(one) is not None and 0 <= one < MOST_RANKS)
     return ranks if len(set(ranks)) == len(value) else ()
 
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.baselines import BELOW_HISTORY, LARGE_BYTES
-from unhang.core.verdict.streams import Event, Story, number
+from unhang.core.verdict.streams import Event, Story
 from unhang.smoke.link_bounds import LinkBound
+from unhang_node.base.parse.values import number_of
 
 SCALE_OF_MAD = 1.4826  # makes the MAD of normally spread times their standard deviation
 STANDS_OUT = 6.0  # deviations from the median
@@ -52,15 +53,15 @@ def collective_rows(events: Iterable[Event], ranks: int) -> list[dict[str, Any]]
                 str(event.get("measures")),
                 str(event.get("op")),
                 str(event.get("dtype")),
-                max(0, int(number(event.get("size_bytes")))),
+                max(0, int(number_of(event.get("size_bytes")))),
             )
             groups.setdefault(key, []).append(event)
     rows = []
     for (measures, operation, dtype, size), members in groups.items():
-        time_us = statistics.fmean(number(event.get("time_us")) for event in members)
+        time_us = statistics.fmean(number_of(event.get("time_us")) for event in members)
         algbw = size / time_us / 1e3 if time_us > 0 else 0.0
         checked = [
-            number(event.get("wrong")) for event in members if event.get("wrong") is not None
+            number_of(event.get("wrong")) for event in members if event.get("wrong") is not None
         ]
         rows.append({
             "op": operation, "dtype": dtype, "size_bytes": size, "time_us": round(time_us, 2),
@@ -121,7 +122,7 @@ def expectation(
     passed.
     """
     own = [
-        number(past.get("busbw_gb_s")) for past in history
+        number_of(past.get("busbw_gb_s")) for past in history
         if (past.get("gpu"), past.get("gpus"), past.get("nvls"),
         past.get("transport")) == (group.gpu, group.gpus, group.nvls, group.transport)
         and (past.get("op"), past.get("size_bytes")) == (row["op"], row["size_bytes"])
@@ -248,7 +249,7 @@ def paces(reported: Mapping[int, Story]) -> dict[int, float]:
     found = {}
     for rank, story in reported.items():
         result = (story.phases.get("pace") or {}).get("result")
-        value = number(result.get("pace_us")) if isinstance(result, dict) else 0.0
+        value = number_of(result.get("pace_us")) if isinstance(result, dict) else 0.0
         if value > 0:
             found[rank] = value
     return found

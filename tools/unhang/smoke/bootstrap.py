@@ -3,13 +3,12 @@ nothing remains."""
 
 from __future__ import annotations
 
-import base64
 import json
 import shlex
-import zlib
 from collections.abc import Sequence
 
 from unhang.smoke.node_plans import NodePlan
+from unhang.smoke.programs import packed
 
 # Writes the payload to a new folder and executes it. The payload removes the folder at its end.
 # Python looks for what it imports in the current folder first ('' in sys.path), where somebody else
@@ -21,11 +20,6 @@ LOADER = (
     "open(p,'wb').write(zlib.decompress(base64.b64decode(sys.argv[1])))\n"
     "os.execv(sys.executable,[sys.executable,p]+sys.argv[2:])\n"
 )
-
-
-def packed(content: bytes) -> str:
-    """As one word of a command line."""
-    return base64.b64encode(zlib.compress(content, 9)).decode("ascii")
 
 
 def carried(program: Sequence[str], payload: bytes, *arguments: str) -> list[str]:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.core.text import counted, visible
-from unhang.core.verdict.streams import Event, Story, Stream, as_map, as_maps, number
+from unhang.core.verdict.streams import Event, Story, Stream
 from unhang.core.verdict.suspects import Suspect
 from unhang.smoke.bandwidth import stragglers
 from unhang.smoke.node_plans import OPTIONAL, PHASES, Request
+from unhang_node.base.parse.values import as_map, as_maps, number_of
 
 BEYOND_S = 660.0  # for dcgmi diag and the expected results
 MEETING_S = 400.0  # for nodes whose dcgmi diag takes longer
@@ -66,11 +67,11 @@ def _rank(story: Story) -> dict[str, Any]:
     }
     return {
         "rank": story.rank, "host": story.host, "gpu": story.gpu, "left_out": left_out,
-        "types": {str(name)[:40]: {key: number(as_map(row).get(key)) for key in ("results",
+        "types": {str(name)[:40]: {key: number_of(as_map(row).get(key)) for key in ("results",
         "tflop_s")} for name, row in types},
-        "held_back": {str(name)[:40]: number(share) for name,
+        "held_back": {str(name)[:40]: number_of(share) for name,
         share in as_map(clocks.get("held_back")).items()},
-        **{name: number(clocks.get(name)) or None for name in ("sm_mhz", "power_w",
+        **{name: number_of(clocks.get(name)) or None for name in ("sm_mhz", "power_w",
         "temperature_c")},
     }  # fmt: skip
 
@@ -143,7 +144,7 @@ def read_dcgm(host: str, event: Event) -> dict[str, Any]:
     whole = event.get("code") == 0 and not notes and not root.get("runtime_error")
     verdict = "fail" if failed else "not made" if not tests else "pass" if whole else "incomplete"
     said = {"failed": list(dict.fromkeys(failed)), "notes": list(dict.fromkeys(notes))}
-    return {"host": host, "level": int(number(event.get("level"))), "verdict": verdict, **said}
+    return {"host": host, "level": int(number_of(event.get("level"))), "verdict": verdict, **said}
 
 
 def render_burn_in(result: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.core.verdict.streams import Event, number
+from unhang.core.verdict.streams import Event
+from unhang_node.base.parse.values import number_of
 
 # Bytes that a lane carries in one direction, GB/s, after its line code:
 # https://en.wikipedia.org/wiki/PCI_Express#Comparison_table
@@ -52,7 +53,7 @@ def link_bound(transport: str, events: Iterable[Event]) -> LinkBound | None:
 
 
 def _nvlink(row: Mapping[str, Any]) -> LinkBound | None:
-    count, speed_mb_s = int(number(row.get("nvlinks"))), number(row.get("nvlink_mb_s"))
+    count, speed_mb_s = int(number_of(row.get("nvlinks"))), number_of(row.get("nvlink_mb_s"))
     return (
         LinkBound(count * speed_mb_s / 1e3, f"{count} NVLinks of {speed_mb_s / 1e3:.1f} GB/s")
         if count > 0 and speed_mb_s > 0
@@ -61,7 +62,10 @@ def _nvlink(row: Mapping[str, Any]) -> LinkBound | None:
 
 
 def _pcie(row: Mapping[str, Any]) -> LinkBound | None:
-    generation, width = int(number(row.get("pcie_generation"))), int(number(row.get("pcie_width")))
+    generation, width = (
+        int(number_of(row.get("pcie_generation"))),
+        int(number_of(row.get("pcie_width"))),
+    )
     lane = PCIE_LANE_GB_S.get(generation)
     return LinkBound(lane * width, f"PCIe {generation}.0 x{width}") if lane and width > 0 else None
 

@@ -10,22 +10,14 @@ from unhang.core.baselines import SCHEMA
 from unhang.core.verdict.busy import excuse_busy
 from unhang.core.verdict.counter_rates import outstanding
 from unhang.core.verdict.likely_causes import with_likely
-from unhang.core.verdict.streams import (
-    Event,
-    Story,
-    Stream,
-    as_list,
-    as_map,
-    as_maps,
-    number,
-    stories,
-)
+from unhang.core.verdict.streams import Event, Story, Stream, stories
 from unhang.core.verdict.suspects import Suspect, find_suspects
 from unhang.smoke import bandwidth, flight_recorder
 from unhang.smoke.burn_in import burn_in_of, burn_in_suspects
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.link_bounds import link_bound
 from unhang.smoke.transports import transport_rows
+from unhang_node.base.parse.values import as_list, as_map, as_maps, number_of
 
 WORST = ("stall", "died", "cut", "error", "fail", "ok", "skip")
 SHOWN_EVIDENCE = (
@@ -171,15 +163,15 @@ def phase_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
                 ranks.setdefault(_status(story, name), []).append(story.rank)
         slowest = max(
             (story.phases.get(name) or {} for story in reported.values()),
-            key=lambda end: number(end.get("duration_s")),
+            key=lambda end: number_of(end.get("duration_s")),
             default={},
         )
-        duration = number(slowest.get("duration_s"))
+        duration = number_of(slowest.get("duration_s"))
         steps = {
-            str(step)[:80]: number(took) for step, took in as_map(slowest.get("steps")).items()
+            str(step)[:80]: number_of(took) for step, took in as_map(slowest.get("steps")).items()
         }
         stalled = [
-            number((story.stall or {}).get("waited_s"))
+            number_of((story.stall or {}).get("waited_s"))
             for story in reported.values()
             if story.last_phase == name and story.stall
         ]
@@ -213,7 +205,7 @@ def build_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
                     {
                         "host": story.host,
                         "kind": kind,
-                        "seconds": number(one.get("seconds")) or None,
+                        "seconds": number_of(one.get("seconds")) or None,
                         "tools": tools,
                         "missing": missing,
                     }

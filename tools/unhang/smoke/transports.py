@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from unhang.core.verdict.streams import Event, Story, as_list, number
+from unhang.core.verdict.streams import Event, Story
+from unhang_node.base.parse.values import as_list, number_of
 
 KINDS = ("nvlink", "pcie", "p2p", "shm", "net")
 _NET = re.compile(r"NET/(.+?)/(\d+)(?:\(\d+\))?(?:/|$)")
@@ -124,7 +125,7 @@ def _pairs(logs: Iterable[Event]) -> list[dict[str, Any]]:
                 one["sent" if event.get("rank") == one["from"] else "received"] += [
                     (way, known) for way in ways
                 ]
-                one["channels"] = max(one["channels"], int(number(row.get("channels"))))
+                one["channels"] = max(one["channels"], int(number_of(row.get("channels"))))
     return [found[key] for key in sorted(found)]
 
 

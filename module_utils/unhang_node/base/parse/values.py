@@ -160,3 +160,33 @@ def release_key(release: str) -> list[tuple[int, int, str]]:
     if word:
         pieces.append((0, 0, word))
     return pieces
+
+
+def as_map(value: Any) -> dict[Any, Any]:
+    """An object of a document, or {} for anything else that a node sent."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list of a document, or [] for anything else that a node sent."""
+    return value if isinstance(value, list) else []
+
+
+def as_maps(value: Any) -> list[dict[Any, Any]]:
+    """The objects of a list, and nothing else that a node sent."""
+    return [row for row in as_list(value) if isinstance(row, dict)]
+
+
+def number_of(value: Any) -> float:
+    """A number of a document, or 0 for anything else that a node sent."""
+    return (
+        float(value)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+        else 0.0
+    )
+
+
+def whole_or_none(value: Any) -> int | None:
+    """A whole number of a document, None for anything else and for one without measure."""
+    plain = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
+    return value if plain else None

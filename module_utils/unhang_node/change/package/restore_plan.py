@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from ..journal.as_written import Written, is_as_written, why_it_stays
-from .saved import kept_problem
+from .backend import RestoreRequest
+from .programs import error_lines
+from .saved import kept_problem, mark
 from .values import Installed, Row, Step, action_of
 
 Refetch = Callable[[str, str, Row, bool], bool]
@@ -114,6 +116,34 @@ def kept_as_is(
         why = why_it_stays(row["after"] or "it gone", found)
         lines[name] = f"{name}: {why} unless the rollback names it"
     return lines
+
+
+def checked_plan(
+    request: RestoreRequest,
+    installed: Installed,
+    version_key: Callable[[str], Any],
+    refetch: Refetch,
+) -> Tuple[Dict[str, Any], List[Step]]:
+    """(packages.json without the packages that stay as they are, the steps to it), before any
+    change. Raises ValueError as verify_kept does."""
+    staying = kept_as_is(request.saved, installed, request.known, request.named)
+    packages = [row for row in request.saved["packages"] if row["name"] not in staying]
+    saved = dict(request.saved, packages=packages)
+    steps = plan_restore(saved, installed, version_key)
+    verify_kept(request.rootfs, request.folder, saved, steps, refetch, request.check)
+    return saved, steps
+
+
+def refuse_unlike(rootfs: str, folder: str, problems: Sequence[str], by: str, log: str) -> None:
+    """Marks the saved state as failed and raises ValueError if there are problems. by: the program
+    that wrote the log."""
+    if problems:
+        message = (
+            f"expected every package as it was, found: {'; '.join(problems[:12])}; {by}:"
+            f" {' | '.join(error_lines(log))}"
+        )
+        mark(rootfs, folder, "failed", message)
+        raise ValueError(message)
 
 
 def not_restored(steps: Sequence[Step]) -> List[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from ..atomic_files import STATE_FOLDER, STATES
 from ..boot.parameters import MENUS
 from ..journal.running_values import read_running
-from ..journal.saved_states import folder_of, read_saved_files, read_saved_selections
+from ..journal.saved_states import folder_of, read_saved_files, read_saved_selections, refuse_broken
 from ..package.saved import read_saved
 from .left_values import ENTRY, has_boot
 
@@ -69,13 +69,6 @@ def states_of_run(
             " was touched; next: undo that run first, or both with --through"
         )
     return own[::-1]
-
-
-def refuse_broken(states: Iterable[dict[str, Any]]) -> None:
-    """Raises ValueError if one of the states cannot be read. Pure."""
-    broken = [state["message"] for state in states if state["status"] == "broken"]
-    if broken:
-        raise ValueError("; ".join(broken))
 
 
 def newest_state(states: list[dict[str, Any]]) -> str | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import time
 
-from ...base.parse.values import clean
+from ...base.parse.values import as_map, as_maps, clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def verdict(of: object, word: str, text: object = "", since: object = "") -> Ver
 
 def parse_dcgm_health(found: Any, _names: frozenset[str]) -> list[Verdict] | None:
     """`dcgmi health -c -j`."""
-    body = _mapping(_mapping(found).get("body"))
-    overall = _mapping(body.get("Overall Health")).get("value")
+    body = as_map(as_map(found).get("body"))
+    overall = as_map(body.get("Overall Health")).get("value")
     if not isinstance(overall, str):
         return None
     word = HEALTH.get(overall, DEGRADED)
@@ -83,8 +83,8 @@ def _dcgm_systems(body: dict[str, Any]) -> Iterator[Verdict]:
 
 def parse_dcgm_diag(found: Any, _names: frozenset[str]) -> list[Verdict] | None:
     """`dcgmi diag -r N -j`, of DCGM 2 to 4."""
-    top = _mapping(found)
-    top = _mapping(top.get("DCGM Diagnostic", top.get("DCGM GPU Diagnostic")))
+    top = as_map(found)
+    top = as_map(top.get("DCGM Diagnostic", top.get("DCGM GPU Diagnostic")))
     if not top:
         return None
     rows = [
@@ -93,14 +93,14 @@ def parse_dcgm_diag(found: Any, _names: frozenset[str]) -> list[Verdict] | None:
             DIAG[str(result.get("status")).lower()],
             " ".join(_texts(result.get("warnings"))),
         )
-        for category in _rows(top.get("test_categories"))
-        for test in _rows(category.get("tests"))
-        for result in _rows(test.get("results"))
+        for category in as_maps(top.get("test_categories"))
+        for test in as_maps(category.get("tests"))
+        for result in as_maps(test.get("results"))
         if str(result.get("status")).lower() in DIAG
     ]
     if top.get("runtime_error"):
         rows.append(verdict("the diagnostic itself", DEGRADED, top["runtime_error"]))
-    return rows or [verdict("node", OK if _rows(top.get("test_categories")) else DEGRADED)]
+    return rows or [verdict("node", OK if as_maps(top.get("test_categories")) else DEGRADED)]
 
 
 def _dcgm_entity(result: dict[str, Any]) -> str:
@@ -112,7 +112,7 @@ def _dcgm_entity(result: dict[str, Any]) -> str:
 
 def parse_health_validation(found: Any, _names: frozenset[str]) -> list[Verdict] | None:
     """The verdict of NVIDIA Health Validation."""
-    overall = _mapping(found).get("overall_severity")
+    overall = as_map(found).get("overall_severity")
     if not isinstance(overall, str):
         return None
     word = SEVERITY.get(overall.upper(), DEGRADED)
@@ -122,7 +122,7 @@ def parse_health_validation(found: Any, _names: frozenset[str]) -> list[Verdict]
             SEVERITY.get(str(row.get("max_severity")).upper(), DEGRADED),
             " ".join(_texts(row.get("check_ids"))),
         )
-        for row in _rows(found.get("affected_components"))
+        for row in as_maps(found.get("affected_components"))
     ]
     return (
         [row for row in rows if row["verdict"] != OK]
@@ -134,8 +134,8 @@ def parse_health_validation(found: Any, _names: frozenset[str]) -> list[Verdict]
 def parse_kubernetes(found: Any, names: frozenset[str]) -> list[Verdict] | None:
     """`kubectl get node -o json`, also of all nodes: the conditions of that node which has one of
     `names` (host name, machine id)."""
-    top = _mapping(found)
-    nodes = [row for row in [top, *_rows(top.get("items"))] if row.get("kind") == "Node"]
+    top = as_map(found)
+    nodes = [row for row in [top, *as_maps(top.get("items"))] if row.get("kind") == "Node"]
     if not nodes:
         return None
     node = next((row for row in nodes if _names_of(row) & names), None)
@@ -148,7 +148,7 @@ def parse_kubernetes(found: Any, names: frozenset[str]) -> list[Verdict] | None:
             f"{row.get('status')}, {row.get('reason')}: {row.get('message')}",
             row.get("lastTransitionTime"),
         )
-        for row in _rows(_mapping(node.get("status")).get("conditions"))
+        for row in as_maps(as_map(node.get("status")).get("conditions"))
         for word in [condition_verdict(row)]
         if word != OK
     ]
@@ -156,11 +156,11 @@ def parse_kubernetes(found: Any, names: frozenset[str]) -> list[Verdict] | None:
 
 
 def _names_of(node: dict[str, Any]) -> frozenset[str]:
-    metadata, status = _mapping(node.get("metadata")), _mapping(node.get("status"))
+    metadata, status = as_map(node.get("metadata")), as_map(node.get("status"))
     return _distinct_names(
         metadata.get("name"),
-        _mapping(metadata.get("labels")).get("kubernetes.io/hostname"),
-        _mapping(status.get("nodeInfo")).get("machineID"),
+        as_map(metadata.get("labels")).get("kubernetes.io/hostname"),
+        as_map(status.get("nodeInfo")).get("machineID"),
     )
 
 
@@ -184,7 +184,7 @@ def condition_verdict(row: dict[str, Any]) -> str:
 
 def parse_gpud(found: Any, _names: frozenset[str]) -> list[Verdict] | None:
     """The answer of gpud's /v1/states."""
-    components = [row for row in _rows(found) if isinstance(row.get("states"), list)]
+    components = [row for row in as_maps(found) if isinstance(row.get("states"), list)]
     if not components:
         return None
     rows = [
@@ -195,7 +195,7 @@ def parse_gpud(found: Any, _names: frozenset[str]) -> list[Verdict] | None:
             state.get("time"),
         )
         for component in components
-        for state in _rows(component["states"])
+        for state in as_maps(component["states"])
     ]
     return [row for row in rows if row["verdict"] != OK] or [verdict("node", OK)]
 
@@ -203,7 +203,7 @@ def parse_gpud(found: Any, _names: frozenset[str]) -> list[Verdict] | None:
 def parse_slurm(found: Any, names: frozenset[str]) -> list[Verdict] | None:
     """`scontrol show node --json`: why this node is down or drained. A drain of unhang's own is no
     verdict of another."""
-    nodes = [row for row in _rows(_mapping(found).get("nodes")) if "state" in row]
+    nodes = [row for row in as_maps(as_map(found).get("nodes")) if "state" in row]
     if not nodes:
         return None
     node = next(
@@ -225,7 +225,7 @@ def parse_slurm(found: Any, names: frozenset[str]) -> list[Verdict] | None:
 def _slurm_time(node: dict[str, Any]) -> str:
     """reason_changed_at, a number that newer releases wrap."""
     value = node.get("reason_changed_at")
-    value = _mapping(value).get("number", value)
+    value = as_map(value).get("number", value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 33:
         return ""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(value))
@@ -268,17 +268,9 @@ def parse_document(found: Any, names: frozenset[str]) -> tuple[str, list[Verdict
     raise ValueError("no document of " + ", ".join(source for source, _ in DOCUMENTS))
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _rows(value: Any) -> list[dict[str, Any]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
 def _children(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, child in _mapping(_mapping(value).get("children")).items():
-        yield name, _mapping(child)
+    for name, child in as_map(as_map(value).get("children")).items():
+        yield name, as_map(child)
 
 
 def _texts(value: Any) -> list[str]:

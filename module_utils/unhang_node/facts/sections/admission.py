@@ -3,7 +3,7 @@ Part of section `node`."""
 
 from __future__ import annotations
 
-from ...base.parse.values import clean_or_none
+from ...base.parse.values import as_map, clean_or_none
 from ..parse.admission import is_private_key, parse_admission
 from .reading import there
 
@@ -37,7 +37,7 @@ def read_record(root: Root) -> dict[str, Any]:
     """The fields of the record that the audit compares. Raises OSError, and ValueError for a file
     without a record."""
     found = parse_admission(root.text(RECORD, LIMIT_BYTES))
-    record, versions = found["record"], _mapping(found["record"].get("versions"))
+    record, versions = found["record"], as_map(found["record"].get("versions"))
     gpus, nics = _rows(record.get("gpus")), _rows(record.get("nics"))
     fields: dict[str, Any] = {name: _text(record.get(name)) for name in TEXTS}
     fields.update({name: _text(versions.get(name)) for name in VERSIONS})
@@ -65,10 +65,6 @@ def _holds_private_key(root: Root, path: str) -> bool:
         return is_private_key(root.data(path, 128))
     except IsADirectoryError:
         return False
-
-
-def _mapping(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _rows(value: object) -> list[dict[str, Any]]:

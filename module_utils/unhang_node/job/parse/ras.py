@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from ...base.parse.values import parse_json
+from ...base.parse.values import as_maps, parse_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def parse_json_form(text: str) -> dict[str, Any]:
 def _communicator(row: dict[str, Any]) -> dict[str, Any]:
     counts: dict[tuple[tuple[str, int], ...], list[int]] = {}
     made = empty_communicator(str(row.get("hash"))[:32], _number(row.get("size")))
-    for rank in _rows(row.get("ranks")):
+    for rank in as_maps(row.get("ranks")):
         number, status = _number(rank.get("rank")), rank.get("status")
         made["members"].append(_place_of(rank))
         launched = rank.get("collective_counts")
@@ -119,7 +119,7 @@ def _communicator(row: dict[str, Any]) -> dict[str, Any]:
                 )
             if status.get("init_state"):
                 made["starting"].append(number)
-    for rank in _rows(row.get("missing_ranks")):
+    for rank in as_maps(row.get("missing_ranks")):
         status = rank.get("status")
         made["missing"].append(
             [*_place_of(rank), isinstance(status, dict) and status.get("considered_dead") is True]
@@ -142,10 +142,6 @@ def empty_communicator(name: str, size: int) -> dict[str, Any]:
         "errors": [],
         "starting": [],
     }
-
-
-def _rows(value: Any) -> list[dict[str, Any]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def _number(value: Any) -> int:

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from unhang_node.base.context import Context
+from unhang_node.base.parse.plain_pickle import NotPlain
 from unhang_node.base.root import Root
-from unhang_node.job.flights import NEWEST, NotPlain, dump_paths, parse_dump, read_flights
+from unhang_node.job.flights import NEWEST, dump_paths, parse_dump, read_flights
 
 HERE = Path(__file__).resolve()
 # says that a terabyte of bytes follows

@@ -35,7 +35,7 @@ from unhang.audit.commands.filters import OPTIONS, add_filters, asked_filter
 from unhang.audit.commands.report_ticket import keep_ticket
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.ansible.playbook_command import as_typed
-from unhang.core.commands.common_options import add_examples, add_format_option, add_quiet
+from unhang.core.commands.common_options import add_examples, add_flag, add_format_option, add_quiet
 from unhang.core.commands.deliver import deliver
 from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
@@ -113,10 +113,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--group-limit", action="append", default=[], metavar="GROUP=N", help=of_group
     )
-    parser.add_argument(
-        "--new",
-        action="store_true",
-        help="make another plan where the run has one; the old one is kept beside it",
+    add_flag(
+        parser, "--new", "make another plan where the run has one; the old one is kept beside it"
     )
     add_format_option(
         parser,

@@ -15,7 +15,7 @@ from unhang.audit.commands.audit_ways import read_nodes
 from unhang.audit.triage.run_judging import judge_folder
 from unhang.audit.ways.run_deadline import DEADLINE_S
 from unhang.core.baselines import bandwidth_rows, read_baselines
-from unhang.core.commands.common_options import add_examples
+from unhang.core.commands.common_options import add_examples, add_repeatable
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
 from unhang.core.path_arguments import checked_output
@@ -53,12 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     accept = "write the policy despite this critical or error finding; repeatable"
     parser.add_argument("--accept", action="append", default=[], metavar="RULE", help=accept)
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--smoke",
-        action="append",
-        default=[],
-        metavar="RESULT",
-        help="the JSON result of a smoke test on these nodes; its bandwidth is added to the policy",
+        "RESULT",
+        "the JSON result of a smoke test on these nodes; its bandwidth is added to the policy",
     )
     parser.add_argument(
         "--out",

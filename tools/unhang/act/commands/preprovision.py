@@ -29,7 +29,13 @@ from unhang.core.ansible.playbook_command import (
     play_into,
     why_no_run,
 )
-from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.commands.common_options import (
+    add_ansible,
+    add_examples,
+    add_format_option,
+    add_inventory,
+    add_out,
+)
 from unhang.core.durations import parse_duration
 from unhang.core.errors import UserError
 from unhang.core.list_arguments import split_list
@@ -65,13 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "hosts", metavar="HOSTS", help="node sets (gpu[001-016]), groups, Ansible patterns"
     )
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        action="append",
-        metavar="PATH",
-        help="inventory file or folder, or host1,host2, (default: this machine)",
-    )
+    add_inventory(parser)
     parser.add_argument(
         "--reference",
         metavar="HOST",
@@ -125,21 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="days until an admission expires (default: %(default)s)",
     )
     parser.add_argument("-f", "--forks", type=int, metavar="N", help="nodes to contact at a time")
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        help=(
-            "parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the"
-            " current folder)"
-        ),
-    )
-    parser.add_argument(
-        "--ansible",
-        action="append",
-        default=[],
-        metavar="OPTION",
-        help="option for ansible-playbook, for example --ansible=--become",
-    )
+    add_out(parser)
+    add_ansible(parser)
     add_format_option(parser, FORMATS)
     add_examples(parser, EXAMPLES)
 

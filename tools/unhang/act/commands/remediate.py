@@ -40,7 +40,14 @@ from unhang.core.ansible.playbook_command import (
     play_into,
 )
 from unhang.core.ansible.run_files import NOT_LATEST_ENV
-from unhang.core.commands.common_options import add_examples, add_format_option, add_quiet
+from unhang.core.commands.common_options import (
+    add_ansible,
+    add_examples,
+    add_flag,
+    add_format_option,
+    add_inventory,
+    add_quiet,
+)
 from unhang.core.commands.deliver import deliver
 from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
@@ -70,56 +77,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="plan.json, or its run folder or id (default: %(default)s)",
     )
     ways = parser.add_mutually_exclusive_group()
-    ways.add_argument(
+    add_flag(
+        ways,
         "--apply",
-        action="store_true",
-        help=(
-            "apply the plan to the nodes that are free, and go on with those that waited for jobs;"
-            " without it the roles run in check mode and write nothing on any node"
-        ),
+        "apply the plan to the nodes that are free, and go on with those that waited for jobs;"
+        " without it the roles run in check mode and write nothing on any node",
     )
     add_filters(parser, "first plan only these findings (as unhang plan RUN with the same options)")
-    parser.add_argument(
+    add_flag(
+        parser,
         "--new",
-        action="store_true",
-        help=(
-            "with these filters: make that plan also where the run has another one, which is kept"
-            " beside it"
-        ),
+        "with these filters: make that plan also where the run has another one, which is kept"
+        " beside it",
     )
-    ways.add_argument(
+    add_flag(
+        ways,
         "--status",
-        action="store_true",
-        help=(
-            "start nothing; show the state of each node and the next step, also after the"
-            " controller has died"
-        ),
+        "start nothing; show the state of each node and the next step, also after the"
+        " controller has died",
     )
     undoes = (
         "undo the rollout of this run, as a rollout of its own: drain, restore, reboot, prove,"
         " release. Previews too, unless --apply is given"
     )
     parser.add_argument("--undo", action="store_true", help=undoes)
-    parser.add_argument(
+    add_flag(
+        parser,
         "--through",
-        action="store_true",
-        help=(
-            "with --undo: first undo what later runs have changed on these nodes; without it, a"
-            " node on which a later run has changed the same is refused"
-        ),
+        "with --undo: first undo what later runs have changed on these nodes; without it, a"
+        " node on which a later run has changed the same is refused",
     )
     ends = (
         "end the rollout of this run for good: release unchanged nodes, leave others drained with"
         " the reason, remove locks. At once, without --apply"
     )
     ways.add_argument("--end", action="store_true", help=ends)
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        action="append",
-        metavar="PATH",
-        help="inventory file or folder (default: those of the plan's run)",
-    )
+    add_inventory(parser, "inventory file or folder (default: those of the plan's run)")
     hands = (
         "the scheduler that drains the nodes: slurm, kubernetes, command, none, or auto (default),"
         " which is the one whose daemon the node has"
@@ -152,18 +145,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-smoke", action="store_true", help="skip the smoke test; the journal records this"
     )
-    parser.add_argument(
-        "--take-over",
-        action="store_true",
-        help="declare an earlier controller dead and take over its locks",
-    )
-    parser.add_argument(
-        "--ansible",
-        action="append",
-        default=[],
-        metavar="OPTION",
-        help="option for ansible-playbook, for example --ansible=--become",
-    )
+    add_flag(parser, "--take-over", "declare an earlier controller dead and take over its locks")
+    add_ansible(parser)
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show Ansible's own output while it runs"
     )

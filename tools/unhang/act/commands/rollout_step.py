@@ -14,6 +14,7 @@ from unhang.act.rollout.proof import SERIOUS, Asked
 from unhang.act.rollout.rollout import baseline_beside, begin, prove_node
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.audit.triage.run_judging import judge_folder
+from unhang.core.commands.common_options import add_flag
 from unhang.core.errors import UserError
 from unhang.core.list_arguments import split_list
 
@@ -62,21 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             " that the plan leaves to a person"
         ),
     )
-    parser.add_argument(
-        "--rolled-back",
-        action="store_true",
-        help="the node was brought back, and not to its policy",
-    )
+    add_flag(parser, "--rolled-back", "the node was brought back, and not to its policy")
     parser.add_argument(
         "--beside",
         type=Path,
         metavar="DIR",
         help="with prove: the folder of the plan, in which what a proof saw is kept",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--found-by-this-run",
-        action="store_true",
-        help="the baseline is not from before the changes that were rolled back",
+        "the baseline is not from before the changes that were rolled back",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from unhang.core.schemas.configuration import config_hash, section_hashes
 from unhang.core.text import counted
+from unhang_node.base.parse.values import as_map, as_maps
 from unhang_node.facts.parse.admission import SCHEMA
 
 GPU_FIELDS = ("index", "uuid", "serial", "pci_address", "model", "vbios", "inforom")
@@ -75,18 +76,18 @@ def admission_file(line: str, signature: str = "", key: str = "") -> str:
 def subject_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     """{machine_id, gpus, nics, versions} of the facts; None for values that were not read."""
     sections = facts.get("sections") or {}
-    node, driver, kernel = (_mapping(sections.get(name)) for name in ("node", "driver", "kernel"))
-    devices = _rows(_mapping(sections.get("gpus")).get("devices"))
-    rdma = _rows(_mapping(sections.get("network")).get("rdma"))
-    libraries = _rows(_mapping(sections.get("nccl")).get("libraries"))
+    node, driver, kernel = (as_map(sections.get(name)) for name in ("node", "driver", "kernel"))
+    devices = as_maps(as_map(sections.get("gpus")).get("devices"))
+    rdma = as_maps(as_map(sections.get("network")).get("rdma"))
+    libraries = as_maps(as_map(sections.get("nccl")).get("libraries"))
     return {
         "machine_id": node.get("machine_id") or None,
         "gpus": [{name: row.get(name) for name in GPU_FIELDS} for row in devices],
         "nics": [{name: row.get(name) for name in ("name", "firmware")} for row in rdma],
         "versions": {
-            "driver": _mapping(driver.get("loaded")).get("version"),
+            "driver": as_map(driver.get("loaded")).get("version"),
             "kernel": kernel.get("release"),
-            "bios": _mapping(node.get("dmi")).get("bios_version"),
+            "bios": as_map(node.get("dmi")).get("bios_version"),
             "nccl": next(
                 (row.get("version") for row in libraries if row.get("is_loader_default")), None
             ),
@@ -219,11 +220,3 @@ def _gpu_words(row: Mapping[str, Any]) -> str:
 
 def _uuids(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     return {str(row["uuid"]): row for row in rows if row.get("uuid")}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _rows(value: object) -> list[Mapping[str, Any]]:
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []

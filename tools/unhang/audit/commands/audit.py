@@ -19,7 +19,7 @@ from unhang.audit.history.recording import keep_run
 from unhang.audit.ways.run_deadline import DEADLINE_S
 from unhang.core import project
 from unhang.core.ansible.playbook_command import as_typed
-from unhang.core.commands.common_options import add_examples
+from unhang.core.commands.common_options import add_examples, add_inventory, add_out
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
 from unhang.core.run.handed_over import handed_over
@@ -37,13 +37,7 @@ EXAMPLES = """\
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        action="append",
-        metavar="PATH",
-        help="inventory file or folder, or host1,host2, (default: this machine)",
-    )
+    add_inventory(parser)
     parser.add_argument(
         "-l",
         "--limit",
@@ -72,14 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="read only the nodes that this run could not read, into the same run",
     )
-    parser.add_argument(
-        "--out",
-        metavar="DIR",
-        help=(
-            "parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the"
-            " current folder)"
-        ),
-    )
+    add_out(parser)
     add_judging_options(parser, "the inventory's unhang_policy", is_new=True)
     help_text = (
         "arguments for ansible-playbook, for example -- -e unhang_node_timeout_s=60 --become; with"

@@ -19,6 +19,7 @@ from unhang.audit.ways.slurm_nodes import all_nodes, job_nodes, partitions_of
 from unhang.audit.ways.ssh_reach import given_options, reach_of, refusals
 from unhang.core.ansible import run_files
 from unhang.core.ansible.old_python import read_collector
+from unhang.core.commands.common_options import add_repeatable
 from unhang.core.commands.counted_nodes import counting
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts, shortened
@@ -36,13 +37,7 @@ def add_slurm_options(parser: argparse.ArgumentParser) -> None:
         " node, in jobs of its own)"
     )
     parser.add_argument("--slurm-job", metavar="ID", help=text)
-    parser.add_argument(
-        "--slurm-partition",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="--via slurm: only nodes of this partition",
-    )
+    add_repeatable(parser, "--slurm-partition", "NAME", "--via slurm: only nodes of this partition")
 
 
 def check_slurm_options(arguments: argparse.Namespace) -> None:

@@ -28,6 +28,7 @@ from unhang.audit.history.run_rows import (
 )
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core import project
+from unhang.core.commands.common_options import add_repeatable
 from unhang.core.commands.hooks import add_hooks, check_hooks
 from unhang.core.commands.row_output import Row, show_rows
 from unhang.core.errors import UserError
@@ -66,26 +67,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="the earlier run is the last one before: yesterday, 12h, 3d, 2w, 2026-11-20 (UTC)",
     )
-    parser.add_argument(
-        "--host",
-        action="append",
-        default=[],
-        metavar="HOSTS",
-        help="only these nodes: gpu001, gpu[001-016], 'gpu*'",
+    add_repeatable(parser, "--host", "HOSTS", "only these nodes: gpu001, gpu[001-016], 'gpu*'")
+    add_repeatable(
+        parser, "--rule", "RULE", "only findings of this rule: gpu-gives-no-handle, 'nccl-*'"
     )
-    parser.add_argument(
-        "--rule",
-        action="append",
-        default=[],
-        metavar="RULE",
-        help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'",
-    )
-    parser.add_argument(
-        "--severity",
-        action="append",
-        default=[],
-        metavar="SEVERITY",
-        help=f"only findings of these: {', '.join(SEVERITIES)}",
+    add_repeatable(
+        parser, "--severity", "SEVERITY", f"only findings of these: {', '.join(SEVERITIES)}"
     )
     add_side_arguments(parser)
     add_fail_on(parser)

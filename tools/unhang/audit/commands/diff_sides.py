@@ -15,6 +15,7 @@ from unhang.audit.compare.rendering import (
     without_secrets_in,
 )
 from unhang.audit.compare.sides import read_side
+from unhang.core.commands.common_options import add_repeatable
 from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 
@@ -30,13 +31,7 @@ def add_side_arguments(parser: argparse.ArgumentParser) -> None:
     sides.add_argument(
         "--run", metavar="RUN", help="the run that contains the groups and nodes (default: latest)"
     )
-    sides.add_argument(
-        "--fact",
-        action="append",
-        default=[],
-        metavar="FACT",
-        help="only these: driver, 'nccl.settings*'; repeatable",
-    )
+    add_repeatable(sides, "--fact", "FACT", "only these: driver, 'nccl.settings*'; repeatable")
     launch = f"how the job of the environment file starts: {', '.join(LAUNCHES)} (default: slurm)"
     sides.add_argument("--launch", choices=LAUNCHES, metavar="HOW", help=launch)
 

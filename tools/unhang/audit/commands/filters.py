@@ -18,6 +18,7 @@ from unhang.audit.report.run import read_run
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import OWNERS
+from unhang.core.commands.common_options import add_repeatable
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit, fold_hosts
 from unhang.core.path_arguments import irregular
@@ -39,41 +40,18 @@ def add_filters(
     """Adds the options. Each may be repeated, and accepts several values with commas. title: of
     their part of the help."""
     group = parser.add_argument_group(title)
-    group.add_argument(
+    add_repeatable(
+        group,
         "--host",
-        action="append",
-        default=[],
-        metavar="HOSTS",
-        help="only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line",
+        "HOSTS",
+        "only these nodes: gpu001, gpu[001-016], 'gpu*', @FILE with one per line",
     )
-    group.add_argument(
-        "--group",
-        action="append",
-        default=[],
-        metavar="GROUP",
-        help="only nodes of this inventory group",
+    add_repeatable(group, "--group", "GROUP", "only nodes of this inventory group")
+    add_repeatable(
+        group, "--rule", "RULE", "only findings of this rule: gpu-gives-no-handle, 'nccl-*'"
     )
-    group.add_argument(
-        "--rule",
-        action="append",
-        default=[],
-        metavar="RULE",
-        help="only findings of this rule: gpu-gives-no-handle, 'nccl-*'",
-    )
-    group.add_argument(
-        "--severity",
-        action="append",
-        default=[],
-        metavar="SEVERITY",
-        help=f"only these: {', '.join(SEVERITIES)}",
-    )
-    group.add_argument(
-        "--owner",
-        action="append",
-        default=[],
-        metavar="OWNER",
-        help=f"only what these people act on: {', '.join(OWNERS)}",
-    )
+    add_repeatable(group, "--severity", "SEVERITY", f"only these: {', '.join(SEVERITIES)}")
+    add_repeatable(group, "--owner", "OWNER", f"only what these people act on: {', '.join(OWNERS)}")
 
 
 def check_filters(arguments: argparse.Namespace, rules: Sequence[Path] = ()) -> None:

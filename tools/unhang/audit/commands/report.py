@@ -10,7 +10,7 @@ from unhang.audit.commands.filters import add_filters, filtered
 from unhang.audit.commands.report_ticket import verify_ticket, write_ticket
 from unhang.audit.commands.run_output import add_format, run_of_file, show
 from unhang.audit.report.phrases import left_out
-from unhang.core.commands.common_options import add_examples
+from unhang.core.commands.common_options import add_examples, add_repeatable
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.run import run_folder
@@ -44,13 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write to this file; - is standard output; html: default RUN/report.html",
     )
-    parser.add_argument(
-        "--smoke",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="html: add this smoke test result; repeatable",
-    )
+    add_repeatable(parser, "--smoke", "FILE", "html: add this smoke test result; repeatable")
     parser.add_argument(
         "--key",
         metavar="FILE",

@@ -19,7 +19,7 @@ from unhang.audit.rules.expression import ExpressionError, compile_expression
 from unhang.audit.rules.rules import SEVERITIES, Rule, RuleError, compile_rule, node_names
 from unhang.audit.rules.values import printable
 from unhang.core.catalogue.rule_files import row_ids
-from unhang.core.commands.common_options import add_examples
+from unhang.core.commands.common_options import add_examples, add_rules
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, run_limited
 from unhang.core.schemas.shapes import Shape
@@ -63,13 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SEVERITY",
         help=f"{', '.join(SEVERITIES)} (default: warning)",
     )
-    parser.add_argument(
-        "--rules",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a folder with additional rules; repeatable",
-    )
+    add_rules(parser)
     add_examples(parser, EXAMPLES)
 
 

@@ -21,7 +21,12 @@ from unhang.audit.report.screen import render_screen
 from unhang.audit.report.table import render_table
 from unhang.core import project
 from unhang.core.ansible.playbook_command import as_typed
-from unhang.core.commands.common_options import add_format_option, add_quiet, number_of
+from unhang.core.commands.common_options import (
+    add_format_option,
+    add_quiet,
+    add_repeatable,
+    number_of,
+)
 from unhang.core.commands.deliver import deliver
 from unhang.core.errors import UserError
 from unhang.core.json_text import render_json
@@ -63,12 +68,8 @@ def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None =
             "html": "HTML report",
         },
     )
-    parser.add_argument(
-        "--label",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="prometheus: a label for every series: cluster=production",
+    add_repeatable(
+        parser, "--label", "NAME=VALUE", "prometheus: a label for every series: cluster=production"
     )
     parser.add_argument(
         "--per-node",

@@ -17,7 +17,7 @@ from unhang.audit.history.recording import record
 from unhang.audit.history.rendering import render_runs
 from unhang.audit.history.run_rows import RunRow, moment_of, run_rows, with_paths
 from unhang.core import project
-from unhang.core.commands.common_options import number_of
+from unhang.core.commands.common_options import add_flag, add_repeatable, number_of
 from unhang.core.commands.row_output import show_rows
 from unhang.core.errors import UserError
 from unhang.core.run import run_folder
@@ -41,17 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of newest runs to list, 0 for all (default: %(default)s)",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--add",
-        action="append",
-        default=[],
-        metavar="RUN",
-        help="store this run folder in the history; runs are ordered by storage time",
+        "RUN",
+        "store this run folder in the history; runs are ordered by storage time",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--prune",
-        action="store_true",
-        help="list run folders that are old enough to remove; their findings stay in the history",
+        "list run folders that are old enough to remove; their findings stay in the history",
     )
     parser.add_argument(
         "--keep", type=number_of("run folders"), metavar="N", help="with --prune: keep the newest N"

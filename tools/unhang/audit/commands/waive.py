@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unhang.audit.judge.waiver_rows import Wish, waiver_rows
 from unhang.audit.judge.waiver_text import render_rows, with_waivers
-from unhang.core.commands.common_options import add_examples
+from unhang.core.commands.common_options import add_examples, add_repeatable
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
 from unhang.core.run import run_folder
@@ -30,12 +30,11 @@ PASTE = "paste this under waivers of its unhang_policy"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The finding, and the waiver's content."""
     parser.add_argument("rule", metavar="RULE", help="id of the rule whose finding is accepted")
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--host",
-        action="append",
-        default=[],
-        metavar="HOSTS",
-        help="names and node sets (gpu[001-004]); repeatable (default: all nodes that have it)",
+        "HOSTS",
+        "names and node sets (gpu[001-004]); repeatable (default: all nodes that have it)",
     )
     parser.add_argument(
         "--until", metavar="DATE", required=True, help="last day of the waiver, as 2026-12-31"

@@ -6,7 +6,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -25,6 +24,7 @@ from unhang.audit.history.stored import (
 )
 from unhang.core.errors import UserError
 from unhang.core.run.findings import NODE_VERDICTS, NOT_A_GPU_NODE
+from unhang.core.run.run_folder import utc_now
 from unhang.core.run.run_input import RunInput, read_run_input
 from unhang.core.text import visible
 
@@ -151,7 +151,7 @@ def _add_run(connection: sqlite3.Connection, seen: StoredRun) -> int:
         document.get("finished"),
         inventory,
         limit,
-        _now(),
+        utc_now(),
     )
     judged = (
         (verdicts.day, verdicts.policy, *(verdicts.counts.get(one, 0) for one in COUNTED.values()))
@@ -172,7 +172,3 @@ def _host_ids(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str,
         "INSERT OR IGNORE INTO hosts (name) VALUES (?)", ((name,) for name in sorted(names))
     )
     return dict(connection.execute("SELECT name, id FROM hosts"))
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,6 +14,7 @@ from unhang.audit.judge.draft_values import ABSENT, Place, places_of
 from unhang.audit.rules.examples import CatalogueView, catalogue_view, verdict_of
 from unhang.audit.rules.rules import Rule, compile_rule
 from unhang.core.run.documents import InvalidNode
+from unhang.core.strict_json import value_at
 
 MOST_TRIED = 20_000  # fragments; the judge answers some ten thousand a second
 MOST_MATCHES = 50  # matches whose facts are changed one by one
@@ -141,7 +142,7 @@ def _lists_varied(places: list[Place], values: tuple[Any, ...]) -> Iterator[Frag
     one fact."""
     fragment = _built(places, values)
     for path in {place.path[: place.path.index("*")] for place in places if "*" in place.path}:
-        items = _at(fragment, path)
+        items = value_at(fragment, path)
         if not items:
             continue
         yield _replaced(fragment, path, [])
@@ -149,7 +150,7 @@ def _lists_varied(places: list[Place], values: tuple[Any, ...]) -> Iterator[Frag
         for place, value in zip(places, values, strict=True):
             if place.path[: len(path)] == path and len(place.path) > len(path) + 1:
                 for other in (one for one in place.values if one is not ABSENT and one != value):
-                    second = _at(_built([place], (other,)), path)
+                    second = value_at(_built([place], (other,)), path)
                     yield _replaced(fragment, path, [*items, _laid_over(items[0], second[0])])
 
 
@@ -319,7 +320,7 @@ def _with_names(fragment: Fragment, named: tuple[tuple[str, ...], ...]) -> Fragm
         if path.count("*") != 1 or path[-1] == "*":
             continue
         place = path.index("*")
-        for number, item in enumerate(_at(named_all, path[:place]) or []):
+        for number, item in enumerate(value_at(named_all, path[:place]) or []):
             if len(path) == place + 2 and isinstance(item, dict):
                 item.setdefault(
                     path[-1],
@@ -330,15 +331,9 @@ def _with_names(fragment: Fragment, named: tuple[tuple[str, ...], ...]) -> Fragm
     return named_all
 
 
-def _at(fragment: Any, path: tuple[str, ...]) -> Any:
-    for part in path:
-        fragment = fragment.get(part) if isinstance(fragment, dict) else None
-    return fragment
-
-
 def _replaced(fragment: Fragment, path: tuple[str, ...], value: Any) -> Fragment:
     changed = copy.deepcopy(fragment)
-    _at(changed, path[:-1])[path[-1]] = value
+    value_at(changed, path[:-1])[path[-1]] = value
     return changed
 
 

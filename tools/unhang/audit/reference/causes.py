@@ -3,10 +3,11 @@ remedy of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from unhang.core import catalogue
+from unhang.core.text import flat
 
 HEAD = """# Causes
 
@@ -44,15 +45,6 @@ def _remedy(remedy: Mapping[str, Any]) -> str:
         )
         parts.append(f"role {role}" + (f" with {settings}" if settings else ""))
     return "; ".join([*parts, *([str(remedy["person"])] if remedy.get("person") else [])])
-
-
-def flat(variables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """(path, value) of each key of a policy, as a person writes it."""
-    for name, value in variables.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _cell(text: str) -> str:

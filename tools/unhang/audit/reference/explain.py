@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unhang.audit.reference.causes import flat
 from unhang.audit.reference.nearness import KINDS
 from unhang.audit.reference.own_topics import cause_lines, cause_rows, causes_titled, fact_lines
 from unhang.audit.reference.version_rules import rules_that_fire
@@ -17,6 +16,7 @@ from unhang.audit.rules.row_faults import COSTS
 from unhang.audit.rules.rules import Rule
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import policy_shape
+from unhang.core.text import flat, listed
 from unhang.core.verdict.gpu_verbs import TABLES, verb_of_xid
 
 
@@ -214,8 +214,8 @@ def _roles(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     if rows:
         keys = sorted({name for row in rows for name, _ in _proposed(row)})
         lines = (
-            ("policy keys", _first(keys) or "none"),
-            ("repairs", _first([row["id"] for row in rows])),
+            ("policy keys", listed(keys, 8) or "none"),
+            ("repairs", listed([row["id"] for row in rows], 8)),
             ("how", f"docs/roles.md, roles/{word}/README.md"),
         )
         yield Topic("role", word, f"The role {word}", lines, "documented", ())
@@ -244,10 +244,10 @@ def _policy_keys(catalogue: Catalogue, word: str) -> Iterator[Topic]:
     )
     lines = (
         ("value", f"keys {', '.join(shape.fields)}" if shape.fields else shape.kind),
-        ("judged by", _first([row["id"] for row in reading]) or "no rule"),
+        ("judged by", listed([row["id"] for row in reading], 8) or "no rule"),
         ("applied by",
         ", ".join(f"role {one}" for one in roles) or "no role that a rule asks for; docs/roles.md lists what each role reads"),  # noqa: E501
-        ("proposed by", _first([row["id"] for row in proposing]) or "no rule"),
+        ("proposed by", listed([row["id"] for row in proposing], 8) or "no rule"),
         ("how", "docs/judging.md, docs/roles.md"),
     )  # fmt: skip
     yield Topic("policy", name, "A key of unhang_policy", lines, "documented", ())
@@ -255,10 +255,6 @@ def _policy_keys(catalogue: Catalogue, word: str) -> Iterator[Topic]:
 
 def _proposed(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     return flat(row["remedy"].get("policy") or {})
-
-
-def _first(names: Sequence[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 # ---- rows of tables

@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from unhang.audit.reference.causes import flat
 from unhang.audit.reference.pages import rules_by_fact
 from unhang.audit.rules.compiled_catalogue import Catalogue
 from unhang.core import catalogue
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.schemas.shapes import fact_shapes
-from unhang.core.text import counted
+from unhang.core.text import counted, flat
 
 
 def fact_lines(loaded: Catalogue, word: str) -> tuple[str, str, list[tuple[str, str]]] | None:

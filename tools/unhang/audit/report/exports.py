@@ -22,7 +22,7 @@ from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.nodeset import fold_hosts
 from unhang.core.run.findings import NOT_A_GPU_NODE, blamed_hosts, hosts_of
-from unhang.core.text import cell_for_csv, text_for_sarif, visible
+from unhang.core.text import cell_for_csv, text_for_sarif, visible, without_markdown
 
 COLUMNS = (
     "severity",
@@ -148,19 +148,7 @@ def render_markdown(findings: Mapping[str, Any]) -> str:
 
 
 def _plain(text: object) -> str:
-    """Text with Markdown's special characters escaped."""
-    shown = visible(text, 2000)
-    for sign, plain in (
-        ("&", "&amp;"),
-        ("<", "&lt;"),
-        ("|", "\\|"),
-        ("`", "'"),
-        ("[", "\\["),
-        ("*", "\\*"),
-        ("_", "\\_"),
-    ):
-        shown = shown.replace(sign, plain)
-    return shown
+    return without_markdown(visible(text, 2000))
 
 
 def _code(text: object) -> str:

@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.report.topology import Topology, topology_of
+from unhang.audit.report.topology import Topology, text_of, topology_of
 from unhang.audit.report.versions import versions_of
 from unhang.core.run.documents import MAX_NODE_BYTES, decode_plain
 from unhang.core.run.findings import Unreadable, read_json
 from unhang.core.run.run_input import node_paths
 from unhang.core.secrets_in_text import without_secrets
-from unhang.core.strict_json import read_bounded
+from unhang.core.strict_json import read_bounded, value_at
 from unhang.core.text import visible
+from unhang_node.base.parse.values import as_list, as_map
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,12 @@ class NodeSummary:
     groups: tuple[str, ...]
     status: str
     message: str
-    gpus: str
-    driver: str
-    kernel: str
-    nccl: str
-    unread: tuple[str, ...]  # sections that were not read, as `network (timeout)`
-    topology: Topology | None
+    gpus: str = ""
+    driver: str = ""
+    kernel: str = ""
+    nccl: str = ""
+    unread: tuple[str, ...] = ()  # sections that were not read, as `network (timeout)`
+    topology: Topology | None = None
     versions: Mapping[str, str] = field(default_factory=dict)  # result of versions_of
 
 
@@ -52,93 +53,48 @@ def read_nodes(run_dir: Path) -> Iterator[NodeSummary]:
     """The summary of every node file, by name; a file that the judge does not accept is a node
     without facts."""
     meant = read_run(run_dir).get("hosts")
-    hosts = [host for host in meant if isinstance(host, str)] if isinstance(meant, list) else []
+    hosts = [host for host in as_list(meant) if isinstance(host, str)]
     for host, path in node_paths(run_dir, hosts).items():
         try:
             yield summarise_node(decode_plain(read_bounded(path, MAX_NODE_BYTES)))
         except (OSError, ValueError) as error:
-            yield NodeSummary(
-                host,
-                (),
-                "invalid",
-                f"{path.name}: {visible(str(error), 200)}",
-                "",
-                "",
-                "",
-                "",
-                (),
-                None,
-            )
+            yield NodeSummary(host, (), "invalid", f"{path.name}: {visible(str(error), 200)}")
 
 
 def never_asked(run: Mapping[str, Any], nodes: Sequence[NodeSummary]) -> list[NodeSummary]:
     """Hosts of run.json without a node file: the audit was stopped before it reached them."""
     meant = run.get("hosts")
     known = {node.host for node in nodes}
-    hosts = (
-        [host for host in meant if isinstance(host, str) and host not in known]
-        if isinstance(meant, list)
-        else []
-    )
+    hosts = [host for host in as_list(meant) if isinstance(host, str) and host not in known]
     return [
-        NodeSummary(
-            host,
-            (),
-            "missing",
-            "the audit ended before it asked this node",
-            "",
-            "",
-            "",
-            "",
-            (),
-            None,
-        )
+        NodeSummary(host, (), "missing", "the audit ended before it asked this node")
         for host in hosts
     ]
 
 
 def summarise_node(document: Mapping[str, Any]) -> NodeSummary:
     """The summary of one node document (schema unhang/node/1); secrets in its texts are masked."""
-    facts = document.get("facts")
-    sections = facts.get("sections") if isinstance(facts, dict) else None
-    sections = sections if isinstance(sections, dict) else {}
-    groups = document.get("groups")
+    sections = as_map(as_map(document.get("facts")).get("sections"))
     return NodeSummary(
         host=str(document.get("host") or ""),
-        groups=tuple(str(group) for group in groups) if isinstance(groups, list) else (),
+        groups=tuple(str(group) for group in as_list(document.get("groups"))),
         status=str(document.get("status") or "invalid"),
         message=without_secrets(str(document.get("message") or "")),
-        gpus=_gpus(_section(sections, "gpus")),
-        driver=_text(_inside(_section(sections, "driver"), "loaded", "version")),
-        kernel=_text(_section(sections, "kernel").get("release")),
-        nccl=_nccl(_section(sections, "nccl")),
+        gpus=_gpus(as_map(sections.get("gpus"))),
+        driver=text_of(value_at(sections, ("driver", "loaded", "version"))),
+        kernel=text_of(value_at(sections, ("kernel", "release"))),
+        nccl=_nccl(as_map(sections.get("nccl"))),
         unread=tuple(_unread(sections)),
         topology=topology_of(sections),
         versions=versions_of(sections),
     )
 
 
-def _section(sections: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = sections.get(name)
-    return section if isinstance(section, dict) else {}
-
-
-def _inside(section: Mapping[str, Any], *path: str) -> Any:
-    value: Any = section
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _text(value: object) -> str:
-    return without_secrets(value) if isinstance(value, str) else ""
-
-
 def _gpus(section: Mapping[str, Any]) -> str:
     count, model = section.get("count"), section.get("model")
     if not isinstance(count, int):
         return ""
-    return f"{count} × {_text(model) or 'mixed models'}" if count else "none"
+    return f"{count} × {text_of(model) or 'mixed models'}" if count else "none"
 
 
 def _nccl(section: Mapping[str, Any]) -> str:
@@ -155,6 +111,6 @@ def _nccl(section: Mapping[str, Any]) -> str:
 
 def _unread(sections: Mapping[str, Any]) -> Iterator[str]:
     for name, section in sections.items():
-        status = _inside(section, "probe", "status") if isinstance(section, dict) else None
+        status = value_at(section, ("probe", "status")) if isinstance(section, dict) else None
         if status not in ("ok", "absent"):
             yield f"{name} ({status})"

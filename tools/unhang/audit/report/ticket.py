@@ -13,7 +13,8 @@ from unhang.audit.report.folding import item_label
 from unhang.audit.report.smoke_results import SmokeResult
 from unhang.core.run.findings import hosts_of
 from unhang.core.secrets_in_text import without_secrets
-from unhang.core.text import visible
+from unhang.core.strict_json import value_at
+from unhang.core.text import visible, without_markdown
 
 OWNER = "vendor"
 MOST_EVIDENCE = 20
@@ -77,8 +78,8 @@ def ticket_blocks(
     yield Block("The machine", 2)
     yield Block(rows=[("what", "value"), *_machine(sections)])
     for columns, devices in (
-        (GPU_COLUMNS, _at(sections, "gpus", "devices")),
-        (ADAPTER_COLUMNS, _at(sections, "network", "rdma")),
+        (GPU_COLUMNS, value_at(sections, ("gpus", "devices"))),
+        (ADAPTER_COLUMNS, value_at(sections, ("network", "rdma"))),
     ):
         if devices:
             yield Block(
@@ -98,7 +99,7 @@ def ticket_blocks(
                 ),
             ]
         )
-    if _at(sections, "gpus", "devices") or _at(sections, "network", "rdma"):
+    if value_at(sections, ("gpus", "devices")) or value_at(sections, ("network", "rdma")):
         yield Block(SLOTS)
     failed = ticket_findings(findings, host)
     yield Block("What failed", 2)
@@ -134,7 +135,7 @@ def _machine(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "kernel": ("kernel", "release"),
     }  # fmt: skip
     for name, path in named.items():
-        value = _at(sections, *path)
+        value = value_at(sections, path)
         if value is not None:
             yield name, _text(value)
     yield "serial", SERIAL
@@ -149,13 +150,6 @@ def _tests(tests: Sequence[SmokeResult], host: str) -> Iterator[str]:
             f"smoke test of {size}:"
             f" {test.verdict}{f', {visible(without_secrets(why), 600)}' if why else ''}"
         )
-
-
-def _at(sections: Mapping[str, Any], *path: str) -> Any:
-    value: Any = sections
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
 
 
 def _text(value: object) -> str:
@@ -182,19 +176,7 @@ def render_markdown_ticket(blocks: Sequence[Block]) -> str:
 
 def _escaped(text: str) -> str:
     """Without what a terminal, Markdown, or HTML in it, would read as more."""
-    text = visible(without_secrets(text), LONGEST)
-    for sign, plain in (
-        ("\\", "\\\\"),
-        ("&", "&amp;"),
-        ("<", "&lt;"),
-        ("|", "\\|"),
-        ("`", "'"),
-        ("[", "\\["),
-        ("*", "\\*"),
-        ("_", "\\_"),
-    ):
-        text = text.replace(sign, plain)
-    return text
+    return without_markdown(visible(without_secrets(text), LONGEST).replace("\\", "\\\\"))
 
 
 def render_html_ticket(blocks: Sequence[Block]) -> str:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.core.secrets_in_text import without_secrets
+from unhang.core.strict_json import value_at
 from unhang.core.text import visible
+from unhang_node.base.parse.values import as_map, as_maps
 
 MOST_GPUS = 32  # more GPUs than any machine has; further ones are not drawn
 # larger than any count, index or width in a topology; a larger value is treated as not read
@@ -102,29 +104,29 @@ def topology_of(sections: Mapping[str, Any]) -> Topology | None:
     """The topology that a node's sections describe; None when it has fewer than two GPUs. Fields of
     a wrong type count as not read."""
     devices = [
-        row for row in _rows(sections, "gpus", "devices") if _whole(row.get("index")) is not None
+        row for row in rows_at(sections, "gpus", "devices") if _whole(row.get("index")) is not None
     ][:MOST_GPUS]
     if len(devices) < 2:
         return None
     links = {
         row["gpu"]: row
-        for row in _rows(sections, "interconnect", "by_gpu")
+        for row in rows_at(sections, "interconnect", "by_gpu")
         if _whole(row.get("gpu")) is not None
     }
     known = {row["index"] for row in devices}
-    switches = _whole(_section(sections, "fabric_manager").get("nvswitch_count"))
+    switches = _whole(as_map(sections.get("fabric_manager")).get("nvswitch_count"))
     gpus = tuple(
         _gpu(row, links.get(row["index"], {}), bool(switches))
         for row in sorted(devices, key=lambda row: row["index"])
     )
     pairs = tuple(sorted(_pairs(sections, known), key=lambda pair: (pair.a, pair.b)))
     return Topology(
-        model=_text(sections["gpus"].get("model")),
+        model=text_of(sections["gpus"].get("model")),
         gpus=gpus,
         pairs=pairs,
         ports=tuple(_ports(sections))[:MOST_GPUS],
         switches=switches,
-        fabric=_text(_section(sections, "interconnect").get("fabric_state")),
+        fabric=text_of(as_map(sections.get("interconnect")).get("fabric_state")),
     )
 
 
@@ -136,7 +138,7 @@ def _gpu(row: Mapping[str, Any], links: Mapping[str, Any], switched: bool) -> Gp
     )
     narrow = width is not None and widest is not None and width < widest
     shown = f"gen{generation} " if generation is not None else ""
-    remote, active = _text(links.get("remote")), _whole(links.get("nvlinks_active"))
+    remote, active = text_of(links.get("remote")), _whole(links.get("nvlinks_active"))
     bridgeless = active == 0 and remote in ("", "none", "unknown") and not switched
     return Gpu(
         index=row["index"],
@@ -152,7 +154,7 @@ def _gpu(row: Mapping[str, Any], links: Mapping[str, Any], switched: bool) -> Gp
 
 def _pairs(sections: Mapping[str, Any], known: set[int]) -> Iterator[Pair]:
     seen: set[tuple[int, int]] = set()
-    for row in _rows(sections, "interconnect", "pairs"):
+    for row in rows_at(sections, "interconnect", "pairs"):
         a, b = _whole(row.get("a")), _whole(row.get("b"))
         if (
             a is None
@@ -166,42 +168,38 @@ def _pairs(sections: Mapping[str, Any], known: set[int]) -> Iterator[Pair]:
         yield Pair(
             min(a, b),
             max(a, b),
-            _text(row.get("topology")),
+            text_of(row.get("topology")),
             _whole(row.get("nvlinks")),
-            _text(row.get("read")),
+            text_of(row.get("read")),
         )
 
 
 def _ports(sections: Mapping[str, Any]) -> Iterator[Port]:
-    for device in _rows(sections, "network", "rdma"):
+    for device in rows_at(sections, "network", "rdma"):
         listed = device.get("ports")
         ports = listed if isinstance(listed, list) else []
         for port in ports:
             if isinstance(port, dict):
                 rate = port.get("rate_gbps")
-                name = _text(device.get("name")) or "?"
+                name = text_of(device.get("name")) or "?"
                 yield Port(
                     name=name if len(ports) == 1 else f"{name}:{port.get('port')}",
                     numa_node=_whole(device.get("numa_node")),
-                    state=_text(port.get("state")),
+                    state=text_of(port.get("state")),
                     rate_gbps=float(rate)
                     if isinstance(rate, (int, float)) and not isinstance(rate, bool)
                     else None,
-                    layer=_text(port.get("link_layer")),
+                    layer=text_of(port.get("link_layer")),
                 )
 
 
-def _section(sections: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = sections.get(name)
-    return section if isinstance(section, dict) else {}
+def rows_at(sections: Mapping[str, Any], section: str, name: str) -> list[dict[str, Any]]:
+    """The objects of a list of a section, [] where it has none."""
+    return as_maps(value_at(sections, (section, name)))
 
 
-def _rows(sections: Mapping[str, Any], section: str, name: str) -> list[dict[str, Any]]:
-    rows = _section(sections, section).get(name)
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """A text of a node's without secrets, "" for anything else."""
     return without_secrets(value) if isinstance(value, str) else ""
 
 

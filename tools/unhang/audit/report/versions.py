@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.audit.report.topology import rows_at
 from unhang.core.run.run_input import natural
 from unhang.core.secrets_in_text import without_secrets
+from unhang.core.strict_json import value_at
 from unhang.core.text import visible
 
 LONGEST = 80  # characters of one version
@@ -95,16 +97,16 @@ def _rank(name: str) -> int:
 def _read(sections: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     """(thing, its value). Firmware is compared by model, because different cards have different
     firmware."""
-    yield "driver", [_inside(sections, "driver", "loaded", "version")]
-    yield "fabric manager", [_inside(sections, "fabric_manager", "version")]
-    yield "kernel", [_inside(sections, "kernel", "release")]
-    yield "NCCL", [row.get("version") for row in _rows(sections, "nccl", "libraries")]
-    yield "CUDA toolkit", [_inside(sections, "cuda", "default", "version")]
-    yield "torch", [row.get("torch") for row in _rows(sections, "torch", "environments")]
-    yield "GSP firmware", [_inside(sections, "driver", "gsp_firmware", "version")]
-    yield "BIOS", [_inside(sections, "node", "dmi", "bios_version")]
-    yield from _by_model("VBIOS", _rows(sections, "gpus", "devices"), "model", "vbios")
-    yield from _by_model("NIC firmware", _rows(sections, "network", "rdma"), "board", "firmware")
+    yield "driver", [value_at(sections, ("driver", "loaded", "version"))]
+    yield "fabric manager", [value_at(sections, ("fabric_manager", "version"))]
+    yield "kernel", [value_at(sections, ("kernel", "release"))]
+    yield "NCCL", [row.get("version") for row in rows_at(sections, "nccl", "libraries")]
+    yield "CUDA toolkit", [value_at(sections, ("cuda", "default", "version"))]
+    yield "torch", [row.get("torch") for row in rows_at(sections, "torch", "environments")]
+    yield "GSP firmware", [value_at(sections, ("driver", "gsp_firmware", "version"))]
+    yield "BIOS", [value_at(sections, ("node", "dmi", "bios_version"))]
+    yield from _by_model("VBIOS", rows_at(sections, "gpus", "devices"), "model", "vbios")
+    yield from _by_model("NIC firmware", rows_at(sections, "network", "rdma"), "board", "firmware")
 
 
 def _by_model(
@@ -118,15 +120,3 @@ def _by_model(
         ).append(row.get(version))
     for named, found in list(models.items())[:MOST_VALUES]:
         yield f"{name}, {named}" if named else name, found
-
-
-def _inside(sections: Mapping[str, Any], *path: str) -> Any:
-    value: Any = sections
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def _rows(sections: Mapping[str, Any], section: str, name: str) -> list[dict[str, Any]]:
-    rows = _inside(sections, section, name)
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

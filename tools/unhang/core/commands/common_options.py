@@ -73,6 +73,46 @@ def add_verbose(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_flag(parser: argparse._ActionsContainer, name: str, meaning: str) -> None:
+    """An option without a value."""
+    parser.add_argument(name, action="store_true", help=meaning)
+
+
+def add_repeatable(parser: argparse._ActionsContainer, name: str, value: str, meaning: str) -> None:
+    """An option that may be given several times; [] without it. value: as help calls it."""
+    parser.add_argument(name, action="append", default=[], metavar=value, help=meaning)
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """--rules of the commands that read the catalogue of rules."""
+    add_repeatable(parser, "--rules", "DIR", "a folder with additional rules; repeatable")
+
+
+def add_inventory(
+    parser: argparse.ArgumentParser,
+    meaning: str = "inventory file or folder, or host1,host2, (default: this machine)",
+) -> None:
+    """-i of the commands that read nodes."""
+    parser.add_argument("-i", "--inventory", action="append", metavar="PATH", help=meaning)
+
+
+def add_out(parser: argparse.ArgumentParser) -> None:
+    """--out of the commands that make a run folder."""
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="parent of the run folders (default: $UNHANG_RUNS, or runs/ in the checkout or the"
+        " current folder)",
+    )
+
+
+def add_ansible(parser: argparse.ArgumentParser) -> None:
+    """--ansible of the commands that run a playbook."""
+    add_repeatable(
+        parser, "--ansible", "OPTION", "option for ansible-playbook, for example --ansible=--become"
+    )
+
+
 def add_examples(parser: argparse.ArgumentParser, examples: str) -> None:
     """examples: lines to type, each followed by two blanks or more and its purpose."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -83,19 +123,9 @@ def add_rule_and_severity(
     parser: argparse.ArgumentParser, example: str, severities: Sequence[str]
 ) -> None:
     """--rule and --severity over rows that have no nodes. example: of a rule's id."""
-    parser.add_argument(
-        "--rule",
-        action="append",
-        default=[],
-        metavar="RULE",
-        help=f"only this rule: {example}; repeatable",
-    )
-    parser.add_argument(
-        "--severity",
-        action="append",
-        default=[],
-        metavar="SEVERITY",
-        help=f"only these: {', '.join(severities)}; repeatable",
+    add_repeatable(parser, "--rule", "RULE", f"only this rule: {example}; repeatable")
+    add_repeatable(
+        parser, "--severity", "SEVERITY", f"only these: {', '.join(severities)}; repeatable"
     )
 
 

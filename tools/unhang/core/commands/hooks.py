@@ -21,6 +21,7 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 from unhang import __version__
+from unhang.core.commands.common_options import add_repeatable
 from unhang.core.commands.webhook_forms import body_for
 from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import without_secrets
@@ -37,22 +38,18 @@ def add_hooks(parser: argparse.ArgumentParser) -> None:
     shown = parser.add_argument_group(
         "notifications of new and resolved findings at or above --fail-on"
     )
-    shown.add_argument(
+    add_repeatable(
+        shown,
         "--webhook",
-        action="append",
-        default=[],
-        metavar="URL",
-        help=(
-            "POST them as JSON to this URL, to Slack and Teams as a message; @FILE reads the URL,"
-            " which is a secret, from a file"
-        ),
+        "URL",
+        "POST them as JSON to this URL, to Slack and Teams as a message; @FILE reads the URL,"
+        " which is a secret, from a file",
     )
-    shown.add_argument(
+    add_repeatable(
+        shown,
         "--hook",
-        action="append",
-        default=[],
-        metavar="COMMAND",
-        help="run this program with them as JSON on standard input (no shell)",
+        "COMMAND",
+        "run this program with them as JSON on standard input (no shell)",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from unhang.core.text import visible
+from unhang_node.base.parse.values import as_map
 
 SLACK = ("hooks.slack.com", "hooks.slack-gov.com")
 # Teams' workflows, and the connectors before them
@@ -45,16 +46,12 @@ def text_of(message: Mapping[str, Any]) -> str:
     where the evidence is."""
     if isinstance(message.get("text"), str):
         return _cut(message["text"])
-    verdict, then = _map(message.get("verdict")), _map(message.get("next"))
+    verdict, then = as_map(message.get("verdict")), as_map(message.get("next"))
     on = f"next, on {then['host']}" if then.get("host") else "next"
     lines = [f"unhang {message.get('by') or ''}: {verdict.get('headline') or verdict.get('word')}"]
     lines += [f"{on}: {then['command']}"] if then.get("command") else []
     lines += [f"evidence: {message['full']}"] if message.get("full") else []
     return _cut("\n".join(visible(line, LONGEST_LINE) for line in lines))
-
-
-def _map(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _cut(text: str) -> str:

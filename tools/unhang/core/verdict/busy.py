@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from unhang.core.verdict.likely_causes import kernel_clues
-from unhang.core.verdict.streams import as_map, number
 from unhang.core.verdict.suspects import Suspect
+from unhang_node.base.parse.values import as_map, number_of
 
 WAITED = 0.5  # of the time, beside more runnable tasks than CPUs
 QUEUE = 2.0  # runnable tasks for each CPU, where the kernel counts no pressure
@@ -28,15 +28,17 @@ def busy_reason(node: Mapping[str, Any]) -> str | None:
     """Why a node's ranks may only have been slow, from the evidence of the node; None if its load
     is low or was not read."""
     load = as_map(node.get("load"))
-    cpus, runnable = number(load.get("cpus")), number(load.get("runnable"))
-    waited, stolen = load.get("waited"), number(load.get("stolen"))
+    cpus, runnable = number_of(load.get("cpus")), number_of(load.get("runnable"))
+    waited, stolen = load.get("waited"), number_of(load.get("stolen"))
     queued = runnable > cpus > 0 if waited is not None else runnable > QUEUE * cpus > 0
-    if not (queued and (waited is None or number(waited) >= WAITED)) and stolen < STOLEN:
+    if not (queued and (waited is None or number_of(waited) >= WAITED)) and stolen < STOLEN:
         return None
     told = [f"{runnable:g} tasks for {cpus:g} CPUs"]
-    told += [f"tasks waited for a CPU {100 * number(waited):.0f} % of the time"] if waited else []
+    told += (
+        [f"tasks waited for a CPU {100 * number_of(waited):.0f} % of the time"] if waited else []
+    )
     told += [f"the hypervisor took {100 * stolen:.0f} %"] if stolen else []
-    return f"the machine is busy ({', '.join(told)}, over {number(load.get('over_s')):.0f} s)"
+    return f"the machine is busy ({', '.join(told)}, over {number_of(load.get('over_s')):.0f} s)"
 
 
 def excuse_busy(
@@ -47,7 +49,7 @@ def excuse_busy(
     """(the suspects, why nothing is proved): what may only have been slow on a busy machine accuses
     nobody, unless the node's kernel log has a fault, or its ranks did not wait for a CPU. The
     reason is None if other suspects remain. nodes, evidence: rows of the result."""
-    waited = {row["rank"]: number(row["queued"]) for row in evidence if "queued" in row}
+    waited = {row["rank"]: number_of(row["queued"]) for row in evidence if "queued" in row}
     reasons = {
         row["host"]: reason
         for row in nodes

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, WaitedFor, waited_for
+from unhang_node.base.parse.values import as_list
 
 # host and pid, as RAS has them; of a rank that is only counted its communicator and -1 - rank
 Key = tuple[str, int]
@@ -124,7 +125,7 @@ def standing_between(
 
 def communicator_rows(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The communicators of an answer, the largest first."""
-    found = [row for row in _list(answer, "communicators") if isinstance(row, Mapping)]
+    found = [row for row in as_list(answer.get("communicators")) if isinstance(row, Mapping)]
     return sorted(found, key=lambda row: -_size(row))
 
 
@@ -155,17 +156,12 @@ def ranks_by_largest(answer: Mapping[str, Any]) -> dict[Key, int]:
 def _members(row: Mapping[str, Any], name: str) -> list[list[Any]]:
     return [
         one
-        for one in _list(row, name)
+        for one in as_list(row.get(name))
         if isinstance(one, list)
         and len(one) >= 4
         and isinstance(one[0], int)
         and isinstance(one[2], int)
     ]
-
-
-def _list(row: Mapping[str, Any], name: str) -> list[Any]:
-    value = row.get(name)
-    return value if isinstance(value, list) else []
 
 
 def _counts(
@@ -177,8 +173,8 @@ def _counts(
     for row in communicator_rows(answer):
         global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
         groups = [
-            (_list(group, "ranks"), _launched(group))
-            for group in _list(row, "counts")
+            (as_list(group.get("ranks")), _launched(group))
+            for group in as_list(row.get("counts"))
             if isinstance(group, Mapping)
         ]
         operations = {op for _, launched in groups for op in launched}
@@ -250,7 +246,7 @@ def _gone(
             rank = names.get((str(one[1]), one[2]))
             if rank is not None:
                 missing[rank] = missing.get(rank, False) or one[-1] is True
-        for one in _list(row, "errors"):
+        for one in as_list(row.get("errors")):
             name = (
                 global_of.get(one[0])
                 if isinstance(one, list) and len(one) == 2 and isinstance(one[0], int)
@@ -267,7 +263,7 @@ def _starting(answer: Mapping[str, Any], names: Mapping[Key, int]) -> frozenset[
         global_of = {one[0]: names.get((str(one[1]), one[2])) for one in _members(row, "members")}
         found |= {
             name
-            for rank in _list(row, "starting")
+            for rank in as_list(row.get("starting"))
             if isinstance(rank, int) and (name := global_of.get(rank)) is not None
         }
     return frozenset(found)

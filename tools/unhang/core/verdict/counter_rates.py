@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from unhang.core.verdict.streams import as_map, number
+from unhang_node.base.parse.values import as_map, number_of
 
 # the device in front of a counter's name
 COUNTED_OF = re.compile(r"(?:GPU \d+ link \d+|GPU \d+|\S+ port \d+|\S+) (.+)")
@@ -91,14 +91,17 @@ def _risen(nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, list[Risen]], 
     read: dict[str, int] = {}
     for node in nodes:
         for kind, count in as_map(node.get("peers")).items():
-            read[str(kind)] = read.get(str(kind), 0) + int(number(count))
+            read[str(kind)] = read.get(str(kind), 0) + int(number_of(count))
         for counters in (node.get("nvlink"), node.get("counters")):
             for name, count in as_map(counters).items():
                 kind = counter_kind(str(name))
                 if kind and isinstance(count, int) and not isinstance(count, bool) and count > 0:
                     risen.setdefault(kind, []).append(
                         Risen(
-                            str(node.get("host")), str(name), count, number(node.get("counted_s"))
+                            str(node.get("host")),
+                            str(name),
+                            count,
+                            number_of(node.get("counted_s")),
                         )
                     )
     return risen, {

@@ -15,6 +15,7 @@ from typing import Any
 
 from unhang.core.verdict.counter_rates import Rise
 from unhang.core.verdict.suspects import Suspect
+from unhang_node.base.parse.values import as_list
 
 # Xid and SXid of the NVIDIA driver, the kernel's own words for memory, hung tasks and PCIe errors,
 # and NICs that lost their link or their firmware. Not: PCIe errors that were corrected, which
@@ -64,7 +65,7 @@ def with_likely(
 def clues_of(node: Mapping[str, Any], rises: Sequence[Rise] = ()) -> list[str]:
     """Clues from one node's evidence, the strongest first. rises: its own counters that rose
     unusually."""
-    clues = [str(one)[:300] for one in _rows(node.get("gpus"))[:1]]
+    clues = [str(one)[:300] for one in as_list(node.get("gpus"))[:1]]
     clues += [f"its kernel log says {line[:200]!r}" for line in kernel_clues(node)[:2]]
     if node.get("nvml") and "hangs" in str(node["nvml"]):
         clues.append(str(node["nvml"])[:200])
@@ -72,7 +73,7 @@ def clues_of(node: Mapping[str, Any], rises: Sequence[Rise] = ()) -> list[str]:
         clues.append(
             rises[0].text + (f", and {len(rises) - 1} more such counters" if len(rises) > 1 else "")
         )
-    warnings = _rows(node.get("nccl_warnings"))
+    warnings = as_list(node.get("nccl_warnings"))
     return clues + [
         f"NCCL warned {str(line).split('NCCL WARN ')[-1][:200]!r}" for line in warnings[-1:]
     ]
@@ -82,7 +83,7 @@ def kernel_clues(node: Mapping[str, Any]) -> list[str]:
     """The lines of a node's kernel log that tell of a fault."""
     return [
         str(line)
-        for line in _rows(node.get("kernel_log"))
+        for line in as_list(node.get("kernel_log"))
         if _SUSPICIOUS.search(str(line)) and not _USUAL.search(str(line))
     ]
 
@@ -95,7 +96,3 @@ def where_of(stack: Any) -> str | None:
         if any(frame[3] == "run_phase" for frame in frames):
             return f"{frames[0][3]} ({frames[0][1].rsplit('/', 1)[-1]}:{frames[0][2]})"
     return None
-
-
-def _rows(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

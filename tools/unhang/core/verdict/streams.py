@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from unhang_node.base.parse.values import as_map
+
 MOST_EVENTS = 200_000
 MOST_LINE_BYTES = 512 * 1024
 MOST_TEXT = 20_000
@@ -79,21 +81,6 @@ class Story:
         return as_map(as_map(self.phases.get("environment")).get("result"))
 
 
-def as_map(value: Any) -> dict[Any, Any]:
-    """An object of a node's, or {} for anything else that it sent."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_maps(value: Any) -> list[dict[str, Any]]:
-    """The objects of a node's list, and nothing else that it sent."""
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
-def as_list(value: Any) -> list[Any]:
-    """A list of a node's, or [] for anything else that it sent."""
-    return value if isinstance(value, list) else []
-
-
 def parse_events(lines: Iterable[bytes], ranks: Iterable[int]) -> Iterator[Event]:
     """The events among the lines of a node that has these ranks. Lines that are no event, or about
     another node's rank, are skipped."""
@@ -150,12 +137,3 @@ def _add_event(story: Story, event: Event) -> None:
         story.ended = True
     elif kind in ("stall", "exit", "unkillable"):
         setattr(story, kind, event)
-
-
-def number(value: Any) -> float:
-    """A number of a node's, or 0 for anything else that it sent."""
-    return (
-        float(value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
-        else 0.0
-    )

@@ -16,8 +16,9 @@ from typing import Any
 
 from unhang.core.text import counted
 from unhang.core.verdict.rendering import ranks_wait
-from unhang.core.verdict.streams import Story, Stream, as_map, number
+from unhang.core.verdict.streams import Story, Stream
 from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step, WaitedFor, waited_for
+from unhang_node.base.parse.values import as_map, number_of
 
 NEXT_LOOK_AT_NODE = (
     "unhang audit -i INVENTORY --limit {host}; look at the kernel log and the driver there"
@@ -89,42 +90,40 @@ def _hosts(streams: Sequence[Stream], reported: Mapping[int, Story]) -> list[Sus
                 reported[stream.ranks[0]].last_phase if stream.events and stream.ranks else "launch"
             )
             found.append(
-                Suspect(
+                _of_host(
                     stream.host,
-                    None,
-                    None,
                     phase,
                     stream.problem,
                     f"ssh {stream.host}; unhang audit -i INVENTORY --limit {stream.host}",
-                    True,
+                    blind=True,
                 )
             )
         elif failed:
             why = f"could not start its ranks: {failed}"
             found.append(
-                Suspect(
+                _of_host(
                     stream.host,
-                    None,
-                    None,
                     "launch",
                     why,
                     "name a Python that is there with --python",
-                    True,
+                    blind=True,
                 )
             )
         elif not stream.ended:
             why = "its results were cut off: the node never reported its end"
             found.append(
-                Suspect(
+                _of_host(
                     stream.host,
-                    None,
-                    None,
                     reported[stream.ranks[0]].last_phase,
                     why,
                     NEXT_LOOK_AT_NODE.format(host=stream.host),
                 )
             )
     return found
+
+
+def _of_host(host: str | None, phase: str, why: str, then: str, *, blind: bool = False) -> Suspect:
+    return Suspect(host, None, None, phase, why, then, blind)
 
 
 def _suspect(
@@ -153,7 +152,7 @@ def _stopped(reported: Mapping[int, Story]) -> list[Suspect]:
                 f" {story.unkillable.get('wchan') or 'the kernel'}"
             )
             why = (
-                f"its process {int(number(story.unkillable.get('pid')))} survives SIGKILL"
+                f"its process {int(number_of(story.unkillable.get('pid')))} survives SIGKILL"
                 f" ({place}): the node is unfit"
             )
             found.append(
@@ -180,7 +179,7 @@ def _stopped(reported: Mapping[int, Story]) -> list[Suspect]:
         elif (story.stall or {}).get(
             "reason"
         ) == "deadline" and story.last_phase in BEFORE_THE_OTHERS:
-            waited = f"{number((story.stall or {}).get('waited_s')):.0f} s"
+            waited = f"{number_of((story.stall or {}).get('waited_s')):.0f} s"
             why = (
                 f"did not get past {(story.stall or {}).get('step') or story.last_phase} within"
                 f" {waited}, where it waits for nobody else"
@@ -220,7 +219,7 @@ def _stuck_witnesses(reported: Mapping[int, Story]) -> list[Suspect]:
 
 
 def _next(story: Story) -> int:
-    return int(number((story.stall or story.exit or {}).get("seq")))
+    return int(number_of((story.stall or story.exit or {}).get("seq")))
 
 
 def _died(reported: Mapping[int, Story], echo: bool) -> list[Suspect]:
@@ -478,9 +477,7 @@ def _wrong_results(
             for rank in hit
         ]
     return [
-        Suspect(
-            None,
-            None,
+        _of_host(
             None,
             phase,
             f"all ranks have wrong sums, and all data arrives right ({where})",

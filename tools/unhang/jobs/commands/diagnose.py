@@ -13,6 +13,7 @@ from typing import Any
 
 from unhang.core.commands.common_options import (
     add_examples,
+    add_flag,
     add_format_option,
     add_quiet,
     add_verbose,
@@ -63,13 +64,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format_option(parser, ("table", "json", "markdown", "evidence"))
     add_verbose(parser)
     add_quiet(parser)
-    parser.add_argument(
+    add_flag(
+        parser,
         "--redact",
-        action="store_true",
-        help=(
-            "mask host names, addresses and users too; equal values get equal masks; secrets are"
-            " always masked"
-        ),
+        "mask host names, addresses and users too; equal values get equal masks; secrets are"
+        " always masked",
     )
     parser.add_argument(
         "--fail-on",

@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples, add_format_option, add_verbose
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_format_option,
+    add_inventory,
+    add_repeatable,
+    add_verbose,
+)
 from unhang.core.errors import UserError
 from unhang.core.path_arguments import checked_output
 from unhang.core.project import program_as_typed
@@ -20,10 +26,10 @@ from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.job_look import HUNG, SLOW, UNKNOWN
-from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
+from unhang_node.base.parse.values import as_maps
 from unhang_node.base.program import load_nvidia_ml_py
 from unhang_node.job.command import add_look_options, chosen_look_options
 from unhang_node.job.look import look
@@ -59,25 +65,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_node_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that name nodes, as `unhang audit` and `unhang smoke` have them."""
-    parser.add_argument(
-        "-i",
-        "--inventory",
-        action="append",
-        metavar="PATH",
-        help="look at the nodes of this inventory, by Ansible",
-    )
+    add_inventory(parser, "look at the nodes of this inventory, by Ansible")
     parser.add_argument(
         "-l",
         "--limit",
         metavar="HOSTS",
         help="of the inventory only these: node sets (gpu[001-016]), groups, Ansible patterns",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--hosts",
-        action="append",
-        default=[],
-        metavar="NODES",
-        help="look at these nodes, by Ansible: names or node sets, for example gpu[01-08]",
+        "NODES",
+        "look at these nodes, by Ansible: names or node sets, for example gpu[01-08]",
     )
     parser.add_argument(
         "-f",
@@ -100,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     UserError, which gives 2."""
     out = checked_output(arguments.out, "--out") if arguments.out else None
     documents = _documents(arguments)
-    if not any(rows(document.get("ranks")) for document in documents):
+    if not any(as_maps(document.get("ranks")) for document in documents):
         by_pid = not (
             arguments.pid
             or arguments.evidence
@@ -174,7 +173,7 @@ def _one_job(documents: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, An
     node that has several, and those that may be meant as one."""
     for document in documents:
         jobs: dict[str, list[Mapping[str, Any]]] = {}
-        for row in rows(document.get("ranks")):
+        for row in as_maps(document.get("ranks")):
             jobs.setdefault(str(row.get("job")), []).append(row)
         if len(jobs) > 1:
             named = "; ".join(

@@ -10,6 +10,7 @@ from packaging.version import InvalidVersion
 
 from unhang.core.commands.common_options import (
     add_examples,
+    add_flag,
     add_format_option,
     add_quiet,
     add_rule_and_severity,
@@ -86,13 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SEVERITY",
         help="exit with 1 at this severity or above: error, warning (default), info",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--fix",
-        action="store_true",
-        help=(
-            "write the fixes that have only one correct form into the files, and show them as a"
-            " diff"
-        ),
+        "write the fixes that have only one correct form into the files, and show them as a diff",
     )
     parser.add_argument(
         "--diff", action="store_true", help="show what --fix would write, and write nothing"

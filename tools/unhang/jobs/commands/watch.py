@@ -17,15 +17,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples, add_verbose
+from unhang.core.commands.common_options import add_examples, add_flag, add_verbose
 from unhang.core.errors import UserError
 from unhang.core.text import visible
 from unhang.jobs.commands.watch_all import watch_all
 from unhang.jobs.commands.watch_one import Job, say, stopped_by_sigterm, watched
 from unhang.jobs.commands.watch_outputs import Outputs, add_outputs, outputs_of
-from unhang.jobs.inspect.ways import arguments_of, check_number, slurm_documents
-from unhang.jobs.watch.live import end_job, is_running, live_samples, samples_here
-from unhang.jobs.watch.of_slurm import cancel, has_ended, how_it_ended, slurm_samples
+from unhang.jobs.inspect.ways import arguments_of, slurm_documents
+from unhang.jobs.watch.live import end_job, is_running, live_samples
+from unhang.jobs.watch.of_slurm import cancel, how_it_ended, slurm_samples
 from unhang.jobs.watch.prepared import prepared_environment
 from unhang.jobs.watch.record import (
     FAILED,
@@ -75,21 +75,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ID",
         help="a job of Slurm that runs: samples of all its nodes, by a step beside its own",
     )
-    parser.add_argument(
-        "--here",
-        action="store_true",
-        help="with --slurm-job: only its ranks on this node, without srun; for a prolog, as root",
-    )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--all",
-        action="store_true",
-        help="all jobs of this machine as they come: root's all, a user's own; those of Slurm with"
+        "all jobs of this machine as they come: root's all, a user's own; those of Slurm with"
         " --comment=unhang:off and those with UNHANG_WATCH=off in their environment are left out",
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--job-comment",
-        action="store_true",
-        help="with --all, as root: write a verdict of a hang into the AdminComment of Slurm's job",
+        "with --all, as root: write a verdict of a hang into the AdminComment of Slurm's job",
     )
     parser.add_argument(
         "--no-progress",
@@ -112,10 +107,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--on-hang", choices=("report", "dump", "terminate"), default="report", help=actions
     )
-    parser.add_argument(
+    add_flag(
+        parser,
         "--act",
-        action="store_true",
-        help="with --on-hang terminate: end the job, with exit code 86; see --record first; with"
+        "with --on-hang terminate: end the job, with exit code 86; see --record first; with"
         " --all: cancel a hung job of Slurm whose user wants it by --comment=unhang:terminate",
     )
     parser.add_argument(
@@ -176,11 +171,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("--job-comment: expected --all beside it")
     if arguments.act and not arguments.all and arguments.on_hang != "terminate":
         raise UserError("--act: expected --on-hang terminate beside it, which it lets act")
-    if arguments.here and not arguments.slurm_job:
-        raise UserError(
-            "--here: expected --slurm-job ID beside it; a command and --pid are watched on this"
-            " node anyway"
-        )
     if not arguments.out.is_dir():
         raise UserError(f"--out: expected a folder, found none at {arguments.out}")
     outputs = outputs_of(arguments, say)
@@ -195,12 +185,11 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_and_watch(arguments: argparse.Namespace, outputs: Outputs) -> int:
     if arguments.slurm_job:
         number = arguments.slurm_job
-        job = _of_slurm_here(arguments) if arguments.here else _of_slurm(arguments)
         with (
             stopped_by_sigterm(),
             _recorded(f"slurm {number}", lambda: how_it_ended(number)) as to,
         ):
-            return watched(job, arguments, outputs, to) or 0
+            return watched(_of_slurm(arguments), arguments, outputs, to) or 0
     if not arguments.command:
         if not is_running(arguments.pid):
             raise UserError(f"--pid: no process {arguments.pid} on this machine: it has ended")
@@ -259,7 +248,10 @@ def _recorded(name: str, how_ended: Callable[[], str]) -> Iterator[Record]:
 
 def _of_this_machine(pid: int, arguments: argparse.Namespace, is_ours: bool) -> Job:
     def look_here() -> list[dict[str, Any]]:
-        return _look_here({"pids": [pid]}, arguments)
+        try:
+            return [look({"pids": [pid], "py_spy": arguments.py_spy}, load_nvidia_ml_py)]
+        except ValueError as problem:
+            raise UserError(str(problem)) from None
 
     return Job(
         live_samples(pid, arguments.every),
@@ -267,30 +259,6 @@ def _of_this_machine(pid: int, arguments: argparse.Namespace, is_ours: bool) -> 
         lambda: end_job(pid, arguments.grace),
         is_ours,
         name=_named(arguments),
-    )
-
-
-def _look_here(ranks: Mapping[str, Any], arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    try:
-        return [look({**ranks, "py_spy": arguments.py_spy}, load_nvidia_ml_py)]
-    except ValueError as problem:
-        raise UserError(str(problem)) from None
-
-
-def _of_slurm_here(arguments: argparse.Namespace) -> Job:
-    """The ranks of a job on this node. Between two steps it has none: only Slurm knows whether it
-    is over."""
-    job = arguments.slurm_job
-    check_number(job)
-    ranks = {"slurm_job": job}
-    samples = samples_here(ranks, lambda: not has_ended(job), arguments.every)
-    return Job(
-        samples,
-        lambda: _look_here(ranks, arguments),
-        lambda: cancel(job),
-        is_ours=True,
-        name=_named(arguments),
-        has_ended=lambda: has_ended(job),
     )
 
 

@@ -40,7 +40,6 @@ class Job:
 
     name        as it is called in a sentence
     is_ours     it writes to this terminal, or its nodes' GPUs fit into no table
-    has_ended   asked where none of its ranks is left
     is_patient  a job in which a look found nothing new is looked at half as often each time
     spared      why it is not to be ended although two looks agree; "" where nothing speaks against
     reported    takes the headline of a new verdict of a hang
@@ -50,7 +49,6 @@ class Job:
     look: Callable[[], Sequence[dict[str, Any]]]
     end: Callable[[], None]
     is_ours: bool
-    has_ended: Callable[[], bool] | None = None
     name: str = "the job"
     is_patient: bool = False
     spared: Callable[[], str] = str
@@ -94,10 +92,7 @@ def watched(
         for event in detect(samples, arguments.no_progress):
             if job.is_patient and not patience.is_due(event):
                 continue
-            if job.has_ended and not outputs.ranks_left():
-                if job.has_ended():
-                    return None
-            elif _answer(event, job, arguments, outputs, to):
+            if _answer(event, job, arguments, outputs, to):
                 if signals:
                     signals.ends_watch = False
                 job.end()

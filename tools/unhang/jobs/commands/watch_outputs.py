@@ -16,6 +16,7 @@ from logging.handlers import SysLogHandler
 from pathlib import Path
 from typing import Any
 
+from unhang.core.commands.common_options import add_repeatable
 from unhang.core.commands.hooks import call_in_a_session, check_hooks, send
 from unhang.core.errors import UserError
 from unhang.core.run.run_folder import write_named
@@ -35,25 +36,19 @@ Named = set[tuple[Any, Any, Any]]
 def add_outputs(parser: argparse.ArgumentParser) -> None:
     told = "as JSON of at most 16 KiB (unhang/evidence-short/1), once for each verdict"
     shown = parser.add_argument_group("where a hang is reported beside standard error")
-    shown.add_argument(
+    add_repeatable(
+        shown,
         "--webhook",
-        action="append",
-        default=[],
-        metavar="URL",
-        help=(
-            f"POST it to this URL {told}, to Slack and Teams as a message; @FILE reads the URL from"
-            " a file"
-        ),
+        "URL",
+        f"POST it to this URL {told}, to Slack and Teams as a message; @FILE reads the URL from"
+        " a file",
     )
-    shown.add_argument(
+    add_repeatable(
+        shown,
         "--hook",
-        action="append",
-        default=[],
-        metavar="COMMAND",
-        help=(
-            f"run this program (no shell) with it on standard input {told}; {BUNDLE} is the path of"
-            " all evidence, where --on-hang writes it"
-        ),
+        "COMMAND",
+        f"run this program (no shell) with it on standard input {told}; {BUNDLE} is the path of"
+        " all evidence, where --on-hang writes it",
     )
     shown.add_argument(
         "--syslog",
@@ -68,12 +63,8 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.prom",
         help=f"metrics for Prometheus' textfile collector, each {METRICS_EVERY_S:g} s",
     )
-    shown.add_argument(
-        "--label",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a label for every series of --textfile: cluster=production",
+    add_repeatable(
+        shown, "--label", "NAME=VALUE", "a label for every series of --textfile: cluster=production"
     )
 
 

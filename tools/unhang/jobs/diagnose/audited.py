@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from unhang.core.run.run_folder import LONGEST_DOCUMENT, find_run
-from unhang.core.strict_json import parse_strictly, read_bounded
+from unhang.core.strict_json import parse_strictly, read_bounded, value_at
 from unhang.core.text import listed, visible
 from unhang.jobs.diagnose.logs.line_prefixes import Prefix
 from unhang.jobs.diagnose.matching.scanning import Event
@@ -113,33 +113,26 @@ def _node_facts(path: Path | None) -> dict[str, Any] | None:
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    devices = _at(sections, "gpus", "devices")
+    devices = value_at(sections, ("gpus", "devices"))
     models = (
         [one.get("model") for one in devices if isinstance(one, dict)]
         if isinstance(devices, list)
         else []
     )
     return {
-        "driver": _at(sections, "driver", "loaded", "version"),
-        "kernel": _at(sections, "kernel", "release"),
-        "fabric_manager": _at(sections, "fabric_manager", "running"),
+        "driver": value_at(sections, ("driver", "loaded", "version")),
+        "kernel": value_at(sections, ("kernel", "release")),
+        "fabric_manager": value_at(sections, ("fabric_manager", "running")),
         "gpus": dict(Counter(str(model) for model in models)) or None,
         "nccl": (
             [
                 one.get("version")
-                for one in _at(sections, "nccl", "libraries") or []
+                for one in value_at(sections, ("nccl", "libraries")) or []
                 if isinstance(one, dict)
             ][:8]
             or None
         ),
     }
-
-
-def _at(sections: Mapping[str, Any], *path: str) -> Any:
-    place: Any = sections
-    for name in path:
-        place = place.get(name) if isinstance(place, Mapping) else None
-    return place
 
 
 def _bare(host: str) -> str:

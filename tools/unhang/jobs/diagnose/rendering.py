@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from unhang.core.text import ascii_only, counted, visible
+from unhang.core.text import ascii_only, counted, flat, visible
 from unhang.core.verdict.screen import path_shown
 from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines
 from unhang.jobs.diagnose.audited import not_audited
@@ -543,21 +543,13 @@ def remedy_in_words(remedy: Mapping[str, Any]) -> str:
     parts = [str(remedy["person"])] if remedy.get("person") else []
     if remedy.get("role"):
         variables = ", ".join(
-            f"{name}: {value}" for name, value in _flat(remedy.get("variables") or {})
+            f"{name}: {value}" for name, value in flat(remedy.get("variables") or {})
         )
         parts.append(
             f"{'on a fleet: ' if parts else ''}apply role {remedy['role']}"
             + (f" with {variables}" if variables else "")
         )
     return "; ".join(parts)
-
-
-def _flat(variables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in variables.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _remarks(remarks: Sequence[Mapping[str, Any]], width: int) -> list[str]:

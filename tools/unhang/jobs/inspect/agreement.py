@@ -5,13 +5,8 @@ from __future__ import annotations
 
 from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.moves import BYTES
-from unhang.jobs.inspect.rank_looks import (
-    RankLook,
-    computing_gpus,
-    number_of,
-    own_gpus,
-    section,
-)
+from unhang.jobs.inspect.rank_looks import RankLook, computing_gpus, own_gpus, section
+from unhang_node.base.parse.values import number_of
 
 IDLE_LINK_KIB_S = 1024
 RAS, STACKS, PROC, DRIVER = "RAS", "stacks", "/proc", "the driver"

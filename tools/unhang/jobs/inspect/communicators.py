@@ -14,7 +14,8 @@ from unhang.core.verdict.communicators import (
     ranks_by_largest,
     standing_between,
 )
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, rows, section
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang_node.base.parse.values import as_maps
 
 
 def standing_of(
@@ -25,7 +26,7 @@ def standing_of(
     answers = [
         [
             row
-            for row in rows(section(document, "ras").get("looks"))
+            for row in as_maps(section(document, "ras").get("looks"))
             if isinstance(row.get("communicators"), list)
         ]
         for document in documents

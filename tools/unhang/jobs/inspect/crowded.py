@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.jobs.inspect.rank_looks import gpu_pids, host_of, rows, section
+from unhang.jobs.inspect.rank_looks import gpu_pids, host_of, section
+from unhang_node.base.parse.values import as_maps
 
 
 def shared_words(ranks: Sequence[int], gpu: object, idle: int, where: str = "") -> str:
@@ -24,13 +25,13 @@ def crowded(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for document in documents:
         rank_of = {
             row["pid"]: row["rank"]
-            for row in rows(document.get("ranks"))
+            for row in as_maps(document.get("ranks"))
             if isinstance(row.get("pid"), int) and isinstance(row.get("rank"), int)
         }
         first, second = (
             {
                 str(gpu.get("index")): gpu_pids(gpu)
-                for gpu in rows(section(document, "nvml").get(name))
+                for gpu in as_maps(section(document, "nvml").get(name))
             }
             for name in ("gpus_1", "gpus_2")
         )

@@ -20,8 +20,9 @@ from unhang.jobs.inspect.answer import certainty_of, verdict_of
 from unhang.jobs.inspect.bundle import read_documents
 from unhang.jobs.inspect.ends import clues
 from unhang.jobs.inspect.flights import flights_of
-from unhang.jobs.inspect.rank_looks import host_of, rows, section
+from unhang.jobs.inspect.rank_looks import host_of, section
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN, inspection_of
+from unhang_node.base.parse.values import as_maps
 
 LOOKED_AT = "unhang inspect"
 DESYNC = "rank_desync_app"
@@ -48,7 +49,7 @@ def logs_of(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bytes
     seen: set[tuple[str, bytes]] = set()
     for document in documents:
         host = host_of(document)
-        for log in rows(section(document, "log_tail").get("logs")):
+        for log in as_maps(section(document, "log_tail").get("logs")):
             lines = log.get("lines")
             text = _joined(lines if isinstance(lines, list) else [])
             path = str(log.get("path"))[:400]

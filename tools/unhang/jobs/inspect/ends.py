@@ -11,8 +11,9 @@ from unhang.core.verdict.rendering import fold_ranks, ranks_wait
 from unhang.core.verdict.streams import Story
 from unhang.core.verdict.suspects import Suspect, find_suspects
 from unhang.jobs.activities import STARTING
-from unhang.jobs.inspect.job_look import JobLook, Named
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
+from unhang.jobs.inspect.job_look import JobLook, Named, suspected
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang_node.base.parse.values import as_maps, number_of
 
 NEXT = {
     "gone": (
@@ -107,16 +108,14 @@ def ended_ranks(job: JobLook) -> list[Named]:
 
 
 def _ended(host: str, rank: int | None, gpu: str | None, pid: int, why: str) -> Named:
-    return Named(
-        Suspect(
-            host,
-            rank,
-            gpu,
-            "ended",
-            f"{why} (pid {pid}); the others wait for it",
-            NEXT["gone"].format(host=host),
-        ),
-        "rank_failed",
+    return suspected(
+        host,
+        rank,
+        gpu,
+        "ended",
+        f"{why} (pid {pid}); the others wait for it",
+        NEXT["gone"].format(host=host),
+        cause="rank_failed",
     )
 
 
@@ -153,16 +152,14 @@ def _fewer_than_local(job: JobLook) -> list[Named]:
                 f" {fold_ranks(gone)} is gone"
             )
             found.append(
-                Named(
-                    Suspect(
-                        host,
-                        gone[0] if len(gone) == 1 else None,
-                        None,
-                        "ended",
-                        why,
-                        NEXT["gone"].format(host=host),
-                    ),
-                    "rank_failed",
+                suspected(
+                    host,
+                    gone[0] if len(gone) == 1 else None,
+                    None,
+                    "ended",
+                    why,
+                    NEXT["gone"].format(host=host),
+                    cause="rank_failed",
                 )
             )
     return found
@@ -223,16 +220,13 @@ def silent_ranks(looks: Sequence[RankLook], standing: Standing) -> list[Named]:
         )
         why = f"its process (pid {pid}) does not answer NCCL's RAS: {stands}"
         found.append(
-            Named(
-                Suspect(
-                    host,
-                    rank,
-                    gpu,
-                    "job",
-                    why,
-                    f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there",
-                ),
-                None,
+            suspected(
+                host,
+                rank,
+                gpu,
+                "job",
+                why,
+                f"on {host}: grep State /proc/{pid}/status; unhang inspect --pid {pid} there",
             )
         )
     return found
@@ -282,7 +276,7 @@ def never_meet(job: JobLook) -> list[Named]:
     for document in job.documents:
         others = [
             row
-            for row in rows(section(document, "ranks").get("apart"))
+            for row in as_maps(section(document, "ranks").get("apart"))
             if isinstance(row.get("rank"), int) and row["rank"] not in {r.rank for r in job.looks}
         ]
         if others:
@@ -343,16 +337,8 @@ def never_came(job: JobLook) -> list[Named]:
             f" {ranks_wait(len(starting))} for it in {where}"
         )
         return [
-            Named(
-                Suspect(
-                    None,
-                    absent[0] if len(absent) == 1 else None,
-                    None,
-                    STARTING,
-                    why,
-                    NEXT["others"],
-                ),
-                None,
+            suspected(
+                None, absent[0] if len(absent) == 1 else None, None, STARTING, why, NEXT["others"]
             )
         ]
     return []
@@ -367,10 +353,10 @@ def events_of_the_job(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The kernel's faults since the job's ranks began. One without a time is left out: it may be a
     month old."""
     began_s = (
-        min((number_of(row.get("started")) for row in rows(document.get("ranks"))), default=0.0)
+        min((number_of(row.get("started")) for row in as_maps(document.get("ranks"))), default=0.0)
         / TICKS_PER_S
     )
-    events = rows(section(document, "kernel_log").get("events"))
+    events = as_maps(section(document, "kernel_log").get("events"))
     return [
         event
         for event in events

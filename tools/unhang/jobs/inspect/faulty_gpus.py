@@ -9,14 +9,15 @@ from typing import Any
 from unhang.core.catalogue import table
 from unhang.core.verdict.gpu_verbs import TABLES, GpuVerb, gpu_verbs
 from unhang.jobs.inspect.ends import events_of_the_job
-from unhang.jobs.inspect.rank_looks import host_of, rows, section
+from unhang.jobs.inspect.rank_looks import host_of, section
+from unhang_node.base.parse.values import as_maps
 
 
 def faulty_gpus(document: Mapping[str, Any]) -> list[GpuVerb]:
     """document: the evidence of one node."""
     nvml, log = section(document, "nvml"), section(document, "kernel_log")
-    devices = rows(nvml.get("gpus_1")) or None
-    faults = {"events": events_of_the_job(document), "resets": rows(log.get("resets"))}
+    devices = as_maps(nvml.get("gpus_1")) or None
+    faults = {"events": events_of_the_job(document), "resets": as_maps(log.get("resets"))}
     sections = {"gpus": {"devices": devices}, "faults": faults}
     return gpu_verbs(sections, {name: table(name) for name in TABLES})
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from unhang.core.text import counted, visible
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.core.verdict.suspects import Suspect
 from unhang.core.verdict.waiting import Wait
 from unhang.jobs.diagnose.rank_names import ring_in_words
 from unhang.jobs.flight import Flight, flight_of
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.inspect.ends import NEXT
-from unhang.jobs.inspect.job_look import Named, Verdict
-from unhang.jobs.inspect.rank_looks import rows, section
+from unhang.jobs.inspect.job_look import Verdict, suspected
+from unhang.jobs.inspect.rank_looks import section
+from unhang_node.base.parse.values import as_maps
 
 MOST_RANKS = 1 << 20
 
@@ -29,7 +29,7 @@ def flights_of(documents: Sequence[Mapping[str, Any]]) -> list[Flight]:
     """The dumps that lay on the nodes, one for each rank."""
     found: dict[int, Flight] = {}
     for document in documents:
-        for row in rows(section(document, "log_tail").get("flights")):
+        for row in as_maps(section(document, "log_tail").get("flights")):
             rank = row.get("rank")
             if isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < MOST_RANKS:
                 written = row.get("written_s")
@@ -101,17 +101,14 @@ def with_recorded(
     ranks = {one.suspect.rank for one in named if one.suspect.rank is not None}
     if not ranks:
         named += [
-            Named(
-                Suspect(
-                    None,
-                    rank,
-                    None,
-                    "collective",
-                    f"by torch's flight recorder it {why}",
-                    NEXT["missed"],
-                    True,
-                ),
+            suspected(
                 None,
+                rank,
+                None,
+                "collective",
+                f"by torch's flight recorder it {why}",
+                NEXT["missed"],
+                blind=True,
             )
             for rank, why in list(missed.items())[:8]
         ]

@@ -30,7 +30,15 @@ class Named:
     """A suspect and the cause's id, where the evidence shows one."""
 
     suspect: Suspect
-    cause: str | None
+    cause: str | None = None
+
+
+def suspected(
+    host: str | None, rank: int | None, gpu: str | None, phase: str, why: str, then: str,
+    *, blind: bool = False, cause: str | None = None,
+) -> Named:  # fmt: skip
+    """As Suspect has them."""
+    return Named(Suspect(host, rank, gpu, phase, why, then, blind), cause)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from unhang.jobs.activities import (
     user_frames,
 )
 from unhang.jobs.inspect.moves import moves
+from unhang_node.base.parse.values import as_maps, number_of
 
 ENDED = ("gone", "reused")
 BUSY_PERCENT = 95
@@ -120,11 +121,6 @@ def section(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def rows(value: Any) -> list[Mapping[str, Any]]:
-    """The maps in a list, [] for anything else."""
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
-
-
 def host_of(document: Mapping[str, Any]) -> str:
     """The name that the node was asked by, else its own."""
     collector = document.get("collector")
@@ -145,10 +141,10 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
     gpus, busy_gpus, spinning = _gpus(document), computing_gpus(document), spinning_gpus(document)
     locks = tuple(
         str(lock.get("path"))
-        for cache in rows(section(document, "locks").get("caches"))
-        for lock in rows(cache.get("locks"))
+        for cache in as_maps(section(document, "locks").get("caches"))
+        for lock in as_maps(cache.get("locks"))
     )
-    for place, row in enumerate(rows(document.get("ranks"))):
+    for place, row in enumerate(as_maps(document.get("ranks"))):
         pid = row.get("pid")
         if not isinstance(pid, int) or isinstance(pid, bool):
             continue
@@ -184,9 +180,9 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             shifted=function_names(own) != function_names(own_later) if is_known else None,
             waited=_waited(first, second), children=children,
             worker=next(iter(workers), None),
-            blocked=tuple(map(dict, rows(second.get("threads_blocked")))),
+            blocked=tuple(map(dict, as_maps(second.get("threads_blocked")))),
             sockets=tuple({name: str(value) for name,
-            value in one.items()} for one in rows(sockets.get(pid, {}).get("sockets"))),
+            value in one.items()} for one in as_maps(sockets.get(pid, {}).get("sockets"))),
             log_grew=_log_grew(proc, place), computes=gpu in busy_gpus, spins=gpu in spinning,
             settings=row["settings"] if isinstance(row.get("settings"), Mapping) else {},
             signs=(
@@ -204,16 +200,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
 
 
 def _by_pid(value: Any) -> dict[int, Mapping[str, Any]]:
-    return {row["pid"]: row for row in rows(value) if isinstance(row.get("pid"), int)}
-
-
-def number_of(value: Any) -> float:
-    """A number of a node's, 0 for anything else."""
-    return (
-        float(value)
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
-        else 0.0
-    )
+    return {row["pid"]: row for row in as_maps(value) if isinstance(row.get("pid"), int)}
 
 
 def _whole(value: Any) -> int | None:
@@ -263,7 +250,7 @@ def _io_rate(
 
 
 def _main_frames(dump: Mapping[str, Any] | None) -> list[str]:
-    return next(map(_frames_of, rows((dump or {}).get("threads"))), [])
+    return next(map(_frames_of, as_maps((dump or {}).get("threads"))), [])
 
 
 def _frames_of(thread: Mapping[str, Any]) -> list[str]:
@@ -272,13 +259,13 @@ def _frames_of(thread: Mapping[str, Any]) -> list[str]:
 
 
 def _item(dump: Mapping[str, Any]) -> str:
-    thread = next(iter(rows(dump.get("threads"))), {})
+    thread = next(iter(as_maps(dump.get("threads"))), {})
     item = thread.get("item")
     return ", ".join(map(str, item)) if isinstance(item, list) else ""
 
 
 def _serves(dump: Mapping[str, Any] | None) -> bool:
-    others = rows((dump or {}).get("threads"))[1:]
+    others = as_maps((dump or {}).get("threads"))[1:]
     doing = (activity_of(_frames_of(one)) for one in others)
     return any(one is not None and one.name == SERVING for one in doing)
 
@@ -314,12 +301,12 @@ def _log_grew(proc: Mapping[str, Any], place: int) -> bool | None:
     return None if None in values else values[0] != values[1]
 
 
-def own_gpus(document: Mapping[str, Any], number: int) -> list[Mapping[str, Any]]:
+def own_gpus(document: Mapping[str, Any], number: int) -> Sequence[Mapping[str, Any]]:
     """The GPUs of a look on which the job's own processes have memory; where the driver shows none
     of them on any GPU, as in a container, those on which it shows no process at all."""
-    gpus = rows(section(document, "nvml").get(f"gpus_{number}"))
+    gpus = as_maps(section(document, "nvml").get(f"gpus_{number}"))
     pids = set(_by_pid(document.get("ranks")))
-    for row in rows(section(document, "proc").get("ranks_2")):
+    for row in as_maps(section(document, "proc").get("ranks_2")):
         pids |= set(_by_pid(row.get("children")))
     own = [gpu for gpu in gpus if pids & set(gpu_pids(gpu))]
     return own or [gpu for gpu in gpus if not gpu_pids(gpu)]
@@ -364,7 +351,7 @@ def spinning_gpus(document: Mapping[str, Any]) -> set[str]:
 def _gpus(document: Mapping[str, Any]) -> dict[int, str]:
     """{pid: GPU 3} by the driver's own list."""
     found: dict[int, str] = {}
-    for gpu in rows(section(document, "nvml").get("gpus_1")):
+    for gpu in as_maps(section(document, "nvml").get("gpus_1")):
         for pid in gpu_pids(gpu):
             found.setdefault(pid, f"GPU {gpu.get('index')}")
     return found

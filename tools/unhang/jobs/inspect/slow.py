@@ -25,7 +25,7 @@ from unhang.jobs.inspect.job_look import (
     Named,
     Verdict,
 )
-from unhang.jobs.inspect.pace import Behind, Group, JobPace, RankPace, job_pace
+from unhang.jobs.inspect.rank_paces import Behind, Group, JobPace, RankPace, job_pace
 from unhang.jobs.inspect.slow_gpus import OFTEN, SOMETIMES, moving, spread, throttled, working
 
 # phases of suspects

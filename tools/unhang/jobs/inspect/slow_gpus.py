@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from unhang.jobs.inspect.pace import Group, JobPace, RankPace
+from unhang.jobs.inspect.rank_paces import Group, JobPace, RankPace
 
 # all GPUs of a node may be slowed down so, and none is slower than its peers
 HOT = ("sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown")

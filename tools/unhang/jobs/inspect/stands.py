@@ -21,7 +21,7 @@ from unhang.jobs.activities import (
     activities,
 )
 from unhang.jobs.inspect.ends import NEXT
-from unhang.jobs.inspect.job_look import Named
+from unhang.jobs.inspect.job_look import Named, suspected
 from unhang.jobs.inspect.moves import BYTES, COMPILES
 from unhang.jobs.inspect.rank_looks import RankLook, Worker
 from unhang.jobs.inspect.waits import is_idle, wait_words
@@ -96,17 +96,14 @@ def stand_of(
             else None
         )
         then = f"look there too: unhang inspect --hosts {host}" if host else NEXT["others"]
-        return Named(
-            Suspect(
-                host,
-                rank,
-                None,
-                COLLECTIVE,
-                missed or "it is waited for, and its node was not looked at",
-                then,
-                True,
-            ),
+        return suspected(
+            host,
+            rank,
             None,
+            COLLECTIVE,
+            missed or "it is waited for, and its node was not looked at",
+            then,
+            blind=True,
         )
     name = look.doing.name if look.doing else None
     why = f"it {stands_words(look)}" + (f"; {missed}" if missed else "")

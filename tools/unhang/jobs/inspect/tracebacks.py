@@ -14,8 +14,9 @@ from typing import Any
 from unhang.core.text import visible
 from unhang.core.verdict.suspects import Suspect
 from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Named, Verdict
-from unhang.jobs.inspect.rank_looks import RankLook, rows, section
+from unhang.jobs.inspect.rank_looks import RankLook, section
 from unhang.jobs.inspect.stands import stands_words
+from unhang_node.base.parse.values import as_maps
 
 CAUSE = "rank_failed"
 NEXT = "the whole traceback, in {path}: its exception is the cause; then end the job"
@@ -40,8 +41,8 @@ def raised_in(documents: Sequence[Mapping[str, Any]]) -> list[Raised]:
     """The tracebacks with which logs of ranks end, the first of each rank."""
     found: dict[int | None, Raised] = {}
     for document in documents:
-        ranks = {str(row.get("pid")): row.get("rank") for row in rows(document.get("ranks"))}
-        for log in rows(section(document, "log_tail").get("logs")):
+        ranks = {str(row.get("pid")): row.get("rank") for row in as_maps(document.get("ranks"))}
+        for log in as_maps(section(document, "log_tail").get("logs")):
             pids, lines = log.get("pids"), log.get("lines")
             if not isinstance(pids, list) or not isinstance(lines, list):
                 continue

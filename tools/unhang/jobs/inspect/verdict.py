@@ -33,20 +33,25 @@ from unhang.jobs.inspect.ends import (
 )
 from unhang.jobs.inspect.faulty_gpus import faulty_gpus, gpu_row, verb_clue
 from unhang.jobs.inspect.flights import with_recorded
-from unhang.jobs.inspect.job_look import HUNG, RUNNING, UNKNOWN, JobLook, Named, Verdict, job_look
-from unhang.jobs.inspect.moves import BYTES
-from unhang.jobs.inspect.rank_looks import (
-    RankLook,
-    host_of,
-    rows,
-    section,
+from unhang.jobs.inspect.job_look import (
+    HUNG,
+    RUNNING,
+    UNKNOWN,
+    JobLook,
+    Named,
+    Verdict,
+    job_look,
+    suspected,
 )
+from unhang.jobs.inspect.moves import BYTES
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
 from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.stands import COMPILING, busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.tracebacks import with_raised
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.waits import wait_words
 from unhang_node.base.nvml.names import domain_name
+from unhang_node.base.parse.values import as_maps
 
 SCHEMA = "unhang/inspection/1"
 LONG_OR_ENDLESS = (
@@ -99,7 +104,7 @@ def _host_row(document: Mapping[str, Any]) -> dict[str, Any]:
     status = probe if isinstance(probe, Mapping) else {}
     return {
         "host": host_of(document),
-        "ranks": len(rows(document.get("ranks"))),
+        "ranks": len(as_maps(document.get("ranks"))),
         "problem": status.get("error") if status.get("status") != "ok" else None,
         **({"nvlink_domain": domain} if (domain := _nvlink_domain(document)) else {}),
     }
@@ -107,7 +112,7 @@ def _host_row(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _nvlink_domain(document: Mapping[str, Any]) -> str | None:
     """The NVLink domain, a rack of nodes, of all GPUs of a node; None where it has none."""
-    cards = rows(section(document, "nvml").get("gpus_1"))
+    cards = as_maps(section(document, "nvml").get("gpus_1"))
     found = {
         domain_name(str(card["nvlink_domain"])) for card in cards if card.get("nvlink_domain")
     } - {""}
@@ -372,17 +377,14 @@ def _by_proc(job: JobLook) -> Verdict:
         return Verdict(
             UNKNOWN,
             [
-                Named(
-                    Suspect(
-                        look.host,
-                        look.rank,
-                        look.gpu,
-                        "asleep",
-                        why,
-                        NEXT["spy"].format(pid=look.pid),
-                        True,
-                    ),
-                    None,
+                suspected(
+                    look.host,
+                    look.rank,
+                    look.gpu,
+                    "asleep",
+                    why,
+                    NEXT["spy"].format(pid=look.pid),
+                    blind=True,
                 )
             ],
             f"rank {look.rank}: {why}",

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, LOCK, SERVING, STARTING
-from unhang.jobs.inspect.rank_looks import RankLook, rows
+from unhang.jobs.inspect.rank_looks import RankLook
+from unhang_node.base.parse.values import as_maps
 
 BUSY_SERVER_CORES = 0.5
 LISTENS = "LISTEN"
@@ -33,8 +34,14 @@ def wait_words(look: RankLook) -> str:
     if look.doing and look.doing.name == LOCK and look.locks:
         return f"waits for the lock {' or '.join(look.locks[:2])}"
     target = str(wait.get("target") or "")
-    peers = [str(row.get("remote")) for row in _sockets(wait) if row.get("state") != LISTENS]
-    listening = [str(row.get("local")) for row in _sockets(wait) if row.get("state") == LISTENS]
+    peers = [
+        str(row.get("remote"))
+        for row in as_maps(wait.get("sockets"))
+        if row.get("state") != LISTENS
+    ]
+    listening = [
+        str(row.get("local")) for row in as_maps(wait.get("sockets")) if row.get("state") == LISTENS
+    ]
     if listening and call in ("accept", *_POLLS):
         return f"waits in {call} for connections at {listening[0]}"
     if call in _BY_DESCRIPTOR and target:
@@ -47,7 +54,7 @@ def is_idle(look: RankLook) -> bool:
     what a thread of it that serves will bring."""
     if (look.cpu or 0) > BUSY_SERVER_CORES or look.signs:
         return False
-    call, sockets = look.wait.get("call"), _sockets(look.wait)
+    call, sockets = look.wait.get("call"), as_maps(look.wait.get("sockets"))
     if call == "accept":
         return True
     if call in _POLLS and sockets:
@@ -80,10 +87,6 @@ def _what(target: str, peers: Sequence[str]) -> str:
 
 def _process(row: Mapping[str, Any]) -> str:
     return f"{row.get('pid')} ({row.get('command')}, state {row.get('state')})"
-
-
-def _sockets(wait: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return rows(wait.get("sockets"))
 
 
 def _port(address: Any) -> str:

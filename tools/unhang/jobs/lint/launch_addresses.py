@@ -87,15 +87,7 @@ def _behind_a_bridge(commands: Sequence[Command]) -> Iterator[Finding]:
                 "the container has an address that only its own machine reaches; NCCL connects to"
                 " it at ports that -p does not publish"
             )
-            yield Finding(
-                command.line,
-                "container-on-bridge",
-                "warning",
-                command.text,
-                why,
-                "--network=host",
-                NETWORK,
-            )
+            yield command.finding("container-on-bridge", "warning", why, "--network=host", NETWORK)
 
 
 def _is_of_several_nodes(command: Command) -> bool:
@@ -152,9 +144,7 @@ def _loopback(batch: Batch, commands: Sequence[Command], instead: str) -> Iterat
             continue  # the assignment above is the fault
         if any(map(is_loopback, given)):
             why = "each node uses itself as the master, so the nodes never meet"
-            yield Finding(
-                command.line, "master-is-loopback", "warning", command.text, why, instead, TORCHRUN
-            )
+            yield command.finding("master-is-loopback", "warning", why, instead, TORCHRUN)
 
 
 def _is_of_one_machine(batch: Batch, launched: Sequence[Command]) -> bool:
@@ -208,22 +198,18 @@ def _address_of_the_head(commands: Sequence[Command]) -> Iterator[Finding]:
                 "Ray tells this address of its head to the workers, and for each of them it is the"
                 " worker itself"
             )
-            yield Finding(
-                command.line,
+            yield command.finding(
                 "master-is-loopback",
                 "warning",
-                command.text,
                 why,
                 "the head's address in the nodes' network",
                 RAY,
             )
         elif several and _DOCKER_BRIDGE.match(address):
             why = f"{address} is on Docker's own bridge, which other machines do not reach"
-            yield Finding(
-                command.line,
+            yield command.finding(
                 "master-is-loopback",
                 "warning",
-                command.text,
                 why,
                 "the machine's address, and --network=host",
                 TORCHRUN,
@@ -238,14 +224,8 @@ def _address_of_the_head(commands: Sequence[Command]) -> Iterator[Finding]:
                 "c10d does not read --master_addr: without --rdzv-endpoint each node meets at its"
                 " own localhost"
             )
-            yield Finding(
-                command.line,
-                "master-is-loopback",
-                "warning",
-                command.text,
-                why,
-                f"--rdzv-endpoint={address}:29400",
-                TORCHRUN,
+            yield command.finding(
+                "master-is-loopback", "warning", why, f"--rdzv-endpoint={address}:29400", TORCHRUN
             )
 
 
@@ -265,11 +245,9 @@ def _no_address(commands: Sequence[Command], batch: Batch) -> Iterator[Finding]:
             "torchrun reads neither MASTER_ADDR nor RANK, and meets at 127.0.0.1 without an"
             f" address: each node {node}waits at its own machine for the others"
         )
-        yield Finding(
-            command.line,
+        yield command.finding(
             "master-is-loopback",
             "warning",
-            command.text,
             why,
             "--rdzv-backend=c10d --rdzv-endpoint=FIRST_NODE:29400",
             TORCHRUN,

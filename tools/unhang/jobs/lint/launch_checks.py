@@ -69,15 +69,7 @@ def _container_shm(commands: Sequence[Command]) -> Iterator[Finding]:
                 "the container gets only 64 MB of /dev/shm, where NCCL and data loaders keep their"
                 " segments"
             )
-            yield Finding(
-                command.line,
-                "container-shm",
-                "info",
-                command.text,
-                why,
-                "--ipc=host, or --shm-size=8g",
-                SHM,
-            )
+            yield command.finding("container-shm", "info", why, "--ipc=host, or --shm-size=8g", SHM)
 
 
 def _directives(batch: Batch, lines: Sequence[str]) -> Iterator[Finding]:

@@ -52,15 +52,7 @@ def check_standalone(commands: Sequence[Command]) -> Iterator[Finding]:
                 " ignored, and each node trains for itself"
             )
             instead = "leave --standalone out, or --nnodes and the master's address"
-            yield Finding(
-                command.line,
-                "standalone-of-several-nodes",
-                "warning",
-                command.text,
-                why,
-                instead,
-                TORCHRUN,
-            )
+            yield command.finding("standalone-of-several-nodes", "warning", why, instead, TORCHRUN)
 
 
 def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
@@ -73,15 +65,7 @@ def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
             f"the job asks Slurm for {counted(asked, 'node')} (line {batch.options['nodes'][1]}),"
             f" but the launcher waits for {nodes}"
         )
-        yield Finding(
-            command.line,
-            "nodes-differ",
-            "warning",
-            command.text,
-            why,
-            "--nnodes=$SLURM_NNODES",
-            TORCHRUN,
-        )
+        yield command.finding("nodes-differ", "warning", why, "--nnodes=$SLURM_NNODES", TORCHRUN)
     if (nodes or 2) > 1:
         yield from _one_node(command, batch, text, "srun --ntasks-per-node=1 before it")
     fixed = command.number("node_rank", "machine_rank")
@@ -109,9 +93,7 @@ def _nodes(command: Command, batch: Batch, text: str) -> Iterator[Finding]:
         instead = (
             "--node_rank=$SLURM_NODEID read on each node (bash -c '...'), or --rdzv-backend=c10d"
         )
-        yield Finding(
-            command.line, "same-node-rank", "warning", command.text, why, instead, TORCHRUN
-        )
+        yield command.finding("same-node-rank", "warning", why, instead, TORCHRUN)
 
 
 def _one_node(command: Command, batch: Batch, text: str, instead: str) -> Iterator[Finding]:
@@ -121,9 +103,7 @@ def _one_node(command: Command, batch: Batch, text: str, instead: str) -> Iterat
             f"a batch script runs only on the first of its {asked} nodes: nothing starts the"
             " launcher on the others"
         )
-        yield Finding(
-            command.line, "launcher-on-one-node", "warning", command.text, why, instead, SBATCH
-        )
+        yield command.finding("launcher-on-one-node", "warning", why, instead, SBATCH)
 
 
 def _rank_in_quotes(
@@ -144,11 +124,9 @@ def _rank_in_quotes(
             f"the batch script expands {rank} inside the double quotes, on the first node, so each"
             " node takes itself for node 0"
         )
-        yield Finding(
-            command.line,
+        yield command.finding(
             "same-node-rank",
             "warning",
-            command.text,
             why,
             f"\\{rank}, which bash -c on each node expands",
             TORCHRUN,

@@ -46,11 +46,9 @@ def _ray_that_ends(commands: Sequence[Command]) -> Iterator[Finding]:
                 "ray start returns at once, so the step of srun ends, and Slurm kills the processes"
                 " of Ray that it has started"
             )
-            yield Finding(
-                command.line,
+            yield command.finding(
                 "ray-without-block",
                 "warning",
-                command.text,
                 why,
                 "ray start --block, and & behind the srun",
                 RAY_ON_SLURM,
@@ -75,14 +73,8 @@ def _tasks_unlike_devices(commands: Sequence[Command], batch: Batch) -> Iterator
                 f"Lightning needs a task of Slurm for each device: {devices[1]} on a node, but srun"
                 f" starts {counted(tasks, 'task')} there"
             )
-            yield Finding(
-                command.line,
-                "tasks-unlike-devices",
-                "warning",
-                command.text,
-                why,
-                f"--ntasks-per-node={devices[1]}",
-                LIGHTNING,
+            yield command.finding(
+                "tasks-unlike-devices", "warning", why, f"--ntasks-per-node={devices[1]}", LIGHTNING
             )
 
 
@@ -98,11 +90,9 @@ def _launcher_in_each_task(command: Command, batch: Batch) -> Iterator[Finding]:
             f"srun starts this {tasks} times on each node, and each starts {processes} processes:"
             f" {tasks * processes} processes where {processes} are meant"
         )
-        yield Finding(
-            command.line,
+        yield command.finding(
             "launcher-in-each-task",
             "error",
-            command.text,
             why,
             "srun --ntasks-per-node=1 before the launcher",
             TORCHRUN,
@@ -134,14 +124,8 @@ def _gpus(command: Command, batch: Batch, lines: Sequence[str]) -> Iterator[Find
         )
     else:
         return
-    yield Finding(
-        command.line,
-        "gpus-fewer-than-processes",
-        "warning",
-        command.text,
-        why,
-        "one process for each GPU",
-        TORCHRUN,
+    yield command.finding(
+        "gpus-fewer-than-processes", "warning", why, "one process for each GPU", TORCHRUN
     )
 
 
@@ -193,12 +177,4 @@ def _more_than_ray_has(commands: Sequence[Command]) -> Iterator[Finding]:
                 f"--{asked[1]} asks for {asked[0]} GPUs on a node, and ray start announces {given}:"
                 " Ray waits for ever for a place"
             )
-            yield Finding(
-                command.line,
-                "more-gpus-than-ray-has",
-                "error",
-                command.text,
-                why,
-                f"at most {given}",
-                RAY,
-            )
+            yield command.finding("more-gpus-than-ray-has", "error", why, f"at most {given}", RAY)

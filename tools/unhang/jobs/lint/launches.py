@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from unhang.jobs.job_files import Finding
+
 TORCHRUN = "https://docs.pytorch.org/docs/stable/elastic/run.html"
 SBATCH = "https://slurm.schedmd.com/sbatch.html"
 RAY = "https://docs.ray.io/en/latest/cluster/vms/user-guides/launching-clusters/on-premises.html"
@@ -50,6 +52,10 @@ class Command:
         given = next((self.values[name] for name in names if name in self.values), "")
         last = given.rpartition(":")[2]
         return int(last) if last.isdigit() and len(last) < 6 else None
+
+    def finding(self, rule: str, severity: str, why: str, instead: str, source: str) -> Finding:
+        """A finding about this command."""
+        return Finding(self.line, rule, severity, self.text, why, instead, source)
 
 
 @dataclass(frozen=True)

@@ -106,14 +106,8 @@ def _numbers_of_nodes(text: str, document: yaml.Node) -> Iterator[Finding]:
                 f"the launcher is started in {counted(launched, 'pod')} of this job, and waits for"
                 f" {counted(int(nodes), 'node')}"
             )
-            yield Finding(
-                command.line,
-                "nodes-differ",
-                "warning",
-                command.text,
-                why,
-                f"--nnodes={launched}, or as many pods",
-                TORCHRUN,
+            yield command.finding(
+                "nodes-differ", "warning", why, f"--nnodes={launched}, or as many pods", TORCHRUN
             )
 
 

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Sequence
 
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.python_calls import Calls, calls_of, walk
-from unhang.jobs.lint.python_names import Names, dotted, last_name, rank_of, variable_read
+from unhang.jobs.lint.python_names import (
+    Names,
+    dotted,
+    finding_at,
+    last_name,
+    line_of,
+    rank_of,
+    variable_read,
+)
 
 SET_DEVICE = "https://docs.pytorch.org/docs/stable/distributed.html"
 _MAIN = "__main__"  # mark of a script
@@ -40,21 +48,15 @@ def check_devices(
         and (taken := _takes_default(made)) is not None
     ):
         why = (
-            f"no process chooses a GPU: {_shown(lines, taken)!r} in line {taken} means GPU 0 for"
+            f"no process chooses a GPU: {line_of(lines, taken)!r} in line {taken} means GPU 0 for"
             " every rank of a node"
         )
         instead = (
             'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before it, or'
             " init_process_group(device_id=...)"
         )
-        yield Finding(
-            starts[0].lineno,
-            "no-set-device",
-            "warning",
-            _shown(lines, starts[0].lineno),
-            why,
-            instead,
-            SET_DEVICE,
+        yield finding_at(
+            lines, starts[0].lineno, "no-set-device", "warning", why, instead, SET_DEVICE
         )
     taking = (one for one in nodes if isinstance(one, (ast.Call, ast.JoinedStr)))
     taken_by_global = (
@@ -67,11 +69,11 @@ def check_devices(
             "the global rank is not the index of a GPU: on the second node it is larger than the"
             " number of GPUs"
         )
-        yield Finding(
+        yield finding_at(
+            lines,
             line,
             "device-by-global-rank",
             "info",
-            _shown(lines, line),
             why,
             'the local rank: int(os.environ["LOCAL_RANK"])',
             SET_DEVICE,
@@ -239,7 +241,3 @@ def _is_global(index: ast.AST, nodes: Sequence[ast.AST], names: Names) -> bool:
         isinstance(inner, ast.Call) and last_name(inner.func) == "get_rank"
     )
     return is_read and rank_of(inner, names) == "rank"
-
-
-def _shown(lines: Sequence[str], line: int) -> str:
-    return lines[line - 1].strip() if 0 < line <= len(lines) else ""

@@ -15,6 +15,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
+from unhang.jobs.job_files import Finding
+
 LARGEST = 384 * 1024
 MOST_SHOWN = 64  # nodes of an expression
 DEEPEST = 24  # maximum nesting of a condition, and maximum parts of a dotted name
@@ -171,6 +173,18 @@ def read_python(text: str) -> PythonRead:
 def parse_python(text: str) -> ast.Module | None:
     """The syntax tree; None for a text that is no Python or was not read."""
     return read_python(text).tree
+
+
+def line_of(lines: Sequence[str], number: int) -> str:
+    """The line of this number, from 1, as it is shown; "" outside of the file."""
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
+
+
+def finding_at(
+    lines: Sequence[str], number: int, rule: str, severity: str, why: str, instead: str, source: str
+) -> Finding:
+    """A finding about the line of this number."""
+    return Finding(number, rule, severity, line_of(lines, number), why, instead, source)
 
 
 def dotted(node: ast.AST | None) -> str:

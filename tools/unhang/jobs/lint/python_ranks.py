@@ -15,6 +15,7 @@ from unhang.jobs.lint.python_devices import check_devices
 from unhang.jobs.lint.python_names import (
     Share,
     dotted,
+    finding_at,
     last_name,
     parse_python,
     read_names,
@@ -236,9 +237,7 @@ def _exits(place: _Place, calls: Calls, lines: Sequence[str]) -> Iterator[Findin
             "let all ranks make the same decision: broadcast it first, or keep the work of one rank"
             " in a branch without return, exit or continue"
         )
-        yield Finding(
-            line, "exit-before-collective", "warning", _shown(lines, line), why, instead, SOURCE
-        )
+        yield finding_at(lines, line, "exit-before-collective", "warning", why, instead, SOURCE)
         return
 
 
@@ -301,14 +300,8 @@ def _swallowed(place: _Place, calls: Calls, lines: Sequence[str]) -> Iterator[Fi
             "let the exception end the job, or let all ranks agree (all_reduce of a flag) before"
             " one of them skips the iteration"
         )
-        yield Finding(
-            handler.lineno,
-            "exception-skips-collective",
-            "warning",
-            _shown(lines, handler.lineno),
-            why,
-            instead,
-            SOURCE,
+        yield finding_at(
+            lines, handler.lineno, "exception-skips-collective", "warning", why, instead, SOURCE
         )
         return
 
@@ -374,34 +367,28 @@ def _in_words(suspects: Sequence[_Suspect], lines: Sequence[str]) -> Iterator[Fi
             " writing the file"
         )
         if call.only_if and call.kind == "forward":
-            yield Finding(
+            yield finding_at(
+                lines,
                 line,
                 "forward-on-some-ranks",
                 "info",
-                _shown(lines, line),
                 f"{why} if {call.only_if}",
                 "model.module on one rank, or all ranks",
                 SOURCE,
             )
         elif call.only_if:
-            yield Finding(
+            yield finding_at(
+                lines,
                 line,
                 "sharded-save-on-some-ranks",
                 "info",
-                _shown(lines, line),
                 f"{why} if {call.only_if}",
                 instead,
                 SOURCE,
             )
         else:
-            yield Finding(
-                line,
-                "collective-on-some-ranks",
-                "warning",
-                _shown(lines, line),
-                why,
-                instead,
-                SOURCE,
+            yield finding_at(
+                lines, line, "collective-on-some-ranks", "warning", why, instead, SOURCE
             )
 
 
@@ -414,7 +401,3 @@ def _who(share: Share) -> str:
     if first and share.of in ("rank", "local rank"):
         return f"ranks with {share.of} {'0' if share.taken else 'other than 0'}"
     return f"ranks with {share.of} {'equal to' if share.taken else 'other than'} {share.key}"
-
-
-def _shown(lines: Sequence[str], line: int) -> str:
-    return lines[line - 1].strip() if 0 < line <= len(lines) else ""

@@ -8,7 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from unhang.jobs.job_files import Finding
 from unhang.jobs.lint.python_calls import Calls, Collective, calls_of, walk
-from unhang.jobs.lint.python_names import Names, dotted, last_name, rank_of, share_of
+from unhang.jobs.lint.python_names import (
+    Names,
+    dotted,
+    finding_at,
+    last_name,
+    line_of,
+    rank_of,
+    share_of,
+)
 
 JOIN = "https://docs.pytorch.org/tutorials/advanced/generic_join.html"
 SOURCE = "https://docs.pytorch.org/docs/stable/distributed.html"
@@ -86,16 +94,14 @@ def _uneven(
 ) -> Finding:
     turn = f"each iteration runs {first.text} of line {first.line}"
     why = (
-        f"the number of iterations depends on the rank ({_shown(lines, at)}), and {turn}: ranks"
+        f"the number of iterations depends on the rank ({line_of(lines, at)}), and {turn}: ranks"
         " with more iterations wait in their last one"
     )
     instead = (
         "cut all shares to the length of the shortest, or use DistributedSampler(drop_last=True),"
         " or model.join() around the loop"
     )
-    return Finding(
-        loop.lineno, "uneven-shards", "warning", _shown(lines, loop.lineno), why, instead, JOIN
-    )
+    return finding_at(lines, loop.lineno, "uneven-shards", "warning", why, instead, JOIN)
 
 
 def _parted_at(iterated: ast.AST, held: Mapping[str, ast.AST], names: Names) -> int | None:
@@ -161,14 +167,8 @@ def _set_order(
             "the order of a set of strings differs between processes, and each iteration runs"
             f" {first.text} of line {first.line}"
         )
-        yield Finding(
-            loop.lineno,
-            "decided-by-each-rank",
-            "info",
-            _shown(lines, loop.lineno),
-            why,
-            "sorted(...)",
-            SOURCE,
+        yield finding_at(
+            lines, loop.lineno, "decided-by-each-rank", "info", why, "sorted(...)", SOURCE
         )
 
 
@@ -191,11 +191,11 @@ def _decided(loop: ast.For | ast.AsyncFor, calls: Calls, lines: Sequence[str]) -
                 f"each rank decides by {by}, and {first.text} of line {first.line} waits for all"
                 " ranks"
             )
-            yield Finding(
+            yield finding_at(
+                lines,
                 node.lineno,
                 "decided-by-each-rank",
                 "info",
-                _shown(lines, node.lineno),
                 why,
                 "let all ranks make the same decision: all_reduce or broadcast the flag first",
                 SOURCE,
@@ -239,7 +239,3 @@ def _own_batch(test: ast.expr) -> str | None:
         if _BATCH & set(names)
         else None
     )
-
-
-def _shown(lines: Sequence[str], line: int) -> str:
-    return lines[line - 1].strip() if 0 < line <= len(lines) else ""

@@ -53,30 +53,14 @@ def _unlike_the_task(
     )
     if waits not in (None, 1, nodes):  # one: each node is a job of its own
         why = f"the task has {counted(nodes, 'node')}, but the launcher waits for {waits}"
-        yield Finding(
-            command.line,
-            "nodes-differ",
-            "warning",
-            command.text,
-            why,
-            f"--nnodes=${number}",
-            source,
-        )
+        yield command.finding("nodes-differ", "warning", why, f"--nnodes=${number}", source)
     if (
         fixed is not None
         and waits != 1
         and command.values.get("rdzv_backend", "static") == "static"
     ):
         why = f"each of the {nodes} nodes runs this, and takes itself for node {fixed}"
-        yield Finding(
-            command.line,
-            "same-node-rank",
-            "error",
-            command.text,
-            why,
-            f"--node_rank=${rank}",
-            TORCHRUN,
-        )
+        yield command.finding("same-node-rank", "error", why, f"--node_rank=${rank}", TORCHRUN)
 
 
 def _commands(script: yaml.Node) -> Iterator[Command]:

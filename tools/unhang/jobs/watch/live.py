@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,11 @@ START = (
 
 
 def live_samples(pid: int, every_s: float) -> Iterator[Mapping[str, Any]]:
-    """The trace of the job of a process, until that process ends."""
-    return samples_here({"pids": [pid]}, lambda: is_running(pid), every_s)
-
-
-def samples_here(
-    ranks: Mapping[str, Any], is_there: Callable[[], bool], every_s: float
-) -> Iterator[Mapping[str, Any]]:
-    """The trace of these ranks of this machine (options of read_ranks). A sampler that falls silent
-    is replaced by one that does not ask the driver."""
+    """The trace of the job of a process, until that process ends. A sampler that falls silent is
+    replaced by one that does not ask the driver."""
+    ranks = json.dumps({"pids": [pid]})
     for more in ([], ["no-driver"]):
-        argv = [sys.executable, "-c", START, MODULES, json.dumps(ranks), str(every_s), *more]
+        argv = [sys.executable, "-c", START, MODULES, ranks, str(every_s), *more]
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
         )
@@ -48,7 +42,7 @@ def samples_here(
             child.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(1)
-        if child.returncode == 0 or not is_there():
+        if child.returncode == 0 or not is_running(pid):
             return
         yield {"silent": "the driver"}
 

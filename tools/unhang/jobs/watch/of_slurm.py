@@ -102,15 +102,6 @@ def is_running(job: str) -> bool:
         return False
 
 
-def has_ended(job: str) -> bool:
-    """Whether Slurm says that the job is over; a Slurm that does not answer says nothing."""
-    try:
-        done = run_of_slurm(["squeue", "-h", "-j", job, "-o", "%T"])
-    except UserError:
-        return False
-    return b"Invalid job id" in done.stderr if done.returncode else not done.stdout.strip()
-
-
 def name_and_comment(job: str) -> tuple[str, str]:
     """(what Slurm's commands call the job of this number, its comment), as they are: of an array
     the last task has the array's own number, by which they mean all of it. Raises UserError. A

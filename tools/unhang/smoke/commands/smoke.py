@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unhang.core.commands.common_options import add_examples, add_format_option
+from unhang.core.commands.common_options import add_examples, add_format_option, add_repeatable
 from unhang.core.durations import parse_duration
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
@@ -61,12 +61,8 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         " (default: one host)"
     )
     parser.add_argument("--as-hosts", type=int, metavar="N", help=as_hosts)
-    parser.add_argument(
-        "--hosts",
-        action="append",
-        default=[],
-        metavar="NODES",
-        help="test these nodes: names or node sets, for example gpu[01-08]",
+    add_repeatable(
+        parser, "--hosts", "NODES", "test these nodes: names or node sets, for example gpu[01-08]"
     )
     parser.add_argument(
         "--launcher",
@@ -74,12 +70,11 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         default="fabric",
         help="how to start on --hosts: fabric is ssh (default), slurm is srun",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--srun",
-        action="append",
-        default=[],
-        metavar="OPTION",
-        help="option for srun, for example --srun=--partition=gpu --srun=--gres=gpu:8",
+        "OPTION",
+        "option for srun, for example --srun=--partition=gpu --srun=--gres=gpu:8",
     )
     beside = "start although processes or jobs use the GPUs; without it such a node takes no part"
     parser.add_argument("--beside-jobs", action="store_true", help=beside)
@@ -99,13 +94,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         help="known_hosts file for ssh instead of the default ones; unknown keys are refused",
     )
     parser.add_argument("--identity", metavar="FILE", help="private key for ssh")
-    parser.add_argument(
-        "--switch",
-        action="append",
-        default=[],
-        metavar="SWITCH=NODES",
-        help="the nodes of one switch, for isolation",
-    )
+    add_repeatable(parser, "--switch", "SWITCH=NODES", "the nodes of one switch, for isolation")
     parser.add_argument(
         "--inventory",
         metavar="PATH",
@@ -161,12 +150,11 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
         choices=RUNTIMES,
         help="program that runs the image (default: docker; under Slurm: pyxis)",
     )
-    parser.add_argument(
+    add_repeatable(
+        parser,
         "--container-option",
-        action="append",
-        default=[],
-        metavar="OPTION",
-        help="option for the runtime: --container-option=--device=/dev/infiniband",
+        "OPTION",
+        "option for the runtime: --container-option=--device=/dev/infiniband",
     )
     parser.add_argument(
         "--port", type=int, metavar="PORT", help="port of the rendezvous (default: a free port)"
@@ -205,13 +193,7 @@ def _add_tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--env", action="append", default=[], metavar="NAME=VALUE", help="a setting for all ranks"
     )
-    parser.add_argument(
-        "--rank-env",
-        action="append",
-        default=[],
-        metavar="RANK:NAME=VALUE",
-        help="a setting for one rank",
-    )
+    add_repeatable(parser, "--rank-env", "RANK:NAME=VALUE", "a setting for one rank")
     # a fault to cause on purpose, one of planning.FAULTS, for a RANK, a HOST, HOST+HOST together,
     # or every group of at least *N nodes
     parser.add_argument(

@@ -13,8 +13,8 @@ from ...config.unit_links import restore_links, units_to_go
 from ..backend import RestoreRequest
 from ..judging import not_configured
 from ..lock_files import APT_LOCKS, wait_for_locks
-from ..programs import error_lines, inside, run
-from ..restore_plan import kept_as_is, not_restored, plan_restore, refuse_broken, verify_kept
+from ..programs import inside, run
+from ..restore_plan import checked_plan, not_restored, plan_restore, refuse_broken, refuse_unlike
 from ..saved import mark
 from ..unit import WORK, run_apart, wait_for_earlier
 from ..values import Installed, Refused, Row, Step
@@ -37,22 +37,11 @@ def wait_until_free(rootfs: str, timeout_s: float) -> None:
 def restore(request: RestoreRequest) -> List[Row]:
     """[{name, action, before, after}] of packages that were restored, or would be. Raises
     ValueError, OSError."""
-    rootfs, folder, lock_timeout_s, check = (
-        request.rootfs,
-        request.folder,
-        request.lock_timeout_s,
-        request.check,
-    )
+    rootfs, folder, check = request.rootfs, request.folder, request.check
     if not check:
-        wait_until_free(rootfs, lock_timeout_s)
+        wait_until_free(rootfs, request.lock_timeout_s)
     installed = read_installed(rootfs)
-    staying = kept_as_is(request.saved, installed, request.known, request.named)
-    saved = dict(
-        request.saved,
-        packages=[row for row in request.saved["packages"] if row["name"] not in staying],
-    )
-    steps = plan_restore(saved, installed, deb_version_key)
-    verify_kept(rootfs, folder, saved, steps, refetch, check)
+    saved, steps = checked_plan(request, installed, deb_version_key, refetch)
     refuse_broken(broken_by(rootfs, folder, saved, steps), lambda line: line.split(":")[0])
     if not check:
         gone = units_to_go(saved, installed.packages, lambda row: units_of(rootfs, row))
@@ -60,7 +49,7 @@ def restore(request: RestoreRequest) -> List[Row]:
             _restore(request._replace(saved=saved), steps, installed)
         shutil.rmtree(place_of(rootfs, WORK), ignore_errors=True)
         restore_links(rootfs, saved, gone)
-        _restore_marks(rootfs, saved, lock_timeout_s)
+        _restore_marks(rootfs, saved, request.lock_timeout_s)
         mark(rootfs, folder, "restored")
     return [dict(step._asdict()) for step in steps]
 
@@ -86,13 +75,7 @@ def _restore(request: RestoreRequest, steps: List[Step], installed: Installed) -
         name + " is not configured" for name in not_configured(now, now.packages)
     ]
     problems += [line for line in unmet_dependencies(rootfs) if line not in unmet_before]
-    if problems:
-        message = (
-            f"expected every package as it was, found: {'; '.join(problems[:12])}; apt:"
-            f" {' | '.join(error_lines(log))}"
-        )
-        mark(rootfs, folder, "failed", message)
-        raise ValueError(message)
+    refuse_unlike(rootfs, folder, problems, "apt", log)
 
 
 def _debs(folder: str, saved: Dict[str, Any], steps: Sequence[Step]) -> List[str]:

@@ -7,8 +7,7 @@ from typing import List
 from ....base.versions.packages import rpm_version_key
 from ...config.unit_links import restore_links, units_to_go
 from ..backend import RestoreRequest
-from ..programs import error_lines
-from ..restore_plan import kept_as_is, not_restored, plan_restore, refuse_broken, verify_kept
+from ..restore_plan import checked_plan, not_restored, plan_restore, refuse_broken, refuse_unlike
 from ..saved import mark
 from ..unit import run_apart, wait_for_earlier
 from ..values import Row
@@ -22,22 +21,11 @@ DEADLINE_S = 3600
 def restore(request: RestoreRequest) -> List[Row]:
     """[{name, action, before, after}] of packages that were restored, or would be. Raises
     ValueError, OSError."""
-    rootfs, folder, lock_timeout_s, check = (
-        request.rootfs,
-        request.folder,
-        request.lock_timeout_s,
-        request.check,
-    )
+    rootfs, folder, check = request.rootfs, request.folder, request.check
     if not check:
-        wait_for_earlier(lock_timeout_s)
+        wait_for_earlier(request.lock_timeout_s)
     installed = read_installed_rpms(rootfs)
-    staying = kept_as_is(request.saved, installed, request.known, request.named)
-    saved = dict(
-        request.saved,
-        packages=[row for row in request.saved["packages"] if row["name"] not in staying],
-    )
-    steps = plan_restore(saved, installed, rpm_version_key)
-    verify_kept(rootfs, folder, saved, steps, refetch, check)
+    saved, steps = checked_plan(request, installed, rpm_version_key, refetch)
     refuse_broken(
         broken_by(rootfs, folder, saved, steps), lambda line: line.split(": ")[0].rsplit("-", 2)[0]
     )
@@ -55,13 +43,7 @@ def restore(request: RestoreRequest) -> List[Row]:
         clear_work(rootfs)
         problems = not_restored(plan_restore(saved, read_installed_rpms(rootfs), rpm_version_key))
         problems += [line for line in unmet_dependencies(rootfs) if line not in unmet_before]
-        if problems:
-            message = (
-                f"expected every package as it was, found: {'; '.join(problems[:12])}; rpm:"
-                f" {' | '.join(error_lines(log))}"
-            )
-            mark(rootfs, folder, "failed", message)
-            raise ValueError(message)
+        refuse_unlike(rootfs, folder, problems, "rpm", log)
     if not check:
         restore_links(rootfs, saved, gone)
         mark(rootfs, folder, "restored")

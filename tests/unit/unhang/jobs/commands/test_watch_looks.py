@@ -57,45 +57,6 @@ def test_a_look_that_fails_ends_no_watch_and_no_job(capsys):
     assert "\x1b" not in printed
 
 
-def between_steps(seconds: int):
-    """A rank that has ended, and after it none."""
-    for t in range(seconds):
-        alive = {"state": "S", "cpu_s": 1.0, "switches": 100 * t, "children_cpu_s": 0.0}
-        yield {"t": float(t), "pid": 1, "rank": 0, **(alive if t < 5 else {"state": "gone"})}
-
-
-def test_a_job_without_ranks_on_this_node_is_not_looked_at_and_watched_until_slurm_says_that_it_has_ended():
-    arguments = arguments_of("--here")
-    asked, looked = [], []
-
-    def has_ended():
-        asked.append(1)
-        return len(asked) == 2
-
-    job = watch_one.Job(
-        between_steps(300),
-        lambda: looked.append(1),
-        lambda: None,
-        is_ours=True,
-        has_ended=has_ended,
-    )
-    assert (
-        watch_one.watched(
-            job, arguments, watch.outputs_of(arguments, watch_one.say), Record("slurm 7", "n")
-        )
-        is None
-    )
-    assert (len(asked), looked) == (2, [])
-    assert next(job.samples)["t"] < 200
-
-
-def test_this_node_alone_is_watched_only_for_a_job_of_slurm():
-    parser = argparse.ArgumentParser()
-    watch.add_arguments(parser)
-    with pytest.raises(UserError, match="--here: expected --slurm-job"):
-        watch.run(parser.parse_args(["--pid", "1", "--here"]))
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -11,7 +11,7 @@ import pytest
 from unhang.core.line_pieces import MOST_HELD, joined
 from unhang.jobs.inspect.ways import lines_of_tasks
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, detect, ticks
-from unhang.jobs.watch.of_slurm import MOST_IN_A_MOMENT, has_ended, merged, parsed
+from unhang.jobs.watch.of_slurm import MOST_IN_A_MOMENT, merged, parsed
 from unhang.jobs.watch.plain_samples import plain_sample
 
 
@@ -240,34 +240,6 @@ def test_pieces_of_lines_that_never_end_are_not_kept_for_ever():
 def test_a_sample_as_it_is_written_stays_whole():
     row = {"asked_as": "a", **samples("a", 1, 3.0)[1], "pids": [7]}
     assert plain_sample(json.dumps(row).encode()) == row
-
-
-@pytest.mark.parametrize(
-    ("squeue", "ended"),
-    [
-        ("echo RUNNING", False),
-        ("echo COMPLETING", False),
-        ("true", True),
-        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", True),
-        (
-            (
-                "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)'"
-                " >&2; exit 1"
-            ),
-            False,
-        ),
-    ],
-)
-def test_a_job_has_ended_only_when_slurm_says_so(monkeypatch, tmp_path, squeue, ended):
-    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
-    (tmp_path / "squeue").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert has_ended("7") is ended
-
-
-def test_without_squeue_nothing_says_that_a_job_has_ended(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert has_ended("7") is False
 
 
 def labelled(task: int, name: str, line: dict) -> list[bytes]:

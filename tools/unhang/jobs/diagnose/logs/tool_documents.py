@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from unhang_node.base.parse.values import as_maps
+
 OF_TOOLS = ("frames", "test_categories")
 OF_DCGM = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 MOST_LINES = 200_000
@@ -17,10 +19,6 @@ def as_printed(value: Any) -> str:
     return "\n".join(line for line, _ in zip(lines, range(MOST_LINES), strict=False))
 
 
-def _rows(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
-
-
 def _one_line(value: Any) -> str:
     return " ".join(str(value).split())[:1000]
 
@@ -28,8 +26,8 @@ def _one_line(value: Any) -> str:
 def _of_py_spy(threads: list[Any]) -> Iterator[str]:
     """https://github.com/benfred/py-spy: a list of threads, each with its process and frames."""
     pid = None
-    for thread in _rows(threads):
-        if not (frames := _rows(thread.get("frames"))):
+    for thread in as_maps(threads):
+        if not (frames := as_maps(thread.get("frames"))):
             continue
         if (own := thread.get("pid")) != pid:
             about = thread.get("process_info")
@@ -53,16 +51,16 @@ def _of_dcgm(document: Any) -> Iterator[str]:
         if isinstance(document, Mapping)
         else None
     )
-    categories = _rows(found.get("test_categories")) if isinstance(found, Mapping) else []
-    for test in (one for category in categories for one in _rows(category.get("tests"))):
+    categories = as_maps(found.get("test_categories")) if isinstance(found, Mapping) else []
+    for test in (one for category in categories for one in as_maps(category.get("tests"))):
         yield f"| {_one_line(test.get('name')):<25} | {_summary(test):<46} |"
-        for one in _rows(test.get("results")):
+        for one in as_maps(test.get("results")):
             gpu = one.get("entity_id", one.get("gpu_id"))
             if one.get("entity_group", "GPU") != "GPU" or gpu is None:
                 continue
             name = f"GPU{_one_line(gpu)}"
             yield f"| {'':<25} | {name + ': ' + _one_line(one.get('status')):<46} |"
-            for warning in _rows(one.get("warnings")):
+            for warning in as_maps(one.get("warnings")):
                 yield f"| {'Warning: ' + name:<25} | {_one_line(warning.get('warning'))} |"
 
 
@@ -71,5 +69,5 @@ def _summary(test: Mapping[str, Any]) -> str:
     own = test.get("test_summary")
     if isinstance(own, Mapping) and own.get("status"):
         return _one_line(own["status"])
-    results = {str(one.get("status")) for one in _rows(test.get("results"))}
+    results = {str(one.get("status")) for one in as_maps(test.get("results"))}
     return next((one for one in ("Fail", "Warn", "Pass", "Skip") if one in results), "?")

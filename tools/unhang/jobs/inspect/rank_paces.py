@@ -9,7 +9,8 @@ from typing import Any
 
 from unhang.jobs.inspect.communicators import global_ranks
 from unhang.jobs.inspect.job_look import JobLook
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, number_of, rows, section
+from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang_node.base.parse.values import as_list, as_maps, number_of
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ def job_pace(job: JobLook) -> JobPace | None:
     best = max(asked, key=lambda document: number_of(section(document, "pace").get("answered")))
     pace = section(best, "pace")
     found = [
-        (row, [one for one in _list(row, "ranks") if _is_place(one)])
-        for row in rows(pace.get("communicators"))
+        (row, [one for one in as_list(row.get("ranks")) if _is_place(one)])
+        for row in as_maps(pace.get("communicators"))
     ]
     own = [look for look in job.looks if look.host == host_of(best)]
     answer = {
@@ -122,11 +123,6 @@ def job_pace(job: JobLook) -> JobPace | None:
     )
 
 
-def _list(row: Mapping[str, Any], name: str) -> list[Any]:
-    value = row.get(name)
-    return value if isinstance(value, list) else []
-
-
 def _is_place(one: Any) -> bool:
     return (
         isinstance(one, list)
@@ -138,14 +134,16 @@ def _is_place(one: Any) -> bool:
 
 def _ranks(document: Mapping[str, Any], job: JobLook) -> Iterator[RankPace]:
     pace, host = section(document, "pace"), host_of(document)
-    used = {row["pid"]: row for row in rows(pace.get("ranks")) if isinstance(row.get("pid"), int)}
+    used = {
+        row["pid"]: row for row in as_maps(pace.get("ranks")) if isinstance(row.get("pid"), int)
+    }
     looks = {look.pid: look for look in job.looks if look.host == host and look.rank is not None}
     card_of: dict[int, Mapping[str, Any]] = {}
-    for card in rows(pace.get("gpus")):
-        for process in _processes(card):
+    for board in as_maps(pace.get("gpus")):
+        for process in _processes(board):
             if process[1] in looks:
-                card_of.setdefault(process[1], card)
-    if not any(_processes(card) for card in rows(pace.get("gpus"))):
+                card_of.setdefault(process[1], board)
+    if not any(_processes(card) for card in as_maps(pace.get("gpus"))):
         # as in a container, whose driver shows no process: RAS has the number of the GPU
         card_of = dict(_cards_by_ras(pace, looks))
     for pid, look in looks.items():
@@ -178,11 +176,13 @@ def _cards_by_ras(
     pace: Mapping[str, Any], looks: Mapping[int, RankLook]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     cards = {
-        card["index"]: card for card in rows(pace.get("gpus")) if isinstance(card.get("index"), int)
+        card["index"]: card
+        for card in as_maps(pace.get("gpus"))
+        if isinstance(card.get("index"), int)
     }
     own = {look.own_pid: pid for pid, look in looks.items()}
-    for row in rows(pace.get("communicators")):
-        for one in _list(row, "ranks"):
+    for row in as_maps(pace.get("communicators")):
+        for one in as_list(row.get("ranks")):
             if _is_place(one) and one[2] in own and one[3] in cards:
                 yield own[one[2]], cards[one[3]]
 
@@ -191,7 +191,7 @@ def _processes(card: Mapping[str, Any]) -> list[tuple[int, int | None, str]]:
     """(pid, the rank's pid that it is or is below, None where it is of no rank, its command)."""
     return [
         (row[0], row[1], str(row[2]))
-        for row in _list(card, "processes")
+        for row in as_list(card.get("processes"))
         if isinstance(row, list)
         and len(row) == 3
         and isinstance(row[0], int)
