@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.jobs.inspect.agreement import PROC
-from unhang.jobs.inspect.rank_looks import rows
 from unhang.jobs.inspect.verdict import HUNG, UNKNOWN
 from unhang.jobs.watch.detector import ENDED, Event
+from unhang_node.base.parse.values import as_maps
 
 
 def with_seen(documents: Sequence[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
@@ -20,7 +20,7 @@ def with_seen(documents: Sequence[dict[str, Any]], event: Event) -> list[dict[st
             **document,
             "ranks": [
                 {**row, "wakes": True} if row.get("rank") in event.woken else row
-                for row in rows(document.get("ranks"))
+                for row in as_maps(document.get("ranks"))
             ],
         }
         for document in documents
