@@ -133,8 +133,8 @@ def first_step(job: Job) -> None:
 
 
 class Samples(Dataset):
-    """Samples that come late: after a stall of at most 50 s each, or piece by piece from a slow server.
-    After `good` of them one never comes."""
+    """Samples that come late: each after a stall of at most 50 s, or piece by piece from a slow
+    server. After `good` of them one never comes."""
 
     def __init__(self, seed: str, trickles: bool = False, good: int = FOREVER) -> None:
         self.rng, self.trickles, self.good = random.Random(seed), trickles, good
