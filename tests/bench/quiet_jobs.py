@@ -104,7 +104,7 @@ def compiling(job: Job) -> None:
 
 
 def checkpoint(job: Job) -> None:
-    """Rank 0 saves through a pipe to what uploads slowly, in one of twenty pieces for 45 s."""
+    """Rank 0 saves through a pipe to what uploads slowly: one piece in four takes 45 s."""
     state = torch.ones(job.rng.randint(4, 16) << 18)
     while True:
         train(job, job.rng.uniform(60, 200))
@@ -133,8 +133,8 @@ def first_step(job: Job) -> None:
 
 
 class Samples(Dataset):
-    """Samples that come late: after a stall of at most 50 s, or byte by byte from a slow server.
-    After `good` of them one never comes."""
+    """Samples that come late: each after a stall of at most 50 s, or piece by piece from a slow
+    server. After `good` of them one never comes."""
 
     def __init__(self, seed: str, trickles: bool = False, good: int = FOREVER) -> None:
         self.rng, self.trickles, self.good = random.Random(seed), trickles, good

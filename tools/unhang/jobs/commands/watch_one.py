@@ -110,9 +110,11 @@ class Patience:
     wait_s: float = 0.0
 
     def is_due(self, event: Event) -> bool:
-        """Whether to look now; progress since the last look, and a rank that ended, are news."""
-        is_news = event.what != NO_PROGRESS or self.looked is None or event.since > self.looked
-        if is_news:
+        """Whether to look now; progress since the last look is news. So is a rank that ended or was
+        stopped: a silence after it is looked at as any other."""
+        if event.what != NO_PROGRESS:
+            return True
+        if self.looked is None or event.since > self.looked:
             self.wait_s = self.pause_s
         elif self.looked is not None and event.t - self.looked < self.wait_s:
             return False

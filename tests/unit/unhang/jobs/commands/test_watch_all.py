@@ -228,6 +228,12 @@ def test_a_job_that_stands_for_long_is_looked_at_ever_more_rarely_until_it_moves
     assert patience.is_due(Event(7261, ENDED, 7200, (1,), ""))
 
 
+def test_a_rank_that_ended_delays_no_look_at_the_silence_after_it():
+    patience = Patience(60.0)
+    assert patience.is_due(Event(5, ENDED, 0, (1,), ""))
+    assert patience.is_due(Event(60, NO_PROGRESS, 0, (), ""))
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
