@@ -60,10 +60,18 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
             f"{everybody} and something still moves: a long step, or traffic; look again with a"
             " longer --gap",
         )
+    if world <= 1 and not any(_needs_others(look) for look in waiting):
+        return Verdict(UNKNOWN, [], f"{everybody}, and no other rank waits for it")
     ways = _what_it_may_be(job, waiting)
     why = f"{everybody}, none left it between the looks and the links are idle: {' or '.join(ways)}"
     suspect = Suspect(None, None, None, COLLECTIVE, why, _next(job, ways))
     return Verdict(HUNG, [Named(suspect, None)], why)
+
+
+def _needs_others(look: RankLook) -> bool:
+    """Whether a rank waits for a collective, or for a GPU; a notebook that sleeps does not."""
+    doing = look.doing
+    return doing is not None and (doing.name == COLLECTIVE or doing.function in GPU_WAITS)
 
 
 def _where(waiting: Sequence[RankLook]) -> str:
