@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, LOCK, SERVING, STARTING
-from unhang.jobs.inspect.rank_looks import RankLook, rows
+from unhang.jobs.inspect.rank_looks import IDLE, RankLook, rows
 
 BUSY_SERVER_CORES = 0.5
 LISTENS = "LISTEN"
@@ -43,10 +43,12 @@ def wait_words(look: RankLook) -> str:
 
 
 def is_idle(look: RankLook) -> bool:
-    """A server that waits for requests and does nothing meanwhile: in accept, in its loop, or for
-    what a thread of it that serves will bring."""
+    """A server that waits for requests and does nothing meanwhile: in accept, in its loop, for what
+    a thread of it that serves will bring, or for its engine, which has no request."""
     if (look.cpu or 0) > BUSY_SERVER_CORES or look.signs:
         return False
+    if look.engine:
+        return look.awaits_engine and look.engine == IDLE
     call, sockets = look.wait.get("call"), _sockets(look.wait)
     if call == "accept":
         return True
