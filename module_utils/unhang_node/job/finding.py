@@ -293,14 +293,14 @@ def _workers(
 def _environment_around(
     root: Root, pid: int, stats: dict[int, Stat], uids: dict[int, int | None]
 ) -> dict[str, str]:
-    """Of the first process of the user's, from this one upwards, that has one."""
+    """What is left of its own, over that of the user's processes above it."""
+    found: dict[str, str] = {}
     for one in ancestors(stats, pid):
         try:
-            if one in uids and (found := _environment(root, one)):
-                return found
+            found = {**(_environment(root, one) if one in uids else {}), **found}
         except OSError:  # it ended meanwhile
             continue
-    return {}
+    return found
 
 
 def _environment(root: Root, pid: int) -> dict[str, str]:

@@ -261,9 +261,9 @@ def _by_stacks(job: JobLook) -> Verdict:
         waiting, others = free, [look for look in waiting if look not in free]
     if waiting and others and (free or not job.standing or all(map(busy_word, others))):
         return _others_stand(job, waiting, others)
-    if free and free[0].engine not in (ASKS, ""):
-        why = f"all wait for their engine, which is in {free[0].engine}"
-        return Verdict(UNKNOWN, [], f"{why}: py-spy dump of it tells more")
+    if free and free[0].engine != ASKS:
+        stands = f"is in {free[0].engine}" if free[0].engine else "could not be read"
+        return Verdict(UNKNOWN, [], f"all ranks wait for their engine, which {stands}")
     words = ((look, busy_word(look)) for look in job.looks)
     busy = {word for look, word in words if word and (look.doing or word == COMPILING)}
     if busy and not waiting:

@@ -47,7 +47,7 @@ def is_idle(look: RankLook) -> bool:
     a thread of it that serves will bring, or for its engine, which has no request."""
     if (look.cpu or 0) > BUSY_SERVER_CORES or look.signs:
         return False
-    if look.engine:
+    if look.awaits_engine or look.engine:
         return look.awaits_engine and look.engine == IDLE
     call, sockets = look.wait.get("call"), _sockets(look.wait)
     if call == "accept":
