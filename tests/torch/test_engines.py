@@ -114,6 +114,7 @@ def test_watch_is_silent_at_an_idle_engine_and_reports_one_that_hangs(
     shown = " ".join(told.read_text().split())
     assert (f"hung: rank 1 on {socket.gethostname()}: it sleeps in" in shown) == bool(hangs), shown
     assert counted(metrics, "unhang_watch_hangs") == hangs, shown
+    assert shown.count("looking at the job") == 1 or hangs, shown  # once, not at each look
 
 
 def counted(metrics: Path, name: str) -> float:
