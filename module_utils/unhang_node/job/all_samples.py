@@ -6,7 +6,8 @@ the driver and the sockets for all of them together. A line of JSON for each mom
     …]}, "gpus": [sample, …], "nics": [sample, …]}
 
 A job is named as finding.py groups ranks; header and samples are those of samples.py. Only
-processes with the variables of a rank count: a notebook or a server has none.
+processes with the variables of a rank count, or the title of an engine's worker: a notebook or
+another server has neither.
 """
 
 from __future__ import annotations

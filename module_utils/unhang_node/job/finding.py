@@ -1,5 +1,5 @@
-"""Finds the ranks of jobs among the processes of this node, by their environment, else by the GPU
-that they hold.
+"""Finds the ranks of jobs among the processes of this node: by their environment, as workers of an
+engine by their title, else by the GPU that they hold.
 
 Workers of a loader and shells around a rank have its environment too: of several processes with one
 rank the one that has a training library mapped is taken, and of those the topmost. A process is
@@ -17,6 +17,7 @@ from ..base.section import Absent
 from ..facts.sections.reading import text_if_there
 from ..facts.sections.users import read_users, user_name
 from .containers import processes_of_container
+from .engines import workers_of
 from .namespaces import Person, maker_of_users, namespace_of
 from .parse.process_state import parse_own_pid
 from .process_table import ancestors, read_stats
@@ -48,6 +49,7 @@ LAUNCHERS = (
     ("SLURM_STEP_ID", "srun"),
     ("PMI_RANK", "mpiexec"),
 )
+OF_SLURM = ("SLURM_JOB_ID", "SLURMD_NODENAME")
 SAME_JOB = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID")
 MEETS = ("MASTER_ADDR", "MASTER_PORT")
 # an address that is another one in each network
@@ -91,6 +93,7 @@ class Candidate(NamedTuple):
     rank: int | None
     variables: int
     network: str = ""  # where ranks meet at an address of their own network, which is not this one
+    engine: int | None = None  # the process that sends it requests; its workers are the network
 
     @property
     def job(self) -> str:
@@ -196,15 +199,19 @@ def _by_person(root: Root, stats: dict[int, Stat]) -> list[tuple[Person, dict[in
 def _ranks_of(candidates: list[Candidate]) -> dict[Rank, list[Candidate]]:
     """One user's candidates by job and rank. Where some of a Slurm job have a launcher's variables,
     the others are what is around them."""
-    first: dict[str | None, int] = {}
+    first: dict[str | int | None, int] = {}
     for one in candidates:
-        within = one.environment.get("SLURM_JOB_ID")
+        within = _within(one)
         first[within] = min(one.variables, first.get(within, one.variables))
     groups: dict[Rank, list[Candidate]] = {}
     for one in candidates:
-        if one.variables == first[one.environment.get("SLURM_JOB_ID")]:
+        if one.variables == first[_within(one)]:
             groups.setdefault((one.job, one.rank or 0), []).append(one)
     return groups
+
+
+def _within(one: Candidate) -> str | int | None:
+    return one.engine or one.environment.get("SLURM_JOB_ID")
 
 
 def _fair(ranks: Iterable[Rank], most: int) -> list[Rank]:
@@ -221,7 +228,7 @@ def candidates_of(
     ctx: Context, stats: dict[int, Stat], uids: dict[int, int | None]
 ) -> tuple[list[Candidate], int]:
     """(those of the processes of uids that have the variables of a rank, how many were denied)."""
-    found, denied = [], 0
+    found, denied, others = [], 0, []
     ours = namespace_of(ctx.root, os.getpid(), "net")
     # a look under srun has the environment of a rank itself
     skipped = {*ctx.options["skipped"], *ancestors(stats, os.getpid())}
@@ -229,10 +236,7 @@ def candidates_of(
         if pid in skipped or stats[pid].state == "Z":
             continue
         try:
-            environment = {
-                row.name: row.value or ""
-                for row in parse_environ(ctx.root.data(f"/proc/{pid}/environ", 2 << 20))
-            }
+            environment = _environment(ctx.root, pid)
         except PermissionError:
             denied += 1
             continue
@@ -253,7 +257,59 @@ def candidates_of(
                     )
                 )
                 break
-    return found, denied
+        else:
+            others.append(pid)
+    workers = _workers(ctx, stats, uids, others)
+    around = {pid for one in workers for pid in ancestors(stats, one.pid)}
+    servers = {one.job for one in found if one.pid in around and _size(one) == 1}
+    return [one for one in found if one.job not in servers] + workers, denied
+
+
+def _workers(
+    ctx: Context, stats: dict[int, Stat], uids: dict[int, int | None], pids: list[int]
+) -> list[Candidate]:
+    """Workers of engines, as if their environment told their rank; the rest of it is what their
+    server has."""
+    found = []
+    for worker in workers_of(ctx.root, stats, pids):
+        have = _environment_around(ctx.root, worker.pid, stats, uids)
+        kept = {name: have[name] for name in (*SETTINGS, *OF_SLURM) if name in have}
+        numbers = zip(RANK_VARIABLES[0], (worker.rank, worker.world, worker.rank))
+        found.append(
+            Candidate(
+                pid=worker.pid,
+                stat=stats[worker.pid],
+                uid=uids[worker.pid],
+                environment={**kept, **{name: str(number) for name, number in numbers}},
+                rank=worker.rank,
+                variables=0,
+                network=f" {worker.job}",
+                engine=worker.engine,
+            )
+        )
+    return found
+
+
+def _environment_around(
+    root: Root, pid: int, stats: dict[int, Stat], uids: dict[int, int | None]
+) -> dict[str, str]:
+    """What is left of its own, over that of the user's processes above it."""
+    found: dict[str, str] = {}
+    for one in ancestors(stats, pid):
+        try:
+            found = {**(_environment(root, one) if one in uids else {}), **found}
+        except OSError:  # it ended meanwhile
+            continue
+    return found
+
+
+def _environment(root: Root, pid: int) -> dict[str, str]:
+    rows = parse_environ(root.data(f"/proc/{pid}/environ", 2 << 20))
+    return {row.name: row.value or "" for row in rows}
+
+
+def _size(one: Candidate) -> int | None:
+    return _whole(one.environment.get(RANK_VARIABLES[one.variables][1]))
 
 
 def _network_of(root: Root, pid: int, environment: dict[str, str], ours: str | None) -> str:
@@ -414,13 +470,13 @@ def targets_of(root: Root, pid: int) -> dict[str, str]:
 
 
 def _row(ctx: Context, one: Candidate, user: str | None) -> dict[str, Any]:
-    _rank, size, local = RANK_VARIABLES[one.variables]
+    local = RANK_VARIABLES[one.variables][2]
     have = one.environment
     libraries = libraries_of(ctx.root, one.pid)
     return {
         "rank": one.rank,
         "local_rank": _whole(have.get(local)),
-        "world_size": _whole(have.get(size)),
+        "world_size": _size(one),
         "pid": one.pid,
         "own_pid": parse_own_pid(text_if_there(ctx.root, f"/proc/{one.pid}/status")) or one.pid,
         "started": one.stat.started,
@@ -431,6 +487,7 @@ def _row(ctx: Context, one: Candidate, user: str | None) -> dict[str, Any]:
         "libraries": libraries,
         "container": container_of(text_if_there(ctx.root, f"/proc/{one.pid}/cgroup")),
         "job": one.job,
+        "engine": one.engine,
         "settings": {name: have[name][:256] for name in SETTINGS if name in have},
     }
 

@@ -36,17 +36,18 @@ GONE, REUSED = "gone", "reused"
 
 def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
     """Yields section proc: looks [{at_s, interfaces, ranks: [{pid, state, cpu_s, io, wchan,
-    threads_blocked, children}]}], the two of them."""
+    threads_blocked, children}]}], the two of them; engines have a row after the ranks."""
     began_s, begun = time.time(), time.monotonic()
+    looked = started_of(ctx.options["ranks"], read_stats(ctx.root))
     carried, pids = Carried(ctx.root), [rank["pid"] for rank in ctx.options["ranks"]]
     for number in (0, 1):
         # The second moment by the clock that no time server sets: rates between the looks decide
         # between asleep and at work.
         at_s, stats = began_s + time.monotonic() - begun, read_stats(ctx.root)
         rates = carried.rates(ctx.options["ranks"], descendants(stats, pids))
-        for rank in ctx.options["ranks"]:
-            row = look_at(ctx.root, rank["pid"], rank["started"], stats)
-            row["socket_bytes_s"] = rates.get(rank["pid"])
+        for pid, started in looked.items():
+            row = look_at(ctx.root, pid, started, stats)
+            row["socket_bytes_s"] = rates.get(pid)
             yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE
         sizes = [log_size_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
         interfaces = parse_interfaces(text_if_there(ctx.root, "/proc/net/dev"))
@@ -64,6 +65,15 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
             ctx.mark("the time between two looks", ctx.options["gap_s"] + 1)
             time.sleep(ctx.options["gap_s"])
     yield "proc", {}, []
+
+
+def started_of(ranks: list[dict[str, Any]], stats: dict[int, Stat]) -> dict[int, int]:
+    """{process: its start} of ranks and of the engines whose workers they are."""
+    engines = {row["engine"] for row in ranks if row.get("engine") in stats}
+    return {
+        **{row["pid"]: row["started"] for row in ranks},
+        **{pid: stats[pid].started for pid in engines},
+    }
 
 
 def look_at(root: Root, pid: int, started: int, stats: dict[int, Stat]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import time
 from ..base.process import FOLDERS, run_process
 from ..facts.sections.reading import text_if_there
 from .finding import MORE
-from .looks import wchan_of
+from .looks import started_of, wchan_of
 from .owners import CAP_SYS_PTRACE, read_as_owners
 from .parse.spy_stacks import parse_spy
 from .process_table import descendants, read_stats
@@ -49,7 +49,9 @@ def read_stacks(ctx: Context) -> Iterator[SourcePiece]:
     ranks, begun = ctx.options["ranks"], time.monotonic()
     spy, why = find_spy(ctx.options["py_spy"], [row["pid"] for row in ranks])
     stats = read_stats(ctx.root)
+    looked = started_of(ranks, stats)
     wanted = _processes(stats, [row["pid"] for row in ranks])
+    wanted.update((pid, pid) for pid in looked if pid in stats)  # engines too
     yield (
         "stacks",
         {"spy": spy},

@@ -21,6 +21,7 @@ from unhang.core.text import counted, visible
 from unhang.jobs.commands.watch_outputs import Outputs
 from unhang.jobs.inspect.answer import verdict_of
 from unhang.jobs.inspect.bundle import write_bundle
+from unhang.jobs.inspect.rank_looks import IDLE
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.alerts import Alerts
@@ -176,7 +177,8 @@ def _answer(
 ) -> bool:
     """Whether the job is to be ended. A look that fails (the job ended meanwhile, Slurm did not
     answer) ends no watch."""
-    outputs.say(f"{event.why}; looking at the job")
+    if not outputs.is_idle:  # an idle server stands still for days
+        outputs.say(f"{event.why}; looking at the job")
     try:
         return _looks_hung(event, job, arguments, outputs, to)
     except UserError as problem:
@@ -234,11 +236,13 @@ def _looks_hung(
 def _looked_at(
     event: Event, job: Job, outputs: Outputs
 ) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
-    """(evidence, verdict), which is printed."""
+    """(evidence, verdict), which is printed; that a server is still idle is not."""
     documents = with_seen(job.look(), event)
     inspection = inspection_of(documents)
-    verbose = outputs.arguments.verbose
-    outputs.show(render_inspection(masked_document(inspection), verbose=verbose))
+    verbose, was_idle = outputs.arguments.verbose, outputs.is_idle
+    outputs.is_idle = inspection["state"] == IDLE
+    if not (was_idle and outputs.is_idle):
+        outputs.show(render_inspection(masked_document(inspection), verbose=verbose))
     return documents, inspection
 
 

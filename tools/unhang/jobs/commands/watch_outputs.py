@@ -71,7 +71,8 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
 @dataclass
 class Outputs:
     """What was reported so far, and where to. say: prints a line for people; job: its name among
-    several, whose metrics whoever watches them all writes."""
+    several, whose metrics whoever watches them all writes; is_idle: the last look saw an idle
+    server."""
 
     arguments: argparse.Namespace
     labels: Mapping[str, str]
@@ -79,6 +80,7 @@ class Outputs:
     job: str = ""
     notified: Named = field(default_factory=set)
     hung: bool = False
+    is_idle: bool = False
     looks: int = 0
     hangs: int = 0
     written: float | None = None

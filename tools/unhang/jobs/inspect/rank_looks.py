@@ -20,6 +20,11 @@ from unhang_node.base.parse.values import as_maps, number_of
 
 ENDED = ("gone", "reused")
 BUSY_PERCENT = 95
+# What an engine does: it waits for a request, or for what its workers answer, or it goes on.
+IDLE, ASKS, MOVES = "idle", "asks", "moves"
+QUEUE, BROADCAST = "get (queue.py)", "dequeue (shm_broadcast.py)"
+WAKES_PER_S = 2.0  # vLLM looks again every 5 s whether its queue is closed; a step wakes it at once
+YOUNGEST = 5  # frames in which a wait for a queue shows
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,10 @@ class RankLook:
     signs: what moved between the looks; innermost: Python's youngest frame, `function (file)`;
     wait: for what the kernel says that its main thread waits, {} where nothing; locks: of
     extension builds on its node; serves: another thread of it is a server; awaits_a_queue: its
-    main thread is in Queue.get. wakes: its main thread woke up between the looks, or again and
-    again before them; in_own_code: its youngest frame is the user's, no library's;
-    path: the frames of the user's code, oldest first.
+    main thread takes from a queue. wakes: its main thread woke up between the looks, or again and
+    again before them; in_own_code: its youngest frame is the user's, no library's; path: the frames
+    of the user's code, oldest first. engine: of a worker of an engine that serves what that does:
+    IDLE, ASKS, MOVES or its place; "" for other ranks; awaits_engine: it waits for the engine.
     """
 
     rank: int | None
@@ -84,6 +90,8 @@ class RankLook:
     wakes: bool = False
     in_own_code: bool = False
     path: tuple[str, ...] = ()
+    engine: str = ""
+    awaits_engine: bool = False
 
     @property
     def state(self) -> str:
@@ -156,6 +164,10 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
         children = tuple(_children(first, second))
         tree = (pid, *(child["pid"] for child in children))
         gpu = next((gpus[one] for one in tree if one in gpus), None)
+        engine, wakes = _whole(row.get("engine")) or 0, WAKES_PER_S * seconds_between
+        stacks_of_both = (frames, frames_later or frames)
+        awaits = engine > 0 and all(_takes_from(one, BROADCAST) for one in stacks_of_both)
+        is_asleep = _waited(firsts.get(engine, {}), seconds.get(engine, {}), wakes)
         workers = [
             Worker(other, activity.user, _item(dump))
             for other, dump in dumps.items()
@@ -178,7 +190,7 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             doing=activity_of(frames_later or frames),
             moved=own != own_later if is_known else None,
             shifted=function_names(own) != function_names(own_later) if is_known else None,
-            waited=_waited(first, second), children=children,
+            waited=_waited(first, second, wakes if awaits else 0), children=children,
             worker=next(iter(workers), None),
             blocked=tuple(map(dict, as_maps(second.get("threads_blocked")))),
             sockets=tuple({name: str(value) for name,
@@ -195,7 +207,9 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             wakes=row.get("wakes") is True or _woke(first, second),
             in_own_code=bool(own) and [*frames_later, *frames][0] in (*own_later, *own),
             path=tuple(reversed(own_later or own)),
-            awaits_a_queue=any(_is_queue(frame) for frame in (frames_later or frames)[:3]),
+            awaits_a_queue=_takes_from(frames_later or frames, QUEUE),
+            engine=_engine((dumps.get(engine), later.get(engine)), is_asleep),
+            awaits_engine=awaits,
         )  # fmt: skip
 
 
@@ -223,14 +237,13 @@ def _rate(
     return max(0.0, (number_of(second[name]) - number_of(first[name])) / seconds)
 
 
-def _waited(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether the main thread was never switched between two looks that saw it asleep."""
+def _waited(first: Mapping[str, Any], second: Mapping[str, Any], wakes: float = 0) -> bool:
+    """Whether the main thread was never switched, or at most so often, between two looks that saw
+    it asleep."""
     asleep = first is not second and first.get("state") == second.get("state") == "S"
-    return (
-        asleep
-        and first.get("switches") is not None
-        and first.get("switches") == second.get("switches")
-    )
+    before, now = first.get("switches"), second.get("switches")
+    is_known = asleep and before is not None and now is not None
+    return is_known and number_of(now) - number_of(before) <= wakes
 
 
 def _woke(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -270,8 +283,20 @@ def _serves(dump: Mapping[str, Any] | None) -> bool:
     return any(one is not None and one.name == SERVING for one in doing)
 
 
-def _is_queue(frame: str) -> bool:
-    return innermost_of([frame]) == "get (queue.py)"
+def _takes_from(frames: Sequence[str], queue: str) -> bool:
+    return queue in map(innermost_of, ([frame] for frame in frames[:YOUNGEST]))
+
+
+def _engine(dumps: Sequence[Mapping[str, Any] | None], is_asleep: bool) -> str:
+    """What an engine does, by its main thread in both looks; "" without a stack."""
+    stacks = [frames for frames in map(_main_frames, dumps) if frames]
+    if stacks and not is_asleep:
+        return MOVES
+    for word, queue in ((IDLE, QUEUE), (ASKS, BROADCAST)):
+        if stacks and all(_takes_from(frames, queue) for frames in stacks):
+            return word
+    doing = activity_of(stacks[-1]) if stacks else None
+    return doing.where if doing else ""
 
 
 def _children(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -23,14 +23,14 @@ from unhang.jobs.activities import (
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import Named, suspected
 from unhang.jobs.inspect.moves import BYTES, COMPILES
-from unhang.jobs.inspect.rank_looks import RankLook, Worker
+from unhang.jobs.inspect.rank_looks import IDLE, RankLook, Worker
 from unhang.jobs.inspect.waits import is_idle, wait_words
 
 BUSY_CORES = 0.2
 RUNNING_CORES = 0.5
 # who waits in one of these waits for data or storage
 DATA_CALLS = ("read", "write", "fsync", "recv", "send", "connect", "flock", "lock")
-COMPILING, IDLE, WORKING = "compiling", "idle", "working"
+COMPILING, WORKING = "compiling", "working"
 
 
 def busy_word(look: RankLook | None) -> str | None:
@@ -123,7 +123,8 @@ def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankL
                 f" {lag.counts[rank]}), in which {ranks_wait(count)}"
             )
     if waiting and waiting[0].doing:
-        return f"{ranks_wait(len(waiting))} in {waiting[0].doing.where}"
+        where = "the engine's queue" if waiting[0].awaits_engine else waiting[0].doing.where
+        return f"{ranks_wait(len(waiting))} in {where}"
     return ""
 
 

@@ -44,7 +44,7 @@ from unhang.jobs.inspect.job_look import (
     suspected,
 )
 from unhang.jobs.inspect.moves import BYTES
-from unhang.jobs.inspect.rank_looks import RankLook, host_of, section
+from unhang.jobs.inspect.rank_looks import ASKS, IDLE, MOVES, RankLook, host_of, section
 from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.stands import COMPILING, busy_word, runs_python, stand_of, standing_row
 from unhang.jobs.inspect.tracebacks import with_raised
@@ -264,10 +264,21 @@ def _by_stacks(job: JobLook) -> Verdict:
     came = never_meet(job) or never_came(job)
     if came:
         return Verdict(STARTING, came, came[0].suspect.why)
-    waiting = [look for look in job.looks if _waits(look)]
+    if any(look.engine == MOVES for look in job.looks):
+        return Verdict(RUNNING, [], "their engine moved between the two looks")
+    if all(busy_word(look) == IDLE and look.engine for look in job.looks):
+        who = some_are(len(job.looks), len(job.looks))
+        return Verdict(IDLE, [], f"{who} idle: no request")
+    free = [look for look in job.looks if look.awaits_engine]
+    waiting = [look for look in job.looks if look in free or _waits(look)]
     others = [look for look in job.looks if look.doing and look not in waiting]
-    if waiting and others and (not job.standing or all(map(busy_word, others))):
+    if free and not others:  # who is back in the queue left the collective, or never entered it
+        waiting, others = free, [look for look in waiting if look not in free]
+    if waiting and others and (free or not job.standing or all(map(busy_word, others))):
         return _others_stand(job, waiting, others)
+    if free and free[0].engine != ASKS:
+        stands = f"is in {free[0].engine}" if free[0].engine else "could not be read"
+        return Verdict(UNKNOWN, [], f"all ranks wait for their engine, which {stands}")
     words = ((look, busy_word(look)) for look in job.looks)
     busy = {word for look, word in words if word and (look.doing or word == COMPILING)}
     if busy and not waiting:
@@ -346,16 +357,17 @@ def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[Ra
             f"rank {fold_ranks([one.rank or 0 for one, _ in busy])} is {word}{where}"
             f"{_and_waits(look)}, {ranks_wait(len(waiting))} for it",
         )
-    named = [stand_of(look.rank, look, None, waiting) for look in others if not busy_word(look)]
-    if not is_quiet(job, waiting):
+    stand = [look for look in others if not busy_word(look)]
+    named = [stand_of(look.rank, look, None, waiting) for look in stand]
+    # who waits may spin: that their engine took no answer says it as well
+    if not (is_quiet(job, waiting) or all(look.engine == ASKS and look.waited for look in stand)):
         return Verdict(
             UNKNOWN,
             named,
             f"{_who(named)}; whether it moves cannot be told without RAS: look again with a longer"
             " --gap",
         )
-    if all(runs_python(look) for look in others if not busy_word(look)):
-        stand = [look for look in others if not busy_word(look)]
+    if all(runs_python(look) for look in stand):
         return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
     return Verdict(HUNG, named, _who(named))
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.jobs.activities import BACKWARD, COLLECTIVE, LOCK, SERVING, STARTING
-from unhang.jobs.inspect.rank_looks import RankLook
+from unhang.jobs.inspect.rank_looks import IDLE, RankLook
 from unhang_node.base.parse.values import as_maps
 
 BUSY_SERVER_CORES = 0.5
@@ -50,10 +50,12 @@ def wait_words(look: RankLook) -> str:
 
 
 def is_idle(look: RankLook) -> bool:
-    """A server that waits for requests and does nothing meanwhile: in accept, in its loop, or for
-    what a thread of it that serves will bring."""
+    """A server that waits for requests and does nothing meanwhile: in accept, in its loop, for what
+    a thread of it that serves will bring, or for its engine, which has no request."""
     if (look.cpu or 0) > BUSY_SERVER_CORES or look.signs:
         return False
+    if look.awaits_engine or look.engine:
+        return look.awaits_engine and look.engine == IDLE
     call, sockets = look.wait.get("call"), as_maps(look.wait.get("sockets"))
     if call == "accept":
         return True
