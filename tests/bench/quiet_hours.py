@@ -341,7 +341,7 @@ def scored(machine: Machine) -> dict[str, Any]:
             "kind": job.what, "rank": began and began["rank"], "named": named, "was": was,
             "seconds": round(first["at"] - began["at"], 1) if first and began else None,
             "headline": first["headline"] if first else "",
-            "log": "" if was == "right" else (job.folder / "log").read_text(errors="replace")[-1500:],
+            "log": "" if was == "right" else (job.folder / "log").read_text(errors="replace")[-999:],
         })  # fmt: skip
     return {"healthy": healthy, "hangs": hangs, "said": said}
 
