@@ -337,11 +337,12 @@ def scored(machine: Machine) -> dict[str, Any]:
             else "right" if named == [int(began["rank"])]
             else "wrong"
         )  # fmt: skip
+        log = "" if was == "right" else (job.folder / "log").read_text(errors="replace")
         hangs.append({
             "kind": job.what, "rank": began and began["rank"], "named": named, "was": was,
             "seconds": round(first["at"] - began["at"], 1) if first and began else None,
             "headline": first["headline"] if first else "",
-            "log": (job.folder / "log").read_text(errors="replace")[-1500:] if was != "right" else "",
+            "log": log[-999:],
         })  # fmt: skip
     return {"healthy": healthy, "hangs": hangs, "said": said}
 

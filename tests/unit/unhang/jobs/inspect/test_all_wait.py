@@ -109,7 +109,7 @@ def test_a_kernel_that_does_not_end_is_not_called_python_code():
 
 
 def test_who_went_another_way_is_named_and_not_the_root_of_a_broadcast():
-    """Its operation is the others' next one, so that by operations alone the root is the odd one."""
+    """Its operation is the others' next one: by operations alone the root is the odd one."""
     document = look("differ", "two_gpus/evidence")
     document["sections"].pop("ras")
     stacks, proc = document["sections"]["stacks"], document["sections"]["proc"]
