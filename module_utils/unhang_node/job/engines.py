@@ -52,11 +52,11 @@ def workers_of(root: Root, stats: dict[int, Stat], pids: Collection[int]) -> Ite
             groups.setdefault((_engine_of(stats, pid), name), []).append((pid, numbers))
     for (engine, name), found in groups.items():
         # Where ranks come twice, each data-parallel replica counts its own.
-        is_apart = len({_place(numbers) for _pid, numbers in found}) < len(found)
+        is_apart = len({_coordinates(numbers) for _pid, numbers in found}) < len(found)
         worlds: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
         for pid, numbers in found:
             replica = f" {DATA}{numbers.get(DATA, 0)}" if is_apart else ""
-            worlds.setdefault(f"{name} {engine}{replica}", []).append((pid, _place(numbers)))
+            worlds.setdefault(f"{name} {engine}{replica}", []).append((pid, _coordinates(numbers)))
         for job, places in worlds.items():
             yield from _numbered(engine, job, places)
 
@@ -80,7 +80,7 @@ def _title(root: Root, pid: int) -> tuple[str, dict[str, int]] | None:
     return (found.group(1), numbers) if numbers.keys() & set(DIMENSIONS) else None
 
 
-def _place(numbers: dict[str, int]) -> tuple[int, ...]:
+def _coordinates(numbers: dict[str, int]) -> tuple[int, ...]:
     return tuple(numbers.get(name, 0) for name in DIMENSIONS)
 
 
