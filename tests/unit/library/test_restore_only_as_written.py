@@ -10,7 +10,15 @@ from pathlib import Path
 
 import pytest
 from fakes.ansible_module import run_module
-from fakes.boot_tree import NEW, OLD, fake_tools, grubenv, kernel_files, plant_grub_node
+from fakes.boot_tree import (
+    NEW,
+    OLD,
+    fake_tools,
+    grubenv,
+    kernel_files,
+    plant_grub_node,
+    running_files,
+)
 from fakes.node_tree import dpkg_status, plant
 
 from unhang_node.change.atomic_files import STATES
@@ -255,6 +263,32 @@ def test_a_boot_entry_that_an_admin_chose_after_unhang_stays_and_is_named(tmp_pa
     assert answer["boot"] == []
     [line] = [one for one in answer["needs_manual_action"] if one.startswith("default boot entry")]
     assert "found admins-own; somebody changed it since, and it stays" in line
+
+
+def test_a_trial_that_one_run_prepared_and_a_later_one_kept_is_rolled_back_with_both(
+    tmp_path, monkeypatch
+):
+    """The later state has saved the entry as it was before the first one."""
+    monkeypatch.setenv("PATH", f"{fake_tools(tmp_path / 'bin')}:{os.environ['PATH']}")
+    root = plant_grub_node(tmp_path / "node", kernels=(OLD,))
+    menu = place(root, "/boot/grub/grubenv")
+    first = begun(root, "kernel", run="r1")
+    run_module("boot_trial", rootfs=str(root), state="prepared", state_id=first)
+    plant(root, kernel_files(NEW))
+    finished(root, first)
+    later = begun(root, "kernel", run="r2")
+    armed = {"release": NEW, "gpus": ["GPU-0"], "state_id": later}
+    # the package of the new kernel does that
+    subprocess.run(["chroot", str(root), "update-grub"], check=True)
+    run_module("boot_trial", rootfs=str(root), state="armed", **armed)
+    plant(root, running_files(NEW, "boot-2"))
+    kept = run_module("boot_trial", rootfs=str(root), state="confirmed", **armed)
+    assert kept.get("standing") == "confirmed", kept
+    finished(root, later)
+    assert NEW.encode() in menu.read_bytes()
+    answer = restore(root, id=first)
+    assert answer["needs_manual_action"] == []
+    assert answer["boot"] != []
 
 
 def test_every_kind_of_restored_thing_is_in_the_table_or_has_its_value_beside_it(tmp_path):

@@ -15,11 +15,11 @@ class Written(NamedTuple):
 
 
 def is_as_written(now: Any, changes: Sequence[Written]) -> bool:
-    """True if unhang wrote the present value, and found each earlier one as it had written it; or
-    if it is the original already. changes: of this value, newest first, at least one."""
-    if now == changes[-1].before:
-        return True
+    """True if unhang wrote the present value, and found each earlier one as it had written it or
+    as it was originally. changes: of this value, newest first, at least one."""
     for change in changes:
+        if now == changes[-1].before:
+            return True
         if change.after is not None and now not in change.after:
             return False
         now = change.before
