@@ -105,8 +105,16 @@ def test_a_process_that_executes_its_program_later_is_found_and_one_without_a_ra
 
 
 def test_a_steady_node_is_not_searched_again(monkeypatch):
-    with job(1):
-        node, searches = Node(Root(), []), []
+    with job(1) as started:
+        ours = {str(rank.pid) for rank in started}
+
+        class Steady(Root):
+            """This machine without what others start on it meanwhile."""
+
+            def names(self, path):
+                return [one for one in super().names(path) if path != "/proc" or one in ours]
+
+        node, searches = Node(Steady(), []), []
         search = all_samples.processes_of
         monkeypatch.setattr(
             all_samples, "processes_of", lambda *given: searches.append(1) or search(*given)
