@@ -134,14 +134,8 @@ class CallbackModule(CallbackBase):
         self._write_run()
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
-        """A run without hosts is an error, which Ansible itself counts as a success. It is printed
-        once, also if several plays have no host."""
-        if self.run is None and not self.is_without_hosts:
-            self.is_without_hosts = True
-            self._say(
-                "expected hosts to audit, found none; check the inventory and the limit:"
-                " ansible-inventory --graph"
-            )
+        """A play without hosts: of a playbook with several, some are for a plan alone."""
+        self.is_without_hosts = True
 
     def v2_runner_on_start(self, host: Any, task: Any) -> None:
         """Remembers the worker that is about to read a node, and whether the run has read a node
@@ -174,7 +168,13 @@ class CallbackModule(CallbackBase):
         self._note(result, "unreachable")
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Closes the run and judges it."""
+        """Closes the run and judges it. A run without hosts is an error, which Ansible itself
+        counts as a success."""
+        if self.run is None and self.is_without_hosts and not stats.processed:
+            self._say(
+                "expected hosts to audit, found none; check the inventory and the limit:"
+                " ansible-inventory --graph"
+            )
         if self.run is None or self.closed:
             return
         if self.groups and self.skipped.issuperset(self.groups):
