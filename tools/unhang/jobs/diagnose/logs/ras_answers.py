@@ -3,6 +3,7 @@ out."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ def ras_answers(kept: RasText) -> list[RasAnswer]:
         found = {"version": "", "form": "text", "communicators": communicators}
         return [_answer(found, kept, text, block.start(), part)]
     answers = []
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
+    for start, end in itertools.pairwise([*starts, len(text)]):
         part = text[start:end]
         if part.startswith("{"):
             part = part[: part.find("\n}") + 2] if "\n}" in part else part
