@@ -198,4 +198,4 @@ def test_lines_of_ras_within_another_text_are_found(answer):
 @pytest.mark.parametrize("line", ["Job summary: 3 steps done", "part 7 (of 9) INCOMPLETE"])
 def test_words_of_ras_in_another_program_s_log_are_no_answer(answer, line):
     found = answer(f"step 1\n{line}\nstep 2\n")
-    assert (found["waited_for"], found["found"]) == (None, [])
+    assert (found["waited_for"], found["found"]) == (None, False)
