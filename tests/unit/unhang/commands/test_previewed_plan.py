@@ -64,7 +64,7 @@ def test_without_a_name_none_of_two_rollouts_is_chosen_while_the_earlier_one_hol
 ):
     started = []
     monkeypatch.setattr(
-        "unhang.act.commands.remediate.play_into", lambda *_: started.append(1) or Played(1, "")
+        "unhang.act.commands.remediate.play_into", lambda *_: started.append(1) or Played("", 1)
     )
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path))
     (tmp_path / "hosts").write_text("")
