@@ -117,6 +117,7 @@ def test_the_schemas_of_the_api_take_every_object(version):
         "DaemonSet",
         "ConfigMap",
         "ServiceAccount",
+        "ClusterRole",
         "ClusterRoleBinding",
     }
     for row in objects:
@@ -222,10 +223,45 @@ def test_the_watcher_is_off_unless_asked_for_and_ends_nothing():
     given = parser.parse_args(watch["command"][2:])
     assert (given.all, given.act, given.on_hang) == (True, False, "report")
     security = watch["securityContext"]
-    assert security["capabilities"] == {"drop": ["ALL"], "add": ["DAC_READ_SEARCH", "SYS_PTRACE"]}
+    becomes_a_user = ["SETUID", "SETGID", "SETPCAP", "SYS_CHROOT", "KILL"]
+    assert security["capabilities"] == {
+        "drop": ["ALL"],
+        "add": ["DAC_READ_SEARCH", "SYS_PTRACE", *becomes_a_user],
+    }
     assert (security["privileged"], security["readOnlyRootFilesystem"]) == (False, True)
     assert (own["hostPID"], own["automountServiceAccountToken"]) == (True, False)
-    assert [one["mountPath"] for one in watch["volumeMounts"]] == [str(given.textfile.parent)]
+    assert [one["mountPath"] for one in watch["volumeMounts"] if not one.get("readOnly")] == [
+        str(given.textfile.parent)
+    ]
+
+
+def test_the_watcher_alone_has_a_token_and_what_it_may_do_stands_on_the_page():
+    objects = rendered(watch=True)
+    own = pod(objects)
+    assert own["serviceAccountName"] == "unhang-watch"
+    assert [
+        each["name"]
+        for each in own["containers"]
+        for mount in each["volumeMounts"]
+        if mount["name"] == "token"
+    ] == ["watch"]
+    rules = one(objects, "ClusterRole", "unhang-watch")["rules"]
+    assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
+        (["pods"], ["list"]),
+        (["namespaces"], ["get"]),
+        (["events"], ["create"]),
+    ]
+    assert "may list pods, get namespaces and create events" in PAGE
+    kinds = {row["kind"] for row in rendered()}
+    assert kinds == {"DaemonSet", "ConfigMap"}
+
+
+@pytest.mark.parametrize(("value", "pods"), [(True, "all"), ("labelled", "labelled")])
+def test_which_pods_are_watched_reaches_the_command(value, pods):
+    watch = container(pod(rendered(watch=value)), "watch")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert parser.parse_args(watch["command"][2:]).pods == pods
 
 
 def test_the_page_has_every_path_of_the_node_that_a_pod_has():

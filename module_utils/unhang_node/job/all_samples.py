@@ -1,9 +1,9 @@
 """Samples of all jobs of this node, or of all that its user may read: one pass over the processes,
 the driver and the sockets for all of them together. A line of JSON for each moment:
 
-    {"t": 4.0, "host": …, "came": [{"job", "header", "slurm_job", "pod", "is_off"}], "ended": [job],
-    "failed": {job: why}, "problem": why no job was searched for, or null, "jobs": {job: [sample,
-    …]}, "gpus": [sample, …], "nics": [sample, …]}
+    {"t": 4.0, "host": …, "came": [{"job", "header", "slurm_job", "pods": [uid, …], "is_off"}],
+    "ended": [job], "failed": {job: why}, "problem": why no job was searched for, or null, "jobs":
+    {job: [sample, …]}, "gpus": [sample, …], "nics": [sample, …]}
 
 A job is named as finding.py groups ranks; header and samples are those of samples.py. Only
 processes with the variables of a rank count, or the title of an engine's worker: a notebook or
@@ -44,6 +44,7 @@ from .tcp_bytes import Carried, listened_ports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from ..base.nvml.calls import Asking
@@ -278,14 +279,21 @@ def moment_of(node: Node, asking: Asking | None, t: float, every_s: float) -> di
 
 
 def _came(root: Root, job: Job, host: str, every_s: float) -> dict[str, Any]:
-    pod = POD.search(text_if_there(root, f"/proc/{job.ranks[0]['pid']}/cgroup", 65536))
     return {
         "job": job.name,
         "header": header_of(host, job.ranks, every_s, time.time()),
         "slurm_job": job.slurm_job,
-        "pod": pod.group(1).replace("_", "-") if pod else None,
+        "pods": list(dict.fromkeys(_pods_of(root, job))),
         "is_off": job.is_off(),
     }
+
+
+def _pods_of(root: Root, job: Job) -> Iterator[str]:
+    """The uid of each rank's pod, by its cgroup."""
+    for row in job.ranks:
+        pod = POD.search(text_if_there(root, f"/proc/{row['pid']}/cgroup", 65536))
+        if pod:
+            yield pod.group(1).replace("_", "-")
 
 
 def main() -> int:

@@ -87,6 +87,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with --all, as root: write a verdict of a hang into the AdminComment of Slurm's job",
     )
     parser.add_argument(
+        "--pods",
+        choices=("all", "labelled"),
+        help="with --all, in a pod of Kubernetes: write verdicts as Events, and leave out pods with"
+        " the label unhang/watch=off (labelled: all but those with unhang/watch=on), their own or"
+        " their namespace's",
+    )
+    parser.add_argument(
         "--no-progress",
         type=float,
         default=60.0,
@@ -167,8 +174,9 @@ def run(arguments: argparse.Namespace) -> int:
             "--all: a job is ended only where its user wants it, by --comment=unhang:terminate, and"
             " --act stands here"
         )
-    if arguments.job_comment and not arguments.all:
-        raise UserError("--job-comment: expected --all beside it")
+    for option, given_one in (("job-comment", arguments.job_comment), ("pods", arguments.pods)):
+        if given_one and not arguments.all:
+            raise UserError(f"--{option}: expected --all beside it")
     if arguments.act and not arguments.all and arguments.on_hang != "terminate":
         raise UserError("--act: expected --on-hang terminate beside it, which it lets act")
     if not arguments.out.is_dir():

@@ -19,6 +19,7 @@ from unhang.jobs.commands.watch_outputs import METRICS_EVERY_S, Outputs, write_m
 from unhang.jobs.watch.alerts import Alerts
 from unhang.jobs.watch.detector import GONE, Tick
 from unhang.jobs.watch.of_all import Looking, moments
+from unhang.jobs.watch.of_pods import LABEL, LEFT_OUT, WATCHED, Cluster, Pod, cluster_of
 from unhang.jobs.watch.of_slurm import (
     cancel,
     how_it_ended,
@@ -29,6 +30,7 @@ from unhang.jobs.watch.record import UNSEEN, Record, keep
 
 # A user's comment of a job of Slurm; any other text is none.
 OFF, TERMINATE = "unhang:off", "unhang:terminate"
+NO_PODS = "names and labels of its pods are not known: "
 NO_COMMENT = "its comment is not known, and whether it is to be left out or ended: "
 CLOSING_S = 10.0  # for all watches together, when the command is stopped
 # A step has ended on the node before slurmctld knows how its job did.
@@ -41,6 +43,7 @@ class Site:
 
     arguments: argparse.Namespace
     outputs: Outputs
+    cluster: Cluster | None = None
     host: str = ""
     watches: dict[str, Watch] = field(default_factory=dict)
     ending: list[Watch] = field(default_factory=list)
@@ -89,8 +92,8 @@ class Site:
         name = (
             f"slurm {came['slurm_job']}"
             if came["slurm_job"]
-            else f"pod {came['pod']}"
-            if came["pod"]
+            else f"pod {came['pods'][0]}"
+            if came["pods"]
             else f"pid {pid}"
         )
         taken = {watch.name for watch in (*self.watches.values(), *self.ending)}
@@ -131,13 +134,15 @@ class Watch:
         self.site, self.name = site, name
         self.slurm_job: str | None = came["slurm_job"]
         self.is_off: bool = came["is_off"]
+        self.uids: list[str] = came["pods"]
+        self.pods: list[Pod] = []  # by the API server
         self.pids: list[int] = [row["pid"] for row in came["header"]["ranks"]]
         self.slurm_name = ""  # as Slurm's commands call it; "" where they did not answer
         shown = {**vars(site.arguments), "textfile": None}
         self.outputs = replace(
             site.outputs,
             arguments=argparse.Namespace(**shown),
-            say=lambda text: site.outputs.say(f"{name}: {text}"),
+            say=lambda text: site.outputs.say(f"{self.name}: {text}"),
             job=name,
         )
         self.record = Record(name, site.host)
@@ -189,8 +194,19 @@ class Watch:
                 self.slurm_name, comment = name_and_comment(self.slurm_job)
             except UserError as problem:
                 self.site.say_once(NO_COMMENT + visible(str(problem), 400))
-        if self.is_off or comment == OFF:
-            why = "its environment has UNHANG_WATCH=off" if self.is_off else f"its comment is {OFF}"
+        self._ask_cluster()
+        wishes = {pod.wants for pod in self.pods}
+        if self.is_off:
+            why = "its environment has UNHANG_WATCH=off"
+        elif comment == OFF:
+            why = f"its comment is {OFF}"
+        elif LEFT_OUT in wishes:
+            why = f"it has the label {LABEL}={LEFT_OUT}"
+        elif self.site.arguments.pods == "labelled" and WATCHED not in wishes:
+            why = f"neither pod nor namespace has the label {LABEL}={WATCHED}"
+        else:
+            why = ""
+        if why:
             self.outputs.say(f"left out: {why}")
             return True
         if comment == TERMINATE:
@@ -201,6 +217,26 @@ class Watch:
             )
         return False
 
+    def _ask_cluster(self) -> None:
+        """Learns the pods' names and labels. One that just came may not be known yet."""
+        cluster, why = self.site.cluster, ""
+        if cluster is None or not self.uids:
+            return
+        for _ in range(ASKED_TIMES):
+            try:
+                self.pods, why = cluster.pods(self.uids), "it does not know the pod"
+            except UserError as problem:
+                why = str(problem)
+            if len(self.pods) == len(self.uids):
+                break
+            if self.site.stop.wait(ASKED_EVERY_S):
+                return
+        else:
+            self.site.say_once(NO_PODS + visible(why, 400))
+        for pod in self.pods:
+            self.name = self.name.replace(pod.uid, f"{pod.namespace}/{pod.name}")
+        self.outputs.job = self.record.job = self.name
+
     def _job(self) -> Job:
         return Job(
             self._lines(),
@@ -210,7 +246,7 @@ class Watch:
             name=self.name,
             is_patient=True,
             spared=self._why_spared,
-            reported=self._report_to_slurm,
+            reported=self._report,
             wait=self.site.stop.wait,
         )
 
@@ -236,12 +272,17 @@ class Watch:
         others = self.site.beside(self)
         return f"{', '.join(others)} is in the same job of Slurm" if others else ""
 
-    def _report_to_slurm(self, headline: str) -> None:
+    def _report(self, headline: str) -> None:
         if self.site.arguments.job_comment and self.slurm_name:
             try:
                 write_admin_comment(self.slurm_name, f"unhang: {headline}")
             except UserError as problem:
                 self.outputs.say(f"its AdminComment was not written: {visible(str(problem), 400)}")
+        for pod in self.pods:
+            try:
+                pod.tell(headline.removeprefix(f"{self.name}: "))
+            except UserError as problem:
+                self.outputs.say(f"no Event on {pod.name}: {visible(str(problem), 400)}")
 
     def _how_it_ended(self) -> str:
         """FAILED, WELL or UNSEEN; asked only where a verdict is to be judged by it."""
@@ -257,7 +298,7 @@ class Watch:
 
 def watch_all(arguments: argparse.Namespace, outputs: Outputs) -> int:
     """Watches until it is stopped."""
-    site = Site(arguments, outputs)
+    site = Site(arguments, outputs, cluster_of(os.environ) if arguments.pods else None)
     with stopped_by_sigterm():
         every = f"a sample each {arguments.every:g} s"
         outputs.say(f"all jobs of this machine that may be read, {every}")

@@ -52,7 +52,7 @@ def site(tmp_path, monkeypatch):
 def came(name, pid, **more):
     ranks = [{"rank": 0, "pid": pid, "own_pid": pid, "world_size": 2, "started": 1}]
     header = {"schema": "unhang/trace/1", "host": "n", "ranks": ranks, "every_s": 1.0, "at": 0.0}
-    found = {"job": name, "header": header, "slurm_job": None, "pod": None, "is_off": False}
+    found = {"job": name, "header": header, "slurm_job": None, "pods": [], "is_off": False}
     return {**found, **more}
 
 
@@ -122,7 +122,7 @@ def test_what_fails_in_one_watch_ends_no_other(site, tmp_path):
 def test_stopping_keeps_the_record_of_each_watch_once(site, tmp_path):
     watches, _ = site()
     watches.takes(
-        moment(0, came=[came("a", 41), came("b", 42, pod="0-1"), came("c", 43, pod="0-1")])
+        moment(0, came=[came("a", 41), came("b", 42, pods=["0-1"]), came("c", 43, pods=["0-1"])])
     )
     watches.close()
     watches.close()

@@ -1,0 +1,280 @@
+"""The chart's container `watch` with its own user, capabilities, token and role, beside a real API
+server and jobs in the cgroups of pods: who hangs has an Event, labels are obeyed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from api_server import MISSING, api_server, kube_apiserver
+from kubernetes_chart import one, pod, rendered
+
+PROJECT = Path(__file__).resolve().parents[2]
+JOB = PROJECT / "tests" / "bench" / "inspect_job.py"
+NODE, PATIENCE_S = "node-a", 400
+GROUPS = Path("/sys/fs/cgroup")
+GROUPS = GROUPS if (GROUPS / "cgroup.controllers").exists() else GROUPS / "pids"
+# A mount namespace with the two folders that the container has of its node.
+CONTAINER = """
+set -e
+mount --make-rprivate /
+mount -t tmpfs none /run
+mkdir -p "/run/${TOKENS#/var/run/}" /run/unhang-watch
+mount --bind "$ACCOUNT" "/run/${TOKENS#/var/run/}"
+mount --bind "$OUT" /run/unhang-watch
+exec setpriv --reuid=0 --regid=0 --clear-groups --bounding-set="$CAPABILITIES" --inh-caps=-all \
+ --no-new-privs env -i "$@"
+"""
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)} here"),
+    pytest.mark.timeout(2400),  # the server is built on a new machine
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """With all objects of the chart."""
+    program = kube_apiserver(PROJECT / ".cache" / "kubernetes")
+    with api_server(program, tmp_path_factory.mktemp("server")) as server:
+        server.make("/api/v1/namespaces", space("unhang"))
+        rights = "/apis/rbac.authorization.k8s.io/v1"
+        for row in rendered(watch=True, runtimeClassName=""):
+            places = {
+                "DaemonSet": "/apis/apps/v1/namespaces/unhang/daemonsets",
+                "ConfigMap": "/api/v1/namespaces/unhang/configmaps",
+                "ServiceAccount": "/api/v1/namespaces/unhang/serviceaccounts",
+                "ClusterRole": f"{rights}/clusterroles",
+                "ClusterRoleBinding": f"{rights}/clusterrolebindings",
+            }
+            server.make(places[row["kind"]], row)
+        nobody = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody"}}
+        server.make("/api/v1/namespaces/unhang/serviceaccounts", nobody)
+        yield server
+
+
+def space(name, **labels):
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": labels_of(labels)},
+    }
+
+
+def labels_of(given):
+    return {f"unhang/{name}": value for name, value in given.items()}
+
+
+def make_pod(server, namespace, name, **labels):
+    """Its uid."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels_of(labels)},
+        "spec": {"nodeName": NODE, "containers": [{"name": "c", "image": "i"}]},
+    }
+    (made,) = server.make(f"/api/v1/namespaces/{namespace}/pods", body)
+    return made["metadata"]["uid"]
+
+
+@contextlib.contextmanager
+def job_of_pod(uid, scene, folder):
+    """Two ranks in the cgroup of a pod; in `never` the last one sleeps before a collective."""
+    group = GROUPS / f"kubepods-besteffort-pod{uid.replace('-', '_')}.slice"
+    group.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {
+        "OMP_NUM_THREADS": "1",
+        "INSPECT_JOB_FOLDER": str(folder),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    ranks = []
+    try:
+        for rank in ("0", "1"):
+            ranks.append(
+                subprocess.Popen(
+                    [
+                        *("sh", "-c", f'echo $$ >"{group}/cgroup.procs"; exec "$@"', "sh"),
+                        *(sys.executable, str(JOB), scene, "1", "gloo"),
+                    ],
+                    env={**os.environ, **shared, "RANK": rank, "LOCAL_RANK": rank},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            )
+        yield
+    finally:
+        for rank in ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(rank.pid, signal.SIGKILL)
+            rank.wait()
+        until = time.monotonic() + 30
+        while (group / "cgroup.procs").read_text() and time.monotonic() < until:
+            time.sleep(0.1)
+        group.rmdir()
+
+
+@contextlib.contextmanager
+def watching(server, folder, watch, account="unhang-watch"):
+    """The container `watch` of a chart with this value; the file of its log."""
+    folder.mkdir()
+    places = {"ACCOUNT": folder / "account", "OUT": folder / "out"}
+    for place in places.values():
+        place.mkdir()
+    path = f"/api/v1/namespaces/unhang/serviceaccounts/{account}/token"
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    asked["spec"] = {"audiences": ["https://kubernetes.default.svc"]}
+    (made,) = server.make(path, asked)
+    (places["ACCOUNT"] / "token").write_text(made["status"]["token"])
+    (places["ACCOUNT"] / "ca.crt").write_bytes(server.authority.read_bytes())
+    own = pod(rendered(watch=watch, runtimeClassName=""))
+    container = next(row for row in own["containers"] if row["name"] == "watch")
+    mounts = {row["name"]: row["mountPath"] for row in container["volumeMounts"]}
+    given = {row["name"]: row.get("value") or NODE for row in container["env"]}
+    given |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": server.port}
+    added = container["securityContext"]["capabilities"]["add"]
+    installed = Path(sys.executable).with_name("unhang")
+    log = folder / "log"
+    with open(log, "wb") as target:
+        child = subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", CONTAINER, "sh"]
+            + [f"{name}={value}" for name, value in given.items()]
+            + [str(installed), *container["command"][1:], "--every=1", "--no-progress=8"]
+            + [f"--py-spy={installed.with_name('py-spy')}"],
+            env={
+                **os.environ,
+                **{name: str(place) for name, place in places.items()},
+                "TOKENS": mounts["token"],
+                "CAPABILITIES": ",".join(["-all", *(f"+{name.lower()}" for name in added)]),
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=target,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield log
+        assert child.poll() is None, log.read_text()
+    finally:
+        child.terminate()
+        child.wait(60)
+
+
+def said_in(log, *words):
+    """The log, once it has all these words."""
+    until = time.monotonic() + PATIENCE_S
+    while not all(word in (text := log.read_text()) for word in words):
+        assert time.monotonic() < until, (words, text)
+        time.sleep(0.5)
+    return text
+
+
+def events_of(server, namespace):
+    code, answer = server.ask("GET", f"/api/v1/namespaces/{namespace}/events")
+    assert code == 200, answer
+    return answer["items"]
+
+
+def test_a_job_that_hangs_has_an_event_on_its_pod_and_labels_are_obeyed(server, tmp_path):
+    server.make("/api/v1/namespaces", space("team"), space("quiet", watch="off"))
+    uids = {
+        name: make_pod(server, *name.split("/"), **labels)
+        for name, labels in (
+            ("team/hangs", {}),
+            ("team/trains", {"watch": "on"}),
+            ("team/wanted", {"watch": "on"}),
+            ("team/left-out", {"watch": "off"}),
+            ("quiet/hangs", {}),
+            ("quiet/wanted", {"watch": "on"}),
+        )
+    }
+    with contextlib.ExitStack() as stack:
+        for name, uid in uids.items():
+            scene = "healthy" if name == "team/trains" else "never"
+            stack.enter_context(job_of_pod(uid, scene, tmp_path))
+        every = stack.enter_context(watching(server, tmp_path / "all", True))
+        hung = [f"pod {name}: hung: rank 1" for name in ("team/hangs", "team/wanted")]
+        left = ["team/left-out: left out: it has the label unhang/watch=off"]
+        left.append("quiet/hangs: left out: it has the label unhang/watch=off")
+        said = said_in(every, *hung, *left, "pod quiet/wanted: hung: rank 1")
+        assert "pod team/trains: hung" not in said
+        until = time.monotonic() + 60
+        while len(events_of(server, "quiet") + events_of(server, "team")) < 3:
+            assert time.monotonic() < until, every.read_text()
+            time.sleep(0.5)
+        until = time.monotonic() + 60
+        while 'hung{watched_job="pod team/hangs"} 1.0' not in metrics(tmp_path / "all"):
+            assert time.monotonic() < until, metrics(tmp_path / "all")
+            time.sleep(0.5)
+        chosen = stack.enter_context(watching(server, tmp_path / "labelled", "labelled"))
+        said = said_in(
+            chosen,
+            "pod team/wanted: hung: rank 1",
+            "pod team/hangs: left out: neither pod nor namespace has the label unhang/watch=on",
+        )
+        assert "pod team/hangs: hung" not in said
+        refused = stack.enter_context(watching(server, tmp_path / "refused", True, "nobody"))
+        said = said_in(refused, f"pod {uids['team/hangs']}: hung: rank 1", "answered 403")
+        assert said.count("names and labels of its pods are not known") == 1
+    found = [
+        (row["involvedObject"]["namespace"], row["involvedObject"]["name"], row["reason"])
+        for row in events_of(server, "team") + events_of(server, "quiet")
+    ]
+    # of both watchers that may write
+    assert sorted(found) == [
+        ("quiet", "wanted", "JobHung"),
+        ("quiet", "wanted", "JobHung"),
+        ("team", "hangs", "JobHung"),
+        ("team", "wanted", "JobHung"),
+        ("team", "wanted", "JobHung"),
+    ]
+    for row in events_of(server, "team"):
+        assert row["message"].startswith(f"hung: rank 1 on {socket.gethostname()}: it sleeps in")
+        assert row["involvedObject"]["uid"] in uids.values()
+        assert (row["type"], row["source"]["host"]) == ("Warning", NODE)
+
+
+def metrics(folder):
+    path = folder / "out" / "unhang.prom"
+    return path.read_text() if path.exists() else ""
+
+
+def test_the_account_may_do_nothing_else(server):
+    path = "/api/v1/namespaces/unhang/serviceaccounts/unhang-watch/token"
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    asked["spec"] = {"audiences": ["https://kubernetes.default.svc"]}
+    (made,) = server.make(path, asked)
+    token = made["status"]["token"]
+    answers = {
+        (method, path): server.ask(method, path, {} if method == "POST" else None, token)[0]
+        for method, path in (
+            ("GET", "/api/v1/pods"),
+            ("GET", "/api/v1/namespaces/unhang"),
+            ("GET", "/api/v1/namespaces"),
+            ("GET", "/api/v1/namespaces/unhang/secrets"),
+            ("GET", "/api/v1/namespaces/unhang/events"),
+            ("GET", "/api/v1/nodes"),
+            ("POST", "/api/v1/namespaces/unhang/pods"),
+            ("DELETE", "/api/v1/namespaces/unhang/pods/x"),
+        )
+    }
+    assert list(answers.values()) == [200, 200, 403, 403, 403, 403, 403, 403]
+
+
+def test_the_server_takes_the_chart_as_it_is_rendered(server):
+    code, kept = server.ask("GET", "/apis/apps/v1/namespaces/unhang/daemonsets/unhang-collector")
+    assert code == 200
+    asked = one(rendered(watch=True, runtimeClassName=""), "DaemonSet", "unhang-collector")
+    for name in ("serviceAccountName", "automountServiceAccountToken", "hostPID"):
+        assert kept["spec"]["template"]["spec"][name] == asked["spec"]["template"]["spec"][name]

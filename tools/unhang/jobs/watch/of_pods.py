@@ -1,0 +1,142 @@
+"""The pods of watched jobs, asked of Kubernetes' API server as the service account of the pod in
+which the watch runs: their names, whether they are to be watched, and Events on them.
+
+https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from unhang.core.errors import UserError
+from unhang.core.text import visible
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+NODE = "UNHANG_NODE"
+LABEL, WATCHED, LEFT_OUT = "unhang/watch", "on", "off"
+# Names and labels alone: what a pod's containers are given is no business of this process.
+METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+JSON = "application/json"
+ANSWER_S = 10.0
+MOST_BYTES = 16 << 20
+MOST_MESSAGE = 1024  # characters, of an Event
+REASON = "JobHung"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod of this node. wants: WATCHED, LEFT_OUT or "", by its own label, else its
+    namespace's."""
+
+    cluster: Cluster
+    namespace: str
+    name: str
+    uid: str
+    wants: str
+
+    def tell(self, message: str) -> None:
+        """Writes a Warning, which `kubectl describe pod` shows. Raises UserError."""
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        of = {"kind": "Pod", "apiVersion": "v1", "namespace": self.namespace}
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": f"{self.name[:200]}.", "namespace": self.namespace},
+            "involvedObject": {**of, "name": self.name, "uid": self.uid},
+            "type": "Warning",
+            "reason": REASON,
+            "message": visible(message, MOST_MESSAGE),
+            "source": {"component": "unhang-watch", "host": self.cluster.node},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self.cluster.ask(f"/api/v1/namespaces/{quote(self.namespace)}/events", body=event)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """host, port: of the API server; node: this node's name in it; account: the folder with the
+    token, which the kubelet renews, and the server's authority."""
+
+    host: str
+    port: int
+    node: str
+    account: Path = ACCOUNT
+
+    def pods(self, uids: Iterable[str]) -> list[Pod]:
+        """Those of these pods that are on this node. Raises UserError."""
+        wanted = set(uids)
+        # from the server's cache: a thousand nodes may ask at once
+        path = f"/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D{quote(self.node)}"
+        rows = [row["metadata"] for row in self.ask(path, "List")["items"]]
+        rows = [row for row in rows if row["uid"] in wanted]
+        spaces = {
+            name: self.ask(f"/api/v1/namespaces/{quote(name)}")["metadata"]
+            for name in {row["namespace"] for row in rows}
+        }
+        return [
+            Pod(
+                self,
+                row["namespace"],
+                row["name"],
+                row["uid"],
+                _wish(row, spaces[row["namespace"]]),
+            )
+            for row in rows
+        ]
+
+    def ask(self, path: str, many: str = "", body: object = None) -> Any:
+        """The answer to a GET, or to a POST of this body. many: "List" where it is one. Raises
+        UserError."""
+        try:
+            token = (self.account / "token").read_text(encoding="ascii").strip()
+            trust = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
+            link = http.client.HTTPSConnection(
+                self.host, self.port, timeout=ANSWER_S, context=trust
+            )
+            headers = {"Authorization": f"Bearer {token}", "Accept": METADATA.format(many)}
+            with contextlib.closing(link):
+                if body is None:
+                    link.request("GET", path, headers=headers)
+                else:
+                    headers |= {"Accept": JSON, "Content-Type": JSON}
+                    link.request("POST", path, json.dumps(body), headers)
+                answer = link.getresponse()
+                text = answer.read(MOST_BYTES)
+            if answer.status not in (200, 201):
+                why = visible(text.decode("utf-8", "replace"), 300)
+                raise UserError(f"the API server answered {answer.status}: {why}")
+            return json.loads(text)
+        except (OSError, ValueError, http.client.HTTPException) as problem:
+            why = visible(str(problem) or type(problem).__name__, 300)
+            raise UserError(f"the API server did not answer: {why}") from None
+
+
+def _wish(pod: Mapping[str, Any], namespace: Mapping[str, Any]) -> str:
+    for row in (pod, namespace):
+        wish = (row.get("labels") or {}).get(LABEL)
+        if wish in (WATCHED, LEFT_OUT):
+            return str(wish)
+    return ""
+
+
+def cluster_of(environ: Mapping[str, str], account: Path = ACCOUNT) -> Cluster:
+    """The cluster in one of whose pods this runs. Raises UserError."""
+    host, port = (environ.get(f"KUBERNETES_SERVICE_{name}") for name in ("HOST", "PORT"))
+    node = environ.get(NODE)
+    if not (host and port and port.isdigit() and node and (account / "token").is_file()):
+        raise UserError(
+            f"--pods: expected a pod with a service account and with the node's name in {NODE},"
+            " found none; docs/kubernetes.md has a manifest"
+        )
+    return Cluster(host, int(port), node, account)
