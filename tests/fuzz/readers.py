@@ -58,7 +58,7 @@ from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.fixing import fix_text
 from unhang.jobs.lint.linting import lint_text
 from unhang.jobs.lint.settings import KINDS
-from unhang.jobs.watch.detector import Tick, detect, with_moments
+from unhang.jobs.watch.detector import Tick, detect
 from unhang.jobs.watch.gpu_table import gpu_table
 from unhang.jobs.watch.of_slurm import merged, parsed
 from unhang.smoke.bandwidth import Group, expectation
@@ -346,9 +346,8 @@ def _watch(data: bytes) -> None:
         if len(shown) < 2:  # a table takes longer than all the rest
             shown.append(printed([gpu_table(tick, since_s)], 80, False, False))
 
-    for event in detect(
-        with_moments(merged(parsed((b"0", line) for line in data.split(b"\n")), 2), update), 2.0
-    ):
+    lines = merged(parsed((b"0", line) for line in data.split(b"\n")), 2)
+    for event in detect(lines, 2.0, update):
         shown.append(event.why)
     if outputs.last is not None:
         shown.append(render_metrics([outputs], outputs.labels, 1.0))

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 from fakes.nvml import build_fake_nvml, write_profile
@@ -164,7 +166,26 @@ def job():
             process.communicate()
 
 
-def test_the_slow_rank_of_a_job_that_runs_is_named_in_ten_seconds(job, tmp_path):
+# The same look by the watcher, after two seconds of progress.
+WATCHER = """
+import argparse, sys
+from dataclasses import replace
+from unhang.jobs.commands import watch
+from unhang.jobs.commands.watch_one import say, watched
+from unhang.jobs.watch.record import Record
+from unhang_node.job import pace, ras
+pace.MOST_S = ras.FIRST_WORD_S = ras.ANSWER_S = 60.0
+parser = argparse.ArgumentParser()
+watch.add_arguments(parser)
+arguments = parser.parse_args(sys.argv[1:])
+job = replace(watch.job_of(arguments.pid, arguments, is_ours=False), slow_every_s=2.0)
+watched(job, arguments, watch.outputs_of(arguments, say), Record("job", "n"))
+"""
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """Of a node with two GPUs, the second of which is idle."""
     build_fake_nvml(str(tmp_path))
     recording = write_recording(
         tmp_path, H200X2,
@@ -173,12 +194,15 @@ def test_the_slow_rank_of_a_job_that_runs_is_named_in_ten_seconds(job, tmp_path)
             for at, busy in ((0, 99), (1, 11))
         },
     )  # fmt: skip
-    environment = {
+    return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(str(PROJECT / name) for name in ("tools", "module_utils")),
         "LD_LIBRARY_PATH": str(tmp_path),
         "UNHANG_FAKE_NVML_PROFILE": write_profile(str(recording), str(tmp_path / "profile")),
     }
+
+
+def test_the_slow_rank_of_a_job_that_runs_is_named_in_ten_seconds(job, environment):
     words = [word for pid in job for word in ("--pid", str(pid))]
     done = subprocess.run(
         [sys.executable, "-P", "-c", PATIENT, "inspect", "--slow", *words, "-o", "json"],
@@ -194,3 +218,25 @@ def test_the_slow_rank_of_a_job_that_runs_is_named_in_ten_seconds(job, tmp_path)
     assert [row["busy"] for row in rows] == [99, 11] and rows[0]["behind"] == 0
     assert rows[1]["behind"] >= 0.8 * found["pace"]["answered"] > 0
     assert None not in [row["run_queue"] for row in rows]
+
+
+def test_the_watcher_names_it_when_two_looks_agree_and_watches_on(job, environment):
+    argv = ["--pid", str(job[1]), "--slow", "--every", "0.2", "--no-progress", "60"]
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", WATCHER, *argv],
+        env=environment, stderr=subprocess.PIPE, text=True,
+    ) as watcher:  # fmt: skip
+        assert watcher.stderr
+        stop = threading.Timer(240, watcher.kill)
+        stop.start()
+        shown: list[str] = []
+        for line in watcher.stderr:
+            shown.append(line)
+            if "what to do" in line:
+                os.kill(job[1], signal.SIGKILL)
+        stop.cancel()
+        assert watcher.wait(60) == 0, shown
+    text = " ".join("".join(shown).split())
+    assert "2 ranks on" in shown[0] and "hung" not in text and "no collective" not in text
+    assert "slow: rank 1 (" in text and "its GPU is busy 11 %" in text
+    assert "its stack was not read" in text  # py-spy is not run beside a job that trains

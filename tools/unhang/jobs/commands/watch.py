@@ -86,6 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--job-comment",
         "with --all, as root: write a verdict of a hang into the AdminComment of Slurm's job",
     )
+    add_flag(
+        parser,
+        "--slow",
+        "each ten minutes of progress also look which rank slows the job, as unhang inspect --slow;"
+        " it is reported when two looks in a row name it, which is no hang",
+    )
     parser.add_argument(
         "--pods",
         choices=("all", "labelled"),
@@ -201,7 +207,7 @@ def _run_and_watch(arguments: argparse.Namespace, outputs: Outputs) -> int:
     if not arguments.command:
         if not is_running(arguments.pid):
             raise UserError(f"--pid: no process {arguments.pid} on this machine: it has ended")
-        job = _of_this_machine(arguments.pid, arguments, is_ours=False)
+        job = job_of(arguments.pid, arguments, is_ours=False)
         # its exit code is for its parent alone
         with stopped_by_sigterm(), _recorded(f"pid {arguments.pid}", lambda: UNSEEN) as to:
             return watched(job, arguments, outputs, to) or 0
@@ -222,7 +228,7 @@ def _started_and_watched(arguments: argparse.Namespace, outputs: Outputs) -> int
         )
         job = _start(signals, arguments.command, added)
         with signals.watching():
-            of = _of_this_machine(job.pid, arguments, is_ours=True)
+            of = job_of(job.pid, arguments, is_ours=True)
             if code := watched(of, arguments, outputs, to, signals):
                 return code
         code = job.wait()
@@ -254,10 +260,13 @@ def _recorded(name: str, how_ended: Callable[[], str]) -> Iterator[Record]:
             say(problem)
 
 
-def _of_this_machine(pid: int, arguments: argparse.Namespace, is_ours: bool) -> Job:
-    def look_here() -> list[dict[str, Any]]:
+def job_of(pid: int, arguments: argparse.Namespace, is_ours: bool) -> Job:
+    """The job of a process of this machine."""
+
+    def look_here(options: Mapping[str, Any]) -> list[dict[str, Any]]:
+        given = {"pids": [pid], "py_spy": arguments.py_spy, **options}
         try:
-            return [look({"pids": [pid], "py_spy": arguments.py_spy}, load_nvidia_ml_py)]
+            return [look(given, load_nvidia_ml_py)]
         except ValueError as problem:
             raise UserError(str(problem)) from None
 
@@ -271,20 +280,10 @@ def _of_this_machine(pid: int, arguments: argparse.Namespace, is_ours: bool) -> 
 
 
 def _of_slurm(arguments: argparse.Namespace) -> Job:
-    job = arguments.slurm_job
-    wanted = arguments_of(
-        {
-            "without": [],
-            "container": None,
-            "gap_s": None,
-            "slow": False,
-            "py_spy": arguments.py_spy,
-            "kernel_log": None,
-        }
-    )
+    job, own = arguments.slurm_job, {"py_spy": arguments.py_spy}
     return Job(
         slurm_samples(job, arguments.every),
-        lambda: slurm_documents(job, wanted),
+        lambda options: slurm_documents(job, arguments_of({**own, **options})),
         lambda: cancel(job),
         is_ours=True,
         name=_named(arguments),

@@ -16,6 +16,7 @@ from unhang.core.errors import UserError
 from unhang.core.text import visible
 from unhang.jobs.commands.watch_one import Job, stopped_by_sigterm, watched
 from unhang.jobs.commands.watch_outputs import METRICS_EVERY_S, Outputs, write_metrics
+from unhang.jobs.inspect.ways import arguments_of
 from unhang.jobs.watch.alerts import Alerts
 from unhang.jobs.watch.detector import GONE, Tick
 from unhang.jobs.watch.of_all import Looking, moments
@@ -256,15 +257,13 @@ class Watch:
                 return
             yield from lines
 
-    def _look(self) -> list[dict[str, Any]]:
+    def _look(self, options: Mapping[str, Any]) -> list[dict[str, Any]]:
         last = self.outputs.last
         rows = last[0].ranks.values() if last else ()
         left = [row["pid"] for row in rows if row.get("state") not in GONE]
-        spy = self.site.arguments.py_spy
+        given = arguments_of({"py_spy": self.site.arguments.py_spy, **options})
         with self.site.one_look:
-            return self.site.looking.look(
-                ["--pid", str((left or self.pids)[0]), *(["--py-spy", spy] if spy else [])]
-            )
+            return self.site.looking.look(["--pid", str((left or self.pids)[0]), *given])
 
     def _why_spared(self) -> str:
         if not self.slurm_name:

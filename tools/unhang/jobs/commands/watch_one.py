@@ -21,39 +21,46 @@ from unhang.core.text import counted, visible
 from unhang.jobs.commands.watch_outputs import Outputs
 from unhang.jobs.inspect.answer import verdict_of
 from unhang.jobs.inspect.bundle import write_bundle
+from unhang.jobs.inspect.job_look import UNKNOWN
 from unhang.jobs.inspect.rank_looks import IDLE
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.alerts import Alerts
 from unhang.jobs.watch.answers import agreeing, is_hang, named_in, with_seen
-from unhang.jobs.watch.detector import NO_PROGRESS, Event, Tick, detect, with_moments
+from unhang.jobs.watch.detector import Event, Tick, detect
 from unhang.jobs.watch.record import Record
 from unhang.jobs.watch.signals import JobSignals
+from unhang.jobs.watch.when_to_look import SLOW_EVERY_S, Patience, SlowLooks
 
 TERMINATED = 86
 SECOND_LOOK_S = 10.0
-MOST_PATIENCE_S = 1800.0
+# Options of a look at a job that trains: no stack and no log of it is read.
+FOR_SLOW = {"slow": True, "without": ["stacks", "sockets", "log_tail", "kernel_log", "locks"]}
 
 
 @dataclass(frozen=True)
 class Job:
     """What is watched.
 
-    name        as it is called in a sentence
-    is_ours     it writes to this terminal, or its nodes' GPUs fit into no table
-    is_patient  a job in which a look found nothing new is looked at half as often each time
-    spared      why it is not to be ended although two looks agree; "" where nothing speaks against
-    reported    takes the headline of a new verdict of a hang
+    look          takes options of a look beside the job's own
+    name          as it is called in a sentence
+    is_ours       it writes to this terminal, or its nodes' GPUs fit into no table
+    is_patient    a job in which a look found nothing new is looked at half as often each time
+    spared        why it is not to be ended although two looks agree; "" where nothing speaks
+                  against it
+    reported      takes the headline of a new verdict of a hang
+    slow_every_s  seconds of progress until it is looked at for a slow rank, with --slow
     """
 
     samples: Iterable[Mapping[str, Any]]
-    look: Callable[[], Sequence[dict[str, Any]]]
+    look: Callable[[Mapping[str, Any]], Sequence[dict[str, Any]]]
     end: Callable[[], None]
     is_ours: bool
     name: str = "the job"
     is_patient: bool = False
     spared: Callable[[], str] = str
     reported: Callable[[str], object] = str
+    slow_every_s: float = SLOW_EVERY_S
     wait: Callable[[float], object] = time.sleep
 
 
@@ -81,6 +88,7 @@ def watched(
     """Watches until the job ends; TERMINATED if it was ended here, which no signal interrupts."""
     with _table_of(not job.is_ours) as show:
         alerts, patience = Alerts(), Patience(arguments.no_progress)
+        slow = SlowLooks(job.slow_every_s, arguments.no_progress) if arguments.slow else None
 
         def update(tick: Tick, since_s: float) -> None:
             outputs.sampled(tick, since_s)
@@ -88,9 +96,10 @@ def watched(
             for line in alerts.of(tick):
                 outputs.say(line)
             show(tick, since_s)
+            if slow and slow.is_due(tick, since_s):
+                _look_for_slow(job, outputs, slow)
 
-        samples = with_moments(_noted(job.samples, outputs), update)
-        for event in detect(samples, arguments.no_progress):
+        for event in detect(_noted(job.samples, outputs), arguments.no_progress, update):
             if job.is_patient and not patience.is_due(event):
                 continue
             if _answer(event, job, arguments, outputs, to):
@@ -99,30 +108,6 @@ def watched(
                 job.end()
                 return TERMINATED
     return None
-
-
-@dataclass
-class Patience:
-    """How long a job that stands still is left until the next look: one that idles for days costs
-    no look a minute. pause_s: until the second look."""
-
-    pause_s: float
-    looked: float | None = None
-    wait_s: float = 0.0
-
-    def is_due(self, event: Event) -> bool:
-        """Whether to look now; progress since the last look is news. So is a rank that ended or was
-        stopped: a silence after it is looked at as any other."""
-        if event.what != NO_PROGRESS:
-            return True
-        if self.looked is None or event.since > self.looked:
-            self.wait_s = self.pause_s
-        elif self.looked is not None and event.t - self.looked < self.wait_s:
-            return False
-        else:
-            self.wait_s = min(2 * self.wait_s, max(MOST_PATIENCE_S, self.pause_s))
-        self.looked = event.t
-        return True
 
 
 @contextlib.contextmanager
@@ -170,6 +155,29 @@ def _noted(lines: Any, outputs: Outputs) -> Any:
                 " answer?"
             )
         yield line
+
+
+def _look_for_slow(job: Job, outputs: Outputs, looks: SlowLooks) -> None:
+    """Reports ranks that two looks in a row named as slow, once. That is no hang: it goes to no
+    hook, is in no record and ends no job. Samples queue meanwhile."""
+    try:
+        inspection = masked_document(inspection_of(job.look(FOR_SLOW)))
+    except UserError as problem:
+        why = visible(str(problem), 400)
+    else:
+        is_told = inspection["state"] != UNKNOWN or inspection.get("pace", {}).get("answered")
+        why = "" if is_told else visible(inspection["headline"], 400)
+        if is_told and looks.takes(inspection):
+            verdict = verdict_of(inspection)
+            outputs.log(verdict)
+            if inspection["suspects"]:
+                verbose = outputs.arguments.verbose
+                outputs.show(render_inspection(inspection, verbose=verbose))
+            else:
+                outputs.say(verdict)
+    if why and looks.fails():
+        outputs.say(f"the look for a slow rank failed: {why}")
+    outputs.slow_ranks = looks.agreed
 
 
 def _answer(
@@ -237,7 +245,7 @@ def _looked_at(
     event: Event, job: Job, outputs: Outputs
 ) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
     """(evidence, verdict), which is printed; that a server is still idle is not."""
-    documents = with_seen(job.look(), event)
+    documents = with_seen(job.look({}), event)
     inspection = inspection_of(documents)
     verbose, was_idle = outputs.arguments.verbose, outputs.is_idle
     outputs.is_idle = inspection["state"] == IDLE

@@ -72,7 +72,7 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
 class Outputs:
     """What was reported so far, and where to. say: prints a line for people; job: its name among
     several, whose metrics whoever watches them all writes; is_idle: the last look saw an idle
-    server."""
+    server; slow_ranks: how many the last two looks of --slow both named, None without."""
 
     arguments: argparse.Namespace
     labels: Mapping[str, str]
@@ -83,6 +83,7 @@ class Outputs:
     is_idle: bool = False
     looks: int = 0
     hangs: int = 0
+    slow_ranks: int | None = None
     written: float | None = None
     last: tuple[Tick, float] | None = None
     ended: str | None = None  # what was ended, why, and where the evidence is
@@ -137,6 +138,12 @@ class Outputs:
         self._write()
         return headline
 
+    def log(self, headline: str) -> None:
+        """Writes what is no hang to the system's log, as a warning."""
+        text = f"{self.job}: {headline}" if self.job else headline
+        for line in _logged(text, self.arguments.syslog, logging.WARNING):
+            self.say(line)
+
     def _write(self) -> None:
         path = self.arguments.textfile
         if path is None or self.last is None or self.job:
@@ -176,7 +183,7 @@ def _labels(given: list[str]) -> Mapping[str, str]:
     return parse_labels(given)
 
 
-def _logged(headline: str, path: str | None) -> Iterator[str]:
+def _logged(headline: str, path: str | None, level: int = logging.ERROR) -> Iterator[str]:
     """Writes the verdict to the log; yields why that failed."""
     if not path:
         return
@@ -186,7 +193,7 @@ def _logged(headline: str, path: str | None) -> Iterator[str]:
         text = visible(headline, MOST_CHARACTERS)
         handler.emit(
             logging.makeLogRecord(
-                {"msg": "%s", "args": (text,), "levelno": logging.ERROR, "levelname": "ERROR"}
+                {"msg": "%s", "args": (text,), "levelname": logging.getLevelName(level)}
             )
         )
         handler.close()
@@ -232,12 +239,12 @@ def render_metrics(watches: Sequence[Outputs], labels: Mapping[str, str], now_s:
     return generate_latest(registry).decode()
 
 
-def _series(outputs: Outputs) -> tuple[tuple[str, str, float], ...]:
+def _series(outputs: Outputs) -> Iterator[tuple[str, str, float]]:
     if outputs.last is None:
-        return ()
+        return
     tick, since_s = outputs.last
     alive = outputs.ranks_left()
-    return (
+    yield from (
         (
             "watch_hung",
             "1 from the look that called the job hung until its next progress.",
@@ -253,3 +260,6 @@ def _series(outputs: Outputs) -> tuple[tuple[str, str, float], ...]:
         ("watch_looks", "Looks at the job since the watch began.", outputs.looks),
         ("watch_hangs", "Hangs reported since the watch began.", outputs.hangs),
     )
+    if outputs.slow_ranks is not None:
+        meaning = "Ranks that the last two looks of --slow both named as slow."
+        yield "watch_slow_ranks", meaning, outputs.slow_ranks

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,11 +158,11 @@ def end_of(printed: bytes, most: int) -> str:
     return without_secrets(printed[-MOST_MASKED_BYTES:].decode("utf-8", "replace")).strip()[-most:]
 
 
-def arguments_of(options: dict[str, Any]) -> list[str]:
-    """A look's options as the program's arguments."""
-    words = [word for name in options["without"] for word in ("--without", name)]
-    words += ["--slow"] * bool(options["slow"])
+def arguments_of(options: Mapping[str, Any]) -> list[str]:
+    """A look's options as the program's arguments, but those that say which job."""
+    words = [word for name in options.get("without", ()) for word in ("--without", name)]
+    words += ["--slow"] * bool(options.get("slow"))
     for name in ("container", "gap_s", "py_spy", "kernel_log"):
-        if options[name] is not None:
+        if options.get(name) is not None:
             words += [f"--{name.removesuffix('_s').replace('_', '-')}", str(options[name])]
     return words

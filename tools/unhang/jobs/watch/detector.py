@@ -79,14 +79,19 @@ def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
         yield tick
 
 
-def detect(lines: Iterable[Mapping[str, Any]], no_progress_s: float = 60.0) -> Iterator[Event]:
+def detect(
+    lines: Iterable[Mapping[str, Any]],
+    no_progress_s: float = 60.0,
+    update: Callable[[Tick, float], object] = lambda _tick, _since_s: None,
+) -> Iterator[Event]:
     """Events as the samples come. After NO_PROGRESS there is another one only when that long passed
-    again."""
+    again. update: called with each moment and the seconds since the last progress."""
     progress, told = Progress(), 0.0
     seen: dict[tuple[str, int], float] = {}
     said: set[tuple[str, int]] = set()
     for tick in ticks(lines):
         progress.takes(tick)
+        update(tick, tick.t - progress.last)
         told = max(told, progress.last)
         yield from _ended_or_stopped(tick, seen, said)
         if tick.t - told >= no_progress_s:
@@ -163,25 +168,6 @@ def _what_did_not_move(tick: Tick, seconds: float) -> str:
         f"no process with a rank was found for {seconds:.0f} s, no work on a GPU was seen, and"
         f" {log}"
     )
-
-
-def with_moments(
-    lines: Iterable[Mapping[str, Any]], update: Callable[[Tick, float], None]
-) -> Iterator[Mapping[str, Any]]:
-    """The samples unchanged; update is called with each moment, once all its samples are there, and
-    the seconds since the last progress."""
-    of_moment: list[Mapping[str, Any]] = []
-    progress = Progress()
-    for line in lines:
-        t = line.get("t")
-        if of_moment and t is not None and t != of_moment[0]["t"]:
-            tick = next(ticks(of_moment))
-            progress.takes(tick)
-            update(tick, tick.t - progress.last)
-            of_moment = []
-        if t is not None and "waiting" not in line:
-            of_moment.append(line)
-        yield line
 
 
 def signs_of_progress(before: Tick, now: Tick) -> list[str]:

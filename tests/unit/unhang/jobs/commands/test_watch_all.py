@@ -18,11 +18,11 @@ import pytest
 from unhang.core.errors import UserError
 from unhang.jobs.commands import watch
 from unhang.jobs.commands.watch_all import Site
-from unhang.jobs.commands.watch_one import Patience
 from unhang.jobs.commands.watch_outputs import outputs_of
 from unhang.jobs.watch import of_slurm
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, Event
 from unhang.jobs.watch.of_all import moments
+from unhang.jobs.watch.when_to_look import Patience
 
 LOOK = Path(__file__).parents[4] / "fixtures/inspect/evidence/loader-RAS-and-stacks.json"
 

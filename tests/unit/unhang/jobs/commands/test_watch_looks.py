@@ -37,7 +37,7 @@ def test_a_look_that_fails_ends_no_watch_and_no_job(capsys):
     arguments = arguments_of("--on-hang", "terminate")
     looked, ended = [], []
 
-    def look():
+    def look(_options):
         looked.append(1)
         raise UserError("--slurm-job 7: srun brought no answer: Requested nodes are busy\x1b[2J")
 

@@ -12,6 +12,7 @@ import pytest
 
 from unhang.core.errors import UserError
 from unhang.jobs.commands.watch import _of_slurm
+from unhang.jobs.commands.watch_one import FOR_SLOW
 from unhang.jobs.inspect import ways
 from unhang.jobs.inspect.bundle import read_documents, write_bundle
 from unhang.jobs.inspect.rank_looks import host_of
@@ -149,13 +150,15 @@ def test_the_watcher_and_a_look_of_any_kind_give_a_step_its_arguments(commands, 
     """All ways to a step of Slurm hand over the same options."""
     commands("srun", f'echo "$@" >> {tmp_path}/asked; exit 1')
     job = _of_slurm(argparse.Namespace(slurm_job="7", every=2.0, py_spy="/opt/py-spy"))
-    with pytest.raises(UserError):
-        job.look()
+    for options in ({}, FOR_SLOW):
+        with pytest.raises(UserError):
+            job.look(options)
     parser = argparse.ArgumentParser()
     add_look_options(parser)
     chosen = chosen_look_options(parser.parse_args(["--slow", "--gap", "2"]))
     with pytest.raises(UserError):
         slurm_documents("7", ways.arguments_of(chosen))
-    watched, slow = (tmp_path / "asked").read_text().rstrip().split("--slurm-job 7")[1:]
+    watched, for_slow, slow = (tmp_path / "asked").read_text().split("--slurm-job 7")[1:]
     assert "--py-spy /opt/py-spy" in watched and "--slow" not in watched
+    assert "--without stacks" in for_slow and "--slow --py-spy /opt/py-spy" in for_slow
     assert slow.split()[:3] == ["--slow", "--gap", "2.0"]
