@@ -229,7 +229,7 @@ def test_each_job_of_a_node_is_looked_at_by_its_own_process_and_has_its_own_seri
     def came(name, pid):
         header = {"schema": "unhang/trace/1", "host": "n", "every_s": 2.0, "at": 0.0}
         rows = [{"pid": pid}, {"pid": pid + 1}]
-        more = {"slurm_job": None, "pod": None, "is_off": False}
+        more = {"slurm_job": None, "pods": [], "is_off": False}
         return {"job": name, "header": {**header, "ranks": rows}, **more}
 
     line = {"t": 0.0, "host": "n", "ended": [], "failed": {}, "jobs": {}, "problem": None}
