@@ -288,7 +288,7 @@ def test_a_node_that_is_still_shutting_down_is_not_rolled_back_and_its_boot_is_r
     assert recorded.ask("a", "roll_back", GROUPS, "9") is None
     found = row(recorded)
     assert (found["state"], found["boots"]) == ("unfinished", [])
-    assert "still shutting down (systemctl list-jobs on it names" in found["why"]
+    assert "shutting down (systemctl list-jobs on it names" in found["why"]
     recorded.begin()
     recorded.through("a")
     assert (row(recorded)["state"], row(recorded)["boots"]) == (
