@@ -1,7 +1,7 @@
 # Copyright (c) the unhang authors
 # SPDX-License-Identifier: Apache-2.0
-"""The controller's side of drain_hook, slurm_node and saved_state, three names of this file: what a
-person has to know is printed with the result, so that no task has to report it."""
+"""The controller's side of drain_hook, which slurm_node and saved_state load: what a person has to
+know is printed with the result, so that no task has to report it."""
 
 from __future__ import annotations
 

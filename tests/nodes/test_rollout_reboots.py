@@ -101,7 +101,7 @@ def test_a_node_that_takes_longer_to_shut_down_is_not_rolled_back_and_its_boot_i
     node = replay(read_journal(run).entries).node(HOST)
     assert rolled.code != 0
     assert (node.state, node.rolled_back) == ("unfinished", False), node
-    assert "the reboot was ordered, and the node is still shutting down" in node.why
+    assert "the node is shutting down" in node.why and f"{before} (Reboot: " in node.why
     fleet.bed.order(do="expect", node=HOST, deadline_s=BOOT_DEADLINE_S)
     fleet.shell(HOST, "rm /srv/held")
     fleet.nodes[HOST].await_boot()

@@ -327,16 +327,18 @@ def test_a_reader_that_goes_away_is_no_traceback(fleet):
         (
             ["-i", "hosts.yml", "--limit", "good", "--fail-on", "critical"],
             0,
-            "exit code 0, nothing found",
+            "exit code 0 of unhang audit (make: 0), nothing found",
         ),
-        (["-i", "hosts.yml"], 0, "exit code 1, there are findings"),
-        (["-i", "hosts.yml", "--limit", "bad"], 0, "exit code 2, the audit failed"),
-        (["-i", "nowhere.yml"], 2, "exit code 2, the audit failed"),
+        (["-i", "hosts.yml"], 0, "exit code 1 of unhang audit (make: 0), there are findings"),
+        (
+            ["-i", "hosts.yml", "--limit", "bad"],
+            0,
+            "exit code 2 of unhang audit (make: 0), the audit failed",
+        ),
+        (["-i", "nowhere.yml"], 2, "exit code 2 of unhang audit (make: 2), the audit failed"),
     ],
 )
-def test_make_ends_well_once_a_run_was_written_and_says_unhangs_own_code(
-    fleet, arguments, code, message
-):
+def test_make_ends_well_once_a_run_was_written_and_says_both_codes(fleet, arguments, code, message):
     fleet.answering("good", envelope())
     fleet.answering("bad", "rubbish")
     assert fleet.inventory.name == "hosts.yml"

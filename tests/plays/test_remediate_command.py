@@ -3,16 +3,21 @@ prints, and its exit code."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from ansible.plugins.loader import callback_loader
+from controller_process import under_way
 from documented_command import as_typed
 from fakes.role_play import DEADLINE_S, PROJECT, environment
 from rollout_plans import HOSTS, POLICY, Recorded, planned
@@ -60,23 +65,22 @@ def history_of(folder):
 
 def typed(folder, argv):
     """A finished command; without a run it uses the newest one, and it has a history of its own."""
-    options = {
-        "cwd": PROJECT,
-        "capture_output": True,
-        "text": True,
-        "timeout": DEADLINE_S,
-        "stdin": subprocess.DEVNULL,
-    }
+    options = {"capture_output": True, "text": True, "timeout": DEADLINE_S}
     return subprocess.run(
         [sys.executable, "-P", "-m", *argv],
-        env=environment(folder.parent)
-        | {
-            "UNHANG_RUNS": str(folder.parent),
-            "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
-            "UNHANG_HISTORY": str(history_of(folder)),
-        },
+        cwd=PROJECT,
+        env=surroundings(folder),
+        stdin=subprocess.DEVNULL,
         **options,
     )
+
+
+def surroundings(folder):
+    return environment(folder.parent) | {
+        "UNHANG_RUNS": str(folder.parent),
+        "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
+        "UNHANG_HISTORY": str(history_of(folder)),
+    }
 
 
 def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_says_so(run_folder):
@@ -270,6 +274,67 @@ def test_a_wave_in_which_every_node_fails_ends_no_rollout_that_may_go_on(run_fol
         ("b", "lock", "failed"),
         ("c", "lock", "failed"),
     ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_rollout_that_is_stopped_in_a_task_ends_ansible_and_names_the_command(
+    run_folder, tmp_path, number
+):
+    """The interpreter of the nodes never answers."""
+    python, asked = tmp_path / "python", tmp_path / "asked"
+    python.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\n'
+        f"cat >/dev/null; touch {asked}; exec sleep {DEADLINE_S}\n"
+    )
+    python.chmod(0o755)
+    local = f"ansible_connection=local ansible_python_interpreter={python}"
+    (tmp_path / "hosts").write_text("[rack1]\n" + "".join(f"{host} {local}\n" for host in HOSTS))
+    with stopped(run_folder, number, asked.exists, "--soak", "0") as (process, output):
+        assert process.returncode == 2
+        assert "unhang: stopped by hand, before a node was touched; go on with: unhang" in output
+        assert processes_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_rollout_that_is_stopped_in_a_soak_names_the_command(run_folder, number):
+    recorded = Recorded(run_folder, planned(run_folder))
+    recorded.begin()
+    recorded.through("a")
+    recorded.end()
+    log = run_folder.parent / "log"
+    with stopped(
+        run_folder, number, lambda: "nothing is done until then" in log.read_text(), "--soak", "1h"
+    ) as (process, output):
+        assert process.returncode == 2
+        assert "unhang: stopped by hand while released nodes soak; go on with: unhang" in output
+
+
+@contextlib.contextmanager
+def stopped(run_folder, number, is_due, *argv):
+    """(the command after this signal, which it gets once it is due, what it printed)."""
+    path = run_folder.parent / "log"
+    command = ["unhang", "remediate", str(run_folder), "--apply", "--no-smoke", *argv]
+    with (
+        path.open("w") as log,
+        under_way([sys.executable, "-P", "-m", *command], surroundings(run_folder), log) as process,
+    ):
+        until = time.monotonic() + DEADLINE_S
+        while not is_due():
+            assert process.poll() is None and time.monotonic() < until, path.read_text()
+            time.sleep(0.05)
+        process.send_signal(number)
+        process.wait(DEADLINE_S)
+        yield process, path.read_text()
+
+
+def processes_of(folder):
+    """Command lines of the processes whose environment names the folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if str(folder).encode() in (entry / "environ").read_bytes():
+                found.append((entry / "cmdline").read_bytes())
+    return found
 
 
 def test_the_process_that_forks_the_workers_follows_the_journal_with_each_step(run_folder):

@@ -4,6 +4,7 @@ defined state, and no node after that batch is touched."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 
 import pytest
@@ -212,6 +213,32 @@ def test_a_node_whose_release_fails_keeps_its_baseline_for_a_second_proof(tmp_pa
     roll_out(done, {}, **site)
     assert done.states() == {"gone": "unfinished", "good": "released"}, done.played.output[-3000:]
     assert [path.stem for path in tmp_path.glob("*.baseline")] == ["gone"]
+
+
+@pytest.mark.skipif(shutil.which("scontrol") is None, reason="needs Slurm's commands")
+@pytest.mark.parametrize("at", ["drain", "release"])
+def test_a_node_whose_slurmctld_is_away_is_not_changed_or_stays_drained_until_it_answers(
+    tmp_path, at
+):
+    done = prepare(tmp_path, [["gpu001"]], real=(at, "release"))
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=c\nSlurmctldHost=localhost\nSlurmctldPort=1\nNodeName=gpu001\n")
+    slurm = {"drain_adapter": "slurm", "drain_scheduler_timeout_s": 1}
+    roll_out(done, {}, {"SLURM_CONF": str(conf)}, **slurm)
+    assert done.states() == {"gpu001": "unfinished"}
+    assert (
+        "expected an answer from slurmctld within 1 s, found none: slurm_load_node error: Unable to"
+        " contact slurm controller (connect failure); next: start slurmctld, or name its host"
+    ) in done.why("gpu001")
+    changed = [] if at == "drain" else ["gpu001"]
+    assert done.acts("apply") == done.acts("reboot") == changed
+    assert done.acts("roll_back") == []
+    assert done.drained() == changed
+    ours = {"drained": True, "by": "site", "reason": f"unhang {done.run.name}: gpu_driver"}
+    site = site_drain.install(tmp_path, {"gpu001": ours if changed else {}})
+    roll_out(done, {}, **site)  # a scheduler that answers
+    assert done.states() == {"gpu001": "released"}
+    assert done.acts("apply") == done.acts("reboot") == ["gpu001"]
 
 
 def test_a_node_that_takes_jobs_again_before_its_change_is_left_to_them(tmp_path):

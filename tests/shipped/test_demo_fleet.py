@@ -383,7 +383,7 @@ def test_the_readme_shows_the_first_screen_of_the_demo(run):
     printed = render_screen(
         findings, 100, run=named, program=".venv/bin/unhang", setting_of=lambda cause: setting
     ).splitlines()
-    printed.append("unhang: exit code 1, there are findings")
+    printed.append("unhang: exit code 1 of unhang audit (make: 0), there are findings")
     own = 2  # lines with the run's id and its time
     counts = re.compile(r"^[\d,]+ checks|[\d,]+ more causes: .*")  # any new rule changes them
     cut = shown.index("[…]")  # the README shows the first and the last lines

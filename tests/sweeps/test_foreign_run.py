@@ -71,6 +71,7 @@ PLACES = sorted(set(places(of_somebody_else())), key=str)
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     monkeypatch.setenv("UNHANG_HISTORY", "off")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where a fault would be written
     nodes = [
         fleets.node("gpu007", ["all"], fleets.sections("d", 2, "a", "b", "c")),
         fleets.node("gpu008", ["all"], None, "failed", "why"),
@@ -78,42 +79,65 @@ def run(tmp_path, monkeypatch):
     return fleets.write_run(tmp_path / "run", of_somebody_else(), nodes)
 
 
+@pytest.mark.parametrize("value", [HOSTILE, None, ["x"]], ids=["text", "null", "list"])
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: ".".join(map(str, place)))
-def test_each_field_is_shown_as_text_or_refused(run, capsys, place):
+def test_each_field_is_shown_as_text_or_refused(run, capsys, place, value):
     document = copy.deepcopy(of_somebody_else())
     holder = document
     for key in place[:-1]:
         holder = holder[key]
-    holder[place[-1]] = HOSTILE
+    holder[place[-1]] = value
     (run / "findings.json").write_text(json.dumps(document))
     for command in COMMANDS:
         code = cli.main([*command, str(run)])
         out, errors = capsys.readouterr()
         assert code in (0, 1, 2)
-        assert command[0] != "report" or "a fault of unhang itself" not in errors, (command, errors)
+        assert "a fault of unhang itself" not in errors, (command, errors)
         assert (out + errors).replace("\n", "").isprintable(), command
         assert not [
             line for line in (out + errors).splitlines() if line.startswith("unhang: healthy")
         ], command
 
 
-@pytest.mark.parametrize("name", ["rule", "severity", "verdict", "title", "expected", "found"])
-def test_a_finding_without_what_every_report_reads_is_refused_with_what_to_do(run, capsys, name):
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        *(("plan", name) for name in ("rule", "severity", "verdict")),
+        *(
+            ("report", name)
+            for name in ("rule", "severity", "verdict", "title", "expected", "found")
+        ),
+    ],
+)
+def test_a_finding_without_what_is_read_is_refused_with_what_to_do(run, capsys, command, name):
     document = of_somebody_else()
     del document["findings"][0][name]
-    (run / "findings.json").write_text(json.dumps(document))
-    assert cli.main(["report", str(run)]) == 2
-    errors = capsys.readouterr().err
-    assert "expected what the judge writes in" in errors and "next: unhang judge" in errors
+    refused(run, capsys, command, document)
 
 
-def test_a_verdict_that_no_judge_gives_is_text(run, capsys):
+@pytest.mark.parametrize("command", ["report", "plan"])
+@pytest.mark.parametrize("name", ["severity", "verdict"])
+def test_a_severity_or_verdict_that_no_judge_gives_is_refused(run, capsys, command, name):
     document = of_somebody_else()
-    document["node_verdicts"] = {HOSTILE: ["gpu007"]}
+    document["findings"][0][name] = "dire"
+    assert f"'dire' - at `$.findings[0].{name}`" in refused(run, capsys, command, document)
+
+
+@pytest.mark.parametrize("command", ["report", "plan"])
+def test_nodes_under_a_verdict_that_no_judge_gives_are_refused(run, capsys, command):
+    document = of_somebody_else()
+    document["node_verdicts"]["dire"] = ["gpu007"]
+    assert "`dire` - at `$.node_verdicts`" in refused(run, capsys, command, document)
+
+
+def refused(run, capsys, command, document):
+    """What is printed about a document that cannot be shown."""
     (run / "findings.json").write_text(json.dumps(document))
-    cli.main(["report", str(run)])
-    out, errors = capsys.readouterr()
-    assert (out + errors).replace("\n", "").isprintable()
+    assert cli.main([command, str(run)]) == 2
+    errors = capsys.readouterr().err
+    assert f"expected what the judge writes in {run / 'findings.json'}, found: " in errors
+    assert "next: unhang judge" in errors and errors.replace("\n", "").isprintable()
+    return errors
 
 
 def test_a_rollout_takes_the_inventory_of_a_run_that_was_made_here_alone(run, tmp_path):

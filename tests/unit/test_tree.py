@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def packages(folder: str) -> list[str]:
 
 def test_what_the_floor_plan_names_is_there():
     assert [path for path in floor_plan() if not (HOME / path).exists()] == []
+
+
+def test_no_code_is_a_link():
+    """A checkout or an archive without links has a text in its place."""
+    listing = ["git", "ls-files", "-s", "library", "module_utils", "plugins", "roles", "tools"]
+    staged = subprocess.run(
+        listing, cwd=HOME, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert staged and [line for line in staged if line.startswith("120000")] == []
 
 
 @pytest.mark.parametrize("folder", PACKAGES)

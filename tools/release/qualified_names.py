@@ -45,7 +45,11 @@ def qualified(place: str, text: str, names: Names) -> str:
         text = _documented(text, names).replace(
             '("tools", "module_utils")', '("tools", "plugins/module_utils")'
         )
-        return re.sub(rf'(module_name=")({_any(names.modules)})"', rf'\1{NAMESPACE}.\2"', text)
+        return re.sub(
+            rf'(module_name="|action_loader\.get\(")({_any(names.modules)})"',
+            rf'\1{NAMESPACE}.\2"',
+            text,
+        )
     if place.startswith("tools/") and place.endswith(".py"):
         # the one-file collector for nodes with an old Python is built from the same package
         return re.sub(

@@ -1,5 +1,5 @@
 #!/bin/sh
-# `unhang audit` for make, which turns every failure into 2: here 0 means that a run was written and judged, and unhang's own code is printed.
+# `unhang audit` for make, which turns every failure into 2: here 0 means that a run was written and judged, and both codes are printed.
 # usage: audit.sh PYTHON [arguments of unhang audit]
 python=$1
 shift
@@ -18,10 +18,10 @@ case $code in
     1) meaning='there are findings' ;;
     *) meaning='the audit failed' ;;
 esac
-printf 'unhang: exit code %s, %s\n' "$code" "$meaning" >&2
-if [ "$code" -le 1 ]; then
-    exit 0
+make=0
+if [ "$code" -gt 1 ]; then
+    # A run in which no node could be read is a run all the same, with its findings.
+    [ "$(readlink "$runs/latest")" != "$before" ] && [ -f "$runs/latest/findings.json" ] || make=2
 fi
-# A run in which no node could be read is a run all the same, with its findings.
-[ "$(readlink "$runs/latest")" != "$before" ] && [ -f "$runs/latest/findings.json" ] && exit 0
-exit 2
+printf 'unhang: exit code %s of unhang audit (make: %s), %s\n' "$code" "$make" "$meaning" >&2
+exit "$make"

@@ -25,7 +25,7 @@ DONE_WITH = {
         "node_lock",
         "node_change before_reboot",
         "ansible.builtin.reboot",
-        "ansible.builtin.command",  # is it still shutting down?
+        "ansible.builtin.command",  # is it shutting down?
         "node_change after_reboot",
         "state_restore",
     },

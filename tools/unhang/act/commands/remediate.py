@@ -32,7 +32,7 @@ from unhang.act.rollout.waiting import is_worth_another_look
 from unhang.audit.commands.filters import OPTIONS, add_filters
 from unhang.core import project
 from unhang.core.ansible.controllers import is_known_to_be_over
-from unhang.core.ansible.play_process import Played
+from unhang.core.ansible.play_process import Played, stopped_once
 from unhang.core.ansible.playbook_command import (
     as_typed,
     inventories_of,
@@ -220,7 +220,8 @@ def _goes_on(
         " if this one is stopped\n"
     )
     try:
-        time.sleep(seconds_left(until, run_folder.utc_now(), parse_soak(arguments.soak)))
+        with stopped_once():
+            time.sleep(seconds_left(until, run_folder.utc_now(), parse_soak(arguments.soak)))
     except KeyboardInterrupt:
         raise UserError(
             "stopped by hand while released nodes soak; go on with:"

@@ -28,9 +28,9 @@ from unhang.act.rollout.steps import (
 from unhang.core.text import brief
 
 MOST_BOOTS_BACK = 1
+# by this rollout's reboot or by somebody else, which the reason in brackets tells
 SHUTTING_DOWN = (
-    "the reboot was ordered, and the node is still shutting down (systemctl list-jobs on it names"
-    " what holds it up), in the boot"
+    "the node is shutting down (systemctl list-jobs on it names what holds it up), in the boot"
 )
 
 

@@ -206,11 +206,13 @@ def status_of(
 
 
 def _with_age(row: dict[str, Any], plan: Plan) -> dict[str, Any]:
-    """The row of a node; of one that may wait until the plan is too old for it, with that."""
+    """The row of a node with the time after which the plan is too old for it, if it may wait until
+    then; "" otherwise."""
     age = datetime.timedelta(seconds=plan.limits.max_age_s)
     over = f"{datetime.datetime.fromisoformat(plan.run.started) + age:%Y-%m-%dT%H:%M:%SZ}"
     late = row["state"] == WAITING and row["until"] > over and not plan.undoes
-    return {**row, "next": OUTLIVES.format(over)} if late else row
+    rest = {"next": OUTLIVES.format(over), "too_old_after": over} if late else {"too_old_after": ""}
+    return row | rest
 
 
 def _with_undo(row: dict[str, Any], undone: Undone | None) -> dict[str, Any]:
@@ -274,7 +276,7 @@ def describe_waiting(status: Mapping[str, Any]) -> str:
     each = zip(rows[:MOST_WAITING], whys, strict=False)
     shown = "; ".join(f"{row['host']} for {visible(why, 200)}" for row, why in each)
     more = f"; and {len(rows) - MOST_WAITING} more (--status)" if rows[MOST_WAITING:] else ""
-    old = [f"; {row['next']}" for row in rows if row["next"].startswith(OUTLIVES[:20])][:1]
+    old = [f"; {row['next']}" for row in rows if row["too_old_after"]][:1]
     many = f"{counted(len(rows), 'node')} {'waits' if len(rows) == 1 else 'wait'}"
     return f"{many}: {shown}{more}{''.join(old)}"
 

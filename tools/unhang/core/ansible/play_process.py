@@ -41,7 +41,7 @@ def play(
     adopt_orphans()
     held = _Held(on_line)
     with (
-        _stopped_once(),
+        stopped_once(),
         subprocess.Popen(
             command,
             env=environment,
@@ -130,7 +130,7 @@ class _Terminated(KeyboardInterrupt):
 
 
 @contextlib.contextmanager
-def _stopped_once() -> Iterator[None]:
+def stopped_once() -> Iterator[None]:
     """The first Ctrl-C, SIGTERM or SIGHUP raises. Later ones are ignored, also after the play: what
     is left is short, and the line that says how to continue must not be lost to somebody who
     presses Ctrl-C twice."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -16,12 +16,14 @@ from unhang.core.secrets_in_text import masked_document
 from unhang.core.strict_json import read_bounded
 from unhang.core.text import visible
 
-SEVERITIES = ("critical", "error", "warning", "info")
+_Severity = Literal["critical", "error", "warning", "info"]
+SEVERITIES: tuple[str, ...] = get_args(_Severity)
 NOT_A_GPU_NODE = "not a GPU node"  # no NVIDIA GPU and no driver: nothing to call healthy
-NODE_VERDICTS = ("critical", "error", "warning", "unread", NOT_A_GPU_NODE, "healthy")
 BLAMELESS = (NOT_A_GPU_NODE, "healthy")  # nothing above info was found on the node
 SIZE_LIMIT_BYTES = 512 * 1024 * 1024
 MOST_SHARED = 4096  # parts of findings that are remembered, to be kept once
+
+_Kind = TypeVar("_Kind")
 
 
 class Unreadable(UserError):
@@ -29,38 +31,66 @@ class Unreadable(UserError):
     do."""
 
 
+class _NodeVerdicts(
+    msgspec.Struct, rename={"not_a_gpu_node": NOT_A_GPU_NODE}, forbid_unknown_fields=True
+):
+    critical: list[str]
+    error: list[str]
+    warning: list[str]
+    unread: list[str]
+    not_a_gpu_node: list[str]
+    healthy: list[str]
+
+
+NODE_VERDICTS: tuple[str, ...] = _NodeVerdicts.__struct_encode_fields__
+
+
+class _Remedy(msgspec.Struct):
+    role: str | None = None
+
+
 class _Cause(msgspec.Struct):
     rule: str
-    severity: str
+    severity: _Severity
     title: str
     nodes: list[str]
     findings: list[int]
-    remedy: dict[str, Any]
+    remedy: _Remedy
+    unread: bool = False
 
 
-class _Finding(msgspec.Struct):
+class _Planned(msgspec.Struct):
     rule: str
-    severity: str
-    verdict: str
+    severity: _Severity
+    verdict: Literal["fail", "unknown", "waived"]
+
+
+class _Shown(_Planned):
     title: str
     expected: str
     found: str
 
 
 class _Catalogue(msgspec.Struct):
-    rules: int | None = None
+    rules: int = 0
 
 
-class _Findings(msgspec.Struct):
+class _Run(msgspec.Struct):
+    id: str = ""
+    started: str | None = None
+
+
+class _Findings(msgspec.Struct, Generic[_Kind]):
     causes: list[_Cause]
-    findings: list[_Finding]
+    findings: list[_Kind]
+    node_verdicts: _NodeVerdicts
     host_count: int = 0
-    node_verdicts: dict[str, list[str]] = {}
     totals_by_rule: dict[str, dict[str, int]] = {}
     totals_by_severity: dict[str, int] = {}
     totals: dict[str, int] = {}
     nodes: dict[str, int] = {}
     catalogue: _Catalogue | None = None
+    run: _Run | None = None
 
 
 def read_findings(run_dir: Path, beside: Path | None = None, fields: Any = Any) -> dict[str, Any]:
@@ -89,8 +119,7 @@ def read_findings(run_dir: Path, beside: Path | None = None, fields: Any = Any) 
             f"expected causes in {path}, found none: an older unhang judged this run; next: unhang"
             f" judge {run_dir}"
         )
-    if fields is Any:
-        _check_shape(found, path, run_dir)
+    _check_shape(found, _Shown if fields is Any else _Planned, path, run_dir)
     return found
 
 
@@ -118,11 +147,11 @@ def blameless_hosts(node_verdicts: Mapping[str, list[str]]) -> frozenset[str]:
     return frozenset(host for one in BLAMELESS for host in node_verdicts.get(one, ()))
 
 
-def _check_shape(found: dict[str, Any], path: Path, run_dir: Path) -> None:
-    """Raises Unreadable if what every report reads is missing, or of another type: a run may be of
-    somebody else."""
+def _check_shape(found: dict[str, Any], kind: type, path: Path, run_dir: Path) -> None:
+    """Raises Unreadable if what every report or plan reads is missing, of another type or of an
+    unknown value: a run may be of somebody else. kind: of a finding."""
     try:
-        msgspec.convert(found, _Findings)
+        msgspec.convert(found, _Findings[kind])  # type: ignore[valid-type]
     except msgspec.ValidationError as problem:
         raise Unreadable(
             f"expected what the judge writes in {path}, found: {visible(str(problem), 200)}; next:"

@@ -180,6 +180,14 @@ def test_a_node_with_a_job_again_directly_before_its_reboot_is_neither_booted_no
     assert (node.state, node.boots, node.lost, node.out_of_service) == ("lost", (), True, True)
 
 
+def test_a_node_that_somebody_else_shuts_down_before_its_reboot_is_not_rolled_back_nor_was_it_ordered():
+    refused = StepResult("failed", IN_USE.evidence | {"shutting_down": True})
+    node = replay(journal(*well(*FORWARD[:6]), ("reboot", refused))).node(HOST)
+    assert (node.state, node.failure, next_order(node, TARGET, 1)) == ("unfinished", None, None)
+    assert node.why.endswith("in the boot b1 (expected no job on gpu001, found 4711)")
+    assert "was ordered" not in node.why
+
+
 @pytest.mark.parametrize("step", ["smoke_alone", "smoke_together"])
 def test_a_node_with_a_job_again_before_its_test_is_neither_tested_nor_rolled_back_beside_it(step):
     before = FORWARD[: FORWARD.index(step)]

@@ -288,7 +288,7 @@ def test_a_node_that_is_still_shutting_down_is_not_rolled_back_and_its_boot_is_r
     assert recorded.ask("a", "roll_back", GROUPS, "9") is None
     found = row(recorded)
     assert (found["state"], found["boots"]) == ("unfinished", [])
-    assert "still shutting down (systemctl list-jobs on it names" in found["why"]
+    assert "shutting down (systemctl list-jobs on it names" in found["why"]
     recorded.begin()
     recorded.through("a")
     assert (row(recorded)["state"], row(recorded)["boots"]) == (
@@ -305,12 +305,18 @@ def test_a_node_that_may_wait_until_the_plan_is_too_old_says_so_beforehand(recor
     ends = (began + age + datetime.timedelta(seconds=over_s)).isoformat()
     answer(recorded, "lock", fencing=7, boot_id="a-boot")
     answer(recorded, "drain", drained=True, owned=True, jobs=["7 of alice"], ends=[ends])
-    late = (
-        f"its jobs may end after {began + age:%Y-%m-%dT%H:%M:%SZ}, when the plan is too old: then"
-        " audit and plan again"
-    )
+    over = f"{began + age:%Y-%m-%dT%H:%M:%SZ}"
+    late = f"its jobs may end after {over}, when the plan is too old: then audit and plan again"
     assert row(recorded)["next"].startswith(late if over_s > 0 else NEXT_OF["waiting"])
+    assert row(recorded)["too_old_after"] == (over if over_s > 0 else "")
     assert (f"; {late}" in describe_waiting(status(recorded))) == (over_s > 0)
+
+
+def test_who_waits_too_long_is_found_by_its_field_whatever_the_words_are():
+    row = {"host": "a", "state": "waiting", "why": "job 7", "next": "soon", "too_old_after": ""}
+    late = {**row, "host": "b", "too_old_after": "2026-11-27T07:00:00Z"}
+    assert describe_waiting({"hosts": [row, late]}).endswith("b for job 7; soon")
+    assert describe_waiting({"hosts": [row]}).endswith("a for job 7")
 
 
 def test_a_node_that_has_lost_its_baseline_says_what_it_was_compared_with(recorded):
