@@ -24,7 +24,7 @@ from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, Event
 from unhang.jobs.watch.of_all import moments
 from unhang.jobs.watch.when_to_look import Patience
 
-LOOK = Path(__file__).parents[4] / "fixtures/inspect/evidence/loader-RAS-and-stacks.json"
+LOOK = Path(__file__).parents[4] / "fixtures/inspect/evidence/never-RAS-and-stacks.json"
 
 
 @pytest.fixture
