@@ -4,6 +4,7 @@ server and jobs in the cgroups of pods: who hangs has an Event, labels are obeye
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 from api_server import MISSING, api_server, kube_apiserver
 from kubernetes_chart import one, pod, rendered
+
+from unhang.jobs.watch.of_pods import Cluster
 
 PROJECT = Path(__file__).resolve().parents[2]
 JOB = PROJECT / "tests" / "bench" / "inspect_job.py"
@@ -200,9 +203,10 @@ def test_a_job_that_hangs_has_an_event_on_its_pod_and_labels_are_obeyed(server, 
         )
     }
     with contextlib.ExitStack() as stack:
+        jobs = stack.enter_context(contextlib.ExitStack())
         for name, uid in uids.items():
             scene = "healthy" if name == "team/trains" else "never"
-            stack.enter_context(job_of_pod(uid, scene, tmp_path))
+            jobs.enter_context(job_of_pod(uid, scene, tmp_path))
         every = stack.enter_context(watching(server, tmp_path / "all", True))
         hung = [f"pod {name}: hung: rank 1" for name in ("team/hangs", "team/wanted")]
         left = ["team/left-out: left out: it has the label unhang/watch=off"]
@@ -224,9 +228,28 @@ def test_a_job_that_hangs_has_an_event_on_its_pod_and_labels_are_obeyed(server, 
             "pod team/hangs: left out: neither pod nor namespace has the label unhang/watch=on",
         )
         assert "pod team/hangs: hung" not in said
+        wants = cluster_of_watch(tmp_path / "all", server)
+        for name, phase in (("team/hangs", "Failed"), ("quiet/wanted", "Succeeded")):
+            assert wants.how_they_ended([uids[name]]) == "not seen"
+            has_phase(server, name, phase)
+        assert wants.how_they_ended([uids["team/hangs"]]) == "failed"
+        assert wants.how_they_ended([uids["quiet/wanted"]]) == "ended well"
+        assert wants.how_they_ended([uids["quiet/wanted"], uids["team/wanted"]]) == "not seen"
+        assert wants.how_they_ended([uids["quiet/wanted"], "deleted"]) == "failed"
         refused = stack.enter_context(watching(server, tmp_path / "refused", True, "nobody"))
         said = said_in(refused, f"pod {uids['team/hangs']}: hung: rank 1", "answered 403")
         assert said.count("names and labels of its pods are not known") == 1
+        jobs.close()
+        until = time.monotonic() + PATIENCE_S
+        while len(rows := records(tmp_path / "all")) < 4:
+            assert time.monotonic() < until, (rows, every.read_text())
+            time.sleep(0.5)
+    assert {row["job"]: [one["became"] for one in row["verdicts"]] for row in rows} == {
+        "pod team/hangs": ["right"],
+        "pod team/trains": [],
+        "pod team/wanted": ["not known"],
+        "pod quiet/wanted": ["wrong"],
+    }
     found = [
         (row["involvedObject"]["namespace"], row["involvedObject"]["name"], row["reason"])
         for row in events_of(server, "team") + events_of(server, "quiet")
@@ -243,6 +266,24 @@ def test_a_job_that_hangs_has_an_event_on_its_pod_and_labels_are_obeyed(server, 
         assert row["message"].startswith(f"hung: rank 1 on {socket.gethostname()}: it sleeps in")
         assert row["involvedObject"]["uid"] in uids.values()
         assert (row["type"], row["source"]["host"]) == ("Warning", NODE)
+
+
+def cluster_of_watch(folder, server):
+    """As the watcher of this folder asks."""
+    return Cluster("127.0.0.1", int(server.port), NODE, folder / "account")
+
+
+def has_phase(server, name, phase):
+    """What a kubelet writes when the containers have ended."""
+    space, pod = name.split("/")
+    path = f"/api/v1/namespaces/{space}/pods/{pod}/status"
+    code, answer = server.ask("PATCH", path, {"status": {"phase": phase}}, kind="merge-patch+json")
+    assert code == 200, answer
+
+
+def records(folder):
+    path = folder / "out" / "watched.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def metrics(folder):

@@ -286,10 +286,11 @@ class Watch:
     def _how_it_ended(self) -> str:
         """FAILED, WELL or UNSEEN; asked only where a verdict is to be judged by it."""
         open_ones = [one for one in self.record.verdicts if not (one.became or one.acted)]
-        if not (self.slurm_job and open_ones):
-            return UNSEEN
-        for _ in range(ASKED_TIMES):
-            how = how_it_ended(self.slurm_name or self.slurm_job)
+        for _ in range(ASKED_TIMES if open_ones and (self.slurm_job or self.pods) else 0):
+            if self.slurm_job:
+                how = how_it_ended(self.slurm_name or self.slurm_job)
+            else:
+                how = self.pods[0].cluster.how_they_ended(self.uids)
             if how != UNSEEN or self.site.stop.wait(ASKED_EVERY_S):
                 return how
         return UNSEEN

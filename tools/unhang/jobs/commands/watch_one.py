@@ -26,7 +26,7 @@ from unhang.jobs.inspect.rank_looks import IDLE
 from unhang.jobs.inspect.rendering import render_inspection
 from unhang.jobs.inspect.verdict import inspection_of
 from unhang.jobs.watch.alerts import Alerts
-from unhang.jobs.watch.answers import agreeing, is_hang, named_in, with_seen
+from unhang.jobs.watch.answers import agreeing, is_hang, named_in, place_of_a_stall, with_seen
 from unhang.jobs.watch.detector import Event, Tick, detect
 from unhang.jobs.watch.record import Record
 from unhang.jobs.watch.signals import JobSignals
@@ -199,7 +199,17 @@ def _looks_hung(
 ) -> bool:
     """Looks and reports; whether the job is to be ended, which takes two looks that agree and
     --act. Raises UserError."""
-    documents, inspection = _looked_at(event, job, outputs)
+    documents, inspection = _looked_at(event, job)
+    before, outputs.stalled = outputs.stalled, place_of_a_stall(event, inspection)
+    if outputs.stalled not in ((), before):
+        one = masked_document(inspection)["suspects"][0]
+        outputs.say(
+            f"rank {one['rank']} on {visible(one['host'], 80)}: {visible(one['why'], 400)}; that"
+            " may go on, and is a hang if it stands there at the next look too"
+        )
+        outputs.looked(inspection, None)
+        return False
+    _show(inspection, outputs)
     if not is_hang(event, inspection):
         outputs.looked(inspection, None)
         return False
@@ -211,7 +221,8 @@ def _looks_hung(
         return False
     outputs.say(f"a second look in {SECOND_LOOK_S:g} s, before a job is ended")
     job.wait(SECOND_LOOK_S)
-    _, again = _looked_at(event, job, outputs)
+    _, again = _looked_at(event, job)
+    _show(again, outputs)
     if not is_hang(event, again) or named_in(inspection) != named_in(again):
         outputs.say("the two looks do not agree: the job is left alone")
         return False
@@ -241,17 +252,18 @@ def _looks_hung(
     return True
 
 
-def _looked_at(
-    event: Event, job: Job, outputs: Outputs
-) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
-    """(evidence, verdict), which is printed; that a server is still idle is not."""
+def _looked_at(event: Event, job: Job) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:
+    """(evidence, verdict)."""
     documents = with_seen(job.look({}), event)
-    inspection = inspection_of(documents)
+    return documents, inspection_of(documents)
+
+
+def _show(inspection: Mapping[str, Any], outputs: Outputs) -> None:
+    """Prints the verdict; that a server is still idle is no news."""
     verbose, was_idle = outputs.arguments.verbose, outputs.is_idle
     outputs.is_idle = inspection["state"] == IDLE
     if not (was_idle and outputs.is_idle):
         outputs.show(render_inspection(masked_document(inspection), verbose=verbose))
-    return documents, inspection
 
 
 def _dump(

@@ -81,6 +81,7 @@ class Outputs:
     notified: Named = field(default_factory=set)
     hung: bool = False
     is_idle: bool = False
+    stalled: tuple[Any, ...] = ()
     looks: int = 0
     hangs: int = 0
     slow_ranks: int | None = None

@@ -11,6 +11,8 @@ from unhang.jobs.inspect.verdict import HUNG, UNKNOWN
 from unhang.jobs.watch.detector import ENDED, Event
 from unhang_node.base.parse.values import as_maps
 
+SLOW_IO = "slow_rank_or_io"
+
 
 def with_seen(documents: Sequence[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
     """The evidence of a look, with what only the watcher saw: which ranks woke up again and again
@@ -42,6 +44,18 @@ def is_hang(event: Event, inspection: Mapping[str, Any]) -> bool:
     return bool(
         inspection["state"] == HUNG or (event.what == ENDED and inspection["state"] == UNKNOWN)
     )
+
+
+def place_of_a_stall(event: Event, inspection: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Where those stand who are said to hang and wait for data, a file or a server, as ranks of a
+    healthy job do for a minute too: with another sample or file, or after progress, it is another
+    place. () where one of them waits for something else."""
+    named = inspection["suspects"]
+    if inspection["state"] != HUNG or not named or any(one["cause"] != SLOW_IO for one in named):
+        return ()
+    of = {(one["host"], one["rank"]) for one in named}
+    rows = [row for row in inspection["ranks"] if (row["host"], row["rank"]) in of]
+    return (event.since, *((row["host"], row["rank"], row["where"], row["worker"]) for row in rows))
 
 
 def named_in(inspection: Mapping[str, Any]) -> set[tuple[Any, Any, Any]]:

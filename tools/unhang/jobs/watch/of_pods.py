@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from unhang.core.errors import UserError
 from unhang.core.text import visible
+from unhang.jobs.watch.record import FAILED, UNSEEN, WELL
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NODE = "UNHANG_NODE"
@@ -76,10 +77,7 @@ class Cluster:
     def pods(self, uids: Iterable[str]) -> list[Pod]:
         """Those of these pods that are on this node. Raises UserError."""
         wanted = set(uids)
-        # from the server's cache: a thousand nodes may ask at once
-        path = f"/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D{quote(self.node)}"
-        rows = [row["metadata"] for row in self.ask(path, "List")["items"]]
-        rows = [row for row in rows if row["uid"] in wanted]
+        rows = [row for row in self._on_node() if row["uid"] in wanted]
         spaces = {
             name: self.ask(f"/api/v1/namespaces/{quote(name)}")["metadata"]
             for name in {row["namespace"] for row in rows}
@@ -94,6 +92,26 @@ class Cluster:
             )
             for row in rows
         ]
+
+    def how_they_ended(self, uids: Iterable[str]) -> str:
+        """FAILED for a job with a pod that failed or was deleted, WELL if all of its pods ended
+        well, UNSEEN otherwise, as of containers that are started again."""
+        wanted = set(uids)
+        try:
+            there, failed, well = (
+                wanted & {row["uid"] for row in self._on_node(phase)}
+                for phase in ("", "%2Cstatus.phase%3DFailed", "%2Cstatus.phase%3DSucceeded")
+            )
+        except UserError:
+            return UNSEEN
+        if failed or there != wanted:
+            return FAILED
+        return WELL if well == wanted else UNSEEN
+
+    def _on_node(self, more: str = "") -> list[Mapping[str, Any]]:
+        # from the server's cache: a thousand nodes may ask at once
+        path = f"/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D{quote(self.node)}"
+        return [row["metadata"] for row in self.ask(f"{path}{more}", "List")["items"] or ()]
 
     def ask(self, path: str, many: str = "", body: object = None) -> Any:
         """The answer to a GET, or to a POST of this body. many: "List" where it is one. Raises

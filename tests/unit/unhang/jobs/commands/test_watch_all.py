@@ -16,15 +16,16 @@ from pathlib import Path
 import pytest
 
 from unhang.core.errors import UserError
-from unhang.jobs.commands import watch
+from unhang.jobs.commands import watch, watch_all
 from unhang.jobs.commands.watch_all import Site
 from unhang.jobs.commands.watch_outputs import outputs_of
 from unhang.jobs.watch import of_slurm
 from unhang.jobs.watch.detector import ENDED, NO_PROGRESS, Event
 from unhang.jobs.watch.of_all import moments
+from unhang.jobs.watch.of_pods import Cluster
 from unhang.jobs.watch.when_to_look import Patience
 
-LOOK = Path(__file__).parents[4] / "fixtures/inspect/evidence/loader-RAS-and-stacks.json"
+LOOK = Path(__file__).parents[4] / "fixtures/inspect/evidence/never-RAS-and-stacks.json"
 
 
 @pytest.fixture
@@ -301,3 +302,25 @@ def test_a_process_whose_files_do_not_answer_is_left_out_by_the_next_sampler(mon
     assert next(lines)["t"] == 1.0
     lines.close()
     assert said == ["process 4711 is left out: open /proc/4711/environ did not return"]
+
+
+@pytest.mark.parametrize(
+    ("pods", "line"),
+    [
+        ("labelled", "left out: neither pod nor namespace has the label unhang/watch=on"),
+        ("all", "hung: rank 1"),
+    ],
+)
+def test_where_the_api_server_is_away_only_what_needs_no_label_is_watched(
+    site, monkeypatch, pods, line
+):
+    monkeypatch.setattr(watch_all, "ASKED_EVERY_S", 0.0)
+    watches, said = site("--pods", pods)
+    watches.cluster = Cluster("127.0.0.1", 1, "node-a", Path("/nonexistent"))
+    watches.takes(moment(0, came=[came("a", 41, pods=["0-1"]), came("b", 42, pods=["0-2"])]))
+    for t in range(1, 14):
+        watches.takes(moment(t, stands=["a", "b"]))
+    for name in ("pod 0-1", "pod 0-2"):
+        wait_until(lambda name=name: any(f"{name}: {line}" in row for row in said), said)
+    unknown = [row for row in said if "names and labels of its pods are not known" in row]
+    assert len(unknown) == 1 and "the API server did not answer: " in unknown[0]

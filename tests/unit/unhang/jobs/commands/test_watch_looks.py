@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -83,3 +84,57 @@ def test_the_exit_code_is_the_job_s_and_of_a_signal_that_of_a_shell(ending, code
         [sys.executable, "-c", f"import os, sys; {ending}"],
     )
     assert watch.run(arguments) == code
+
+
+EVIDENCE = Path(__file__).parents[4] / "fixtures/inspect/evidence"
+
+
+def verdicts_of(looks, moves_at=0):
+    """(second of each verdict, the lines) of a job that stands, with a step at one second; looks:
+    its evidence, the last one again and again."""
+    lines, at, left = [], [], list(looks)
+    arguments = arguments_of()
+    outputs = watch.outputs_of(arguments, lines.append)
+
+    def look(_options):
+        return [json.loads(left.pop(0) if len(left) > 1 else left[0])]
+
+    moments = (
+        {**row, "switches": 5 + (1000 if moves_at and row["t"] >= moves_at else 0)}
+        for row in trace(400)
+    )
+    record = Record("job", "n")
+    reported = lambda _headline: at.append(outputs.last[0].t)  # noqa: E731
+    job = watch_one.Job(moments, look, lambda: None, is_ours=True, reported=reported)
+    watch_one.watched(job, arguments, outputs, record)
+    assert len(record.verdicts) == len(at)
+    return at, "\n".join(lines)
+
+
+def evidence(scene, line=None):
+    text = (EVIDENCE / f"{scene}-RAS-and-stacks.json").read_text(encoding="utf-8")
+    if line is None:
+        return text
+    assert ":33)" in text
+    return text.replace(":33)", f":{line})")
+
+
+def test_who_waits_for_data_hangs_when_it_stands_there_at_the_next_look_too():
+    at, said = verdicts_of([evidence("loader")])
+    assert at == [120.0]
+    assert said.count("that may go on, and is a hang if it stands there at the next look too") == 1
+    assert "a worker stands in read_from_dead_server (inspect_job.py:33)" in said
+
+
+def test_a_loader_that_stalls_at_another_sample_each_time_is_no_hang():
+    assert verdicts_of([evidence("loader", line) for line in range(40, 60)])[0] == []
+    once = [evidence("loader", 40), evidence("loader", 41)]
+    assert verdicts_of(once)[0] == [180.0]
+
+
+def test_progress_between_two_looks_is_another_stall():
+    assert verdicts_of([evidence("loader")], moves_at=100)[0] == [220.0]
+
+
+def test_who_waits_for_no_data_hangs_at_the_first_look():
+    assert verdicts_of([evidence("never")])[0] == [60.0]
