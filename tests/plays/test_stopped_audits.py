@@ -217,11 +217,7 @@ def test_an_audit_says_at_once_that_it_starts_and_a_ctrl_c_there_says_that_nothi
         _running(fleet, inventory, stdout=terminal, stderr=terminal) as audit,
     ):
         _until((fleet.folder / "asked").exists, "the inventory was asked")
-        assert (
-            screen.read(65536)
-            == b"unhang: Ansible reads the inventory and starts; the nodes that answer are counted"
-            b" here\r\n"
-        )
+        assert screen.read(65536).startswith(b"the nodes are listed ")
         _ctrl_c(audit)
         assert audit.wait(timeout=DEADLINE_S) == 2
         assert (

@@ -11,7 +11,7 @@ import pytest
 from node_with_low_limits import NODE, limits_of, make_stingy, shm_size
 from role_plays import play_role, state_of
 
-REPAIRED = {"policy-memlock", "policy-nofile", "policy-shm", "remove-ipc-on", "gpu-persistence-off"}
+REPAIRED = {"policy-memlock", "policy-nofile", "policy-shm", "remove-ipc-on"}
 CANNOT = (
     "no kernel module can be loaded in a systemd-nspawn container",
     "kernel.numa_balancing cannot be set in a systemd-nspawn container",
