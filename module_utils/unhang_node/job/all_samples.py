@@ -85,8 +85,9 @@ class Job:
         )
 
     def is_off(self) -> bool:
-        """Whether its user wants it to be left out."""
-        return any(row["settings"].get(OFF) == "off" for row in self.ranks)
+        """Whether all of its ranks are to be left out: a stranger's that claims to be of the job
+        silences none."""
+        return all(row["settings"].get(OFF) == "off" for row in self.ranks)
 
 
 def _runs(row: dict[str, Any], stats: dict[int, Stat]) -> bool:

@@ -186,6 +186,13 @@ def test_a_job_that_its_user_leaves_out_has_no_samples():
     assert set(line["jobs"]) == {"2"}
 
 
+def test_a_rank_that_says_off_and_claims_to_be_of_another_job_silences_nothing():
+    with job(1, ranks=1), job(1, ranks=1, UNHANG_WATCH="off", RANK="1"):
+        line = moment(Node(Root(), []), 0.0)
+    assert [one["is_off"] for one in line["came"].values()] == [False]
+    assert set(line["jobs"]) == {"1"}
+
+
 def test_a_job_whose_files_cannot_be_read_costs_no_other_its_samples(monkeypatch):
     read = all_samples.process_samples
 

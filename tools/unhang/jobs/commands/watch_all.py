@@ -201,7 +201,7 @@ class Watch:
             why = "its environment has UNHANG_WATCH=off"
         elif comment == OFF:
             why = f"its comment is {OFF}"
-        elif LEFT_OUT in wishes:
+        elif wishes == {LEFT_OUT}:  # a stranger's rank that claims to be of the job silences none
             why = f"it has the label {LABEL}={LEFT_OUT}"
         elif self.site.arguments.pods == "labelled" and WATCHED not in wishes:
             why = f"neither pod nor namespace has the label {LABEL}={WATCHED}"
