@@ -1,5 +1,5 @@
-"""A real API server of Kubernetes: Debian's etcd, and kube-apiserver built once from Debian's source
-package, which is all that Debian has of it. It takes two minutes and 1 GB for a while."""
+"""A real API server of Kubernetes: Debian's etcd, and kube-apiserver built once from Debian's
+source package, which is all that Debian has of it. It takes two minutes and 1 GB for a while."""
 
 from __future__ import annotations
 
