@@ -66,6 +66,7 @@ test-shipped: system-packages ## Run commands, the demo fleet and the commands o
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/shipped $(TEST_ARGS)
 
 test-plays: system-packages ## Run playbooks, roles, rollouts, the wheel and the release as whole programs on this machine; test reports in a browser
+	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/packages/system-packages.txt
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/plays $(TEST_ARGS)
 
@@ -78,6 +79,7 @@ test-torch: system-packages ## Run the smoke test's payload on this machine, wit
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/torch $(TEST_ARGS)
 
 test-nodes: system-packages ## Test audit, smoke test, gate and remediation over ssh on booted nodes, with injected faults, as root on Linux
+	@PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/packages/system-packages.txt
 	@$(MAKE) --no-print-directory $(DEV_STAMP)
 	$(PYTEST) -n 2 $(BY_FILE) tests/nodes $(TEST_ARGS)
 

@@ -136,11 +136,7 @@ def watching(server, folder, watch, account="unhang-watch"):
     places = {"ACCOUNT": folder / "account", "OUT": folder / "out"}
     for place in places.values():
         place.mkdir()
-    path = f"/api/v1/namespaces/unhang/serviceaccounts/{account}/token"
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    asked["spec"] = {"audiences": ["https://kubernetes.default.svc"]}
-    (made,) = server.make(path, asked)
-    (places["ACCOUNT"] / "token").write_text(made["status"]["token"])
+    (places["ACCOUNT"] / "token").write_text(server.token("unhang", account))
     (places["ACCOUNT"] / "ca.crt").write_bytes(server.authority.read_bytes())
     own = pod(rendered(watch=watch, runtimeClassName=""))
     container = next(row for row in own["containers"] if row["name"] == "watch")
@@ -292,11 +288,7 @@ def metrics(folder):
 
 
 def test_the_account_may_do_nothing_else(server):
-    path = "/api/v1/namespaces/unhang/serviceaccounts/unhang-watch/token"
-    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    asked["spec"] = {"audiences": ["https://kubernetes.default.svc"]}
-    (made,) = server.make(path, asked)
-    token = made["status"]["token"]
+    token = server.token("unhang", "unhang-watch")
     answers = {
         (method, path): server.ask(method, path, {} if method == "POST" else None, token)[0]
         for method, path in (

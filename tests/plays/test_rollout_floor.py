@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import kubectl
 import site_drain
-from fakes.kubernetes_api import Cluster, make_node, serving
 from fakes.role_play import PROJECT
+from kubernetes_cluster import NEEDED, cluster, kubernetes, make_node
 from scripted_rollout import prepare, roll_out
 
 from unhang.act.rollout.journal import read_journal
 
+__all__ = ["cluster", "kubernetes"]
 REAL = ("drain", "wait", "keep", "release")
 HOSTS = ("gpu001", "gpu002", "gpu003", "gpu004")
 WAVES = [["gpu001"], ["gpu002", "gpu003"], ["gpu004"]]
@@ -80,26 +81,27 @@ def test_a_hook_that_lists_no_nodes_is_said(tmp_path):
     assert "the drain adapter command lists no nodes" in lines_of(done, "floor")[0].evidence["why"]
 
 
-def test_in_kubernetes_a_node_that_is_cordoned_or_not_ready_is_out_of_service(tmp_path):
+@NEEDED[0]
+@NEEDED[1]
+def test_in_kubernetes_a_node_that_is_cordoned_or_not_ready_is_out_of_service(cluster, tmp_path):
     cordoned, away = make_node("gpu003"), make_node("gpu004")
     cordoned["spec"]["unschedulable"] = True
     away["status"]["conditions"][0]["status"] = "Unknown"
-    cluster = Cluster(make_node("gpu001"), make_node("gpu002"), cordoned, away)
-    scripted = prepare(tmp_path, WAVES, REAL, floor=1)
-    with serving(cluster, tmp_path) as kubeconfig:
-        given = {
-            "drain_adapter": "kubernetes",
-            "drain_kubernetes_kubeconfig": str(kubeconfig),
-            "drain_poll_s": 1,
-            "drain_scheduler_timeout_s": 60,
-        }
-        given |= {"node_change_rootfs": str(tmp_path), "unhang_max_failed": "100%"}
-        done = roll_out(
-            scripted,
-            {"gpu001": ["unhealthy smoke_alone"]},
-            kubectl.ready(PROJECT / ".cache" / "kubectl"),
-            **given,
-        )
+    cluster.add(make_node("gpu001"), make_node("gpu002"), cordoned, away)
+    given = {
+        "drain_adapter": "kubernetes",
+        "drain_kubernetes_kubeconfig": str(cluster.kubeconfig(tmp_path)),
+        "drain_poll_s": 1,
+        "drain_scheduler_timeout_s": 60,
+        "node_change_rootfs": str(tmp_path),
+        "unhang_max_failed": "100%",
+    }
+    done = roll_out(
+        prepare(tmp_path, WAVES, REAL, floor=1),
+        {"gpu001": ["unhealthy smoke_alone"]},
+        kubectl.ready(PROJECT / ".cache" / "kubectl"),
+        **given,
+    )
     why = (
         "expected at least 1 node in service, found 2; out of service by others: gpu003 (somebody"
         " else cordoned it), gpu004 (it is not Ready)"

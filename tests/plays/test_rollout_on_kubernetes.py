@@ -1,78 +1,68 @@
-"""A complete rollout in Kubernetes: the role drain and kubectl are real, the API server is a
-stateful stand-in, and the nodes are scripted."""
+"""A complete rollout in Kubernetes: the role drain, kubectl and the API server are real, and the
+nodes are scripted."""
 
 from __future__ import annotations
 
 import kubectl
 import pytest
-from fakes.kubernetes_api import Cluster, make_node, make_pod, serving, status
 from fakes.role_play import PROJECT
+from kubernetes_cluster import AWAY, NEEDED, cluster_on, kubernetes, make_node, make_pod
 from scripted_rollout import prepare, roll_out
 
 from unhang.act.rollout.journal import read_journal
 
+__all__ = ["kubernetes"]
+pytestmark = NEEDED
 REAL = ("drain", "wait", "keep", "release")
 PROVED, UNFIT, HELD, BEHIND = "gpu001", "gpu002", "gpu003", "gpu004"
-
-
-class Busy(Cluster):
-    """A pod with GPUs ends between two runs; the disruption budget refuses the first eviction; the
-    API is down, and one patch comes too late."""
-
-    def __init__(self, *things):
-        super().__init__(*things)
-        self.away, self.conflicts, self.refused_evictions = 1, 1, 0
-
-    def end_the_job(self):
-        """Removes the pod with GPUs."""
-        self.writes.append(("ended", "train"))
-        del self.pods["train"]
-
-    def evict(self, name):
-        """Refuses once."""
-        if not self.refused_evictions:
-            self.refused_evictions += 1
-            return status(
-                429,
-                "TooManyRequests",
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-            )
-        return super().evict(name)
+HEARTBEAT = {"metadata": {"labels": {"beat": "1"}}}
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
+def done(kubernetes, tmp_path_factory):
     """Runs the rollout, and again when the job has ended; .cluster in its final state, .waited: the
-    states after the first run."""
-    folder = tmp_path_factory.mktemp("kubernetes")
+    states after the first run, .before: the nodes before it."""
+    with cluster_on(kubernetes) as cluster:
+        yield played_twice(cluster, tmp_path_factory.mktemp("kubernetes"))
+
+
+def played_twice(cluster, folder):
+    """The API is away, one patch comes too late, a pod with GPUs ends between the runs, and the
+    disruption budget refuses the first eviction."""
     held = make_node(HELD)
     held["spec"]["unschedulable"] = True
-    pods = [
+    cluster.add(make_node(PROVED), make_node(UNFIT), held, make_node(BEHIND))
+    cluster.add(
         make_pod("train", PROVED, "Job", gpus=8),
         make_pod("web", PROVED),
         make_pod("held", HELD),
         make_pod("behind", BEHIND),
-    ]
-    cluster = Busy(make_node(PROVED), make_node(UNFIT), held, make_node(BEHIND), *pods)
+    )
+    cluster.allow_evictions("web", 0)
+    cluster.before("*", "", [lambda: AWAY])
+    cluster.before("PATCH", PROVED, [lambda: cluster.change_node(PROVED, HEARTBEAT)])
+    cluster.before(
+        "POST",
+        "/web/eviction",
+        [lambda: cluster.writes.append(("try", "web")), lambda: cluster.allow_evictions("web", 1)],
+    )
     scripted = prepare(folder, [[PROVED], [UNFIT, HELD], [BEHIND]], REAL)
-    with serving(cluster, folder) as kubeconfig:
-        shown = {
-            "drain_adapter": "kubernetes",
-            "drain_kubernetes_kubeconfig": str(kubeconfig),
-            "drain_poll_s": 1,
-        }
-        shown |= {
-            "drain_wait_timeout_s": 200,
-            "drain_scheduler_timeout_s": 200,
-            "node_change_rootfs": str(folder),
-        }
-        faults = {UNFIT: ["unhealthy smoke_alone"]}
-        program = kubectl.ready(PROJECT / ".cache" / "kubectl")
-        roll_out(scripted, faults, program, **shown)
-        scripted.cluster, scripted.waited = cluster, scripted.states()
-        cluster.end_the_job()
-        roll_out(scripted, faults, program, **shown)
-    return scripted
+    scripted.cluster, scripted.before = cluster, {n: cluster.node(n) for n in (HELD, BEHIND)}
+    shown = {
+        "drain_adapter": "kubernetes",
+        "drain_kubernetes_kubeconfig": str(cluster.kubeconfig(folder)),
+        "drain_poll_s": 1,
+        "drain_wait_timeout_s": 200,
+        "drain_scheduler_timeout_s": 200,
+        "node_change_rootfs": str(folder),
+    }
+    faults = {UNFIT: ["unhealthy smoke_alone"]}
+    program = kubectl.ready(PROJECT / ".cache" / "kubectl")
+    roll_out(scripted, faults, program, **shown)
+    scripted.waited = scripted.states()
+    cluster.end("train")
+    cluster.writes.append(("ended", "train"))
+    return roll_out(scripted, faults, program, **shown)
 
 
 def test_each_node_ends_in_its_named_state_and_the_failure_limit_stops_the_wave_behind(done):
@@ -93,10 +83,10 @@ def test_the_job_ends_by_itself_and_only_then_are_others_evicted_and_the_node_ch
     assert of_the_first == [
         ("patch", PROVED),
         ("ended", "train"),
+        ("try", "web"),
         ("evict", "web"),
         ("patch", PROVED),
     ]
-    assert done.cluster.refused_evictions == 1
     steps = [
         (entry.step, entry.status)
         for entry in read_journal(done.run).entries
@@ -112,10 +102,10 @@ def test_the_job_ends_by_itself_and_only_then_are_others_evicted_and_the_node_ch
 def test_a_node_that_is_proved_is_uncordoned_and_one_that_is_not_stays_cordoned_with_the_reason(
     done,
 ):
-    assert "unschedulable" not in done.cluster.nodes[PROVED]["spec"]
-    assert done.cluster.nodes[PROVED]["metadata"]["annotations"] == {}
-    assert done.cluster.nodes[UNFIT]["spec"]["unschedulable"] is True
-    assert done.cluster.nodes[UNFIT]["metadata"]["annotations"] == {
+    assert "unschedulable" not in done.cluster.node(PROVED)["spec"]
+    assert "annotations" not in done.cluster.node(PROVED)["metadata"]
+    assert done.cluster.node(UNFIT)["spec"]["unschedulable"] is True
+    assert done.cluster.node(UNFIT)["metadata"]["annotations"] == {
         "unhang-drain": f"unhang {done.run.name}: smoke_alone: bandwidth"
     }
 
@@ -124,11 +114,8 @@ def test_what_somebody_else_cordoned_and_what_stands_behind_the_failure_limit_is
     done,
 ):
     assert {name for _what, name in done.cluster.writes} == {PROVED, UNFIT, "train", "web"}
-    assert done.cluster.nodes[HELD]["spec"] == {"unschedulable": True}
-    assert (done.cluster.nodes[BEHIND]["spec"], sorted(done.cluster.pods)) == (
-        {},
-        ["behind", "held"],
-    )
+    assert {name: done.cluster.node(name) for name in (HELD, BEHIND)} == done.before
+    assert done.cluster.pods() == ["behind", "held"]
     assert "apply" not in [
         entry.step for entry in read_journal(done.run).entries if entry.host in (HELD, BEHIND)
     ]

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 
-VERSION = "1.37.1"  # kubectl 1.37.2, 18 MB
+VERSION = "1.37.1"  # 18 MB
 
 
 def ready(cache):

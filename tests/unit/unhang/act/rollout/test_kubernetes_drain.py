@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fakes.kubernetes_api import make_node, make_pod
+from kubernetes_cluster import make_node, make_pod
 
 from unhang.act.rollout.kubernetes_drain import (
     ANNOTATION,
