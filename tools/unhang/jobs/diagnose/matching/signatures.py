@@ -233,15 +233,3 @@ def _repeats(parsed: Any) -> Iterator[tuple[int, int | None, Any]]:
             yield from _repeats(argument[-1])
         elif operation in (constants.ASSERT, constants.ASSERT_NOT):
             yield from _repeats(argument[1])
-
-
-def proof_faults(row: Signature) -> Iterator[str]:
-    """Faults of a row's examples: those that its pattern does not match as declared."""
-    for line in row.examples["match"]:
-        if not any(anchor in line.encode() for anchor in row.anchors):
-            yield f"{row.id}: no anchor stands in {line!r}"
-        elif not row.search(line):
-            yield f"{row.id}: does not match {line!r}"
-    for line in row.examples.get("near_miss", []):
-        if row.search(line):
-            yield f"{row.id}: matches its near miss {line!r}"

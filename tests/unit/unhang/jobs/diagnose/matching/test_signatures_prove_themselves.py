@@ -17,7 +17,6 @@ from unhang.jobs.diagnose.matching.signatures import (
     load_causes,
     load_signatures,
     pattern_faults,
-    proof_faults,
     signature_files,
 )
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, added_up, shares
@@ -44,6 +43,18 @@ KNOWN = {
 }  # fmt: skip
 HOME = Path(__file__).parents[6]
 ROLES = {path.name for path in (HOME / "roles").iterdir() if path.is_dir()}
+
+
+def proof_faults(row):
+    """Faults of a row's examples: those that its pattern does not match as declared."""
+    for line in row.examples["match"]:
+        if not any(anchor in line.encode() for anchor in row.anchors):
+            yield f"{row.id}: no anchor stands in {line!r}"
+        elif not row.search(line):
+            yield f"{row.id}: does not match {line!r}"
+    for line in row.examples.get("near_miss", []):
+        if row.search(line):
+            yield f"{row.id}: matches its near miss {line!r}"
 
 
 @pytest.mark.parametrize("name", sorted(SIGNATURES))
