@@ -3,6 +3,7 @@ raise. Every other error is a fault."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gzip
 import io
@@ -36,7 +37,6 @@ from unhang.core.baselines import bandwidth_rows, history_rows, read_baselines
 from unhang.core.catalogue.kept_yaml import folders_of
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
-from unhang.core.plain_pickle import NotPlain, load_plain
 from unhang.core.run.documents import InvalidNode, decode_node
 from unhang.core.schemas.policy import one_line, policy_faults
 from unhang.core.secrets_in_text import masked_document
@@ -62,6 +62,7 @@ from unhang.jobs.watch.detector import Tick, detect
 from unhang.jobs.watch.gpu_table import gpu_table
 from unhang.jobs.watch.of_slurm import merged, parsed
 from unhang.smoke.bandwidth import Group, expectation
+from unhang.smoke.flight_recorder import summarise
 from unhang_node.base.parse.dpkg import parse_status
 from unhang_node.base.parse.values import parse_json
 from unhang_node.base.root import Root
@@ -533,8 +534,7 @@ READERS: Mapping[str, Reader] = {
                 2,
             )
         ],
-        load_plain,
-        (NotPlain,),
+        lambda data: summarise(base64.b64encode(data).decode()),
     ),
     "log": Reader(_log_lines, _read_log),
     "records": Reader(lambda: list(RECORDS), _read_log, structured=True),

@@ -245,6 +245,6 @@ def test_a_rule_above_info_without_its_costs_is_refused(tmp_path, capsys):
     )
 
 
-def test_a_folder_of_the_catalogue_is_checked_without_calling_its_ids_used(capsys):
-    assert main(["rule", "check", str(folders_of("rules")[0] / "faults")]) == 0
-    assert "no fault" in capsys.readouterr().out
+def test_a_folder_of_the_catalogue_is_left_to_its_tests(capsys):
+    assert main(["rule", "check", str(folders_of("rules")[0] / "faults")]) == 2
+    assert "its tests check the catalogue" in capsys.readouterr().err

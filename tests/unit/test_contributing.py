@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from signature_faults import pattern_faults, shape_faults
 
 import unhang.commands
 from unhang.cli import main
 from unhang.commands import COMMANDS
-from unhang.jobs.diagnose.matching.signatures import load_causes, pattern_faults, shape_faults
+from unhang.jobs.diagnose.matching.signatures import load_causes
 
 PROJECT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```$", re.M | re.S)

@@ -33,7 +33,6 @@ COMMANDS = {
     "catalogue": "list the rules and tables",
     "rule new": "print a row for a new rule, with examples that prove it",
     "rule check": "check a folder of rules",
-    "signature check": "check the signatures of logs in the catalogue",
     "explain": "describe a rule, Xid, variable, version or GPU, with sources",
     "smoke": "prove that a group of GPUs can train together, or name the faulty one",
     "preprovision": (
@@ -62,7 +61,7 @@ GROUPS = {
     "what changed": ("diff", "history", "runs"),
     "repair": ("plan", "remediate", "playbook"),
     "who may join": ("preprovision", "admit verify", "policy"),
-    "rules and the shell": ("rule new", "rule check", "signature check", "catalogue", "completion"),
+    "rules and the shell": ("rule new", "rule check", "catalogue", "completion"),
 }
 SHORT_NAMES = {"admit": "preprovision", "preprovision verify": "admit verify"}
 # Commands that only playbooks call; no help lists them.
@@ -71,7 +70,7 @@ HIDDEN = {
     "gate-step": "what playbooks/preprovision.yml asks the controller",
 }
 WINGS = {
-    "jobs": ("diagnose", "inspect", "lint", "signature check", "watch"),
+    "jobs": ("diagnose", "inspect", "lint", "watch"),
     "audit": (
         "audit",
         "collect",

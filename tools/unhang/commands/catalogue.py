@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
-import re
 from pathlib import Path
 from typing import Any
 
+from unhang.audit.history.run_rows import moment_of
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.rules.rules import SEVERITIES
-from unhang.audit.rules.values import printable
 from unhang.commands.rule_check import limited_reading
-from unhang.core.catalogue.tables import date_fault, stale
+from unhang.core.catalogue.tables import stale
 from unhang.core.commands.common_options import (
     add_examples,
     add_format_option,
@@ -57,7 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.stale is not None:
         return _stale(
             folders,
-            day_of(arguments.stale, datetime.datetime.now().astimezone().date()),
+            moment_of(arguments.stale, datetime.datetime.now(datetime.UTC), "--stale")
+            .date()
+            .isoformat(),
             arguments.format,
         )
     rows, faults = limited_reading(lambda mark: _rows(load_catalogue(folders)))
@@ -72,20 +73,6 @@ def run(arguments: argparse.Namespace) -> int:
             arguments, lambda width: _table(rows, width), rows, COLUMNS, "id", lines_stay=True
         )
     return 0
-
-
-def day_of(age: str, today: datetime.date) -> str:
-    """The day for an age (90d, 12w, 6m, 1y before today) or a date. Raises UserError."""
-    if date_fault(age) is None:
-        return age
-    found = re.fullmatch(r"([0-9]{1,3})([dwmy])", age)
-    if found is None:
-        raise UserError(
-            "--stale: expected an age such as 90d, 12w, 6m or 1y, or a day such as 2026-01-01,"
-            f" found {printable(age)!r}"
-        )
-    days = int(found.group(1)) * {"d": 1, "w": 7, "m": 30, "y": 365}[found.group(2)]
-    return (today - datetime.timedelta(days=days)).isoformat()
 
 
 def _stale(folders: list[Path], before: str, form: str) -> int:

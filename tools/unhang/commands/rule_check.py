@@ -14,23 +14,19 @@ from typing import Any
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.rules.examples import check_examples
 from unhang.audit.rules.faults_among_rules import faults_among_rules, fires_too, view_of
-from unhang.audit.rules.house_faults import house_faults, place_faults
 from unhang.audit.rules.role_faults import role_faults
 from unhang.audit.rules.row_faults import row_faults
 from unhang.audit.rules.rules import Rule
 from unhang.audit.rules.values import printable
-from unhang.core.catalogue.kept_yaml import PACKAGE, folders_of
-from unhang.core.catalogue.rule_files import own_folders, read_folders
+from unhang.core.catalogue.kept_yaml import is_built_in
 from unhang.core.commands.common_options import add_examples
 from unhang.core.errors import UserError
 from unhang.core.limits import Limits, Stopped, run_limited
 from unhang.core.project import find_project
 from unhang.core.text import counted
-from unhang.jobs.commands.signature_check import signature_faults
 
 EXAMPLES = """\
-  unhang rule check site/rules                          the folder that unhang audit --rules site/rules reads
-  unhang rule check tools/unhang/audit/catalogue/rules/nccl   a folder of the catalogue itself"""  # noqa: E501
+  unhang rule check site/rules     the folder that unhang audit --rules site/rules reads"""
 MOST_CPU_S = 600  # for the whole catalogue: each rule is judged on the examples of all others
 
 
@@ -50,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "folder",
         metavar="DIR",
         type=Path,
-        help="a folder with rules of your own, or one of the catalogue",
+        help="a folder with rules of your own",
     )
     add_examples(parser, EXAMPLES)
 
@@ -72,10 +68,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check_folder(folder: Path, mark: Any) -> Checked:
     """What is found in this folder only; its rules may use the tables of the project's own
-    catalogue. mark(rule id): called before a rule is judged."""
+    catalogue. mark(rule id): called before a rule is judged. Raises UserError for a folder of that
+    catalogue."""
+    if is_built_in(folder.resolve()):
+        raise UserError(
+            f"expected a folder with rules of your own, found {folder}; its tests check the"
+            " catalogue: python -m pytest tests/unit/unhang/core/catalogue"
+        )
     own = load_catalogue()
-    if folder.resolve().is_relative_to(PACKAGE):
-        return _check_own(folder.resolve(), own, mark)
     catalogue = load_catalogue([folder])
     known = {rule.id for rule in own.rules}
     rules = [rule for rule in catalogue.rules if rule.id not in known]
@@ -87,48 +87,6 @@ def check_folder(folder: Path, mark: Any) -> Checked:
     ]
     return Checked(
         tuple(faults), tuple(remarks), len(rules), len(catalogue.table_rows) - len(own.table_rows)
-    )
-
-
-def _check_own(folder: Path, own: Catalogue, mark: Any) -> Checked:
-    """The same for the catalogue, or a part of it. Whatever its tests refuse is a fault."""
-    parts = [
-        max(folder, one)
-        for one in own_folders()
-        if folder.is_relative_to(one) or one.is_relative_to(folder)
-    ]
-    files = {file.path: {row["id"] for _, row in file.rows} for file in read_folders(parts, [])}
-    ids = set().union(*files.values())
-    rules = [rule for rule in own.rules if rule.id in ids]
-    faults = [
-        fault
-        for fault in own.faults
-        if not fault.startswith(str(PACKAGE)) or fault.startswith(str(folder))
-    ]
-    found = [
-        *_rule_faults(rules, own, mark),
-        *(f"{rule.id}: {fault}" for rule in rules for fault in house_faults(rule)),
-    ]
-    found += [
-        f"{one}; narrow the condition, or give the reason there (above_info)"
-        for one in _alarms(rules, own, mark)
-    ]
-    found += [*_left_open(rules, own, mark), *_firing_too(rules, own, mark)]
-    faults += [f"{folder}: {one}" for one in found]
-    for path, names in files.items():
-        placed = [rule for rule in rules if rule.id in names]
-        faults += [
-            f"{path}: {fault}"
-            for base in folders_of("rules")
-            if path.is_relative_to(base)
-            for fault in place_faults(path, base, placed)
-        ]
-    faults += signature_faults(folder)
-    return Checked(
-        tuple(faults),
-        (),
-        len(rules),
-        len(own.table_rows) if folder == PACKAGE or folder.name == "tables" else 0,
     )
 
 
@@ -156,19 +114,8 @@ def _firing_too(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[
 
 
 def _alarms(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
-    """Rules above info that find something on healthy machines."""
-    return _on_healthy_machines("alarms_on_healthy", rules, catalogue, mark)
-
-
-def _left_open(rules: list[Rule], catalogue: Catalogue, mark: Any) -> Iterator[str]:
-    """Rules above info that decide nothing on healthy machines of which all was read."""
-    return _on_healthy_machines("left_open_on_healthy", rules, catalogue, mark)
-
-
-def _on_healthy_machines(
-    question: str, rules: list[Rule], catalogue: Catalogue, mark: Any
-) -> Iterator[str]:
-    """What the healthy machines answer, which the tests of a checkout have; a wheel has none."""
+    """Rules above info that find something on healthy machines, which the tests of a checkout have;
+    a wheel has none."""
     support = find_project() / "tests" / "support"
     if not (support / "healthy_machines.py").is_file():
         return
@@ -176,7 +123,7 @@ def _on_healthy_machines(
     machines, view = importlib.import_module("healthy_machines"), view_of(catalogue)
     for rule in rules:
         mark(rule.id)
-        yield from (f"{rule.id}: {line}" for line in getattr(machines, question)(rule, view))
+        yield from (f"{rule.id}: {line}" for line in machines.alarms_on_healthy(rule, view))
 
 
 def limited_reading(work: Any) -> Any:

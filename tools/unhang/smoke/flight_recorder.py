@@ -1,11 +1,16 @@
-"""Reads torch's flight-recorder dumps that the nodes of a smoke test send, as plain data only."""
+"""Reads torch's flight-recorder dumps that the nodes of a smoke test send, as plain data only, each
+in a child process with limits: a few bytes of a pickle can ask for gigabytes."""
 
 from __future__ import annotations
 
 import base64
 from typing import Any
 
-from unhang.core.plain_pickle import NotPlain, load_plain
+from unhang.core.limits import Limits, Stopped, run_limited
+from unhang_node.base.parse.plain_pickle import NotPlain, unpickle_plain
+
+LIMITS = Limits(cpu_s=5, memory_bytes=1 << 28, wall_s=15)
+UNREAD = "the flight recording was not read: it"
 
 
 def summarise(encoded: Any) -> dict[str, Any]:
@@ -14,13 +19,29 @@ def summarise(encoded: Any) -> dict[str, Any]:
     if not isinstance(encoded, str):
         return {}
     try:
-        dump = load_plain(base64.b64decode(encoded, validate=True))
-    except NotPlain as problem:
-        return {"refused": f"the flight recording was not read: it {problem}"}
+        dump = base64.b64decode(encoded, validate=True)
     except ValueError as problem:  # text that is not ASCII is no binascii.Error
-        return {"refused": f"the flight recording was not read: it is not base64: {problem}"}
+        return {"refused": f"{UNREAD} is not base64: {problem}"}
+    found = run_limited(lambda _mark: _read(dump), LIMITS)
+    if isinstance(found, Stopped):
+        return {"refused": f"{UNREAD} took more than it may of: {found.by}"}
+    return dict(found)
+
+
+def _read(dump: bytes) -> dict[str, Any]:
+    try:
+        return _summary(unpickle_plain(dump))
+    except MemoryError:
+        raise
+    except NotPlain as problem:
+        return {"refused": f"{UNREAD} {problem}"}
+    except Exception as problem:  # the unpickler raises whatever its input makes it
+        return {"refused": f"{UNREAD} is no pickle of plain data: {type(problem).__name__}"}
+
+
+def _summary(dump: Any) -> dict[str, Any]:
     if not isinstance(dump, dict):
-        return {"refused": "the flight recording was not read: it is no map"}
+        return {"refused": f"{UNREAD} is no map"}
     found: dict[str, Any] = {}
     status = dump.get("pg_status")
     main = status.get("0") if isinstance(status, dict) else None
@@ -43,7 +64,7 @@ def summarise(encoded: Any) -> dict[str, Any]:
 def _plain(value: Any) -> str | int | None:
     return (
         value
-        if isinstance(value, int) and not isinstance(value, bool)
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
         else None
         if value is None
         else str(value)[:200]

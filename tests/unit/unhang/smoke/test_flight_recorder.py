@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import base64
 import collections
-import contextlib
 import os
 import pathlib
 import pickle
-import pickletools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unhang.core.plain_pickle import NotPlain, load_plain
+from unhang.core.limits import Limits
+from unhang.smoke import flight_recorder
 from unhang.smoke.flight_recorder import summarise
+from unhang_node.base.parse.plain_pickle import NotPlain, unpickle_plain
 
 PLAIN = st.recursive(
     st.none()
@@ -33,9 +33,14 @@ PLAIN = st.recursive(
 )
 
 
+def refusal(dump):
+    """Why a dump is not read, "" if it is."""
+    return summarise(base64.b64encode(dump).decode()).get("refused", "")
+
+
 @given(PLAIN, st.integers(0, 5))
 def test_containers_numbers_and_strings_come_back_as_they_were(value, protocol):
-    assert load_plain(pickle.dumps(value, protocol=protocol)) == value
+    assert unpickle_plain(pickle.dumps(value, protocol=protocol)) == value
 
 
 class Planted:
@@ -49,10 +54,10 @@ class Planted:
 def test_a_planted_pickle_runs_nothing_and_is_refused(tmp_path):
     proof = tmp_path / "ran"
     dump = pickle.dumps({"entries": [Planted(os.system, f"touch {proof}")]})
-    with pytest.raises(NotPlain, match=r"system|GLOBAL"):
-        load_plain(dump)
+    with pytest.raises(NotPlain, match="system"):
+        unpickle_plain(dump)
+    assert "not read" in refusal(dump)
     assert not proof.exists()
-    assert "not read" in summarise(base64.b64encode(dump).decode())["refused"]
     pickle.loads(dump)  # without the check the same bytes do run
     assert proof.exists()
 
@@ -64,14 +69,13 @@ def test_a_planted_pickle_runs_nothing_and_is_refused(tmp_path):
         collections.OrderedDict(a=1),
         os.getcwd,
         Exception("x"),
-        bytearray(b"x"),
         complex(1, 2),
     ],
 )
 @pytest.mark.parametrize("protocol", range(6))
 def test_what_needs_a_class_or_function_is_refused(value, protocol):
     with pytest.raises(NotPlain):
-        load_plain(pickle.dumps([value], protocol=protocol))
+        unpickle_plain(pickle.dumps([value], protocol=protocol))
 
 
 @pytest.mark.parametrize(
@@ -100,8 +104,7 @@ def test_what_needs_a_class_or_function_is_refused(value, protocol):
     ],
 )
 def test_what_is_no_pickle_of_plain_data_is_refused_with_a_reason(dump):
-    with pytest.raises(NotPlain):
-        load_plain(dump)
+    assert "not read" in refusal(dump)
 
 
 @pytest.mark.parametrize(
@@ -109,45 +112,31 @@ def test_what_is_no_pickle_of_plain_data_is_refused_with_a_reason(dump):
     [b"r" + (1_500_000_000).to_bytes(4, "little"), b"p1500000000\n"],
     ids=["LONG_BINPUT", "PUT"],
 )
-def test_a_few_bytes_that_ask_for_a_memo_of_gigabytes_are_refused_before_they_are_run(memo):
-    with pytest.raises(NotPlain, match="remembers more than it can hold"):
-        load_plain(b"\x80\x02]" + memo + b".")
+def test_a_few_bytes_that_ask_for_a_memo_of_gigabytes_are_refused(memo):
+    assert "took more than it may of: memory" in refusal(b"\x80\x02]" + memo + b".")
 
 
+@settings(max_examples=30, deadline=None)  # each in a child process
 @given(st.binary(max_size=200))
-def test_any_bytes_at_all_give_plain_data_or_a_refusal(dump):
-    with contextlib.suppress(NotPlain):
-        load_plain(dump)
+def test_any_bytes_at_all_give_a_summary_or_a_refusal(dump):
+    assert summarise(base64.b64encode(dump).decode()).keys() <= {
+        "refused", "last", "last_enqueued", "last_completed"
+    }  # fmt: skip
 
 
-def test_a_dump_that_is_endless_to_walk_is_refused():
+@pytest.mark.parametrize("name", ["state", "profiling_name", "frames"])
+def test_a_dump_that_is_endless_to_walk_is_refused_or_cut(name, monkeypatch):
+    monkeypatch.setattr(flight_recorder, "LIMITS", Limits(cpu_s=1, memory_bytes=1 << 26, wall_s=20))
     value = []
     for _ in range(40):
         value = [value, value]
-    with pytest.raises(NotPlain, match="items"):
-        load_plain(pickle.dumps(value))
+    dump = pickle.dumps({"entries": [{name: value}]})
+    assert ("took more than it may of" in refusal(dump)) is (name != "frames")
 
 
-def test_every_opcode_that_can_name_code_is_outside_of_the_list():
-    from unhang.core.plain_pickle import PLAIN as admitted
-
-    dangerous = {
-        "GLOBAL",
-        "STACK_GLOBAL",
-        "REDUCE",
-        "BUILD",
-        "INST",
-        "OBJ",
-        "NEWOBJ",
-        "NEWOBJ_EX",
-        "EXT1",
-        "EXT2",
-        "EXT4",
-        "PERSID",
-        "BINPERSID",
-    }
-    assert not admitted & dangerous
-    assert admitted <= {opcode.name for opcode in pickletools.opcodes}
+def test_a_number_without_measure_is_refused():
+    dump = pickle.dumps({"pg_status": {"0": {"last_enqueued_collective": 10**5000}}})
+    assert "ValueError" in refusal(dump)
 
 
 def test_a_real_dumps_shape_is_summarised():

@@ -133,14 +133,7 @@ def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
         what = step_now(row)
-        versions = (
-            "; ".join(
-                f"{role} {before} -> {row['wanted'].get(role, 'as it was')}"
-                for role, before in row["before"].items()
-            )
-            if row["gone"]
-            else ""
-        )
+        versions = versions_of(row)
         gone = f"gone: {', '.join(row['gone'])}" if row["gone"] else ""
         undone = row["undone"]
         key = (visible(row["why"]), what, versions, gone, undone, _boots(row["boots"]), row["next"])
@@ -160,6 +153,14 @@ def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
         pairs += [("rebooted", boots), ("next", after)]
         yield from (f"  {name:<9}{value}" for name, value in pairs if value)
     yield ""
+
+
+def versions_of(row: Mapping[str, Any]) -> str:
+    """gpu_driver 550.54.15 -> 580.65.06, of a node whose findings are gone; else ""."""
+    before = row["before"].items() if row["gone"] else ()
+    return "; ".join(
+        f"{role} {was} -> {row['wanted'].get(role, 'as it was')}" for role, was in before
+    )
 
 
 def _boots(boots: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from unhang.act.rollout.status_table import (
     describe_fleet,
     describe_head,
     describe_waves,
+    versions_of,
 )
 from unhang.act.rollout.undone import undone_of
 from unhang.core.errors import UserError
@@ -76,18 +77,10 @@ def describe_rows(hosts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 def _shown(row: Mapping[str, Any]) -> dict[str, str]:
     """The row of one node, without its name."""
-    versions = (
-        "; ".join(
-            f"{role} {before} -> {row['wanted'].get(role, 'as it was')}"
-            for role, before in row["before"].items()
-        )
-        if row["gone"]
-        else ""
-    )
     return {
         **{name: row[name] for name in ("state", "meaning", "why", "next")},
         "now": step_now(row),
-        "versions": versions,
+        "versions": versions_of(row),
         "gone": ", ".join(row["gone"]),
         "left": ", ".join(row["left"]),
         "undone": row["undone"],

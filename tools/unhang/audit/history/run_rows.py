@@ -19,8 +19,8 @@ _COLUMNS = (
     " unread, healthy"
 )
 NO_RUN = "expected a run in the history, found none yet; make one with: unhang audit"
-_AGO = re.compile(r"([1-9][0-9]{0,4})([hdw])")
-_HOURS = {"h": 1, "d": 24, "w": 168}
+_AGO = re.compile(r"([1-9][0-9]{0,4})([hdwmy])")
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "m": 30 * 24, "y": 365 * 24}
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ def run_before(connection: sqlite3.Connection, since: str, now: datetime.datetim
 
 
 def moment_of(since: str, now: datetime.datetime, option: str = "--since") -> datetime.datetime:
-    """yesterday (the state that yesterday's last run left), 12h, 3d, 2w, 2026-11-20,
+    """yesterday (the state that yesterday's last run left), 12h, 3d, 2w, 6m, 1y, 2026-11-20,
     2026-11-20T14:00. All UTC. Raises UserError."""
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     if since in ("yesterday", "today"):

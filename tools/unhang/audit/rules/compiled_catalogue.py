@@ -35,29 +35,25 @@ class Catalogue:
 
 
 def load_catalogue(folders: Iterable[Path] = (), *, built_in: bool = True) -> Catalogue:
-    """Reads every *.yml and *.yaml of the folders, the project's own first. The project's own are
-    cached in the process as long as no file changes. Reads files, raises nothing: faults are in the
-    result."""
+    """Reads every *.yml and *.yaml of the folders, the project's own first, which a process reads
+    once. Raises nothing: faults are in the result."""
     own, folders = tuple(own_folders()) if built_in else (), tuple(folders)
     if not own:
         faults: list[str] = []
         return _compile(list(read_folders(folders, faults)), faults)
-    stamps = tuple(_stamp(folder) for folder in own)
-    return _load_with_own(own, stamps, folders) if folders else _load_own(own, stamps)
+    return _load_with_own(own, folders) if folders else _load_own(own)
 
 
 @lru_cache(maxsize=1)
-def _read_own(
-    folders: tuple[Path, ...], stamps: tuple[Any, ...]
-) -> tuple[tuple[CatalogueFile, ...], tuple[str, ...]]:
-    """(files, faults). stamps: part of the cache's key."""
+def _read_own(folders: tuple[Path, ...]) -> tuple[tuple[CatalogueFile, ...], tuple[str, ...]]:
+    """(files, faults)."""
     faults: list[str] = []
     return tuple(read_folders(folders, faults)), tuple(faults)
 
 
 @lru_cache(maxsize=1)
-def _load_own(folders: tuple[Path, ...], stamps: tuple[Any, ...]) -> Catalogue:
-    files, faults = _read_own(folders, stamps)
+def _load_own(folders: tuple[Path, ...]) -> Catalogue:
+    files, faults = _read_own(folders)
     ready = {} if faults else kept_rules(files, _names(files))
     found = _compile(list(files), list(faults), ready)
     if not (ready or found.faults):
@@ -69,33 +65,18 @@ def _names(files: Iterable[CatalogueFile]) -> dict[str, Kind]:
     return node_names(collect_tables(files, [])[0])
 
 
-def _load_with_own(
-    own: tuple[Path, ...], stamps: tuple[Any, ...], folders: tuple[Path, ...]
-) -> Catalogue:
+def _load_with_own(own: tuple[Path, ...], folders: tuple[Path, ...]) -> Catalogue:
     """The project's own rules and a user's folders; the own rules are compiled again only if a
     user's table may change their meaning."""
-    files, own_faults = _read_own(own, stamps)
+    files, own_faults = _read_own(own)
     faults = list(own_faults)
     more = list(read_folders(folders, faults))
     compiled = (
         {}
         if any(file.tables for file in more)
-        else {rule.id: rule for rule in _load_own(own, stamps).rules}
+        else {rule.id: rule for rule in _load_own(own).rules}
     )
     return _compile([*files, *more], faults, compiled)
-
-
-def _stamp(folder: Path) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """A value that changes when a file of the folder changes."""
-    return tuple((str(path), _state(path)) for path in sorted(folder.rglob("*.y*ml")))
-
-
-def _state(path: Path) -> tuple[int, ...]:
-    try:
-        status = path.stat()
-    except OSError:  # read_folders reports the fault
-        return ()
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _compile(

@@ -6,20 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from unhang.core.project import find_project
 from unhang.core.schemas.shapes import nearest
-
-PLANS = {
-    "nccl_profile": ("nccl_profile.py", "nccl_library.py"),
-    "gpu_driver": ("driver_*.py",),
-    "fabric_manager": ("driver_*.py",),
-    "kernel": ("kernel_*.py",),
-}
-"""Where a role's plan is made, besides its own files: modules of tools/unhang/act/plan."""
-_PLANS = Path(__file__).resolve().parents[2] / "act" / "plan"
 
 
 def role_faults(remedy: Mapping[str, Any]) -> Iterator[str]:
@@ -52,10 +42,8 @@ def role_names() -> tuple[str, ...]:
 def _text_of(role: str) -> str:
     """All that decides what a role does."""
     folder = find_project() / "roles" / role
-    own = [
-        path
+    return "\n".join(
+        path.read_text(encoding="utf-8")
         for name in ("tasks", "vars", "defaults", "templates")
         for path in sorted((folder / name).rglob("*.yml"))
-    ]
-    plans = [path for pattern in PLANS.get(role, ()) for path in sorted(_PLANS.glob(pattern))]
-    return "\n".join(path.read_text(encoding="utf-8") for path in (*own, *plans))
+    )

@@ -1,16 +1,14 @@
-"""What a row is refused for besides its examples: a severity without costs or proof, near misses
-that prove nothing, a part of a GPU's name."""
+"""What a row is refused for besides its examples: a severity without costs, near misses that prove
+nothing, a part of a GPU's name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from unhang.audit.rules.rules import Rule, undecided_severity
 from unhang.audit.rules.syntax import Path
-from unhang.core.schemas.shapes import Shape, fact_shapes
 
 COSTS = {
     "no job may start": ("critical", "no job may start on this node now"),
@@ -89,57 +87,6 @@ def _cost_faults(rule: Rule) -> Iterator[str]:
             "remedy.person: expected no drain for an info, which takes no node out of service,"
             " found one"
         )
-
-
-def proof_fault(rule: Rule) -> str | None:
-    """Whether `proof` is missing or needless: the fact that proves a fault on the node where the
-    sources alone do not."""
-    reason = _needs_proof(rule)
-    if bool(reason) == ("proof" in rule.row):
-        return None
-    expected = (
-        f"the fact that proves it, because it is {rule.severity} and {reason}"
-        if reason
-        else "none, because its sources are enough"
-    )
-    return f"proof: expected {expected}, found {rule.row.get('proof', 'none')}"
-
-
-def _needs_proof(rule: Rule) -> str | None:
-    if rule.severity == "info":
-        return None
-    confidence, read = (
-        rule.row["confidence"],
-        [one.reads for one in (rule.for_each, rule.when, rule.compare) if one is not None],
-    )
-    if confidence == "reported" and len(rule.row["sources"]) == 1:
-        return "rests on one report"
-    if confidence == "inferred" and rule.severity != "warning":
-        return "is our own conclusion"
-    if any({path[-1]} & counters() or counters() & set(path) for reads in read for path in reads):
-        return "reads a counter, which healthy machines have too"
-    return None
-
-
-@cache
-def counters() -> frozenset[str]:
-    """Names of the numbers that only grow, but for events of the kernel log, which are no rate."""
-    return frozenset(
-        path[-1]
-        for name, shape in fact_shapes().items()
-        if name != "faults"
-        for path in _counters((name,), shape)
-    )
-
-
-def _counters(path: Path, shape: Shape) -> Iterator[Path]:
-    if shape.counter:
-        yield path
-        return
-    for name, field in shape.fields.items():
-        yield from _counters((*path, name), field)
-    if shape.kind == "list" and shape.item is not None:
-        yield from _counters((*path, "*"), shape.item)
 
 
 def _sections(example: Any) -> set[str]:

@@ -253,22 +253,6 @@ def first_driver(gpus: Sequence[str]) -> str | None:
     return max(needed, key=lambda version: [int(part) for part in version.split(".")], default=None)
 
 
-@cache
-def first_cuda(gpu: str) -> str | None:
-    """The oldest CUDA whose programs run on this GPU; those for one compute capability run on later
-    ones with the same first number."""
-    rows = catalogue.table("gpu_architectures").values()
-    own = next((row for row in rows if row["architecture"] == _architecture(gpu)), None)
-    alike = [
-        row["first_cuda"]
-        for row in rows
-        if own
-        and {one.split(".")[0] for one in row["compute"]}
-        & {one.split(".")[0] for one in own["compute"]}
-    ]
-    return min(alike, key=lambda version: [int(part) for part in version.split(".")], default=None)
-
-
 def _architecture(gpu: str) -> str | None:
     bare = _BARE.sub("", gpu).upper()
     found = [

@@ -146,11 +146,6 @@ def _without_guess(one: Timeout, label: GroupLabel | None) -> tuple[Timeout, Gro
     return (replace(one, rank=rank_in_name(one.event.file)) if is_guess else one), label
 
 
-def _distance(one: Sighting, event: Event) -> tuple[bool, int]:
-    """The line about the group follows the timeout's."""
-    return one.event.line < event.line, abs(one.event.line - event.line)
-
-
 def _rank(event: Event, number: int | None, label: GroupLabel | None) -> int | None:
     """The rank of the job: before the line, or the number in the group if that is all ranks or not
     named; otherwise in the name of the file."""

@@ -334,6 +334,7 @@ def test_runs_are_found_by_id_its_beginning_folder_and_time(fleet):
         assert run_named(connection, "latest") == third
         assert run_before(connection, "yesterday", NOW) == second
         assert run_before(connection, "2d", NOW) == first
+        assert run_before(connection, "1m", NOW) == run_before(connection, "1y", NOW) == first
         assert run_before(connection, "2026-01-01", NOW) == first
         with pytest.raises(UserError, match="expected one run, found 3"):
             run_named(connection, "2026")

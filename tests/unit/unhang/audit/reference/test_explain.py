@@ -3,7 +3,6 @@ sources."""
 
 from __future__ import annotations
 
-import datetime
 import json
 
 import pytest
@@ -12,8 +11,6 @@ from unhang.audit.reference.explain import explain
 from unhang.audit.reference.nearness import suggestions
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.cli import main
-from unhang.commands.catalogue import day_of
-from unhang.core.errors import UserError
 
 CATALOGUE = load_catalogue()
 
@@ -162,26 +159,6 @@ def test_a_users_own_rules_are_explained_too(tmp_path, capsys):
 
 
 # ---- how old the tables are
-
-
-@pytest.mark.parametrize(
-    ("age", "day"),
-    [
-        ("1d", "2026-11-19"),
-        ("2w", "2026-11-06"),
-        ("6m", "2026-05-24"),
-        ("1y", "2025-11-20"),
-        ("2026-01-01", "2026-01-01"),
-    ],
-)
-def test_an_age_is_a_day(age, day):
-    assert day_of(age, datetime.date(2026, 11, 20)) == day
-
-
-@pytest.mark.parametrize("age", ["", "soon", "5", "2026-13-01", "-1d", "1d1d"])
-def test_what_is_no_age_is_reported(age):
-    with pytest.raises(UserError, match="--stale: expected an age such as 90d"):
-        day_of(age, datetime.date(2026, 11, 20))
 
 
 def test_every_table_says_how_old_it_is():

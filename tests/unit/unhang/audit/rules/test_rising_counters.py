@@ -8,9 +8,9 @@ import json
 import pytest
 from changed_nodes import catalogue, changed, found_in_group, found_on_node
 from healthy_platforms import PLATFORMS
+from house_faults import proof_fault
 from run_folders import Fleet
 
-from unhang.audit.rules.row_faults import proof_fault
 from unhang.audit.triage.run_judging import judge_folder
 
 RULE = "counter-rises-faster-than-healthy"

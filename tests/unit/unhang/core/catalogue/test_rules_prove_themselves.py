@@ -1,14 +1,14 @@
 """Every row of the catalogue runs on its own examples, also with its facts taken away, and keeps
-the house's form: what `unhang rule check` refuses."""
+the house's form."""
 
 from __future__ import annotations
 
 import pytest
+from house_faults import house_faults, place_faults
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.examples import check_examples
 from unhang.audit.rules.faults_among_rules import faults_among_rules
-from unhang.audit.rules.house_faults import house_faults, place_faults
 from unhang.audit.rules.role_faults import role_faults
 from unhang.audit.rules.row_faults import row_faults
 from unhang.core.catalogue.kept_yaml import folders_of

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose_text
-from unhang.jobs.diagnose.fitting_remedies import first_cuda, own_words
+from unhang.jobs.diagnose.fitting_remedies import own_words
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 
 EFA = (
@@ -88,13 +88,6 @@ def test_line_that_speaks_for_several_causes_leaves_each_its_own_words():
     assert first["title"] == "Peer-to-peer between GPUs does not work with this driver"
     assert first["remedy"]["variables"]["driver"]["version"] == "535.154.05"
     assert len({one["title"] for one in found["causes"]}) == len(found["causes"])
-
-
-def test_builds_run_on_gpus_with_the_same_first_number_of_the_compute_capability():
-    assert (
-        first_cuda("NVIDIA GeForce RTX 4090") == first_cuda("A100") == "11.0"
-        and first_cuda("an unknown card") is None
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""Signatures: YAML rows with the text of a program and the causes that it supports, loaded
-strictly; each row is tested on its own examples."""
+"""Signatures: YAML rows with the text of a program and the causes that it supports; each row is
+tested on its own examples."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -13,16 +13,8 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
 from unhang.core import catalogue
-from unhang.jobs.diagnose.matching.kept_signatures import (
-    keep_digit_readers,
-    kept_digit_readers,
-    key_of,
-)
 from unhang.jobs.diagnose.matching.needed_texts import Needed, needed_texts
 
-WIDEST_REPEAT = 400
-LONG_REPEAT = 40  # repeats longer than this are gaps, of which a pattern may have few
-MOST_GAPS = 3
 _REPEATING = (constants.MAX_REPEAT, constants.MIN_REPEAT, constants.POSSESSIVE_REPEAT)
 # bytes that are searched around an anchor: a pattern never gets a whole endless line
 BEFORE, AFTER = 400, 1600
@@ -50,13 +42,16 @@ class Signature:
     words: tuple[Mapping[str, Any], ...] = ()  # instead of those of its causes
     # number of further lines that the pattern gets: the output of a command is below it
     reads_on: int = 0
-    # whether of lines that differ only in their digits one may match and another not
-    reads_digits: bool = True
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """Compiled at its first use, because most patterns are never searched in one log."""
         return re.compile(self.expression)
+
+    @cached_property
+    def reads_digits(self) -> bool:
+        """Whether of lines that differ only in their digits one may match and another not."""
+        return bool(self.reads_on) or _reads_digits(parser.parse(self.expression))
 
     @cached_property
     def needed(self) -> Needed:
@@ -84,25 +79,13 @@ def signature_files() -> list[tuple[Path, dict[str, Any]]]:
 
 @cache
 def load_signatures() -> tuple[Signature, ...]:
-    """The project's own signatures. Raises UserError or ValueError naming file and fault: they ship
-    with the program and are tested."""
-    files = signature_files()
-    key = key_of(content for _, content in files)
-    checked = kept_digit_readers(key)
-    rows = [one for path, content in files for one in _signatures(path, content, checked)]
-    if checked is None:
-        ids = [row.id for row in rows]
-        if twice := {one for one in ids if ids.count(one) > 1}:
-            raise ValueError(f"signature ids stand twice: {', '.join(sorted(twice))}")
-        keep_digit_readers(key, [row.id for row in rows if row.reads_digits])
-    return tuple(rows)
-
-
-def _signatures(
-    path: Path, content: Mapping[str, Any], checked: Collection[str] | None
-) -> list[Signature]:
-    defaults = content.get("defaults", {})
-    return [_signature({**defaults, **row}, path, checked) for row in content["signatures"]]
+    """The project's own signatures. Raises UserError naming file and fault: they ship with the
+    program, and its tests refuse what the schema cannot."""
+    return tuple(
+        _signature({**content.get("defaults", {}), **row})
+        for _, content in signature_files()
+        for row in content["signatures"]
+    )
 
 
 @cache
@@ -116,18 +99,7 @@ def load_causes() -> Mapping[str, Mapping[str, Any]]:
     return {row["id"]: row for row in rows}
 
 
-def _signature(row: Mapping[str, Any], path: Path, checked: Collection[str] | None) -> Signature:
-    """checked: the ids of those that read digits, if all rows were checked before."""
-    if checked is None and (fault := "; ".join(shape_faults(row))):
-        raise ValueError(f"{path}: signature {row['id']}: {fault}")
-    made = read_signature(row, checked)
-    if checked is None:
-        re.compile(made.expression)  # some faults appear only when it is compiled
-    return made
-
-
-def read_signature(row: Mapping[str, Any], checked: Collection[str] | None = None) -> Signature:
-    """A row without a fault. checked: as above."""
+def _signature(row: Mapping[str, Any]) -> Signature:
     return Signature(
         row["id"], row["kind"], tuple(anchor.encode() for anchor in row["anchors"]), row["pattern"],
         row["says"],
@@ -135,62 +107,7 @@ def read_signature(row: Mapping[str, Any], checked: Collection[str] | None = Non
         row.get("fact"), row.get("keep") == "once",
         row.get("instead"), tuple(row["sources"]), row["confidence"], row["examples"],
         tuple(row.get("words", ())), row.get("reads_on", 0),
-        row["id"] in checked if checked is not None else _depends_on_digits(row),
     )  # fmt: skip
-
-
-def shape_faults(row: Mapping[str, Any]) -> Iterator[str]:
-    """Faults that the schema cannot express: missing fields after defaults, patterns with runaway
-    time, anchors that consist of digits."""
-    for name in ("program", "sources", "confidence"):
-        if name not in row:
-            yield f"{name} is missing"
-    try:
-        yield from pattern_faults(row["pattern"])
-    except re.error as problem:
-        yield f"pattern: {problem}"
-    for anchor in row["anchors"]:
-        if len(re.sub(r"[0-9]", "", anchor)) < 3:
-            yield f"anchor {anchor!r} has fewer than three characters that are no digits"
-    if (row.get("for") or row.get("against")) and not row["examples"].get("near_miss"):
-        yield "a row that speaks for or against a cause needs a near_miss"
-    if row["kind"] == "folklore" and not row.get("instead"):
-        yield "folklore needs an instead"
-
-
-def pattern_faults(pattern: str) -> Iterator[str]:
-    """Faults of a pattern: unbounded repeats, a repeat of variable length inside another, too many
-    long gaps. Without these its time is bounded on any line."""
-    parsed = parser.parse(pattern)
-    for _low, high, inner in _repeats(parsed):
-        if high is None or high > WIDEST_REPEAT:
-            yield f"pattern: a repeat without bound, or of more than {WIDEST_REPEAT}"
-        if (high or 0) > 16 and any(
-            inner_high != inner_low and inner_high != 1
-            for inner_low, inner_high, _ in _repeats(inner)
-        ):
-            yield "pattern: a repeat inside a repeat"
-    if (gaps := _gaps(parsed)) > MOST_GAPS:
-        yield f"pattern: {gaps} gaps longer than {LONG_REPEAT}, at most {MOST_GAPS}"
-
-
-def _gaps(parsed: Any) -> int:
-    """The maximum number of long repeats on one path through the pattern; alternatives do not add
-    up."""
-    count = 0
-    for operation, argument in parsed:
-        if operation in _REPEATING:
-            low, high, inner = argument
-            count += int(high > LONG_REPEAT and high != low) + _gaps(inner)
-        elif operation == constants.BRANCH:
-            count += max(_gaps(branch) for branch in argument[1])
-        elif operation == constants.SUBPATTERN:
-            count += _gaps(argument[-1])
-    return count
-
-
-def _depends_on_digits(row: Mapping[str, Any]) -> bool:
-    return bool(row.get("reads_on")) or _reads_digits(parser.parse(row["pattern"]))
 
 
 def _reads_digits(parsed: Any) -> bool:
@@ -218,30 +135,3 @@ def _names_digits(kind: Any, what: Any) -> bool:
     if kind == constants.LITERAL:
         return chr(what).isdigit()
     return bool(kind == constants.RANGE and what != (48, 57) and what[0] <= 57 and what[1] >= 48)
-
-
-def _repeats(parsed: Any) -> Iterator[tuple[int, int | None, Any]]:
-    for operation, argument in parsed:
-        if operation in _REPEATING:
-            low, high, inner = argument
-            yield low, None if high == constants.MAXREPEAT else high, inner
-            yield from _repeats(inner)
-        elif operation == constants.BRANCH:
-            for branch in argument[1]:
-                yield from _repeats(branch)
-        elif operation == constants.SUBPATTERN:
-            yield from _repeats(argument[-1])
-        elif operation in (constants.ASSERT, constants.ASSERT_NOT):
-            yield from _repeats(argument[1])
-
-
-def proof_faults(row: Signature) -> Iterator[str]:
-    """Faults of a row's examples: those that its pattern does not match as declared."""
-    for line in row.examples["match"]:
-        if not any(anchor in line.encode() for anchor in row.anchors):
-            yield f"{row.id}: no anchor stands in {line!r}"
-        elif not row.search(line):
-            yield f"{row.id}: does not match {line!r}"
-    for line in row.examples.get("near_miss", []):
-        if row.search(line):
-            yield f"{row.id}: matches its near miss {line!r}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from signature_faults import pattern_faults, shape_faults
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.core.schemas.check import check_schema
@@ -16,12 +17,15 @@ from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.diagnose.matching.signatures import (
     load_causes,
     load_signatures,
-    pattern_faults,
-    proof_faults,
     signature_files,
 )
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, added_up, shares
 
+ROWS = [
+    {**content.get("defaults", {}), **row}
+    for _, content in signature_files()
+    for row in content["signatures"]
+]
 SIGNATURES = {signature.id: signature for signature in load_signatures()}
 CAUSES = load_causes()
 KNOWN = {
@@ -46,9 +50,36 @@ HOME = Path(__file__).parents[6]
 ROLES = {path.name for path in (HOME / "roles").iterdir() if path.is_dir()}
 
 
+def proof_faults(row):
+    """Faults of a row's examples: those that its pattern does not match as declared."""
+    for line in row.examples["match"]:
+        if not any(anchor in line.encode() for anchor in row.anchors):
+            yield f"{row.id}: no anchor stands in {line!r}"
+        elif not row.search(line):
+            yield f"{row.id}: does not match {line!r}"
+    for line in row.examples.get("near_miss", []):
+        if row.search(line):
+            yield f"{row.id}: matches its near miss {line!r}"
+
+
 @pytest.mark.parametrize("name", sorted(SIGNATURES))
 def test_signature_matches_its_examples_and_not_its_near_misses(name):
     assert list(proof_faults(SIGNATURES[name])) == []
+
+
+def test_no_id_stands_twice():
+    assert len(SIGNATURES) == len(load_signatures()) > 500
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+def test_row_is_complete_and_its_pattern_cannot_run_away(row):
+    assert list(shape_faults(row)) == []
+
+
+def test_no_pattern_is_compiled_before_it_is_searched():
+    loaded = load_signatures.__wrapped__()
+    assert not any({"pattern", "reads_digits"} & vars(one).keys() for one in loaded)
+    assert len({one.reads_digits for one in loaded}) == 2
 
 
 def test_signatures_name_causes_that_exist_and_sources_that_anybody_can_read():

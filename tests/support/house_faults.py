@@ -4,13 +4,14 @@ sources, a next step in words, a place."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from unhang.audit.rules.row_faults import proof_fault
 from unhang.audit.rules.rules import Rule
-from unhang.core.schemas.shapes import fact_shapes
+from unhang.audit.rules.syntax import Path as FactPath
+from unhang.core.schemas.shapes import Shape, fact_shapes
 
 HOSTS = frozenset((
     "github.com", "docs.nvidia.com", "docs.pytorch.org", "docs.ansible.com", "docs.kernel.org",
@@ -87,3 +88,54 @@ def place_faults(file: Path, folder: Path, rules: Sequence[Rule]) -> Iterator[st
                 f"{rule.id}: expected a rule that reads {' or '.join(sorted(sections))}, found none"
                 " of it"
             )
+
+
+def proof_fault(rule: Rule) -> str | None:
+    """Whether `proof` is missing or needless: the fact that proves a fault on the node where the
+    sources alone do not."""
+    reason = _needs_proof(rule)
+    if bool(reason) == ("proof" in rule.row):
+        return None
+    expected = (
+        f"the fact that proves it, because it is {rule.severity} and {reason}"
+        if reason
+        else "none, because its sources are enough"
+    )
+    return f"proof: expected {expected}, found {rule.row.get('proof', 'none')}"
+
+
+def _needs_proof(rule: Rule) -> str | None:
+    if rule.severity == "info":
+        return None
+    confidence, read = (
+        rule.row["confidence"],
+        [one.reads for one in (rule.for_each, rule.when, rule.compare) if one is not None],
+    )
+    if confidence == "reported" and len(rule.row["sources"]) == 1:
+        return "rests on one report"
+    if confidence == "inferred" and rule.severity != "warning":
+        return "is our own conclusion"
+    if any({path[-1]} & counters() or counters() & set(path) for reads in read for path in reads):
+        return "reads a counter, which healthy machines have too"
+    return None
+
+
+@cache
+def counters() -> frozenset[str]:
+    """Names of the numbers that only grow, but for events of the kernel log, which are no rate."""
+    return frozenset(
+        path[-1]
+        for name, shape in fact_shapes().items()
+        if name != "faults"
+        for path in _counters((name,), shape)
+    )
+
+
+def _counters(path: FactPath, shape: Shape) -> Iterator[FactPath]:
+    if shape.counter:
+        yield path
+        return
+    for name, field in shape.fields.items():
+        yield from _counters((*path, name), field)
+    if shape.kind == "list" and shape.item is not None:
+        yield from _counters((*path, "*"), shape.item)
