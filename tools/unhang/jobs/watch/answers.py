@@ -12,6 +12,8 @@ from unhang.jobs.watch.detector import ENDED, Event
 from unhang_node.base.parse.values import as_maps
 
 SLOW_IO = "slow_rank_or_io"
+# torch's own watchdog ends a job after ten minutes: by then what flickers is told all the same
+LONGEST_STALL_S = 600.0
 
 
 def with_seen(documents: Sequence[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
@@ -49,9 +51,11 @@ def is_hang(event: Event, inspection: Mapping[str, Any]) -> bool:
 def place_of_a_stall(event: Event, inspection: Mapping[str, Any]) -> tuple[Any, ...]:
     """Where those stand who are said to hang and wait for data, a file or a server, as ranks of a
     healthy job do for a minute too: with another sample or file, or after progress, it is another
-    place. () where one of them waits for something else."""
+    place. () where one of them waits for something else, and where it took too long."""
     named = inspection["suspects"]
     if inspection["state"] != HUNG or not named or any(one["cause"] != SLOW_IO for one in named):
+        return ()
+    if event.t - event.since >= LONGEST_STALL_S:
         return ()
     of = {(one["host"], one["rank"]) for one in named}
     rows = [row for row in inspection["ranks"] if (row["host"], row["rank"]) in of]

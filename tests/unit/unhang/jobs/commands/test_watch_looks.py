@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_the_exit_code_is_the_job_s_and_of_a_signal_that_of_a_shell(ending, code
 EVIDENCE = Path(__file__).parents[4] / "fixtures/inspect/evidence"
 
 
-def verdicts_of(looks, moves_at=0):
+def verdicts_of(looks, moves_at=0, seconds=400):
     """(second of each verdict, the lines) of a job that stands, with a step at one second; looks:
     its evidence, the last one again and again."""
     lines, at, left = [], [], list(looks)
@@ -101,7 +102,7 @@ def verdicts_of(looks, moves_at=0):
 
     moments = (
         {**row, "switches": 5 + (1000 if moves_at and row["t"] >= moves_at else 0)}
-        for row in trace(400)
+        for row in trace(seconds)
     )
     record = Record("job", "n")
     reported = lambda _headline: at.append(outputs.last[0].t)  # noqa: E731
@@ -130,6 +131,14 @@ def test_a_loader_that_stalls_at_another_sample_each_time_is_no_hang():
     assert verdicts_of([evidence("loader", line) for line in range(40, 60)])[0] == []
     once = [evidence("loader", 40), evidence("loader", 41)]
     assert verdicts_of(once)[0] == [180.0]
+
+
+def test_a_place_that_differs_at_each_look_is_told_after_ten_minutes_without_progress():
+    """As where py-spy fails now and then, or the first of several workers that hang changes."""
+    assert verdicts_of([evidence("loader", line) for line in range(40, 60)], seconds=640) == (
+        [600.0],
+        mock.ANY,
+    )
 
 
 def test_progress_between_two_looks_is_another_stall():
