@@ -39,6 +39,7 @@ from unhang.core.ansible.memory_watch import MemoryWatch, bound_output
 from unhang.core.ansible.plays import audits
 from unhang.core.ansible.printable_text import clean
 from unhang.core.errors import UserError
+from unhang_node.facts.collect import choose_sections
 
 # Marks that distinguish the command that runs the module from those that only prepare it.
 MODULE_COPIED = "AnsiballZ_gpu_node_info"
@@ -114,8 +115,8 @@ class ActionModule(ActionBase):
         run = os.environ.get(run_files.RUN_ENV)
         if run is None or task_vars.get("node_change_previews") is not True:
             return None
-        subset = [str(name) for name in options.get("gather_subset") or ()]
-        return run_files.facts_of(Path(run), str(task_vars["inventory_hostname"]), subset)
+        wanted = choose_sections([str(name) for name in options.get("gather_subset") or ()])
+        return run_files.facts_of(Path(run), str(task_vars["inventory_hostname"]), wanted)
 
     def _read(self, options: Mapping[str, Any], task_vars: Any) -> NodeAnswer:
         """A NodeAnswer. Raises AnsibleError; an AnsibleConnectionFailure keeps the message of the

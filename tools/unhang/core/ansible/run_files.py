@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from unhang.core.run.run_folder import (
     write_atomically,
     write_document,
 )
-from unhang_node.facts.collect import choose_sections
 
 RUN_ENV = "UNHANG_RUN_DIR"  # the run that is under way; set before Ansible forks its workers
 NEW_RUN_ENV = "UNHANG_NEW_RUN"  # the folder of the run that a play makes
@@ -127,16 +126,16 @@ def has_node(run: Path, host: str) -> bool:
     return (run / "nodes" / (file_stem(host) + ".json")).exists()
 
 
-def facts_of(run: Path, host: str, subset: Sequence[str]) -> dict[str, Any] | None:
-    """What this run has read of a node, the sections of a gather_subset. None if it was not read,
-    or without one of them. Raises ValueError for a subset that names no section."""
+def facts_of(run: Path, host: str, wanted: Set[str]) -> dict[str, Any] | None:
+    """What this run has read of a node, these sections of it. None if the node was not read, or
+    without one of them."""
     try:
         document = read_node(run / "nodes" / (file_stem(host) + ".json"))
     except UserError:
         return None
     if document.get("status") != "ok":
         return None
-    wanted, sections = choose_sections(subset), document["facts"]["sections"]
+    sections = document["facts"]["sections"]
     if not wanted <= sections.keys():
         return None
     return {**document["facts"], "sections": {name: sections[name] for name in sorted(wanted)}}
