@@ -14,7 +14,7 @@ description:
   - Acts on plays that hold a C(gpu_node_info) task, and on no others.
   - Creates C(runs/<id>/) with C(run.json), sees to it that each host that was meant has a file in
     C(nodes/), and points C(runs/latest) at it.
-  - Runs C(unhang judge) on the run at the end, and stores an audit in the history.
+  - Runs C(unhang judge) on the run at the end.
   - Says every ten seconds on a terminal how many nodes have answered.
 options:
   runs:
@@ -34,17 +34,6 @@ options:
     ini:
       - section: callback_unhang_run
         key: judge
-  history:
-    description:
-      - File of the history that the run is stored in, or C(off).
-      - C($XDG_STATE_HOME/unhang/history.db) by default. Where that cannot be written, one line says
-        so and the run is as good.
-    type: str
-    env:
-      - name: UNHANG_HISTORY
-    ini:
-      - section: callback_unhang_run
-        key: history
 """
 
 import atexit
@@ -72,7 +61,6 @@ _TOOLS = [str(PROJECT / name) for name in ("tools", "module_utils")]
 sys.path[:0] = [folder for folder in _TOOLS if folder not in sys.path]
 
 from unhang import __version__
-from unhang.audit.history.location import LATER
 from unhang.core import project
 from unhang.core.ansible import group_policies, run_files
 from unhang.core.ansible.group_policies import VARIABLE
@@ -185,8 +173,6 @@ class CallbackModule(CallbackBase):
         # the playbook's own judgement is older than the nodes that it has read again
         if self.get_option("judge") or self.has_read_again:
             self._judge(is_shown=self.get_option("judge"))
-        if run_files.becomes_latest() and not os.environ.get(LATER):
-            self._keep()
 
     def _drop(self) -> None:
         """Removes the folder of a play that read no node, because that was no audit. A folder with
@@ -384,17 +370,6 @@ class CallbackModule(CallbackBase):
                 f"the run is in {self.run} and was not judged; judge it with:"
                 f" {project.program_as_typed()} judge {self.run}"
             )
-
-    def _keep(self) -> None:
-        """Stores the run in the history. The readers of documents are imported here, so that
-        Ansible's workers, which have ended by now, did not contain them."""
-        try:
-            from unhang.audit.history.recording import keep_run
-        except ImportError as problem:  # Ansible runs in an environment without unhang's packages
-            self._say(f"this run is not kept in the history: {problem}")
-            return
-        if line := keep_run(self.run, self.get_option("history")):
-            self._say(line)
 
     def _say(self, line: str) -> None:
         print(f"unhang: {line}", file=sys.stderr, flush=True)  # noqa: T201 -- Ansible's Display would wrap and colour it

@@ -44,7 +44,6 @@ def played(work: Path, playbook: str, judged: bool, *arguments: str) -> tuple[in
             **project.ansible_environment(ROOT, os.environ),
             "UNHANG_RUNS": str(work / "runs"),
             "UNHANG_JUDGE": str(int(judged)),
-            "UNHANG_HISTORY": "off",
             "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
             "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "true",
         },

@@ -97,7 +97,6 @@ def measure(fleet: Fleet, arms: tuple[str, ...]) -> dict[str, tuple[float, float
         **audits.environment_of(fleet.bed, fleet.work),
         **{name: os.environ[name] for name in os.environ if name.startswith("ANSIBLE_")},
         "UNHANG_RUNS": str(fleet.work / "runs"),
-        "UNHANG_HISTORY": "off",
     }
     unhang, run = [sys.executable, "-P", "-m", "unhang"], fleet.work / "runs" / "latest"
     remediate = [*unhang, "remediate", str(run), "--no-smoke", "--soak", "0"]

@@ -69,7 +69,6 @@ class Field:
             "HOME": str(work),
             "PATH": f"{PROGRAMS}:{os.environ['PATH']}",
             "LC_ALL": "C.UTF-8",
-            "UNHANG_HISTORY": "off",
         }
         self.environment |= {
             "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
@@ -231,7 +230,7 @@ def bench_files(options: argparse.Namespace, work: Path) -> None:
 
     source = work / "documents"
     source.mkdir()
-    environment = {**os.environ, "UNHANG_HISTORY": "off", "HOME": str(work)}
+    environment = {**os.environ, "HOME": str(work)}
     costs, made = [], documents(options.simulated)
     sys.stdout.write(f"\nrecorded answers by `--via files`\n\n{header()}")
     for count in sorted({max(2, options.simulated * size // 100) for size in SIZES}):

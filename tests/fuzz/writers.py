@@ -23,7 +23,7 @@ from unhang.act.commands.typed_again import typed_again
 from unhang.act.plan.policy_from_nodes import policy_from_nodes, render_policy
 from unhang.audit.history.changes import FoundChange
 from unhang.audit.history.news import news_of
-from unhang.audit.history.run_rows import RunRow
+from unhang.audit.history.runs import PastRun
 from unhang.audit.report.exports import RENDERERS
 from unhang.audit.report.html import render_page
 from unhang.audit.report.run import summarise_node
@@ -141,7 +141,7 @@ def _shared(text: str) -> dict[str, str]:
         "ticket.html": render_html_ticket(blocks),
     }
     runs = [
-        RunRow(number, text, text, "2026-11-20T03:00:00Z", None, text, None, None, 0, 0, 0, 0, 0)
+        PastRun(text, Path(text), f"2026-11-20T03:00:0{number}Z", None, text, (), frozenset())
         for number in (1, 2)
     ]
     news = news_of(

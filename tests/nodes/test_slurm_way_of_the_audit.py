@@ -43,9 +43,7 @@ def audit(cluster, work, way, *arguments):
         str(runs),
         *arguments,
     ]
-    return audits.run(
-        cluster.bed, command, {**cluster.environment, "UNHANG_HISTORY": "off"}, runs / "latest"
-    )
+    return audits.run(cluster.bed, command, {**cluster.environment}, runs / "latest")
 
 
 def own_limits(node):

@@ -38,7 +38,7 @@ def unhang(fleet):
     fleet.groups["training"] = HOSTS
 
     def do(*arguments):
-        environment = fleet.environment(UNHANG_HISTORY="off")
+        environment = fleet.environment()
         del environment["UNHANG_JUDGE"]
         return run([sys.executable, "-m", "unhang", *arguments], environment, fleet.folder)
 

@@ -24,7 +24,7 @@ def unhang(fleet):
     """Runs a command of unhang among the hosts of the fleet: a finished process."""
 
     def do(*arguments, **environment):
-        mine = fleet.environment(UNHANG_HISTORY="off", **environment)
+        mine = fleet.environment(**environment)
         del mine["UNHANG_JUDGE"]
         return run([sys.executable, "-m", "unhang", *arguments], mine, fleet.folder)
 
@@ -253,7 +253,7 @@ def held(fleet, documents, unhang):
 @pytest.mark.parametrize("command", [("merge",), ("audit", "--via", "files")], ids=" ".join)
 def test_who_stops_the_making_of_a_run_leaves_nothing_of_it(fleet, held, command, number):
     runs, waits = held
-    environment = fleet.environment(UNHANG_HISTORY="off")
+    environment = fleet.environment()
     arguments = [sys.executable, "-m", "unhang", *command, *map(str, runs)]
     with subprocess.Popen(
         arguments,

@@ -136,7 +136,7 @@ def test_hooks_are_told_of_what_two_audits_changed(run, tmp_path, receiver):
         "unhang audit -q -i inventory/mycluster --webhook @/etc/unhang/webhook",
         {"inventory/mycluster": DEMO, "/etc/unhang": tmp_path},
     )
-    # the same inventory in all runs, as `unhang diff` compares them
+    # the same inventory in all runs, as `unhang history diff` compares them
     (tmp_path / "mended.yml").write_text("all: {hosts: {gpu007: {}}}\n")
     assert run([*posting, *mended, *only]).returncode == 1
     (tmp_path / "mended.yml").write_text(healthy)
@@ -149,7 +149,7 @@ def test_hooks_are_told_of_what_two_audits_changed(run, tmp_path, receiver):
     assert (
         run(
             as_typed(
-                "unhang diff -q --webhook @/etc/unhang/webhook --fail-on error",
+                "unhang history diff -q --webhook @/etc/unhang/webhook --fail-on error",
                 {"/etc/unhang": tmp_path},
             )
         ).returncode

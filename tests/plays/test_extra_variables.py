@@ -49,7 +49,7 @@ def played(folder, playbook, *arguments):
         "--check",
         *arguments,
     ]
-    given = environment(folder) | {"UNHANG_RUNS": str(folder / "runs"), "UNHANG_HISTORY": "off"}
+    given = environment(folder) | {"UNHANG_RUNS": str(folder / "runs")}
     done = subprocess.run(
         argv,
         cwd=PROJECT,

@@ -29,7 +29,6 @@ def tasks(tmp_path_factory):
             **environment(work),
             "UNHANG_RUNS": str(work / "runs"),
             "UNHANG_JUDGE": "0",
-            "UNHANG_HISTORY": "off",
             "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.default",
             "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "true",
         },

@@ -142,7 +142,6 @@ def inside(node, *command):
     before = Path("/etc/sudoers").read_bytes()
     environment = node.environment(
         ANSIBLE_STDOUT_CALLBACK="ansible.builtin.default",
-        UNHANG_HISTORY="off",
         HOME=str(node.folder / "controller"),
     )
     done = run(

@@ -59,12 +59,8 @@ def remediate(folder, *argv):
     return typed(folder, ["unhang", "remediate", str(folder), "--no-smoke", "--soak", "0", *argv])
 
 
-def history_of(folder):
-    return folder.parent.parent / "history.db"
-
-
 def typed(folder, argv):
-    """A finished command; without a run it uses the newest one, and it has a history of its own."""
+    """A finished command; without a run it uses the newest one."""
     options = {"capture_output": True, "text": True, "timeout": DEADLINE_S}
     return subprocess.run(
         [sys.executable, "-P", "-m", *argv],
@@ -79,7 +75,6 @@ def surroundings(folder):
     return environment(folder.parent) | {
         "UNHANG_RUNS": str(folder.parent),
         "XDG_STATE_HOME": os.environ["XDG_STATE_HOME"],
-        "UNHANG_HISTORY": str(history_of(folder)),
     }
 
 
@@ -98,7 +93,6 @@ def test_the_canary_that_nobody_answers_for_stops_the_rollout_and_the_command_sa
     status = typed(run_folder, as_typed("unhang remediate --status"))
     assert (status.returncode, status.stdout) == (1, done.stdout)
     # a reading of the plan's nodes alone makes no news, and no audit is compared with it
-    assert not history_of(run_folder).exists()
     ended = typed(run_folder, as_typed("unhang remediate --end RUN", {"RUN": run_folder}))
     assert ended.returncode == 1
     assert "stopped    ended by " in ended.stdout
@@ -115,7 +109,6 @@ def test_the_preview_writes_no_journal_and_names_the_nodes_that_were_not_read(ru
     assert "unhang: a: is not proved healthy: unreachable" in done.stderr
     assert "TASK [" not in done.stdout + done.stderr
     assert not (run_folder / "journal.jsonl").exists()
-    assert not history_of(run_folder).exists()
     # a run over only the plan's nodes does not replace an audit
     assert (run_folder.parent / "latest").readlink().name == run_folder.name
 

@@ -100,7 +100,7 @@ class EightNodes:
             str(runs),
             *arguments,
         ]
-        variables = {**self.slurm.environment, "UNHANG_HISTORY": "off", **environment}
+        variables = {**self.slurm.environment, **environment}
         captured = {
             "stdin": subprocess.DEVNULL,
             "capture_output": True,

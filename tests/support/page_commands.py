@@ -24,8 +24,6 @@ READS = (
     "judge",
     "report",
     "plan",
-    "runs",
-    "diff",
     "history",
     "completion",
     "policy",

@@ -188,7 +188,6 @@ def roll_out(scripted, faults, environment_more=(), **variables):
     (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": rows}}))
     kept = environment(folder) | {
         "UNHANG_RUN_DIR": str(run),
-        "UNHANG_HISTORY": "off",
         **dict(environment_more),
     }
     kept["ANSIBLE_ACTION_PLUGINS"] = (

@@ -70,7 +70,6 @@ PLACES = sorted(set(places(of_somebody_else())), key=str)
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("UNHANG_HISTORY", "off")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where a fault would be written
     nodes = [
         fleets.node("gpu007", ["all"], fleets.sections("d", 2, "a", "b", "c")),

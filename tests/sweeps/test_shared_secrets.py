@@ -16,9 +16,8 @@ from unhang import cli
 from unhang.audit.commands.run_output import FORMATS
 from unhang.audit.history.changes import FoundChange
 from unhang.audit.history.news import LONGEST, news_of
-from unhang.audit.history.node_pasts import node_pasts
-from unhang.audit.history.recording import record
-from unhang.audit.history.run_rows import RunRow
+from unhang.audit.history.past import node_pasts
+from unhang.audit.history.runs import PastRun
 from unhang.audit.rules.node_rules import LONGEST_EVIDENCE, cut
 from unhang.core.commands.hook_orphans import call_and_end_all
 from unhang.core.commands.row_output import show_rows
@@ -44,9 +43,7 @@ TEXT = "\n".join(
     ]
 )
 RUNS = [
-    RunRow(
-        number, f"run{number}", "", "2026-11-20T03:00:00Z", None, None, None, None, 0, 0, 0, 0, 0
-    )
+    PastRun(f"run{number}", Path(), "2026-11-20T03:00:00Z", None, None, (), frozenset())
     for number in (1, 2)
 ]
 
@@ -239,9 +236,9 @@ def test_the_file_of_a_fault_holds_none(tmp_path, capsys, monkeypatch):
     def fails(arguments):
         raise RuntimeError(TEXT)
 
-    monkeypatch.setattr("unhang.audit.commands.runs.run", fails)
+    monkeypatch.setattr("unhang.audit.commands.history.run", fails)
     assert (
-        cli.main(["runs", "--db", f"{tmp_path}/password=hunter2hunter2/{'x' * 5000}"])
+        cli.main(["history", f"{tmp_path}/password=hunter2hunter2/{'x' * 5000}"])
         == cli.COULD_NOT_LOOK
     )
     [written] = tmp_path.glob("unhang-fault-*")
@@ -259,7 +256,7 @@ AT = (*range(30, 90, 7), *range(130, 210, 9), *range(270, 305, 6))
 
 @pytest.fixture(scope="module")
 def cut_histories(tmp_path_factory):
-    """Histories in which a token stands at another place of a text each."""
+    """Pairs of runs in which a token stands at another place of a text each."""
     files = []
     for at in AT:
         folder, said = tmp_path_factory.mktemp("cut"), "x " * (at // 2) + TOKEN
@@ -274,30 +271,30 @@ def cut_histories(tmp_path_factory):
             [finding("bad", "gpu1", found=said, where={"name": said}), waived],
             limit=said,
         )
-        for run in (first, second):
-            record(run, folder / "history.db")
-        files.append((folder / "history.db", second))
+        files.append((first, second))
     return files
 
 
 @pytest.mark.parametrize(
     "command",
-    [("runs",), ("diff",), ("history",), ("history", "bad"), ("history", "gpu1")],
+    [(), ("diff",), ("bad",), ("gpu1",)],
     ids=" ".join,
 )
 def test_no_table_of_the_history_holds_half_a_token_where_it_cuts_or_wraps(
     cut_histories, capsys, monkeypatch, command
 ):
     monkeypatch.setenv("COLUMNS", "100")
-    for file, _ in cut_histories:
-        assert cli.main([*command, "--db", str(file)]) in (0, 1)
+    for first, second in cut_histories:
+        monkeypatch.setenv("UNHANG_RUNS", str(first.parent))
+        given = (str(first), str(second)) if command == ("diff",) else ()
+        assert cli.main(["history", *command, *given]) in (0, 1)
         assert holds_half("".join(capsys.readouterr())) == []
 
 
 def test_neither_does_the_past_of_a_node_on_a_page(cut_histories):
-    for file, run in cut_histories:
-        assert holds_half(str(node_pasts(run, str(file)))) == []
-        assert node_pasts(run, str(file))["gpu1"]
+    for _, run in cut_histories:
+        assert holds_half(str(node_pasts(run))) == []
+        assert node_pasts(run)["gpu1"]
 
 
 def test_nor_a_comparison_of_two_sides(tmp_path, capsys):

@@ -44,7 +44,7 @@ def test_there_is_a_page_for_unhang_and_for_each_command(pages):
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff here: apt-get install groff")
-@pytest.mark.parametrize("name", ["unhang", "unhang-audit", "unhang-runs", "unhang-smoke"])
+@pytest.mark.parametrize("name", ["unhang", "unhang-audit", "unhang-history", "unhang-smoke"])
 def test_a_page_is_read_without_a_warning_and_keeps_the_lines_of_its_examples(pages, name):
     text = shown(pages[name])
     for part in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "SEE ALSO"):

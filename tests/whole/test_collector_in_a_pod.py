@@ -201,7 +201,7 @@ def test_the_page_lists_what_the_collector_opens(programs, tmp_path):
 
 
 def test_the_log_is_audited_as_it_comes(log_of_the_pod, tmp_path):
-    environment = {**os.environ, "UNHANG_RUNS": str(tmp_path / "runs"), "UNHANG_HISTORY": "off"}
+    environment = {**os.environ, "UNHANG_RUNS": str(tmp_path / "runs")}
     log = printed(written(log_of_the_pod), tail=-1)
     assert log == log_of_the_pod
     logs = with_prefix([("unhang-collector-x7k2p", log)])

@@ -17,8 +17,8 @@ COMMANDS = (
     "report run --host @FILE",
     "report run --host gpu007 -o ticket --out t --key FILE", "plan FILE", "remediate FILE",
     "audit --limit @FILE", "audit --webhook @FILE",
-    "policy --from run --smoke FILE", "admit verify FILE --key FILE", "diff FILE run",
-    "history --db FILE", "inspect --evidence FILE",
+    "policy --from run --smoke FILE", "admit verify FILE --key FILE", "history diff FILE run",
+    "inspect --evidence FILE",
 )  # fmt: skip
 MOST_BYTES = 3 << 30
 # One process for all: [[command, exit code, what it printed], …] on its standard output.
@@ -69,7 +69,6 @@ def test_a_file_without_end_is_refused_by_each_command_that_is_given_one(folder,
     environment = {
         **os.environ,
         "UNHANG_RUNS": str(folder / "runs"),
-        "UNHANG_HISTORY": "off",
         "HOME": str(folder),
     }
     done = subprocess.run(

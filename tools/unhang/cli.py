@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from unhang import __version__
-from unhang.commands import COMMANDS, EXTRAS, GROUPS, HIDDEN
+from unhang.commands import COMMANDS, EXTRAS, GROUPS, HIDDEN, RENAMED
 from unhang.commands.for_jobs import JOB_READER, LOOK_READER, node_documents
 from unhang.commands.handed_over import HANDED_OVER
 from unhang.commands.names import command_and_arguments, load_command, missing_package
@@ -240,6 +240,8 @@ def _run(name: str, arguments: Sequence[str]) -> int:
 def command_and_parser(name: str) -> tuple[Any, argparse.ArgumentParser]:
     """The module of a command and the parser of its arguments. Raises UserError for an unknown
     command."""
+    if name in RENAMED:
+        raise UserError(f"unhang {name} has another name now: unhang {RENAMED[name]}")
     purpose = {**COMMANDS, **HIDDEN}.get(name)
     pairs = [f"unhang {one}" for one in COMMANDS if one.startswith(f"{name} ")]
     if purpose is None and pairs:

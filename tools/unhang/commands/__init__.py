@@ -15,13 +15,10 @@ COMMANDS = {
     "merge": "make one run of several: of several controllers, sites or ways",
     "waive": "accept a finding until a day: write the waiver into the inventory's policy",
     "report": "show a judged run: one screen, table, HTML, JSON, CSV and more",
-    "runs": "list the runs of the history; remove old run folders",
-    "diff": (
+    "history": "list the runs; show what happened to a node, or when a finding began",
+    "history diff": (
         "show what changed between two runs, or what differs between two groups, nodes or"
         " environments"
-    ),
-    "history": (
-        "show when a finding began and what else changed then; list findings that come and go"
     ),
     "plan": "turn findings into a plan: which roles on which nodes, in which waves",
     "remediate": (
@@ -58,11 +55,13 @@ GROUPS = {
         "mcp",
     ),
     "the nodes": ("demo", "audit", "collect", "judge", "merge", "report", "waive"),
-    "what changed": ("diff", "history", "runs"),
+    "what changed": ("history", "history diff"),
     "repair": ("plan", "remediate", "playbook"),
     "who may join": ("preprovision", "admit verify", "policy"),
     "rules and the shell": ("rule new", "rule check", "catalogue", "completion"),
 }
+# {name of the version before: what is typed now}
+RENAMED = {"runs": "history", "diff": "history diff"}
 SHORT_NAMES = {"admit": "preprovision", "preprovision verify": "admit verify"}
 # Commands that only playbooks call; no help lists them.
 HIDDEN = {
@@ -75,13 +74,12 @@ WINGS = {
         "audit",
         "collect",
         "demo",
-        "diff",
         "history",
+        "history diff",
         "judge",
         "merge",
         "report",
         "rule new",
-        "runs",
         "waive",
     ),
     "act": (

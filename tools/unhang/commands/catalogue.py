@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from unhang.audit.history.run_rows import moment_of
+from unhang.audit.history.runs import moment_of
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.commands.rule_check import limited_reading

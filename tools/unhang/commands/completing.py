@@ -115,7 +115,7 @@ def completer_of(name: str, action: argparse.Action) -> Callable[[], Iterable[st
         return explained_names
     if name == "playbook" and action.dest == "name":
         return lambda: playbooks(find_project())
-    if name == "diff" and action.dest == "sides":
+    if name == "history diff" and action.dest == "sides":
         return lambda: [*runs(), *nodes()]
     sources = {
         "RULE": rules,

@@ -9,11 +9,11 @@ from typing import Any
 from unhang.core.run.handed_over import HandedOver
 
 
-def _page(folder: Path, db: str | None, **parts: Any) -> str:
-    from unhang.audit.history.node_pasts import node_pasts
+def _page(folder: Path, **parts: Any) -> str:
+    from unhang.audit.history.past import node_pasts
     from unhang.audit.report.html import render_html
 
-    return render_html(folder, pasts=node_pasts(folder, db), **parts)
+    return render_html(folder, pasts=node_pasts(folder), **parts)
 
 
 def _plan(folder: Path) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from unhang.commands import COMMANDS, EXTRAS, HIDDEN, SHORT_NAMES, WINGS
+from unhang.commands import COMMANDS, EXTRAS, HIDDEN, RENAMED, SHORT_NAMES, WINGS
 from unhang.core.errors import UserError
 from unhang.core.project import repair_advice
 
@@ -17,7 +17,7 @@ def command_and_arguments(typed: Sequence[str]) -> tuple[str, list[str]]:
     """(the command's name as in COMMANDS, its arguments). Unknown words stay as they are."""
     for count in (2, 1):
         words = " ".join(typed[:count])
-        if (name := SHORT_NAMES.get(words, words)) in {**COMMANDS, **HIDDEN}:
+        if (name := SHORT_NAMES.get(words, words)) in {**COMMANDS, **HIDDEN, **RENAMED}:
             return name, list(typed[count:])
     return typed[0], list(typed[1:])
 

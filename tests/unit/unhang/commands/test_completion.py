@@ -107,7 +107,7 @@ def test_commands_are_offered_and_the_second_word_of_those_of_two(offered):
         ("unhang report --rule xid-f", {"xid-fatal"}),
         ("unhang report --host gpu", {"gpu001"}),
         ("unhang report 2026", {"20261120T070000Z-0123456789"}),
-        ("unhang diff lo", {"login1"}),
+        ("unhang history diff lo", {"login1"}),
         ("unhang playbook ro", {"rollback"}),
         ("unhang explain acs_", {"acs_iommu"}),
         ("unhang explain gpu_dr", {"gpu_driver"}),

@@ -145,7 +145,7 @@ def test_a_mistake_is_one_line_and_usage_is_for_help_alone(name, capsys):
         ["remediate", "--aply"],
         ["remediate", "--appyl"],
         ["lint", "--fixx", "x.sh"],
-        ["runs", "--prnue"],
+        ["history", "--prnue"],
     ],
 )
 def test_an_option_that_acts_is_never_guessed(argv, capsys):

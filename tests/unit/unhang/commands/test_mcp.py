@@ -49,7 +49,6 @@ def server_of(folder):
     environment = {
         **os.environ,
         "UNHANG_RUNS": str(folder / "runs"),
-        "UNHANG_HISTORY": "off",
         "XDG_CACHE_HOME": str(folder.parent / "cache"),
     }
     arguments = ["-P", "-m", "unhang", "mcp", "--within", str(folder)]
@@ -60,7 +59,7 @@ def audited(folder, facts):
     """A run of an audit of one node in folder/runs."""
     node = folder / "node.json"
     node.write_text(json.dumps(facts))
-    environment = {**os.environ, "UNHANG_RUNS": str(folder / "runs"), "UNHANG_HISTORY": "off"}
+    environment = {**os.environ, "UNHANG_RUNS": str(folder / "runs")}
     command = [sys.executable, "-P", "-m", "unhang", "audit", "--via", "files", str(node), "-q"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=folder)
     assert done.returncode in (0, 1), done.stderr

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 
 import five_situations
 import fleets
 import pytest
 
-from unhang.audit.history.recording import record
 from unhang.cli import main
 from unhang.core.run.own_runs import mark_as_own
 from unhang.core.run.run_folder import file_stem
@@ -41,7 +39,6 @@ def runs(tmp_path_factory):
             (folder / name / "nodes" / f"{file_stem(node['host'])}.json").write_text(
                 json.dumps(node)
             )
-        record(folder / name, folder / "history.db")
     return folder
 
 
@@ -54,12 +51,11 @@ def runs(tmp_path_factory):
         ["plan", RUN],
         ["plan", RUN, "-o", "wide"],
         ["remediate", RUN, "--status"],
-        ["runs"],
         ["history"],
         ["history", "dev01"],
         ["history", "driver-545-23-08-p2p-deadlock"],
-        ["diff", RUN, LATER],
-        ["diff", RUN, LATER, "--run", "latest"],
+        ["history", "diff", RUN, LATER],
+        ["history", "diff", RUN, LATER, "--run", "latest"],
         ["catalogue", "--rule", "driver-*"],
         ["explain", "driver-545-23-08-p2p-deadlock"],
         ["explain", "nccl", "2.21.5"],
@@ -69,7 +65,6 @@ def runs(tmp_path_factory):
 def test_no_line_is_wider_than_the_terminal(runs, words, width, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("UNHANG_RUNS", str(runs))
-    monkeypatch.setenv("UNHANG_HISTORY", str(runs / "history.db"))
     if "remediate" in words:
         main(["plan", str(runs / RUN), "-q"])
         capsys.readouterr()
@@ -85,7 +80,8 @@ def test_no_line_is_wider_than_the_terminal(runs, words, width, capsys, monkeypa
 
 def test_runs_of_a_pipe_stay_one_line_each(runs, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert main(["runs", "--db", str(runs / "history.db")]) == 0
+    monkeypatch.setenv("UNHANG_RUNS", str(runs))
+    assert main(["history"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == [
         "RUN",
@@ -101,13 +97,13 @@ def test_runs_of_a_pipe_stay_one_line_each(runs, capsys, monkeypatch):
         "INVENTORY",
         "LIMIT",
     ]
-    # both are of another checkout, so they are shown with their path
-    assert [Path(row.split()[0]).name for row in rows] == [RUN, LATER]
+    assert [row.split()[0] for row in rows] == [RUN, LATER]
 
 
 def test_a_run_in_a_narrow_terminal_has_what_the_table_has(runs, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
-    assert main(["runs", "--db", str(runs / "history.db")]) == 0
+    monkeypatch.setenv("UNHANG_RUNS", str(runs))
+    assert main(["history"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert (
         f"{RUN} 2026-03-02 03:14, inventory/mycluster, limit train,gpu[001-016] 27 nodes: " in shown

@@ -54,7 +54,7 @@ def test_a_document_that_is_not_there_is_no_run_that_is_not_there(tmp_path, caps
 
 
 def test_groups_and_nodes_of_a_run_are_listed_where_none_was_meant(folder, capsys):
-    assert main(["diff", "zzz", "gpu001", "--run", str(folder)]) == 2
+    assert main(["history", "diff", "zzz", "gpu001", "--run", str(folder)]) == 2
     shown = capsys.readouterr().err
     assert (
         "its groups are" in shown
@@ -144,7 +144,7 @@ def test_a_named_program_of_ansible_is_the_one_of_this_installation(monkeypatch,
             ["playbook", "audit", "--inventory=none-here"],
             "--inventory: expected an inventory at none-here, found none",
         ),
-        (["runs", "--prune", "--older-than", "3"], "--older-than: expected yesterday, 12h, 3d"),
+        (["history", "--prune", "--older-than", "3"], "--older-than: expected yesterday, 12h, 3d"),
     ],
 )
 def test_a_wrong_value_is_refused_under_the_option_that_was_typed(
@@ -163,16 +163,15 @@ def test_a_wrong_value_is_refused_under_the_option_that_was_typed(
             "unrecognized arguments: --app; unhang remediate --help has the options\n",
         ),
         (
-            ["runs", "--prun"],
-            "unrecognized arguments: --prun; unhang runs --help has the options\n",
+            ["history", "--prun"],
+            "unrecognized arguments: --prun; unhang history --help has the options\n",
         ),
         (["report", "latest", "--sev", "error"], "did you mean --severity?\n"),
-        (["runs", "-n", "-1"], "argument -n/--newest: expected a number of runs, found '-1'\n"),
+        (["history", "-n", "-1"], "argument -n/--newest: expected a number of runs, found '-1'\n"),
         (
-            ["runs", "--prune", "--keep", "-1"],
+            ["history", "--prune", "--keep", "-1"],
             "argument --keep: expected a number of run folders, found '-1'\n",
         ),
-        (["history", "--days", "x"], "argument --days: expected a number of days, found 'x'\n"),
     ],
 )
 def test_what_the_parser_does_not_take_is_refused_and_no_option_that_acts_is_proposed(

@@ -124,7 +124,6 @@ def test_audit_by_files_ends_on_an_endless_source_and_is_no_success(
 ):
     monkeypatch.setattr(files, "MOST_BYTES", 4000)
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("UNHANG_HISTORY", "off")
     endless = type("Endless", (), {"read": staticmethod(lambda size: b"[]\n" * (size // 3 + 1))})
     monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": endless}))
     code = cli.main(["audit", "--via", "files", "--", str(documents / "gpu0.json"), "-"])

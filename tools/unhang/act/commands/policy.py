@@ -103,7 +103,7 @@ def source_run(arguments: argparse.Namespace) -> Path:
         "ansible": arguments.ansible,
     }
     return read_nodes(
-        argparse.Namespace(**reach, out=None, via="ansible", deadline=DEADLINE_S, go_on=None), {}
+        argparse.Namespace(**reach, out=None, via="ansible", deadline=DEADLINE_S, go_on=None)
     )[0]
 
 

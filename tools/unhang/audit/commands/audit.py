@@ -4,7 +4,6 @@ judges the run."""
 from __future__ import annotations
 
 import argparse
-import functools
 import shutil
 import sys
 from pathlib import Path
@@ -14,8 +13,6 @@ from unhang.audit.commands.audit_by_slurm import add_slurm_options, check_slurm_
 from unhang.audit.commands.audit_ways import WAYS, read_nodes
 from unhang.audit.commands.judging_options import add_judging_options, check_judging_options
 from unhang.audit.commands.run_news import report_run
-from unhang.audit.history.location import LATER
-from unhang.audit.history.recording import keep_run
 from unhang.audit.ways.run_deadline import DEADLINE_S
 from unhang.core import project
 from unhang.core.ansible.playbook_command import as_typed
@@ -81,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         _check_arguments(arguments)
         check_judging_options(arguments)
-        folder, is_whole = read_nodes(arguments, {LATER: "1"})
+        folder, is_whole = read_nodes(arguments)
     except KeyboardInterrupt:
         if "folder" in arguments and (arguments.folder / "run.json").is_file():
             raise
@@ -94,28 +91,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def judge_new_run(folder: Path, arguments: argparse.Namespace) -> int:
-    """Judges a run that was just read, stores it in the history and shows it: the exit code of
-    `unhang judge`."""
-    # stored once: before the page is written, which shows the changes, or after judging fails
-    keep = functools.cache(lambda: keep_run(folder, arguments.db))
+    """Judges a run that was just read, shows it and reports its news: the exit code of `unhang
+    judge`."""
     try:
-        return judge.run(
-            argparse.Namespace(
-                **vars(_judge_arguments(as_typed(folder), arguments)),
-                once_judged=keep,
-                db=arguments.db,
-            )
-        )
+        code = judge.run(_judge_arguments(as_typed(folder), arguments))
     except KeyboardInterrupt:
         raise UserError(
             "stopped by hand; every node was asked; judge what was seen with:"
             f" {project.program_as_typed()} judge {as_typed(folder)}"
         ) from None
-    finally:  # the run is stored even if it cannot be judged
-        if line := keep():
-            sys.stderr.write(f"unhang: {line}\n")
-        else:
-            report_run(folder.name, arguments)
+    report_run(folder, arguments)
+    return code
 
 
 def _check_arguments(arguments: argparse.Namespace) -> None:

@@ -53,8 +53,8 @@ def check_slurm_options(arguments: argparse.Namespace) -> None:
         raise UserError("expected --slurm-job or --slurm-partition, found both")
 
 
-def read_by_srun(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> Path:
-    """The run folder. more: for Ansible's environment. Raises UserError."""
+def read_by_srun(arguments: argparse.Namespace, home: Path) -> Path:
+    """The run folder. Raises UserError."""
     job = arguments.slurm_job or (
         "" if arguments.slurm_partition else os.environ.get("SLURM_JOB_ID", "")
     )
@@ -66,7 +66,7 @@ def read_by_srun(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
         or (arguments.go_on and run_folder.read_run(folder).document.get("inventory"))
     )
     hosts = (
-        audit_ways.opened(arguments, home, folder, arguments.ansible, more)
+        audit_ways.opened(arguments, home, folder, arguments.ansible)
         if by_inventory
         else _open_without_inventory(arguments, folder, job)
     )
@@ -103,7 +103,7 @@ def read_by_srun(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
             f"read as {user}, without root, who alone may read some of:"
             f" {', '.join(sorted(reading.denied))}; add -- --become where sudo asks for no password"
         )
-    rows += _read_the_rest(arguments, folder, hosts, reading, given, by_inventory, more, begun)
+    rows += _read_the_rest(arguments, folder, hosts, reading, given, by_inventory, begun)
     write_read_by(folder, rows)
     _say(f"read: {read_by_line(rows, LONGEST_NODES)}")
     return folder
@@ -112,7 +112,7 @@ def read_by_srun(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
 def _read_the_rest(
     arguments: argparse.Namespace, folder: Path, hosts: Sequence[InventoryHost],
     reading: SlurmReading, given: Mapping[str, str], by_inventory: bool,
-    more: Mapping[str, str], begun: float,
+    begun: float,
 ) -> list[ReadBy]:  # fmt: skip
     """Reads what Slurm did not by ssh, or by Ansible where ssh alone does not reach it; without an
     inventory nobody knows how, and the reason is recorded."""
@@ -146,8 +146,7 @@ def _read_the_rest(
                 "only": only,
                 "deadline": left_s,
             }
-        ),
-        more,
+        )
     )
     return [ReadBy(f"{OTHER[way]}: {reason}", tuple(names)) for reason, names in reasons.items()]
 

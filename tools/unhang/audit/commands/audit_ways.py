@@ -47,37 +47,35 @@ COUNTING = re.compile(r"PLAY \[Leave many hosts|$")
 NO_DOCUMENT = "no document of this node came"
 
 
-def read_nodes(arguments: argparse.Namespace, more: Mapping[str, str]) -> tuple[Path, bool]:
-    """The run folder, and whether all that came could be read. more: for Ansible's environment.
-    Raises UserError if there is no run."""
+def read_nodes(arguments: argparse.Namespace) -> tuple[Path, bool]:
+    """The run folder, and whether all that came could be read. Raises UserError if there is no
+    run."""
     home = project.find_project()
     if arguments.via == "files":
-        return _read_files(arguments, home, more)
+        return _read_files(arguments, home)
     if arguments.via == "slurm":
         # it calls this module for the nodes that Slurm cannot read
         from unhang.audit.commands.audit_by_slurm import read_by_srun
 
-        return read_by_srun(arguments, home, more), True
+        return read_by_srun(arguments, home), True
     # this machine
     if arguments.via == "ansible" or (
         arguments.via == "auto" and not arguments.inventory and not arguments.go_on
     ):
-        return _read_by_ansible(arguments, home, more), True
+        return _read_by_ansible(arguments, home), True
     return (
-        _read_few_by_ansible(arguments, home, more) if arguments.via == "auto" else None
-    ) or _read_by_ssh(arguments, home, more), True
+        _read_few_by_ansible(arguments, home) if arguments.via == "auto" else None
+    ) or _read_by_ssh(arguments, home), True
 
 
-def _read_few_by_ansible(
-    arguments: argparse.Namespace, home: Path, more: Mapping[str, str]
-) -> Path | None:
+def _read_few_by_ansible(arguments: argparse.Namespace, home: Path) -> Path | None:
     """Ansible counts the hosts when it starts, and reads them if they are few: a small audit pays
     nothing for the choice. None if they are many."""
     try:
         folder = _read_by_ansible(
             arguments,
             home,
-            {**more, FEW_ENV: str(MANY), "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"},
+            {FEW_ENV: str(MANY), "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false"},
             "audit_few.yml",
         )
     except _ManyHosts:
@@ -91,14 +89,14 @@ class _ManyHosts(Exception):
     """Ansible has asked none of them."""
 
 
-def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, str]) -> Path:
+def _read_by_ssh(arguments: argparse.Namespace, home: Path) -> Path:
     """By ClusterShell; `auto` goes on with Ansible where ssh alone does not reach all hosts."""
     # ClusterShell's tasks take 0.1 s to import
     from unhang.audit.ways.clush import FANOUT, Asked, read_by_ssh
     from unhang.audit.ways.gateways import routes_of, topology_file
 
     folder = folder_of(arguments)
-    hosts = opened(arguments, home, folder, arguments.ansible, more)
+    hosts = opened(arguments, home, folder, arguments.ansible)
     given = given_options(options_of(arguments, folder))
     refused = refusals(hosts, given, arguments.ansible)
     if refused and arguments.via == "clush":
@@ -110,7 +108,7 @@ def _read_by_ssh(arguments: argparse.Namespace, home: Path, more: Mapping[str, s
     if refused:
         sys.stderr.write(f"unhang: read by --via ansible: {refused[0]}\n")
         arguments.go_on = str(folder)
-        return _read_by_ansible(arguments, home, more)
+        return _read_by_ansible(arguments, home)
     why = f"plain ssh, more than {MANY} hosts" if arguments.via == "auto" else "as asked"
     fanout, place = arguments.forks or FANOUT, topology_file()
     try:
@@ -151,10 +149,13 @@ def give_up(arguments: argparse.Namespace, folder: Path, hosts: Sequence[Invento
 
 
 def _read_by_ansible(
-    arguments: argparse.Namespace, home: Path, more: Mapping[str, str], playbook: str = "audit.yml"
+    arguments: argparse.Namespace,
+    home: Path,
+    counting_few: Mapping[str, str] | None = None,
+    playbook: str = "audit.yml",
 ) -> Path:
     project.link_pynvml(home)
-    folder, more = folder_of(arguments), {**more, **_going_on(arguments)}
+    folder, more = folder_of(arguments), {**(counting_few or {}), **_going_on(arguments)}
     with (
         _command(arguments, home, playbook, arguments.ansible) as command,
         play_stopped_at(arguments.deadline) as is_over,
@@ -186,9 +187,7 @@ def _read_by_ansible(
     return folder
 
 
-def _read_files(
-    arguments: argparse.Namespace, home: Path, more: Mapping[str, str]
-) -> tuple[Path, bool]:
+def _read_files(arguments: argparse.Namespace, home: Path) -> tuple[Path, bool]:
     if not arguments.ansible:
         raise UserError(
             "--via files: expected a folder, a tar, files or - for standard input, found none"
@@ -201,7 +200,7 @@ def _read_files(
         (now, arrival) for source in arguments.ansible for arrival in arrivals_of(source, together)
     )
     if arguments.inventory or arguments.go_on:
-        hosts = opened(arguments, home, folder, [], more)
+        hosts = opened(arguments, home, folder, [])
         try:
             with _stopped_by_signals():
                 arrived = write_arrivals(
@@ -268,12 +267,11 @@ def opened(
     home: Path,
     folder: Path,
     more_arguments: Sequence[str],
-    more: Mapping[str, str],
 ) -> list[InventoryHost]:
     """The hosts of the inventory that are to be read, in a run that was opened for them. Raises
     UserError if there is no run."""
     with _command(arguments, home, PLAYBOOK, more_arguments) as command:
-        played, hosts = open_run(command, home, folder, {**more, **_going_on(arguments)})
+        played, hosts = open_run(command, home, folder, _going_on(arguments))
     if not arguments.go_on:
         mark_as_own(folder)
     _check_played(played, folder, arguments)

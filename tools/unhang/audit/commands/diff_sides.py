@@ -1,5 +1,5 @@
-"""`unhang diff A B` for two sides that are no runs: where the configuration of two groups, nodes,
-machines or environments differs."""
+"""`unhang history diff A B` for two sides that are no runs: where the configuration of two groups,
+nodes, machines or environments differs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def add_side_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def are_sides(arguments: argparse.Namespace) -> bool:
-    """Whether what is compared are two sides, and not two runs of the history."""
+    """Whether what is compared are two sides, and not two runs."""
     if arguments.run or arguments.fact or arguments.launch:
         return True
     return len(arguments.sides) == 2 and not all(map(_is_run, arguments.sides))
@@ -58,7 +58,7 @@ def show_sides(arguments: argparse.Namespace) -> int:
         raise UserError(f"expected two groups, nodes, files or runs, found {len(arguments.sides)}")
     if wrong := [name for name in OF_RUNS if getattr(arguments, name)]:
         raise UserError(
-            f"--{wrong[0]}: expected two runs of the history beside it, found"
+            f"--{wrong[0]}: expected two runs beside it, found"
             f" {' and '.join(arguments.sides)[:200]}"
         )
     run = arguments.run or "latest"

@@ -1,169 +1,168 @@
-"""`unhang history HOST|RULE`: when a finding or a fact began, and what else changed then; without a
-name: findings that come and go."""
+"""`unhang history`: lists the runs; says what happened to a node or a rule in them; removes old run
+folders."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import difflib
-import sqlite3
+import shutil
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
-from unhang.audit.commands.history_options import add_history_options, history_file
-from unhang.audit.history.beginnings import (
-    Beginning,
-    Event,
-    Holding,
-    beginnings,
-    events,
-    holding,
-    names_of,
+from unhang.audit.history.past import MOST_RUNS, Event, events_of_host, events_of_rule, names
+from unhang.audit.history.pruning import RunOnDisk, runs_on_disk, to_prune
+from unhang.audit.history.rendering import render_events, render_runs
+from unhang.audit.history.runs import PastRun, counts, moment_of, past_runs
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_flag,
+    add_format_option,
+    add_quiet,
+    number_of,
 )
-from unhang.audit.history.database import reading
-from unhang.audit.history.machines import names_alike
-from unhang.audit.history.recurring import (
-    RUNS,
-    WAIVER_DAYS,
-    EndingWaiver,
-    Flapping,
-    OwnPast,
-    ending_waivers,
-    flapping,
-    own_pasts,
-)
-from unhang.audit.history.rendering import render_beginnings, render_host, render_watched
-from unhang.core.commands.common_options import number_of
-from unhang.core.commands.row_output import Row, show_rows
+from unhang.core.commands.row_output import FORMATS, Row, show_rows
 from unhang.core.errors import UserError
+from unhang.core.run.findings import NODE_VERDICTS
+from unhang.core.run.run_folder import runs_folder
 from unhang.core.secrets_in_text import masked_fields
-from unhang.core.text import visible
+from unhang.core.text import counted, visible
 
 EXAMPLES = """\
-  unhang history                          findings that come and go, waivers about to end, busbw below a node's own past
-  unhang history gpu007                   what happened to a node, and since when it has its findings
-  unhang history nvlink-some-inactive     when it began, on which nodes, after which change of driver or kernel
-  unhang history gpu007 -o json"""  # noqa: E501
-# table, rows, columns and name, as show_rows takes them
-View = tuple[Callable[[int], Sequence[str]], list[Row], tuple[str, ...], str]
+  unhang history                             the last runs: when, how many nodes, by verdict
+  unhang history gpu007                      what happened to a node, and since when it has its findings
+  unhang history nvlink-some-inactive        when it began, on which nodes, after which change of driver or kernel
+  unhang history diff --since yesterday      what changed since then
+  unhang history --prune --older-than 90d    which run folders would go; --apply removes them"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name",
-        metavar="HOST|RULE",
-        nargs="?",
-        help="a node or a rule; without it: an overview of findings to watch",
+        "name", metavar="HOST|RULE", nargs="?", help="a node or a rule; without it: the runs"
     )
     parser.add_argument(
-        "--runs",
+        "-n",
+        "--newest",
         type=number_of("runs"),
-        default=RUNS,
+        default=MOST_RUNS,
         metavar="N",
-        help="number of runs to search for findings that come and go (default: %(default)s)",
+        help="number of newest runs to read, 0 for all (default: %(default)s)",
+    )
+    add_flag(parser, "--prune", "list run folders that are old enough to remove")
+    parser.add_argument(
+        "--keep", type=number_of("run folders"), metavar="N", help="with --prune: keep the newest N"
     )
     parser.add_argument(
-        "--days",
-        type=number_of("days"),
-        default=WAIVER_DAYS,
-        metavar="N",
-        help="report waivers that end within this many days (default: %(default)s)",
+        "--older-than",
+        metavar="TIME",
+        help="with --prune: keep runs younger than this: 12h, 90d, 8w, or since a day: 2026-11-20",
     )
-    add_history_options(parser, "nodes; runs, of a node", EXAMPLES)
+    parser.add_argument("--apply", action="store_true", help="with --prune: remove them")
+    add_format_option(parser, FORMATS, {"name": "ids of runs, one a line"})
+    add_quiet(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0. Raises UserError for a name that is not in the history."""
-    with reading(history_file(arguments)) as connection:
-        view = _view_of(connection, arguments)
-    show_rows(arguments, *view)
+    """0; 2 when a run folder could not be removed. Raises UserError."""
+    if arguments.prune:
+        return _prune(arguments)
+    alone = {
+        "--keep": arguments.keep, "--older-than": arguments.older_than, "--apply": arguments.apply
+    }  # fmt: skip
+    if given := [name for name, value in alone.items() if value]:
+        raise UserError(f"{given[0]} needs --prune; see unhang history --help")
+    runs = past_runs()[-arguments.newest :]
+    if arguments.name is None:
+        rows = [_row(one) for one in runs]
+        show_rows(
+            arguments, lambda width: _listing(runs, width), rows, COLUMNS, "id", lines_stay=True
+        )
+    else:
+        _show_events(arguments, runs)
     return 0
 
 
-def _view_of(connection: sqlite3.Connection, arguments: argparse.Namespace) -> View:
-    name = arguments.name
-    if name is None:
-        return _watched(connection, arguments)
-    hosts, rules = names_of(connection, "hosts"), names_of(connection, "rules")
-    if alike := names_alike(connection, name):
-        if len(alike) > 1:
-            others = ", ".join(visible(one, 120) for one in alike[1:20])
-            sys.stderr.write(
-                f"unhang: {len(alike)} machines are called {visible(name, 80)}; this is"
-                f" {visible(alike[0], 120)}, met last; the others: {others}\n"
-            )
-        return _of_host(connection, alike[0])
-    if name in rules:
-        return _of_rule(connection, name)
-    near = difflib.get_close_matches(name, [*hosts, *rules], 1)
-    advice = (
-        f"did you mean {near[0]}?"
-        if near
-        else "a rule is known once it found something; unhang explain NAME says what one is about"
-    )
-    raise UserError(f"expected a node or rule of the history, found none named {name!r}; {advice}")
+COLUMNS = ("id", "folder", "started", "finished", "limit", "inventory", "nodes", *NODE_VERDICTS)
 
 
-def _of_rule(connection: sqlite3.Connection, name: str) -> View:
-    found = beginnings(connection, name)
-    (title,) = connection.execute("SELECT title FROM rules WHERE name = ?", (name,)).fetchone()
-    return (
-        lambda width: render_beginnings(name, title, masked_fields(found), width),
-        [asdict(one) for one in found],
-        _columns(Beginning),
-        "hosts",
-    )
+def _row(one: PastRun) -> Row:
+    found = dict(zip(NODE_VERDICTS, counts(one), strict=True))
+    return {
+        **{name: getattr(one, name) for name in COLUMNS[1:5]},
+        "id": one.id,
+        "folder": str(one.folder),
+        "inventory": list(one.inventory),
+        "nodes": len(one.hosts),
+        **found,
+    }
 
 
-def _of_host(connection: sqlite3.Connection, name: str) -> View:
-    held, happened, pasts = (
-        holding(connection, name),
-        events(connection, name),
-        own_pasts(connection, name),
-    )
-    rows = _rows(event=happened, holds=held, busbw=pasts)
-    return (
-        lambda width: render_host(name, masked_fields(held), masked_fields(happened), pasts, width),
+def _listing(runs: Sequence[PastRun], width: int) -> list[str]:
+    shown = render_runs(masked_fields(runs), width)
+    return shown if runs else [f"no judged run in {visible(str(runs_folder()), 400)}"]
+
+
+def _show_events(arguments: argparse.Namespace, runs: Sequence[PastRun]) -> None:
+    """Raises UserError for a name that no run has."""
+    name, (hosts, rules) = arguments.name, names(runs)
+    if name in hosts:
+        found = events_of_host(runs, name)
+        about = f"in {counted(sum(name in one.hosts for one in runs), 'run')}"
+    elif name in rules:
+        found, about = events_of_rule(runs, name), f"in {counted(len(runs), 'run')}"
+    else:
+        near = difflib.get_close_matches(name, [*hosts, *rules], 1)
+        raise UserError(
+            f"no run has a node or a finding named {name!r}; "
+            + (f"did you mean {near[0]}?" if near else f"{counted(len(runs), 'run')} were read")
+        )
+    rows: list[dict[str, Any]] = [asdict(one) for one in found]
+    columns = tuple(field.name for field in fields(Event))
+    show_rows(
+        arguments,
+        lambda width: render_events(name, about, masked_fields(found), len(runs), width),
         rows,
-        ("kind", *_columns(Event, Holding, OwnPast)),
-        "run",
-    )
-
-
-def _watched(connection: sqlite3.Connection, arguments: argparse.Namespace) -> View:
-    today = datetime.datetime.now(datetime.UTC).date()
-    coming, waivers, pasts = (
-        flapping(connection, arguments.runs),
-        ending_waivers(connection, today, arguments.days),
-        own_pasts(connection),
-    )
-    rows = _rows(flapping=coming, waiver=waivers, busbw=[one for one in pasts if one.slower])
-    named: list[Row] = [{**row, "hosts": row.get("hosts") or [row["host"]]} for row in rows]
-    columns = ("kind", *_columns(Flapping, EndingWaiver, OwnPast))
-    return (
-        lambda width: render_watched(
-            masked_fields(coming),
-            masked_fields(waivers),
-            pasts,
-            arguments.runs,
-            arguments.days,
-            width,
-        ),
-        named,
         columns,
         "hosts",
     )
 
 
-def _rows(**kinds: Sequence[Any]) -> list[Row]:
-    """Rows of several kinds, each with the keys of all."""
-    named = [(kind, asdict(one)) for kind, several in kinds.items() for one in several]
-    keys = dict.fromkeys(key for _, row in named for key in row)
-    return [{"kind": kind, **keys, **row} for kind, row in named]
+def _prune(arguments: argparse.Namespace) -> int:
+    if arguments.keep is None and arguments.older_than is None:
+        raise UserError("--prune needs --keep N, --older-than TIME or both")
+    now = datetime.datetime.now(datetime.UTC)
+    before = (
+        moment_of(arguments.older_than, now, "--older-than").strftime("%Y-%m-%dT%H:%M:%SZ")
+        if arguments.older_than
+        else None
+    )
+    found = runs_on_disk(runs_folder())
+    going = to_prune(found, arguments.keep, before)
+    lost = [one for one in going if arguments.apply and not _removed(one)]
+    if not arguments.quiet:
+        sys.stdout.write("".join(f"{visible(str(one.folder), 4000)}\n" for one in going))
+    sys.stderr.write(f"unhang: {_summary(found, going, arguments.apply)}\n")
+    return 2 if lost else 0
 
 
-def _columns(*kinds: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(field.name for kind in kinds for field in dataclasses.fields(kind)))
+def _summary(found: list[RunOnDisk], going: list[RunOnDisk], applied: bool) -> str:
+    """The runs that were or would be removed, and why others are kept at any age."""
+    stays = len(found) - len(going)
+    pinned = sorted({one.kept for one in found if one.kept})
+    why = f" (of some, because {'; '.join(pinned)})" if pinned else ""
+    done = "removed" if applied else "would be removed; --apply removes them"
+    return f"{counted(len(going), 'run folder')} {done}; {counted(stays, 'stays', 'stay')}{why}"
+
+
+def _removed(one: RunOnDisk) -> bool:
+    try:
+        shutil.rmtree(one.folder)
+    except OSError as problem:
+        sys.stderr.write(
+            f"unhang: {visible(str(one.folder), 4000)} could not be removed: {problem.strerror}\n"
+        )
+        return False
+    return True

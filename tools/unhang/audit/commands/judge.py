@@ -103,7 +103,6 @@ def _judged(folder: Path, arguments: argparse.Namespace) -> int:
     )
     if out is not None:
         arguments.run = as_typed(out)
-    getattr(arguments, "once_judged", lambda: None)()
     page = _page_beside(out) if out is not None else folder / "report.html"
     judged = read_findings(folder, out)
     run_folder.write_atomically(page, page_of(folder, judged, arguments, beside=out))

@@ -8,7 +8,6 @@ from pathlib import Path
 from unhang.audit.commands.fail_on import add_fail_on
 from unhang.audit.commands.filters import add_filters, check_filters
 from unhang.audit.commands.run_output import add_format, check_page
-from unhang.audit.history.location import OFF, SETTING
 from unhang.audit.triage.run_judging import check_rules_and_policy
 from unhang.core.commands.common_options import add_rules
 from unhang.core.commands.hooks import add_hooks, check_hooks
@@ -16,16 +15,10 @@ from unhang.core.commands.hooks import add_hooks, check_hooks
 
 def add_judging_options(parser: argparse.ArgumentParser, policy: str, *, is_new: bool) -> None:
     """Rules and policy, and how the findings are shown and counted. policy: what --policy replaces;
-    is_new: the run is kept in the history, and reported."""
+    is_new: what changed since the run before can be
+    reported."""
     add_rules(parser)
     parser.add_argument("--policy", metavar="FILE", help=f"use this policy instead of {policy}")
-    if is_new:
-        where = f"${SETTING}, or $XDG_STATE_HOME/unhang/history.db"
-        parser.add_argument(
-            "--db",
-            metavar="FILE",
-            help=f"the history's file (default: {where}; {SETTING}={OFF}: none)",
-        )
     add_format(parser)
     add_filters(parser)
     add_fail_on(parser)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.audit.commands.filters import filtered
-from unhang.audit.history.earlier_readings import lost_gpus, sections_of
+from unhang.audit.history.lost_gpus import lost_gpus, sections_of
 from unhang.audit.report.smoke_results import SmokeResult, read_smoke_tests
 from unhang.audit.report.ticket import (
     Block,

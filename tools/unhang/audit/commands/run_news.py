@@ -6,12 +6,11 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from unhang.audit.history.changes import FoundChange, finding_changes
-from unhang.audit.history.database import reading
-from unhang.audit.history.location import database_file
 from unhang.audit.history.news import news_of
-from unhang.audit.history.run_rows import RunRow, run_named, run_rows
+from unhang.audit.history.runs import PastRun, past_run, run_before
 from unhang.core import project
 from unhang.core.commands.hook_orphans import call_and_end_all
 from unhang.core.commands.hooks import send
@@ -19,28 +18,20 @@ from unhang.core.errors import UserError
 from unhang.core.text import visible
 
 
-def report_run(run: str, arguments: argparse.Namespace) -> None:
-    """Sends the changes of a run that was just stored, compared with the run before it. Never
-    raises, because a hook must not make the run fail."""
+def report_run(folder: Path, arguments: argparse.Namespace) -> None:
+    """Sends what changed since the run before this one. Never raises, because a hook must not make
+    the run fail."""
     if not (arguments.webhook or arguments.hook):
         return
     try:
-        file = database_file(arguments.db)
-        if file is None:
+        now = past_run(folder)
+        before = run_before(now)
+        if before is None:
             raise UserError(
-                "expected a history, which shows what is new, found none: UNHANG_HISTORY=off"
-                " switches it off"
-            )
-        with reading(file) as connection:
-            rows, now = run_rows(connection), run_named(connection, run)
-            earlier = [row for row in rows if row.seq < now.seq]
-            changes = finding_changes(connection, earlier[-1].seq, now.seq) if earlier else ()
-        if not earlier:
-            raise UserError(
-                "this is the first run of the history, with nothing to compare it with; the next"
+                "this is the first run of its inventory, with nothing to compare it with; the next"
                 " run will have news"
             )
-        tell(earlier[-1], now, changes, arguments)
+        tell(before, now, finding_changes(before, now), arguments)
     except UserError as problem:
         sys.stderr.write(f"unhang: no hook was called: {visible(str(problem), 400)}\n")
     except Exception as problem:  # in any case the run has been read and judged
@@ -50,7 +41,7 @@ def report_run(run: str, arguments: argparse.Namespace) -> None:
 
 
 def tell(
-    before: RunRow, now: RunRow, changes: Sequence[FoundChange], arguments: argparse.Namespace
+    before: PastRun, now: PastRun, changes: Sequence[FoundChange], arguments: argparse.Namespace
 ) -> None:
     """Calls each hook, if a finding is new or resolved; a failure is one line on standard error."""
     news = news_of(before, now, changes, arguments.fail_on)
@@ -58,6 +49,6 @@ def tell(
         return
     for line in send(news, arguments, call_and_end_all):
         sys.stderr.write(
-            f"unhang: {line}; to send it again: {project.program_as_typed()} diff"
+            f"unhang: {line}; to send it again: {project.program_as_typed()} history diff"
             f" {shlex.quote(before.id)} {shlex.quote(now.id)}, with the same option\n"
         )

@@ -267,7 +267,7 @@ def page_of(
     setting_of = _with_lists(folder, run, setting_here(folder, findings, run))
     plan, rollout = (None, None) if beside else (given.plan(folder), given.rollout(folder))
     return given.page(
-        folder, getattr(arguments, "db", None), run_name=_lasting(folder, run),
+        folder, run_name=_lasting(folder, run),
         program=project.program_as_typed(), beside=beside,
         command_of=lambda cause: command(cause, setting_of(cause)), plan=plan, rollout=rollout,
         smoke_files=[Path(one) for one in getattr(arguments, "smoke", [])],

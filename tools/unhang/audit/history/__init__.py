@@ -1,10 +1,8 @@
-"""The history of runs: one SQLite file that stores only changes.
+"""What the run folders say over time; each question is answered by comparing two of them.
 
-location    where the file is, and whether a history is wanted
-database    opens it, migrates it to the present schema, and reports faults in one line
-stored      what a run folder says about its nodes, ready to be stored
-recording   stores a run
-changes     what changed between two runs
-beginnings  since when a finding or a node is in its state, and what else changed then
-recurring   findings that come and go, waivers that end, bandwidth compared with a node's own past
+runs           the run folders, and the one that a person names
+verdicts       what was found in a run, in the form in which runs are compared
+configuration  what a run read of its nodes' configuration
+changes        what changed from one run to another
+past           the changes of a node or a rule over the runs that are there
 """

@@ -1,64 +1,25 @@
-"""Changes between two runs, as queries over spans. Hosts with the same change share a row."""
+"""What changed from one run to another. Hosts with the same change share a row."""
 
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from unhang.audit.history.configuration import OF_ANY_MACHINE, Configuration, read_configurations
 from unhang.audit.history.fact_changes import changes_of_section
-from unhang.audit.history.packed import unpack_section
-from unhang.audit.history.spans import GONE
-from unhang.audit.history.stored import lasting_place
+from unhang.audit.history.runs import PastRun
+from unhang.audit.history.verdicts import NODE_SCOPE, Place, Verdict, Verdicts, read_verdicts
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.run.run_input import natural
+from unhang.core.strict_json import parse_strictly
 
 NEW, CHANGED, WAIVED, RESOLVED, NOT_JUDGED = "new", "changed", "waived", "resolved", "not judged"
 WORDS = (NEW, CHANGED, WAIVED, RESOLVED, NOT_JUDGED)
 # Order of sections: a change of the driver or the kernel explains most new findings; then
 # libraries; then the rest.
 SECTIONS = ("driver", "kernel", "fabric_manager", "cuda", "nccl", "torch", "packages")
-_COLUMNS = (
-    "hosts.name, rules.name, title, severity, verdict, place, waiver, found, f.from_run, f.ended"
-)
-_JOINED = (
-    "FROM findings f JOIN problems p ON p.id = f.problem JOIN rules ON rules.id = p.rule JOIN hosts"
-    " ON hosts.id = f.host"
-)
-_OF_HOST = "(:host IS NULL OR f.host = (SELECT id FROM hosts WHERE name = :host))"
-_HELD = """EXISTS (SELECT 1 FROM findings g WHERE g.host = f.host AND g.problem = f.problem AND g.from_run <= :{0} AND (g.to_run IS NULL OR g.to_run > :{0}))"""  # noqa: E501
-_BEGUN = (
-    f"SELECT {_COLUMNS} {_JOINED} WHERE f.from_run > :a AND f.from_run <= :b AND (f.to_run IS NULL"
-    f" OR f.to_run > :b) AND NOT {_HELD.format('a')} AND {_OF_HOST}"
-)
-_ENDED = (
-    f"SELECT {_COLUMNS} {_JOINED} WHERE f.to_run > :a AND f.to_run <= :b AND f.from_run <= :a AND"
-    f" NOT {_HELD.format('b')} AND {_OF_HOST}"
-)
-_CONTENT_AT = (
-    "(SELECT content FROM facts g WHERE g.host = c.host AND g.section = c.section AND g.from_run <="
-    " :{0} ORDER BY g.from_run DESC LIMIT 1)"
-)
-_FACTS = f"""
-SELECT c.section, hosts.name, {_CONTENT_AT.format("a")}, {_CONTENT_AT.format("b")}
-FROM (SELECT DISTINCT host, section FROM facts f WHERE from_run > :a AND from_run <= :b AND {_OF_HOST}) c JOIN hosts ON hosts.id = c.host
-"""  # noqa: E501, S608
-_FIRST_SEEN = """
-SELECT DISTINCT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
-WHERE v.run > :a AND v.run <= :b AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run <= :a)
-"""  # noqa: E501
-_NOT_ASKED = """
-SELECT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
-WHERE v.run = :a AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run = :b)
-"""
-_ASKED_AGAIN = """
-SELECT hosts.name FROM visits v JOIN hosts ON hosts.id = v.host
-WHERE v.run = :b
-  AND NOT EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run = :a)
-  AND EXISTS (SELECT 1 FROM visits w WHERE w.host = v.host AND w.run < :a)
-"""
 
 
 @dataclass(frozen=True)
@@ -87,135 +48,144 @@ class FactChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """first_seen: nodes that no earlier run asked; not_asked: nodes that the earlier run asked and
-    the later one did not; asked_again: nodes that the later run asked, the earlier one did not, and
-    one before both did. What runs between the two asked counts for first_seen alone."""
+    """only_now, only_before: nodes that one of the two runs alone asked; other_machines: names such
+    as `localhost` that mean another machine now, of which nothing is compared."""
 
     findings: tuple[FoundChange, ...]
     facts: tuple[FactChange, ...]
-    first_seen: tuple[str, ...]
-    not_asked: tuple[str, ...]
-    asked_again: tuple[str, ...] = ()
+    only_now: tuple[str, ...] = ()
+    only_before: tuple[str, ...] = ()
+    other_machines: tuple[str, ...] = ()
 
 
-def changes_between(connection: sqlite3.Connection, before: int, now: int) -> Changes:
-    """Differences between run `before` and run `now`, both given by number. A node that was not
-    read since is unchanged."""
-    span = {"a": before, "b": now}
-    first_seen = _names(connection.execute(_FIRST_SEEN, span))
-    not_asked, asked_again = (
-        _names(connection.execute(_NOT_ASKED, span)),
-        _names(connection.execute(_ASKED_AGAIN, span)),
+def changes_between(before: PastRun, now: PastRun, hosts: Container[str] | None = None) -> Changes:
+    """A node that the later run did not read is unchanged. hosts: only these, None for all. Raises
+    UserError for a run that was not judged."""
+    both = before.hosts & now.hosts
+    verdicts = read_verdicts(before), read_verdicts(now)
+    asked = frozenset(host for host in both if hosts is None or host in hosts)
+    texts: dict[bytes, bytes] = {}
+    old, new = (
+        dict(read_configurations(run, asked - found.unread, texts))
+        for run, found in zip((before, now), verdicts, strict=True)
     )
-    return Changes(
-        finding_changes(connection, before, now),
-        fact_changes(connection, before, now),
-        first_seen,
-        not_asked,
-        asked_again,
-    )
-
-
-def _names(rows: Iterable[tuple[str]]) -> tuple[str, ...]:
-    return tuple(sorted((name for (name,) in rows), key=natural))
-
-
-def finding_changes(
-    connection: sqlite3.Connection, before: int, now: int, host: str | None = None
-) -> tuple[FoundChange, ...]:
-    """Findings that began, ended or changed between the two runs, of all hosts or of one; most
-    severe first."""
-    span = {"a": before, "b": now, "host": host}
-    begun, ended = (
-        connection.execute(_BEGUN, span).fetchall(),
-        connection.execute(_ENDED, span).fetchall(),
-    )
-    places = {_identity(row) for row in begun}
-    otherwise = places & {_identity(row) for row in ended}
-    same = {_alike(row) for row in ended}  # a file of the earlier run has the place in another form
-    groups: dict[tuple[str, ...], list[tuple[str, str]]] = {}
-    for row in (row for row in begun if _alike(row) not in same):
-        word = WAIVED if row[4] == "waived" else CHANGED if _identity(row) in otherwise else NEW
-        groups.setdefault((word, row[3], row[1], row[2], row[5]), []).append((row[0], row[7]))
-    for row in ended:
-        if _identity(row) not in places:
-            groups.setdefault(
-                (RESOLVED if row[9] == GONE else NOT_JUDGED, row[3], row[1], row[2], row[5]), []
-            ).append((row[0], row[7]))
-    found = [
-        FoundChange(
-            word,
-            severity,
-            rule,
-            title,
-            parsed(place),
-            members[0][1],
-            tuple(sorted((host for host, _ in members), key=natural)),
-        )
-        for (word, severity, rule, title, place), members in groups.items()
+    others = _other_machines(old, new)
+    facts = fact_changes({h: old[h] for h in old.keys() - others}, new)
+    findings = [
+        one
+        for one in _finding_changes(*verdicts, _groups_asked_again(before, now), others)
+        if hosts is None or not asked.isdisjoint(one.hosts)
     ]
-    return tuple(
-        sorted(
-            found,
-            key=lambda one: (
-                WORDS.index(one.change),
-                _severity(one.severity),
-                -len(one.hosts),
-                one.rule,
-                str(one.place),
-            ),
-        )
+    return Changes(
+        tuple(findings),
+        facts,
+        *(_in_order(one) for one in (now.hosts - both, before.hosts - both, others)),
     )
 
 
-def _identity(row: Sequence[Any]) -> tuple[str, str, str]:
-    """host, rule, place"""
-    return row[0], row[1], json.dumps(lasting_place(parsed(row[5])), sort_keys=True)
+def _other_machines(
+    old: Mapping[str, Configuration], new: Mapping[str, Configuration]
+) -> frozenset[str]:
+    ids = {host: (old[host].machine_id, new[host].machine_id) for host in old.keys() & new.keys()}
+    return frozenset(
+        host for host, (was, is_now) in ids.items()
+        if host in OF_ANY_MACHINE and was and is_now and was != is_now
+    )  # fmt: skip
 
 
-def _alike(row: Sequence[Any]) -> tuple[Any, ...]:
-    """host, rule, place, severity, verdict, waiver"""
-    return *_identity(row), row[3], row[4], row[6]
+def _in_order(hosts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(hosts, key=natural))
 
 
-def _severity(name: str) -> int:
-    return SEVERITIES.index(name) if name in SEVERITIES else len(SEVERITIES)
+def finding_changes(before: PastRun, now: PastRun) -> tuple[FoundChange, ...]:
+    """Findings that began, ended or changed; the most severe first. Raises UserError."""
+    verdicts = read_verdicts(before), read_verdicts(now)
+    return _finding_changes(*verdicts, _groups_asked_again(before, now))
 
 
-def parsed(text: str) -> dict[str, Any]:
-    """Decodes an object of JSON that the history wrote; a text that was cut, and anything else,
-    stays text."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"": text}
+def _finding_changes(
+    old: Verdicts, new: Verdicts, groups_again: bool, without: Container[str] = ()
+) -> tuple[FoundChange, ...]:
+    """without: hosts to leave out."""
+    groups: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+    for place in old.found.keys() | new.found.keys():
+        was, present = old.found.get(place), new.found.get(place)
+        word = _begun(was, present) if present else _ended(place, was, old, new, groups_again)
+        shown = present or was
+        if word and shown and place.host not in without:
+            key = (word, shown.severity, place.rule, shown.title, place.thing)
+            groups.setdefault(key, []).append((place.host, shown.found))
+    found = [
+        FoundChange(word, severity, rule, title, _thing(thing), min(members)[1], hosts)
+        for (word, severity, rule, title, thing), members in groups.items()
+        for hosts in [_in_order(host for host, _ in members)]
+    ]
+    return tuple(sorted(found, key=_rank))
+
+
+def _groups_asked_again(before: PastRun, now: PastRun) -> bool:
+    """Whether a comparison of nodes was made again. A run of another inventory, such as this
+    machine or a second cluster, says nothing about the groups of this one."""
+    same = before.inventory == now.inventory and now.limit in (None, before.limit)
+    return same or before.hosts <= now.hosts
+
+
+def _begun(was: Verdict | None, present: Verdict) -> str | None:
+    """One of WORDS; None for what is as it was."""
+    if was and all(
+        getattr(was, name) == getattr(present, name) for name in ("severity", "verdict", "waiver")
+    ):
+        return None
+    return WAIVED if present.verdict == "waived" else CHANGED if was else NEW
+
+
+def _ended(
+    place: Place, was: Verdict | None, old: Verdicts, new: Verdicts, groups_again: bool
+) -> str | None:
+    """One of WORDS; None if the later run did not check it. A node that could not be read has
+    resolved nothing, unless that is what was found."""
+    if (
+        was is None
+        or place.rule in new.stopped
+        or (place.host, place.rule) in new.unknown
+        or not (groups_again if was.scope != NODE_SCOPE else place.host in new.asked)
+        or (place.host in new.unread and place.host not in old.unread)
+    ):
+        return None
+    return RESOLVED if place.rule in new.judged else NOT_JUDGED
+
+
+def _thing(text: str) -> dict[str, Any]:
+    found = parse_strictly(text.encode())
+    return found if isinstance(found, dict) else {}
+
+
+def _rank(one: FoundChange) -> tuple[Any, ...]:
+    severity = SEVERITIES.index(one.severity) if one.severity in SEVERITIES else len(SEVERITIES)
+    return WORDS.index(one.change), severity, -len(one.hosts), one.rule, str(one.place)
 
 
 def fact_changes(
-    connection: sqlite3.Connection, before: int, now: int, host: str | None = None
+    old: Mapping[str, Configuration], new: Mapping[str, Configuration]
 ) -> tuple[FactChange, ...]:
     """Configuration facts that differ; drivers and kernels first, then by number of nodes. A fact
     that was read for the first time is no change."""
-    pairs: dict[tuple[str, int, int], list[str]] = {}
-    for section, name, old, new in connection.execute(
-        _FACTS, {"a": before, "b": now, "host": host}
-    ):
-        if old is not None and old != new:
-            pairs.setdefault((section, old, new), []).append(name)
-    bodies: dict[int, Any] = {}
+    pairs: dict[tuple[str, bytes, bytes], list[str]] = {}
+    for host in old.keys() & new.keys():
+        before, now = old[host].sections, new[host].sections
+        for section in before.keys() & now.keys():
+            if before[section] != now[section]:
+                pairs.setdefault((section, before[section], now[section]), []).append(host)
     hosts: dict[tuple[str, str, str], list[str]] = {}
-    values: dict[tuple[str, str, str], tuple[Any, Any]] = {}
-    for (section, old, new), members in pairs.items():
-        for fact, was, present in changes_of_section(
-            section, _body(connection, bodies, old), _body(connection, bodies, new)
+    for (section, was, present), members in pairs.items():
+        for fact, *values in changes_of_section(
+            section, *(parse_strictly(text, half_characters=True) for text in (was, present))
         ):
-            key = (fact, json.dumps(was, sort_keys=True), json.dumps(present, sort_keys=True))
-            values[key] = (was, present)
-            hosts.setdefault(key, []).extend(members)
+            one, other = (json.dumps(value, sort_keys=True) for value in values)
+            hosts.setdefault((fact, one, other), []).extend(members)
     found = [
-        FactChange(key[0], *values[key], tuple(sorted(members, key=natural)))
-        for key, members in hosts.items()
+        FactChange(fact, json.loads(was), json.loads(present), _in_order(members))
+        for (fact, was, present), members in hosts.items()
     ]
     return tuple(
         sorted(
@@ -227,14 +197,3 @@ def fact_changes(
 def _section(fact: str) -> int:
     name = fact.partition(".")[0]
     return SECTIONS.index(name) if name in SECTIONS else len(SECTIONS)
-
-
-def _body(connection: sqlite3.Connection, bodies: dict[int, Any], content: int) -> Any:
-    """The content as plain values. A content that this program did not write is read as empty, so
-    every fact of it is a change."""
-    if content not in bodies:
-        (packed,) = connection.execute(
-            "SELECT body FROM contents WHERE id = ?", (content,)
-        ).fetchone()
-        bodies[content] = unpack_section(packed)
-    return bodies[content]

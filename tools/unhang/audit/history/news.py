@@ -1,5 +1,5 @@
-"""The message about new and resolved findings (`unhang/news/1`), made from changes in the history.
-Known findings are not in it."""
+"""The message about new and resolved findings (`unhang/news/1`), made from what changed since
+another run. Known findings are not in it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unhang.audit.history.changes import CHANGED, NEW, RESOLVED, FoundChange
-from unhang.audit.history.run_rows import RunRow
+from unhang.audit.history.runs import PastRun
 from unhang.audit.report.folding import item_label
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.nodeset import fold_hosts, shortened
@@ -21,7 +21,7 @@ LONGEST_NODES = 400
 
 
 def news_of(
-    before: RunRow, now: RunRow, changes: Iterable[FoundChange], severity: str
+    before: PastRun, now: PastRun, changes: Iterable[FoundChange], severity: str
 ) -> dict[str, Any] | None:
     """The message, or None where nothing is new or resolved. severity: lesser findings are left
     out.

@@ -1,4 +1,4 @@
-"""Which run folders may be removed. Values in, values out; their findings stay in the history."""
+"""Which run folders may be removed. Values in, values out."""
 
 from __future__ import annotations
 

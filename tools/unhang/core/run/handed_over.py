@@ -17,8 +17,7 @@ from typing import Any
 class HandedOver:
     """Each view takes a run's folder; None if there is nothing to show.
 
-    page        (run's folder, the history's file or None, arguments of render_html) -> the HTML
-    page of a run
+    page        (run's folder, arguments of render_html) -> the HTML page of a run
 
     plan        {fault, limits, totals, waves, refused, person}
     rollout     {fault, fleet, waves, rows}

@@ -1,4 +1,4 @@
-"""`unhang diff A B`: what differs between two sides, what does not count as a difference, and what
+"""`unhang history diff A B`: what differs between two sides, what does not count as a difference, and what
 a side may be."""
 
 from __future__ import annotations

@@ -8,38 +8,26 @@ import json
 import pytest
 from run_folders import Fleet, facts, finding
 
-from unhang.audit.history.beginnings import beginnings, events, holding
 from unhang.audit.history.changes import changes_between
-from unhang.audit.history.database import reading, writing
-from unhang.audit.history.node_pasts import node_pasts
-from unhang.audit.history.recording import record
-from unhang.audit.history.recurring import ending_waivers, flapping, own_pasts
+from unhang.audit.history.past import events_of_host, events_of_rule, node_pasts
 from unhang.audit.history.rendering import render_changes
-from unhang.audit.history.run_rows import moment_of, run_before, run_named, run_rows
+from unhang.audit.history.runs import earlier_of, moment_of, named, past_runs, run_at
 from unhang.core.errors import UserError
 
 NOW = datetime.datetime(2026, 11, 21, 10, 30, tzinfo=datetime.UTC)
 
 
 @pytest.fixture
-def fleet(tmp_path):
-    """Runs are stored as they are made."""
-    made = Fleet(tmp_path)
-    made.db = tmp_path / "state" / "history.db"
-
-    def stored(*arguments, **more):
-        folder = made.run(*arguments, **more)
-        assert record(folder, made.db)
-        return folder
-
-    made.stored = stored
-    return made
+def fleet(tmp_path, monkeypatch):
+    """Runs in the folder that the commands read."""
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
+    return Fleet(tmp_path)
 
 
-def between(fleet, before=1, now=2):
+def between(before=1, now=2):
     """The changes from one run to another, by their places."""
-    with reading(fleet.db) as connection:
-        return changes_between(connection, before, now)
+    runs = past_runs()
+    return changes_between(runs[before - 1], runs[now - 1])
 
 
 def shown(changes):
@@ -50,185 +38,46 @@ def shown(changes):
 
 
 def test_what_began_and_ended_and_which_facts_changed_is_reported_with_its_nodes(fleet):
-    fleet.stored(
+    fleet.run(
         {"a": facts(), "b": facts(), "c": facts()}, [finding("bad", "a"), finding("bad", "b")]
     )
-    fleet.stored(
+    fleet.run(
         {"a": facts("580.65.06"), "b": facts("580.65.06"), "c": facts()},
         [finding("bad", "a"), finding("worse", "c")],
     )
-    found, changed = shown(between(fleet))
+    found, changed = shown(between())
     assert found == [("new", "worse", "c"), ("resolved", "bad", "b")]
     assert changed == [("driver.loaded.version", "535.154.05", "580.65.06", "a", "b")]
 
 
-def test_a_run_in_which_nothing_changed_adds_no_span(fleet):
-    for _ in range(3):
-        fleet.stored({"a": facts()}, [finding("bad", "a")])
-    with reading(fleet.db) as connection:
-        assert connection.execute("SELECT count(*) FROM facts").fetchone() == (2,)
-        assert connection.execute("SELECT count(*) FROM findings").fetchone() == (1,)
-        assert len(run_rows(connection)) == 3
-
-
-def test_the_same_run_is_stored_once(fleet):
-    folder = fleet.run({"a": facts()}, [])
-    assert record(folder, fleet.db)
-    assert not record(folder, fleet.db)
-    with reading(fleet.db) as connection:
-        assert len(run_rows(connection)) == 1
-
-
-def test_what_a_run_did_not_read_stays_as_it_was(fleet):
-    fleet.stored({"a": facts(), "b": facts()}, [finding("bad", "a"), finding("bad", "b")])
-    fleet.stored(
-        {"a": "unreachable"}, [finding("node-unreachable", "a")], rules=("bad", "node-unreachable")
-    )
-    assert shown(between(fleet)) == ([("new", "node-unreachable", "a")], [])
-    fleet.stored(
-        {"a": facts(), "b": facts()},
-        [finding("bad", "a"), finding("bad", "b")],
-        rules=("bad", "node-unreachable"),
-    )
-    assert shown(between(fleet, 2, 3)) == ([("resolved", "node-unreachable", "a")], [])
-    assert shown(between(fleet, 1, 3)) == ([], [])
-
-
 def test_another_reason_for_not_being_read_takes_the_place_of_the_first(fleet):
-    fleet.stored(
+    fleet.run(
         {"a": "unreachable"},
         [finding("node-unreachable", "a")],
         rules=("node-unreachable", "node-timeout"),
     )
-    fleet.stored(
+    fleet.run(
         {"a": "timeout"}, [finding("node-timeout", "a")], rules=("node-unreachable", "node-timeout")
     )
-    assert shown(between(fleet))[0] == [
+    assert shown(between())[0] == [
         ("new", "node-timeout", "a"),
         ("resolved", "node-unreachable", "a"),
     ]
 
 
-def test_a_check_that_could_not_be_made_resolves_nothing(fleet):
-    fleet.stored({"a": facts()}, [finding("bad", "a")])
-    fleet.stored({"a": facts()}, [finding("bad", "a", verdict="unknown")])
-    assert shown(between(fleet))[0] == []
-    fleet.stored({"a": facts()}, [])
-    assert shown(between(fleet, 2, 3))[0] == [("resolved", "bad", "a")]
-
-
 def test_a_rule_that_is_judged_no_longer_is_not_called_resolved(fleet):
-    fleet.stored({"a": facts()}, [finding("bad", "a")])
-    fleet.stored({"a": facts()}, [], rules=("worse",))
-    assert shown(between(fleet))[0] == [("not judged", "bad", "a")]
+    fleet.run({"a": facts()}, [finding("bad", "a")])
+    fleet.run({"a": facts()}, [], rules=("worse",))
+    assert shown(between())[0] == [("not judged", "bad", "a")]
 
 
 def test_a_run_over_fewer_nodes_does_not_resolve_what_was_found_between_nodes(fleet):
     drift = finding("group-differs", scope="group", hosts=["b"], group="g")
-    fleet.stored({"a": facts(), "b": facts()}, [drift])
-    fleet.stored({"b": facts()}, [], limit="b")
-    assert shown(between(fleet))[0] == []
-    fleet.stored({"a": facts(), "b": facts()}, [])
-    assert shown(between(fleet, 2, 3))[0] == [("resolved", "group-differs", "b")]
-
-
-def test_a_run_of_another_inventory_says_nothing_about_the_groups_of_the_first(fleet):
-    drift = finding("group-differs", scope="group", hosts=["b"], group="g")
-    fleet.stored({"a": facts(), "b": facts()}, [drift])
-    fleet.stored({"localhost": facts()}, [], inventory="inventory/local")
-    fleet.stored({"b": facts(), "c": facts()}, [], inventory="inventory/second")
-    assert shown(between(fleet, 1, 3))[0] == []
-    fleet.stored({"a": facts(), "b": facts()}, [drift])
-    assert shown(between(fleet, 3, 4))[0] == []
-    with reading(fleet.db) as connection:
-        assert flapping(connection, 4) == []
-    # the same nodes and one more
-    fleet.stored({"a": facts(), "b": facts(), "c": facts()}, [], inventory="moved/i")
-    assert shown(between(fleet, 4, 5))[0] == [("resolved", "group-differs", "b")]
-
-
-def test_a_waiver_is_reported_as_one_and_its_end_as_new(fleet):
-    waiver = {"reason": "ordered", "by": "ada", "until": "2026-11-25"}
-    fleet.stored({"a": facts()}, [finding("bad", "a")])
-    fleet.stored({"a": facts()}, [finding("bad", "a", verdict="waived", waiver=waiver)])
-    assert shown(between(fleet))[0] == [("waived", "bad", "a")]
-    with reading(fleet.db) as connection:
-        (soon,) = ending_waivers(connection, NOW.date())
-        assert (soon.rule, soon.until, soon.days, soon.by, soon.hosts) == (
-            "bad",
-            "2026-11-25",
-            4,
-            "ada",
-            ("a",),
-        )
-        assert ending_waivers(connection, NOW.date(), 3) == []
-    fleet.stored({"a": facts()}, [finding("bad", "a")])
-    assert shown(between(fleet, 2, 3))[0] == [("changed", "bad", "a")]
-
-
-def test_a_finding_says_since_when_it_is_there_and_which_driver_came_with_it(fleet):
-    fleet.stored({"a": facts(), "b": facts(), "c": facts()}, [])
-    new = facts("580.65.06")
-    fleet.stored(
-        {"a": new, "b": new, "c": new},
-        [finding("bad", "a", where={"index": 3}), finding("bad", "b", where={"index": 3})],
-    )
-    with reading(fleet.db) as connection:
-        (one,) = beginnings(connection, "bad")
-        assert (one.hosts, one.place, one.since_first_look, one.ended_in) == (
-            ("a", "b"),
-            {"index": 3},
-            False,
-            None,
-        )
-        (change,) = one.together
-        assert (change.fact, change.before, change.now, change.on, change.others) == (
-            "driver.loaded.version",
-            "535.154.05",
-            "580.65.06",
-            2,
-            1,
-        )
-        assert [(event.what, event.text) for event in events(connection, "a")] == [
-            ("fact", "driver.loaded.version: 535.154.05 -> 580.65.06"),
-            ("new", "error: What bad says [bad]"),
-        ]
-        assert [row.rule for row in holding(connection, "a")] == ["bad"]
-
-
-def test_what_was_there_at_the_first_look_has_no_change_that_came_with_it(fleet):
-    fleet.stored({"a": facts()}, [finding("bad", "a")])
-    with reading(fleet.db) as connection:
-        (one,) = beginnings(connection, "bad")
-    assert one.since_first_look and one.together == ()
-
-
-def test_a_finding_that_comes_and_goes_is_reported(fleet):
-    for number in range(6):
-        fleet.stored(
-            {"a": facts(), "b": facts()},
-            [finding("bad", "b"), *([] if number % 2 else [finding("worse", "a")])],
-        )
-    with reading(fleet.db) as connection:
-        (one,) = flapping(connection)
-        assert (one.rule, one.times, one.holds, one.hosts) == ("worse", 3, False, ("a",))
-        assert flapping(connection, 3) == []
-
-
-def test_busbw_of_a_node_is_held_against_its_own_past(fleet):
-    for busbw in (480.0, 482.0, 400.0):
-        fleet.stored({"a": facts(), "b": facts()}, [], smoke={"a": busbw, "b": 300.0})
-    with reading(fleet.db) as connection:
-        slow, same = own_pasts(connection)
-        assert (slow.host, slow.busbw_gb_s, slow.median_gb_s, slow.earlier, slow.slower) == (
-            "a",
-            400.0,
-            481.0,
-            2,
-            True,
-        )
-        assert (same.host, same.ratio, same.slower) == ("b", 1.0, False)
-        assert [one.host for one in own_pasts(connection, "b")] == ["b"]
+    fleet.run({"a": facts(), "b": facts()}, [drift])
+    fleet.run({"b": facts()}, [], limit="b")
+    assert shown(between())[0] == []
+    fleet.run({"a": facts(), "b": facts()}, [])
+    assert shown(between(1, 3))[0] == [("resolved", "group-differs", "b")]
 
 
 def test_a_fact_that_could_not_be_read_is_no_change_of_the_node(fleet):
@@ -239,25 +88,23 @@ def test_a_fact_that_could_not_be_read_is_no_change_of_the_node(fleet):
         },
         "release": None,
     }
-    fleet.stored({"a": facts()})
-    fleet.stored({"a": facts() | {"kernel": unread}})
-    fleet.stored({"a": facts() | {"kernel": {"probe": {"status": "timeout"}}}})
-    fleet.stored({"a": facts()})
+    for kernel in ({}, {"kernel": unread}, {"kernel": {"probe": {"status": "timeout"}}}, {}):
+        fleet.run({"a": facts() | kernel}, [])
     for before, now in ((1, 2), (2, 3), (3, 4), (1, 4)):
         assert [
-            one.fact for one in between(fleet, before, now).facts if one.fact == "kernel.release"
+            one.fact for one in between(before, now).facts if one.fact == "kernel.release"
         ] == []
 
 
 def test_a_document_that_the_judge_refused_says_nothing_of_its_node(fleet):
-    fleet.stored({"a": facts()}, [finding("bad", "a")])
-    fleet.stored(
+    fleet.run({"a": facts()}, [finding("bad", "a")])
+    fleet.run(
         {"a": facts("1.2.3")},
         [finding("node-answer-invalid", "a")],
         unread=("a",),
         rules=("bad", "node-answer-invalid"),
     )
-    assert shown(between(fleet)) == ([("new", "node-answer-invalid", "a")], [])
+    assert shown(between()) == ([("new", "node-answer-invalid", "a")], [])
 
 
 @pytest.mark.parametrize(
@@ -270,76 +117,17 @@ def test_a_document_that_the_judge_refused_says_nothing_of_its_node(fleet):
     ],
 )
 def test_a_document_of_another_shape_stops_nothing(fleet, kernel):
-    fleet.stored({"a": facts()})
-    fleet.stored({"a": facts() | {"kernel": kernel}})
-    fleet.stored({"a": facts("580")})
-    assert ("driver.loaded.version", "535.154.05", "580", "a") in shown(between(fleet, 1, 3))[1]
-    between(fleet, 1, 2)
-
-
-def test_a_healthy_node_that_only_a_faulty_one_sets_apart_has_no_finding(fleet):
-    fleet.stored({"a": facts(), "b": facts()}, [])
-    run = fleet.run(
-        {"a": facts(), "b": facts()}, [finding("differ", None, scope="group", hosts=["a", "b"])]
-    )
-    document = json.loads((run / "findings.json").read_text())
-    (run / "findings.json").write_text(
-        json.dumps(document | {"node_verdicts": {"error": ["a"], "healthy": ["b"]}})
-    )
-    record(run, fleet.db)
-    assert shown(between(fleet))[0] == [("new", "differ", "a")]
+    fleet.run({"a": facts()}, [])
+    fleet.run({"a": facts() | {"kernel": kernel}}, [])
+    fleet.run({"a": facts("580")}, [])
+    assert ("driver.loaded.version", "535.154.05", "580", "a") in shown(between(1, 3))[1]
+    between(1, 2)
 
 
 def test_findings_that_name_no_node_belong_to_the_fleet(fleet):
-    fleet.stored({"a": facts()}, [])
-    fleet.stored({"a": facts()}, [finding("bad", None, scope="fleet", hosts=[])])
-    assert shown(between(fleet))[0] == [("new", "bad", "")]
-
-
-def test_nodes_that_come_and_go_are_named(fleet):
-    fleet.stored({"a": facts(), "b": facts()}, [])
-    fleet.stored({"b": facts(), "c": facts()}, [])
-    changes = between(fleet)
-    assert (changes.first_seen, changes.not_asked, changes.facts) == (("c",), ("a",), ())
-    fleet.stored({"a": facts(), "b": facts(), "c": facts()}, [])
-    later = between(fleet, 2, 3)
-    assert (later.first_seen, later.asked_again, later.not_asked) == ((), ("a",), ())
-
-
-def test_a_node_that_only_one_of_the_two_runs_asked_is_named_whatever_a_run_between_asked(fleet):
-    """a: asked before, between, and not after; d: not before, between, and after; e: only between,
-    so neither of the two."""
-    for asked in ("bde", "ab", "abcde", "bcd"):
-        fleet.stored({host: facts() for host in asked}, [])
-    changes = between(fleet, 2, 4)
-    assert (changes.first_seen, changes.asked_again, changes.not_asked) == (("c",), ("d",), ("a",))
-    with reading(fleet.db) as connection:
-        rows = run_rows(connection)
-    lines = render_changes(rows[1], rows[3], changes, "unhang", 120)
-    assert {"FIRST SEEN  c", "ASKED       d in the later run alone"} < set(lines)
-    assert "NOT ASKED   a in the later run: what holds there now is not known" in lines
-
-
-def test_runs_are_found_by_id_its_beginning_folder_and_time(fleet):
-    for day in (18, 20, 21):
-        fleet.stored({"a": facts()}, [], day=day)
-    with reading(fleet.db) as connection:
-        first, second, third = run_rows(connection)
-        assert (
-            run_named(connection, first.id)
-            == run_named(connection, first.folder)
-            == run_named(connection, "20261118")
-            == first
-        )
-        assert run_named(connection, "latest") == third
-        assert run_before(connection, "yesterday", NOW) == second
-        assert run_before(connection, "2d", NOW) == first
-        assert run_before(connection, "1m", NOW) == run_before(connection, "1y", NOW) == first
-        assert run_before(connection, "2026-01-01", NOW) == first
-        with pytest.raises(UserError, match="expected one run, found 3"):
-            run_named(connection, "2026")
-        with pytest.raises(UserError, match="did you mean"):
-            run_named(connection, first.id[:-1] + "9")
+    fleet.run({"a": facts()}, [])
+    fleet.run({"a": facts()}, [finding("bad", None, scope="fleet", hosts=[])])
+    assert shown(between())[0] == [("new", "bad", "")]
 
 
 @pytest.mark.parametrize("since", ["", "soon", "3", "0d", "99999999d", "2026-13-01", "-1d"])
@@ -348,14 +136,14 @@ def test_a_time_that_is_none_is_refused(since):
         moment_of(since, NOW)
 
 
-def test_what_a_node_says_is_stored_as_it_is_and_never_run(fleet):
+def test_what_a_node_says_is_compared_as_it_is(fleet):
     nasty = "'; DROP TABLE runs; --\x1b[2J\u202e"
-    fleet.stored(
+    fleet.run(
         {nasty.replace("/", ""): facts(nasty)},
         [finding("bad", nasty, found=nasty, where={nasty: nasty})],
     )
-    fleet.stored({nasty: facts("580")}, [])
-    changes = between(fleet)
+    fleet.run({nasty: facts("580")}, [])
+    changes = between()
     assert shown(changes) == (
         [("resolved", "bad", nasty)],
         [("driver.loaded.version", nasty, "580", nasty)],
@@ -377,62 +165,30 @@ def test_a_fault_that_moves_in_its_list_is_the_same_fault(fleet):
         "file": "/etc/nccl.conf",
         "line": 3,
     }
-    fleet.stored(
+    fleet.run(
         {"a": facts()}, [finding("bad", "a", where=first), finding("worse", "a", where=setting)]
     )
-    fleet.stored(
+    fleet.run(
         {"a": facts()},
         [
             finding("bad", "a", where=moved),
             finding("worse", "a", where={**setting, "path": "environment.settings[4]", "line": 9}),
         ],
     )
-    assert shown(between(fleet)) == ([], [])
-    fleet.stored(
+    assert shown(between()) == ([], [])
+    fleet.run(
         {"a": facts()},
         [
             finding("bad", "a", where={**moved, "pci_address": "0000:0c:00.0"}),
             finding("worse", "a", where={"path": "odd[1]"}),
         ],
     )
-    assert shown(between(fleet, 2, 3))[0] == [
+    assert shown(between(2, 3))[0] == [
         ("new", "bad", "a"),
         ("new", "worse", "a"),
         ("resolved", "bad", "a"),
         ("resolved", "worse", "a"),
     ]
-
-
-def test_a_place_that_an_older_unhang_stored_is_the_same_place(fleet):
-    where = {"path": "gpus.devices[3]", "index": 3, "uuid": "GPU-3"}
-    fleet.stored({"a": facts()}, [finding("bad", "a", where=where)])
-    with writing(fleet.db) as connection:
-        connection.execute("UPDATE problems SET place = ?", (json.dumps(where),))
-    fleet.stored({"a": facts()}, [finding("bad", "a", where=where)])
-    assert shown(between(fleet)) == ([], [])
-    fleet.stored({"a": facts()}, [finding("bad", "a", severity="critical", where=where)])
-    assert shown(between(fleet, 1, 3))[0] == [("changed", "bad", "a")]
-
-
-def test_a_page_tells_of_each_node_what_changed_within_the_last_runs(fleet):
-    fleet.stored({"a": facts(), "b": facts()}, [finding("bad", "b")])
-    last = fleet.stored(
-        {"a": facts("580.65.06"), "b": facts(), "c": facts()},
-        [finding("worse", "a", where={"index": 3}), finding("bad", "c")],
-    )
-    pasts = node_pasts(last, str(fleet.db))
-    when = pasts["a"][0][:16]
-    assert pasts["a"] == (
-        f"{when} driver.loaded.version: 535.154.05 -> 580.65.06",
-        f"{when} new: error: What worse says: GPU 3",
-    )
-    assert pasts["b"] == (f"{when} resolved: error: What bad says",)
-    assert set(pasts) == {"a", "b"}  # c was met for the first time
-    assert node_pasts(last, str(fleet.db.with_name("none.db"))) == {}
-    for _ in range(12):
-        last = fleet.stored({"a": facts("1"), "b": facts()}, [])
-        last = fleet.stored({"a": facts("2"), "b": facts()}, [])
-    assert len(node_pasts(last, str(fleet.db))["a"]) == 8
 
 
 def machine(hostname, machine_id=None, **more):
@@ -442,70 +198,146 @@ def machine(hostname, machine_id=None, **more):
     )
 
 
-def test_two_machines_that_are_called_localhost_are_two_nodes(fleet):
-    first = {"localhost": machine("web1", "1f2e3d4c5b6a")}
-    fleet.stored(first, [finding("bad", "localhost")])
-    last = fleet.stored(
-        {"localhost": machine("9ad0c1", driver="580.65.06")}, [finding("worse", "localhost")]
+def test_what_a_run_did_not_read_is_not_resolved(fleet):
+    both, bad = {"a": facts(), "b": facts()}, [finding("bad", "a"), finding("bad", "b")]
+    rules = ("bad", "node-unreachable")
+    fleet.run(both, bad, rules=rules)
+    fleet.run({"a": "unreachable"}, [finding("node-unreachable", "a")], rules=rules)
+    fleet.run(both, bad, rules=rules)
+    assert shown(between()) == ([("new", "node-unreachable", "a")], [])
+    assert ("resolved", "node-unreachable", "a") in shown(between(2, 3))[0]
+    assert shown(between(1, 3)) == ([], [])
+
+
+def test_a_check_that_could_not_be_made_resolves_nothing(fleet):
+    fleet.run({"a": facts()}, [finding("bad", "a")])
+    fleet.run({"a": facts()}, [finding("bad", "a", verdict="unknown")])
+    fleet.run({"a": facts()}, [])
+    assert shown(between())[0] == []
+    assert shown(between(1, 3))[0] == [("resolved", "bad", "a")]
+
+
+def test_a_run_of_another_inventory_says_nothing_about_the_groups_of_the_first(fleet):
+    drift = finding("group-differs", scope="group", hosts=["b"], group="g")
+    fleet.run({"a": facts(), "b": facts()}, [drift])
+    fleet.run({"b": facts(), "c": facts()}, [], inventory="inventory/second")
+    # the same nodes and one more
+    fleet.run({"a": facts(), "b": facts(), "c": facts()}, [], inventory="moved/i")
+    assert shown(between())[0] == []
+    assert shown(between(1, 3))[0] == [("resolved", "group-differs", "b")]
+
+
+def test_a_waiver_is_reported_as_one_and_its_end_as_new(fleet):
+    waiver = {"reason": "ordered", "by": "ada", "until": "2026-11-25"}
+    fleet.run({"a": facts()}, [finding("bad", "a")])
+    fleet.run({"a": facts()}, [finding("bad", "a", verdict="waived", waiver=waiver)])
+    fleet.run({"a": facts()}, [finding("bad", "a")])
+    assert shown(between())[0] == [("waived", "bad", "a")]
+    assert shown(between(2, 3))[0] == [("changed", "bad", "a")]
+
+
+def test_a_finding_says_since_when_it_is_there_and_which_driver_came_with_it(fleet):
+    fleet.run({"a": facts(), "b": facts(), "c": facts()}, [])
+    new, gpu3 = facts("580.65.06"), {"index": 3}
+    rows = [finding("bad", host, where=gpu3) for host in "ab"]
+    second = fleet.run({"a": new, "b": new, "c": new}, rows)
+    fleet.run({"a": new, "b": new, "c": new}, rows[:1])
+    began, ended = events_of_rule(past_runs(), "bad")
+    assert (began.run, began.what, began.hosts) == (second.name, "new", ("a", "b"))
+    assert began.together == (
+        "driver.loaded.version: 535.154.05 -> 580.65.06 (on 2 of 2, and on 1 without the finding)",
     )
-    found, changed = shown(between(fleet))
-    assert (found, changed) == ([("new", "worse", "localhost@9ad0c1")], [])
-    assert between(fleet).first_seen == ("localhost@9ad0c1",)
-    assert node_pasts(last, str(fleet.db)) == {}  # it was met for the first time
-    last = fleet.stored(
-        first | {"localhost": machine("web1", "1f2e3d4c5b6a", driver="580.65.06")}, []
+    assert (ended.what, ended.hosts, ended.together) == ("resolved", ("b",), ())
+    assert [(one.run, one.what, one.text) for one in events_of_host(past_runs(), "a")] == [
+        (second.name, "fact", "driver.loaded.version: 535.154.05 -> 580.65.06"),
+        (second.name, "new", "error: What bad says: GPU 3 [bad]"),
+        (second.name, "holds since", "error: What bad says [bad]"),
+    ]
+
+
+def test_a_finding_holds_since_the_last_time_that_it_came_back(fleet):
+    runs = [fleet.run({"a": facts()}, [finding("bad", "a")] * has) for has in (1, 0, 1, 1)]
+    held = [one.run for one in events_of_host(past_runs(), "a") if one.what == "holds since"]
+    assert held == [runs[2].name]
+
+
+def test_a_healthy_node_that_only_a_faulty_one_sets_apart_has_no_finding(fleet):
+    fleet.run({"a": facts(), "b": facts()}, [])
+    run = fleet.run(
+        {"a": facts(), "b": facts()}, [finding("differ", None, scope="group", hosts=["a", "b"])]
     )
-    assert shown(between(fleet, 2, 3)) == (
-        [("resolved", "bad", "localhost@web1-1f2e3d4c")],
-        [("driver.loaded.version", "535.154.05", "580.65.06", "localhost@web1-1f2e3d4c")]
-    )  # fmt: skip
-    when = node_pasts(last, str(fleet.db))["localhost"][0][:16]
-    assert node_pasts(last, str(fleet.db)) == {
-        "localhost": (
-            f"{when} driver.loaded.version: 535.154.05 -> 580.65.06",
-            f"{when} resolved: error: What bad says",
-        ),
-    }
-
-
-def test_a_localhost_of_which_nothing_was_read_keeps_its_bare_name(fleet):
-    fleet.stored({"localhost": "failed", "a": machine("a", "1f2e3d4c")}, [])
-    with reading(fleet.db) as connection:
-        assert {name for (name,) in connection.execute("SELECT name FROM hosts")} == {
-            "localhost",
-            "a",
-        }
-
-
-@pytest.mark.parametrize(
-    ("other", "kept"), [(("web1", "1f2e3d4c5b6a"), ()), (("9ad0c1", None), ("localhost@9ad0c1",))]
-)
-def test_what_an_older_unhang_kept_of_localhost_goes_on_for_the_same_machine_alone(
-    fleet, other, kept
-):
-    fleet.stored({"localhost": machine("web1", "1f2e3d4c5b6a")}, [finding("bad", "localhost")])
-    with writing(fleet.db) as connection:
-        connection.execute("UPDATE hosts SET name = 'localhost'")  # as it was written
-    fleet.stored({"localhost": machine(*other)}, [finding("bad", "localhost")])
-    assert between(fleet).first_seen == kept
-    assert shown(between(fleet))[0] == [("new", "bad", name) for name in kept]
-
-
-def test_nodes_that_only_one_of_two_inventories_has_are_named(fleet):
-    fleet.stored({"a": facts()}, [])
-    other = fleet.run({"b": facts()}, [])
-    (other / "run.json").write_text(
-        (other / "run.json").read_text().replace('["i"]', '["another"]')
+    document = json.loads((run / "findings.json").read_text())
+    (run / "findings.json").write_text(
+        json.dumps(document | {"node_verdicts": {"error": ["a"], "healthy": ["b"]}})
     )
-    record(other, fleet.db)
-    assert (between(fleet).first_seen, between(fleet).not_asked) == (("b",), ("a",))
-    fleet.stored({"a": facts()}, [])
-    later = between(fleet, 2, 3)
-    assert (later.asked_again, later.not_asked) == (("a",), ("b",))
-    with reading(fleet.db) as connection:
-        before, now = run_rows(connection)[1:]
-    shown_lines = "\n".join(render_changes(before, now, later, "unhang", 120))
+    assert shown(between())[0] == [("new", "differ", "a")]
+
+
+def test_nodes_that_only_one_of_the_runs_asked_are_named(fleet):
+    fleet.run({"a": facts(), "b": facts()}, [])
+    fleet.run({"b": facts(), "c": facts()}, [], inventory="another")
+    changes = between()
+    assert (changes.only_now, changes.only_before, changes.facts) == (("c",), ("a",), ())
+    lines = render_changes(*past_runs(), changes, "unhang", 120)
+    assert "ASKED       c in the later run alone" in lines
     assert (
-        "NOT ASKED   b in the later run (another inventory): what holds there now is not known"
-        in shown_lines
+        "NOT ASKED   a in the later run (another inventory): its present state is not known"
+        in lines
     )
+
+
+def test_a_run_is_compared_with_the_last_one_that_asked_all_of_its_nodes(fleet):
+    both = {"a": facts(), "b": facts()}
+    whole = fleet.run(both, [finding("bad", "b")])
+    limited = fleet.run({"a": facts()}, [], limit="a")
+    fleet.run({"localhost": facts()}, [], inventory="local")
+    last = fleet.run(both, [finding("bad", "b")])
+    runs = past_runs()
+    assert earlier_of(named(last.name), runs).id == whole.name
+    assert earlier_of(named(limited.name), runs).id == whole.name
+    assert earlier_of(named(whole.name), runs) is None
+
+
+def test_a_run_that_was_not_judged_is_in_no_comparison(fleet):
+    """As those of a preview and of a rollout, which read the nodes of a plan."""
+    first = fleet.run({"a": facts()}, [])
+    fleet.run({"a": facts("580")})
+    assert [run.id for run in past_runs()] == [first.name]
+
+
+def test_runs_are_found_by_id_its_beginning_folder_and_time(fleet):
+    first, second, _ = (fleet.run({"a": facts()}, [], day=day) for day in (18, 20, 21))
+    for name in (first.name, str(first), "20261118"):
+        assert named(name).id == first.name
+    assert run_at("yesterday", NOW).id == second.name
+    for since in ("2d", "1m", "1y", "2026-01-01"):
+        assert run_at(since, NOW).id == first.name
+    fleet.run({"a": facts()}, [], day=18)
+    with pytest.raises(UserError, match="expected a run, found 2 that begin with 20261118"):
+        named("20261118")
+
+
+def test_the_page_says_of_each_node_what_changed_since_the_run_before(fleet):
+    fleet.run({"a": facts(), "b": facts()}, [finding("bad", "b")])
+    last = fleet.run(
+        {"a": facts("580.65.06"), "b": facts()}, [finding("worse", "a", where={"index": 3})]
+    )
+    assert node_pasts(last) == {
+        "a": (
+            "driver.loaded.version: 535.154.05 -> 580.65.06",
+            "new: error: What worse says: GPU 3 [worse]",
+        ),
+        "b": ("resolved: error: What bad says [bad]",),
+    }
+    assert node_pasts(past_runs()[0].folder) == {}
+    (last / "findings.json").write_text("no JSON")
+    assert node_pasts(last) == {}
+
+
+def test_two_machines_that_are_called_localhost_are_not_compared(fleet):
+    for hostname, driver in (("web1", "535"), ("9ad0c1", "580"), ("9ad0c1", "590")):
+        node = {"probe": {"status": "ok"}, "hostname": hostname, "machine_id": hostname * 4}
+        fleet.run({"localhost": facts(driver, node=node)}, [finding(f"bad-{driver}", "localhost")])
+    changes = between()
+    assert (shown(changes), changes.other_machines) == (([], []), ("localhost",))
+    assert shown(between(2, 3))[1] == [("driver.loaded.version", "580", "590", "localhost")]

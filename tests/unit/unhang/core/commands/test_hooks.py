@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from run_folders import Fleet, facts, finding
@@ -20,8 +21,7 @@ from unhang import cli
 from unhang.audit.commands.run_news import report_run
 from unhang.audit.history.changes import FoundChange
 from unhang.audit.history.news import MOST_ROWS, news_of
-from unhang.audit.history.recording import record
-from unhang.audit.history.run_rows import RunRow
+from unhang.audit.history.runs import PastRun
 from unhang.core.commands.hook_orphans import call_and_end_all
 from unhang.core.commands.hooks import HOOK_S, post
 from unhang.core.commands.webhook_forms import body_for
@@ -29,33 +29,33 @@ from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
 RUNS = [
-    RunRow(
-        number, f"run{number}", "", "2026-11-20T03:00:00Z", None, None, None, None, 0, 0, 0, 0, 0
-    )
+    PastRun(f"run{number}", Path(), "2026-11-20T03:00:00Z", None, None, (), frozenset())
     for number in (1, 2)
 ]
 NEWS = {"schema": "unhang/news/1", "new": [{"rule": "bad"}], "text": "unhang: 1 new"}
 
 
 @pytest.fixture
-def fleet(tmp_path):
-    """Runs that are stored one by one: (findings) -> the run's id."""
+def fleet(tmp_path, monkeypatch):
+    """Runs that are made one by one: (findings) -> the run's folder."""
+    monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
     made = Fleet(tmp_path)
 
     def run(*findings):
         folder = made.run({"gpu1": facts(), "gpu2": facts()}, list(findings))
-        record(folder, tmp_path / "history.db")
-        return folder.name
+        (folder.parent / "latest").unlink(missing_ok=True)
+        (folder.parent / "latest").symlink_to(folder.name)
+        return folder
 
     return run
 
 
 @pytest.fixture
-def diff(tmp_path, capsys):
-    """`unhang diff` on it: (exit code, standard error)."""
+def diff(capsys):
+    """`unhang history diff` on it: (exit code, standard error)."""
 
     def run(*argv):
-        code = cli.main(["diff", "-q", *argv, "--db", str(tmp_path / "history.db")])
+        code = cli.main(["history", "diff", "-q", *argv])
         return code, capsys.readouterr().err
 
     return run
@@ -249,15 +249,12 @@ def test_an_audit_tells_what_its_run_changed_and_the_first_run_nothing(
     fleet, hook, tmp_path, capsys
 ):
     command, given = hook
-    asked = argparse.Namespace(
-        webhook=[], hook=[command], db=str(tmp_path / "history.db"), fail_on="warning"
-    )
+    asked = argparse.Namespace(webhook=[], hook=[command], fail_on="warning")
     report_run(fleet(finding("bad", "gpu1")), asked)
-    assert given() == [] and "the first run of the history" in capsys.readouterr().err
+    assert given() == [] and "the first run of its inventory" in capsys.readouterr().err
     report_run(fleet(finding("bad", "gpu1"), finding("worse", "gpu2")), asked)
     assert [row["rule"] for news in given() for row in news["new"]] == ["worse"]
-    (tmp_path / "history.db").write_bytes(b"no database")
-    report_run("run", asked)
+    report_run(tmp_path, asked)  # no run folder
     assert capsys.readouterr().err.startswith("unhang: no hook was called: ")
 
 

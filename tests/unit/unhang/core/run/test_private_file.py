@@ -4,14 +4,11 @@ site may share them with a group."""
 from __future__ import annotations
 
 import contextlib
-import grp
 import os
-import sqlite3
 
 import pytest
 
 from unhang.act.rollout.journal import begin
-from unhang.audit.history.database import writing
 from unhang.audit.judge.findings import write_findings
 
 AT = "2026-11-20T07:00:00Z"
@@ -60,15 +57,12 @@ def test_findings_that_the_user_names_have_the_mode_of_his_umask(tmp_path, given
 
 
 @pytest.mark.parametrize("given", [0o000, 0o022, 0o077])
-def test_journal_and_history_are_private_from_their_creation(tmp_path, monkeypatch, given):
+def test_the_journal_is_private_from_their_creation(tmp_path, monkeypatch, given):
     monkeypatch.delenv("UNHANG_GROUP", raising=False)
     with umask(given):
         begin(tmp_path, AT, {})
-        with writing(tmp_path / "history.db") as connection:
-            connection.execute("CREATE TABLE more (x)")
-            during = modes(tmp_path)
-    assert {"history.db", "journal.jsonl", "journal.lock"} <= set(during)
-    assert set(during.values()) == set(modes(tmp_path).values()) == {0o600}
+    found = modes(tmp_path)
+    assert {"journal.jsonl", "journal.lock"} <= set(found) and set(found.values()) == {0o600}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="giving a file to another group takes root")
@@ -78,13 +72,5 @@ def test_the_group_of_a_site_reads_them_whatever_the_umask(tmp_path, monkeypatch
     with umask(given):
         write_findings(tmp_path / "findings.json", {}, [])
         begin(tmp_path, AT, {})
-        with writing(tmp_path / "history.db") as connection:
-            connection.execute("CREATE TABLE more (x)")
     found = modes(tmp_path)
     assert {found[name] for name in ("findings.json", "journal.jsonl", "journal.lock")} == {0o640}
-    assert (found["history.db"], (tmp_path / "history.db").stat().st_gid) == (
-        0o660,
-        grp.getgrnam("daemon").gr_gid,
-    )
-    with contextlib.closing(sqlite3.connect(tmp_path / "history.db")) as connection:
-        assert connection.execute("SELECT count(*) FROM more").fetchone() == (0,)

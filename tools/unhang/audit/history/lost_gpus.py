@@ -3,29 +3,16 @@ neither its serial number nor its UUID."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from unhang.audit.history.database import reading
-from unhang.audit.history.location import database_file
-from unhang.audit.history.machines import lasting_name
-from unhang.audit.history.packed import unpack_section
 from unhang.core.errors import UserError
-from unhang.core.run.documents import MAX_NODE_BYTES, decode_node, decode_plain, to_fragment
+from unhang.core.run.documents import MAX_NODE_BYTES, decode_node, decode_plain
 from unhang.core.run.run_folder import file_stem, list_runs, read_run, runs_folder
 from unhang.core.strict_json import read_bounded
 
 MOST_RUNS = 100  # that are looked through
-WAIT_S = 1.0  # for another program that writes the history; a ticket can do without it
-_STORED = """
-SELECT runs.id, runs.started, contents.body,
-       (SELECT c.body FROM facts n JOIN contents c ON c.id = n.content
-        WHERE n.host = f.host AND n.section = 'node' AND n.from_run <= f.from_run ORDER BY n.from_run DESC LIMIT 1)
-FROM facts f JOIN contents ON contents.id = f.content JOIN hosts ON hosts.id = f.host JOIN runs ON runs.seq = f.from_run
-WHERE hosts.name = ? AND f.section = 'gpus' AND runs.started < ? ORDER BY f.from_run DESC LIMIT ?
-"""  # noqa: E501
 
 
 class Reading(NamedTuple):
@@ -55,13 +42,13 @@ def lost_gpus(
     """(GPU, source) for each PCI address where an earlier run read a GPU and none answers now, as
     the newest of these runs read it.
 
-    folder: of the run; sections: what it read of the node. Run folders beside it and in the usual
-    place are looked through first, then the history, which keeps facts of runs that were removed.
+    folder: of the run; sections: what it read of the node. Looks through the run folders beside it
+    and in the usual place.
     """
     started = str(read_run(folder).document.get("started") or "")
     answering = {gpu["pci_address"]: gpu["uuid"] for gpu in _gpus(sections)}
     lost: dict[str, tuple[Mapping[str, Any], str]] = {}
-    for one in (*_in_folders(folder, host, started), *_in_history(host, started, sections)):
+    for one in _in_folders(folder, host, started):
         if not _same_machine(sections, one.sections):
             continue
         known = {*answering.values(), *(gpu["uuid"] for gpu, _ in lost.values())}
@@ -87,34 +74,6 @@ def _in_folders(folder: Path, host: str, started: str) -> Iterator[Reading]:
             yield Reading(
                 f"run {run.name} of {when}", sections_of(run / "nodes" / f"{file_stem(host)}.json")
             )
-
-
-def _in_history(host: str, started: str, sections: Mapping[str, Any]) -> Iterator[Reading]:
-    node = sections.get("node") or {}
-    name = lasting_name(host, node.get("hostname"), node.get("machine_id"))
-    try:
-        file = database_file(None)
-        if file is None or not file.is_file():
-            return
-        with reading(file, WAIT_S) as connection:
-            for run, when, gpus, machine in connection.execute(_STORED, (name, started, MOST_RUNS)):
-                yield Reading(
-                    f"run {run} of {when}, in the history",
-                    _checked({"gpus": gpus, "node": machine}),
-                )
-    except (UserError, sqlite3.Error):
-        return  # commands that read the history report its faults
-
-
-def _checked(bodies: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Sections as the history keeps them; {} where they are no facts of a node: a history may be of
-    somebody else."""
-    found = {name: unpack_section(body) for name, body in bodies.items() if isinstance(body, bytes)}
-    try:
-        to_fragment(found)
-    except ValueError:
-        return {}
-    return found
 
 
 def _gpus(sections: Mapping[str, Any]) -> list[Mapping[str, Any]]:

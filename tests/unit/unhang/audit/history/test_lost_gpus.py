@@ -3,17 +3,13 @@ the same machine read, and names that run."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
-import sqlite3
 
 import fleets
 import pytest
 
 from unhang import cli
-from unhang.audit.history.packed import pack_section
-from unhang.audit.history.recording import record
 
 SERIALS = {number: f"165000000000{number}" for number in range(8)}
 LOST = fleets.finding(
@@ -64,9 +60,8 @@ def a_run(runs, day, gpus, machine="m1", findings=()):
 
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
-    """The folder of runs, and a history of its own."""
+    """The folder of runs."""
     monkeypatch.setenv("UNHANG_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("UNHANG_HISTORY", str(tmp_path / "history.db"))
     (tmp_path / "runs").mkdir()
     return tmp_path / "runs"
 
@@ -132,44 +127,6 @@ def test_another_machine_of_that_name_gives_no_serial(runs, capsys):
 def test_a_ticket_of_a_node_that_lost_nothing_has_no_such_rows(runs, capsys):
     a_run(runs, 10, [gpu(number) for number in range(8)])
     assert rows_of(today(runs, without=()), capsys) == {}
-
-
-@pytest.mark.parametrize(
-    ("machine", "named"),
-    [
-        (
-            "m1",
-            {SERIALS[5]: "run 20261112T000000Z-0123456789 of 2026-11-12T00:00:00Z, in the history"},
-        ),
-        ("m0", {}),
-    ],
-)
-def test_the_history_knows_what_runs_read_that_were_removed(runs, capsys, machine, named):
-    for day, uuid in ((10, "GPU-replaced"), (12, "GPU-5")):
-        old = a_run(runs, day, [gpu(number) for number in range(5)] + [gpu(5, uuid)], machine)
-        record(old, runs.parent / "history.db")
-        shutil.rmtree(old)
-    assert rows_of(today(runs), capsys) == named
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"x",
-        "text",
-        7,
-        pack_section(b"[]"),
-        pack_section(b'{"devices": ["x"]}'),
-        pack_section(b'{"devices": [{"index": 0, "uuid": 7, "pci_address": []}]}'),
-    ],
-)
-def test_a_history_of_somebody_else_ends_no_ticket(runs, capsys, body):
-    old = a_run(runs, 12, [gpu(number) for number in range(8)])
-    record(old, runs.parent / "history.db")
-    shutil.rmtree(old)
-    with contextlib.closing(sqlite3.connect(runs.parent / "history.db")) as connection, connection:
-        connection.execute("UPDATE contents SET body = ?", (body,))
-    assert rows_of(today(runs), capsys) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""`unhang diff A B`: what changed from one run to another, or what differs between two sides of
-other kinds."""
+"""`unhang history diff A B`: what changed from one run to another, or what differs between two
+sides of other kinds."""
 
 from __future__ import annotations
 
@@ -7,48 +7,41 @@ import argparse
 import dataclasses
 import datetime
 import fnmatch
-import sqlite3
 from collections.abc import Sequence
 
 from unhang.audit.commands.diff_sides import add_side_arguments, are_sides, show_sides
 from unhang.audit.commands.fail_on import add_fail_on
-from unhang.audit.commands.history_options import add_history_options, history_file
 from unhang.audit.commands.run_news import tell
 from unhang.audit.history.changes import CHANGED, NEW, Changes, changes_between
-from unhang.audit.history.database import reading
-from unhang.audit.history.machines import asked_name
 from unhang.audit.history.rendering import render_changes
-from unhang.audit.history.run_rows import (
-    RunRow,
-    hosts_of,
-    last_two,
-    run_before,
-    run_named,
-    with_paths,
-)
+from unhang.audit.history.runs import PastRun, last_two, named, run_at
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core import project
-from unhang.core.commands.common_options import add_repeatable
+from unhang.core.commands.common_options import (
+    add_examples,
+    add_format_option,
+    add_quiet,
+    add_repeatable,
+)
 from unhang.core.commands.hooks import add_hooks, check_hooks
-from unhang.core.commands.row_output import Row, show_rows
+from unhang.core.commands.row_output import FORMATS, Row, show_rows
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_limit
-from unhang.core.run import run_folder
 from unhang.core.secrets_in_text import masked_fields
 
 COLUMNS = ("change", "severity", "rule", "title", "place", "fact", "before", "now", "hosts")
 EXAMPLES = """\
-  unhang diff                                  the last run against the one before it of the same inventory
-  unhang diff --since yesterday                against the state that yesterday's last run left
-  unhang diff --since 2w --rule 'nccl-*'       of two weeks, one kind of finding
-  unhang diff 20261120T043323Z latest -o csv   between two runs, by id or the beginning of one
-  unhang diff -q --webhook @/etc/unhang/chat   what is new or resolved, to a chat
-  unhang diff development production           the configuration of two groups of the last run's inventory
-  unhang diff 'gpu[001-004]' gpu005            of nodes of it
-  unhang diff latest:training 20261118:training   of a group in two runs
-  unhang diff RUN RUN --fact driver            of all nodes of two runs: the driver, by number of nodes
-  unhang diff gpu001 job.env --launch slurm    the node's settings and what `env` printed in a job
-  unhang diff node.json job.json               unhang collect on the node, and in the job's container"""  # noqa: E501
+  unhang history diff                                  the last run against the one before it of the same inventory
+  unhang history diff --since yesterday                against the state that yesterday's last run left
+  unhang history diff --since 2w --rule 'nccl-*'       of two weeks, one kind of finding
+  unhang history diff 20261120T043323Z latest -o csv   between two runs, by id or the beginning of one
+  unhang history diff -q --webhook @/etc/unhang/chat   what is new or resolved, to a chat
+  unhang history diff development production           the configuration of two groups of the last run's inventory
+  unhang history diff 'gpu[001-004]' gpu005            of nodes of it
+  unhang history diff latest:training 20261118:training   of a group in two runs
+  unhang history diff RUN RUN --fact driver            of all nodes of two runs: the driver, by number of nodes
+  unhang history diff gpu001 job.env --launch slurm    the node's settings and what `env` printed in a job
+  unhang history diff node.json job.json               unhang collect on the node, and in the job's container"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_side_arguments(parser)
     add_fail_on(parser)
     add_hooks(parser)
-    add_history_options(parser, "nodes that changed", EXAMPLES)
+    add_format_option(parser, FORMATS, {"name": "nodes that changed, one a line"})
+    add_quiet(parser)
+    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -86,16 +81,13 @@ def run(arguments: argparse.Namespace) -> int:
     if are_sides(arguments):
         return show_sides(arguments)
     check_hooks(arguments)
-    with reading(history_file(arguments)) as connection:
-        before, now = _runs(connection, arguments)
-        asked = hosts_of(connection, now) if before.inventory == now.inventory else None
-        changes = narrowed(changes_between(connection, before.seq, now.seq), arguments, asked)
+    before, now = _runs(arguments)
+    changes = narrowed(changes_between(before, now), arguments)
     shown: Changes = masked_fields(changes)
-    earlier, later = with_paths((before, now), run_folder.runs_folder())
     program = project.program_as_typed()
     show_rows(
         arguments,
-        lambda width: render_changes(earlier, later, shown, program, width),
+        lambda width: render_changes(before, now, shown, program, width),
         rows_of(changes),
         COLUMNS,
         "hosts",
@@ -107,7 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _runs(connection: sqlite3.Connection, arguments: argparse.Namespace) -> tuple[RunRow, RunRow]:
+def _runs(arguments: argparse.Namespace) -> tuple[PastRun, PastRun]:
+    """(the earlier, the later). Raises UserError."""
     given: list[str] = arguments.sides
     if len(given) > (1 if arguments.since else 2):
         raise UserError(
@@ -115,30 +108,20 @@ def _runs(connection: sqlite3.Connection, arguments: argparse.Namespace) -> tupl
             f" {len(given)}: {' '.join(given)[:200]}"
         )
     if not given and not arguments.since:
-        before, now = last_two(connection)
-    else:
-        now = run_named(
-            connection, given[-1] if len(given) == 2 or (given and arguments.since) else "latest"
-        )
-        before = (
-            run_before(connection, arguments.since, datetime.datetime.now(datetime.UTC))
-            if arguments.since
-            else run_named(connection, given[0])
-        )
-    if before.seq == now.seq:
-        raise UserError(
-            f"expected two runs of the history, found {before.id} alone: there is nothing yet to"
-            " compare it with"
-        )
-    return (before, now) if before.seq < now.seq else (now, before)
+        return last_two()
+    later = len(given) == 2 or (given and arguments.since)
+    now = named(given[-1] if later else "latest")
+    moment = datetime.datetime.now(datetime.UTC)
+    before = run_at(arguments.since, moment) if arguments.since else named(given[0])
+    if before.id == now.id:
+        raise UserError(f"{before.id} is the only run: there is nothing yet to compare it with")
+    ordered = sorted((before, now), key=lambda run: (run.started, run.id))
+    return ordered[0], ordered[1]
 
 
-def narrowed(
-    changes: Changes, arguments: argparse.Namespace, asked: frozenset[str] | None
-) -> Changes:
+def narrowed(changes: Changes, arguments: argparse.Namespace) -> Changes:
     """The changes that --host, --rule and --severity select. Facts have no rule and no severity, so
-    the last two exclude them. asked: the nodes of both runs' inventory, whatever runs of other
-    inventories are between them; None for all nodes."""
+    the last two exclude them."""
     hosts = [one for given in arguments.host for one in expand_limit(given)]
     rules = [part.strip() for given in arguments.rule for part in given.split(",")]
     severities = [part.strip() for given in arguments.severity for part in given.split(",")]
@@ -152,13 +135,7 @@ def narrowed(
         return tuple(
             name
             for name in names
-            if (asked is None or name in asked)
-            and (
-                not hosts
-                or name in exact
-                or asked_name(name) in exact
-                or any(fnmatch.fnmatchcase(name, one) for one in hosts)
-            )
+            if not hosts or name in exact or any(fnmatch.fnmatchcase(name, one) for one in hosts)
         )
 
     findings = (
@@ -173,7 +150,7 @@ def narrowed(
     )
     only_once = {
         name: among_hosts(getattr(changes, name))
-        for name in ("first_seen", "not_asked", "asked_again")
+        for name in ("only_now", "only_before", "other_machines")
     }
     return Changes(
         tuple(one for one in findings if one.hosts),
@@ -201,9 +178,9 @@ def rows_of(changes: Changes) -> list[Row]:
         for one in changes.facts
     ]
     asked = {
-        "first seen": changes.first_seen,
-        "asked again": changes.asked_again,
-        "not asked": changes.not_asked,
+        "asked": changes.only_now,
+        "not asked": changes.only_before,
+        "another machine": changes.other_machines,
     }
     return rows + [
         {**empty, "change": word, "hosts": list(hosts)} for word, hosts in asked.items() if hosts
