@@ -108,17 +108,6 @@ def _counted(severities: Sequence[str]) -> Any:
         raise AnsibleFilterError(str(problem)) from None
 
 
-def gate_burn_in(time: Any) -> Any:
-    """Seconds of a burn-in's time, 0 for none."""
-    from unhang.core.durations import parse_duration
-    from unhang.core.errors import UserError
-
-    try:
-        return parse_duration(str(time), "preprovision_burn_in") if time else 0
-    except UserError as problem:
-        raise AnsibleFilterError(str(problem)) from None
-
-
 def _alone(hosts: Sequence[str], hostvars: Mapping[str, Any]) -> Any:
     from unhang.core.ansible.inventory import plain
 
@@ -134,7 +123,6 @@ class FilterModule:
         return {
             "unhang_gate_group": gate_group,
             "unhang_gate_decisions": gate_decisions,
-            "unhang_gate_burn_in": gate_burn_in,
             "unhang_gate_lines": gate_lines,
             "unhang_gate_document": gate_document,
         }

@@ -11,7 +11,6 @@ import time
 from nccl_tests import GIB, PROGRAMS, nccl_tests_busbw
 from smoke_bench import QUIET, ROOT, Bench, labels, middle, planning, where_time_goes
 
-from unhang.smoke.burn_in import render_burn_in
 from unhang.smoke.cross_check import ONE_PROCESS
 
 RUNS = 3
@@ -67,46 +66,14 @@ def step_matrix(bench: Bench) -> None:
 
 
 def step_build(bench: Bench) -> None:
-    """Builds of extensions, in C++, and in CUDA where nvcc exists."""
+    """The build of a C++ extension."""
     result, seconds = bench.smoke("build", phases=("build",))
     bench.expect("build", result["verdict"] == "pass", "pass")
     for row in result["builds"]:
-        how = (
-            f"built in {row['seconds']} s; {json.dumps(row['tools'])}"
-            if row["seconds"]
-            else f"missing: {', '.join(row['missing'])}"
-        )
-        bench.say(f"extension, {row['kind']}", how)
+        bench.say("extension", f"built in {row['seconds']} s; {json.dumps(row['tools'])}")
     if not result["builds"]:
         bench.say("extensions", f"none built, {result['verdict']}, {seconds:.1f} s")
     bench.measured["builds"] = result["builds"]
-
-
-def step_burn_in(bench: Bench) -> None:
-    """A minute at full load on each GPU, and a drill that flips one bit."""
-    result, seconds = bench.smoke(
-        "burn-in", phases=("burn_in",), burn_in_s=60.0, total_timeout_s=300.0
-    )
-    bench.expect(
-        "burn-in",
-        result["verdict"] == "pass"
-        and all(len(row["types"]) > 2 for row in result["burn_in"]["ranks"]),
-        "pass, and most types tried",
-    )
-    for line in render_burn_in(result)[1:]:
-        bench.say("burn-in", line)
-    drilled, _ = bench.smoke(
-        "burn-in drill",
-        phases=("burn_in",),
-        burn_in_s=60.0,
-        drills=({"rank": bench.nproc - 1, "fault": "corrupt", "phase": "burn_in"},),
-    )
-    bench.expect(
-        "burn-in drill",
-        [one["rank"] for one in drilled["suspects"]] == [bench.nproc - 1],
-        "the drilled rank to be named alone",
-    )
-    bench.measured["burn-in"] = {"seconds": seconds, **result["burn_in"]}
 
 
 def step_nvml(bench: Bench) -> None:

@@ -346,24 +346,3 @@ def test_a_reference_that_is_bad_proves_nobody_and_one_that_is_not_there_is_wron
     code, _, _, output = gate(fleet, NAMES[:1], reference="gpu009")
     assert code == 2
     assert "found gpu009 beside gpu001" in " ".join(output.split())
-
-
-def test_a_burn_in_fails_the_node_with_a_wrong_bit_and_stands_in_the_record_of_the_other(fleet):
-    code, _, lines, output = gate(
-        fleet, NAMES[:3], "--drill", "gpu002:corrupt:burn_in", preprovision_burn_in="2s"
-    )
-    assert code == 2
-    assert lines["gpu002"].startswith(
-        "fail: gpu002: alone: expected the exactly known product in bfloat16, found 1 wrong"
-        " elements: row 1, column 13"
-    ), lines
-    assert (lines["gpu001"], lines["gpu003"]) == ("pass: gpu001", "pass: gpu003")
-    run = audits.PROJECT / "runs" / re.findall(r"next: unhang \w+ runs/(\S+)", output)[-1]
-    alone = json.loads((run / "gate.json").read_text())["smoke"]["alone"]
-    assert {
-        name: len(row["burn_in"]["ranks"]) for name, row in alone.items() if row["burn_in"]
-    } == {"gpu001": 1, "gpu002": 1}
-    record = parse_admission((run / "admission" / "gpu001").read_text())["record"]
-    assert record["results"]["alone"] == alone["gpu001"]
-    assert record["results"]["together"]["hosts"] == ["gpu003", "gpu001"]
-    assert left_over(fleet, NAMES[:3]) == []

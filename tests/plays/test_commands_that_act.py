@@ -170,21 +170,6 @@ def test_hooks_are_told_of_what_two_audits_changed(run, tmp_path, receiver):
 
 
 SHELL = ("cp", "export", "ansible-inventory", "source", "ssh-keygen")  # in this order
-BURN_INS = [
-    as_typed("unhang smoke --local --burn-in 2m --phases burn_in --drill 3:corrupt:burn_in"),
-    as_typed("unhang smoke --local --burn-in 30m"),
-]
-
-
-@pytest.mark.parametrize("argv", BURN_INS, ids=" ".join)
-@pytest.mark.skipif(
-    bool(shutil.which("nvidia-smi")),
-    reason="this machine has GPUs, which it would load for half an hour",
-)
-def test_a_burn_in_without_gpus_proves_nothing_and_says_why(run, argv):
-    done = run(argv)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "verdict: error" in done.stdout and "expected a GPU that torch" in done.stdout
 
 
 def test_a_smoke_test_over_ssh_names_the_nodes_that_nobody_answers_for(run, tmp_path):

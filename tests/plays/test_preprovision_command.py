@@ -110,18 +110,6 @@ def test_a_node_that_the_policy_refuses_fails_with_2_in_json_and_junit(pair):
             ["gpu001", "--severities", "bad"],
             "--severities: expected some of critical, error, warning, info, found bad",
         ),
-        (
-            ["gpu001", "--burn-in", "soon"],
-            "--burn-in: expected a time such as 90s, 30m or 2h, up to a week, found 'soon'",
-        ),
-        (
-            ["gpu001", "--ansible=-epreprovision_burn_in=soon"],
-            "preprovision_burn_in: expected a time such as 90s, 30m or 2h",
-        ),
-        (
-            ["gpu001", "--quick", "--burn-in", "30m"],
-            "--burn-in: expected none with --quick, which tests no GPU and admits no node",
-        ),
         (["gpu001", "--ansible=--check"], "expected a run without --check"),
         (
             ["@ranges.txt"],
@@ -143,7 +131,7 @@ HERE = {"gpu[017-018]": "gpu002", "inventory/mycluster": "hosts.yml"}
 TYPED = (
     as_typed("unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001", HERE),
     as_typed(
-        "unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001 --burn-in 30m"
+        "unhang preprovision gpu[017-018] -i inventory/mycluster --reference gpu001"
         " --python /opt/torch/bin/python",
         HERE,
     ),
@@ -167,7 +155,6 @@ def test_the_reference_is_tested_with_the_others_without_being_named_twice(pair,
     document = json.loads(done.stdout)
     assert document["reference"] == "gpu001"
     assert sorted(row["host"] for row in document["nodes"]) == ["gpu001", "gpu002"]
-    assert all(row["burn_in"] is None for row in document["smoke"]["alone"].values())
     assert done.returncode == 4
     assert not (pair.runs / document["run"] / "admission").exists()
 

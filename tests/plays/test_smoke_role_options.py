@@ -97,14 +97,6 @@ def test_it_starts_beside_jobs_only_for_a_yes_however_that_was_typed(tmp_path, g
     assert ("--beside-jobs" in found["node"]) is asked
 
 
-def test_a_burn_in_is_asked_for_only_where_a_time_is_given(tmp_path):
-    assert "--burn-in" not in options(tmp_path, {"node": {}})["node"]
-    found = options(
-        tmp_path, {"node": {}}, extra=["-e", json.dumps({"smoke_test_burn_in": "30m"})]
-    )["node"]
-    assert found[found.index("--burn-in") + 1] == "30m"
-
-
 @pytest.mark.parametrize("name", ["experiments", "isolate"])
 @pytest.mark.parametrize(
     ("given", "asked"), [("false", False), (False, False), ("true", True), (True, True)]

@@ -29,7 +29,6 @@ WORDS = {
     "read",
     "import",
     "rollout",
-    "burn-in",
 }
 TEXTS = sorted(
     path

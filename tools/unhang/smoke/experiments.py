@@ -10,7 +10,7 @@ from typing import Any
 from unhang.smoke.node_plans import PHASES, Request, with_changes
 
 # phases without a collective: settings of NCCL change nothing
-ALONE = ("launch", "environment", "binding", "rendezvous", "consistency", "burn_in")
+ALONE = ("launch", "environment", "binding", "rendezvous", "consistency")
 LIMIT_S = 60.0
 NOTE = "evidence for the cause, no fix: find out why the default way fails before you set this"
 

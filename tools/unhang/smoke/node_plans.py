@@ -13,9 +13,9 @@ PHASES = (
     "environment", "binding", "rendezvous", "consistency", "init", "broadcast", "all_reduce",
     "all_gather", "reduce_scatter", "all_to_all", "send_recv",
     "agreement", "storm", "shapes", "overlap", "ddp", "fsdp", "pace", "bandwidth", "p2p_matrix",
-    "build", "burn_in",
+    "build",
 )  # fmt: skip
-OPTIONAL = ("p2p_matrix", "build", "burn_in")
+OPTIONAL = ("p2p_matrix", "build")
 FAULTS = ("absent", "stop", "exit", "crash", "slow", "corrupt", "wrong_device", "read")
 TOTAL_TIMEOUT_S = 600.0
 # seconds for an interpreter to start, as in the payload; a longer step timeout applies to it too
@@ -31,7 +31,6 @@ class Request:
     max_bytes: largest message. drills: planned faults.
     environment: for all ranks; rank_environment: by rank. python: with the users' torch.
     rendezvous_timeout_s: for ranks that do not come.
-    burn_in_s: time of the phase burn_in.
     """
 
     backend: str = "auto"
@@ -46,7 +45,6 @@ class Request:
     environment: Mapping[str, str | None] = field(default_factory=dict)
     rank_environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     rendezvous_timeout_s: float | None = None
-    burn_in_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def plan_group(
             "environment": dict(request.environment),
             "rank_environment": {rank: dict(values) for rank,
             values in request.rank_environment.items()}, "gloo_interface": member.interface,
-            "rendezvous_timeout_s": request.rendezvous_timeout_s, "burn_in_s": request.burn_in_s,
+            "rendezvous_timeout_s": request.rendezvous_timeout_s,
             "start_timeout_s": max(request.step_timeout_s,
             START_S) if request.step_timeout_s else None,
         }  # fmt: skip

@@ -9,7 +9,6 @@ from typing import Any
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.text import ascii_only, counted, visible
 from unhang.core.verdict.rendering import fold_ranks, render_suspects
-from unhang.smoke.burn_in import render_burn_in
 
 MOST_COUNTERS = 5
 LONG_STEP_S = 1.0
@@ -27,7 +26,6 @@ def render_table(result: Mapping[str, Any], width: int = 100, plain: bool = Fals
         _cross_check,
         _transports,
         _builds,
-        render_burn_in,
         _stands,
         _counters,
         _experiments,
@@ -142,15 +140,10 @@ def _transports(result: Mapping[str, Any]) -> list[str]:
 
 
 def _builds(result: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for row in result.get("builds") or []:
-        kind = {"cpp": "C++", "cuda": "CUDA"}[row["kind"]]
-        how = (
-            f"built in {row['seconds']:.1f} s"
-            if row["seconds"]
-            else f"not built, missing: {', '.join(row['missing'])}"
-        )
-        lines.append(visible(f"{kind} extension on {row['host']}: {how}", 300))
+    lines = [
+        visible(f"C++ extension on {row['host']}: built in {row['seconds']:.1f} s", 300)
+        for row in result.get("builds") or []
+    ]
     return ["", *lines] if lines else []
 
 

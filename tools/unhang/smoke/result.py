@@ -13,7 +13,6 @@ from unhang.core.verdict.likely_causes import with_likely
 from unhang.core.verdict.streams import Event, Story, Stream, stories
 from unhang.core.verdict.suspects import Suspect, find_suspects
 from unhang.smoke import bandwidth, flight_recorder
-from unhang.smoke.burn_in import burn_in_of, burn_in_suspects
 from unhang.smoke.expectations import NOTHING_KNOWN, Expectations
 from unhang.smoke.link_bounds import link_bound
 from unhang.smoke.transports import transport_rows
@@ -62,12 +61,6 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
         for rank, time_us, median in slow
         if rank not in {suspect.rank for suspect in suspects}
     ]
-    burned = burn_in_of(streams, reported)
-    suspects += [
-        one
-        for one in burn_in_suspects(burned, reported)
-        if (one.host, one.rank) not in {(other.host, other.rank) for other in suspects}
-    ]
     suspects += [_too_slow(row) for row in judged if row["verdict"] == "fail"][
         : 0 if suspects else 8
     ]
@@ -96,7 +89,7 @@ def judge(streams: Sequence[Stream], expectations: Expectations = NOTHING_KNOWN)
         "hosts": [_host(stream, reported) for stream in streams],
         "phases": phase_rows(reported), "collectives": rows, "bandwidth": judged,
         "suspects": [suspect.as_dict() for suspect in suspects],
-        "transports": joined, "p2p": copies, "builds": build_rows(reported), "burn_in": burned,
+        "transports": joined, "p2p": copies, "builds": build_rows(reported),
         "evidence": evidence, "nodes": nodes,
         "unfit": sorted({story.host for story in reported.values() if story.unkillable}),
         "experiments": [], "isolation": None,
@@ -188,28 +181,15 @@ def phase_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
 
 
 def build_rows(reported: Mapping[int, Story]) -> list[dict[str, Any]]:
-    """{host, kind, seconds, tools} per extension that was built, or {host, kind, missing}."""
+    """{host, seconds, tools} per extension that was built."""
     rows = []
     for story in reported.values():
-        found = (story.phases.get("build") or {}).get("result")
-        for kind in ("cpp", "cuda"):
-            one = found.get(kind) if isinstance(found, dict) else None
-            if isinstance(one, dict):
-                tools = (
-                    {str(name): str(text)[:120] for name, text in one["tools"].items()}
-                    if isinstance(one.get("tools"), dict)
-                    else {}
-                )
-                missing = [str(name) for name in as_list(one.get("missing"))]
-                rows.append(
-                    {
-                        "host": story.host,
-                        "kind": kind,
-                        "seconds": number_of(one.get("seconds")) or None,
-                        "tools": tools,
-                        "missing": missing,
-                    }
-                )
+        found = as_map((story.phases.get("build") or {}).get("result"))
+        if seconds := number_of(found.get("seconds")):
+            tools = {
+                str(name): str(text)[:120] for name, text in as_map(found.get("tools")).items()
+            }
+            rows.append({"host": story.host, "seconds": seconds, "tools": tools})
     return rows
 
 

@@ -120,7 +120,7 @@ def test_a_pipe_that_nobody_writes_to_is_given_up(here, capsys, monkeypatch):
 
 WRITING = [
     ["smoke", "--local", "--out"],
-    ["smoke", "--local", "--burn-in", "30m", "--out"],
+    ["smoke", "--local", "--timeout", "30", "--out"],
     ["report", "run", "--format", "html", "--out"],
     ["judge", "run", "--out"],
     ["policy", "--from", "run", "--out"],

@@ -36,7 +36,6 @@ from unhang.core.commands.common_options import (
     add_inventory,
     add_out,
 )
-from unhang.core.durations import parse_duration
 from unhang.core.errors import UserError
 from unhang.core.list_arguments import split_list
 from unhang.core.nodeset import expand_limit
@@ -88,11 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--container-image", metavar="IMAGE", help="run the smoke test in this image"
     )
-    burn_in = (
-        "in each node's own smoke test, run its GPUs at full load for this time (90s, 30m, 2h) and"
-        " compare every result bit by bit"
-    )
-    parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
     quick = (
         "run only the audit, which includes changes since admission: no smoke test, no GPU time, no"
         " admission record"
@@ -223,15 +217,11 @@ def variables_of(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.reference:
         chosen["preprovision_reference"] = arguments.reference
     if arguments.quick:
-        for option, given in (("--burn-in", arguments.burn_in), ("--key", arguments.key)):
-            if given:
-                raise UserError(
-                    f"{option}: expected none with --quick, which tests no GPU and admits no node"
-                )
+        if arguments.key:
+            raise UserError(
+                "--key: expected none with --quick, which tests no GPU and admits no node"
+            )
         chosen["preprovision_quick"] = True
-    if arguments.burn_in is not None:
-        parse_duration(arguments.burn_in, "--burn-in")
-        chosen["preprovision_burn_in"] = arguments.burn_in
     if arguments.python:
         chosen["smoke_test_python"] = arguments.python
     if arguments.container_image:

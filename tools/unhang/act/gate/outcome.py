@@ -58,8 +58,7 @@ def gate_document(
 
 
 def summary_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """{verdict, hosts, world_size, bandwidth: [{op, size_bytes, busbw_gb_s}], burn_in} of a smoke
-    test."""
+    """{verdict, hosts, world_size, bandwidth: [{op, size_bytes, busbw_gb_s}]} of a smoke test."""
     rows = [row for row in result.get("collectives") or [] if row.get("measures") == "bandwidth"]
     bandwidth = [
         {name: row.get(name) for name in ("op", "size_bytes", "busbw_gb_s")} for row in rows
@@ -70,7 +69,6 @@ def summary_of(result: Mapping[str, Any]) -> dict[str, Any]:
         "hosts": hosts,
         "world_size": result.get("world_size"),
         "bandwidth": bandwidth,
-        "burn_in": result.get("burn_in"),
     }
 
 

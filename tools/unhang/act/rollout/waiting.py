@@ -49,11 +49,7 @@ def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
     if step == BEFORE:
         asked = _is_on(variables, "unhang_smoke_before", _is_on(variables, "unhang_smoke", True))
         return _seconds(variables, "unhang_smoke_before_s", SMOKE_BEFORE_S) if asked else 0
-    if (
-        step in SMOKES
-        and _is_on(variables, "unhang_smoke", True)
-        and not variables.get("smoke_test_burn_in")
-    ):
+    if step in SMOKES and _is_on(variables, "unhang_smoke", True):
         return _seconds(variables, "smoke_test_deadline_s", SMOKE_S) * (
             kinds if step == TOGETHER else 1
         )

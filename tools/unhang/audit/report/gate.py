@@ -8,7 +8,7 @@ from typing import Any
 
 from unhang.core.junit import Case, Outcome, render_suite
 from unhang.core.nodeset import fold_hosts
-from unhang.core.text import ascii_only, counted, visible
+from unhang.core.text import ascii_only, visible
 
 ORDER = ("fail", "not proved", "pass")
 WIDEST = len("NOT PROVED")
@@ -37,7 +37,6 @@ def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool
         f"{document['totals'][outcome]} {outcome}" for outcome in ("pass", "fail", "not proved")
     )
     lines += ["", f"gate       {totals}"]
-    lines += _burn_in_lines(document)
     lines += (
         ["quick      the audit alone: no smoke test was made, and nobody is admitted"]
         if document["quick"]
@@ -47,29 +46,6 @@ def render_gate(document: Mapping[str, Any], run: str, program: str, plain: bool
     lines += ["", f"next: {program} report {run}"]
     text = "\n".join(lines) + "\n"
     return ascii_only(text) if plain else text
-
-
-def _burn_in_lines(document: Mapping[str, Any]) -> list[str]:
-    """How much burn-ins compared in all, and what DCGM said."""
-    burned = [row["burn_in"] for row in document["smoke"]["alone"].values() if row.get("burn_in")]
-    results = sum(
-        one["results"] for row in burned for rank in row["ranks"] for one in rank["types"].values()
-    )
-    dcgm = [one["verdict"] for row in burned for one in row["dcgm"]]
-    made = (
-        "; dcgmi diag "
-        + ", ".join(f"{dcgm.count(verdict)} {verdict}" for verdict in dict.fromkeys(dcgm))
-        if dcgm
-        else ""
-    )
-    return (
-        [
-            f"burn-in    {counted(len(burned), 'node')}, {counted(int(results), 'result')}"
-            f" compared{made}"
-        ]
-        if burned
-        else []
-    )
 
 
 def _difference(row: Mapping[str, Any]) -> str:

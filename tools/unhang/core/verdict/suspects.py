@@ -313,10 +313,6 @@ def _after(phase: str, end: Mapping[str, Any]) -> str:
 
 _NEXT = {
     "environment": "name the Python that users train with: --python PATH",
-    "burn_in": (
-        "take this GPU out of service; dcgmi diag -r 3 there, and have it replaced if it fails"
-        " again"
-    ),
     "binding": (
         "let each rank take the GPU of its LOCAL_RANK, and CUDA_VISIBLE_DEVICES name all GPUs of"
         " the node"

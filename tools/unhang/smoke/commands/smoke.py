@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.commands.common_options import add_examples, add_format_option, add_repeatable
-from unhang.core.durations import parse_duration
 from unhang.core.errors import UserError
 from unhang.core.nodeset import expand_hosts
 from unhang.core.path_arguments import checked_output
 from unhang.core.verdict.streams import Event, Stream
 from unhang.smoke import node_plans as planning
-from unhang.smoke.burn_in import with_burn_in
 from unhang.smoke.commands.smoke_expectations import expectations_of
 from unhang.smoke.commands.smoke_output import deliver, exit_code
 from unhang.smoke.container import RUNTIMES, Container, choose_container
@@ -41,8 +39,7 @@ FORMATS = ("table", "json", "junit")
 EXAMPLES = """\
   unhang smoke --local                                    the GPUs of this machine
   unhang smoke --hosts 'gpu[01-08]'                       eight nodes over ssh, and which of them it is when it fails
-  unhang smoke --hosts 'gpu[01-08]' --launcher slurm --srun=--partition=gpu -o junit
-  unhang smoke --local --burn-in 30m                      then at full load, every result compared bit by bit"""  # noqa: E501
+  unhang smoke --hosts 'gpu[01-08]' --launcher slurm --srun=--partition=gpu -o junit"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,11 +159,6 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_tests(parser: argparse.ArgumentParser) -> None:
-    burn_in = (
-        "after the other phases, keep all GPUs at full load for this time (90s, 30m, 2h) and"
-        " compare every result bit by bit"
-    )
-    parser.add_argument("--burn-in", metavar="TIME", help=burn_in)
     stalled = (
         "time after which a collective counts as stalled (default: 10, more for large messages)"
     )
@@ -257,7 +249,7 @@ def request_of(arguments: argparse.Namespace) -> planning.Request:
             raise UserError(f"{name}: expected a number above 0, found {value}")
     if arguments.port and arguments.port > 65535:
         raise UserError(f"--port: expected a port up to 65535, found {arguments.port}")
-    request = planning.Request(
+    return planning.Request(
         backend=arguments.backend,
         phases=planning.parse_phases(arguments.phases) if arguments.phases else None,
         step_timeout_s=arguments.step_timeout,
@@ -270,11 +262,6 @@ def request_of(arguments: argparse.Namespace) -> planning.Request:
         environment=planning.parse_settings(arguments.env, "--env"),
         rank_environment=planning.parse_rank_settings(arguments.rank_env),
     )  # fmt: skip
-    return (
-        request
-        if arguments.burn_in is None
-        else with_burn_in(request, parse_duration(arguments.burn_in, "--burn-in"))
-    )
 
 
 def smoke_here(arguments: argparse.Namespace, request: planning.Request) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from .board import Board
-from .burn_dcgm import run_dcgm
 from .counters import net_counters
 from .events import emit
 from .evidence import collect_evidence, report_exits, report_transports
@@ -86,18 +85,6 @@ class Agent:
         if self.plan.get("watch_stdin"):
             os.set_blocking(0, False)
             self.selector.register(0, selectors.EVENT_READ, "stdin")
-
-    def ask_dcgm(self) -> None:
-        """Before a burn-in, and not for one without GPUs."""
-        if "burn_in" in (self.plan.get("phases") or ()) and self.plan.get("backend") != "gloo":
-            answer = run_dcgm(self.plan.get("burn_in_s") or 0.0, self.is_stopped)
-            if answer is not None:
-                self.event("dcgm", **answer)
-
-    def is_stopped(self) -> bool:
-        """Listens for a moment, and returns whether the launcher wants an end."""
-        self.listen(POLL_S)
-        return self.stop is not None
 
     def start_rank(self, local_rank: int) -> Child:
         """One rank with its pipe for events and its own settings."""
@@ -250,7 +237,6 @@ class Agent:
                 machine=boot_id(),
             )
             self.listen_to_launcher()
-            self.ask_dcgm()
             self.start()
             found = self.watch()
             self.event("load", **self.load.answer())

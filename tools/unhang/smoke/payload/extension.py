@@ -21,80 +21,62 @@ from .run import Failed, Run, arrive, await_all, meet
 BUILD_SOURCE = (
     '#include <Python.h>\nextern "C" int answer() { return PY_MAJOR_VERSION == 3 ? 42 : 0; }\n'
 )
-BUILD_KERNEL = '__global__ void store(int *to) { *to = 42; }\nextern "C" int answer_cuda() {\n'
-BUILD_KERNEL += (
-    "  int *device = nullptr, host = 0;\n  if (cudaMalloc(&device, sizeof(int)) != cudaSuccess)"
-    " return -1;\n  store<<<1, 1>>>(device);\n"
-)
-BUILD_KERNEL += (
-    "  cudaMemcpy(&host, device, sizeof(int), cudaMemcpyDeviceToHost);\n  cudaFree(device);\n "
-    " return host;\n}\n"
-)
 BUILD_PROGRAM = """
 import ctypes, sys, sysconfig, time
 from torch.utils import cpp_extension
-folder, sources, function, device = sys.argv[1], sys.argv[2:-2], sys.argv[-2], sys.argv[-1]
-if device != "cpu":
-    import torch
-    torch.cuda.set_device(int(device))
+folder, source = sys.argv[1:]
 print("begun", flush=True)
 began = time.time()
 library = cpp_extension.load(
-    "unhang_" + function, sources, build_directory=folder, is_python_module=False, with_cuda=device != "cpu",
+    "unhang_answer", [source], build_directory=folder, is_python_module=False, with_cuda=False,
     extra_include_paths=[sysconfig.get_paths()["include"]],
 )
 built = time.time() - began
-found = getattr(ctypes.CDLL(folder + "/unhang_" + function + ".so"), function)()
+found = getattr(ctypes.CDLL(folder + "/unhang_answer.so"), "answer")()
 assert found == 42, "the extension answers %d" % found
 print("built in %.1f" % built)
-"""  # noqa: E501
+"""
 BUILD_S = 60.0
 IMPORT_S = 60.0  # for the import of torch, before the build begins
-TOOLS = {"cpp": ("ninja", "c++"), "cuda": ("ninja", "c++", "nvcc")}
+TOOLS = ("ninja", "c++")
 
 
 def phase_build(run: Run) -> dict[str, Any] | None:
-    """Builds a C++ extension without GPU, and one with CUDA where nvcc exists, each in a new cache;
-    measures how long it takes and whether it ends."""
+    """Builds a C++ extension without GPU in a new cache; measures how long it takes and whether it
+    ends."""
     if run.local_rank != 0:
         meet(run, "build")
         return {"skip": "built by the first rank of each node"}
     try:
-        found = {"cpp": build_one(run, "cpp")}
-        if run.device.type == "cuda":
-            found["cuda"] = build_one(run, "cuda")
+        found = build_one(run)
     finally:
         arrive(run, "build")
     await_all(run, "build")
-    missing = sorted({name for one in found.values() for name in one.get("missing", ())})
-    if all("missing" in one for one in found.values()):
-        return {
-            "skip": (
-                "not installed: %s; extensions cannot be built on this node" % ", ".join(missing)
-            )
-        }
+    if "missing" in found:
+        missing = ", ".join(found["missing"])
+        return {"skip": "not installed: %s; extensions cannot be built on this node" % missing}
     return found
 
 
-def build_one(run: Run, kind: str) -> dict[str, Any]:
-    """{seconds, compiler}, or {missing: programs}. Raises Failed when the build does not end in
-    time, or fails."""
+def build_one(run: Run) -> dict[str, Any]:
+    """{seconds, compile_s, tools}, or {missing: programs}. Raises Failed when the build does not
+    end in time, or fails."""
     path = build_path(os.environ)
     missing = [
         name
-        for name in TOOLS[kind]
+        for name in TOOLS
         if not shutil.which(name, path=path) and not (name == "c++" and os.environ.get("CXX"))
     ]
     if missing:
         return {"missing": missing}
     folder = tempfile.mkdtemp(prefix="unhang-build-")
     limit_s = run.plan.get("build_timeout_s") or BUILD_S
-    run.step("build a %s extension" % ("C++" if kind == "cpp" else "CUDA"), limit_s + IMPORT_S + 10)
+    run.step("build a C++ extension", limit_s + IMPORT_S + 10)
     latest = min(run.phase_until - 5, time.monotonic() + limit_s + IMPORT_S)
     try:
         began = time.monotonic()
         output = run_bounded(
-            build_argv(folder, kind, run.device),
+            build_argv(folder),
             limit_s,
             latest,
             dict(os.environ, PATH=path, TORCH_EXTENSIONS_DIR=folder, MAX_JOBS="2"),
@@ -102,41 +84,24 @@ def build_one(run: Run, kind: str) -> dict[str, Any]:
         return {
             "seconds": round(time.monotonic() - began, 1),
             "compile_s": float(output.split("built in")[-1].split()[0]),
-            "tools": tool_versions(kind, path),
+            "tools": tool_versions(path),
         }
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def build_path(environment: Mapping[str, str]) -> str:
-    """PATH with the folder of the user's Python, which often contains ninja, and with the compiler
-    of CUDA_HOME."""
-    places = [os.path.dirname(sys.executable), environment.get("PATH") or os.defpath]
-    home = environment.get("CUDA_HOME") or "/usr/local/cuda"
-    return os.pathsep.join([*places, os.path.join(home, "bin")])
+    """PATH with the folder of the user's Python, which often contains ninja."""
+    return os.pathsep.join([os.path.dirname(sys.executable), environment.get("PATH") or os.defpath])
 
 
-def build_argv(folder: str, kind: str, device: Any) -> list[str]:
+def build_argv(folder: str) -> list[str]:
     """argv of the builder; writes the builder and the source."""
-    name, program = (
-        os.path.join(folder, "source.cpp" if kind == "cpp" else "source.cu"),
-        os.path.join(folder, "build.py"),
-    )
-    for path, text in (
-        (name, BUILD_SOURCE if kind == "cpp" else BUILD_KERNEL),
-        (program, BUILD_PROGRAM),
-    ):
+    name, program = os.path.join(folder, "source.cpp"), os.path.join(folder, "build.py")
+    for path, text in ((name, BUILD_SOURCE), (program, BUILD_PROGRAM)):
         with open(path, "w", encoding="ascii") as target:
             target.write(text)
-    function = "answer" if kind == "cpp" else "answer_cuda"
-    return [
-        sys.executable,
-        program,
-        folder,
-        name,
-        function,
-        "cpu" if kind == "cpp" else str(device.index or 0),
-    ]
+    return [sys.executable, program, folder, name]
 
 
 def run_bounded(
@@ -187,10 +152,10 @@ def build_error(text: str) -> str:
     return (telling or lines or ["nothing output"])[0 if telling else -1][:300]
 
 
-def tool_versions(kind: str, path: str) -> dict[str, str]:
+def tool_versions(path: str) -> dict[str, str]:
     """The first line with content of each compiler's --version."""
     found = {}
-    for name in TOOLS[kind]:
+    for name in TOOLS:
         program = (os.environ.get("CXX") or name) if name == "c++" else name
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
@@ -199,7 +164,5 @@ def tool_versions(kind: str, path: str) -> dict[str, str]:
                 preexec_fn=die_with_parent, check=False,
             )  # fmt: skip
             lines = done.stdout.decode("utf-8", "replace").splitlines()
-            found[name] = next(
-                (line for line in lines if "release" in line), lines[0] if lines else ""
-            )[:120]
+            found[name] = (lines[0] if lines else "")[:120]
     return found

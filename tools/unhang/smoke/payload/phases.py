@@ -6,8 +6,6 @@ from typing import Any
 
 from .bandwidth import phase_bandwidth, phase_pace
 from .binding import phase_binding
-from .burn_in import BURN_IN_S, PREPARE_S, phase_burn_in
-from .burn_products import KINDS
 from .consistency import phase_consistency
 from .environment import phase_environment
 from .extension import phase_build
@@ -35,9 +33,9 @@ PHASES = {
     "agreement": phase_agreement, "storm": phase_storm, "shapes": phase_shapes,
     "overlap": phase_overlap, "ddp": phase_ddp, "fsdp": phase_fsdp,
     "pace": phase_pace, "bandwidth": phase_bandwidth, "p2p_matrix": phase_p2p_matrix,
-    "build": phase_build, "burn_in": phase_burn_in,
+    "build": phase_build,
 }  # fmt: skip
-OPTIONAL = ("p2p_matrix", "build", "burn_in")
+OPTIONAL = ("p2p_matrix", "build")
 ALWAYS = ("environment", "binding", "rendezvous", "consistency", "init")
 
 
@@ -56,8 +54,6 @@ def phase_limit_s(plan: dict[str, Any], name: str) -> float:
     """How long a phase may take in all. The steps in it have their own, much shorter limit."""
     base = plan.get("rendezvous_timeout_s") if name == "rendezvous" else None
     base = float(base) if base else PHASE_LIMIT_S.get(name, 60.0)
-    if name == "burn_in":
-        base += (plan.get("burn_in_s") or BURN_IN_S) + PREPARE_S * len(KINDS)
     if name not in ALWAYS:
         base = max(base, 6 * (plan.get("step_timeout_s") or STEP_S))
     return float(base + plan.get("world_size", 1) * 0.05)

@@ -8,7 +8,6 @@ import json
 import subprocess
 
 import pytest
-from burn_in_results import burned_in
 from documented_command import as_typed
 from local_fleet import PROJECT
 
@@ -24,7 +23,6 @@ FACTS = json.loads((PROJECT / "tests" / "fixtures" / "h200x8" / "facts.json").re
 SMOKE = {
     "verdict": "pass",
     "world_size": 8,
-    "burn_in": burned_in("pass"),
     "hosts": [{"host": "gpu001"}],
     "collectives": [
         {"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 478.1, "measures": "bandwidth"},
@@ -122,7 +120,6 @@ def test_only_nodes_that_passed_get_a_record_and_it_is_as_its_schema_says(gated)
     assert record["results"]["alone"]["bandwidth"] == [
         {"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 478.1}
     ]
-    assert record["results"]["alone"]["burn_in"] == burned_in("pass")
     assert record["limits"]["severities"] == ["critical"]
     assert [row["uuid"] for row in record["gpus"]] == [
         row["uuid"] for row in FACTS["sections"]["gpus"]["devices"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from burn_in_results import burned_in
 from foreign_schemas import junit_faults
 
-from unhang.act.gate.outcome import SmokeResults, exit_code, gate_document
+from unhang.act.gate.outcome import exit_code, gate_document
 from unhang.audit.report.gate import render_gate, render_gate_junit
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
@@ -127,21 +126,3 @@ def test_a_difference_that_fails_nobody_is_shown_with_both_values():
         ' 9000"]'
     )
     assert lines[2] == ""
-
-
-def test_burn_ins_stand_in_the_document_and_in_the_table():
-    burned = {"gpu001": burned_in("pass"), "gpu002": burned_in("incomplete"), "gpu003": None}
-    alone = {
-        host: {"verdict": "pass", "hosts": [], "world_size": 4, "burn_in": row}
-        for host, row in burned.items()
-    }
-    document = gate_document(
-        "r", {"gpu001": DECISIONS["gpu001"]}, None, ["error"], SmokeResults(alone, None)
-    )
-    assert list(check_schema(document, read_schema("gate-1"))) == []
-    assert (
-        document["smoke"]["alone"]["gpu001"]["burn_in"]["ranks"][0]["types"]["bfloat16"]["tflop_s"]
-        == 700.0
-    )
-    line = "burn-in    2 nodes, 32,000 results compared; dcgmi diag 1 pass, 1 incomplete\n"
-    assert line in render_gate(document, "runs/latest", "unhang", plain=True)

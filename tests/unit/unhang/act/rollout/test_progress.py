@@ -196,7 +196,6 @@ def test_how_long_jobs_are_waited_for_is_the_roles_own_limit():
         ("smoke_before", {"unhang_smoke": "false"}, 1, 0),
         ("smoke_alone", {}, 3, 600),
         ("smoke_together", {"smoke_test_deadline_s": 100}, 3, 300),
-        ("smoke_together", {"smoke_test_burn_in": "30m"}, 1, 0),
         ("smoke_alone", {"unhang_smoke": False}, 1, 0),
         ("audit", {}, 1, 0),
         ("apply", {}, 1, 0),
