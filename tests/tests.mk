@@ -6,9 +6,9 @@ PYTEST := $(PYTHON) -m pytest
 # One worker runs all tests of a file in their order, so shared fixtures are set up once. Tiers that boot nodes boot four of them for each worker.
 BY_FILE := --dist loadfile
 TIERS := test-rows test-sweeps test-pages test-shipped test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
-NIGHTLY := check test $(TIERS) simulate kill-points test-longest
+NIGHTLY := check test test-slow $(TIERS) simulate kill-points test-longest
 
-.PHONY: test test-unit test-rules test-whole test-fast test-chosen test-longest test-all nightly simulate kill-points pictures installed $(TIERS)
+.PHONY: test test-unit test-rules test-whole test-slow test-fast test-chosen test-longest test-all nightly simulate kill-points pictures installed $(TIERS)
 .PHONY: system-packages tier-packages archive-packages machine-packages
 
 INSTALL := PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/system-packages.txt
@@ -24,18 +24,21 @@ machine-packages:
 installed: archive-packages $(DEV_STAMP)
 
 test: system-packages $(TEST_STAMP) ## Check that the project works on this machine: unit tests, and the whole on booted nodes (as root on Linux):  make test TEST_ARGS='-k driver'
-	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) --no-loadscope-reorder tests/whole tests/unit $(TEST_ARGS)
+	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) --no-loadscope-reorder -m 'not slow' tests/whole tests/unit $(TEST_ARGS)
 	@echo "next: make audit, or make audit INVENTORY=inventory/mycluster LIMIT='gpu[001-016]'"
 
 test-unit: $(TEST_STAMP) ## Run the unit tests: no Ansible, no torch, no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/unit $(TEST_ARGS)
 
-# What .ci/run runs for each change beside make test: the fast folders, then a file for each mechanism of the slow ones, longest first.
+# What .ci/run runs for each change beside make test: the slow units, the fast folders, then a file for each mechanism of the slow ones, longest first.
 FAST := $(addprefix tests/,rows sweeps pages shipped)
 CHOSEN := $(addprefix tests/,\
 	nodes/test_role_drain_on_slurm.py roles/test_rollback_on_nodes.py roles/test_package_changes_on_a_node.py plays/test_installed_wheel.py \
 	nodes/test_ways_of_the_audit.py torch/test_watch.py plays/test_rollout_failures.py plays/test_report_browser.py plays/test_collection_at_a_site.py \
 	plays/test_rollout_kill_points.py nodes/test_situations.py nodes/test_smoke_over_ssh.py)
+
+test-slow: tier-packages $(DEV_STAMP)
+	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) -m slow tests/unit $(TEST_ARGS)
 
 test-fast: tier-packages $(DEV_STAMP)
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) $(FAST) $(TEST_ARGS)
@@ -104,4 +107,4 @@ test-vm: machine-packages $(DEV_STAMP) ## Test the role kernel on an emulated ma
 test-vm-fleet: machine-packages $(DEV_STAMP) ## Test playbooks and a rollout of a kernel on emulated machines, as root on Linux
 	$(PYTEST) -n 2 tests/vm/fleet $(TEST_ARGS)
 
-test-all: test $(TIERS) ## Run all tests
+test-all: test test-slow $(TIERS) ## Run all tests

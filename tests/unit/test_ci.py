@@ -70,6 +70,9 @@ def test_ci_checks_first_and_then_runs_one_fixed_set():
     )
     assert first.split() == ["installed", "check", "vulnerabilities"]
     chosen = [path for target in then.split() for path in given_to_pytest(target)]
+    assert "-m 'not slow'" in " ".join(planned("test"))
+    assert "-m slow" in " ".join(planned("test-slow"))
+    chosen.remove("tests/unit")  # both halves of it
     assert len(chosen) == len({*chosen}) > 10
     assert [path for path in chosen if not (PROJECT / path).exists()] == []
     slow = {path.split("/")[1] for path in chosen if path.endswith(".py")}

@@ -200,6 +200,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", HOSTILE)
 @pytest.mark.parametrize("found", ODD)
 def test_a_report_of_another_shape_breaks_nothing(answer, found):
