@@ -55,7 +55,6 @@ test-sweeps: $(DEV_STAMP) ## Run the sweeps: each rule against each, every relea
 simulate: $(DEV_STAMP) ## Simulate 10,000 random rollouts with kills, faults and second controllers, 40 months of a fleet of 1,000, and kill one in each step (nightly)
 	SIMULATED_ROLLOUTS=10000 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/plays/test_simulated_rollouts.py -k always_hold $(TEST_ARGS)
 	SIMULATED_MONTHS=40 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/plays/test_simulated_month.py -k in_a_month $(TEST_ARGS)
-	SIMULATED_NODES=10000 $(PYTEST) -n $(PROCESSORS) --timeout 7200 tests/plays/test_large_rollout.py -k always_hold $(TEST_ARGS)
 	KILL_POINTS=every $(PYTEST) --timeout 7200 tests/plays/test_rollout_kill_points.py $(TEST_ARGS)
 
 kill-points: tier-packages $(DEV_STAMP) ## Kill the controller of a booted node's rollout in each step, as root on Linux (nightly)
@@ -74,7 +73,7 @@ pictures: $(DEV_STAMP) ## Write the picture of the report that README shows, fro
 # What reads the rules, signatures and tables that are shipped; one process, so that they are compiled once.
 OF_THE_CATALOGUE := $(addprefix tests/unit/,unhang/core/catalogue unhang/jobs unhang/audit test_named_commands.py)
 
-test-rules: tier-packages $(DEV_STAMP) ## Prove a rule, a signature or a row of a table in five minutes: its unit tests, the sweeps, the commands with the shipped rules
+test-rules: tier-packages $(DEV_STAMP) ## Prove a rule, a signature or a row of a table: its examples and unit tests, the sweeps, the commands with the shipped rules
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) $(OF_THE_CATALOGUE) tests/rows tests/sweeps tests/shipped $(TEST_ARGS)
 
 test-whole: tier-packages $(DEV_STAMP)
