@@ -12,6 +12,7 @@ SIGNING_KEY ?=
 TEST_ARGS ?=
 
 STAMP := $(VENV)/.ready
+TEST_STAMP := $(VENV)/.ready-test
 DEV_STAMP := $(VENV)/.ready-dev
 
 .PHONY: help requirements audit demo test check bench bench-gpu bench-scale bench-verdicts fuzz collector collection node-image docs man manual wheel sbom release clean setup setup-dev
@@ -27,13 +28,17 @@ setup-dev: $(DEV_STAMP)
 $(STAMP): requirements.txt pyproject.toml tools/setup/venv.sh
 	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements.txt
 
-$(DEV_STAMP): $(STAMP) requirements-dev.txt requirements-torch.txt
-	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements-dev.txt
+# Each file of requirements includes the one before it.
+$(TEST_STAMP): requirements.txt requirements-test.txt pyproject.toml tools/setup/venv.sh
+	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements-test.txt && touch $(STAMP)
+
+$(DEV_STAMP): requirements.txt requirements-test.txt requirements-dev.txt requirements-torch.txt pyproject.toml tools/setup/venv.sh
+	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements-dev.txt && touch $(STAMP) $(TEST_STAMP)
 
 requirements: ## Write requirements*.txt anew with the checksums of their versions, after one was edited
 	$(PYTHON3) -m venv --clear build/uv
 	build/uv/bin/python -m pip install --quiet uv==0.13.9
-	UV=build/uv/bin/uv sh tools/setup/requirements.sh requirements.txt requirements-dev.txt requirements-build.txt
+	UV=build/uv/bin/uv sh tools/setup/requirements.sh requirements.txt requirements-test.txt requirements-dev.txt requirements-build.txt
 
 audit: $(STAMP) ## Audit every node:  make audit INVENTORY=inventory/mycluster LIMIT='gpu[001-016]'
 	@sh tools/setup/audit.sh $(PYTHON) --inventory '$(INVENTORY)' $(if $(LIMIT),--limit '$(LIMIT)') $(ARGS)
@@ -48,7 +53,12 @@ check: $(DEV_STAMP) ## Lint and format: ruff, mypy, ansible-lint, ansible-doc
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(VENV)/bin/ansible-lint --offline
 	@$(MAKE) --no-print-directory described
 
-.PHONY: described
+.PHONY: described vulnerabilities
+vulnerabilities: $(STAMP) # asks the index about the pinned versions
+	$(PYTHON3) -m venv --clear build/pip-audit
+	build/pip-audit/bin/python -m pip install --quiet pip-audit==2.10.1
+	timeout 400 $(PYTHON) .ci/vulnerabilities.py build/pip-audit/bin/pip-audit requirements.txt requirements-test.txt requirements-dev.txt
+
 described: $(DEV_STAMP) # each module by itself: given several, ansible-doc exits with 0 even if it cannot read one of them
 	@for module in $(basename $(notdir $(wildcard library/*.py))); do \
 		ANSIBLE_CONFIG=ansible.cfg $(VENV)/bin/ansible-doc --type module "$$module" | grep -q "$$module" || exit 1; \

@@ -30,13 +30,6 @@ def stopped_after_the_first(fleet, run, reason):
     assert untouched(fleet, THIRD, FOURTH) == [THIRD, FOURTH]
 
 
-def test_a_node_that_is_off_stops_the_run_before_the_third(pinned):
-    pinned.power_off(SECOND)
-    stopped_after_the_first(
-        pinned, remediate(pinned, unhang_apply=True), f"{SECOND} is not proved healthy: unreachable"
-    )
-
-
 def test_a_node_that_goes_off_while_the_first_is_at_work_stops_the_run_before_the_third(pinned):
     with playing(pinned, REMEDIATE, NAMES, {}, unhang_apply=True, unhang_roles=ROLES) as process:
         audits.wait_until(

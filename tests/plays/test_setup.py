@@ -17,6 +17,7 @@ NEEDED = (
     "LICENSE",
     "pyproject.toml",
     "requirements.txt",
+    "requirements-test.txt",
     "requirements-dev.txt",
     "requirements-torch.txt",
     "ansible.cfg",
@@ -171,6 +172,7 @@ def test_no_python_at_all_is_one_line(tmp_path):
 def test_no_file_names_a_package_registry():
     for name in (
         "requirements.txt",
+        "requirements-test.txt",
         "requirements-dev.txt",
         "requirements-torch.txt",
         "requirements-build.txt",

@@ -58,7 +58,13 @@ def nccl():
 
 
 @pytest.fixture(scope="session")
-def bed(fake_library, nccl, tmp_path_factory):
+def layers():
+    """Folders that lie over the root of each node."""
+    return [nccl_libraries.ready(CACHE, nccl_libraries.USUAL)]
+
+
+@pytest.fixture(scope="session")
+def bed(fake_library, layers, tmp_path_factory):
     """The booted nodes."""
     from unhang.core.project import link_pynvml
 
@@ -69,7 +75,7 @@ def bed(fake_library, nccl, tmp_path_factory):
         hardware.install(node, hardware.H200X8, fake_library, work)
         torch_in_nodes.mount(node)
 
-    with Testbed(CACHE, NAMES, prepare=prepare, layers=[nccl[nccl_libraries.USUAL]]) as testbed:
+    with Testbed(CACHE, NAMES, prepare=prepare, layers=layers) as testbed:
         yield testbed
 
 

@@ -14,7 +14,7 @@ import pytest
 
 PROJECT = Path(__file__).resolve().parents[2]
 COPIED = ("tools", "module_utils", "roles", "tests", "docs", "playbooks")
-TESTS = ("tests/unit/unhang/core/catalogue/test_rules_prove_themselves.py", "tests/unit/unhang/core/catalogue/test_healthy_nodes.py",
+TESTS = ("tests/rows/test_rules_prove_themselves.py", "tests/rows/test_healthy_nodes.py",
     "tests/sweeps/test_rules_keep_apart.py")  # fmt: skip
 SAYS = "the default is 20, and 99 keeps writers waiting"
 GOOD = {

@@ -1,5 +1,5 @@
-"""CI runs every folder of tests, make nightly what they leave out, the workflow of the code host
-both; a release needs a nightly pass of its commit."""
+"""CI runs a fixed set of tests, make nightly every folder and what they leave out, the workflow of
+the code host both; a release needs a nightly pass of its commit."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ import pytest
 import yaml
 
 PROJECT = Path(__file__).resolve().parents[2]
+TESTS = PROJECT / "tests"
 RUN = (PROJECT / ".ci" / "run").read_text(encoding="utf-8")
-TARGETS = (PROJECT / "tests" / "tests.mk").read_text(encoding="utf-8")
 FOLDERS = sorted(
-    {
-        path.relative_to(PROJECT / "tests").parts[0]
-        for path in (PROJECT / "tests").rglob("test_*.py")
-    }
+    {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
     - {"bench", "fixtures", "fakes", "support"}
 )
 WORKFLOW = yaml.safe_load(
@@ -27,49 +24,93 @@ WORKFLOW = yaml.safe_load(
 )
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_ci_and_the_target_for_all_tests_run_each_folder(folder):
-    [fast] = re.findall(r"^for folder in (.*); do$", RUN, re.MULTILINE)
-    [slow] = re.findall(r"slow_tests\.py (.*) --begun-s", RUN)
-    by_make_test = re.findall(
-        r"\$\(BY_FILE\) tests/(unit|whole) \$\(TEST_ARGS\)", TARGETS.partition("\ntest-unit:")[0]
-    )
-    run = [*fast.split(), *re.findall(r"tests/(\w+)", slow), *by_make_test]
-    assert run.count(folder) == 1, f"tests/{folder} is to run once in .ci/run"
-    [tiers] = re.findall(r"^TIERS := (.*)$", TARGETS, re.MULTILINE)
-    assert folder in by_make_test or f"test-{folder}" in tiers.split()
+def planned(target):
+    """The commands that make would run for a target."""
+    command = ["make", "--dry-run", "--no-print-directory", target]
+    return subprocess.run(
+        command, cwd=PROJECT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
 
 
-def test_make_nightly_runs_each_test_that_a_tier_leaves_out():
-    [named] = re.findall(r"-m nightly (tests/.*) \$\(TEST_ARGS\)$", TARGETS, re.MULTILINE)
-    texts = {
-        path: path.read_text(encoding="utf-8")
-        for folder in FOLDERS
-        for path in (PROJECT / "tests" / folder).rglob("test_*.py")
-    }
-    marked = {path for path, text in texts.items() if "pytest.mark.nightly" in text} - {
-        Path(__file__)
-    }
-    assert marked
-    assert {
+def given_to_pytest(target):
+    """The paths in tests/ that a target gives to pytest."""
+    return [
+        word
+        for line in planned(target)
+        if "-m pytest" in line
+        for word in line.split()
+        if word.startswith("tests/")
+    ]
+
+
+@pytest.fixture(scope="module")
+def nightly_targets():
+    [line] = [line for line in planned("nightly") if "tests/nightly run" in line]
+    return line.partition("tests/nightly run ")[2].split()
+
+
+def test_nightly_runs_each_folder_and_each_test_that_a_tier_leaves_out(nightly_targets):
+    folders = {path for target in nightly_targets for path in given_to_pytest(target)}
+    assert {f"tests/{folder}" for folder in FOLDERS} - folders == set()
+    marked = [
         path
-        for path in marked
-        if not any(path.is_relative_to(PROJECT / folder) for folder in named.split())
-    } == set()
+        for folder in FOLDERS
+        for path in (TESTS / folder).rglob("test_*.py")
+        if path != Path(__file__) and "pytest.mark.nightly" in path.read_text(encoding="utf-8")
+    ]
+    assert marked
+    assert "test-longest" in nightly_targets
+    longest = [PROJECT / path for path in given_to_pytest("test-longest")]
+    assert [path for path in marked if not any(map(path.is_relative_to, longest))] == []
 
 
-@pytest.mark.parametrize(
-    ("job", "command"), [("run", "sudo .ci/run"), ("nightly", "sudo make nightly")]
-)
-def test_the_workflow_calls_what_there_is_without_the_action_of_a_third_party(job, command):
-    steps = WORKFLOW["jobs"][job]["steps"]
-    assert steps[-1]["run"] == command
+def test_ci_checks_first_and_then_runs_one_fixed_set():
+    first, then = re.findall(
+        r"^for target in (.*); do step (?:made|tests) \$target; done$", RUN, re.M
+    )
+    assert first.split() == ["installed", "check", "vulnerabilities"]
+    chosen = [path for target in then.split() for path in given_to_pytest(target)]
+    assert "-m 'not slow'" in " ".join(planned("test"))
+    assert "-m slow" in " ".join(planned("test-slow"))
+    chosen.remove("tests/unit")  # both halves of it
+    assert len(chosen) == len({*chosen}) > 10
+    assert [path for path in chosen if not (PROJECT / path).exists()] == []
+    slow = {path.split("/")[1] for path in chosen if path.endswith(".py")}
+    assert {*FOLDERS} - slow - {path.removeprefix("tests/") for path in chosen} == {
+        "vm",
+        "packages",
+    }
+
+
+@pytest.mark.parametrize("target", ["test", "test-fast", "test-chosen", "test-rules"])
+def test_no_two_test_modules_of_a_run_have_the_same_name(target):
+    """Pytest collects only the first of them."""
+    paths = [PROJECT / path for path in given_to_pytest(target)]
+    files = {
+        file for path in paths for file in (path.rglob("test_*.py") if path.is_dir() else [path])
+    }
+    names = [file.name for file in files]
+    assert len(names) > 10
+    assert [name for name in {*names} if names.count(name) > 1] == []
+
+
+def test_no_test_is_known_to_be_flaky():
+    listed = [line for line in (TESTS / "flaky.txt").read_text().splitlines() if line[:1] != "#"]
+    assert listed == []
+
+
+def test_the_workflow_calls_what_there_is_without_the_action_of_a_third_party(nightly_targets):
+    jobs = WORKFLOW["jobs"]
+    assert jobs["nightly"]["strategy"]["matrix"] == {"target": nightly_targets}
+    assert jobs["run"]["steps"][-1]["run"] == "sudo .ci/run"
+    assert jobs["nightly"]["steps"][-1]["run"] == "sudo make ${{ matrix.target }}"
     assert os.access(PROJECT / ".ci" / "run", os.X_OK)
-    assert re.search(r"^nightly:", TARGETS, re.MULTILINE)
+    steps = [step for job in jobs.values() for step in job["steps"]]
     assert [step for step in steps if "uses" in step] == []
     for step in steps:
+        text = re.sub(r"\$\{\{.*?\}\}", "value", step["run"])  # the code host fills it in
         done = subprocess.run(
-            ["bash", "-n"], input=step["run"], capture_output=True, text=True, check=False
+            ["bash", "-n"], input=text, capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
 
@@ -84,9 +125,20 @@ def test_the_workflow_runs_for_changes_and_each_night_with_rights_to_read_alone(
     ]
 
 
+MAKEFILE = """\
+good:
+	@echo '======= 3 passed, 1 skipped, 2 warnings in 1.50s ======='
+	@echo '======= 40 passed in 61.00s (0:01:01) ======='
+bad:
+	@echo '======= 1 failed, 2 passed, 1 error in 1.50s ======='; exit 1
+slow:
+	@sleep 600
+"""
+
+
 @pytest.fixture
 def checkout(tmp_path):
-    """git() in a clone with one commit and the script of the nightly run."""
+    """git() in a clone with one commit, the script of the nightly run and its page."""
     identity = ("-c", "user.name=n", "-c", "user.email=n@example.com", "-c", "commit.gpgsign=false")
 
     def git(*arguments):
@@ -94,65 +146,89 @@ def checkout(tmp_path):
             ["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True
         ).stdout.strip()
 
-    (tmp_path / "tests").mkdir()
-    shutil.copy(PROJECT / "tests" / "nightly", tmp_path / "tests")
-    (tmp_path / ".gitignore").write_text(".cache/\n")
+    for folder in ("tests", "docs"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(TESTS / "nightly", tmp_path / "tests")
+    shutil.copy(PROJECT / "docs" / "testing.md", tmp_path / "docs")
+    (tmp_path / "Makefile").write_text(MAKEFILE)
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "a change")
     return git
 
 
-def nightly(folder, step):
-    """(exit code, what it says) of a step of the nightly run."""
+def nightly(folder, *arguments, **environment):
+    """(exit code, what it says last) of the script."""
     done = subprocess.run(
-        ["sh", "tests/nightly", step], cwd=folder, capture_output=True, text=True, check=False
+        ["sh", "tests/nightly", *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return done.returncode, done.stderr
+    return done.returncode, done.stderr.rpartition("unhang: ")[2]
 
 
-def test_a_release_needs_a_nightly_run_of_its_commit_that_came_to_its_end(checkout, tmp_path):
+def result(folder):
+    """What the page says of the last run."""
+    page = (folder / "docs" / "testing.md").read_text()
+    before, _, after = page.partition("## The last nightly run\n\n")
+    assert (PROJECT / "docs" / "testing.md").read_text().startswith(before)
+    return after
+
+
+def test_a_release_needs_a_nightly_run_of_its_commit_on_which_all_passed(checkout, tmp_path):
     assert re.search(r"^release: passed-nightly ", (PROJECT / "Makefile").read_text(), re.MULTILINE)
     commit = checkout("rev-parse", "HEAD")
-    refused = (
-        2,
-        f"unhang: make nightly has not passed on {commit} in this checkout: run it first\n",
-    )
-    assert nightly(tmp_path, "passed") == refused
-    assert nightly(tmp_path, "begin") == (0, "")
-    assert nightly(tmp_path, "passed") == refused
-    assert nightly(tmp_path, "end") == (0, "")
+    refused = f"make nightly has not passed on {commit} by docs/testing.md: run it first\n"
+    assert nightly(tmp_path, "passed") == (2, refused)
+    assert nightly(tmp_path, "run", "good", "bad")[0] == 2
+    assert nightly(tmp_path, "passed") == (2, refused)
+    assert nightly(tmp_path, "run", "good") == (0, "")
     assert nightly(tmp_path, "passed") == (0, "")
-    assert nightly(tmp_path, "begin") == (0, "")
-    assert nightly(tmp_path, "passed") == refused, "a later run that did not come to its end"
-    assert nightly(tmp_path, "end") == (0, "")
     (tmp_path / "new").touch()
     assert nightly(tmp_path, "passed") == (
         2,
-        (
-            "unhang: expected the commit that make nightly passed on, found a change beside it: ??"
-            " new\n"
-        ),
+        "expected the commit that make nightly passed on, found a change beside it: ?? new\n",
     )
+    (tmp_path / "new").unlink()
     checkout("add", ".")
-    checkout("commit", "-qm", "another")
-    assert nightly(tmp_path, "passed")[1].startswith("unhang: make nightly has not passed on ")
+    checkout("commit", "-qm", "the result alone")
+    assert nightly(tmp_path, "passed") == (0, "")
+    (tmp_path / "Makefile").write_text(f"{MAKEFILE}# another\n")
+    checkout("commit", "-qam", "another")
+    assert nightly(tmp_path, "passed")[1].startswith("make nightly has not passed on ")
+
+
+def test_the_page_has_the_date_the_commit_and_the_counts_of_each_target(checkout, tmp_path):
+    commit = checkout("rev-parse", "HEAD")
+    code, said = nightly(tmp_path, "run", "bad", "good", "slow", NIGHTLY_TARGET_S="2")
+    assert (code, said) == (2, "a target failed: docs/testing.md has the result; commit it\n")
+    first, table = result(tmp_path).split("\n\n")
+    assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d, commit {commit}: failed\.", first)
+    assert table.splitlines()[2:] == [
+        "| bad | failed | 2 | 2 | 0 | 0 |",
+        "| good | passed | 43 | 0 | 1 | 0 |",
+        "| slow | out of time | 0 | 0 | 0 | 0 |",
+    ]
+    assert nightly(tmp_path, "run", "good") == (0, "")
+    assert f"commit {commit}: passed." in result(tmp_path)
+    assert "bad" not in result(tmp_path)
 
 
 def test_a_nightly_run_is_of_one_commit(checkout, tmp_path):
     (tmp_path / "new").touch()
-    assert nightly(tmp_path, "begin") == (
+    assert nightly(tmp_path, "run", "good") == (
         2,
-        (
-            "unhang: expected a commit without changes beside it, found: ?? new; commit or stash"
-            " them\n"
-        ),
+        "expected a commit without changes beside it, found: ?? new; commit or stash them\n",
     )
     (tmp_path / "new").unlink()
-    assert nightly(tmp_path, "begin") == (0, "")
-    checkout("commit", "-q", "--allow-empty", "-m", "made while the tests ran")
-    assert nightly(tmp_path, "end") == (
+    changing = "changing:\n\t@touch changed; echo '=== 1 passed in 1s ==='\n"
+    (tmp_path / "Makefile").write_text(changing)
+    checkout("commit", "-qam", "a target that changes the checkout")
+    assert nightly(tmp_path, "run", "changing") == (
         2,
-        "unhang: the checkout was changed while the tests ran: they are of no commit\n",
+        "the checkout was changed while the tests ran: they are of no commit\n",
     )
     assert nightly(tmp_path, "passed")[0] == 2

@@ -1,31 +1,25 @@
-"""The whole on booted nodes, once: audit, the five situations, repair, smoke test. The part of make
-test that needs root."""
+"""The whole path on booted nodes, once: audit, preview, repair, proof. The part of make test that
+needs root."""
 
 from __future__ import annotations
 
+import pytest
 from node_fixtures import (
     bed,
-    class_fleet,
     fake_library,
     fleet,
-    nccl,
     pytest_configure,
     pytest_report_header,
-    shared_fleet,
     why_not,
 )
 from pinned_fleet import pinned
 
-__all__ = [
-    "bed",
-    "class_fleet",
-    "fake_library",
-    "fleet",
-    "nccl",
-    "pinned",
-    "pytest_configure",
-    "pytest_report_header",
-    "shared_fleet",
-]
+__all__ = ["bed", "fake_library", "fleet", "pinned", "pytest_configure", "pytest_report_header"]
 
 collect_ignore_glob = ["test_*.py"] if why_not() else []
+
+
+@pytest.fixture(scope="session")
+def layers():
+    """Nothing over the root of the nodes: NCCL would be a download."""
+    return []

@@ -78,6 +78,7 @@ def test_each_entry_gets_the_words_and_loses_exactly_those_that_were_given(entri
     assert run.given_to_grubby(root, "iommu") == []
 
 
+@pytest.mark.slow
 def test_a_value_that_ours_replaces_comes_back_with_the_rollback_and_when_ours_is_taken_away(
     entries, tmp_path, monkeypatch
 ):

@@ -151,6 +151,7 @@ def test_a_short_name_is_the_command_that_it_stands_for(capsys, typed, meant):
         assert out.startswith(f"usage: unhang {meant} ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "named", "now"),
     [

@@ -42,6 +42,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [50, 80, 120])
 @pytest.mark.parametrize(
     "words",

@@ -56,6 +56,7 @@ def test_no_bracket_reaches_ansible_but_in_a_regular_expression(limit):
     assert all("[" not in pattern or pattern.lstrip("!&").startswith("~") for pattern in patterns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -66,6 +66,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
 def test_what_is_no_regular_file_is_refused_in_one_line_and_never_waited_for(

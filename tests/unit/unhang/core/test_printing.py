@@ -32,6 +32,7 @@ def unhang(*arguments, encoding="utf-8", **more):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_a_document_keeps_its_content_and_prints_nothing_raw(text, encoding):
@@ -52,6 +53,7 @@ def test_colours_stay_and_other_sequences_do_not():
     assert safe_text("é 😀", "ascii") == r"\u00e9 \ud83d\ude00"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ["\u202e", "\x7f", "\x9b31m", "\u2066"])
 def test_what_was_typed_is_shown_without_its_control_characters(odd):
     done = unhang("judge", f"--no-{odd}-option")

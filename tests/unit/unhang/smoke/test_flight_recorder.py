@@ -124,6 +124,7 @@ def test_any_bytes_at_all_give_a_summary_or_a_refusal(dump):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["state", "profiling_name", "frames"])
 def test_a_dump_that_is_endless_to_walk_is_refused_or_cut(name, monkeypatch):
     monkeypatch.setattr(flight_recorder, "LIMITS", Limits(cpu_s=1, memory_bytes=1 << 26, wall_s=20))

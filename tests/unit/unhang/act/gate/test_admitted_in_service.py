@@ -96,6 +96,7 @@ def test_a_node_that_is_as_it_was_has_no_finding(tmp_path):
     assert in_service(tmp_path, nothing) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", CHANGES)
 def test_each_thing_that_changed_since_is_a_finding_of_its_own(tmp_path, rule):
     assert in_service(tmp_path, CHANGES[rule]) == {rule}

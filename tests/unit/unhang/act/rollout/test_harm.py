@@ -77,6 +77,7 @@ def changed(case):
     return {host for what, host, _ in case.world.log if what == "change"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["gpu001", *WAVES[1]])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_harm_stays_within_the_batch_in_flight(fault, host):

@@ -119,6 +119,7 @@ def test_a_journal_of_another_user_is_not_continued(tmp_path, monkeypatch):
         append(tmp_path, 1, FIRST)
 
 
+@pytest.mark.slow
 def test_a_journal_that_is_too_large_is_not_read(tmp_path):
     begin(tmp_path, AT, {})
     follower = JournalReader(tmp_path)

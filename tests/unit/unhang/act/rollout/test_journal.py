@@ -114,6 +114,7 @@ def test_a_line_that_broke_off_did_not_happen_is_reported_and_does_not_spoil_the
     assert (tmp_path / JOURNAL).read_bytes().startswith(whole)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(ENTRIES, st.integers(0, 400)), max_size=12))
 def test_whatever_breaks_off_wherever_all_that_was_written_whole_is_read(steps):
     content, whole = b"", []

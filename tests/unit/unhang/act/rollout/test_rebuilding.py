@@ -82,6 +82,7 @@ def test_an_undo_of_a_rollout_whose_journal_was_lost_says_how_to_get_there(lost,
     assert f"remediate --end {lost.folder}" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kept", "state"),
     [

@@ -212,6 +212,7 @@ def test_a_canary_that_is_well_after_its_soak_lets_the_next_wave_begin(recorded,
     assert due(after, USUAL) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("boot", "code", "service", "why"),
     [

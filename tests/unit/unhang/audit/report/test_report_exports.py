@@ -157,6 +157,7 @@ def test_sarif_has_a_result_for_each_failure_and_names_its_rule(found):
     assert {one["level"] for one in run["results"]} <= {"error", "warning", "note"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RENDERERS)
 @pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())
 def test_no_format_hands_on_what_steers_a_terminal(name, text):

@@ -34,6 +34,7 @@ def test_hosts_are_written_as_slurm_writes_them(hosts, folded):
     assert sorted(fold_hosts(hosts)) == sorted(folded)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(HOSTS, st.integers(0, 15), st.sampled_from(["x4", "x8"])),

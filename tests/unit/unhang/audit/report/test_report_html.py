@@ -274,6 +274,7 @@ def test_tables_have_headers_and_pictures_have_words(five):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text", [text[:LONG_TEXT] for text in hostile.TEXTS.values()], ids=hostile.TEXTS.keys()
 )

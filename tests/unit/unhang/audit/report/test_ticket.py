@@ -147,6 +147,7 @@ def test_what_was_tried_names_no_other_node():
     assert "gpu006" not in text and "alone" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", hostile.TEXTS.values(), ids=hostile.TEXTS.keys())
 def test_what_a_node_says_is_no_markup(text):
     sections = {

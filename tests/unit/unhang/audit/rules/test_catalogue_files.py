@@ -173,6 +173,7 @@ def test_a_folder_without_rules_is_reported(tmp_path, name, message):
     assert message in load_catalogue([tmp_path / name], built_in=False).faults[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("built_in", [False, True])
 def test_rows_of_tables_are_looked_up_and_counted(tmp_path, built_in):
     table = {
@@ -205,6 +206,7 @@ def test_the_command_lists_every_row_as_json(capsys):
     assert len({row["id"] for row in rows}) == len(rows)
 
 
+@pytest.mark.slow
 def test_the_command_checks_a_folder_and_prints_each_fault(tmp_path, capsys):
     examples = {"match": [{"gpus": {"count": 99}}], "near_miss": [{"gpus": {"count": 1}}]}
     assert (

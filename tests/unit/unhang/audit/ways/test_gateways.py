@@ -28,6 +28,7 @@ def test_nodes_of_a_group_take_its_gateways_in_turn(tmp_path):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "gateways",
     [

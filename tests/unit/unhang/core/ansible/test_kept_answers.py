@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from concurrent.futures import ProcessPoolExecutor
 
+import pytest
+
 from unhang.audit.ways.arrivals import Meant, write_arrivals
 from unhang.audit.ways.files import arrivals_of, limits
 from unhang.core.ansible import run_files
@@ -38,6 +40,7 @@ def write_large(run, number):
     run_files.write_node(run, invalid(f"gpu{number:03}"), "x" * (5 * 1024 * 1024))
 
 
+@pytest.mark.slow
 def test_writers_at_the_same_time_keep_no_more_bytes_than_the_limit(tmp_path):
     run = tmp_path / "run"
     run_folder.make_folder(run)

@@ -244,6 +244,7 @@ def test_an_address_is_a_name_or_a_number_and_no_option_of_ssh(slurm):
         assert "ansible_host" not in found.hosts["gpu001"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [text for text in TEXTS.values() if len(text) < 10_000]

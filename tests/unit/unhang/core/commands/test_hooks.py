@@ -282,6 +282,7 @@ if os.fork() == 0:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rest", "expected"),
     [("", None), ("time.sleep(3000)", "expected it to end within 3 s; it was killed")],

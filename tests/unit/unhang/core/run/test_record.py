@@ -13,6 +13,7 @@ from unhang.core.errors import UserError
 from unhang.core.run.record import read_findings_record, read_gate_smoke
 
 
+@pytest.mark.slow
 def test_what_the_judge_writes_is_what_is_read(tmp_path):
     rules = write_rules(
         tmp_path / "rules", rule("driver.loaded.version is version('600.1.1', '<')", id="own")

@@ -77,6 +77,7 @@ def test_a_hang_is_one_line_in_the_log_once_for_each_verdict(log):
         listening.recv(4096)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full", [None, "hang-1.tar.gz"])
 def test_a_hook_gets_the_short_evidence_and_the_path_of_all_of_it(full, tmp_path):
     program = tmp_path / "hook"
@@ -155,6 +156,7 @@ def test_mistakes_are_told_before_a_job_is_started(words, expected):
         outputs(*words)
 
 
+@pytest.mark.slow
 def test_a_watcher_without_a_terminal_loads_nothing_that_draws_or_judges_a_fleet():
     """It stays beside a training for days: rich, the metrics and the history came to a third of its
     memory."""

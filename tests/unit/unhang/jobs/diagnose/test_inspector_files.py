@@ -164,6 +164,7 @@ def test_inspector_whose_largest_communicator_is_not_the_job_gives_no_members():
     assert (members_of(records, 8), members_of(records, 3)) == (set(), {(0, 1, 2)})
 
 
+@pytest.mark.slow
 def test_members_that_dumps_lack_come_from_a_trace(answer):
     job = job_of(2, 2, 2)
     job.stops[3] = place_of(job, 3, "_reduce_scatter_base")

@@ -296,6 +296,7 @@ def test_other_archives_are_read_as_before(tmp_path):
     assert isinstance(BROKEN, tuple)
 
 
+@pytest.mark.slow
 def test_any_value_in_a_document_is_survived():
     """Each value of real documents in turn is something else."""
     chance = random.Random(35)

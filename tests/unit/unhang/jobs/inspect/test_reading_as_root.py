@@ -59,6 +59,7 @@ def test_where_the_verdict_is_known_nobody_is_sent_to_root():
     assert "sudo" not in screen_of(answer_of(denied("healthy-RAS"))).next_command
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="it starts processes of other users")
 def test_who_may_not_see_a_job_is_told_the_command_that_does():
     with program(1234, READY, RANK="0", WORLD_SIZE="2"):

@@ -98,6 +98,7 @@ def test_only_the_rules_that_are_asked_for_are_repaired():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_repair_of_any_name_in_any_kind_of_file_adds_no_finding_and_is_done_once(kind):
     forms = {

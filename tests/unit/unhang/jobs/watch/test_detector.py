@@ -64,6 +64,7 @@ def test_it_is_silent_at_a_job_that_works(name):
     assert list(detect(trace(name), 8.0 if name == "compile" else 5.0)) == []
 
 
+@pytest.mark.slow
 def test_a_day_of_healthy_jobs_with_noise_is_no_alarm():
     """A month of them: tests/bench/bench_watch.py."""
     day = endless(random.Random(1), DAY_S, (*OF_ONE_GPU, *OF_TWO_GPUS))

@@ -58,6 +58,7 @@ def test_shares_are_those_of_the_time_between_two_samples(root):
     assert 0 < answer["waited"] <= 0.5
 
 
+@pytest.mark.slow
 def test_a_process_that_wants_a_cpu_waits_more_than_one_that_sleeps():
     """Two that spin on one CPU share it: each waits about half of the time."""
     cpu = str(min(os.sched_getaffinity(0)))

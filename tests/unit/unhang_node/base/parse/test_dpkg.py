@@ -88,6 +88,7 @@ def test_stanza_that_does_not_begin_with_its_name_is_read():
     assert [package.name for package in database.packages] == ["nvidia-x"]
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         NAMES, st.tuples(STATES, st.from_regex(r"\A[0-9][0-9.]{0,8}(-[0-9]{1,3})?\Z")), max_size=30

@@ -98,6 +98,7 @@ def test_what_is_no_version_has_a_reason_instead_of_an_order(order, text):
     assert compare_versions("1.2.3", text, order).reason
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60), st.text(max_size=60), st.sampled_from(sorted(ORDERS)))
 def test_no_text_makes_a_comparison_raise(left, right, order):
     found = compare_versions(left, right, order)

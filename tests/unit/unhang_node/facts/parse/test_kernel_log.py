@@ -118,6 +118,7 @@ def test_xids_are_kept_when_a_flood_of_lesser_faults_is_cut():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "filler", [b"x", b"\n", b"\0", b"Xid (", b"Linux version ", b"[", b"1,", b"NVRM: nvlink "]
 )

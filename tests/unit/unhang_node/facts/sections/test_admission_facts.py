@@ -65,6 +65,7 @@ def test_rubbish_is_unread_with_its_reason_and_no_absence(tmp_path, text):
     assert unread(root, "node")["admission.record"]["status"] == "error"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["PEM", "RFC4716", "PKCS8"])
 def test_a_private_key_is_found_in_each_form_whatever_its_name(tmp_path, kind):
     root = placed(tmp_path, json.dumps(RECORD))

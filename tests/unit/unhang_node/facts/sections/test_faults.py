@@ -47,6 +47,7 @@ def test_a_named_file_stands_for_the_kernels_log(tmp_path):
     assert faults["events"][0]["first_s"] == 100.0
 
 
+@pytest.mark.slow
 def test_only_the_end_of_an_endless_file_is_read(tmp_path):
     log = tmp_path / "kern.log"
     with log.open("wb") as file:

@@ -328,6 +328,7 @@ def test_system_file_that_is_a_fifo_costs_itself_alone(tmp_path):
     assert "no regular file" in unread[0]["reason"]
 
 
+@pytest.mark.slow
 def test_named_path_that_hangs_costs_itself_alone_and_names_the_call(tmp_path):
     never = threading.Event()
     root = plant(

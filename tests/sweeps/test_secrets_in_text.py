@@ -13,7 +13,7 @@ import pytest
 
 from unhang.core.secrets_in_text import MASK, masked_document, without_secrets
 
-HOME = Path(__file__).resolve().parents[4]
+HOME = Path(__file__).resolve().parents[2]
 LONGEST_LINE = 20_000
 # the one token in the fixtures
 PLANTED = (

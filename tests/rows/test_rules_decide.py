@@ -20,7 +20,7 @@ from unhang.jobs.diagnose.meaning.rules.combining import RULES
 from unhang.jobs.diagnose.meaning.rules.job_file_rules import JOB_RULES
 from unhang.jobs.flight_steps import recording_of
 
-FIXTURES = Path(__file__).parents[4] / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMED = re.compile(r"\bdiagnose\w*/[\w/.-]*[\w-]")
 CERTAINTIES = ("possible", "likely", "sure")
 

@@ -14,7 +14,7 @@ from unhang.audit.triage.run_judging import judge_folder
 
 HEALTHY = next(
     machine.document
-    for machine in read_gallery(Path(__file__).resolve().parents[4] / "fixtures" / "gallery")
+    for machine in read_gallery(Path(__file__).resolve().parents[1] / "fixtures" / "gallery")
     if machine.name == "dgx_h200"
 )
 GSP = (

@@ -195,10 +195,3 @@ def test_nothing_was_added_in_a_version_that_is_not_out():
     assert [
         name for name, one in added if [*map(int, one.split("."))] > [*map(int, version.split("."))]
     ] == []
-
-
-def test_no_two_test_modules_of_a_run_have_the_same_name():
-    """Pytest collects only the first of them."""
-    for folder in (path for path in (HOME / "tests").iterdir() if path.is_dir()):
-        names = [path.name for path in folder.rglob("test_*.py")]
-        assert [name for name in set(names) if names.count(name) > 1] == [], folder

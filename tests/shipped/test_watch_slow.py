@@ -25,7 +25,7 @@ from unhang.jobs.watch.record import Record
 from unhang_node.job.command import add_look_options, chosen_look_options
 from unhang_node.job.look import check_options
 
-HANG = Path(__file__).parents[4] / "fixtures/inspect/evidence/never-RAS-and-stacks.json"
+HANG = Path(__file__).parents[1] / "fixtures/inspect/evidence/never-RAS-and-stacks.json"
 EVEN, LOADER = document((0, 2)), document((0, 43), busy=(99, 11), cores=0.13)
 OTHER = of_ranks(2, power={1: 440}, clock={1: 1980})  # rank 0 works while rank 1 waits
 AGAIN = document((0, 30), busy=(99, 11), cores=0.13)

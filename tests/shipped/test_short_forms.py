@@ -15,7 +15,7 @@ from unhang.core.verdict.short_evidence import MOST_BYTES
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.inspect.bundle import bundle_texts
 
-FIXTURES = Path(__file__).parents[4] / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOGS = sorted(FIXTURES.glob("diagnose/*/*.log"))
 LOOKS = sorted((FIXTURES / "inspect" / "evidence").glob("*.json"))
 TOKEN = "hf_" + "Qw8Zr5Tp2Lk9Vx4Nc7Bm1Sd6Fg3Hj0YtEe"

@@ -18,7 +18,7 @@ from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang_node.facts.collect import collect
 
-FIXTURES = Path(__file__).resolve().parents[4] / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 CATALOGUE = load_catalogue()
 VIEW = catalogue_view(CATALOGUE.tables, tuple(rule.id for rule in CATALOGUE.rules), "2026-11-20")
 LOUD = ("critical", "error", "warning")

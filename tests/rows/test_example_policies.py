@@ -13,7 +13,7 @@ from test_healthy_nodes import verdicts_on
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 
-FOLDER = Path(__file__).resolve().parents[5] / "inventory" / "example" / "group_vars"
+FOLDER = Path(__file__).resolve().parents[2] / "inventory" / "example" / "group_vars"
 KINDS = {
     "training": h100_infiniband,
     "training_a100": a100_roce,

@@ -15,7 +15,7 @@ from unhang.jobs.diagnose.diagnosing import diagnose, render_json
 from unhang.jobs.diagnose.rendering import render_table
 from unhang.jobs.diagnose.ticket import render_markdown
 
-FIXTURES = Path(__file__).parents[4] / "fixtures" / "diagnose"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "diagnose"
 LOGS = sorted(FIXTURES.glob("*/*.log"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose
 
-FOLDER = Path(__file__).parents[4] / "fixtures" / "diagnose_odd_ones"
+FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_odd_ones"
 ROWS = [row for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[0]]
 
 

@@ -44,8 +44,3 @@ def test_every_module_must_be_read(tmp_path, modules, code):
         timeout=60,
     )
     assert done.returncode == code, done.stderr
-
-
-def test_check_and_ci_run_the_same_loop():
-    assert "$(MAKE) --no-print-directory described" in (PROJECT / "Makefile").read_text()
-    assert "step ansible-doc make described" in (PROJECT / ".ci" / "run").read_text()

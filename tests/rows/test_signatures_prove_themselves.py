@@ -46,7 +46,7 @@ KNOWN = {
     "pcie_link_degraded", "software_versions_differ",
     "no_free_gpu", "stale_store", "ended_by_scheduler",
 }  # fmt: skip
-HOME = Path(__file__).parents[6]
+HOME = Path(__file__).parents[2]
 ROLES = {path.name for path in (HOME / "roles").iterdir() if path.is_dir()}
 
 

@@ -19,7 +19,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from unhang.commands.assistant_server import INSTRUCTIONS
 from unhang.commands.assistant_tools import TOOLS
 
-FIXTURES = Path(__file__).resolve().parents[3] / "fixtures"
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz012345"
 NCCL_LOG = (
     "gpu01:100:100 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n"

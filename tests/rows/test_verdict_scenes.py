@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
 ARCHIVES = sorted((TESTS / "fixtures" / "verdicts").glob("*.tar.xz"))
 OF_A_MACHINE = re.compile(
     rb"/root/|/tmp/|/opt/torch|GPU-[0-9a-f]{8}|(?<![\d.])(?!127\.0\.0\.1)\d+\.\d+\.\d+\.\d+<"

@@ -22,7 +22,7 @@ from flight_dumps import (
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.rendering import render_table
 
-VERDICTS = Path(__file__).parents[4] / "fixtures" / "verdicts"
+VERDICTS = Path(__file__).parents[1] / "fixtures" / "verdicts"
 
 
 def answer_of(folder: Path, dumps: dict[int, dict], form=as_pickle, after_s=600) -> dict:

@@ -14,7 +14,7 @@ import pytest
 from unhang.audit.judge.drift_advice import _advice
 from unhang.audit.triage.run_judging import judge_folder
 
-CATALOGUE = Path(__file__).resolve().parents[5] / "tools" / "unhang" / "audit" / "catalogue"
+CATALOGUE = Path(__file__).resolve().parents[2] / "tools" / "unhang" / "audit" / "catalogue"
 NEXT = "6.8.0-155-generic"
 
 

@@ -19,7 +19,7 @@ from unhang.jobs.diagnose.answer import answer_of
 from unhang.jobs.diagnose.diagnosing import diagnose, diagnose_text
 from unhang.jobs.diagnose.matching.signatures import load_causes
 
-FIXTURES = Path(__file__).parents[4] / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOGS = sorted(FIXTURES.glob("diagnose/*/*.log"))
 WATCHDOG = (
     "[rank{0}]:[E1021 23:14:07.5 ProcessGroupNCCL.cpp:685] [Rank {0}] Watchdog caught collective"

@@ -11,7 +11,7 @@ from unhang.core.strict_yaml import load_yaml
 from unhang.jobs.diagnose.diagnosing import diagnose
 from unhang.jobs.diagnose.matching.signatures import load_causes
 
-FOLDER = Path(__file__).parents[4] / "fixtures" / "diagnose_outputs"
+FOLDER = Path(__file__).parents[1] / "fixtures" / "diagnose_outputs"
 ROWS = [row for path in sorted(FOLDER.glob("*.yml")) for row in load_yaml(path)[0]]
 # Whose commands are other logs, experiments, or what only a person can tell.
 WITHOUT_OUTPUT = {

@@ -15,7 +15,7 @@ from unhang.core.strict_yaml import load_yaml
 CATALOGUE = load_catalogue()
 TABLES = CATALOGUE.tables
 ROLE = load_yaml(
-    Path(__file__).resolve().parents[5] / "roles" / "nccl_profile" / "vars" / "main.yml"
+    Path(__file__).resolve().parents[2] / "roles" / "nccl_profile" / "vars" / "main.yml"
 )[0]["__nccl_profile_profiles"]
 
 

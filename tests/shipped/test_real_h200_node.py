@@ -11,7 +11,7 @@ import pytest
 
 from unhang.cli import main
 
-TESTS = Path(__file__).parents[3]
+TESTS = Path(__file__).parents[1]
 REAL = TESTS / "fixtures" / "h200x4"
 
 
