@@ -108,7 +108,7 @@ release: passed-nightly clean-dist sbom collector collection ## Build and check 
 	build/twine/bin/python -m twine check --strict dist/*.whl dist/unhang-[0-9]*.tar.gz
 	cd dist && sha256sum *.whl *.tar.gz *.pyz *.cdx.json >SHA256SUMS
 	ssh-keygen -q -Y sign -f '$(SIGNING_KEY)' -n unhang-release dist/SHA256SUMS
-	@echo "next: build/twine/bin/python -m twine upload dist/*.whl dist/unhang-[0-9]*.tar.gz"
+	@echo "next: publish the files of dist/ and the key's public half, as docs/install.md says"
 
 .PHONY: clean-dist passed-nightly
 passed-nightly:
