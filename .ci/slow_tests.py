@@ -120,6 +120,7 @@ def attempt(name, limits, begun, folder, *more):
     allowed_s = min(limits.file_s, left_s)
     pytest = [
         sys.executable,
+        "-P",
         "-m",
         "pytest",
         name,

@@ -1,6 +1,6 @@
 # The Makefile's targets for tests. docs/testing.md describes each tier.
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
-PYTEST := $(PYTHON) -m pytest
+PYTEST := $(PYTHON) -P -m pytest
 # One worker runs all tests of a file in their order, so shared fixtures are set up once. Tiers that boot nodes boot four of them for each worker.
 BY_FILE := --dist loadfile
 TIERS := test-sweeps test-pages test-shipped test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet

@@ -19,6 +19,7 @@ NEEDED = (
     "requirements.txt",
     "requirements-dev.txt",
     "requirements-torch.txt",
+    "requirements-build.txt",
     "ansible.cfg",
 )
 FOLDERS = ("library", "module_utils", "playbooks", "plugins", "tools")

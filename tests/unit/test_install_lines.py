@@ -22,7 +22,7 @@ HOME = Path(__file__).resolve().parents[2]
 BARE = re.compile(
     r"\b(?:pip[3x]?|uv tool|uv pip|uvx|ansible-galaxy|podman|docker)\b[^`;|&#,)]*?"
     r"""[\s'"](?<!runpip )unhang(?:\.ops)?(?=$|[\s'"`=<>~!,;)])(?! @ )"""
-    r"|(?<!/)\bunhang\[\w[\w,]*\](?! @ )"
+    r"|(?<!/)\bunhang\[[\w,{}]+\](?! @ )"
 )
 
 
