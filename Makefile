@@ -25,7 +25,7 @@ setup: $(STAMP) ## Create the virtual environment
 setup-dev: $(DEV_STAMP)
 
 # A stamp depends on the files that decide what is installed, so a change of the Makefile reinstalls nothing.
-$(STAMP): requirements.txt pyproject.toml tools/setup/venv.sh
+$(STAMP): requirements.txt requirements-build.txt pyproject.toml tools/setup/venv.sh
 	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements.txt
 
 # Each file of requirements includes the one before it.
@@ -36,8 +36,8 @@ $(DEV_STAMP): requirements.txt requirements-test.txt requirements-dev.txt requir
 	@PYTHON3='$(PYTHON3)' sh tools/setup/venv.sh $(VENV) $@ requirements-dev.txt && touch $(STAMP) $(TEST_STAMP)
 
 requirements: ## Write requirements*.txt anew with the checksums of their versions, after one was edited
-	$(PYTHON3) -m venv --clear build/uv
-	build/uv/bin/python -m pip install --quiet uv==0.13.9
+	$(PYTHON3) -I -m venv --clear build/uv
+	build/uv/bin/python -I -m pip install --quiet uv==0.13.9
 	UV=build/uv/bin/uv sh tools/setup/requirements.sh requirements.txt requirements-test.txt requirements-dev.txt requirements-build.txt
 
 audit: $(STAMP) ## Audit every node:  make audit INVENTORY=inventory/mycluster LIMIT='gpu[001-016]'
@@ -55,8 +55,8 @@ check: $(DEV_STAMP) ## Lint and format: ruff, mypy, ansible-lint, ansible-doc
 
 .PHONY: described vulnerabilities
 vulnerabilities: $(STAMP) # asks the index about the pinned versions
-	$(PYTHON3) -m venv --clear build/pip-audit
-	build/pip-audit/bin/python -m pip install --quiet pip-audit==2.10.1
+	$(PYTHON3) -I -m venv --clear build/pip-audit
+	build/pip-audit/bin/python -I -m pip install --quiet pip-audit==2.10.1
 	timeout 400 $(PYTHON) .ci/vulnerabilities.py build/pip-audit/bin/pip-audit requirements.txt requirements-test.txt requirements-dev.txt
 
 described: $(DEV_STAMP) # each module by itself: given several, ansible-doc exits with 0 even if it cannot read one of them
@@ -102,23 +102,23 @@ man: $(DEV_STAMP) ## Build a man page for each command: build/man
 	$(PYTHON) -P tools/release/man_pages.py
 
 wheel: ## Build dist/unhang-*.whl and the source archive, with the pages of `make man manual` if these are built
-	$(PYTHON3) -m venv --clear build/hatchling
-	build/hatchling/bin/python -m pip install --quiet --require-hashes -r requirements-build.txt
+	$(PYTHON3) -I -m venv --clear build/hatchling
+	build/hatchling/bin/python -I -m pip install --quiet --require-hashes -r requirements-build.txt
 	build/hatchling/bin/python -P -m hatchling build -d dist
 
 sbom: $(DEV_STAMP) man manual wheel ## Build the bill of materials of the wheel and its exact dependencies: dist/unhang.cdx.json
-	$(PYTHON) -m venv --clear --without-pip build/sbom
-	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --require-hashes -r requirements.txt
-	$(PYTHON) -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
+	$(PYTHON) -I -m venv --clear --without-pip build/sbom
+	$(PYTHON) -I -m pip --python build/sbom/bin/python install --quiet --require-hashes -r requirements.txt
+	$(PYTHON) -I -m pip --python build/sbom/bin/python install --quiet --no-deps dist/unhang-*.whl
 	$(PYTHON) -P tools/release/sbom.py build/sbom/bin/python dist/unhang.cdx.json
 
 release: passed-nightly clean-dist sbom collector collection ## Build and check everything that a release has, and sign its checksums:  make release SIGNING_KEY=~/.ssh/id_ed25519
-	$(PYTHON) -m venv --clear build/twine
-	build/twine/bin/python -m pip install --quiet twine==7.0.0
-	build/twine/bin/python -m twine check --strict dist/*.whl dist/unhang-[0-9]*.tar.gz
+	$(PYTHON) -I -m venv --clear build/twine
+	build/twine/bin/python -I -m pip install --quiet twine==7.0.0
+	build/twine/bin/python -I -m twine check --strict dist/*.whl dist/unhang-[0-9]*.tar.gz
 	cd dist && sha256sum *.whl *.tar.gz *.pyz *.cdx.json >SHA256SUMS
 	ssh-keygen -q -Y sign -f '$(SIGNING_KEY)' -n unhang-release dist/SHA256SUMS
-	@echo "next: build/twine/bin/python -m twine upload dist/*.whl dist/unhang-[0-9]*.tar.gz"
+	@echo "next: publish the files of dist/ and the key's public half, as docs/install.md says"
 
 .PHONY: clean-dist passed-nightly
 passed-nightly:

@@ -2,7 +2,7 @@
 # System packages come before the virtual environment, because python3-venv may be one of them: prerequisites are made in their order.
 .NOTPARALLEL:
 PROCESSORS := $(shell getconf _NPROCESSORS_ONLN)
-PYTEST := $(PYTHON) -m pytest
+PYTEST := $(PYTHON) -P -m pytest
 # One worker runs all tests of a file in their order, so shared fixtures are set up once. Tiers that boot nodes boot four of them for each worker.
 BY_FILE := --dist loadfile
 TIERS := test-rows test-sweeps test-pages test-shipped test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet

@@ -45,7 +45,10 @@ LOOK_S = 8  # seconds that one poll may wait on the node for the end
 ANSWER_S = 30
 AGAIN_S = 2
 NOTHING = 7
-FINDS_TORCH = f"import importlib.util as u, sys; sys.exit(0 if u.find_spec('torch') else {NOTHING})"
+FINDS_TORCH = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; import importlib.util as u;"
+    f" sys.exit(0 if u.find_spec('torch') else {NOTHING})"
+)
 
 
 class Trouble(Exception):

@@ -1,4 +1,4 @@
-"""An installation by `pip install unhang`: each command runs in an empty folder, without any
+"""An installation of the wheel: each command runs in an empty folder, without any
 checkout, and the installation is only read."""
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def installers(tmp_path_factory):
 @pytest.fixture(scope="module", params=["pipx install", "uv tool install"])
 def unhang(request, release, installers, tmp_path_factory):
     """The program that a person has after `pipx install FILE` or `uv tool install FILE`, in a
-    folder with nothing in it, and a function that installs it again with the extra fleet."""
+    folder with nothing in it, and a function that types a line which installs."""
     home = tmp_path_factory.mktemp("home")
     names = {
         "PIPX_HOME": "pipx",
@@ -102,19 +103,18 @@ def unhang(request, release, installers, tmp_path_factory):
     environment = {
         **os.environ,
         "HOME": str(home),
-        "PATH": "/usr/bin:/bin",
         **{name: str(home / folder) for name, folder in names.items()},
     }
     [wheel] = release[1].glob("*.whl")
+    (home / "empty").mkdir()
 
-    def install(extra=""):
-        what = f"unhang[{extra}] @ {wheel.as_uri()}" if extra else wheel
-        done = finished([installers / program, *words, "--force", *chosen, what], env=environment)
+    def installed(argv):
+        path = {"PATH": f"{installers}:/usr/bin:/bin"}
+        done = finished(argv, env=environment | path, cwd=home / "empty")
         assert done.returncode == 0, done.stdout + done.stderr
 
-    install()
-    (home / "empty").mkdir()
-    return Installed(home / "bin" / "unhang", home / "empty"), lambda: install("fleet")
+    installed([installers / program, *words, "--force", *chosen, wheel])
+    return Installed(home / "bin" / "unhang", home / "empty"), installed
 
 
 def test_a_release_is_these_files_and_their_checksums(release):
@@ -169,7 +169,7 @@ def test_each_program_of_one_file_starts(release, name, tmp_path):
 
 
 def test_a_person_with_a_log_has_the_cause(unhang):
-    unhang, _with_fleet = unhang
+    unhang, _type_line = unhang
     (unhang.folder / "job.log").write_bytes(LOG.read_bytes())
     done = unhang("diagnose", "job.log")
     assert done.returncode == 1, done.stderr
@@ -177,12 +177,11 @@ def test_a_person_with_a_log_has_the_cause(unhang):
 
 
 def test_a_person_without_gpus_sees_the_demo_and_opens_its_report(unhang):
-    unhang, with_fleet = unhang
+    unhang, type_line = unhang
     lacks = unhang("demo")
-    assert (lacks.returncode, "pip install 'unhang[fleet]'" in lacks.stderr) == (2, True), (
-        lacks.stderr
-    )
-    with_fleet()
+    line = shlex.split(lacks.stderr.partition("; next: ")[2])
+    assert (lacks.returncode, line[-1][-11:]) == (2, ".whl[fleet]"), lacks.stderr
+    type_line(line)
     done = unhang("demo")
     assert done.returncode == 1, done.stderr[-3000:]
     assert "read by" not in done.stderr  # the README shows all that is printed

@@ -20,6 +20,7 @@ NEEDED = (
     "requirements-test.txt",
     "requirements-dev.txt",
     "requirements-torch.txt",
+    "requirements-build.txt",
     "ansible.cfg",
 )
 FOLDERS = ("library", "module_utils", "playbooks", "plugins", "tools")

@@ -15,16 +15,17 @@ PROJECT = Path(__file__).resolve().parents[2]
 ACTION = yaml.safe_load((PROJECT / "action.yml").read_text(encoding="utf-8"))
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 FAULTY = "#!/bin/bash\nexport NCCL_TIMEOUT=1800\n"
+HOSTILE = ("json.py", "sitecustomize.py", "usercustomize.py", "unhang.py", "argparse.py")
 LOG = "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 
 
 @pytest.fixture
 def run(tmp_path):
     """(name of a step, its inputs) -> the finished step, in a folder with unhang installed."""
-    program = tmp_path / "runner" / "unhang" / "bin" / "unhang"
-    program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -P -m unhang "$@"\n')
-    program.chmod(0o755)
+    python = tmp_path / "runner" / "unhang" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     (tmp_path / "job.sh").write_text(FAULTY)
     (tmp_path / "a b.sh").write_text("#!/bin/bash\nexport NCCL_DEBUG=WARN\n")
     (tmp_path / "job.log").write_text(LOG)
@@ -40,7 +41,7 @@ def run(tmp_path):
             env={
                 **os.environ,
                 **variables,
-                "PYTHONPATH": f"{PROJECT / 'tools'}:{PROJECT / 'module_utils'}",
+                "PYTHONPATH": str(tmp_path),  # as many workflows set it
                 "RUNNER_TEMP": str(tmp_path / "runner"),
                 "GITHUB_STEP_SUMMARY": str(tmp_path / "summary"),
             },
@@ -91,6 +92,15 @@ def test_a_line_of_a_file_is_no_command_to_the_runner(run, tmp_path):
     first, *_, last = run("Lint", lint="job.sh").stdout.splitlines()
     assert first.startswith("::stop-commands::") and last == f"::{first.split('::')[2]}::"
     assert len(first) > 40
+
+
+def test_no_file_of_the_repository_is_run(run, tmp_path):
+    """tests/plays/test_action_install.py proves it of the installation."""
+    for name in HOSTILE:
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'pwned')!r}, 'a').write({name!r})\n")
+    assert run("Lint", lint="a b.sh", sarif="lint.sarif").returncode == 0
+    assert run("Diagnose", logs="job.log").returncode == 0
+    assert not (tmp_path / "pwned").exists()
 
 
 def test_expressions_of_a_workflow_stand_in_variables_alone():

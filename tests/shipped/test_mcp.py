@@ -262,4 +262,4 @@ def test_root_has_to_name_the_folders():
 def test_without_the_sdk_the_line_that_installs_it_is_printed(tmp_path):
     done = typed("mcp", "--within", str(tmp_path), before="sys.modules['mcp_types'] = None")
     assert done.returncode == 2
-    assert "pip install 'unhang[mcp]'" in done.stderr
+    assert "[mcp]'\n" in done.stderr

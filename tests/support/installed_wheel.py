@@ -1,4 +1,4 @@
-"""A virtual environment with the wheel of this checkout, for tests of what `pip install unhang`
+"""A virtual environment with the wheel of this checkout, for tests of what an installation
 gives. Its dependencies are kept in .cache between runs."""
 
 from __future__ import annotations

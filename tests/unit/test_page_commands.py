@@ -74,8 +74,8 @@ def not_run():
 
 def test_what_a_container_is_told_is_what_the_command_takes():
     [typed] = [one for one in COMMANDS if one.program == "podman"]
-    _, parser = command_and_parser(typed.argv[typed.argv.index("unhang") + 1])
-    parser.parse_args(typed.argv[typed.argv.index("unhang") + 2 :])
+    _, parser = command_and_parser(typed.argv[typed.argv.index("localhost/unhang") + 1])
+    parser.parse_args(typed.argv[typed.argv.index("localhost/unhang") + 2 :])
 
 
 def test_every_other_program_is_run_by_a_test_or_the_page_on_testing_says_why_not():

@@ -51,7 +51,7 @@ def test_from_another_folder_the_way_is_absolute(environment, tmp_path_factory, 
 
 def test_without_the_script_the_module_is_named(environment):
     (environment / "unhang").unlink()
-    assert program_as_typed("/nowhere") == f"{Path(sys.executable)} -m unhang"
+    assert program_as_typed("/nowhere") == f"{Path(sys.executable)} -P -m unhang"
 
 
 UTF8 = {"LC_ALL": "C.UTF-8"}

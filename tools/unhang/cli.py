@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from unhang import __version__
-from unhang.commands import COMMANDS, EXTRAS, GROUPS, HIDDEN, RENAMED
+from unhang.commands import COMMANDS, GROUPS, HIDDEN, RENAMED
 from unhang.commands.for_jobs import JOB_READER, LOOK_READER, node_documents
 from unhang.commands.handed_over import HANDED_OVER
 from unhang.commands.names import command_and_arguments, load_command, missing_package
@@ -109,9 +109,7 @@ def _main(arguments: Sequence[str] | None) -> int:
     except UserError as problem:
         return _say(str(problem))
     except ModuleNotFoundError as problem:
-        if (problem.name or "").partition(".")[0] not in EXTRAS:
-            return _say(_written_down(problem, name, arguments))
-        return _say(str(missing_package(problem)))
+        return _say(missing_package(problem))
     except BrokenPipeError:  # the reader of the output has ended: `| head`
         _drop_output()
         return COULD_NOT_LOOK

@@ -95,7 +95,6 @@ WINGS = {
     "smoke": ("smoke",),
 }
 # {package that the base install has not: the extra that brings it}, as pyproject.toml has them
-EXTRAS = dict.fromkeys(("ansible", "fabric", "jinja2", "prometheus_client"), "fleet") | {
-    "torch": "smoke",
-    **dict.fromkeys(("mcp", "mcp_types", "anyio"), "mcp"),
-}
+EXTRAS = dict.fromkeys(("fabric", "prometheus_client"), "fleet") | dict.fromkeys(
+    ("mcp", "mcp_types", "anyio"), "mcp"
+)

@@ -18,7 +18,6 @@ from mcp.server.stdio import stdio_server
 from unhang import __version__
 from unhang.commands.assistant_answers import answer, answer_of, audit_document
 from unhang.commands.assistant_tools import TOOLS, Request, Tool, request_of
-from unhang.commands.names import missing_package
 from unhang.core.errors import UserError
 
 DEADLINE_S = 300.0
@@ -98,10 +97,7 @@ async def _run(request: Request) -> tuple[dict[str, Any], bool]:
 
 def _last_audit(given: Mapping[str, Any]) -> dict[str, Any]:
     """The last run's findings. Raises UserError."""
-    try:
-        from unhang.audit.commands.filters import filtered
-    except ModuleNotFoundError as problem:
-        raise missing_package(problem) from None
+    from unhang.audit.commands.filters import filtered
     from unhang.core.run.findings import read_findings
     from unhang.core.run.run_folder import find_run
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from unhang.commands import COMMANDS, EXTRAS, HIDDEN, RENAMED, SHORT_NAMES, WINGS
-from unhang.core.errors import UserError
-from unhang.core.project import repair_advice
+from unhang.core.project import install_line
 
 
 def command_and_arguments(typed: Sequence[str]) -> tuple[str, list[str]]:
@@ -23,11 +22,8 @@ def command_and_arguments(typed: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def load_command(name: str) -> Any:
-    """The module of a command. Raises UserError if what it needs is not installed."""
-    try:
-        return importlib.import_module(module_of(name))
-    except ModuleNotFoundError as problem:
-        raise missing_package(problem) from None
+    """The module of a command. Raises ModuleNotFoundError, for missing_package."""
+    return importlib.import_module(module_of(name))
 
 
 def module_of(name: str) -> str:
@@ -36,11 +32,10 @@ def module_of(name: str) -> str:
     return f"unhang.{f'{wing}.' if wing else ''}commands.{re.sub('[- ]', '_', name)}"
 
 
-def missing_package(problem: ModuleNotFoundError) -> UserError:
+def missing_package(problem: ModuleNotFoundError) -> str:
     """Says which line installs what a command needs."""
     package = (problem.name or "?").partition(".")[0]
-    extra = EXTRAS.get(package)
-    advice = f"it comes with: pip install 'unhang[{extra}]'" if extra else repair_advice()
-    return UserError(
-        f"expected the Python package {package}, found none beside {sys.executable}; {advice}"
+    return (
+        f"expected the Python package {package}, found none beside {sys.executable}; next:"
+        f" {install_line(EXTRAS.get(package, ''))}"
     )

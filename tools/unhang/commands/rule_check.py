@@ -73,7 +73,7 @@ def check_folder(folder: Path, mark: Any) -> Checked:
     if is_built_in(folder.resolve()):
         raise UserError(
             f"expected a folder with rules of your own, found {folder}; its tests check the"
-            " catalogue: python -m pytest tests/rows"
+            " catalogue: python -P -m pytest tests/rows"
         )
     own = load_catalogue()
     catalogue = load_catalogue([folder])

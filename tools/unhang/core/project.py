@@ -7,8 +7,10 @@ import codecs
 import contextlib
 import hashlib
 import importlib.util
+import json
 import locale
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -60,8 +62,8 @@ def find_project() -> Path:
         if (folder / "playbooks" / "audit.yml").is_file():
             return folder
     raise UserError(
-        f"expected ansible.cfg and playbooks/ of unhang at {folder}, found none; {repair_advice()},"
-        " or set UNHANG_HOME to a checkout"
+        f"expected ansible.cfg and playbooks/ of unhang at {folder}, found none; set"
+        f" UNHANG_HOME to a checkout, or install it again: {install_line()}"
     )
 
 
@@ -72,13 +74,38 @@ def checkout_of(project: Path) -> Path | None:
     return None if installed else project
 
 
-def repair_advice() -> str:
-    """How to reinstall a package that is missing from this installation."""
-    return (
-        "install unhang again: pip install --force-reinstall unhang"
-        if INSTALLED.is_dir()
-        else "run make setup"
-    )
+def install_line(extra: str = "") -> str:
+    """What to type to install unhang again, or an extra of it, from where this one came: what an
+    index has under its name is somebody else's."""
+    extras = f"[{extra}]" if extra else ""
+    pip = [sys.executable, "-P", "-m", "pip", "install"]
+    if importlib.util.find_spec("pip") is None:  # uv makes environments without it
+        pip = ["uv", "pip", "install", "--python", sys.executable]
+    again = [] if extra else ["--force-reinstall"]
+    origin = _origin(extras)
+    line = shlex.join([*pip, *again, *(origin or [f".{extras}"])])
+    return line if origin else f"in a checkout of unhang: {line}"
+
+
+def _origin(extras: str) -> list[str]:
+    """This checkout, or what direct_url.json names (PEP 610), as arguments of pip; [] where the
+    installation has neither."""
+    from importlib.metadata import distributions  # both for this line alone
+    from urllib.parse import unquote
+
+    if ((checkout := INSTALLED.parents[2]) / "pyproject.toml").is_file():
+        return ["--editable", f"{checkout}{extras}"]
+    for installed in distributions(name="unhang", path=[str(INSTALLED.parents[1])]):
+        if text := installed.read_text("direct_url.json"):
+            origin = json.loads(text)
+            url, version = origin["url"], origin.get("vcs_info")
+            if version:
+                url = f"{version['vcs']}+{url}@{version['commit_id']}"
+            if not url.startswith("file:"):
+                return [f"unhang{extras} @ {url}"]
+            if (path := Path(unquote(url.removeprefix("file://")))).exists():
+                return [f"{path}{extras}"]
+    return []
 
 
 def links_folder(project: Path) -> Path:
@@ -132,7 +159,9 @@ def link_pynvml(project: Path) -> Path:
     controller's own nvidia-ml-py. Raises UserError."""
     found = importlib.util.find_spec("pynvml")
     if found is None or not found.origin:
-        raise UserError(f"expected the Python package nvidia-ml-py, found none; {repair_advice()}")
+        raise UserError(
+            f"expected the Python package nvidia-ml-py, found none; next: {install_line()}"
+        )
     link = links_folder(project) / "pynvml.py"
     beside = link.with_name(f".pynvml-{os.getpid()}.py")
     try:
@@ -219,7 +248,9 @@ def ansible_program(name: str) -> str:
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
-        raise UserError(f"expected {name} beside {sys.executable}, found none; {repair_advice()}")
+        raise UserError(
+            f"expected {name} beside {sys.executable}, found none; next: {install_line('fleet')}"
+        )
     return found
 
 
@@ -230,6 +261,6 @@ def program_as_typed(path: str | None = None, name: str = "unhang") -> str:
         return name
     beside = Path(sys.executable).parent / name
     if not beside.is_file():
-        return f"{sys.executable} -m unhang" if name == "unhang" else name
+        return f"{sys.executable} -P -m unhang" if name == "unhang" else name
     here = Path.cwd()
     return str(beside.relative_to(here)) if beside.is_relative_to(here) else str(beside)

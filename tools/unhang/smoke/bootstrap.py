@@ -11,10 +11,9 @@ from unhang.smoke.node_plans import NodePlan
 from unhang.smoke.programs import packed
 
 # Writes the payload to a new folder and executes it. The payload removes the folder at its end.
-# Python looks for what it imports in the current folder first ('' in sys.path), where somebody else
-# may have put a base64.py.
+# -I is for the loader alone: it keeps away a base64.py of the current folder, and the payload needs
+# the user's PYTHONPATH.
 LOADER = (
-    "import sys;sys.path[:]=[p for p in sys.path if p]\n"
     "import base64,os,sys,tempfile,zlib\n"
     "p=os.path.join(tempfile.mkdtemp(prefix='unhang-smoke-'),'unhang_smoke.pyz')\n"
     "open(p,'wb').write(zlib.decompress(base64.b64decode(sys.argv[1])))\n"
@@ -25,7 +24,7 @@ LOADER = (
 def carried(program: Sequence[str], payload: bytes, *arguments: str) -> list[str]:
     """argv that runs the payload with these arguments. program: the node's interpreter, or a
     container's command that ends in one."""
-    return [*program, "-c", LOADER, packed(payload), *arguments]
+    return [*program, "-I", "-c", LOADER, packed(payload), *arguments]
 
 
 def node_arguments(plan: NodePlan, watch_stdin: bool) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ def recorded_fleet(home: Path) -> Path:
     archive = home / ARCHIVE
     if not archive.is_file():
         raise UserError(
-            f"expected the recorded fleet at {archive}, found none; {project.repair_advice()}"
+            f"expected the recorded fleet at {archive}, found none; next: {project.install_line()}"
         )
     digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:12]
     target = project.own_folder(project.links_folder(home).parent) / f"demo-{digest}"

@@ -30,7 +30,7 @@ EXAMPLES = """\
   unhang judge latest --policy next.yml --rules my-rules  by another policy and your own rules, beside the run's findings
   unhang judge node1.json node2.json                      files of unhang collect, without Ansible
   unhang collect | unhang judge -                         this machine
-  for n in gpu1 gpu2; do ssh $n python3 - < unhang-collect.pyz; done | unhang judge -   several, one document after another"""  # noqa: E501
+  for n in gpu1 gpu2; do ssh $n python3 -I -S unhang-collect.pyz; done | unhang judge -   several, one document after another"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -54,7 +54,7 @@ def _validator(schema: dict[str, Any]) -> Any:
     except ImportError:  # a role of the collection, in an environment with ansible-core alone
         raise UserError(
             f"expected the Python package jsonschema-rs for {sys.executable}, found none; next:"
-            f" {sys.executable} -m pip install jsonschema-rs"
+            f" {sys.executable} -P -m pip install jsonschema-rs"
         ) from None
 
     if id(schema) not in _VALIDATORS:

@@ -25,11 +25,10 @@ TASK = re.compile(rb" *(\d{1,6}): ?")  # before each line of `srun --label`
 # Takes the program from standard input, runs it, and prints its one line in short pieces, because
 # srun mixes long lines of its tasks.
 LOADER = (
-    "import sys;sys.path[:]=[p for p in sys.path if p]\n"
-    "import json,os,subprocess,tempfile\n"
+    "import json,os,subprocess,sys,tempfile\n"
     "d=tempfile.mkdtemp(prefix='unhang-inspect-');p=os.path.join(d,'look.pyz')\n"
     "open(p,'wb').write(sys.stdin.buffer.read())\n"
-    "out=subprocess.run([sys.executable,p]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL).stdout.strip()\n"
+    "out=subprocess.run([sys.executable,'-I',p]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL).stdout.strip()\n"
     "os.remove(p);os.rmdir(d)\n"
     "n=os.environ.get('SLURMD_NODENAME','?')\n"
     "out=out.replace(b'{',('{\"asked_as\":'+json.dumps(n)+',').encode(),1)\n"
@@ -44,7 +43,8 @@ def slurm_documents(job: str, arguments: Sequence[str]) -> list[dict[str, Any]]:
     check_number(job)
     program, count = program_bytes(), nodes_of(job)
     done = run_of_slurm(
-        [*step_of(job, count), "python3", "-c", LOADER, "--slurm-job", job, *arguments], program
+        [*step_of(job, count), "python3", "-I", "-c", LOADER, "--slurm-job", job, *arguments],
+        program,
     )
     lines = list(lines_of_tasks(done.stdout.split(b"\n")))
     if not lines:

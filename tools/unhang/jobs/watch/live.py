@@ -32,7 +32,7 @@ def live_samples(pid: int, every_s: float) -> Iterator[Mapping[str, Any]]:
     replaced by one that does not ask the driver."""
     ranks = json.dumps({"pids": [pid]})
     for more in ([], ["no-driver"]):
-        argv = [sys.executable, "-c", START, MODULES, ranks, str(every_s), *more]
+        argv = [sys.executable, "-P", "-c", START, MODULES, ranks, str(every_s), *more]
         child = subprocess.Popen(
             argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
         )

@@ -70,7 +70,7 @@ class _Sampler:
         numbers = ",".join(map(str, skipped))
         given = [str(every_s), str(origin), str(self.marks), numbers, *more]
         self.child = subprocess.Popen(
-            [sys.executable, "-c", START, MODULES, *given],
+            [sys.executable, "-P", "-c", START, MODULES, *given],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             pass_fds=[self.marks],
@@ -106,7 +106,7 @@ class Looking:
         if self.is_over:
             raise UserError("the watch is over")
         self.child = subprocess.Popen(
-            [sys.executable, "-c", LOOK, MODULES, *arguments],
+            [sys.executable, "-P", "-c", LOOK, MODULES, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

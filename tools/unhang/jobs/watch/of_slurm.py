@@ -37,11 +37,10 @@ MOST_MISSED = 3
 # and runs it. Its lines go on in short pieces with the node's name, because srun mixes long lines
 # of its tasks.
 LOADER = (
-    "import sys;sys.path[:]=[p for p in sys.path if p]\n"
-    "import json,os,subprocess\n"
+    "import json,os,subprocess,sys\n"
     "f=os.memfd_create('unhang-inspect')\n"
     "open(f,'wb',closefd=False).write(sys.stdin.buffer.read())\n"
-    "c=subprocess.Popen([sys.executable,'/proc/self/fd/%d'%f]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL,pass_fds=[f])\n"
+    "c=subprocess.Popen([sys.executable,'-I','/proc/self/fd/%d'%f]+sys.argv[1:],stdout=subprocess.PIPE,stdin=subprocess.DEVNULL,pass_fds=[f])\n"
     "n=os.environ.get('SLURMD_NODENAME','?')\n"
     "for out in c.stdout:\n"
     "    out=out.strip().replace(b'{',('{\"asked_as\":'+json.dumps(n)+',').encode(),1)\n"
@@ -62,6 +61,7 @@ def slurm_samples(job: str, every_s: float) -> Iterator[Mapping[str, Any]]:
         argv = [
             *step_of(job, count),
             "python3",
+            "-I",
             "-c",
             LOADER,
             "--slurm-job",
