@@ -16,7 +16,7 @@ from unhang.core.errors import UserError
 from unhang.core.text import visible
 from unhang.jobs.commands.watch_one import Job, stopped_by_sigterm, watched
 from unhang.jobs.commands.watch_outputs import METRICS_EVERY_S, Outputs, write_metrics
-from unhang.jobs.inspect.ways import arguments_of
+from unhang.jobs.inspect.ways import arguments_of, read_slurm_job
 from unhang.jobs.watch.alerts import Alerts
 from unhang.jobs.watch.detector import GONE, Tick
 from unhang.jobs.watch.of_all import Looking, moments
@@ -24,7 +24,6 @@ from unhang.jobs.watch.of_pods import LABEL, LEFT_OUT, WATCHED, Cluster, Pod, cl
 from unhang.jobs.watch.of_slurm import (
     cancel,
     how_it_ended,
-    name_and_comment,
     write_admin_comment,
 )
 from unhang.jobs.watch.record import UNSEEN, Record, keep
@@ -192,7 +191,8 @@ class Watch:
         comment = ""
         if self.slurm_job:
             try:
-                self.slurm_name, comment = name_and_comment(self.slurm_job)
+                found = read_slurm_job(self.slurm_job, with_comment=True)
+                self.slurm_name, comment = found.name, found.comment
             except UserError as problem:
                 self.site.say_once(NO_COMMENT + visible(str(problem), 400))
         self._ask_cluster()
@@ -288,7 +288,7 @@ class Watch:
         open_ones = [one for one in self.record.verdicts if not (one.became or one.acted)]
         for _ in range(ASKED_TIMES if open_ones and (self.slurm_job or self.pods) else 0):
             if self.slurm_job:
-                how = how_it_ended(self.slurm_name or self.slurm_job)
+                how = how_it_ended(self.slurm_job)
             else:
                 how = self.pods[0].cluster.how_they_ended(self.uids)
             if how != UNSEEN or self.site.stop.wait(ASKED_EVERY_S):
