@@ -1,9 +1,9 @@
 """Samples of all jobs of this node, or of all that its user may read: one pass over the processes,
 the driver and the sockets for all of them together. A line of JSON for each moment:
 
-    {"t": 4.0, "host": …, "came": [{"job", "header", "slurm_job", "pods": [uid, …], "is_off"}],
-    "ended": [job], "failed": {job: why}, "problem": why no job was searched for, or null, "jobs":
-    {job: [sample, …]}, "gpus": [sample, …], "nics": [sample, …]}
+    {"t": 4.0, "host": …, "came": [{"job", "header", "slurm_job", "pods": [uid, …], "user",
+    "is_off"}], "ended": [job], "failed": {job: why}, "problem": why no job was searched for, or
+    null, "jobs": {job: [sample, …]}, "gpus": [sample, …], "nics": [sample, …]}
 
 A job is named as finding.py groups ranks; header and samples are those of samples.py. Only
 processes with the variables of a rank count, or the title of an engine's worker: a notebook or
@@ -24,7 +24,7 @@ from ..base.named_tuple import NamedTuple
 from ..base.root import Root
 from ..base.section import Absent, one_line
 from ..facts.sections.reading import text_if_there
-from .finding import candidates_of, slurm_steps
+from .finding import candidates_of, person_of, slurm_steps
 from .process_table import ancestors, descendants, read_stats, read_stats_again
 from .ras import services_of
 from .samples import (
@@ -285,6 +285,7 @@ def _came(root: Root, job: Job, host: str, every_s: float) -> dict[str, Any]:
         "header": header_of(host, job.ranks, every_s, time.time()),
         "slurm_job": job.slurm_job,
         "pods": list(dict.fromkeys(_pods_of(root, job))),
+        "user": " ".join(map(str, person_of(root, job.ranks[0]["pid"]))),
         "is_off": job.is_off(),
     }
 

@@ -18,7 +18,7 @@ from unhang.jobs.commands.watch_one import Job, stopped_by_sigterm, watched
 from unhang.jobs.commands.watch_outputs import METRICS_EVERY_S, Outputs, write_metrics
 from unhang.jobs.inspect.ways import arguments_of, read_slurm_job
 from unhang.jobs.watch.alerts import Alerts
-from unhang.jobs.watch.detector import GONE, Tick
+from unhang.jobs.watch.detector import GONE, Tick, ranks_by_gpu
 from unhang.jobs.watch.of_all import Looking, moments
 from unhang.jobs.watch.of_pods import LABEL, LEFT_OUT, WATCHED, Cluster, Pod, cluster_of
 from unhang.jobs.watch.of_slurm import (
@@ -27,6 +27,7 @@ from unhang.jobs.watch.of_slurm import (
     write_admin_comment,
 )
 from unhang.jobs.watch.record import UNSEEN, Record, keep
+from unhang.jobs.watch.when_to_look import Turn
 
 # A user's comment of a job of Slurm; any other text is none.
 OFF, TERMINATE = "unhang:off", "unhang:terminate"
@@ -48,7 +49,6 @@ class Site:
     watches: dict[str, Watch] = field(default_factory=dict)
     ending: list[Watch] = field(default_factory=list)
     looking: Looking = field(default_factory=Looking)
-    one_look: threading.Lock = field(default_factory=threading.Lock)
     stop: threading.Event = field(default_factory=threading.Event)
     alerts: Alerts = field(default_factory=Alerts)
     said: set[str] = field(default_factory=set)
@@ -136,6 +136,7 @@ class Watch:
         self.is_off: bool = came["is_off"]
         self.uids: list[str] = came["pods"]
         self.pods: list[Pod] = []  # by the API server
+        self.turn = Turn(came["user"])
         self.pids: list[int] = [row["pid"] for row in came["header"]["ranks"]]
         self.slurm_name = ""  # as Slurm's commands call it; "" where they did not answer
         shown = {**vars(site.arguments), "textfile": None}
@@ -258,12 +259,12 @@ class Watch:
             yield from lines
 
     def _look(self, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        last = self.outputs.last
-        rows = last[0].ranks.values() if last else ()
-        left = [row["pid"] for row in rows if row.get("state") not in GONE]
+        tick = self.outputs.last[0] if self.outputs.last else Tick(0.0)
+        left = [row["pid"] for row in tick.ranks.values() if row.get("state") not in GONE]
         given = arguments_of({"py_spy": self.site.arguments.py_spy, **options})
-        with self.site.one_look:
-            return self.site.looking.look(["--pid", str((left or self.pids)[0]), *given])
+        self.turn.has_gpu = any(ranks_by_gpu(tick).values())
+        say = str if self.outputs.is_idle else self.outputs.say
+        return self.site.looking.look(self.turn, ["--pid", str((left or self.pids)[0]), *given], say)
 
     def _why_spared(self) -> str:
         if not self.slurm_name:

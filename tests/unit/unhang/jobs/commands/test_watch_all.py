@@ -42,7 +42,9 @@ def site(tmp_path, monkeypatch):
         arguments = parser.parse_args(["--all", "--no-progress", "10", *words])
         said = []
         site = Site(arguments, outputs_of(arguments, said.append))
-        monkeypatch.setattr(site.looking, "look", lambda given: [json.loads(LOOK.read_bytes())])
+        monkeypatch.setattr(
+            site.looking, "_evidence", lambda given: [json.loads(LOOK.read_bytes())]
+        )
         made.append(site)
         return site, said
 
@@ -55,6 +57,7 @@ def came(name, pid, **more):
     ranks = [{"rank": 0, "pid": pid, "own_pid": pid, "world_size": 2, "started": 1}]
     header = {"schema": "unhang/trace/1", "host": "n", "ranks": ranks, "every_s": 1.0, "at": 0.0}
     found = {"job": name, "header": header, "slurm_job": None, "pods": [], "is_off": False}
+    found["user"] = "1000"
     return {**found, **more}
 
 
