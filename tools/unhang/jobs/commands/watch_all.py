@@ -82,6 +82,8 @@ class Site:
         self.ending = [watch for watch in self.ending if watch.thread.is_alive()]
         for line in self.alerts.of(Tick(moment["t"], nics=moment["nics"])):
             self.outputs.say(line)
+        for why in moment["left_out"]:
+            self.say_once(visible(why, 400))
         if moment["problem"]:
             self.say_once(f"jobs that came were not found: {visible(moment['problem'], 200)}")
         self._write_metrics()

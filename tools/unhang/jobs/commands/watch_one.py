@@ -34,6 +34,7 @@ from unhang.jobs.watch.when_to_look import SLOW_EVERY_S, Patience, SlowLooks
 
 TERMINATED = 86
 SECOND_LOOK_S = 10.0
+MOST_LEFT_OUT = 8  # users of a node whose ranks are not all watched
 # Options of a look at a job that trains: no stack and no log of it is read.
 FOR_SLOW = {"slow": True, "without": ["stacks", "sockets", "log_tail", "kernel_log", "locks"]}
 
@@ -149,6 +150,8 @@ def _noted(lines: Any, outputs: Outputs) -> Any:
                 f"{counted(len(line['ranks']), 'rank')} on {visible(line['host'])}, a sample each"
                 f" {line['every_s']:g} s"
             )
+            for why in line.get("left_out", [])[:MOST_LEFT_OUT]:
+                outputs.say(visible(why, 400))
         elif "silent" in line:
             outputs.say(
                 "the sampler got no answer from the driver; it goes on without it. Does nvidia-smi"

@@ -78,7 +78,7 @@ def moment(t, *, jobs=(), stands=(), **more):
         for name in (*jobs, *stands)
     }
     line = {"t": float(t), "host": "n", "came": [], "ended": [], "failed": {}, "jobs": rows}
-    return {**line, "problem": None, "gpus": [], "nics": [], **more}
+    return {**line, "problem": None, "left_out": [], "gpus": [], "nics": [], **more}
 
 
 def wait_until(holds, what):
@@ -345,3 +345,10 @@ def test_one_strange_answer_of_the_api_server_ends_no_watch(site, monkeypatch, t
             watches.takes(moment(t, stands=["a"]))
         wait_until(lambda: any("pod team/train-0: hung: rank 1" in row for row in said), said)
     assert not any("this watch ended" in row or "not known" in row for row in said)
+
+
+def test_what_is_not_watched_is_said_once(site):
+    watches, said = site()
+    for t in range(3):
+        watches.takes(moment(t, left_out=["of user eve\x1b: 122 of 250 ranks left out"]))
+    assert said == ["of user eve\\x1b: 122 of 250 ranks left out"]

@@ -233,7 +233,7 @@ def test_each_job_of_a_node_is_looked_at_by_its_own_process_and_has_its_own_seri
         return {"job": name, "header": {**header, "ranks": rows}, **more}
 
     line = {"t": 0.0, "host": "n", "ended": [], "failed": {}, "jobs": {}, "problem": None}
-    line.update(gpus=[], nics=[])
+    line.update(gpus=[], nics=[], left_out=[])
     site.takes({**line, "came": [came("a", 100), came("b", 200)]})
     rows = list(samples(700))
     for t in range(0, 700, 2):
