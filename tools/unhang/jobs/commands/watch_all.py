@@ -14,7 +14,7 @@ from typing import Any
 
 from unhang.core.errors import UserError
 from unhang.core.text import visible
-from unhang.jobs.commands.watch_one import Job, stopped_by_sigterm, watched
+from unhang.jobs.commands.watch_one import Job, stopped_by_signals, watched
 from unhang.jobs.commands.watch_outputs import METRICS_EVERY_S, Outputs, write_metrics
 from unhang.jobs.inspect.ways import arguments_of, read_slurm_job
 from unhang.jobs.watch.alerts import Alerts
@@ -302,7 +302,7 @@ class Watch:
 def watch_all(arguments: argparse.Namespace, outputs: Outputs) -> int:
     """Watches until it is stopped."""
     site = Site(arguments, outputs, cluster_of(os.environ) if arguments.pods else None)
-    with stopped_by_sigterm():
+    with stopped_by_signals():
         every = f"a sample each {arguments.every:g} s"
         outputs.say(f"all jobs of this machine that may be read, {every}")
         try:

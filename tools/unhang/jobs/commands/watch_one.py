@@ -66,17 +66,23 @@ class Job:
 
 
 @contextlib.contextmanager
-def stopped_by_sigterm() -> Iterator[None]:
-    """As a unit is stopped by systemd: the record of the watch is kept."""
+def stopped_by_signals() -> Iterator[None]:
+    """As a unit is stopped by systemd, or by a terminal that goes: the record of the watch is kept.
+    What is ignored, as under nohup, stays so."""
 
     def stop(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {
+        number: signal.signal(number, stop)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def watched(
