@@ -3,7 +3,8 @@ the driver and the sockets for all of them together. A line of JSON for each mom
 
     {"t": 4.0, "host": …, "came": [{"job", "header", "slurm_job", "pods": [uid, …], "user",
     "is_off"}], "ended": [job], "failed": {job: why}, "problem": why no job was searched for, or
-    null, "left_out": [ranks that are not watched, and why], "jobs": {job: [sample, …]}, "gpus": [sample, …], "nics": [sample, …]}
+    null, "left_out": [which ranks are not watched, and why], "jobs": {job: [sample, …]}, "gpus":
+    [sample, …], "nics": [sample, …]}
 
 A job is named as finding.py groups ranks; header and samples are those of samples.py. Only
 processes with the variables of a rank count, or the title of an engine's worker: a notebook or

@@ -361,9 +361,7 @@ def write_line(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def processes_of(
-    root: Root, options: dict[str, Any]
-) -> tuple[list[dict[str, Any]], list[str]]:
+def processes_of(root: Root, options: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     """(rows of read_ranks, which it left out and why); [] where there is none."""
     context = Context(root, {"pids": [], "skipped": [], **options}, (), None)
     try:

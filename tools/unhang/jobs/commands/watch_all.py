@@ -263,10 +263,11 @@ class Watch:
     def _look(self, options: Mapping[str, Any]) -> list[dict[str, Any]]:
         tick = self.outputs.last[0] if self.outputs.last else Tick(0.0)
         left = [row["pid"] for row in tick.ranks.values() if row.get("state") not in GONE]
-        given = arguments_of({"py_spy": self.site.arguments.py_spy, **options})
+        given = ["--pid", str((left or self.pids)[0])]
+        given += arguments_of({"py_spy": self.site.arguments.py_spy, **options})
         self.turn.has_gpu = any(ranks_by_gpu(tick).values())
         say = str if self.outputs.is_idle else self.outputs.say
-        return self.site.looking.look(self.turn, ["--pid", str((left or self.pids)[0]), *given], say)
+        return self.site.looking.look(self.turn, given, say)
 
     def _why_spared(self) -> str:
         if not self.slurm_name:

@@ -119,7 +119,7 @@ class Looking:
         if ahead:
             say(f"its look waits for its turn; {counted(ahead, 'look')} asked for before it")
         with self._changed:
-            while not (self.is_over or self._is_free and self._next() is turn):
+            while not (self.is_over or (self._is_free and self._next() is turn)):
                 self._changed.wait()
             self._waiting.remove(turn)
             self._is_free = False

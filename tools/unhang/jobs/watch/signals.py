@@ -3,7 +3,8 @@ watch.
 
 The job has a process group of its own, so that what a launcher sends to the watcher's group (Slurm,
 timeout) does not reach it twice: torchrun would be interrupted while it ends its workers. In the
-foreground of a terminal it stays in the watcher's, to which the terminal itself sends Ctrl-C, and a shell SIGHUP.
+foreground of a terminal it stays in the watcher's, to which the terminal itself sends Ctrl-C, and a
+shell SIGHUP.
 """
 
 from __future__ import annotations

@@ -127,8 +127,10 @@ def test_no_pod_at_all_is_an_answer(tmp_path):
 def test_secrets_in_a_body_are_masked_before_it_is_printed(status, tmp_path):
     secret = "hunter2-x7Kq9wLm3"
     body = {"kind": "Status", "message": f"proxy said: password={secret} Bearer {secret}\x1b[2J"}
-    with answering(tmp_path, lambda _path: (status, body)) as cluster:
-        with pytest.raises(UserError) as problem:
-            cluster.pods(["u"])
+    with (
+        answering(tmp_path, lambda _path: (status, body)) as cluster,
+        pytest.raises(UserError) as problem,
+    ):
+        cluster.pods(["u"])
     assert secret not in str(problem.value) and "\x1b" not in str(problem.value)
     assert "proxy said: password=" in str(problem.value)
