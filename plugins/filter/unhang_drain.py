@@ -59,7 +59,7 @@ def kubernetes_jobs(pods: str) -> Any:
     from unhang.act.rollout.kubernetes_drain import is_job
 
     return [
-        f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}"
         for pod in _items(pods)
         if is_job(pod)
     ]
@@ -74,7 +74,10 @@ def kubernetes_all_jobs(answers: Sequence[Any]) -> Any:
     if bad or len(answers) != 2:
         why = next((one.get("stderr") or one.get("msg") for one in bad), "")
         return {"nodes": [], "jobs": {}, "why": str(why or "no answer")}
-    nodes, pods = (_items(one["stdout"]) for one in answers)
+    try:
+        nodes, pods = (_items(one["stdout"]) for one in answers)
+    except AnsibleFilterError as problem:  # it is asked again, as where kubectl failed
+        return {"nodes": [], "jobs": {}, "why": str(problem)}
     names = [node["metadata"]["name"] for node in nodes]
     return {"nodes": names, "jobs": jobs_by_node(pods), "why": ""}
 
@@ -97,8 +100,17 @@ def _read(text: str) -> Any:
 
 
 def _items(text: str) -> Any:
-    """The objects of a list."""
-    return _read(text)["items"]
+    """The objects of a list, each with its name."""
+    found = _read(text)
+    rows = found.get("items") if isinstance(found, dict) else None
+    if not isinstance(rows, list) or not all(map(_is_named, rows)):
+        raise AnsibleFilterError(f"expected a list of kubectl, found {str(text)[:80]!r}")
+    return rows
+
+
+def _is_named(row: Any) -> bool:
+    of = row.get("metadata") if isinstance(row, dict) else None
+    return isinstance(of, dict) and isinstance(of.get("name"), str)
 
 
 class FilterModule:

@@ -118,7 +118,7 @@ def sampling(pids: list[int], trace: list[dict], gpus: int, every_s: float = 1.0
     """Samples the job into `trace` until the end of the block."""
     context = Context(Root(), {**OPTIONS, "pids": pids, "skipped": []}, (), None)
     ranks = [row for _, fields, _, *_ in read_ranks(context) for row in fields.get("ranks", [])]
-    trace.append(header_of(os.uname().nodename, ranks, every_s, time.time()))
+    trace.append(header_of(os.uname().nodename, ranks, every_s, time.time(), []))
     asking, ended = open_gpus(), threading.Event()
 
     def sample() -> None:

@@ -99,7 +99,7 @@ def test_one_look_names_the_rank_and_its_node(slurm, tmp_path):
 def test_a_job_that_does_not_run_is_told(slurm):
     code, found, errors = inspect(slurm, "--slurm-job", "4711")
     assert (code, found) == (2, {})
-    assert "expected a job that runs" in errors
+    assert "expected one job that Slurm knows" in errors
 
 
 def watch(slurm, *arguments):
@@ -163,4 +163,32 @@ def test_a_job_that_does_not_run_is_not_watched(slurm):
     watcher = watch(slurm, "--slurm-job", "4711")
     printed, _ = watcher.communicate(timeout=audits.DEADLINE_S)
     assert watcher.returncode == 2
-    assert "expected a job that runs" in printed and "Traceback" not in printed
+    assert "expected one job that Slurm knows" in printed and "Traceback" not in printed
+
+
+ENDED = """
+import sys
+from unhang.jobs.inspect.ways import read_slurm_job
+from unhang.jobs.watch.of_slurm import how_it_ended
+print(how_it_ended(sys.argv[1]), read_slurm_job(sys.argv[1], with_comment=True).comment)
+"""
+
+
+@pytest.mark.parametrize(
+    ("claimed", "exit_code", "how"), [("COMPLETED", 3, "failed"), ("FAILED", 0, "ended well")]
+)
+def test_how_a_job_ended_is_not_for_its_name_and_comment_to_say(slurm, claimed, exit_code, how):
+    text = f"x JobState={claimed} ExitCode=0:0 |{claimed}|0|1|"
+    given = ("--chdir=/tmp", "--output=/dev/null", f"--comment={text}", f"--job-name={text}")
+    job = slurm.run("sbatch", "--parsable", *given, f"--wrap=sleep 1; exit {exit_code}")
+    asked = slurm.bed.inside([sys.executable, "-c", ENDED, job], "/tmp")
+
+    def answer():
+        done = subprocess.run(
+            asked, env=slurm.environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        return done.stdout.rstrip("\n")
+
+    assert answer() == f"not seen {text}"
+    audits.wait_until(lambda: not answer().startswith("not seen"), "the job has ended")
+    assert answer() == f"{how} {text}"

@@ -66,7 +66,7 @@ def named(*titles: str) -> list:
 
 
 def found_below(top: int) -> list[dict]:
-    rows = processes_of(Root(), {"pids": [top]})
+    rows, _ = processes_of(Root(), {"pids": [top]})
     return [row for row in rows if row["rank"] is not None]
 
 

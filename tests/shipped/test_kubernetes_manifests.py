@@ -252,6 +252,8 @@ def test_the_watcher_alone_has_a_token_and_what_it_may_do_stands_on_the_page():
         (["events"], ["create"]),
     ]
     assert "may list pods, get namespaces and create events" in PAGE
+    told = " ".join(PAGE.split())
+    assert "all that the API keeps: images, commands, arguments, environment variables" in told
     kinds = {row["kind"] for row in rendered()}
     assert kinds == {"DaemonSet", "ConfigMap"}
 

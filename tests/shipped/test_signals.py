@@ -24,6 +24,7 @@ def take(number, frame):
     got.append(signal.Signals(number).name)
 signal.signal(signal.SIGTERM, take)
 signal.signal(signal.SIGINT, take)
+signal.signal(signal.SIGHUP, take)
 place = sys.argv[1]
 open(place + ".ready", "w").write(str(os.getpid()))
 while not got:
@@ -65,7 +66,7 @@ def watcher(place: Path, *before: str, **options):
         process.wait(PATIENCE_S)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_reaches_the_job_and_its_code_is_the_watcher_s(name, tmp_path):
     with watcher(tmp_path / "got") as process:
         os.kill(process.pid, signal.Signals[name])
@@ -108,27 +109,36 @@ def test_a_watcher_that_is_pid_1_passes_the_signal_on(name, tmp_path):
         assert (tmp_path / "got").read_text() == name
 
 
-def test_ctrl_c_at_a_terminal_reaches_the_job_once(tmp_path):
-    """The terminal sends it to the job too, which stays in the foreground there."""
-    place = tmp_path / "got"
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+def test_what_a_terminal_sends_reaches_the_job_once(name, tmp_path, monkeypatch):
+    """Ctrl-C goes to the job too, which stays in the foreground there; the end of the terminal to
+    the first process of its session alone. The watch is in the record after both."""
+    place, record = tmp_path / "got", tmp_path / "record"
+    monkeypatch.setenv("UNHANG_WATCHED", str(record))
     pid, terminal = pty.fork()
     if pid == 0:
         argv = watch(place)
         os.execv(argv[0], argv)
     try:
         ready(place)
-        os.write(terminal, b"\x03")
-        with contextlib.suppress(OSError):  # a terminal without a process ends so
-            while os.read(terminal, 4096):
-                pass
+        if name == "SIGINT":
+            os.write(terminal, b"\x03")
+            with contextlib.suppress(OSError):  # a terminal without a process ends so
+                while os.read(terminal, 4096):
+                    pass
+        else:
+            os.close(terminal)
+            terminal = -1
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     except BaseException:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         raise
     finally:
-        os.close(terminal)
-    assert (code, place.read_text()) == (7, "SIGINT")
+        if terminal >= 0:
+            os.close(terminal)
+    assert (code, place.read_text()) == (7, name)
+    assert len(record.read_text().splitlines()) == 1
 
 
 def test_a_signal_that_the_shell_had_ignored_stays_ignored(tmp_path):
@@ -144,3 +154,25 @@ def test_a_signal_that_the_shell_had_ignored_stays_ignored(tmp_path):
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_S) == 7
         assert (tmp_path / "got").read_text() == "SIGTERM"
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("what", ["--all", "--pid"])
+def test_a_watch_that_a_signal_ends_is_in_the_record(what, name, tmp_path):
+    record = tmp_path / "record"
+    environment = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": str(tmp_path)}
+    found = {**os.environ, "UNHANG_WATCHED": str(record)}
+    with contextlib.ExitStack() as stack:
+        rank = stack.enter_context(subprocess.Popen(["sleep", "600"], env=environment))
+        stack.callback(rank.kill)
+        argv = [UNHANG, "watch", *([what] if what == "--all" else [what, str(rank.pid)])]
+        process = stack.enter_context(
+            subprocess.Popen(argv, env=found, stderr=subprocess.PIPE, text=True)
+        )
+        stack.callback(process.kill)
+        for line in process.stderr:
+            if f"pid {rank.pid}: 1 rank" in line or (what == "--pid" and "1 rank on" in line):
+                break
+        process.send_signal(signal.Signals[name])
+        assert process.wait(PATIENCE_S) == 128 + signal.Signals[name]
+    assert f'"job":"pid {rank.pid}"' in record.read_text()

@@ -224,16 +224,16 @@ def test_each_job_of_a_node_is_looked_at_by_its_own_process_and_has_its_own_seri
         asked.append(words)
         return [LOADER if words[1] == "100" else EVEN]
 
-    monkeypatch.setattr(site.looking, "look", look)
+    monkeypatch.setattr(site.looking, "_evidence", look)
 
     def came(name, pid):
         header = {"schema": "unhang/trace/1", "host": "n", "every_s": 2.0, "at": 0.0}
         rows = [{"pid": pid}, {"pid": pid + 1}]
-        more = {"slurm_job": None, "pods": [], "is_off": False}
+        more = {"slurm_job": None, "pods": [], "user": "0", "is_off": False}
         return {"job": name, "header": {**header, "ranks": rows}, **more}
 
     line = {"t": 0.0, "host": "n", "ended": [], "failed": {}, "jobs": {}, "problem": None}
-    line.update(gpus=[], nics=[])
+    line.update(gpus=[], nics=[], left_out=[])
     site.takes({**line, "came": [came("a", 100), came("b", 200)]})
     rows = list(samples(700))
     for t in range(0, 700, 2):

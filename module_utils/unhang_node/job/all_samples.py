@@ -1,9 +1,10 @@
 """Samples of all jobs of this node, or of all that its user may read: one pass over the processes,
 the driver and the sockets for all of them together. A line of JSON for each moment:
 
-    {"t": 4.0, "host": …, "came": [{"job", "header", "slurm_job", "pods": [uid, …], "is_off"}],
-    "ended": [job], "failed": {job: why}, "problem": why no job was searched for, or null, "jobs":
-    {job: [sample, …]}, "gpus": [sample, …], "nics": [sample, …]}
+    {"t": 4.0, "host": …, "came": [{"job", "header", "slurm_job", "pods": [uid, …], "user",
+    "is_off"}], "ended": [job], "failed": {job: why}, "problem": why no job was searched for, or
+    null, "left_out": [which ranks are not watched, and why], "jobs": {job: [sample, …]}, "gpus":
+    [sample, …], "nics": [sample, …]}
 
 A job is named as finding.py groups ranks; header and samples are those of samples.py. Only
 processes with the variables of a rank count, or the title of an engine's worker: a notebook or
@@ -24,7 +25,7 @@ from ..base.named_tuple import NamedTuple
 from ..base.root import Root
 from ..base.section import Absent, one_line
 from ..facts.sections.reading import text_if_there
-from .finding import candidates_of, slurm_steps
+from .finding import candidates_of, person_of, slurm_steps
 from .process_table import ancestors, descendants, read_stats, read_stats_again
 from .ras import services_of
 from .samples import (
@@ -107,6 +108,7 @@ class Node:
     def __init__(self, root: Root, skipped: list[int]) -> None:
         self.root, self.skipped = root, skipped
         self.jobs: dict[str, Job] = {}
+        self.left_out: list[str] = []
         self.stats: dict[int, Stat] = {}
         self.below: dict[int, list[int]] = {}
         self._seen: dict[Key, float] = {}
@@ -162,7 +164,8 @@ class Node:
     def _found(self) -> list[Job]:
         options = {"skipped": self.skipped, "ranked": True}
         rows: dict[str, list[dict[str, Any]]] = {}
-        for row in processes_of(self.root, options) if self._claims else ():
+        found, self.left_out = processes_of(self.root, options) if self._claims else ([], [])
+        for row in found:
             rows.setdefault(row["job"], []).append(row)
         self.stats = read_stats(self.root)  # slurmstepd began as slurmd
         steps, came = slurm_steps(self.root, self.stats), []
@@ -273,6 +276,7 @@ def moment_of(node: Node, asking: Asking | None, t: float, every_s: float) -> di
         "ended": changes.ended,
         "failed": failed,
         "problem": unsearched,
+        "left_out": node.left_out,
         "jobs": samples,
         "gpus": list(gpu_samples(asking, t, rank_of)) if samples else [],
         "nics": list(nic_samples(node.root, t)),
@@ -282,9 +286,10 @@ def moment_of(node: Node, asking: Asking | None, t: float, every_s: float) -> di
 def _came(root: Root, job: Job, host: str, every_s: float) -> dict[str, Any]:
     return {
         "job": job.name,
-        "header": header_of(host, job.ranks, every_s, time.time()),
+        "header": header_of(host, job.ranks, every_s, time.time(), []),
         "slurm_job": job.slurm_job,
         "pods": list(dict.fromkeys(_pods_of(root, job))),
+        "user": " ".join(map(str, person_of(root, job.ranks[0]["pid"]))),
         "is_off": job.is_off(),
     }
 

@@ -196,6 +196,11 @@ def _by_person(root: Root, stats: dict[int, Stat]) -> list[tuple[Person, dict[in
     return sorted(people.items(), key=lambda row: len(row[1]))
 
 
+def person_of(root: Root, pid: int) -> Person:
+    """Who started a process, also where the users of its container are theirs."""
+    return maker_of_users(root, pid) or Person(_uid(root, pid))
+
+
 def _ranks_of(candidates: list[Candidate]) -> dict[Rank, list[Candidate]]:
     """One user's candidates by job and rank. Where some of a Slurm job have a launcher's variables,
     the others are what is around them."""

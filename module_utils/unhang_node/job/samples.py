@@ -2,7 +2,7 @@
 and the log say at each tick. Read by the detector, live and recorded.
 
     {"schema": "unhang/trace/1", "host": …, "ranks": [{"rank", "pid", "world_size"}], "every_s":
-    1.0, "at": …}
+    1.0, "at": …, "left_out": []}
     {"t": 3.0, "ras": {"counts": {"0": 61, "1": 60}, "ops": {…}, "missing": [], "starting": []}}
     or {"t", "ras": null, "why"}
     {"t": 3.0, "gpu": 0, "utilization_percent", "memory_activity_percent", "power_w",
@@ -58,9 +58,9 @@ GPU_FIELDS = (
 
 
 def header_of(
-    host: str, ranks: list[dict[str, Any]], every_s: float, now_s: float
+    host: str, ranks: list[dict[str, Any]], every_s: float, now_s: float, left_out: list[str]
 ) -> dict[str, Any]:
-    """The first line of a trace."""
+    """The first line of a trace. left_out: which ranks are not among them, and why."""
     rows = [
         {name: row.get(name) for name in ("rank", "pid", "own_pid", "world_size", "started")}
         for row in ranks
@@ -71,6 +71,7 @@ def header_of(
         "ranks": rows,
         "every_s": every_s,
         "at": round(now_s, 3),
+        "left_out": left_out,
     }
 
 
@@ -232,7 +233,8 @@ def write_samples(options: dict[str, Any], every_s: float, asks_driver: bool = T
         while is_there():
             t = round(time.monotonic() - begun, 2)
             if job.has_other_ranks(t):
-                write_line(header_of(socket.gethostname(), job.ranks, every_s, time.time()))
+                host, now_s = socket.gethostname(), time.time()
+                write_line(header_of(host, job.ranks, every_s, now_s, job.left_out))
             for line in _moment(job, asking, t):
                 write_line(line)
             time.sleep(max(0.1, every_s - (time.monotonic() - begun - t)))
@@ -248,6 +250,7 @@ class Watched:
     def __init__(self, root: Root, options: dict[str, Any]) -> None:
         self.root, self.options = root, options
         self.ranks: list[dict[str, Any]] = []
+        self.left_out: list[str] = []
         self._unranked: list[int] = []
         self._stats: dict[int, Stat] = {}
         self._found: list[int] = []
@@ -264,7 +267,7 @@ class Watched:
             and all(map(self._is_alive, self.ranks))
         ):
             return False
-        processes = processes_of(self.root, self.options)
+        processes, self.left_out = processes_of(self.root, self.options)
         found = [row for row in processes if row["rank"] is not None]
         self._unranked = (
             [row["pid"] for row in processes if row["rank"] is None]
@@ -358,13 +361,17 @@ def write_line(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def processes_of(root: Root, options: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of read_ranks; [] where there is none."""
+def processes_of(root: Root, options: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """(rows of read_ranks, which it left out and why); [] where there is none."""
     context = Context(root, {"pids": [], "skipped": [], **options}, (), None)
     try:
-        return [row for piece in read_ranks(context) for row in piece[1].get("ranks", [])]
+        pieces = list(read_ranks(context))
     except (OSError, Absent):
-        return []
+        return [], []
+    return (
+        [row for piece in pieces for row in piece[1].get("ranks", [])],
+        [row["reason"] for piece in pieces for row in piece[2]],
+    )
 
 
 def open_driver(mark: Callable[..., None] = no_mark) -> Asking | None:

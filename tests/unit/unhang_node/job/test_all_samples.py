@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from other_users import program
 
 from unhang_node.base.root import Root
-from unhang_node.job import all_samples
+from unhang_node.job import all_samples, finding, samples
 from unhang_node.job.all_samples import Node, moment_of
 from unhang_node.job.finding import slurm_steps
 from unhang_node.job.process_table import read_stats
@@ -252,3 +253,21 @@ def test_jobs_at_the_same_address_of_two_networks_are_two():
         line = moment_of(Node(Root(), []), None, 0.0, 1.0)
         names = [one["job"] for one in line["came"] if PLACE in one["job"]]
     assert len(names) == 3 and sum(" net:[" in name for name in names) == 2
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has processes of another user")
+def test_ranks_that_are_not_watched_are_said_by_their_user_and_number(monkeypatch):
+    monkeypatch.setattr(finding, "MOST_RANKS", 60)
+    sleeps = "import os, sys, time; os.write(int(sys.argv[-1]), b'1'); time.sleep(600)"
+    with contextlib.ExitStack() as stack:
+        for rank in range(62):
+            given = {"RANK": str(rank), "WORLD_SIZE": "62", "MASTER_ADDR": PLACE}
+            stack.enter_context(program(4713, sleeps, **given))
+        line = moment_of(Node(Root(), []), None, 0.0, 1.0)
+        alone = samples.processes_of(Root(), {})
+    (job,) = [one for one in line["came"] if PLACE in one["job"]]
+    watched = len(job["header"]["ranks"])
+    expected = f"of user 4713: {62 - watched} of 62 ranks (1 jobs) left out; at most 60"
+    for left_out in (line["left_out"], alone[1]):
+        assert [why for why in left_out if why.startswith(expected)], left_out
+    assert watched < 62

@@ -57,11 +57,7 @@ def _partly(job: str) -> dict[str, str]:
     """Nodes of which the job has not all GPUs, as far as scontrol says: where Slurm confines
     devices, the others would look as if they had failed."""
     text = _ask(["scontrol", "--oneliner", "--details", "show", "job", job]).stdout
-    held = {
-        name: parse_gres(gres)
-        for nodes, gres in PARTS.findall(text)
-        for name in expand_limit(nodes)
-    }
+    held = parse_held(text)
     there = (
         {node.name: parse_gres(node.fields.get("Gres", "")) for node in all_nodes()} if held else {}
     )
@@ -74,6 +70,20 @@ def _partly(job: str) -> dict[str, str]:
                 " job that has whole nodes (--exclusive)"
             )
     return found
+
+
+def parse_held(text: str) -> dict[str, list[dict[str, str]]]:
+    """{node: what a job has of it} of `scontrol -o -d show job`. A job's name and comment are in
+    that text too, and may look like it: raises UserError for a node with two answers."""
+    held: dict[str, str] = {}
+    for nodes, gres in PARTS.findall(text):
+        for name in expand_limit(nodes):
+            if held.setdefault(name, gres) != gres:
+                raise UserError(
+                    f"expected one answer of Slurm about the GPUs that the job has on"
+                    f" {clean(name, 80)}, found two: look at its name and comment"
+                )
+    return {name: parse_gres(gres) for name, gres in held.items()}
 
 
 def _gpus(gres: Sequence[Mapping[str, str]]) -> int:

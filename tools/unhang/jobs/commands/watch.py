@@ -21,7 +21,7 @@ from unhang.core.commands.common_options import add_examples, add_flag, add_verb
 from unhang.core.errors import UserError
 from unhang.core.text import visible
 from unhang.jobs.commands.watch_all import watch_all
-from unhang.jobs.commands.watch_one import Job, say, stopped_by_sigterm, watched
+from unhang.jobs.commands.watch_one import Job, say, stopped_by_signals, watched
 from unhang.jobs.commands.watch_outputs import Outputs, add_outputs, outputs_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang.jobs.watch.live import end_job, is_running, live_samples
@@ -200,7 +200,7 @@ def _run_and_watch(arguments: argparse.Namespace, outputs: Outputs) -> int:
     if arguments.slurm_job:
         number = arguments.slurm_job
         with (
-            stopped_by_sigterm(),
+            stopped_by_signals(),
             _recorded(f"slurm {number}", lambda: how_it_ended(number)) as to,
         ):
             return watched(_of_slurm(arguments), arguments, outputs, to) or 0
@@ -209,7 +209,7 @@ def _run_and_watch(arguments: argparse.Namespace, outputs: Outputs) -> int:
             raise UserError(f"--pid: no process {arguments.pid} on this machine: it has ended")
         job = job_of(arguments.pid, arguments, is_ours=False)
         # its exit code is for its parent alone
-        with stopped_by_sigterm(), _recorded(f"pid {arguments.pid}", lambda: UNSEEN) as to:
+        with stopped_by_signals(), _recorded(f"pid {arguments.pid}", lambda: UNSEEN) as to:
             return watched(job, arguments, outputs, to) or 0
     return _started_and_watched(arguments, outputs)
 

@@ -14,20 +14,20 @@ from typing import Any
 
 from unhang.core.errors import UserError
 from unhang.core.text import visible
-from unhang.jobs.commands.watch_one import Job, stopped_by_sigterm, watched
+from unhang.jobs.commands.watch_one import Job, stopped_by_signals, watched
 from unhang.jobs.commands.watch_outputs import METRICS_EVERY_S, Outputs, write_metrics
-from unhang.jobs.inspect.ways import arguments_of
+from unhang.jobs.inspect.ways import arguments_of, read_slurm_job
 from unhang.jobs.watch.alerts import Alerts
-from unhang.jobs.watch.detector import GONE, Tick
+from unhang.jobs.watch.detector import GONE, Tick, ranks_by_gpu
 from unhang.jobs.watch.of_all import Looking, moments
 from unhang.jobs.watch.of_pods import LABEL, LEFT_OUT, WATCHED, Cluster, Pod, cluster_of
 from unhang.jobs.watch.of_slurm import (
     cancel,
     how_it_ended,
-    name_and_comment,
     write_admin_comment,
 )
 from unhang.jobs.watch.record import UNSEEN, Record, keep
+from unhang.jobs.watch.when_to_look import Turn
 
 # A user's comment of a job of Slurm; any other text is none.
 OFF, TERMINATE = "unhang:off", "unhang:terminate"
@@ -49,7 +49,6 @@ class Site:
     watches: dict[str, Watch] = field(default_factory=dict)
     ending: list[Watch] = field(default_factory=list)
     looking: Looking = field(default_factory=Looking)
-    one_look: threading.Lock = field(default_factory=threading.Lock)
     stop: threading.Event = field(default_factory=threading.Event)
     alerts: Alerts = field(default_factory=Alerts)
     said: set[str] = field(default_factory=set)
@@ -83,6 +82,8 @@ class Site:
         self.ending = [watch for watch in self.ending if watch.thread.is_alive()]
         for line in self.alerts.of(Tick(moment["t"], nics=moment["nics"])):
             self.outputs.say(line)
+        for why in moment["left_out"]:
+            self.say_once(visible(why, 400))
         if moment["problem"]:
             self.say_once(f"jobs that came were not found: {visible(moment['problem'], 200)}")
         self._write_metrics()
@@ -137,6 +138,7 @@ class Watch:
         self.is_off: bool = came["is_off"]
         self.uids: list[str] = came["pods"]
         self.pods: list[Pod] = []  # by the API server
+        self.turn = Turn(came["user"])
         self.pids: list[int] = [row["pid"] for row in came["header"]["ranks"]]
         self.slurm_name = ""  # as Slurm's commands call it; "" where they did not answer
         shown = {**vars(site.arguments), "textfile": None}
@@ -192,7 +194,8 @@ class Watch:
         comment = ""
         if self.slurm_job:
             try:
-                self.slurm_name, comment = name_and_comment(self.slurm_job)
+                found = read_slurm_job(self.slurm_job, with_comment=True)
+                self.slurm_name, comment = found.name, found.comment
             except UserError as problem:
                 self.site.say_once(NO_COMMENT + visible(str(problem), 400))
         self._ask_cluster()
@@ -258,12 +261,13 @@ class Watch:
             yield from lines
 
     def _look(self, options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        last = self.outputs.last
-        rows = last[0].ranks.values() if last else ()
-        left = [row["pid"] for row in rows if row.get("state") not in GONE]
-        given = arguments_of({"py_spy": self.site.arguments.py_spy, **options})
-        with self.site.one_look:
-            return self.site.looking.look(["--pid", str((left or self.pids)[0]), *given])
+        tick = self.outputs.last[0] if self.outputs.last else Tick(0.0)
+        left = [row["pid"] for row in tick.ranks.values() if row.get("state") not in GONE]
+        given = ["--pid", str((left or self.pids)[0])]
+        given += arguments_of({"py_spy": self.site.arguments.py_spy, **options})
+        self.turn.has_gpu = any(ranks_by_gpu(tick).values())
+        say = str if self.outputs.is_idle else self.outputs.say
+        return self.site.looking.look(self.turn, given, say)
 
     def _why_spared(self) -> str:
         if not self.slurm_name:
@@ -288,7 +292,7 @@ class Watch:
         open_ones = [one for one in self.record.verdicts if not (one.became or one.acted)]
         for _ in range(ASKED_TIMES if open_ones and (self.slurm_job or self.pods) else 0):
             if self.slurm_job:
-                how = how_it_ended(self.slurm_name or self.slurm_job)
+                how = how_it_ended(self.slurm_job)
             else:
                 how = self.pods[0].cluster.how_they_ended(self.uids)
             if how != UNSEEN or self.site.stop.wait(ASKED_EVERY_S):
@@ -299,7 +303,7 @@ class Watch:
 def watch_all(arguments: argparse.Namespace, outputs: Outputs) -> int:
     """Watches until it is stopped."""
     site = Site(arguments, outputs, cluster_of(os.environ) if arguments.pods else None)
-    with stopped_by_sigterm():
+    with stopped_by_signals():
         every = f"a sample each {arguments.every:g} s"
         outputs.say(f"all jobs of this machine that may be read, {every}")
         try:

@@ -34,6 +34,7 @@ from unhang.jobs.watch.when_to_look import SLOW_EVERY_S, Patience, SlowLooks
 
 TERMINATED = 86
 SECOND_LOOK_S = 10.0
+MOST_LEFT_OUT = 8  # users of a node whose ranks are not all watched
 # Options of a look at a job that trains: no stack and no log of it is read.
 FOR_SLOW = {"slow": True, "without": ["stacks", "sockets", "log_tail", "kernel_log", "locks"]}
 
@@ -65,17 +66,23 @@ class Job:
 
 
 @contextlib.contextmanager
-def stopped_by_sigterm() -> Iterator[None]:
-    """As a unit is stopped by systemd: the record of the watch is kept."""
+def stopped_by_signals() -> Iterator[None]:
+    """As a unit is stopped by systemd, or by a terminal that goes: the record of the watch is kept.
+    What is ignored, as under nohup, stays so."""
 
     def stop(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {
+        number: signal.signal(number, stop)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def watched(
@@ -149,6 +156,8 @@ def _noted(lines: Any, outputs: Outputs) -> Any:
                 f"{counted(len(line['ranks']), 'rank')} on {visible(line['host'])}, a sample each"
                 f" {line['every_s']:g} s"
             )
+            for why in line.get("left_out", [])[:MOST_LEFT_OUT]:
+                outputs.say(visible(why, 400))
         elif "silent" in line:
             outputs.say(
                 "the sampler got no answer from the driver; it goes on without it. Does nvidia-smi"

@@ -273,7 +273,7 @@ def _next(inspection: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def _as_root(inspection: Mapping[str, Any]) -> tuple[str, str] | None:
     """(host, command) that reads what was denied; None where it would not change the verdict."""
-    denied = [row for row in inspection["unread"] if row["status"] == "denied"]
+    denied = [row for row in inspection["unread"] if row["status"] == "denied" and row["helps"]]
     hosts = [
         host for row in denied if row["what"] in ("stacks", "ranks", "ras") for host in row["hosts"]
     ]

@@ -25,6 +25,7 @@ HELPS = {
     "kernel_log": "run it as root, or set kernel.dmesg_restrict=0",
     "ranks": "sudo $(command -v unhang) inspect, or as the job's user; name one with --pid",
 }
+AS_ROOT = {"stacks": None, "ranks": "name one with --pid"}  # for who is root already
 # of these only where it is the reason
 HELPED = {"kernel_log": ("denied",), "stacks": ("denied", "absent")}
 MATTERS = ("ranks", "ras", "stacks", "nvml", "proc", "log_tail", "kernel_log", "pace")
@@ -52,12 +53,16 @@ def unread_rows(job: JobLook) -> list[dict[str, Any]]:
                     {"hosts": [], "what": what, "status": status, "why": why, "helps": None},
                 )
                 row["hosts"].append(host_of(document))
-                row["helps"] = (
-                    HELPS[what].format(host=host_of(document))
-                    if what in HELPS and status in HELPED.get(what, (status,))
-                    else None
-                )
+                row["helps"] = _helps(document, what, status)
     return list(found.values())[:64]
+
+
+def _helps(document: Mapping[str, Any], what: str, status: str) -> str | None:
+    if status not in HELPED.get(what, (status,)):
+        return None
+    if document["collector"].get("as_root") and (what in AS_ROOT or status == "denied"):
+        return AS_ROOT.get(what) if status != "denied" else None
+    return HELPS[what].format(host=host_of(document)) if what in HELPS else None
 
 
 def _on_processors(document: Mapping[str, Any], job: JobLook) -> bool:

@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unhang.core import project
 from unhang.core.errors import UserError
@@ -17,6 +17,9 @@ from unhang.jobs.inspect.bundle import checked, unanswered
 
 PROGRAM = "unhang-inspect.pyz"
 MOST_MASKED_BYTES = 65536
+JOB = r"[0-9]{1,10}(?:_[0-9]{1,8}|\+[0-9]{1,4})?"
+SQUEUE_FIELDS = "JobID:|,JobArrayID:|,State:|,exit_code:|,NumNodes:|"
+SQUEUE_ROW = re.compile(rf"([0-9]+)\|({JOB})\|([A-Z_]+)\|([0-9]{{1,10}})\|([0-9]{{1,9}})\|(.*)")
 LOOK_S = 60.0  # srun's own start, and a look
 NODE = "asked_as"  # in a document: the node that it is of
 # as LOADER begins a line
@@ -99,7 +102,7 @@ def named_by_task(documents: Iterable[tuple[bytes, dict[str, Any]]]) -> Iterator
 
 def check_number(job: str) -> None:
     """Raises UserError for what can be no job of Slurm."""
-    if not re.fullmatch(r"\d{1,10}(?:_\d{1,8}|\+\d{1,4})?", job):
+    if not re.fullmatch(JOB, job):
         raise UserError(f"--slurm-job: expected the number of a job, found {job!r}")
 
 
@@ -130,14 +133,39 @@ def program_bytes() -> bytes:
 
 def nodes_of(job: str) -> int:
     """The number of nodes of a job that runs. Raises UserError."""
-    done = run_of_slurm(["squeue", "-h", "-j", job, "-t", "RUNNING", "-o", "%D"])
-    words = done.stdout.split()
-    if done.returncode or not words or not words[0].isdigit():
-        raise UserError(
-            f"--slurm-job {job}: expected a job that runs, found"
-            f" {end_of(done.stderr, 200) or 'none'}"
-        )
-    return int(words[0])
+    found = read_slurm_job(job)
+    if found.state != "RUNNING":
+        raise UserError(f"--slurm-job {job}: expected a job that runs, found it {found.state}")
+    return found.nodes
+
+
+class SlurmJob(NamedTuple):
+    """name: what Slurm's commands call it: of an array the last task has the array's own number, by
+    which they mean all of it. exit_status: as of wait(2). comment: the user's own text, as it is;
+    "" where it was not asked for."""
+
+    number: str
+    name: str
+    state: str
+    exit_status: int
+    nodes: int
+    comment: str
+
+
+def read_slurm_job(job: str, with_comment: bool = False) -> SlurmJob:
+    """A job that Slurm still knows, by squeue's fields: no user writes into one but the comment,
+    which is the last. With lines of its own it makes the answer ambiguous, which is refused as any
+    other form is. Raises UserError."""
+    check_number(job)
+    form = f"{SQUEUE_FIELDS}{',Comment:' * with_comment}"
+    done = run_of_slurm(["squeue", "-h", "-j", job, "-t", "all", "-O", form])
+    lines = done.stdout.decode("utf-8", "replace").split("\n")
+    rows = [row for row in map(SQUEUE_ROW.fullmatch, lines) if row and job in row.group(1, 2)]
+    if done.returncode or len(rows) != 1:
+        found = end_of(done.stderr, 200) or f"{len(rows)} lines about it"
+        raise UserError(f"squeue -j {job}: expected one job that Slurm knows, found {found}")
+    number, name, state, status, nodes, comment = rows[0].groups()
+    return SlurmJob(number, name, state, int(status), int(nodes), comment)
 
 
 def run_of_slurm(argv: list[str], stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.jobs.inspect.moves import moves
+from unhang_node.job.process_table import MOST_READ
 
 NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
 SURE_S = 5.0  # how long a rank is gone or stopped before it is said: others may be about to end too
@@ -157,8 +158,24 @@ class Progress:
 
 
 def _what_did_not_move(tick: Tick, seconds: float) -> str:
-    if tick.ranks:
-        return f"no collective, no work on a GPU, no file and no log moved for {seconds:.0f} s"
+    if alive := [row for row in tick.ranks.values() if row.get("state") not in GONE]:
+        looked_at = {
+            "collective": bool(_counts(tick.ras)),
+            "work on a GPU": bool(own_gpus(tick)),
+            "file": all(
+                row.get("read_bytes") is not None and row.get("children", 0) <= MOST_READ
+                for row in alive
+            ),
+            "log": tick.log_bytes is not None,
+        }
+        moved, unseen = (
+            ", no ".join(what for what, is_seen in looked_at.items() if is_seen is wanted)
+            for wanted in (True, False)
+        )
+        return (
+            f"no rank{moved and f', no {moved}'} moved for {seconds:.0f} s"
+            f"{unseen and f'; no {unseen} could be looked at'}"
+        )
     log = (
         "its output goes to no file (with one, its growth counts as progress)"
         if tick.log_bytes is None

@@ -10,14 +10,16 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from unhang.core.errors import UserError
-from unhang.core.text import visible
+from unhang.core.text import counted, visible
 from unhang.jobs.inspect.ways import end_of
 from unhang.jobs.watch.live import MODULES, SILENT_S, raw_lines
+from unhang.jobs.watch.when_to_look import Turn, Turns
 from unhang_node.job.all_samples import MARK_BYTES
 
 START, LOOK = (
@@ -100,9 +102,40 @@ class Looking:
     def __init__(self) -> None:
         self.child: subprocess.Popen[bytes] | None = None
         self.is_over = False
+        self._turns = Turns()
+        self._waiting: list[Turn] = []
+        self._changed = threading.Condition()
+        self._is_free = True
 
-    def look(self, arguments: Sequence[str]) -> list[dict[str, Any]]:
-        """The evidence of a look with these arguments of unhang-inspect. Raises UserError."""
+    def look(
+        self, turn: Turn, arguments: Sequence[str], say: Callable[[str], object]
+    ) -> list[dict[str, Any]]:
+        """The evidence of a look with these arguments of unhang-inspect, when it is its turn. say:
+        takes that it waits. Raises UserError."""
+        turn.asked = time.monotonic()
+        with self._changed:
+            ahead = len(self._waiting) + (not self._is_free)
+            self._waiting.append(turn)
+        if ahead:
+            say(f"its look waits for its turn; {counted(ahead, 'look')} asked for before it")
+        with self._changed:
+            while not (self.is_over or (self._is_free and self._next() is turn)):
+                self._changed.wait()
+            self._waiting.remove(turn)
+            self._is_free = False
+        began = time.monotonic()
+        try:
+            return self._evidence(arguments)
+        finally:
+            with self._changed:
+                self._turns.takes(turn, began, time.monotonic())
+                self._is_free = True
+                self._changed.notify_all()
+
+    def _next(self) -> Turn:
+        return min(self._waiting, key=self._turns.place)
+
+    def _evidence(self, arguments: Sequence[str]) -> list[dict[str, Any]]:
         if self.is_over:
             raise UserError("the watch is over")
         self.child = subprocess.Popen(
@@ -124,7 +157,9 @@ class Looking:
 
     def close(self) -> None:
         """No look begins any more."""
-        self.is_over = True
+        with self._changed:
+            self.is_over = True
+            self._changed.notify_all()
         self._end()
 
     def _end(self) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 from urllib.parse import quote
 
 from unhang.core.errors import UserError
+from unhang.core.secrets_in_text import without_secrets
+from unhang.core.strict_json import parse_strictly
 from unhang.core.text import visible
 from unhang.jobs.watch.record import FAILED, UNSEEN, WELL
 
@@ -25,11 +27,12 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 NODE = "UNHANG_NODE"
 LABEL, WATCHED, LEFT_OUT = "unhang/watch", "on", "off"
 # Names and labels alone: what a pod's containers are given is no business of this process.
-METADATA = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+METADATA = "PartialObjectMetadata"
 JSON = "application/json"
 ANSWER_S = 10.0
 MOST_BYTES = 16 << 20
 MOST_MESSAGE = 1024  # characters, of an Event
+MOST_MASKED = 65536  # characters of an answer that is no good
 REASON = "JobHung"
 
 
@@ -61,7 +64,7 @@ class Pod:
             "lastTimestamp": now,
             "count": 1,
         }
-        self.cluster.ask(f"/api/v1/namespaces/{quote(self.namespace)}/events", body=event)
+        self.cluster.ask(f"/api/v1/namespaces/{quote(self.namespace)}/events", "Event", event)
 
 
 @dataclass(frozen=True)
@@ -79,17 +82,11 @@ class Cluster:
         wanted = set(uids)
         rows = [row for row in self._on_node() if row["uid"] in wanted]
         spaces = {
-            name: self.ask(f"/api/v1/namespaces/{quote(name)}")["metadata"]
+            name: _named(self.ask(f"/api/v1/namespaces/{quote(name)}", METADATA), ("name",))
             for name in {row["namespace"] for row in rows}
         }
         return [
-            Pod(
-                self,
-                row["namespace"],
-                row["name"],
-                row["uid"],
-                _wish(row, spaces[row["namespace"]]),
-            )
+            Pod(self, space := row["namespace"], row["name"], row["uid"], _wish(row, spaces[space]))
             for row in rows
         ]
 
@@ -111,10 +108,13 @@ class Cluster:
     def _on_node(self, more: str = "") -> list[Mapping[str, Any]]:
         # from the server's cache: a thousand nodes may ask at once
         path = f"/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3D{quote(self.node)}"
-        return [row["metadata"] for row in self.ask(f"{path}{more}", "List")["items"] or ()]
+        rows = self.ask(f"{path}{more}", f"{METADATA}List").get("items", "")
+        if not isinstance(rows, (list, type(None))):
+            raise _other("a list of items", rows)
+        return [_named(row, ("namespace", "name", "uid")) for row in rows or ()]
 
-    def ask(self, path: str, many: str = "", body: object = None) -> Any:
-        """The answer to a GET, or to a POST of this body. many: "List" where it is one. Raises
+    def ask(self, path: str, kind: str, body: object = None) -> Mapping[str, Any]:
+        """The answer to a GET, or to a POST of this body: an object of this kind. Raises
         UserError."""
         try:
             token = (self.account / "token").read_text(encoding="ascii").strip()
@@ -122,22 +122,46 @@ class Cluster:
             link = http.client.HTTPSConnection(
                 self.host, self.port, timeout=ANSWER_S, context=trust
             )
-            headers = {"Authorization": f"Bearer {token}", "Accept": METADATA.format(many)}
+            headers = {"Authorization": f"Bearer {token}"}
             with contextlib.closing(link):
                 if body is None:
+                    headers["Accept"] = f"{JSON};as={kind};g=meta.k8s.io;v=v1"
                     link.request("GET", path, headers=headers)
                 else:
                     headers |= {"Accept": JSON, "Content-Type": JSON}
                     link.request("POST", path, json.dumps(body), headers)
                 answer = link.getresponse()
-                text = answer.read(MOST_BYTES)
+                text = answer.read(MOST_BYTES).decode("utf-8", "replace")
             if answer.status not in (200, 201):
-                why = visible(text.decode("utf-8", "replace"), 300)
-                raise UserError(f"the API server answered {answer.status}: {why}")
-            return json.loads(text)
+                raise UserError(f"the API server answered {answer.status}: {_masked(text)}")
+            found = parse_strictly(text, half_characters=True)
         except (OSError, ValueError, http.client.HTTPException) as problem:
-            why = visible(str(problem) or type(problem).__name__, 300)
+            why = _masked(str(problem) or type(problem).__name__)
             raise UserError(f"the API server did not answer: {why}") from None
+        if not isinstance(found, dict) or found.get("kind") != kind:
+            raise _other(f"a {kind}", found)
+        return found
+
+
+def _masked(text: str) -> str:
+    return visible(without_secrets(text[:MOST_MASKED]), 300)
+
+
+def _other(wanted: str, found: Any) -> UserError:
+    shown = _masked(json.dumps(found))
+    return UserError(f"expected {wanted} from the API server, found {shown}")
+
+
+def _named(row: Any, names: Iterable[str]) -> Mapping[str, Any]:
+    """The metadata of an object, which has these names and perhaps labels. Raises UserError."""
+    found = row.get("metadata") if isinstance(row, dict) else None
+    if (
+        not isinstance(found, dict)
+        or not all(isinstance(found.get(name), str) for name in names)
+        or not isinstance(found.get("labels") or {}, dict)
+    ):
+        raise _other(f"metadata with {', '.join(names)}", row)
+    return found
 
 
 def _wish(pod: Mapping[str, Any], namespace: Mapping[str, Any]) -> str:

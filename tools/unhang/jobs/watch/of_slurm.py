@@ -21,6 +21,7 @@ from unhang.jobs.inspect.ways import (
     named_by_task,
     nodes_of,
     program_bytes,
+    read_slurm_job,
     run_of_slurm,
     step_of,
 )
@@ -102,22 +103,6 @@ def is_running(job: str) -> bool:
         return False
 
 
-def name_and_comment(job: str) -> tuple[str, str]:
-    """(what Slurm's commands call the job of this number, its comment), as they are: of an array
-    the last task has the array's own number, by which they mean all of it. Raises UserError. A
-    comment is a user's text: one that forges a line of its own makes the answer ambiguous, which is
-    refused."""
-    done = run_of_slurm(["squeue", "-h", "-j", job, "-o", "%A %i %k"])
-    if done.returncode:
-        raise UserError(f"squeue -j {job}: {end_of(done.stderr, 200)}")
-    lines = done.stdout.decode("utf-8", "replace").split("\n")
-    rows = [words for line in lines if len(words := line.split(" ", 2)) == 3 and words[0] == job]
-    if len(rows) != 1:
-        raise UserError(f"squeue -j {job}: expected one line about it, found {len(rows)}")
-    check_number(rows[0][1])
-    return rows[0][1], rows[0][2]
-
-
 def write_admin_comment(name: str, text: str) -> None:
     """Writes the AdminComment of a job, which root and operators may. Raises UserError."""
     line = visible(text, MOST_COMMENT).replace('"', "'")
@@ -130,15 +115,12 @@ def how_it_ended(job: str) -> str:
     """FAILED, WELL, or UNSEEN for one that runs or that Slurm says nothing about. In its epilog a
     job is completing: then its exit code decides."""
     try:
-        done = run_of_slurm(["scontrol", "show", "job", "-o", job])
+        found = read_slurm_job(job)
     except UserError:
         return UNSEEN
-    line = done.stdout.decode("utf-8", "replace").partition("\n")[0]
-    words = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
-    state = words.get("JobState", "RUNNING")
-    if state in ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING"):
+    if found.state in ("PENDING", "RUNNING", "SUSPENDED", "CONFIGURING"):
         return UNSEEN
-    is_well = state == "COMPLETED" or (state == "COMPLETING" and words.get("ExitCode") == "0:0")
+    is_well = found.state in ("COMPLETED", "COMPLETING") and not found.exit_status
     return WELL if is_well else FAILED
 
 

@@ -62,7 +62,7 @@ _FIELDS: Mapping[str, Callable[[Any], bool]] = {
         ("asked_as", "schema", "host", "state", "waiting", "silent", "lost", "why", "nic"), _is_text
     ),
     "up": lambda value: isinstance(value, bool),
-    "throttle": _is_list_of(_is_text),
+    **dict.fromkeys(("throttle", "left_out"), _is_list_of(_is_text)),
     "pids": _is_list_of(_is_count),
     "ranks": _is_list_of(lambda row: isinstance(row, dict)),
 }

@@ -1,8 +1,10 @@
-"""SIGTERM and SIGINT to the watcher are the job's: they are passed on once, and end the watch.
+"""SIGTERM, SIGINT and SIGHUP to the watcher are the job's: they are passed on once, and end the
+watch.
 
 The job has a process group of its own, so that what a launcher sends to the watcher's group (Slurm,
 timeout) does not reach it twice: torchrun would be interrupted while it ends its workers. In the
-foreground of a terminal it stays in the watcher's, to which the terminal itself sends Ctrl-C.
+foreground of a terminal it stays in the watcher's, to which the terminal itself sends Ctrl-C, and a
+shell SIGHUP.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-PASSED_ON = (signal.SIGTERM, signal.SIGINT)
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class PassedOn(BaseException):
@@ -58,7 +60,7 @@ class JobSignals:
         if self.job is None:
             self.early += (number,)
             return
-        if not (number == signal.SIGINT and _terminal_sends_to(self.job.pid)):
+        if not _gets_itself(number, self.job.pid):
             self.job.send_signal(number)
         if self.ends_watch:
             self.ends_watch = False
@@ -86,12 +88,16 @@ def _is_in_foreground() -> bool:
     return _foreground_group() == os.getpgrp()
 
 
-def _terminal_sends_to(pid: int) -> bool:
-    """Whether Ctrl-C at the terminal reaches the process without the watcher."""
+def _gets_itself(number: int, pid: int) -> bool:
+    """Whether the signal reaches the process without the watcher: Ctrl-C by the terminal, SIGHUP by
+    the shell, unless the watcher is in its place."""
     try:
-        return _foreground_group() == os.getpgid(pid)
+        group = os.getpgid(pid)
     except ProcessLookupError:
         return False
+    if number == signal.SIGHUP:
+        return group == os.getpgrp() and os.getsid(0) != os.getpid()
+    return number == signal.SIGINT and _foreground_group() == group
 
 
 def _foreground_group() -> int | None:

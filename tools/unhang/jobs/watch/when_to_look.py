@@ -4,13 +4,14 @@ Values in, values out."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from unhang.jobs.inspect.job_look import EVEN, SLOW
 from unhang.jobs.watch.detector import NO_PROGRESS, Event, Tick
 
 MOST_PATIENCE_S = 1800.0
+GPU_FIRST_S = 60.0  # how much longer than a job with a GPU one without waits for its turn
 SLOW_EVERY_S = 600.0
 SECOND_SHARE = 0.1  # of that: until the look that confirms what one found
 
@@ -42,6 +43,34 @@ class Patience:
             self.wait_s = twice(self.wait_s, self.pause_s)
         self.looked = event.t
         return True
+
+
+@dataclass
+class Turn:
+    """A job that waits for a look. user: whose it is; asked, looked: when it asked, and when it was
+    looked at last, in seconds of one clock."""
+
+    user: str
+    has_gpu: bool = False
+    asked: float = 0.0
+    looked: float = 0.0
+
+
+@dataclass
+class Turns:
+    """Looks go round by user, and of one user by job: however many jobs a user has, another waits
+    for one of them. ended: {user: when the last look ended, and as long as it took after that}."""
+
+    ended: dict[str, float] = field(default_factory=dict)
+
+    def place(self, turn: Turn) -> tuple[float, float]:
+        """The lowest is next."""
+        since = max(turn.asked, self.ended.get(turn.user, 0.0))
+        return since + (0.0 if turn.has_gpu else GPU_FIRST_S), turn.looked
+
+    def takes(self, turn: Turn, began: float, ended: float) -> None:
+        """Takes that a job was looked at: what is slow, or times out, waits longer."""
+        turn.looked, self.ended[turn.user] = ended, ended + (ended - began)
 
 
 @dataclass

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from api_stand_in import answer_of_a_pod, answering
 
 from unhang.core.errors import UserError
 from unhang.jobs.commands import watch, watch_all
@@ -41,7 +42,9 @@ def site(tmp_path, monkeypatch):
         arguments = parser.parse_args(["--all", "--no-progress", "10", *words])
         said = []
         site = Site(arguments, outputs_of(arguments, said.append))
-        monkeypatch.setattr(site.looking, "look", lambda given: [json.loads(LOOK.read_bytes())])
+        monkeypatch.setattr(
+            site.looking, "_evidence", lambda given: [json.loads(LOOK.read_bytes())]
+        )
         made.append(site)
         return site, said
 
@@ -54,6 +57,7 @@ def came(name, pid, **more):
     ranks = [{"rank": 0, "pid": pid, "own_pid": pid, "world_size": 2, "started": 1}]
     header = {"schema": "unhang/trace/1", "host": "n", "ranks": ranks, "every_s": 1.0, "at": 0.0}
     found = {"job": name, "header": header, "slurm_job": None, "pods": [], "is_off": False}
+    found["user"] = "1000"
     return {**found, **more}
 
 
@@ -74,7 +78,7 @@ def moment(t, *, jobs=(), stands=(), **more):
         for name in (*jobs, *stands)
     }
     line = {"t": float(t), "host": "n", "came": [], "ended": [], "failed": {}, "jobs": rows}
-    return {**line, "problem": None, "gpus": [], "nics": [], **more}
+    return {**line, "problem": None, "left_out": [], "gpus": [], "nics": [], **more}
 
 
 def wait_until(holds, what):
@@ -134,7 +138,7 @@ def test_stopping_keeps_the_record_of_each_watch_once(site, tmp_path):
 def slurm(folder, comment, name="7"):
     """squeue, scancel and scontrol that write down how they were called."""
     folder.mkdir(exist_ok=True)
-    (folder / "answer").write_bytes(f"7 {name} {comment}\n".encode())
+    (folder / "answer").write_bytes(f"7|{name}|RUNNING|0|1|{comment}\n".encode())
     for program, does in (
         ("squeue", f"/bin/cat {folder}/answer"),
         ("scancel", f'echo "scancel $*" >>{folder}/called'),
@@ -160,8 +164,8 @@ def of_slurm_job(watches):
         (" unhang:off", False, "report"),
         ("unhang:off ", False, "report"),
         ("UNHANG:OFF", False, "report"),
-        ("unhang:off\n7 7 unhang:terminate", False, "report"),
-        ("x\n7 8 unhang:terminate", False, "report"),
+        ("unhang:off\n7|7|RUNNING|0|1|unhang:terminate", False, "report"),
+        ("x\n7|8|RUNNING|0|1|unhang:terminate", False, "report"),
         ("unhang:terminate\x1b[2J", False, "report"),
     ],
 )
@@ -324,3 +328,27 @@ def test_where_the_api_server_is_away_only_what_needs_no_label_is_watched(
         wait_until(lambda name=name: any(f"{name}: {line}" in row for row in said), said)
     unknown = [row for row in said if "names and labels of its pods are not known" in row]
     assert len(unknown) == 1 and "the API server did not answer: " in unknown[0]
+
+
+def test_one_strange_answer_of_the_api_server_ends_no_watch(site, monkeypatch, tmp_path):
+    monkeypatch.setattr(watch_all, "ASKED_EVERY_S", 0.0)
+    watches, said = site("--pods", "all")
+    right, asked = answer_of_a_pod(), []
+
+    def answer(path):
+        asked.append(path)
+        return (200, {"kind": "Status"}) if len(asked) == 1 else right(path)
+
+    with answering(tmp_path, answer) as watches.cluster:
+        watches.takes(moment(0, came=[came("a", 41, pods=["u"])]))
+        for t in range(1, 14):
+            watches.takes(moment(t, stands=["a"]))
+        wait_until(lambda: any("pod team/train-0: hung: rank 1" in row for row in said), said)
+    assert not any("this watch ended" in row or "not known" in row for row in said)
+
+
+def test_what_is_not_watched_is_said_once(site):
+    watches, said = site()
+    for t in range(3):
+        watches.takes(moment(t, left_out=["of user eve\x1b: 122 of 250 ranks left out"]))
+    assert said == ["of user eve\\x1b: 122 of 250 ranks left out"]

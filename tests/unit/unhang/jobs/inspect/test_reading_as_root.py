@@ -32,13 +32,14 @@ sys.exit(main(["inspect"]))
 """
 
 
-def denied(name: str) -> dict:
-    """A recorded look whose stacks ptrace did not allow to read."""
+def denied(name: str, as_root: bool = False, what: str = "stacks") -> dict:
+    """A recorded look whose stacks, or what else, it was not allowed to read."""
     document = json.loads((EVIDENCE / f"{name}.json").read_bytes())
+    document["collector"]["as_root"] = as_root
     why = "Permission denied; run it as root"
     for number in ("", "_2"):
         document["sections"]["stacks"].pop(f"processes{number}", None)
-    document["sections"]["stacks"]["probe"] = {
+    document["sections"][what]["probe"] = {
         "status": "ok", "duration_ms": 1.0, "error": None,
         "unread": [{"field": "stack", "status": "denied", "reason": why}],
     }  # fmt: skip
@@ -53,6 +54,16 @@ def test_where_stacks_were_denied_the_next_command_is_the_one_that_reads_them():
     shown = render_inspection(found, width=100)
     assert "kernel.yama.ptrace_scope=0" in shown and len(shown.splitlines()) <= 12
     assert "sudo $(command -v unhang) inspect;" in render_inspection(found, verbose=True)
+
+
+@pytest.mark.parametrize("what", ["stacks", "ras", "ranks"])
+def test_root_is_not_sent_to_root(what):
+    found = denied("init-driver-and-proc", as_root=True, what=what)
+    assert found["state"] == "unknown" and [row for row in found["unread"] if row["what"] == what]
+    shown = render_inspection(found, verbose=True)
+    assert not re.search(r"sudo .*\binspect", shown)
+    assert "sudo" not in screen_of(answer_of(found)).next_command
+    assert "sudo" in screen_of(answer_of(denied("init-driver-and-proc", what=what))).next_command
 
 
 def test_where_the_verdict_is_known_nobody_is_sent_to_root():

@@ -39,7 +39,7 @@ def commands(tmp_path, monkeypatch):
         (tmp_path / name).write_text("\n".join(("#!/bin/sh", *lines, "")))
         (tmp_path / name).chmod(0o755)
 
-    make("squeue", "echo 1")
+    make("squeue", "echo '7|7|RUNNING|0|1|'")
     make("srun", f"echo '{SAID}' >&2; exit 1")
     make("scancel", f"echo '{SAID}' >&2; exit 1")
     return make
@@ -80,7 +80,7 @@ def nodes(commands, tmp_path, monkeypatch):
         for number, answer in enumerate(answers):
             (tmp_path / f"gpu0{number}").write_text(answer)
         names = " ".join(f"{number}" for number, answer in enumerate(answers) if answer)
-        commands("squeue", f"echo {len(answers)}")
+        commands("squeue", f"echo '7|7|RUNNING|0|{len(answers)}|'")
         commands(
             "srun",
             "while [ $1 != python3 ]; do shift; done; shift",
@@ -138,7 +138,7 @@ def test_a_node_whose_answer_is_none_costs_no_other_node(nodes, tmp_path, case):
 def test_what_squeue_prints_is_masked_too(commands):
     commands("squeue", f"echo '{SAID}' >&2; exit 1")
     text = refused(lambda: nodes_of("7"))
-    assert "expected a job that runs, found slurmstepd: error" in text
+    assert "expected one job that Slurm knows, found slurmstepd: error" in text
     assert SECRET[:12] not in text
 
 

@@ -147,6 +147,25 @@ def test_each_sign_is_needed():
         ), name
 
 
+SEEN = {
+    "collective": {"ras": {"counts": {"0": 1}}},
+    "work on a GPU": {"gpu": 0, "pids": [7]},
+    "log": {"log_bytes": 5},
+}
+
+
+@pytest.mark.parametrize("seen", [(), ("log",), ("collective", "file"), (*SEEN, "file")], ids=str)
+def test_that_a_thing_did_not_move_is_said_only_of_what_was_looked_at(seen):
+    row = {"pid": 7, "rank": 0, "state": "S", "cpu_s": 1.0, "children_cpu_s": 0.0, "switches": 5}
+    others = [SEEN[name] for name in seen if name in SEEN]
+    rows = [{**row, "read_bytes": 4 if "file" in seen else None}, {"ras": None}, *others]
+    lines = [{"t": float(at), **one} for at in range(70) for one in rows]
+    (event,) = detect(lines, 60)
+    moved, _, unseen = event.why.partition(" moved for 60 s")
+    for name in (*SEEN, "file"):
+        assert (f"no {name}" in moved, f"no {name}" in unseen) == (name in seen, name not in seen)
+
+
 @pytest.mark.parametrize(
     "log, expected",
     [({}, "its output goes to no file"), ({"log_bytes": 5}, "its log did not grow")],
