@@ -220,6 +220,32 @@ def test_the_slow_rank_of_a_job_that_runs_is_named_in_ten_seconds(job, environme
     assert None not in [row["run_queue"] for row in rows]
 
 
+@pytest.mark.parametrize("strangers", [0, 1])
+def test_the_driver_speaks_for_a_job_alone_on_its_gpus(job, environment, tmp_path, strangers):
+    """Both GPUs move memory: the job's own kernels, or the stranger's."""
+    others = [{"pid": os.getpid(), "usedGpuMemory": 1 << 30}] * strangers
+    recording = write_recording(
+        tmp_path, H200X2,
+        devices={
+            str(at): {
+                "nvmlDeviceGetUtilizationRates": {"gpu": 99, "memory": 6},
+                "nvmlDeviceGetComputeRunningProcesses_v3": [
+                    {"pid": pid, "usedGpuMemory": 1 << 30}, *others
+                ],
+            }
+            for at, pid in enumerate(job)
+        },
+    )  # fmt: skip
+    write_profile(str(recording), environment["UNHANG_FAKE_NVML_PROFILE"])
+    words = [word for pid in job for word in ("--pid", str(pid))]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", PATIENT, "inspect", *words, "-o", "json"],
+        env=environment, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    works = json.loads(done.stdout)["sources"]["works"]
+    assert ("the driver" in works) is not bool(strangers)
+
+
 def test_the_watcher_names_it_when_two_looks_agree_and_watches_on(job, environment):
     argv = ["--pid", str(job[1]), "--slow", "--every", "0.2", "--no-progress", "60"]
     with subprocess.Popen(

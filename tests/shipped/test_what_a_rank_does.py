@@ -10,11 +10,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from unhang.jobs.inspect.moves import CHILDREN, DATA, SOCKETS, moves
+from unhang.jobs.inspect.moves import CHILDREN, DATA, SOCKETS, at_rest, moves
 from unhang_node.base.root import Root
 from unhang_node.base.section import Denied
 from unhang_node.job.looks import look_at, wchan_of
@@ -47,22 +48,24 @@ def rank_of(pid: int) -> dict:
     return {"pid": pid, "started": stat_of(Root(), pid).started}
 
 
-def moved(pid: int) -> list[str]:
-    rank, carried, rows = rank_of(pid), Carried(Root()), []
+def moved(pid: int, *others: int) -> dict[str, str]:
+    """What moves in a rank of a job that has others."""
+    ranks, carried, looks = [rank_of(one) for one in (pid, *others)], Carried(Root()), []
     for pause_s in (LOOK_S, 0):
         stats = read_stats(Root())
-        rates = carried.rates([rank], descendants(stats, [pid]))
-        row = look_at(Root(), pid, rank["started"], stats)
-        rows.append((time.monotonic(), {**row, "socket_bytes_s": rates.get(pid)}))
+        rates = carried.rates(ranks, descendants(stats, [pid, *others]))
+        rows = [look_at(Root(), one["pid"], one["started"], stats) for one in ranks]
+        looks.append((time.monotonic(), [{**row, **rates.get(row["pid"], {})} for row in rows]))
         time.sleep(pause_s)
-    (first_s, first), (second_s, second) = rows
-    return moves(first, second, second_s - first_s)
+    (first_s, first), (second_s, second) = looks
+    pairs = [(*pair, second_s - first_s) for pair in zip(first, second, strict=True)]
+    return moves(*pairs[0], at_rest(pairs))
 
 
-def comes_to(pid: int, sign: str) -> bool:
-    """Whether a look finds it; looks go on, because a crowded machine may give it no time."""
+def comes_to(pid: int, sign: str, *others: int) -> str:
+    """What a look finds of it; looks go on, because a crowded machine may give it no time."""
     until = time.monotonic() + PATIENCE_S
-    while not (found := sign in moved(pid)) and time.monotonic() < until:
+    while not (found := moved(pid, *others).get(sign, "")) and time.monotonic() < until:
         pass
     return found
 
@@ -92,14 +95,16 @@ COPY = "import shutil, sys; print()\nwhile True: shutil.copyfile(sys.argv[1], '/
 
 
 @contextlib.contextmanager
-def receiver(size: int, pause_s: float):
-    """A program that receives from another one, which is not below it."""
-    with subprocess.Popen([sys.executable, "-u", "-c", RECEIVE], stdout=subprocess.PIPE) as rank:
+def receiver(size: int, pause_s: float, argv: Sequence[str] = (RECEIVE,)):
+    """A program that receives, or whose child does, from another one, which is not below it."""
+    with subprocess.Popen([sys.executable, "-u", "-c", *argv], stdout=subprocess.PIPE) as rank:
         try:
             port = rank.stdout.readline().decode().strip()
             with process(SEND, port, str(size), str(pause_s)):
                 yield rank.pid
         finally:
+            for pid in descendants(read_stats(Root()), [rank.pid])[rank.pid]:
+                os.kill(pid, signal.SIGKILL)
             rank.kill()
 
 
@@ -113,7 +118,28 @@ def test_bytes_that_arrive_move_a_rank_and_a_heartbeat_does_not():
     with receiver(1 << 18, 0.25) as pid:
         assert comes_to(pid, SOCKETS)
     with receiver(64, 0.05) as pid:
-        assert moved(pid) == []
+        assert moved(pid) == {}
+
+
+SLEEP = "import time; print(); time.sleep(600)"
+BELOW = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-u", "-c", sys.argv[1]], stdout=subprocess.PIPE)
+print(child.stdout.readline().decode().strip()); child.wait()
+"""
+
+
+@pytest.mark.parametrize("argv", [[RECEIVE], [BELOW, RECEIVE]], ids=["itself", "its child"])
+def test_a_slow_download_moves_a_rank_beside_one_at_rest_and_a_heartbeat_does_not(argv):
+    with receiver(4096, 0.1, argv) as pid, process(SLEEP) as at_rest_pid:
+        assert comes_to(pid, SOCKETS, at_rest_pid).endswith(" KB/s arrive from 127.0.0.1")
+    with receiver(64, 0.05, argv) as pid, process(SLEEP) as at_rest_pid:
+        assert moved(pid, at_rest_pid) == {}
+
+
+def test_where_all_ranks_get_as_little_none_is_at_rest():
+    with receiver(2048, 0.1) as pid, receiver(2048, 0.1) as other:
+        assert moved(pid, other) == {}
 
 
 def test_data_from_a_cache_moves_a_rank_that_no_disk_shows(tmp_path):
@@ -126,8 +152,8 @@ def test_a_store_that_many_ask_for_a_sign_of_life_does_not_move():
     """A thousand ranks, each with a call of 100 bytes a second."""
     first = {"call_bytes": 0, "calls": 0}
     asked = {"call_bytes": 1000 * 100 * 3, "calls": 1000 * 3}
-    assert moves(first, asked, 3.0) == []
-    assert moves(first, {**asked, "calls": 50}, 3.0) == [DATA]
+    assert moves(first, asked, 3.0, {}) == {}
+    assert list(moves(first, {**asked, "calls": 50}, 3.0, {})) == [DATA]
 
 
 def test_neighbours_that_compute_and_download_do_not_move_a_rank_that_sleeps():
@@ -136,7 +162,7 @@ def test_neighbours_that_compute_and_download_do_not_move_a_rank_that_sleeps():
         process(CHILD, BUSY),
         receiver(1 << 18, 0.25),
     ):
-        assert moved(pid) == []
+        assert moved(pid) == {}
 
 
 def waiting(pid: int) -> dict | None:

@@ -199,7 +199,7 @@ class Node:
             del self.jobs[name]
         return ended
 
-    def rates(self, t: float) -> dict[int, float]:
+    def rates(self, t: float) -> dict[int, dict[str, Any]]:
         """Bytes a second of sockets by rank's pid; now and then, because their list is that of the
         whole node."""
         if t - self._carried_at < SOCKETS_S:
@@ -208,7 +208,9 @@ class Node:
         rows = [row for job in self.jobs.values() for row in job.ranks]
         return self._carried.rates(rows, self.below)
 
-    def samples_of(self, job: Job, t: float, rates: dict[int, float]) -> list[dict[str, Any]]:
+    def samples_of(
+        self, job: Job, t: float, rates: dict[int, dict[str, Any]]
+    ) -> list[dict[str, Any]]:
         """The samples of one job. Raises what its files raise."""
         return [
             {**job.ras, "t": t},

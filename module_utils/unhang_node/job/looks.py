@@ -47,7 +47,7 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
         rates = carried.rates(ctx.options["ranks"], descendants(stats, pids))
         for pid, started in looked.items():
             row = look_at(ctx.root, pid, started, stats)
-            row["socket_bytes_s"] = rates.get(pid)
+            row.update(rates.get(pid, {}))
             yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE
         sizes = [log_size_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
         interfaces = parse_interfaces(text_if_there(ctx.root, "/proc/net/dev"))

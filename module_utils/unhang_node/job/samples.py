@@ -8,7 +8,8 @@ and the log say at each tick. Read by the detector, live and recorded.
     {"t": 3.0, "gpu": 0, "utilization_percent", "memory_activity_percent", "power_w",
     "clock_sm_mhz", "throttle", "pids"} {"t": 3.0, "pid": 4711, "rank": 1, "state", "cpu_s",
     "switches", "read_bytes", "write_bytes", "children", "children_cpu_s", "disk_bytes",
-    "call_bytes", "calls", "compilers", "socket_bytes_s" (each 10 s)} {"t": 3.0, "nic": "eth0",
+    "call_bytes", "calls", "compilers", "socket_bytes_s", "arrived_bytes_s",
+    "arrived_from", "arrived_below" (each 10 s)} {"t": 3.0, "nic": "eth0",
     "carrier_changes": 2, "up": true} {"t": 3.0, "log_bytes": 1024}
 """
 
@@ -81,7 +82,7 @@ def process_samples(
     t: float,
     stats: dict[int, Stat] | None = None,
     below: dict[int, list[int]] | None = None,
-    rates: dict[int, float] | None = None,
+    rates: dict[int, dict[str, Any]] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """A line for each rank, and one for the log. stats: the processes, where they are known, and
     those below each rank; rates: of Carried, where the sockets were looked at."""
@@ -94,7 +95,7 @@ def process_samples(
             "pid": row["pid"],
             "rank": row["rank"],
             **_process(root, row, stats, below[row["pid"]]),
-            **({"socket_bytes_s": rates[row["pid"]]} if row["pid"] in rates else {}),
+            **rates.get(row["pid"], {}),
         }
     yield from _log_sample(root, [row["pid"] for row in ranks], t)
 
@@ -286,7 +287,7 @@ class Watched:
         self.ranks = found
         return True
 
-    def rates(self, t: float, below: dict[int, list[int]]) -> dict[int, float]:
+    def rates(self, t: float, below: dict[int, list[int]]) -> dict[int, dict[str, Any]]:
         """Of the sockets, now and then, because their list is that of the whole node."""
         if t - self._carried_at < SOCKETS_S:
             return {}

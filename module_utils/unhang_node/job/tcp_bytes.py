@@ -11,6 +11,7 @@ import socket
 import struct
 import time
 
+from ..base.named_tuple import NamedTuple
 from ..facts.sections.reading import names_if_there
 from .finding import targets_of
 from .namespaces import by_network
@@ -27,10 +28,22 @@ DONE, ERROR = 3, 2
 ESTABLISHED, LISTEN = 1 << 1, 1 << 10
 INFO = 2  # the extension with struct tcp_info
 HEADER, REQUEST = "=IHHII", "=BBBxI48x"
-PORT_AT, INODE_AT, ATTRIBUTES_AT = 16 + 4, 16 + 68, 16 + 72
+PORT_AT, PEER_AT, INODE_AT, ATTRIBUTES_AT = 16 + 4, 16 + 24, 16 + 68, 16 + 72
 ACKED_AT = 120  # in tcp_info: tcpi_bytes_acked, after it tcpi_bytes_received
 ANSWER_S = 1.0
 MOST_SOCKETS = 65536
+
+
+class Socket(NamedTuple):
+    """Bytes that arrived, those that left and were acknowledged, and the address of the other
+    end."""
+
+    arrived: int
+    left: int
+    peer: str
+
+
+NEW = Socket(0, 0, "")
 
 
 class Carried:
@@ -38,15 +51,19 @@ class Carried:
 
     def __init__(self, root: Root) -> None:
         self.root = root
-        self.before: dict[str, int] = {}
+        self.before: dict[str, Socket] = {}
         self.at_s: float | None = None
         self.is_there = root.is_live and _answers_without_a_module(root)
 
-    def rates(self, ranks: list[dict[str, Any]], below: dict[int, list[int]]) -> dict[int, float]:
-        """{rank's pid: bytes a second of the busiest socket of it and of the processes below it,
-        since the last call}: nothing at the first, for ranks of another network, and where the
-        kernel does not answer; then the other signs of work decide. One socket, because many with
-        a heartbeat each carry nothing."""
+    def rates(
+        self, ranks: list[dict[str, Any]], below: dict[int, list[int]]
+    ) -> dict[int, dict[str, Any]]:
+        """{rank's pid: {socket_bytes_s, arrived_bytes_s, arrived_from, arrived_below}}: bytes a
+        second since the last call of that socket of it and of the processes below it which carried
+        most, of that to which most arrived, from where, and whether the rank itself does not have
+        it: nothing at the first, for ranks of another network, and
+        where the kernel does not answer; then the other signs of work decide. One socket, because
+        many with a heartbeat each carry nothing."""
         if not self.is_there:
             return {}
         try:
@@ -59,23 +76,31 @@ class Carried:
             return {}
         here = [row for is_here, rows in by_network(self.root, ranks) if is_here for row in rows]
         return {
-            row["pid"]: round(
-                self._most([row["pid"], *below.get(row["pid"], ())], before)
-                / max(0.1, at_s - then_s),
-                1,
+            row["pid"]: self._most(
+                [row["pid"], *below.get(row["pid"], ())], before, max(0.1, at_s - then_s)
             )
             for row in here
         }
 
-    def _most(self, pids: list[int], before: dict[str, int]) -> int:
-        own = {
-            target[len("socket:[") : -1]
-            for pid in pids
-            for target in targets_of(self.root, pid).values()
-            if target.startswith("socket:[")
+    def _most(self, pids: list[int], before: dict[str, Socket], seconds: float) -> dict[str, Any]:
+        total, most, arrived_below = 0, NEW, False
+        seen: set[str] = set()
+        for pid in pids:
+            links = targets_of(self.root, pid).values()
+            own = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
+            for one in (own & self.before.keys()) - seen:
+                now, then = self.before[one], before.get(one, NEW)
+                arrived = now.arrived - then.arrived
+                total = max(total, arrived + now.left - then.left)
+                if arrived > most.arrived:
+                    most, arrived_below = now._replace(arrived=arrived), pid != pids[0]
+            seen |= own
+        return {
+            "socket_bytes_s": round(total / seconds, 1),
+            "arrived_bytes_s": round(most.arrived / seconds, 1),
+            "arrived_from": most.peer,
+            "arrived_below": arrived_below,
         }
-        moved = (self.before[one] - before.get(one, 0) for one in own if one in self.before)
-        return max(moved, default=0)
 
 
 def _answers_without_a_module(root: Root) -> bool:
@@ -94,12 +119,11 @@ def _answers_without_a_module(root: Root) -> bool:
     return False
 
 
-def carried_bytes() -> dict[str, int]:
-    """{inode: bytes received and acknowledged} of established TCP sockets. Raises OSError."""
-    found: dict[str, int] = {}
+def carried_bytes() -> dict[str, Socket]:
+    """{inode: Socket} of established TCP sockets. Raises OSError."""
+    found: dict[str, Socket] = {}
     for message in _sockets(1 << (INFO - 1), ESTABLISHED):
-        inode, total = _carried(message)
-        found[inode] = total
+        found[str(struct.unpack_from("=I", message, INODE_AT)[0])] = _carried(message)
         if len(found) >= MOST_SOCKETS:
             break
     return found
@@ -136,12 +160,15 @@ def _messages(asked: socket.socket) -> Iterator[bytes]:
             at += (length + 3) & ~3
 
 
-def _carried(message: bytes) -> tuple[str, int]:
-    """(inode, bytes); 0 where the kernel is too old to count."""
-    inode, at = struct.unpack_from("=I", message, INODE_AT)[0], ATTRIBUTES_AT
+def _carried(message: bytes) -> Socket:
+    """0 bytes where the kernel is too old to count."""
+    family, at = message[16], ATTRIBUTES_AT
+    size = 4 if family == socket.AF_INET else 16
+    peer = socket.inet_ntop(family, message[PEER_AT : PEER_AT + size])
     while at + 4 <= len(message):
         length, kind = struct.unpack_from("=HH", message, at)
         if kind == INFO and length >= 4 + ACKED_AT + 16:
-            return str(inode), sum(struct.unpack_from("=QQ", message, at + 4 + ACKED_AT))
+            left, arrived = struct.unpack_from("=QQ", message, at + 4 + ACKED_AT)
+            return Socket(arrived, left, peer)
         at += max(4, (length + 3) & ~3)
-    return str(inode), 0
+    return Socket(0, 0, peer)

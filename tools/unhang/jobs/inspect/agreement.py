@@ -5,7 +5,14 @@ from __future__ import annotations
 
 from unhang.jobs.inspect.job_look import JobLook
 from unhang.jobs.inspect.moves import BYTES
-from unhang.jobs.inspect.rank_looks import RankLook, computing_gpus, own_gpus, section
+from unhang.jobs.inspect.rank_looks import (
+    RankLook,
+    computing_gpus,
+    gap_s_of,
+    gpus_and_pids,
+    section,
+)
+from unhang.jobs.inspect.whose_gpus import own_gpus, shares_a_gpu
 from unhang_node.base.parse.values import number_of
 
 IDLE_LINK_KIB_S = 1024
@@ -19,7 +26,9 @@ def sources_of(job: JobLook) -> dict[str, list[str]]:
     alive = [look for look in job.looks if not look.is_ended]
     is_broken = any(look.is_ended or look.is_stopped or look.in_kernel for look in job.looks)
     on_gpus = any(
-        gpu.get("processes") for document in job.documents for gpu in own_gpus(document, 2)
+        gpu.get("processes")
+        for document in job.documents
+        for gpu in own_gpus(*gpus_and_pids(document, 2))
     )
     shown = {
         RAS: standing.moved if standing else None,
@@ -33,7 +42,7 @@ def sources_of(job: JobLook) -> dict[str, list[str]]:
         else False
         if alive and any(look.waited for look in alive)
         else None,
-        DRIVER: not gpus_idle(job) if on_gpus else None,
+        DRIVER: gpus_move(job) if on_gpus else None,
     }
     return {
         "stands": [name for name, works in shown.items() if works is False],
@@ -45,25 +54,21 @@ def _works(look: RankLook) -> bool:
     return bool(look.log_grew) or any(sign in BYTES for sign in look.signs)
 
 
-def gpus_idle(job: JobLook) -> bool:
-    """No GPU of the job moved its memory or its links; True without GPUs, as for a job on
-    processors."""
+def gpus_move(job: JobLook) -> bool | None:
+    """Whether a GPU of the job moved its memory or its links; None where none is seen to and others
+    have memory on one, which then says nothing. False without GPUs, as for a job on processors."""
     for document in job.documents:
-        nvml = section(document, "nvml")
         if computing_gpus(document):
-            return False
-        seconds = (
-            max(0.1, number_of(nvml["at_2_s"]) - number_of(nvml.get("at_1_s")))
-            if nvml.get("at_2_s")
-            else 1.0
-        )
-        for first, second in zip(own_gpus(document, 1), own_gpus(document, 2), strict=False):
+            return True
+        looks = (own_gpus(*gpus_and_pids(document, number)) for number in (1, 2))
+        for first, second in zip(*looks, strict=False):
             moved = [
                 sum(map(number_of, values))
                 if isinstance(values := gpu.get("nvlink_kib"), list)
                 else 0.0
                 for gpu in (first, second)
             ]
-            if moved[1] - moved[0] > IDLE_LINK_KIB_S * seconds:
-                return False
-    return True
+            if moved[1] - moved[0] > IDLE_LINK_KIB_S * gap_s_of(section(document, "nvml")):
+                return True
+    is_shared = any(shares_a_gpu(*gpus_and_pids(document, 2)) for document in job.documents)
+    return None if is_shared else False

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.core.verdict.suspects import Suspect
 from unhang.jobs.activities import COLLECTIVE
-from unhang.jobs.inspect.agreement import gpus_idle
+from unhang.jobs.inspect.agreement import gpus_move
 from unhang.jobs.inspect.ends import NEXT
 from unhang.jobs.inspect.job_look import HUNG, UNKNOWN, JobLook, Named, Verdict
-from unhang.jobs.inspect.rank_looks import RankLook, own_gpus
+from unhang.jobs.inspect.rank_looks import RankLook, gpus_and_pids
 from unhang.jobs.inspect.stands import stand_of
+from unhang.jobs.inspect.whose_gpus import own_gpus
 
 POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list",
                   "recv_object_list"}  # fmt: skip
@@ -53,7 +54,14 @@ def all_in(job: JobLook, waiting: Sequence[RankLook]) -> Verdict:
             [],
             f"only {len(seen)} of {world} ranks could be looked at, waiting in {where}; {others}",
         )
-    if not is_quiet(job, waiting) or not gpus_idle(job):
+    if gpus_move(job) is None:
+        return Verdict(
+            UNKNOWN,
+            [],
+            f"{everybody}, and others have memory on their GPUs: `nvidia-smi pmon -c 5` shows whose"
+            " processes compute",
+        )
+    if not is_quiet(job, waiting) or gpus_move(job):
         return Verdict(
             UNKNOWN,
             [],
@@ -135,8 +143,8 @@ def _sides(waiting: Sequence[RankLook]) -> list[str]:
 def is_quiet(job: JobLook, waiting: Sequence[RankLook]) -> bool:
     """Whether those who wait did so without a break: asleep all the time, or before a GPU that
     moves no memory."""
-    on_gpus = any(own_gpus(document, 2) for document in job.documents)
-    return any(look.waited for look in waiting) or (on_gpus and gpus_idle(job))
+    on_gpus = any(own_gpus(*gpus_and_pids(document, 2)) for document in job.documents)
+    return any(look.waited for look in waiting) or (on_gpus and gpus_move(job) is False)
 
 
 def some_are(count: int, of: int) -> str:

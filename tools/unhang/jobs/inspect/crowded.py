@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.verdict.rendering import fold_ranks
-from unhang.jobs.inspect.rank_looks import gpu_pids, host_of, section
+from unhang.jobs.inspect.rank_looks import host_of, section
+from unhang.jobs.inspect.whose_gpus import gpu_pids
 from unhang_node.base.parse.values import as_maps
 
 

@@ -8,7 +8,8 @@ other jobs of the node do is in no row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from unhang_node.job.process_table import COMPILERS
@@ -22,41 +23,91 @@ CHILDREN, FILES, DATA, SOCKETS, COMPILES = (
 )
 BYTES = (FILES, DATA, SOCKETS)
 CHILDREN_CORES = 0.2
-LEAST_BYTES_S = 64 * 1024  # read or written; less is a log line or a heartbeat
-# of a call that carries data: a store that all ranks ask for a sign of life carries 100 in each
-LEAST_BYTES_OF_CALL = 512
+# A call that carries data has more, and more of it comes in a second: a store that all ranks ask
+# for a sign of life carries 100 bytes in each.
+SIGN_OF_LIFE_BYTES = 512
+BEYOND_REST = 16  # times what comes to a rank at rest
+# Where no rank is at rest; and of what threads in the background carry, for RAS, monitors and logs
+# do so in a rank that hangs.
+LEAST_BYTES_S = 64 * 1024
+DISK, CALLED, CARRIED, ARRIVED = "disk_bytes", "call_bytes", "socket_bytes_s", "arrived_bytes_s"
+ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
+Look = Mapping[str, Any]
 
 
-def moves(before: Mapping[str, Any], now: Mapping[str, Any], seconds: float) -> list[str]:
-    """What moved between two looks at one rank, `seconds` apart; [] when nothing did."""
-    seconds = max(0.1, seconds)
-    least = LEAST_BYTES_S * seconds
-    called, calls = _more(before, now, "call_bytes"), _more(before, now, "calls")
+def at_rest(pairs: Iterable[tuple[Look, Look, float]]) -> dict[str, float]:
+    """Bytes a second of that rank of a job which carried least, by kind. pairs: of each rank two
+    looks and the seconds between them. Where all move, nothing is far beyond that."""
+    rest: dict[str, float] = {}
+    for pair in pairs:
+        for name, rate in _rates(*pair).items():
+            rest[name] = min(rate, rest.get(name, rate))
+    return rest
+
+
+def moves(before: Look, now: Look, seconds: float, rest: Mapping[str, float]) -> dict[str, str]:
+    """{sign: what was measured} of what moved between two looks at one rank, `seconds` apart; {}
+    when nothing did. rest: by at_rest, of the ranks of its job."""
+    seconds, rates = max(0.1, seconds), _rates(before, now, seconds)
+    woke = now.get("state") in ("S", "D") and _more(before, now, "switches") > 0
+    beyond = [
+        name
+        for name, rate in rates.items()
+        if rate >= (_beyond_rest(rest, name) if woke else LEAST_BYTES_S)
+    ]
+    calls = _more(before, now, "calls") / seconds
+    arrived = arrives(now, rest) if ARRIVED in beyond or now.get("arrived_below") is True else ""
     signs = {
         CHILDREN: _children_s(before, now) > CHILDREN_CORES * seconds,
-        FILES: max(_disk_bytes(before, now), _more(before, now, "disk_bytes")) >= least,
-        DATA: called >= max(least, LEAST_BYTES_OF_CALL * calls),
-        SOCKETS: _number(now.get("socket_bytes_s")) >= LEAST_BYTES_S,
+        FILES: DISK in beyond,
+        DATA: CALLED in beyond and rates[CALLED] >= SIGN_OF_LIFE_BYTES * calls,
+        SOCKETS: arrived or CARRIED in beyond,
         COMPILES: bool(_number(now.get("compilers"))) or _has_compiler(now),
     }
-    return [sign for sign, holds in signs.items() if holds]
+    kinds = {FILES: DISK, DATA: CALLED, SOCKETS: CARRIED}
+    measured = {sign: f"{sign}: {_shown(rates.get(name, 0))}" for sign, name in kinds.items()}
+    if arrived:
+        measured[SOCKETS] = arrived
+    return {sign: measured.get(sign, sign) for sign, holds in signs.items() if holds}
 
 
-def _children_s(before: Mapping[str, Any], now: Mapping[str, Any]) -> float:
+def arrives(now: Look, rest: Mapping[str, float]) -> str:
+    """40 KB/s arrive from 10.2.0.9: at one socket, where that is far beyond what comes to a rank at
+    rest; else ""."""
+    rate, peer = _number(now.get(ARRIVED)), str(now.get("arrived_from"))
+    if rate < _beyond_rest(rest, ARRIVED):
+        return ""
+    return f"{_shown(rate)} arrive" + (f" from {peer}" if ADDRESS.fullmatch(peer) else "")
+
+
+def _beyond_rest(rest: Mapping[str, float], name: str) -> float:
+    at_rest_s = max(rest.get(name, LEAST_BYTES_S), SIGN_OF_LIFE_BYTES)
+    return min(LEAST_BYTES_S, BEYOND_REST * at_rest_s)
+
+
+def _rates(before: Look, now: Look, seconds: float) -> dict[str, float]:
+    """Bytes a second by kind, without those that a look lacks. What a rank alone read and wrote is
+    what there is in older rows: its look has them under io, its sample beside the others."""
+    then, after = (
+        row["io"] if isinstance(row.get("io"), Mapping) else row for row in (before, now)
+    )
+    own = sum(_more(then, after, name) for name in ("read_bytes", "write_bytes"))
+    more = {DISK: max(own, _more(before, now, DISK)), CALLED: _more(before, now, CALLED)}
+    known = {name: _number(now[name]) for name in (CARRIED, ARRIVED) if _is_number(now.get(name))}
+    return {**{name: count / max(0.1, seconds) for name, count in more.items()}, **known}
+
+
+def _shown(rate: float) -> str:
+    return f"{rate / 1e6:.0f} MB/s" if rate >= 1e7 else f"{rate / 1e3:.0f} KB/s"
+
+
+def _children_s(before: Look, now: Look) -> float:
     if _is_number(now.get("children_cpu_s")):
         return _more(before, now, "children_cpu_s")
     then = {str(row.get("pid")): _number(row.get("cpu_s")) for row in _children(before)}
     return sum(
         _number(row.get("cpu_s")) - then.get(str(row.get("pid")), 0.0) for row in _children(now)
     )
-
-
-def _disk_bytes(before: Mapping[str, Any], now: Mapping[str, Any]) -> float:
-    """Of the rank alone; its look has them under io, its sample beside the others."""
-    then, after = (
-        row["io"] if isinstance(row.get("io"), Mapping) else row for row in (before, now)
-    )
-    return sum(_more(then, after, name) for name in ("read_bytes", "write_bytes"))
 
 
 def _has_compiler(row: Mapping[str, Any]) -> bool:
@@ -68,7 +119,7 @@ def _children(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
 
-def _more(before: Mapping[str, Any], now: Mapping[str, Any], name: str) -> float:
+def _more(before: Look, now: Look, name: str) -> float:
     """By how much a number rose, 0 where a look lacks it."""
     if not (_is_number(before.get(name)) and _is_number(now.get(name))):
         return 0.0

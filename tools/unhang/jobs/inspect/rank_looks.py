@@ -3,7 +3,7 @@ expected is left out here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,8 @@ from unhang.jobs.activities import (
     innermost_of,
     user_frames,
 )
-from unhang.jobs.inspect.moves import moves
+from unhang.jobs.inspect.moves import arrives, at_rest, moves
+from unhang.jobs.inspect.whose_gpus import gpu_pids, own_gpus
 from unhang_node.base.parse.values import as_maps, number_of
 
 ENDED = ("gone", "reused")
@@ -46,7 +47,8 @@ class RankLook:
     known); shifted: they are other functions; waited: its main thread waited without a break.
     computes: its GPU moves memory, which NCCL's waiting kernel does not; spins: it is busy and
     moves none. children: rows of the second look, each with the processor time since the first.
-    signs: what moved between the looks; innermost: Python's youngest frame, `function (file)`;
+    signs: what moved between the looks; arrives: what came to a socket of it, in words; innermost:
+    Python's youngest frame, `function (file)`;
     wait: for what the kernel says that its main thread waits, {} where nothing; locks: of
     extension builds on its node; serves: another thread of it is a server; awaits_a_queue: its
     main thread takes from a queue. wakes: its main thread woke up between the looks, or again and
@@ -80,7 +82,8 @@ class RankLook:
     computes: bool = False
     spins: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
-    signs: tuple[str, ...] = ()
+    signs: Mapping[str, str] = field(default_factory=dict)
+    arrives: str = ""
     innermost: str = ""
     wait: Mapping[str, Any] = field(default_factory=dict)
     locks: tuple[str, ...] = ()
@@ -118,7 +121,8 @@ class RankLook:
 
 def rank_looks(documents: Sequence[Mapping[str, Any]]) -> list[RankLook]:
     """One for each rank of each document, in the order of ranks."""
-    found = [look for document in documents for look in _of_document(document)]
+    rest = at_rest(pair for document in documents for pair in _pairs(document))
+    found = [look for document in documents for look in _of_document(document, rest)]
     return sorted(found, key=lambda look: (look.rank is None, look.rank or 0, look.host))
 
 
@@ -136,14 +140,25 @@ def host_of(document: Mapping[str, Any]) -> str:
     return str(document.get("asked_as") or own or "?")
 
 
-def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
+def _pairs(document: Mapping[str, Any]) -> Iterator[tuple[Any, Any, float]]:
+    """Of each rank its rows in the two looks and the seconds between them."""
+    proc = section(document, "proc")
+    firsts, seconds = (_by_pid(proc.get(f"ranks_{number}")) for number in (1, 2))
+    for pid in _by_pid(document.get("ranks")):
+        if pid in firsts and pid in seconds:
+            yield firsts[pid], seconds[pid], gap_s_of(proc)
+
+
+def gap_s_of(looks: Mapping[str, Any]) -> float:
+    """Seconds between the two looks of a section."""
+    gap_s = number_of(looks.get("at_2_s")) - number_of(looks.get("at_1_s"))
+    return max(0.1, gap_s) if looks.get("at_2_s") else 1.0
+
+
+def _of_document(document: Mapping[str, Any], rest: Mapping[str, float]) -> Iterator[RankLook]:
     proc, stacks = section(document, "proc"), section(document, "stacks")
     firsts, seconds = (_by_pid(proc.get(f"ranks_{number}")) for number in (1, 2))
-    seconds_between = (
-        max(0.1, number_of(proc.get("at_2_s")) - number_of(proc.get("at_1_s")))
-        if proc.get("at_2_s")
-        else 1.0
-    )
+    seconds_between = gap_s_of(proc)
     dumps, later = _by_pid(stacks.get("processes")), _by_pid(stacks.get("processes_2"))
     sockets = _by_pid(section(document, "sockets").get("ranks"))
     gpus, busy_gpus, spinning = _gpus(document), computing_gpus(document), spinning_gpus(document)
@@ -198,10 +213,10 @@ def _of_document(document: Mapping[str, Any]) -> Iterator[RankLook]:
             log_grew=_log_grew(proc, place), computes=gpu in busy_gpus, spins=gpu in spinning,
             settings=row["settings"] if isinstance(row.get("settings"), Mapping) else {},
             signs=(
-                tuple(moves(first, second, seconds_between))
-                if pid in firsts and pid in seconds else ()
+                moves(first, second, seconds_between, rest)
+                if pid in firsts and pid in seconds else {}
             ),
-            innermost=innermost_of(frames_later or frames),
+            arrives=arrives(second, rest), innermost=innermost_of(frames_later or frames),
             wait=wait if isinstance(wait, Mapping) else {}, locks=locks,
             serves=_serves(dumps.get(pid)), is_launched=bool(row.get("launcher")),
             wakes=row.get("wakes") is True or _woke(first, second),
@@ -326,51 +341,44 @@ def _log_grew(proc: Mapping[str, Any], place: int) -> bool | None:
     return None if None in values else values[0] != values[1]
 
 
-def own_gpus(document: Mapping[str, Any], number: int) -> Sequence[Mapping[str, Any]]:
-    """The GPUs of a look on which the job's own processes have memory; where the driver shows none
-    of them on any GPU, as in a container, those on which it shows no process at all."""
-    gpus = as_maps(section(document, "nvml").get(f"gpus_{number}"))
-    pids = set(_by_pid(document.get("ranks")))
-    for row in as_maps(section(document, "proc").get("ranks_2")):
-        pids |= set(_by_pid(row.get("children")))
-    own = [gpu for gpu in gpus if pids & set(gpu_pids(gpu))]
-    return own or [gpu for gpu in gpus if not gpu_pids(gpu)]
-
-
-def gpu_pids(gpu: Mapping[str, Any]) -> list[int]:
-    """The processes that have memory on a GPU of a look."""
-    processes = gpu.get("processes")
-    found = processes if isinstance(processes, list) else []
-    return [row[0] for row in found if isinstance(row, list) and row and isinstance(row[0], int)]
+def gpus_and_pids(
+    document: Mapping[str, Any], number: int
+) -> tuple[Sequence[Mapping[str, Any]], set[int]]:
+    """(all GPUs of a look, the job's processes on the node), as own_gpus takes them."""
+    proc, pids = section(document, "proc"), set(_by_pid(document.get("ranks")))
+    for row in (*as_maps(proc.get("ranks_1")), *as_maps(proc.get("ranks_2"))):
+        pids |= set(_by_pid([row])) | set(_by_pid(row.get("children")))
+    return as_maps(section(document, "nvml").get(f"gpus_{number}")), pids
 
 
 def computing_gpus(document: Mapping[str, Any]) -> set[str]:
     """The job's GPUs that moved memory in both looks. A GPU that waits in NCCL's kernel shows 100 %
     utilisation and no memory activity (measured on H100)."""
-    busy = [
-        {
-            f"GPU {gpu.get('index')}"
-            for gpu in own_gpus(document, number)
-            if number_of(gpu.get("memory_activity_percent")) >= 1
-        }
-        for number in (1, 2)
-    ]
-    return busy[0] & busy[1]
+    return _in_both(document, lambda gpu: number_of(gpu.get("memory_activity_percent")) >= 1)
 
 
 def spinning_gpus(document: Mapping[str, Any]) -> set[str]:
     """The job's GPUs that are busy in both looks and move no memory: what NCCL's waiting kernel
     looks like, and a kernel that never ends."""
-    busy = [
+    return _in_both(
+        document,
+        lambda gpu: (
+            number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT
+            and gpu.get("memory_activity_percent") == 0
+        ),
+    )
+
+
+def _in_both(document: Mapping[str, Any], holds: Callable[[Mapping[str, Any]], bool]) -> set[str]:
+    first, second = (
         {
             f"GPU {gpu.get('index')}"
-            for gpu in own_gpus(document, number)
-            if number_of(gpu.get("utilization_percent")) >= BUSY_PERCENT
-            and gpu.get("memory_activity_percent") == 0
+            for gpu in own_gpus(*gpus_and_pids(document, number))
+            if holds(gpu)
         }
         for number in (1, 2)
-    ]
-    return busy[0] & busy[1]
+    )
+    return first & second
 
 
 def _gpus(document: Mapping[str, Any]) -> dict[int, str]:

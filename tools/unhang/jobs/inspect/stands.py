@@ -31,6 +31,7 @@ RUNNING_CORES = 0.5
 # who waits in one of these waits for data or storage
 DATA_CALLS = ("read", "write", "fsync", "recv", "send", "connect", "flock", "lock")
 COMPILING, WORKING = "compiling", "working"
+WAITS = (COLLECTIVE, STARTING, BACKWARD)  # for other ranks
 
 
 def busy_word(look: RankLook | None) -> str | None:
@@ -56,16 +57,18 @@ def busy_word(look: RankLook | None) -> str | None:
     if any(signs[name] for name in row["goes_on"]):
         return row["busy"]
     # who waits for the others may have workers that still fill their queues
-    counts = BYTES if look.doing.name in (COLLECTIVE, STARTING, BACKWARD) else look.signs
+    counts = BYTES if look.doing.name in WAITS else look.signs
     return row.get("busy") or WORKING if any(sign in counts for sign in look.signs) else None
 
 
-def runs_python(look: RankLook | None) -> bool:
+def may_work(look: RankLook | None) -> bool:
     """Whether a rank runs code of its own: work that takes long, or a loop that never ends, which
     looks the same. So does one that wakes up again and again in its own lines; a library wakes up
-    for a wait too."""
-    if look is None or look.doing is None:
+    for a wait too. And one to which data arrive in the background, unless it waits for others."""
+    if look is None or (look.doing and look.doing.name in WAITS):
         return False
+    if look.arrives or look.doing is None:
+        return bool(look.arrives)
     if look.wakes and look.in_own_code and look.doing.name in (CODE, EVALUATING):
         return True
     return (

@@ -46,7 +46,7 @@ from unhang.jobs.inspect.job_look import (
 from unhang.jobs.inspect.moves import BYTES
 from unhang.jobs.inspect.rank_looks import ASKS, IDLE, MOVES, RankLook, host_of, section
 from unhang.jobs.inspect.slow import pace_row, with_pace
-from unhang.jobs.inspect.stands import COMPILING, busy_word, runs_python, stand_of, standing_row
+from unhang.jobs.inspect.stands import COMPILING, busy_word, may_work, stand_of, standing_row
 from unhang.jobs.inspect.tracebacks import with_raised
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.waits import wait_words
@@ -164,7 +164,7 @@ def _judge(job: JobLook) -> Verdict:
         return Verdict(
             str(*words), [], f"{_who(ended)}, but the ranks that are left are {str(*words)}"
         )
-    if ended and not stuck and any(map(runs_python, job.looks)):
+    if ended and not stuck and any(map(may_work, job.looks)):
         return Verdict(UNKNOWN, ended, f"{_who(ended)}, but one that is left runs Python code")
     if ended or stuck:
         return Verdict(HUNG, [*ended, *stuck], _who([*ended, *stuck]))
@@ -245,14 +245,16 @@ def _waited_for(job: JobLook, standing: Standing) -> Verdict:
             UNKNOWN, named, f"{_who(named)}; whether it is busy or stuck only its stack tells"
         )
     stand = [by_rank[one.suspect.rank] for one in named if one.suspect.rank in by_rank]
-    if len(stand) == len(named) and all(map(runs_python, stand)):
+    if len(stand) == len(named) and all(map(may_work, stand)):
         return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
     return Verdict(HUNG, named, _who(named))
 
 
 def _long_or_endless(looks: Sequence[RankLook], stand: Sequence[RankLook]) -> str:
-    """In words, of ranks that run: one of which no line moved while the GPU that it has for itself
-    is busy runs no Python."""
+    """In words, of ranks that may work: one of which no line moved while the GPU that it has for
+    itself is busy runs no Python."""
+    if came := next((look.arrives for look in stand if look.arrives), None):
+        return f"{came}, its work or a monitor's: look again in a minute"
     shared = [(look.host, look.gpu) for look in looks]
     alone = all(shared.count((look.host, look.gpu)) == 1 for look in stand)
     waits = alone and all(look.moved is False and look.spins for look in stand)
@@ -296,8 +298,8 @@ def _by_stacks(job: JobLook) -> Verdict:
             f"{some_are(len(job.looks), len(job.looks))} waiting for GPUs that compute: a long"
             " step",
         )
-    if any(sign in BYTES for look in waiting for sign in look.signs):
-        return Verdict(RUNNING, [], "data moves between the ranks")
+    if moved := [look.signs[sign] for look in waiting for sign in BYTES if sign in look.signs]:
+        return Verdict(RUNNING, [], f"data moves between the ranks: {moved[0]}")
     if len(waiting) == len(job.looks) and not any(look.moved for look in job.looks):
         return all_in(job, waiting)
     in_same_place = {look.doing.where if look.doing else None for look in job.looks}
@@ -312,7 +314,7 @@ def _by_stacks(job: JobLook) -> Verdict:
         return Verdict(RUNNING, [], "the ranks' stacks moved between the two looks")
     if any(look.log_grew for look in job.looks):
         return Verdict(RUNNING, [], "its log grew between the two looks")
-    if moved := [sign for look in job.looks for sign in look.signs]:
+    if moved := [words for look in job.looks for words in look.signs.values()]:
         return Verdict(RUNNING, [], moved[0])
     if job.standing and not any(look.doing for look in job.looks):
         return Verdict(
@@ -323,7 +325,7 @@ def _by_stacks(job: JobLook) -> Verdict:
         )
     if not any(look.doing for look in job.looks):
         return _by_proc(job)
-    if all(runs_python(look) for look in job.looks):
+    if all(may_work(look) for look in job.looks):
         return Verdict(UNKNOWN, [], _long_or_endless(job.looks, job.looks))
     spy = "" if all(look.doing for look in job.looks) else ", or with py-spy"
     return Verdict(
@@ -332,8 +334,8 @@ def _by_stacks(job: JobLook) -> Verdict:
 
 
 def _and_waits(look: RankLook) -> str:
-    words = wait_words(look)
-    return f" and {words}" if words else ""
+    words, moved = wait_words(look), next(iter(look.signs.values()), "")
+    return (f" and {words}" if words else "") + (f" ({moved})" if moved else "")
 
 
 def _waits(look: RankLook) -> bool:
@@ -367,7 +369,7 @@ def _others_stand(job: JobLook, waiting: Sequence[RankLook], others: Sequence[Ra
             f"{_who(named)}; whether it moves cannot be told without RAS: look again with a longer"
             " --gap",
         )
-    if all(runs_python(look) for look in stand):
+    if all(may_work(look) for look in stand):
         return Verdict(UNKNOWN, named, f"{_who(named)}; {_long_or_endless(job.looks, stand)}")
     return Verdict(HUNG, named, _who(named))
 

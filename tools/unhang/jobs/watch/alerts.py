@@ -17,7 +17,8 @@ from unhang.core.text import visible
 from unhang.core.verdict.rendering import fold_ranks
 from unhang.jobs.inspect.crowded import shared_words
 from unhang.jobs.inspect.slow_gpus import APART, HOT
-from unhang.jobs.watch.detector import NODE, Tick, gpu_key, gpu_pids, ranks_by_gpu
+from unhang.jobs.inspect.whose_gpus import gpu_pids
+from unhang.jobs.watch.detector import NODE, Tick, gpu_key, ranks_by_gpu
 
 QUIET_S = 60.0  # an interface that flaps all the time is told once in so long
 # how long a GPU is slower than its peers before it is told, while the collectives go on

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from unhang.jobs.inspect.moves import moves
+from unhang.jobs.inspect.moves import at_rest, moves
+from unhang.jobs.inspect.whose_gpus import gpu_pids, own_gpus
 from unhang_node.job.process_table import MOST_READ
 
 NO_PROGRESS, ENDED, STOPPED = "no progress", "ended", "stopped"
@@ -129,6 +130,10 @@ class Progress:
     def takes(self, tick: Tick) -> None:
         """Takes the next moment."""
         before, self._before = self._before, tick
+        # The processes of several jobs share RAS's port, and one of another job may have answered:
+        # that it answers again is no progress.
+        if before and before.ras and not _counts(tick.ras) and _pids(before) == _pids(tick):
+            tick.ras = {**before.ras, "again": True}
         self._moments.append(tick.t)
         for rank, row in tick.ranks.items():
             then = before.ranks.get(rank, {}).get("switches") if before else None
@@ -152,7 +157,7 @@ class Progress:
             len(alive) > 1
             and len(self._moments) == WAKES
             and not _counts(tick.ras)
-            and not own_gpus(tick)
+            and not gpus_of(tick)
             and all(self._woke.get(rank) == self._moments for rank in alive)
         )
 
@@ -161,7 +166,7 @@ def _what_did_not_move(tick: Tick, seconds: float) -> str:
     if alive := [row for row in tick.ranks.values() if row.get("state") not in GONE]:
         looked_at = {
             "collective": bool(_counts(tick.ras)),
-            "work on a GPU": bool(own_gpus(tick)),
+            "work on a GPU": bool(gpus_of(tick)),
             "file": all(
                 row.get("read_bytes") is not None and row.get("children", 0) <= MOST_READ
                 for row in alive
@@ -198,36 +203,34 @@ def signs_of_progress(before: Tick, now: Tick) -> list[str]:
         and now.log_bytes != before.log_bytes
     ):
         signs.append("log")
-    own = own_gpus(now)
+    own = gpus_of(now)
     if any((gpu.get("memory_activity_percent") or 0) >= 1 for gpu in own):
         signs.append("GPU memory")
     seconds = max(0.1, now.t - before.t)
-    for rank, row in now.ranks.items():
-        then = before.ranks.get(rank)
-        if then is None or "cpu_s" not in then or "cpu_s" not in row:
-            continue
-        if moves(then, row, seconds):
-            signs.append(f"work of rank {rank}")
-    if not _counts(now.ras) and not own:
+    pairs = {
+        rank: (before.ranks[rank], row, seconds)
+        for rank, row in now.ranks.items()
+        if "cpu_s" in before.ranks.get(rank, {}) and "cpu_s" in row
+    }
+    rest = at_rest(pairs.values())
+    signs += [f"work of rank {rank}" for rank, pair in pairs.items() if moves(*pair, rest)]
+    if not (_counts(now.ras) or own or any(ranks_by_gpu(now).values())):
         signs += _without_ras(before, now, seconds)
     return signs
 
 
-def own_gpus(tick: Tick) -> list[Mapping[str, Any]]:
-    """The GPUs on which only this job's ranks have memory. On a node where the driver shows no rank
-    on any GPU, as in a container, those on which it shows no process at all. Of a job without ranks
-    the samples have no other GPUs than its own."""
+def gpus_of(tick: Tick) -> list[Mapping[str, Any]]:
+    """own_gpus of each node. Of a job without ranks the samples have no other GPUs than its own."""
     if not tick.ranks:
         return tick.gpus
-    ranks_of, alone = ranks_by_gpu(tick), []
-    shown = {node for (node, _), ranks in ranks_of.items() if ranks}
-    of_ranks = {(_node(row), row.get("pid")) for row in tick.ranks.values()}
-    for gpu in tick.gpus:
-        node, pids = _node(gpu), gpu_pids(gpu)
-        is_own = bool(pids) and all((node, pid) in of_ranks for pid in pids)
-        if is_own if node in shown else not pids:
-            alone.append(gpu)
-    return alone
+    return [
+        gpu
+        for node in dict.fromkeys(map(_node, tick.gpus))
+        for gpu in own_gpus(
+            [one for one in tick.gpus if _node(one) == node],
+            {row.get("pid") for row in tick.ranks.values() if _node(row) == node},
+        )
+    ]
 
 
 def ranks_by_gpu(tick: Tick) -> dict[tuple[str, str], tuple[int, ...]]:
@@ -250,10 +253,8 @@ def gpu_key(gpu: Mapping[str, Any]) -> tuple[str, str]:
     return _node(gpu), str(gpu.get("gpu"))
 
 
-def gpu_pids(gpu: Mapping[str, Any]) -> list[int]:
-    """The processes that a GPU's sample names."""
-    pids = gpu.get("pids")
-    return [pid for pid in pids if isinstance(pid, int)] if isinstance(pids, list) else []
+def _pids(tick: Tick) -> dict[int, Any]:
+    return {rank: row.get("pid") for rank, row in tick.ranks.items()}
 
 
 def _node(row: Mapping[str, Any]) -> str:
@@ -261,7 +262,7 @@ def _node(row: Mapping[str, Any]) -> str:
 
 
 def _without_ras(before: Tick, now: Tick, seconds: float) -> list[str]:
-    """A weaker sign, for jobs without NCCL."""
+    """A weaker sign, for jobs without NCCL: who waits for a GPU that others use too is switched."""
     awake = [
         rank
         for rank, row in now.ranks.items()

@@ -71,14 +71,53 @@ def test_a_day_of_healthy_jobs_with_noise_is_no_alarm():
     assert list(detect(with_neighbour(day), 10.0)) == []
 
 
-def test_a_stranger_on_a_rank_s_own_gpu_is_no_progress_of_the_job():
-    lines = [
+def beside_a_job_on_the_same_gpus(name: str, *, silent_every: int) -> list[dict]:
+    """With a stranger that computes on each GPU; its process answers at RAS's port now and then."""
+    return [
         {**line, "pids": [*line["pids"], 999_999], "memory_activity_percent": 20}
         if "gpu" in line
+        else {**line, "ras": None}
+        if "ras" in line and int(line["t"]) % silent_every == 0
         else line
-        for line in trace("never")
+        for line in trace(name)
     ]
-    assert NO_PROGRESS in {event.what for event in detect(lines, 5.0)}
+
+
+@pytest.mark.parametrize("silent_every", [2, 3, 1000])
+@pytest.mark.parametrize("name", HANGS)
+def test_a_job_on_the_same_gpus_that_answers_at_the_same_port_hides_no_hang(name, silent_every):
+    lines = beside_a_job_on_the_same_gpus(name, silent_every=silent_every)
+    assert HANGS[name] in {event.what for event in detect(lines, 5.0)}
+
+
+@pytest.mark.parametrize("silent_every", [3, 1000])
+@pytest.mark.parametrize("name", ["healthy", "slow", "checkpoint"])
+def test_beside_such_a_job_one_that_works_is_silent(name, silent_every):
+    lines = beside_a_job_on_the_same_gpus(name, silent_every=silent_every)
+    assert list(detect(lines, 5.0)) == []
+
+
+def test_another_communicator_of_other_ranks_is_progress():
+    def at(t, pid, counts):
+        ras = {"counts": counts, "missing": []} if counts else None
+        row = {"t": float(t), "pid": pid, "rank": 0, "state": "S", "cpu_s": 1.0, "switches": 5}
+        return [{"t": float(t), "ras": ras}, row]
+
+    lines = [*at(0, 1, {"0": 5}), *at(50, 2, None), *at(55, 2, {"0": 5}), *at(70, 2, {"0": 5})]
+    assert list(detect(lines, 60)) == []
+
+
+def test_bytes_far_beyond_those_of_the_rank_at_rest_are_progress_and_a_heartbeat_is_not():
+    def job(rate):
+        return [
+            {"t": float(t), "pid": rank, "rank": rank, "state": "S", "cpu_s": 1.0,
+             "switches": t if rank else 5, "arrived_bytes_s": rate if rank else 221.0}
+            for t in range(100)
+            for rank in (0, 1)
+        ]  # fmt: skip
+
+    assert list(detect(job(40_894.0), 60)) == []
+    assert NO_PROGRESS in {event.what for event in detect(job(2_000.0), 60)}
 
 
 def test_gpus_that_show_no_process_count_where_the_driver_shows_no_rank_as_in_a_container():
