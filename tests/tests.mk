@@ -8,7 +8,7 @@ BY_FILE := --dist loadfile
 TIERS := test-rows test-sweeps test-pages test-shipped test-plays test-torch test-nodes test-roles test-packages test-vm test-vm-fleet
 NIGHTLY := check test test-slow $(TIERS) simulate kill-points test-longest
 
-.PHONY: test test-unit test-rules test-whole test-slow test-fast test-chosen test-longest test-all nightly simulate kill-points pictures installed $(TIERS)
+.PHONY: test test-unit test-rules test-whole test-slow test-fast test-chosen test-chosen-roles test-longest test-all nightly simulate kill-points pictures installed $(TIERS)
 .PHONY: system-packages tier-packages archive-packages machine-packages
 
 INSTALL := PYTHON3='$(PYTHON3)' sh tests/install-system-packages tests/system-packages.txt
@@ -30,12 +30,13 @@ test: system-packages $(TEST_STAMP) ## Check that the project works on this mach
 test-unit: $(TEST_STAMP) ## Run the unit tests: no Ansible, no torch, no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/unit $(TEST_ARGS)
 
-# What .ci/run runs for each change beside make test: the slow units, the fast folders, then a file for each mechanism of the slow ones, longest first.
+# What .ci/run runs for each change beside make test: the slow units, the fast folders, then a file for each mechanism of the slow ones.
 FAST := $(addprefix tests/,rows sweeps pages shipped)
 CHOSEN := $(addprefix tests/,\
-	nodes/test_role_drain_on_slurm.py roles/test_rollback_on_nodes.py roles/test_package_changes_on_a_node.py plays/test_installed_wheel.py \
-	nodes/test_ways_of_the_audit.py torch/test_watch.py plays/test_rollout_failures.py plays/test_report_browser.py plays/test_collection_at_a_site.py \
-	plays/test_rollout_kill_points.py nodes/test_situations.py nodes/test_smoke_over_ssh.py)
+	nodes/test_role_drain_on_slurm.py plays/test_installed_wheel.py nodes/test_ways_of_the_audit.py plays/test_rollout_failures.py \
+	plays/test_rollout_kill_points.py nodes/test_situations.py plays/test_report_browser.py torch/test_watch.py plays/test_collection_at_a_site.py \
+	nodes/test_smoke_over_ssh.py)
+CHOSEN_ROLES := $(addprefix tests/roles/,test_package_changes_on_a_node.py test_rollback_on_nodes.py)
 
 test-slow: tier-packages $(DEV_STAMP)
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) -m slow tests/unit $(TEST_ARGS)
@@ -48,6 +49,10 @@ test-chosen: archive-packages $(DEV_STAMP)
 
 test-rows: $(DEV_STAMP) ## Prove each rule, signature and row of a table by its examples, and the gallery; no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/rows $(TEST_ARGS)
+
+# A run of its own, because nodes that a folder has booted stay until the end of its run.
+test-chosen-roles: archive-packages $(DEV_STAMP)
+	$(PYTEST) -n 2 $(BY_FILE) $(CHOSEN_ROLES) $(TEST_ARGS)
 
 test-sweeps: $(DEV_STAMP) ## Run the sweeps: each rule against each, every release and incident, damaged documents; no node
 	$(PYTEST) -n $(PROCESSORS) $(BY_FILE) tests/sweeps $(TEST_ARGS)

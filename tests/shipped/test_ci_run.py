@@ -18,7 +18,7 @@ installed vulnerabilities:
 	@echo made $@
 check:
 	@echo made $@; exit $(CHECK)
-test test-slow test-fast test-chosen:
+test test-slow test-fast test-chosen test-chosen-roles:
 	{sys.executable} -m pytest -p no:xdist $@.py $(TEST_ARGS)
 """
 PASSES = "def test_it(): pass\n"
@@ -44,7 +44,7 @@ def run(tmp_path):
     (tmp_path / "Makefile").write_text(MAKEFILE)
 
     def started(chosen, listed="", **environment):
-        for name in ("test", "test-slow", "test-fast"):
+        for name in ("test", "test-slow", "test-fast", "test-chosen-roles"):
             (tmp_path / f"{name}.py").write_text(PASSES)
         (tmp_path / "test-chosen.py").write_text(chosen)
         (tmp_path / "tests" / "flaky.txt").write_text(listed)
@@ -66,16 +66,17 @@ def test_linters_come_first_and_the_closing_lines_of_pytest_come_again_at_the_en
     assert code == 0, output
     assert re.findall(r"^== (\S+) passed after \d+ s$", output, re.MULTILINE) == [
         "installed", "check", "vulnerabilities", "test", "test-slow", "test-fast", "test-chosen",
+        "test-chosen-roles",
     ]  # fmt: skip
-    end = output.rpartition("== test-chosen passed")[2]
-    assert re.findall(r"^=+ (1 passed) in .*s =+$", end, re.MULTILINE) == ["1 passed"] * 4
+    end = output.rpartition("== test-chosen-roles passed")[2]
+    assert re.findall(r"^=+ (1 passed) in .*s =+$", end, re.MULTILINE) == ["1 passed"] * 5
     assert "\n0 flaky tests" in end
 
 
 def test_a_linter_that_fails_fails_ci_and_the_tests_still_run(run):
     code, output = run(PASSES, CHECK="1")
     assert (code, output.splitlines()[-1]) == (1, "FAILED: check")
-    assert output.count(" passed in ") == 8
+    assert output.count(" passed in ") == 10
 
 
 def test_a_failure_is_tried_once_more_and_counted_as_flaky(run, tmp_path):
