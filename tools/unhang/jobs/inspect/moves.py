@@ -46,8 +46,8 @@ def at_rest(pairs: Iterable[tuple[Look, Look, float]]) -> dict[str, float]:
 
 
 def moves(before: Look, now: Look, seconds: float, rest: Mapping[str, float]) -> dict[str, str]:
-    """{sign: what was measured} of what moved between two looks at one rank, `seconds` apart; {}
-    when nothing did. rest: by at_rest, of the ranks of its job."""
+    """{sign: in words} of what moved between two looks at one rank, `seconds` apart; {} when
+    nothing did. rest: by at_rest, of the ranks of its job."""
     seconds, rates = max(0.1, seconds), _rates(before, now, seconds)
     woke = now.get("state") in ("S", "D") and _more(before, now, "switches") > 0
     beyond = [
@@ -64,11 +64,11 @@ def moves(before: Look, now: Look, seconds: float, rest: Mapping[str, float]) ->
         SOCKETS: arrived or CARRIED in beyond,
         COMPILES: bool(_number(now.get("compilers"))) or _has_compiler(now),
     }
-    kinds = {FILES: DISK, DATA: CALLED, SOCKETS: CARRIED}
-    measured = {sign: f"{sign}: {_shown(rates.get(name, 0))}" for sign, name in kinds.items()}
-    if arrived:
-        measured[SOCKETS] = arrived
-    return {sign: measured.get(sign, sign) for sign, holds in signs.items() if holds}
+    return {
+        sign: arrived if arrived and sign == SOCKETS else sign
+        for sign, holds in signs.items()
+        if holds
+    }
 
 
 def arrives(now: Look, rest: Mapping[str, float]) -> str:
@@ -77,7 +77,7 @@ def arrives(now: Look, rest: Mapping[str, float]) -> str:
     rate, peer = _number(now.get(ARRIVED)), str(now.get("arrived_from"))
     if rate < _beyond_rest(rest, ARRIVED):
         return ""
-    return f"{_shown(rate)} arrive" + (f" from {peer}" if ADDRESS.fullmatch(peer) else "")
+    return f"{rate / 1e3:.0f} KB/s arrive" + (f" from {peer}" if ADDRESS.fullmatch(peer) else "")
 
 
 def _beyond_rest(rest: Mapping[str, float], name: str) -> float:
@@ -95,10 +95,6 @@ def _rates(before: Look, now: Look, seconds: float) -> dict[str, float]:
     more = {DISK: max(own, _more(before, now, DISK)), CALLED: _more(before, now, CALLED)}
     known = {name: _number(now[name]) for name in (CARRIED, ARRIVED) if _is_number(now.get(name))}
     return {**{name: count / max(0.1, seconds) for name, count in more.items()}, **known}
-
-
-def _shown(rate: float) -> str:
-    return f"{rate / 1e6:.0f} MB/s" if rate >= 1e7 else f"{rate / 1e3:.0f} KB/s"
 
 
 def _children_s(before: Look, now: Look) -> float:
