@@ -394,11 +394,11 @@ def test_what_needs_root_is_denied(tmp_path):
 
 STALLS = [
     ("nvmlInitWithFlags", "nvmlInitWithFlags", 0, None),
-    ("nvmlDeviceGetHandleByIndex_v2(1)", "nvmlDeviceGetHandleByIndex_v2(1)", 0, None),
-    ("nvmlDeviceGetUUID(1)", "nvmlDeviceGetUUID(1)", 0, None),
-    ("nvmlDeviceGetMemoryInfo(1)", "nvmlDeviceGetMemoryInfo(1)", 1, None),
-    ("nvmlDeviceGetNvLinkState(1)", "nvmlDeviceGetNvLinkState(1)", 2, None),
-    ("nvmlDeviceGetP2PStatus(0,1)", "nvmlDeviceGetP2PStatus(0,1)", 2, 2),
+    ("nvmlDeviceGetHandleByIndex_v2(1)", "nvmlDeviceGetHandleByIndex_v2(GPU 1)", 0, None),
+    ("nvmlDeviceGetUUID(1)", "nvmlDeviceGetUUID(GPU 1)", 0, None),
+    ("nvmlDeviceGetMemoryInfo(1)", "nvmlDeviceGetMemoryInfo(GPU 1 0000:00:07.0)", 1, None),
+    ("nvmlDeviceGetNvLinkState(1)", "nvmlDeviceGetNvLinkState(GPU 1 0000:00:07.0)", 2, None),
+    ("nvmlDeviceGetP2PStatus(0,1)", "nvmlDeviceGetP2PStatus(GPU 0, GPU 1)", 2, 2),
 ]
 
 
@@ -446,7 +446,9 @@ def test_a_crash_inside_the_library_costs_the_gpus_alone(fake_nvml, tmp_path, ho
     recording = write_recording(tmp_path, crash="nvmlDeviceGetMigMode(4)")
     sections = recorded(recording) if how == "recorded" else live(fake_nvml, tmp_path, recording)
     assert sections["gpus"]["probe"]["status"] == "error"
-    assert sections["gpus"]["probe"]["error"] == "killed by SIGSEGV in nvmlDeviceGetMigMode(4)"
+    assert sections["gpus"]["probe"]["error"] == (
+        "killed by SIGSEGV in nvmlDeviceGetMigMode(GPU 4 0000:00:0a.0)"
+    )
     assert [device["index"] for device in sections["gpus"]["devices"] if "pcie" in device] == [
         0,
         1,

@@ -21,7 +21,8 @@ def test_a_stuck_driver_call_costs_its_sections_and_one_deadline(tmp_path):
         name for name, section in sections.items() if section["probe"]["status"] == "timeout"
     } == {"gpus", "interconnect"}
     assert (
-        "nvmlDeviceGetMemoryInfo(1) did not return within 4 s" in sections["gpus"]["probe"]["error"]
+        "nvmlDeviceGetMemoryInfo(GPU 1 0000:00:07.0) did not return within 4 s"
+        in sections["gpus"]["probe"]["error"]
     )
     assert sections["node"]["probe"]["status"] == "ok"
 

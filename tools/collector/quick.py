@@ -59,6 +59,7 @@ RULES = (
     "rules",
     "special_filters",
     "syntax",
+    "unreadable",
     "values",
 )
 SEVERITIES = ("critical", "error")

@@ -179,7 +179,7 @@ def read_pair(
     }
     if one[1] is None or other[1] is None:
         return row
-    pair = asking.about(name + ".", f"{one[0]},{other[0]}")
+    pair = asking.about(name + ".", f"GPU {one[0]}, GPU {other[0]}")
     try:
         for name, which in P2P:
             status = pair.ask(name, "nvmlDeviceGetP2PStatus", one[1], other[1], which)

@@ -87,7 +87,7 @@ class Warmth:
         ):
             return []
         for index in range(count.value):
-            self._mark_call(f"nvmlDeviceGetHandleByIndex_v2({index})")
+            self._mark_call(f"nvmlDeviceGetHandleByIndex_v2(GPU {index})")
             handle = ctypes.c_void_p()
             if self.library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
                 handles.append(handle)

@@ -128,9 +128,11 @@ def read_driver(session: Any, mark: MarkFunction, handles: dict[int, Any]) -> Se
     first = next((handle for handle in handles.values() if handle is not None), None)
     if first is not None:
         try:
-            mode = asking.about("", "0").ask("gsp_firmware", "nvmlDeviceGetGspFirmwareMode", first)
+            mode = asking.about("", "GPU 0").ask(
+                "gsp_firmware", "nvmlDeviceGetGspFirmwareMode", first
+            )
             version = (
-                asking.about("", "0").ask(
+                asking.about("", "GPU 0").ask(
                     "gsp_firmware.version", "nvmlDeviceGetGspFirmwareVersion", first
                 )
                 if mode and mode[0]
@@ -148,8 +150,11 @@ def one_model(devices: list[dict[str, Any]]) -> str | None:
     return models.pop() if len(models) == 1 else None
 
 
-def _about(asking: Asking, index: int, handles: dict[int, Any]) -> Asking:
-    return asking.about(f"devices[{index}].", str(index), handle=handles[index])
+def _about(asking: Asking, prefix: str, device: dict[str, Any], handles: dict[int, Any]) -> Asking:
+    """Its calls are marked with the GPU, as nvmlDeviceGetMigMode(GPU 4 0000:5a:00.0)."""
+    index, address = device["index"], device.get("pci_address")
+    label = f"GPU {index} {address}" if address else f"GPU {index}"
+    return asking.about(prefix, label, handle=handles[index])
 
 
 def _identity(
@@ -158,7 +163,8 @@ def _identity(
     device = {"index": index, "error": lost.get(index)}
     if handles[index] is not None:
         try:
-            device.update(read_identity(_about(asking, index, handles)))
+            about = _about(asking, f"devices[{index}].", device, handles)
+            device.update(read_identity(about))
         except Lost as problem:
             device["error"], handles[index] = str(problem), None
     return device
@@ -183,7 +189,7 @@ def _states(
             board = boards.setdefault(
                 (device["model"], device["board_part_number"], device["vbios"]), {}
             )
-            about = _about(asking, index, handles)
+            about = _about(asking, f"devices[{index}].", device, handles)
             try:
                 device.update(read_state(about, board))
                 if address and device.get("pcie"):
@@ -204,7 +210,7 @@ def _interconnect(
         index = device["index"]
         if handles[index] is None:
             continue
-        about = asking.about("", str(index), handle=handles[index])
+        about = _about(asking, "", device, handles)
         try:
             links[index] = read_links(about, index)
             fabric = device["fabric"] if "fabric" in device else read_fabric(about)

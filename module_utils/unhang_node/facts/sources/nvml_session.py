@@ -51,7 +51,7 @@ def open_handles(ctx: Context, asking: Asking) -> tuple[dict[int, Any], dict[int
         raise OSError(f"{error_name(code)} from nvmlDeviceGetCount_v2")
     handles, lost, first_s = {}, {}, time.monotonic()
     for index in range(count):
-        ctx.mark(f"nvmlDeviceGetHandleByIndex_v2({index})", allow_s)
+        ctx.mark(f"nvmlDeviceGetHandleByIndex_v2(GPU {index})", allow_s)
         try:
             handles[index] = asking.session.nvmlDeviceGetHandleByIndex(index)
         except asking.session.NVMLError as problem:

@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2 import nodes
 
-from unhang.audit.rules import faulty_gpus, like_things, rising_counters
+from unhang.audit.rules import faulty_gpus, like_things, rising_counters, unreadable
 from unhang.audit.rules.expression import (
     Expression,
     ExpressionError,
@@ -235,6 +235,7 @@ def node_names(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Kind]:
         },
         "rising": replace(list_of(Kind(rising_counters.RISING)), reads=rising_counters.READS),
         "faulty": replace(list_of(Kind(faulty_gpus.FAULTY)), reads=faulty_gpus.READS),
+        "unreadable": replace(list_of(Kind(unreadable.UNREADABLE)), reads=unreadable.reads()),
     }
 
 
