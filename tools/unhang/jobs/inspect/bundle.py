@@ -51,7 +51,7 @@ def write_bundle(
         name = re.sub(r"[^\w.-]", "_", host_of(document))[:100]
         texts[
             f"evidence/{name if f'evidence/{name}.json' not in texts else f'{name}-{number}'}.json"
-        ] = json.dumps(masked_document(document))
+        ] = evidence_text(document)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
@@ -73,6 +73,14 @@ def write_bundle(
         raise UserError(
             f"--out {path}: the bundle could not be written: {problem.strerror}"
         ) from None
+
+
+def evidence_text(document: Mapping[str, Any]) -> str:
+    """A document as it is written: without secrets, and checked as whoever reads it does. Raises
+    UserError."""
+    text = json.dumps(masked_document(document))
+    checked(text.encode(), f"the evidence of {host_of(document)}")
+    return text
 
 
 def read_documents(paths: Sequence[Path]) -> list[dict[str, Any]]:

@@ -59,7 +59,8 @@ _FIELDS: Mapping[str, Callable[[Any], bool]] = {
     ),
     **dict.fromkeys(("gpu", "rank", "pid", "log_bytes", "carrier_changes"), _is_count),
     **dict.fromkeys(
-        ("asked_as", "schema", "host", "state", "waiting", "silent", "lost", "why", "nic"), _is_text
+        ("asked_as", "schema", "host", "state", "waiting", "silent", "lost", "why", "nic", "log"),
+        _is_text,
     ),
     "up": lambda value: isinstance(value, bool),
     "throttle": _is_list_of(_is_text),
