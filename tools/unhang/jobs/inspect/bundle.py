@@ -33,6 +33,7 @@ MOST_BYTES = 64 << 20
 MOST_DOCUMENTS = 4096
 INSPECTION = "inspection.json"
 SCHEMA = "unhang/evidence/1"
+FIRST_BYTES = 400  # of a document, before which its node may have a name of 255 letters
 BROKEN = (OSError, EOFError, zlib.error)
 
 
@@ -103,6 +104,14 @@ def is_bundle(path: Path) -> bool:
             )
     except (tarfile.TarError, *BROKEN):
         return False
+
+
+def is_evidence(path: Path) -> bool:
+    """Whether a file is a bundle, or one document of it as unhang-inspect.pyz prints it."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return SCHEMA.encode() in file.read(FIRST_BYTES) or is_bundle(path)
 
 
 def _documents_of(path: Path) -> list[dict[str, Any]]:

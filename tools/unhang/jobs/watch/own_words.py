@@ -42,7 +42,7 @@ class OwnWords(io.FileIO):
 @contextlib.contextmanager
 def own_words() -> Iterator[OwnWords]:
     """Counts what is written to standard error in its body, by whichever function."""
-    words = OwnWords(sys.__stderr__.fileno())
+    words = OwnWords(2)
     stream = io.TextIOWrapper(
         io.BufferedWriter(words), sys.stderr.encoding, sys.stderr.errors, line_buffering=True
     )
