@@ -7,9 +7,9 @@ docs/benchmarks.md.
 
 The traces are those of real GPUs (tests/fixtures/inspect), one after another in random order, and
 one answer of RAS in twenty is lost; on each second day nothing moves now and then for 50 of the 60 s
-that are allowed by default. The jobs of --cost are two processes each that have the
-variables of a rank and wake up 50 times a second, beside 300 idle processes, as root in a process
-namespace of their own: a watcher finds whatever else runs on the machine.
+that are allowed by default. The jobs of --cost are two processes each that have the variables of a
+rank and wake up 50 times a second, every second job with the watcher's own log, beside 300 idle
+processes, as root in a process namespace of their own: a watcher finds whatever else runs on the machine.
 """
 
 from __future__ import annotations
@@ -65,16 +65,17 @@ def cost_with(jobs: int) -> str:
             idle = subprocess.Popen(["sleep", "3600"])
             undo.callback(idle.wait)
             undo.callback(idle.kill)
+        folder = undo.enter_context(tempfile.TemporaryDirectory())
+        errors = undo.enter_context(open(f"{folder}/errors", "a+"))
         for number in range(2 * jobs):
             rank = {"RANK": str(number % 2), "WORLD_SIZE": "2", "MASTER_PORT": str(number // 2)}
             process = subprocess.Popen(
                 [sys.executable, "-c", AWAKE],
                 env={**os.environ, "MASTER_ADDR": "bench", **rank},
+                stdout=errors if number // 2 % 2 else subprocess.DEVNULL,
             )
             undo.callback(process.wait)
             undo.callback(process.kill)
-        folder = undo.enter_context(tempfile.TemporaryDirectory())
-        errors = undo.enter_context(open(f"{folder}/errors", "w+"))
         watch = subprocess.Popen(
             [sys.executable, "-c", UNHANG, "watch", "--all", "--textfile", f"{folder}/x.prom"],
             env={**os.environ, "UNHANG_WATCHED": f"{folder}/watched.jsonl"},

@@ -165,7 +165,8 @@ class Machine:
         hook = self.folder / "hook"
         hook.write_text(HOOK.format(folder=self.folder / "said"))
         hook.chmod(0o700)
-        words: TextIO = undo.enter_context((out / "watch.log").open("w"))
+        (out / "watch.log").unlink(missing_ok=True)
+        words: TextIO = undo.enter_context((out / "watch.log").open("a"))
         folders = [*FOLDERS, *filter(None, [os.environ.get("PYTHONPATH")])]
         self.watch = subprocess.Popen(
             [sys.executable, "-c", UNHANG, "watch", "--all", "--hook", str(hook)],
@@ -181,6 +182,8 @@ class Machine:
 
     def start(self, what: str, world: int, seed: str, is_hang: bool = False) -> None:
         folder = Path(tempfile.mkdtemp(dir=self.folder, prefix="job-"))
+        if len(self.jobs) % 2:  # as with `> job.log 2>&1` behind the watcher and its job
+            (folder / "log").symlink_to((self.out / "watch.log").resolve())
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         environment = {

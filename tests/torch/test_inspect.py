@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from documented_command import as_typed
+from read_again import evidence_again
 
 from collector.job import build
 from unhang.core.schemas.check import check_schema
@@ -98,14 +99,18 @@ def inspect(*arguments: str, user: int | None = None) -> tuple[int, dict, str]:
 
 
 def inspected(launcher: subprocess.Popen, wanted: str, *arguments: str) -> tuple[int, dict]:
-    """The first look that finds this state; looks go on until then, because a machine may be slow
-    to get a job there."""
+    """The first look that finds this state, and its bundle is read by all that read one; looks go
+    on until then, because a machine may be slow to get a job there."""
     until = time.monotonic() + PATIENCE_S
     while True:
-        code, found, errors = inspect("--pid", str(launcher.pid), "--gap", "1.5", *arguments)
-        if found.get("state") == wanted or time.monotonic() > until:
-            assert found.get("state") == wanted, (found, errors)
-            return code, found
+        with tempfile.TemporaryDirectory() as folder:
+            bundle = Path(folder) / "bundle.tar.gz"
+            words = ("--pid", str(launcher.pid), "--gap", "1.5", "--out", str(bundle))
+            code, found, errors = inspect(*words, *arguments)
+            if found.get("state") == wanted or time.monotonic() > until:
+                assert found.get("state") == wanted, (found, errors)
+                assert evidence_again(bundle, Path(folder)) == found
+                return code, found
 
 
 @pytest.mark.parametrize(

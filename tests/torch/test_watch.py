@@ -17,20 +17,23 @@ from pathlib import Path
 
 import pytest
 from documented_command import as_typed
+from read_again import evidence_again
+
+from unhang.jobs.inspect.bundle import read_documents
 
 JOB = Path(__file__).resolve().parent.parent / "bench" / "inspect_job.py"
 UNHANG = str(Path(sys.executable).with_name("unhang"))
 PATIENCE_S = 200
 
 
-def torchrun(scene: str) -> list[str]:
+def torchrun(scene: str, world: int = 2) -> list[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     return [
         sys.executable,
         "-m",
         "torch.distributed.run",
-        "--nproc-per-node=2",
+        f"--nproc-per-node={world}",
         f"--master-port={port}",
         str(JOB),
         scene,
@@ -39,7 +42,10 @@ def torchrun(scene: str) -> list[str]:
     ]
 
 
-def watch(tmp_path: Path, *arguments: str, command: list[str]) -> subprocess.CompletedProcess[str]:
+def watch(
+    tmp_path: Path, *arguments: str, command: list[str], is_shared: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """is_shared: with `> job.log 2>&1` behind it."""
     environment = {**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"}
     argv = [
         UNHANG,
@@ -54,9 +60,14 @@ def watch(tmp_path: Path, *arguments: str, command: list[str]) -> subprocess.Com
         "--",
         *command,
     ]
-    return subprocess.run(
-        argv, capture_output=True, text=True, check=False, env=environment, timeout=PATIENCE_S
-    )
+    given = {"text": True, "check": False, "env": environment, "timeout": PATIENCE_S}
+    if not is_shared:
+        return subprocess.run(argv, capture_output=True, **given)
+    with (tmp_path / "job.log").open("w+") as log:
+        done = subprocess.run(argv, stdout=log, stderr=log, **given)
+        log.seek(0)
+        done.stderr = log.read()
+    return done
 
 
 def of_the_job(tmp_path: Path) -> list[str]:
@@ -70,16 +81,17 @@ def of_the_job(tmp_path: Path) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("lane", ["own log", "the job's log"])
 @pytest.mark.parametrize(
     ("scene", "words"), [("never", "it sleeps in happen"), ("stopped", "its process is stopped")]
 )
-def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
+def test_a_job_that_hangs_is_told_and_ended(scene, words, lane, tmp_path):
     hook = ["--hook", f"tee {tmp_path}/told", "--hook", "false"]
     ending = ["--on-hang", "terminate", "--act", "--grace", "5"]
-    done = watch(tmp_path, *ending, *hook, command=torchrun(scene))
+    done = watch(tmp_path, *ending, *hook, command=torchrun(scene), is_shared="job" in lane)
     assert done.returncode == 86, done.stderr
     told = " ".join(done.stderr.split())
-    assert told.count(f"hung: rank 1 on {socket.gethostname()}: {words}") >= 2
+    assert told.count(f"hung: rank 1 on {socket.gethostname()}: {words}") == 2
     assert "a second look in 10 s" in told
     told = json.loads((tmp_path / "told").read_text())
     assert (told["schema"], told["verdict"]["word"], told["primary"][0]["rank"]) == (
@@ -88,11 +100,74 @@ def test_a_job_that_hangs_is_told_and_ended(scene, words, tmp_path):
         1,
     )
     assert "hook false: expected exit code 0, found 1" in done.stderr
-    assert str(next(tmp_path.glob("hang-*.tar.gz"))) == told["full"]
+    [bundle] = tmp_path.glob("hang-*.tar.gz")
+    assert str(bundle) == told["full"]
+    assert evidence_again(bundle, tmp_path)["suspects"][0]["rank"] == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("unhang watch, ") and last.endswith(f"evidence is in {told['full']}")
     assert f": hung: rank 1 on {socket.gethostname()}: {words}" in last
     assert of_the_job(tmp_path) == []
+
+
+def test_a_loader_that_stalls_in_the_log_that_the_watcher_writes_to_hangs_at_the_second_look(
+    tmp_path,
+):
+    """With a rank that wakes up again and again, which the evidence of the watcher has."""
+    ending = ["--no-recorder", "--no-progress", "20", "--on-hang", "terminate", "--act"]
+    done = watch(tmp_path, *ending, command=torchrun("loader", 4), is_shared=True)
+    assert done.returncode == 86, done.stderr
+    assert done.stderr.count("is a hang if it stands there at the next look too") == 1
+    [bundle] = tmp_path.glob("hang-*.tar.gz")
+    [document] = read_documents([bundle])
+    assert {row["rank"] for row in document["ranks"] if row.get("wakes")} == {3}
+    assert [one["rank"] for one in evidence_again(bundle, tmp_path)["suspects"]] == [3]
+
+
+LEAVES = """
+import datetime, os, time, torch.distributed as dist
+rank = int(os.environ["RANK"])
+store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), 2, rank == 0)
+while rank and not os.path.exists(os.environ["INSPECT_JOB_FOLDER"] + "/go"):
+    time.sleep(0.1)
+if rank == 0:
+    store.wait(["end"], datetime.timedelta(hours=9))
+"""
+
+
+def test_the_evidence_of_a_rank_that_ended_is_read_by_all_that_read_evidence(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    world = f"WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={port}"
+    shell = f'RANK=0 {world} "$0" -c "$1" & RANK=1 {world} "$0" -c "$1" & wait'
+    argv = [UNHANG, "watch", "--every", "1", "--no-progress", "8", "--on-hang", "dump"]
+    with (tmp_path / "job.log").open("w") as log:
+        watcher = subprocess.Popen(
+            [*argv, "--out", str(tmp_path), "--", "sh", "-c", shell, sys.executable, LEAVES],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        )
+    try:
+        until = time.monotonic() + PATIENCE_S
+        while "2 ranks on" not in (tmp_path / "job.log").read_text():
+            assert time.monotonic() < until, (tmp_path / "job.log").read_text()
+            time.sleep(0.2)
+        (tmp_path / "go").touch()
+        while "still hung" not in (tmp_path / "job.log").read_text():
+            assert time.monotonic() < until, (tmp_path / "job.log").read_text()
+            time.sleep(0.2)
+        watcher.send_signal(signal.SIGTERM)
+        watcher.wait(PATIENCE_S)
+    finally:
+        watcher.kill()
+        for pid in of_the_job(tmp_path):
+            os.kill(int(pid), signal.SIGKILL)
+    rows = []
+    for bundle in tmp_path.glob("hang-*.tar.gz"):
+        [document] = read_documents([bundle])
+        rows += [row["rank"] for row in document["ranks"] if row.get("has_ended")]
+        assert evidence_again(bundle, tmp_path)["state"] in ("hung", "unknown")
+    assert rows == [1], (tmp_path / "job.log").read_text()
 
 
 def test_a_job_that_hangs_is_left_alone_in_shadow_and_its_end_proves_the_verdict(

@@ -49,14 +49,14 @@ def read_proc_looks(ctx: Context) -> Iterator[SourcePiece]:
             row = look_at(ctx.root, pid, started, stats)
             row.update(rates.get(pid, {}))
             yield "proc", {f"ranks_{number + 1}": [row]}, [], MORE
-        sizes = [log_size_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
+        logs = [log_of(ctx.root, rank["pid"]) for rank in ctx.options["ranks"]]
         interfaces = parse_interfaces(text_if_there(ctx.root, "/proc/net/dev"))
         yield (
             "proc",
             {
                 f"at_{number + 1}_s": round(at_s, 3),
                 f"interfaces_{number + 1}": interfaces,
-                f"log_bytes_{number + 1}": sizes,
+                f"log_bytes_{number + 1}": [log[1] if log else None for log in logs],
             },
             [],
             MORE,
@@ -158,9 +158,9 @@ def _child(root: Root, pid: int, stat: Stat) -> dict[str, Any]:
     }
 
 
-def log_size_of(root: Root, pid: int) -> int | None:
-    """The size of the file that a rank's standard output or error goes to, None where it goes
-    elsewhere."""
+def log_of(root: Root, pid: int) -> tuple[str, int] | None:
+    """(device:inode, size) of the file that a rank's standard output or error goes to, None where
+    it goes elsewhere."""
     for number in (1, 2):
         try:
             place = root.candidates(f"/proc/{pid}/fd/{number}")[0]
@@ -169,7 +169,7 @@ def log_size_of(root: Root, pid: int) -> int | None:
         except OSError:
             continue
         if os.path.isfile(place):
-            return status.st_size
+            return f"{status.st_dev}:{status.st_ino}", status.st_size
     return None
 
 

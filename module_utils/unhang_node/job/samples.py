@@ -10,7 +10,7 @@ and the log say at each tick. Read by the detector, live and recorded.
     "switches", "read_bytes", "write_bytes", "children", "children_cpu_s", "disk_bytes",
     "call_bytes", "calls", "compilers", "socket_bytes_s", "arrived_bytes_s",
     "arrived_from", "arrived_below" (each 10 s)} {"t": 3.0, "nic": "eth0",
-    "carrier_changes": 2, "up": true} {"t": 3.0, "log_bytes": 1024}
+    "carrier_changes": 2, "up": true} {"t": 3.0, "log": "2049:77", "log_bytes": 1024}
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..base.section import Absent, Denied, Unread, one_line
 from ..facts.sections.reading import line_if_there, names_if_there, text_if_there
 from .finding import read_ranks
 from .gpus import work_of_gpu
-from .looks import GONE, REUSED, log_size_of
+from .looks import GONE, REUSED, log_of
 from .parse.process_state import parse_io, parse_switches
 from .parse.ras import parse_ras
 from .process_table import TICKS, descendants, read_stats, read_stats_again, stat_of, work_of
@@ -84,8 +84,8 @@ def process_samples(
     below: dict[int, list[int]] | None = None,
     rates: dict[int, dict[str, Any]] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """A line for each rank, and one for the log. stats: the processes, where they are known, and
-    those below each rank; rates: of Carried, where the sockets were looked at."""
+    """A line for each rank, and for each file that they log to. stats: the processes, where they
+    are known, and those below each rank; rates: of Carried, where the sockets were looked at."""
     stats = read_stats(root) if stats is None else stats
     below = descendants(stats, [row["pid"] for row in ranks]) if below is None else below
     rates = rates or {}
@@ -101,9 +101,9 @@ def process_samples(
 
 
 def _log_sample(root: Root, pids: Iterable[int], t: float) -> Iterator[dict[str, Any]]:
-    sizes = [size for pid in pids for size in [log_size_of(root, pid)] if size is not None]
-    if sizes:
-        yield {"t": t, "log_bytes": sum(sizes)}
+    logs = dict(filter(None, (log_of(root, pid) for pid in pids)))
+    for name, size in logs.items():
+        yield {"t": t, "log": name, "log_bytes": size}
 
 
 def _process(

@@ -36,9 +36,9 @@ JOB_READER = JobReader(_kind, _read, _only_starts)
 
 
 def _is_bundle(path: Path) -> bool:
-    from unhang.jobs.inspect.bundle import is_bundle
+    from unhang.jobs.inspect.bundle import is_evidence
 
-    return is_bundle(path)
+    return is_evidence(path)
 
 
 def _look(names: Sequence[str]) -> Look:

@@ -20,7 +20,7 @@ from unhang_node.base.root import Root
 from unhang_node.job import samples
 from unhang_node.job.files import read_logs
 from unhang_node.job.look import OPTIONS
-from unhang_node.job.looks import log_size_of, look_at, read_proc_looks
+from unhang_node.job.looks import log_of, look_at, read_proc_looks
 from unhang_node.job.process_table import (
     ancestors,
     descendants,
@@ -120,7 +120,7 @@ def test_a_log_that_was_rotated_is_read_where_the_rank_still_writes(rotate, line
             time.sleep(0.05)
         rotate(path)
         path.write_text("a new file of another program")
-        size = log_size_of(Root(), process.pid)
+        _, size = log_of(Root(), process.pid)
         context = Context(
             Root(), {**OPTIONS, "ranks": [{**row_of(process), "framework": None}]}, (), None
         )

@@ -195,8 +195,8 @@ def judge_rule(rule: Rule, world: World) -> list[Judged]:
 
 def _judge(rule: Rule, world: World) -> list[Judged]:
     if rule.for_each is None:
-        found = _decide(rule, world, None)
-        return [(not_all_read(rule, world) or found) if found.verdict == "pass" else found]
+        one = _decide(rule, world, None)
+        return [(not_all_read(rule, world) or one) if one.verdict == "pass" else one]
     if (
         rule.applies is not None
         and "item" not in rule.applies.uses

@@ -38,7 +38,7 @@ class _Part(NamedTuple):
 @cache
 def reads() -> frozenset[tuple[str, ...]]:
     """The facts that decide it: states of the sections, and what names their parts."""
-    found = {(name, "probe", "status") for name in fact_shapes()}
+    found: set[tuple[str, ...]] = {(name, "probe", "status") for name in fact_shapes()}
     for name, shape in fact_shapes().items():
         for field, one in shape.fields.items():
             if one.item is not None and one.item.kind == "object":

@@ -51,9 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         nargs="*",
         help=(
-            "logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps, bundles"
-            " of unhang inspect, beside a log the job's scripts and configuration; - for standard"
-            " input, also the default behind a pipe"
+            "logs of any kind, also .gz .bz2 .xz, folders of logs, flight-recorder dumps, evidence"
+            " of unhang inspect and watch, beside a log the job's scripts and configuration; - for"
+            " standard input, also the default behind a pipe"
         ),
     )
     parser.add_argument(

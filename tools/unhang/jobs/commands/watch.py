@@ -26,6 +26,7 @@ from unhang.jobs.commands.watch_outputs import Outputs, add_outputs, outputs_of
 from unhang.jobs.inspect.ways import arguments_of, slurm_documents
 from unhang.jobs.watch.live import end_job, is_running, live_samples
 from unhang.jobs.watch.of_slurm import cancel, how_it_ended, slurm_samples
+from unhang.jobs.watch.own_words import own_words
 from unhang.jobs.watch.prepared import prepared_environment
 from unhang.jobs.watch.record import (
     FAILED,
@@ -188,11 +189,12 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.out.is_dir():
         raise UserError(f"--out: expected a folder, found none at {arguments.out}")
     outputs = outputs_of(arguments, say)
-    if arguments.all:
-        return watch_all(arguments, outputs)
-    code = _run_and_watch(arguments, outputs)
-    if outputs.ended:  # last, below what the launcher prints when it is ended
-        say(outputs.ended)
+    with own_words() as outputs.words:
+        if arguments.all:
+            return watch_all(arguments, outputs)
+        code = _run_and_watch(arguments, outputs)
+        if outputs.ended:  # last, below what the launcher prints when it is ended
+            say(outputs.ended)
     return code
 
 

@@ -163,7 +163,7 @@ def _noted(lines: Any, outputs: Outputs) -> Any:
                 "the sampler got no answer from the driver; it goes on without it. Does nvidia-smi"
                 " answer?"
             )
-        yield line
+        yield outputs.words.taken_off(line) if outputs.words and "log" in line else line
 
 
 def _look_for_slow(job: Job, outputs: Outputs, looks: SlowLooks) -> None:
@@ -194,7 +194,7 @@ def _answer(
 ) -> bool:
     """Whether the job is to be ended. A look that fails (the job ended meanwhile, Slurm did not
     answer) ends no watch."""
-    if not outputs.is_idle:  # an idle server stands still for days
+    if not outputs.is_idle and not outputs.hung:  # either may stand still for days
         outputs.say(f"{event.why}; looking at the job")
     try:
         return _looks_hung(event, job, arguments, outputs, to)
@@ -218,33 +218,34 @@ def _looks_hung(
         )
         outputs.looked(inspection, None)
         return False
-    _show(inspection, outputs)
     if not is_hang(event, inspection):
+        _show(inspection, outputs)
         outputs.looked(inspection, None)
         return False
-    full = _dump(outputs, documents, inspection) if arguments.on_hang != "report" else None
-    if headline := outputs.looked(inspection, named_in(inspection), full):
+    named = named_in(inspection)
+    is_still = outputs.hung and named == outputs.notified
+    if is_still:
+        outputs.say(f"still hung, {(event.t - event.since) / 60:.0f} min")
+    else:
+        _show(inspection, outputs)
+        outputs.full, outputs.left_alone = None, ""
+        if arguments.on_hang != "report":
+            outputs.full = _dump(outputs, documents, inspection)
+    if headline := outputs.looked(inspection, named, outputs.full):
         to.hung(headline)
         job.reported(headline)
     if arguments.on_hang != "terminate":
         return False
-    outputs.say(f"a second look in {SECOND_LOOK_S:g} s, before a job is ended")
+    if not is_still:
+        outputs.say(f"a second look in {SECOND_LOOK_S:g} s, before a job is ended")
     job.wait(SECOND_LOOK_S)
     _, again = _looked_at(event, job)
-    _show(again, outputs)
-    if not is_hang(event, again) or named_in(inspection) != named_in(again):
-        outputs.say("the two looks do not agree: the job is left alone")
-        return False
     sources = [name for name in agreeing(event, inspection) if name in agreeing(event, again)]
-    if len(sources) < 2:
-        shown = [
-            f"it {what} by {', '.join(again['sources'][what]) or 'none'}"
-            for what in ("stands", "works")
-        ]
-        outputs.say(f"no two sources agree ({'; '.join(shown)}): the job is left alone")
-        return False
-    if why := job.spared():
-        outputs.say(f"{why}: the job is left alone")
+    if why := _why_left_alone(event, job, inspection, again, sources):
+        if why != outputs.left_alone:
+            outputs.left_alone = why
+            _show(again, outputs)
+            outputs.say(f"{why}: the job is left alone")
         return False
     is_news = to.would_end(arguments.act)
     if not arguments.act:
@@ -255,10 +256,29 @@ def _looks_hung(
             )
         return False
     outputs.say(f"{', '.join(sources)} agree that it stands: the job is ended")
-    where = f"is in {full.resolve()}" if full else "could not be written"
+    where = f"is in {outputs.full.resolve()}" if outputs.full else "could not be written"
     why = verdict_of(masked_document(again))
     outputs.ended = f"ended {job.name}: {why}; the evidence {where}"
     return True
+
+
+def _why_left_alone(
+    event: Event,
+    job: Job,
+    inspection: Mapping[str, Any],
+    again: Mapping[str, Any],
+    sources: Sequence[str],
+) -> str:
+    """Why a job is not ended after two looks, "" where nothing speaks against it."""
+    if not is_hang(event, again) or named_in(inspection) != named_in(again):
+        return "the two looks do not agree"
+    if len(sources) < 2:
+        shown = [
+            f"it {what} by {', '.join(again['sources'][what]) or 'none'}"
+            for what in ("stands", "works")
+        ]
+        return f"no two sources agree ({'; '.join(shown)})"
+    return job.spared()
 
 
 def _looked_at(event: Event, job: Job) -> tuple[Sequence[dict[str, Any]], dict[str, Any]]:

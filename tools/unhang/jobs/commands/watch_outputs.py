@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from logging.handlers import SysLogHandler
 from pathlib import Path
@@ -25,6 +25,7 @@ from unhang.core.text import visible
 from unhang.core.verdict.answer import render_evidence
 from unhang.jobs.inspect.answer import answer_of
 from unhang.jobs.watch.detector import GONE, Tick
+from unhang.jobs.watch.own_words import OwnWords
 
 DEV_LOG = "/dev/log"
 BUNDLE = "UNHANG_BUNDLE"
@@ -72,13 +73,18 @@ def add_outputs(parser: argparse.ArgumentParser) -> None:
 class Outputs:
     """What was reported so far, and where to. say: prints a line for people; job: its name among
     several, whose metrics whoever watches them all writes; is_idle: the last look saw an idle
-    server; slow_ranks: how many the last two looks of --slow both named, None without."""
+    server; slow_ranks: how many the last two looks of --slow both named, None without; notified:
+    the suspects of the last verdict of a hang, whose evidence is in full; left_alone: why the job
+    was not ended for it; words: what is written to standard error."""
 
     arguments: argparse.Namespace
     labels: Mapping[str, str]
     say: Callable[[str], None]
     job: str = ""
-    notified: Named = field(default_factory=set)
+    words: OwnWords | None = None
+    notified: Named | None = None
+    full: Path | None = None
+    left_alone: str = ""
     hung: bool = False
     is_idle: bool = False
     stalled: tuple[Any, ...] = ()
@@ -120,7 +126,7 @@ class Outputs:
         headline = ""
         self.looks, self.hung = self.looks + 1, named is not None
         if named is None:
-            self.notified = set()
+            self.notified = None
         elif named != self.notified:
             self.notified, self.hangs = named, self.hangs + 1
             answer = answer_of(masked_document(inspection), by="watch")

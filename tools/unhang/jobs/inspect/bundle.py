@@ -33,6 +33,7 @@ MOST_BYTES = 64 << 20
 MOST_DOCUMENTS = 4096
 INSPECTION = "inspection.json"
 SCHEMA = "unhang/evidence/1"
+FIRST_BYTES = 400  # of a document, before which its node may have a name of 255 letters
 BROKEN = (OSError, EOFError, zlib.error)
 
 
@@ -51,7 +52,7 @@ def write_bundle(
         name = re.sub(r"[^\w.-]", "_", host_of(document))[:100]
         texts[
             f"evidence/{name if f'evidence/{name}.json' not in texts else f'{name}-{number}'}.json"
-        ] = json.dumps(masked_document(document))
+        ] = evidence_text(document)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
@@ -75,6 +76,14 @@ def write_bundle(
         ) from None
 
 
+def evidence_text(document: Mapping[str, Any]) -> str:
+    """A document as it is written: without secrets, and checked as whoever reads it does. Raises
+    UserError."""
+    text = json.dumps(masked_document(document))
+    checked(text.encode(), f"the evidence of {host_of(document)}")
+    return text
+
+
 def read_documents(paths: Sequence[Path]) -> list[dict[str, Any]]:
     """The evidence in files: documents, or bundles of them. Raises UserError, OSError."""
     found = [document for path in paths for document in _documents_of(path)]
@@ -95,6 +104,14 @@ def is_bundle(path: Path) -> bool:
             )
     except (tarfile.TarError, *BROKEN):
         return False
+
+
+def is_evidence(path: Path) -> bool:
+    """Whether a file is a bundle, or one document of it as unhang-inspect.pyz prints it."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return SCHEMA.encode() in file.read(FIRST_BYTES) or is_bundle(path)
 
 
 def _documents_of(path: Path) -> list[dict[str, Any]]:

@@ -76,7 +76,7 @@ def ticks(lines: Iterable[Mapping[str, Any]]) -> Iterator[Tick]:
         elif isinstance(line.get("rank"), int):
             tick.ranks[line["rank"]] = line
         elif "log_bytes" in line:
-            tick.log_bytes = line["log_bytes"]
+            tick.log_bytes = (tick.log_bytes or 0) + line["log_bytes"]
     if tick:
         yield tick
 

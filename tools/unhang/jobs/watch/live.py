@@ -9,8 +9,9 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from unhang_node.job.process_table import ancestors, read_stats, stat_of
 
 SILENT_S = 20.0  # longer than the slowest answer of RAS with all its tries
 MOST_LINE_BYTES = 4 << 20
+MOST_ERRORS = 1 << 16  # bytes of what a sampler says of itself
 MODULES = str(Path(samples.__file__).parents[2])
 START = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from unhang_node.job.samples import main;"
@@ -33,18 +35,38 @@ def live_samples(pid: int, every_s: float) -> Iterator[Mapping[str, Any]]:
     ranks = json.dumps({"pids": [pid]})
     for more in ([], ["no-driver"]):
         argv = [sys.executable, "-P", "-c", START, MODULES, ranks, str(every_s), *more]
-        child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
-        )
-        try:
+        with sampler(argv) as child:
             yield from (json.loads(line) for line in raw_lines(child, SILENT_S + every_s))
+        if child.returncode == 0 or not is_running(pid):
+            return
+        yield {"silent": "the driver"}
+
+
+@contextlib.contextmanager
+def sampler(
+    argv: Sequence[str], descriptors: Sequence[int] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that ends with the body; what it said on standard error is then written here, among
+    the watcher's own words."""
+    with tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+        assert child.stdout is not None
+        try:
+            with child.stdout:
+                yield child
         finally:
             child.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(1)
-        if child.returncode == 0 or not is_running(pid):
-            return
-        yield {"silent": "the driver"}
+            errors.seek(0)
+            sys.stderr.write(errors.read(MOST_ERRORS).decode("utf-8", "replace"))
 
 
 def raw_lines(child: subprocess.Popen[bytes], silent_s: float) -> Iterator[bytes]:

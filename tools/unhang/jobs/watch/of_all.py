@@ -18,7 +18,7 @@ from typing import Any
 from unhang.core.errors import UserError
 from unhang.core.text import counted, visible
 from unhang.jobs.inspect.ways import end_of
-from unhang.jobs.watch.live import MODULES, SILENT_S, raw_lines
+from unhang.jobs.watch.live import MODULES, SILENT_S, raw_lines, sampler
 from unhang.jobs.watch.when_to_look import Turn, Turns
 from unhang_node.job.all_samples import MARK_BYTES
 
@@ -41,18 +41,24 @@ def moments(every_s: float, say: Callable[[str], None]) -> Iterator[dict[str, An
     known: set[str] = set()
     origin = time.monotonic()
     while True:
-        with _Sampler(every_s, origin, skipped[-MOST_SKIPPED:], more) as sampler:
-            lost = set(known)
-            for line in raw_lines(sampler.child, SILENT_S + every_s):
-                moment = json.loads(line)
-                came = {one["job"] for one in moment["came"]}
-                moment["ended"] += sorted(lost - came)  # while there was no sampler
-                known, lost = known - {*moment["ended"]} | came, set()
-                yield moment
-            stood, call = sampler.child.poll() is None, sampler.call()
+        numbers = ",".join(map(str, skipped[-MOST_SKIPPED:]))
+        with os.fdopen(os.memfd_create("unhang-watch")) as file:
+            marks = file.fileno()  # into which it writes what it does next
+            given = [str(every_s), str(origin), str(marks), numbers, *more]
+            argv = [sys.executable, "-P", "-c", START, MODULES, *given]
+            with sampler(argv, [marks]) as child:
+                lost = set(known)
+                for line in raw_lines(child, SILENT_S + every_s):
+                    moment = json.loads(line)
+                    came = {one["job"] for one in moment["came"]}
+                    moment["ended"] += sorted(lost - came)  # while there was no sampler
+                    known, lost = known - {*moment["ended"]} | came, set()
+                    yield moment
+                stood = child.poll() is None
+                call = os.pread(marks, MARK_BYTES, 0).decode("utf-8", "replace").strip()
         process = OF_A_PROCESS.search(call)
         if not stood:
-            say(f"the sampler ended with {sampler.child.returncode}; it is started again")
+            say(f"the sampler ended with {child.returncode}; it is started again")
             time.sleep(AGAIN_S)
         elif process:
             skipped.append(int(process.group(1)))
@@ -60,39 +66,6 @@ def moments(every_s: float, say: Callable[[str], None]) -> Iterator[dict[str, An
         else:
             more = ["no-driver"]
             say(f"the sampler goes on without the driver: {visible(call, 200)} did not return")
-
-
-class _Sampler:
-    """The process, and the file into which it writes what it does next."""
-
-    def __init__(
-        self, every_s: float, origin: float, skipped: Sequence[int], more: Sequence[str]
-    ) -> None:
-        self.marks = os.memfd_create("unhang-watch")
-        numbers = ",".join(map(str, skipped))
-        given = [str(every_s), str(origin), str(self.marks), numbers, *more]
-        self.child = subprocess.Popen(
-            [sys.executable, "-P", "-c", START, MODULES, *given],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            pass_fds=[self.marks],
-            start_new_session=True,
-        )
-
-    def __enter__(self) -> _Sampler:
-        return self
-
-    def call(self) -> str:
-        """What it did last."""
-        return os.pread(self.marks, MARK_BYTES, 0).decode("utf-8", "replace").strip()
-
-    def __exit__(self, *_problem: object) -> None:
-        self.child.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.child.wait(1)
-        assert self.child.stdout is not None
-        self.child.stdout.close()
-        os.close(self.marks)
 
 
 class Looking:

@@ -175,16 +175,10 @@ def merged(lines: Iterable[Mapping[str, Any]], count: int) -> Iterator[Mapping[s
 
 
 def _moment(groups: Mapping[str, list[Mapping[str, Any]]], t: float) -> Iterator[Mapping[str, Any]]:
-    """RAS of one node answers for the whole job: the first answer that is one counts. Logs are
-    added up, as the ranks of one node's are."""
+    """RAS of one node answers for the whole job: the first answer that is one counts."""
     samples = [line for group in groups.values() for line in group if "waiting" not in line]
     counted = [line for line in samples if "ras" in line]
     yield from (
         {**line, "t": t} for line in sorted(counted, key=lambda line: line["ras"] is None)[:1]
     )
-    yield from (
-        {**line, "t": t} for line in samples if "ras" not in line and "log_bytes" not in line
-    )
-    sizes = [line["log_bytes"] for line in samples if isinstance(line.get("log_bytes"), int)]
-    if sizes:
-        yield {"t": t, "log_bytes": sum(sizes)}
+    yield from ({**line, "t": t} for line in samples if "ras" not in line)

@@ -71,6 +71,7 @@ _FIELDS: Mapping[str, Callable[[Any], bool]] = {
             "why",
             "nic",
             "arrived_from",
+            "log",
         ),
         _is_text,
     ),

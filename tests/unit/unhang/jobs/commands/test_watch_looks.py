@@ -90,11 +90,11 @@ def test_the_exit_code_is_the_job_s_and_of_a_signal_that_of_a_shell(ending, code
 EVIDENCE = Path(__file__).parents[4] / "fixtures/inspect/evidence"
 
 
-def verdicts_of(looks, moves_at=0, seconds=400):
+def verdicts_of(looks, moves_at=0, seconds=400, words=()):
     """(second of each verdict, the lines) of a job that stands, with a step at one second; looks:
     its evidence, the last one again and again."""
     lines, at, left = [], [], list(looks)
-    arguments = arguments_of()
+    arguments = arguments_of(*words)
     outputs = watch.outputs_of(arguments, lines.append)
 
     def look(_options):
@@ -106,7 +106,9 @@ def verdicts_of(looks, moves_at=0, seconds=400):
     )
     record = Record("job", "n")
     reported = lambda _headline: at.append(outputs.last[0].t)  # noqa: E731
-    job = watch_one.Job(moments, look, lambda: None, is_ours=True, reported=reported)
+    job = watch_one.Job(
+        moments, look, lambda: None, is_ours=True, reported=reported, wait=lambda _seconds: None
+    )
     watch_one.watched(job, arguments, outputs, record)
     assert len(record.verdicts) == len(at)
     return at, "\n".join(lines)
@@ -147,3 +149,29 @@ def test_progress_between_two_looks_is_another_stall():
 
 def test_who_waits_for_no_data_hangs_at_the_first_look():
     assert verdicts_of([evidence("never")])[0] == [60.0]
+
+
+@pytest.mark.parametrize("on_hang", ["dump", "terminate"])
+def test_a_hang_that_goes_on_is_one_line_and_no_second_bundle(on_hang, tmp_path, capsys):
+    words = ["--on-hang", on_hang, "--out", str(tmp_path)]
+    at, said = verdicts_of([evidence("never")], words=words)
+    shown = capsys.readouterr().err
+    assert (at, len(list(tmp_path.glob("hang-*")))) == ([60.0], 1)
+    still = [line for line in said.splitlines() if line.startswith("still hung, ")]
+    assert still == [f"still hung, {minutes} min" for minutes in range(2, 7)]
+    assert (said.count("looking at the job"), shown.count("hung: rank 1")) == (1, 1)
+    first = said.splitlines().index(still[0])
+    assert said.splitlines()[first:] == still, "a line for each look, and no other"
+
+
+def test_another_verdict_or_another_hang_after_progress_is_shown_with_its_evidence(
+    tmp_path, monkeypatch
+):
+    stamps = iter(range(100))
+    monkeypatch.setattr(watch_one.time, "strftime", lambda _form: f"{next(stamps)}")
+    words = ["--on-hang", "dump", "--out", str(tmp_path)]
+    looks = [evidence("never"), evidence("path"), evidence("path")]
+    _, said = verdicts_of(looks, words=words, seconds=200)
+    assert (len(list(tmp_path.glob("hang-*"))), said.count("still hung")) == (2, 1)
+    _, said = verdicts_of([evidence("never")], words=words, seconds=240, moves_at=100)
+    assert (len(list(tmp_path.glob("hang-*"))), said.count("still hung")) == (4, 1)

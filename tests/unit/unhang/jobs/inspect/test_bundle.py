@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from unhang.cli import main
+from unhang.core.errors import UserError
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.jobs.inspect.bundle import (
@@ -22,10 +23,13 @@ from unhang.jobs.inspect.bundle import (
     MOST_BYTES,
     bundle_texts,
     is_bundle,
+    read_documents,
     write_bundle,
 )
 from unhang.jobs.inspect.rendering import render_details
 from unhang.jobs.inspect.verdict import inspection_of
+from unhang.jobs.watch.answers import with_seen
+from unhang.jobs.watch.detector import NO_PROGRESS, Event
 
 EVIDENCE = Path(__file__).parents[4] / "fixtures" / "inspect" / "evidence"
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=508, GPU has fallen off the bus."
@@ -448,3 +452,21 @@ def test_evidence_is_read_by_its_schema(tmp_path, capsys, change, fault):
     errors = capsys.readouterr().err
     assert fault in errors and "a fault of unhang itself" not in errors
     assert len(errors.splitlines()) == 1
+
+
+def test_what_a_watcher_saw_beside_the_look_is_read_again_from_its_bundle(tmp_path, capsys):
+    seen = Event(70.0, NO_PROGRESS, 10.0, (), "nothing moved", woken=(0,), gone={2: 4711})
+    documents = with_seen([look("never")], seen)
+    assert [row.get("wakes") for row in documents[0]["ranks"]] == [True, None, None]
+    path = bundle(tmp_path, *documents)
+    assert read_documents([path]) == documents
+    assert diagnosed(capsys, str(path))[0] in (1, 3)
+
+
+def test_a_document_that_no_reader_would_take_is_not_written(tmp_path):
+    for number, change in enumerate(({"sees": 1}, {"pid": None}, {"has_ended": False})):
+        document = look("never")
+        document["ranks"][0].update(change)
+        with pytest.raises(UserError, match=r"the evidence of .*: expected a document unhang/evid"):
+            write_bundle(tmp_path / f"{number}", [document], inspection_of([document]))
+    assert list(tmp_path.iterdir()) == []
