@@ -233,7 +233,7 @@ def _outside(readings: Sequence[str]) -> Prefix:
 def _with_what_stands_outside(scan: Scan) -> list[Event]:
     """The events; if no line of the file has a time or host of its own, with those of the
     wrappers."""
-    timed = any(event.prefix.time_s is not None for event in scan.events)
+    timed = any(event.prefix.time is not None for event in scan.events)
     hosted = any(event.prefix.host for event in scan.events)
     return [
         (
