@@ -87,8 +87,8 @@ def _wait_row(role: str, wait: Wait, beside: Beside) -> dict[str, Any]:
         "operation": wait.operation,
         "seq": wait.seq,
         "waiting": ranks_row(wait.waiting),
-        "behind": ranks_row([rank for rank in wait.behind if rank not in wait.late]),
-        "late": ranks_row(wait.late),
+        "behind": ranks_row([rank for rank in wait.behind if rank not in wait.reported]),
+        "reported": ranks_row(wait.reported),
         "missing": ranks_row(wait.missing),
         "queued": ranks_row(wait.queued),
         "calls": [{"what": what, **ranks_row(ranks)} for what, ranks in wait.calls.items()],
@@ -183,8 +183,8 @@ def _where(wait: Mapping[str, Any]) -> str:
     """Why the awaited are not there, as far as the evidence shows it."""
     if wait["behind"]["count"]:
         return f"{in_ranks(wait['behind'])} of {visible(wait['group'], 60)} never called it"
-    if wait["late"]["count"]:
-        return f"{in_ranks(wait['late'])} called it after others had given it up"
+    if wait["reported"]["count"]:
+        return f"a line of {in_ranks(wait['reported'])} names it too, late or in another group"
     if wait["queued"]["count"] and not wait["missing"]["count"]:
         return f"{in_ranks(wait['queued'])} called it, and its GPU has other work before it"
     return ""

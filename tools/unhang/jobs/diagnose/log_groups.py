@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from unhang.core.verdict.waiting import COMPLETED, LATE, LAUNCHED, Group, Step
+from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, REPORTED, Group, Step
 from unhang.jobs.diagnose.labels_of_groups import Sighting, labels_of_timeouts
 from unhang.jobs.diagnose.labels_of_groups import number_of_timeout as _number
 from unhang.jobs.diagnose.logs.group_numbers import (
@@ -380,23 +380,21 @@ def _overdue_steps(
     timeouts: Sequence[Timeout], labelled: Collection[int], groups: Iterable[Group]
 ) -> list[Step]:
     """One for each operation of a rank: its watchdog reports it again when it ends the process. A
-    line without a group counts in each group of the rank that others wait in at this call.
+    line without a group is a report in each group of the rank that others wait in at this call.
     labelled: the ids of those whose group a line names."""
     found: dict[tuple[object, ...], Step] = {}
     late = begun_late(timeouts)
     called = {(one.group, one.op, one.seq) for one in timeouts if id(one) in labelled}
-    members = {group.name: group.members for group in groups}
-    for one in timeouts:
-        if one.rank is None:
-            continue
+    for one in (one for one in timeouts if one.rank is not None):
         may_be = [
-            name for name, ranks in members.items()
-            if one.rank in ranks and (name, one.op, one.seq) in called
-        ] if id(one) not in labelled else []  # fmt: skip
-        state = LATE if id(one) in late else LAUNCHED
-        for group in may_be or [one.group or WHOLE_JOB]:
+            (group.name, REPORTED)
+            for group in (groups if id(one) not in labelled else ())
+            if one.rank in group.members and (group.name, one.op, one.seq) in called
+        ]
+        own = (one.group or WHOLE_JOB, REPORTED if id(one) in late else LAUNCHED)
+        for group, state in (own, *may_be):
             found.setdefault((one.rank, group, one.op, one.seq, one.numel), Step(
-                one.rank, group, one.op, one.seq or 0, state,
+                one.rank or 0, group, one.op, one.seq or 0, state,
                 size_that_must_agree(one), "", one.event.file, one.event.line,
             ))  # fmt: skip
     return [*found.values()]

@@ -321,11 +321,11 @@ def test_stamps_of_many_formats_are_read_and_none_is_invented(line, seconds):
     ("line", "host", "rank"),
     [
         ("gpu007:88:99 [3] NCCL INFO x", "gpu007", None),
-        ("[1,12]<stdout>:gpu007:88:99 [3] NCCL INFO x", "gpu007", 12),
+        ("[1,12]<stdout>:gpu007:88:99 [3] NCCL INFO x", "gpu007", ~12),
         ("[rank5]:[E105 10:00:00.1 x.cpp:1] [Rank 5] y", None, 5),
         ("Aug 21 06:40:10 hgx-03 kernel: NVRM: x", "hgx-03", None),
-        ("3: some output of srun -l", None, 3),
-        ("[default2]:[E ProcessGroupNCCL.cpp:475] x", None, 2),
+        ("3: some output of srun -l", None, ~3),
+        ("[default2]:[E ProcessGroupNCCL.cpp:475] x", None, ~2),
         ("ndv4-027 | ERROR: nhc: x", "ndv4-027", None),
     ],
 )

@@ -67,15 +67,15 @@ def test_times_of_a_collector_and_of_the_program_make_nobody_late():
     assert not any("never called" in line for line in waited_lines(row))
 
 
-def test_rank_that_came_after_the_others_gave_up_called_it_late(tmp_path):
+def test_rank_that_came_after_the_others_gave_up_is_waited_for_and_not_called_absent(tmp_path):
     log = tmp_path / "job.log"
     rows = [CAUGHT.format(rank=rank, time="03:14:00.1", seq=5, op="ALLREDUCE", ran=600012)
             for rank in (0, 1, 3)]  # fmt: skip
     rows.append(CAUGHT.format(rank=2, time="03:24:40.1", seq=5, op="ALLREDUCE", ran=600006))
     log.write_text("\n".join(rows) + "\n")
     row = diagnose([str(log)])["waited_for"]
-    assert (row["roots"]["ranks"], row["waits"][0]["late"]["ranks"]) == ("2", "2")
-    assert waited_lines(row)[0] == "rank 2 called it after others had given it up"
+    assert (row["roots"]["ranks"], row["waits"][0]["reported"]["ranks"]) == ("2", "2")
+    assert waited_lines(row)[0] == "a line of rank 2 names it too, late or in another group"
     assert row["waits"][0]["behind"]["count"] == 0
 
 
@@ -94,6 +94,44 @@ def test_rank_that_came_after_the_others_gave_up_called_it_late(tmp_path):
 def test_times_of_unlike_formats_have_no_distance(one, other, apart_s):
     first, last = (parse_prefix(line, len(line)).time for line in (one, other))
     assert last.since(first) == apart_s
+
+
+def test_label_of_srun_is_a_task_and_the_set_of_missing_ranks_is_that_set():
+    answer = diagnose([str(FOLDER / "srun-labels.log")])
+    assert (answer["waited_for"]["roots"]["ranks"], answer["causes"][0]["where"]) == (
+        "13", ["rank 13"],
+    )  # fmt: skip
+    assert answer["facts"]["ranks"]["not_arrived"] == [13]
+    assert {one["rank"] for one in answer["facts"]["failures"]} - {None} == {12, 13, 14, 15}
+
+
+def test_set_of_missing_ranks_is_read_behind_any_label(tmp_path):
+    log = tmp_path / "job.log"
+    log.write_text(
+        "0: [rank12]: " + CAUGHT.format(rank=12, time="03:14:00.1", seq=5, op="ALLREDUCE", ran=9)
+        + "\n1: gpu11: missing ranks: {13, 14}\n"
+    )  # fmt: skip
+    assert diagnose([str(log)])["facts"]["ranks"]["not_arrived"] == [13, 14]
+
+
+@pytest.mark.parametrize("label", ["{}: ", "[default{}]:", "[1,{}]<stderr>: "])
+@pytest.mark.parametrize(
+    ("lines", "rank"),
+    [
+        ([(1, "[rank13]: starting")], 13),
+        ([(1, "[rank1]: starting")], 1),
+        ([(0, "starting")], 1),
+        ([(0, "[rank12]: starting")], None),
+        ([(1, "[rank8]: starting"), (1, "[rank9]: starting")], None),
+        ([(1, "gpu12: [rank13]: starting"), (1, "waits for [rank7]")], None),
+    ],
+)
+def test_label_of_a_launcher_is_the_rank_that_its_other_lines_name(tmp_path, label, lines, rank):
+    log = tmp_path / "job.log"
+    rows = [label.format(task) + text for task, text in lines]
+    error = label.format(1) + "RuntimeError: CUDA error: out of memory"
+    log.write_text("\n".join([*rows, error, "the end of it"]) + "\n")
+    assert diagnose([str(log)])["facts"]["first_error"]["rank"] == rank
 
 
 @st.composite

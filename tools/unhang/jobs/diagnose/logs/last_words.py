@@ -15,6 +15,7 @@ _SPEAKER = re.compile(
     rb" ]TP(\d{1,4})\b[^)\n]{0,60}\)|"
     rb"[^\na-z]{0,40}\b[Rr]ank[ =:]{0,2}(\d{1,6})\b(?=[:\]|)]| - | step | iter )|\s{0,4}(\d{1,5}): "
 )
+_LABELS = (2, 5)  # the groups that have a launcher's label
 _GAVE_UP = (b"Watchdog caught collective operation timeout", b"Timed out waiting")
 
 
@@ -32,8 +33,8 @@ class RankLine:
 
 @dataclass
 class LastWords:
-    """lines: rank -> its last line. gave_up: a watchdog has spoken, and what ranks print after it
-    only follows from it."""
+    """lines: rank, or ~label, -> its last line. gave_up: a watchdog has spoken, and what ranks
+    print after it only follows from it."""
 
     lines: dict[int, RankLine] = field(default_factory=dict)
     gave_up: bool = False
@@ -54,7 +55,8 @@ class LastWords:
                 or b"default" in line
                 or line[:6].lstrip()[:1].isdigit()
             ) and (named := _SPEAKER.match(line)):
-                rank = int(next(part for part in named.groups() if part))
+                rank = int(named[named.lastindex or 0])
+                rank = ~rank if named.lastindex in _LABELS else rank
                 if said := line[named.end() :].strip(b" \t\r:|-"):
                     before = self.lines.get(rank)
                     self.lines[rank] = RankLine(

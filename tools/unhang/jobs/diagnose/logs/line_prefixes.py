@@ -55,15 +55,15 @@ _SYSLOG_HOST = re.compile(
 )
 _POD = re.compile(r"\[pod/(?P<host>[\w.-]{1,253})/")  # kubectl logs --prefix
 _TABLE_HOST = re.compile(r"\s*(?P<host>[A-Za-z][\w.-]{1,80}) \| ")
-_RANKS = (  # (text that is in each match, the pattern)
+_RANKS = (  # (text that is in each match, the pattern); `task` is the label of a launcher
     ("ank", re.compile(r"\[[Rr]ank ?(?P<rank>\d{1,6})\]")),
     ("[PG ", re.compile(r"\[PG [^\]]{0,120}\bRank (?P<rank>\d{1,6})\]")),
-    ("<std", re.compile(r"\[1,(?P<rank>\d{1,6})\]<std(?:out|err)>")),
-    ("[default", re.compile(r"\[default(?P<rank>\d{1,6})\]")),
+    ("<std", re.compile(r"\[1,(?P<task>\d{1,6})\]<std(?:out|err)>")),
+    ("[default", re.compile(r"\[default(?P<task>\d{1,6})\]")),
     ("ank", re.compile(r"\b[Rr]ank[ :=]{1,2}(?P<rank>\d{1,6})\b")),
+    (": ", re.compile(r"^\s{0,4}(?P<task>\d{1,6}): ")),
 )
 _OWN = re.compile(r"\[rank(?P<rank>\d{1,6})\]")
-_SRUN = re.compile(r"\s{0,4}(?P<rank>\d{1,6}): ")
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Moment:
 class Prefix:
     """time, host and rank None if missing. stamp: the text of the time, also of one that is not
     compared. own_rank: the rank of the job, which torch prints as [rank3] before the line;
-    `rank` may be a launcher's task, or a number within a group."""
+    `rank` may be a number within a group, or ~3 of a launcher's label 3 until the file is read."""
 
     time: Moment | None = None
     stamp: str | None = None
@@ -124,14 +124,12 @@ def parse_prefix(text: str, start: int) -> Prefix:
     )
     rank = next(
         (
-            int(found["rank"])
+            int(found[1]) if "rank" in pattern.groupindex else ~int(found[1])
             for held, pattern in _RANKS
             if held in head and (found := pattern.search(head))
         ),
         None,
     )
-    if rank is None and (found := _SRUN.match(head)):
-        rank = int(found["rank"])
     host = nccl["host"] if nccl else logged["host"] if logged else None
     own = None
     for found in _OWN.finditer(head) if "[rank" in head else ():

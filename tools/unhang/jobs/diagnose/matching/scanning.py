@@ -22,6 +22,7 @@ from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
+from unhang.jobs.diagnose.logs.task_labels import Labels
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
@@ -112,6 +113,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     counts: dict[str, int] = {}
     ras = RasText(file)
     stacks = Stacks(file, rank_in_name(file))
+    labels = Labels()
     for block in blocks:
         text = block.whole()
         ras.note(text, block.number(0))
@@ -128,11 +130,24 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         _remember_last(block, scan)
         note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
         scan.words.note(block.lines, block.first, file)
+        labels.note(text)
     scan.ras = ras_answers(ras)
-    scan.stacks = stacks.done()
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
+    _name_ranks(scan, labels, stacks.done())
     return scan
+
+
+def _name_ranks(scan: Scan, labels: Labels, stacks: Iterable[Stack]) -> None:
+    """Puts the rank where only a launcher's label stands before a line."""
+    scan.stacks = [replace(one, rank=labels.rank_of(one.rank)) for one in stacks]
+    scan.words.lines = labels.by_rank(scan.words.lines)
+    steps = labels.by_rank(scan.steps)
+    scan.steps = {rank: replace(step, rank=rank) for rank, step in steps.items()}
+    for place, one in enumerate(scan.events):
+        if (one.prefix.rank or 0) < 0:
+            prefix = replace(one.prefix, rank=labels.rank_of(one.prefix.rank))
+            scan.events[place] = replace(one, prefix=prefix)
 
 
 def _keep_events(
