@@ -137,15 +137,17 @@ def waited_lines(row: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def waited_quotes(row: Mapping[str, Any]) -> list[tuple[str, str, int]]:
-    """(text, file, line) of the last line of each named rank, then of the wait itself."""
+def waited_quotes(row: Mapping[str, Any]) -> list[tuple[str, str, int, str]]:
+    """(text, file, line, what shows it) of the last line of each named rank, then of the wait
+    itself."""
     last = [
         (f"last line of rank {one['rank']}: {one['last']['text']}", one["last"]["file"],
-         one["last"]["line"])
+         one["last"]["line"], "")
         for one in row["named"] if one["last"]
     ]  # fmt: skip
-    first = row["waits"][0]["line"]
-    shown = [(first["text"], first["file"], first["line"])] if first and first["text"] else []
+    wait = row["waits"][0]
+    first, call = wait["line"], f"SeqNum={wait['seq']}, OpType={wait['operation']}"
+    shown = [(first["text"], first["file"], first["line"], call)] if first and first["text"] else []
     return [*last[:2], *shown]
 
 

@@ -275,8 +275,9 @@ def _highest_rank(
 
 
 def evidence_of(event: Event | RankStep | RankLine) -> dict[str, Any]:
-    """{file, line, text} of an event."""
-    return {"file": event.file, "line": event.line, "text": event.text}
+    """{file, line, text} of an event, and the span of the text that matched."""
+    line = {"file": event.file, "line": event.line, "text": event.text}
+    return {**line, "at": [*event.at]} if isinstance(event, Event) else line
 
 
 def describe(facts: Facts) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from unhang.core.quotes import leading_words
+
 LAST_LINES = 2000  # lines of a block that are looked at, from its end
 LONGEST = 300
 HEAD = 200
@@ -62,7 +64,7 @@ class LastWords:
                     self.lines[rank] = RankLine(
                         file,
                         first + index,
-                        said[:LONGEST].decode("utf-8", "replace"),
+                        leading_words(said[: LONGEST + 1].decode("utf-8", "replace"), LONGEST),
                         line[:HEAD].decode("utf-8", "replace"),
                         before.printed + 1 if before else 1,
                     )

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from unhang.core.quotes import leading_words
+
 LAST_LINES = 2000  # lines of a block that are looked at, from its end
 FEWEST_RANKS = 2
 _RANK = re.compile(
@@ -62,7 +64,7 @@ def note_steps(
                 int(step[1]),
                 file,
                 first + index,
-                line[:300].decode("utf-8", "replace").strip(),
+                leading_words(line[:301].decode("utf-8", "replace"), 300).strip(),
             )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import PurePath
 
+from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
 from unhang.jobs.diagnose.logs.inspector_files import Records
@@ -72,7 +73,8 @@ _QUOTE = re.compile(
 @dataclass(frozen=True)
 class Event:
     """One line that matches a signature. fields: the pattern's named groups. quoted: it is in a
-    quotation. source: it is a traceback's line of code."""
+    quotation. source: it is a traceback's line of code. at: the part of the text that matched, of a
+    collective its number and operation."""
 
     signature: Signature
     file: str
@@ -82,6 +84,7 @@ class Event:
     prefix: Prefix
     quoted: bool = False
     source: bool = False
+    at: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -215,7 +218,7 @@ def _beginning(line: bytes) -> str:
     """The line, of a long one the beginning; it is masked first, because half a secret is not known
     as one."""
     text = line.decode("utf-8", "replace")
-    return text if len(line) <= TEXT_LIMIT else without_secrets(text)[:TEXT_LIMIT]
+    return text if len(line) <= TEXT_LIMIT else leading_words(without_secrets(text), TEXT_LIMIT)
 
 
 def _indented(block: Block, index: int) -> bytes:
@@ -322,16 +325,29 @@ def event_of(
             found.groupdict(),
             parse_prefix(text, found.start()),
         )
+    shown = around(text, found.start(), found.end())
+    begin, end = _core_of(found)
+    at = shown.find(text[begin:end])
     return Event(
         signature,
         file,
         line,
-        around(text, found.start(), found.end()),
+        shown,
         found.groupdict(),
         parse_prefix(text, found.start()),
         quoted,
         source,
+        (at, at + end - begin) if at >= 0 else (0, 0),
     )
+
+
+def _core_of(found: re.Match[str]) -> tuple[int, int]:
+    parts = found.groupdict()
+    if not (parts.get("seq") and parts.get("op")):
+        return found.span()
+    return (
+        min(found.start("seq"), found.start("op")), max(found.end("seq"), found.end("op"))
+    )  # fmt: skip
 
 
 def rank_of(event: Event) -> int | None:
@@ -368,11 +384,12 @@ def around(text: str, start: int, end: int) -> str:
             (start, end, masked) if place < 0 else (place, place + end - start, masked)
         )
     left = max(0, min(start - 150, len(text) - TEXT_LIMIT))
-    return (
-        ("…" if left else "")
-        + text[left : left + max(TEXT_LIMIT, min(end, left + TEXT_LIMIT) - left)].strip()
-        + "…"
-    )
+    shown = leading_words(text[left:], TEXT_LIMIT)
+    if left:
+        shown = leading_words(text[: left + len(shown)][::-1], len(shown))[::-1]
+    if text[start : min(end, left + TEXT_LIMIT)] not in shown:  # within one endless word
+        shown = text[left : left + TEXT_LIMIT]
+    return f"{'…' if left else ''}{shown.strip()}…"
 
 
 def _remember_last(block: Block, scan: Scan) -> None:

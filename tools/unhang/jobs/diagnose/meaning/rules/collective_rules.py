@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from unhang.core.quotes import leading_words
 from unhang.core.text import counted
 from unhang.core.verdict.waited_rows import waited_headline
 from unhang.jobs.diagnose.log_facts import Facts
@@ -259,8 +260,8 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
             odd = next(event for event in spoken.values() if values[event.fields["phrase"]] == 1)
             other = next(event for event in spoken.values() if values[event.fields["phrase"]] > 1)
             why = (
-                f"rank {_speaker(odd)} alone says: {(odd.fields['phrase'] or '')[:60]}; the others"
-                f" say: {(other.fields['phrase'] or '')[:60]}"
+                f"rank {_speaker(odd)} alone says: {leading_words(odd.fields['phrase'] or '', 60)};"
+                f" the others say: {leading_words(other.fields['phrase'] or '', 60)}"
             )
             yield Evidence(
                 "rank_desync_app", STRONG - 0.5, why, (odd, other), "one-rank-says-otherwise"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from unhang.core.catalogue import table
+from unhang.core.quotes import leading_words
 from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.last_words import RankLine
@@ -120,7 +121,7 @@ def rank_went_silent(facts: Facts) -> Iterator[Evidence]:
         end = min((one for one in last.values()), key=lambda one: abs(one[0] - others))[1]
         why = (
             f"rank {rank} last printed at {_stamp(line)}, the other {len(last) - 1}"
-            f" at {_stamp(end)}: {line.text[:160]}"
+            f" at {_stamp(end)}: {leading_words(line.text, 160)}"
         )
         yield Evidence(
             "slow_rank_or_io", SUPPORTING, why, (), "rank-went-silent",
