@@ -13,7 +13,7 @@ import pytest
 
 HOME = Path(__file__).resolve().parents[2]
 CONTROLLER = """
-    __init__ core.__init__ core.bounded_reads core.errors core.no_user_names core.printing core.secrets_in_text core.terminal | core.text core.strict_json
+    __init__ core.__init__ core.bounded_reads core.errors core.no_user_names core.printing core.quotes | core.secrets_in_text core.terminal | core.text core.strict_json
     | core.junit core.labels core.nodeset core.strict_yaml core.redact core.json_text core.table
     | core.path_arguments core.project
     core.child_processes core.command_lines core.limits core.line_pieces core.together core.list_arguments

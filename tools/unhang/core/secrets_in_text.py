@@ -14,6 +14,8 @@ from functools import lru_cache
 from operator import ne
 from typing import Any
 
+from unhang.core.quotes import leading_words
+
 MASK = "<secret>"
 _PAIRS = (
     ("name", "value"),
@@ -398,7 +400,7 @@ def masked_fields(value: Any) -> Any:
 def cut_without_secrets(text: str, limit: int) -> str:
     """At most `limit` characters and a mark of what was cut; a longer text is masked first, because
     half a secret is not known as one."""
-    return text if len(text) <= limit else f"{without_secrets(text)[:limit]}…"
+    return text if len(text) <= limit else f"{leading_words(without_secrets(text), limit)}…"
 
 
 def _of_key(key: str, value: Any) -> Any:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from unhang.core.errors import UserError
+from unhang.core.quotes import leading_words
 
 CUT_AT = 600
 # wide ones too: Excel computes them
@@ -58,7 +59,7 @@ def visible(value: object, limit: int = CUT_AT) -> str:
     text = value if isinstance(value, str) else plain_value(value)
     size = len(text)
     if size > limit:
-        text = text[:limit]
+        text = leading_words(text, limit)
     if not text.isascii() or not text.isprintable():
         text = _unstacked("".join(_shown(letter) for letter in text))
     return text if size <= limit else f"{text}… (cut, {size:,} characters)"

@@ -13,6 +13,7 @@ from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.command_lines import command_lines
 from unhang.core.nodeset import fold_hosts, shortened
+from unhang.core.quotes import leading_words
 from unhang.core.run.actions import Setting, command
 from unhang.core.run.findings import NOT_A_GPU_NODE
 from unhang.core.table import STYLES
@@ -221,5 +222,4 @@ def cut(text: str, width: int) -> str:
     """The words that fit, with … if there are more."""
     if len(text) <= width:
         return text
-    kept = text[: width - 1]
-    return (kept[: kept.rfind(" ")] if " " in kept else kept).rstrip(" ,;:") + "…"
+    return leading_words(text, width - 1).rstrip(" ,;:") + "…"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unhang.audit.rules.values import Fact, Undecided, Unknown, World, bounded, plain, shown, truth
+from unhang.core.quotes import leading_words
 from unhang_node.base.versions.compare import compare_versions, holds
 
 Function = Callable[..., Any]
@@ -303,7 +304,9 @@ FILTERS: dict[str, Function] = {
     "basename": _text(posixpath.basename),
     "dirname": _text(posixpath.dirname),
     "truncate": _text(
-        lambda text, length=80: text if len(text) <= int(length) else text[: int(length)] + "…"
+        lambda text, length=80: (
+            text if len(text) <= int(length) else leading_words(text, int(length)) + "…"
+        )
     ),
     "split": lambda world, value, separator=None: str(plain(value)).split(
         plain(separator) if separator is not None else None

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from unhang.core.quotes import quote
 from unhang.core.text import ascii_only, visible, wrapped
 from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines, waited_quotes
 
@@ -39,10 +40,12 @@ _PLACEHOLDER = re.compile(rf"\{{({'|'.join(_FILLS)})\}}")
 
 @dataclass(frozen=True)
 class Quote:
-    """A line of the evidence. place: its file and line, as log.txt:9."""
+    """A line of the evidence. place: its file and line, as log.txt:9. matched: the part of the
+    text that shows it."""
 
     text: str
     place: str = ""
+    matched: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,9 @@ def render_screen(screen: VerdictScreen, width: int = 100, *, plain: bool = Fals
 def _body(screen: VerdictScreen, width: int, room: int) -> list[str]:
     """Lines, quotes, advice, in this order. Each gets a line, the first lines and quotes before
     advice; then those that need one get a second."""
-    parts: list[str | Quote] = [*screen.lines, *screen.quoted, *screen.advice]
-    ranks = [*range(2, 2 + len(screen.lines)), *range(1, 1 + len(screen.quoted)),
+    quoted = _once(screen.quoted, width)
+    parts: list[str | Quote] = [*screen.lines, *quoted, *screen.advice]
+    ranks = [*range(2, 2 + len(screen.lines)), *range(1, 1 + len(quoted)),
              *range(3, 3 + len(screen.advice))]  # fmt: skip
     kept = sorted(sorted(range(len(parts)), key=lambda at: ranks[at])[: max(0, room)])
     shown = [_part(parts[at], width, 1) for at in kept]
@@ -89,6 +93,22 @@ def _body(screen: VerdictScreen, width: int, room: int) -> list[str]:
     return [line for lines in shown for line in lines]
 
 
+def _once(quoted: Sequence[Quote], width: int) -> list[Quote]:
+    """The quotes without those of a line that was quoted, or that would look like another."""
+    shown: dict[str, Quote] = {}
+    room = max(20, width - 4 - max((len(one.place) for one in quoted), default=0))
+    for one in quoted:
+        place = one.place.rpartition("/")[2]
+        is_new = not any(
+            place and place == other.place.rpartition("/")[2]
+            and (one.text in other.text or other.text in one.text)
+            for other in shown.values()
+        )  # fmt: skip
+        if is_new:
+            shown.setdefault(quote(visible(one.text.strip(), 4000), room, one.matched), one)
+    return list(shown.values())
+
+
 def _part(part: str | Quote, width: int, most: int) -> list[str]:
     return _quote(part, width, most) if isinstance(part, Quote) else _within(part, width, most, 2)
 
@@ -98,7 +118,10 @@ def with_waited_for(screen: VerdictScreen, row: Mapping[str, Any] | None) -> Ver
     a mismatch, unless the screen's own verdict is sure."""
     if row is None:
         return screen
-    quotes = tuple(Quote(text, place_of(file, line)) for text, file, line in waited_quotes(row))
+    quotes = tuple(
+        Quote(text, place_of(file, line), matched)
+        for text, file, line, matched in waited_quotes(row)
+    )
     lines, headline = tuple(waited_lines(row)), waited_headline(row)
     host = next((one["host"] for one in row["named"] if one["host"]), None)
     names = row["roots"]["count"] or any(wait["calls"] for wait in row["waits"])
@@ -172,13 +195,12 @@ def _within(text: str, width: int, most: int, indent: int, tail: str = "") -> li
 
 
 def _quote(one: Quote, width: int, most: int) -> list[str]:
-    """A line of a log with its place at the right; too long, it loses its middle, because a message
-    begins with its source and ends with the fault."""
+    """A line of a log with its place at the right; too long, it loses what is farthest from what
+    shows it."""
     place = f"  {one.place}" if one.place else ""
     free = max(20, width - 2 - len(place))
     text = visible(one.text.strip(), 4000)
     lines = [text] if len(text) <= free else wrapped(text, width - 2, 2) if most > 1 else []
     if not 1 <= len(lines) <= most or len(lines[-1]) > free:
-        head = text[: free // 2 - 4].rstrip()
-        lines = [f"{head} [...] {text[len(head) + 7 - free :].lstrip()}"]
+        lines = [quote(text, free, one.matched)]
     return [*(f"  {line}" for line in lines[:-1]), f"  {lines[-1]:<{free}}{place}"]

@@ -12,6 +12,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from unhang.core.quotes import leading_words
+
 SCHEMA = "unhang/evidence-short/1"
 MOST_BYTES = 16 << 10
 # (letters of a text, entries of a list), until it fits
@@ -55,7 +57,7 @@ def _short(
         if len(value) <= most:
             return value
         _count(cut, path, most, len(value))
-        kept = value[:most]
+        kept = leading_words(value, most)
         is_ranks = path.endswith("ranks") and "," in kept  # never half a number
         return (kept.rpartition(",")[0] + "," if is_ranks else kept) + MARK
     if isinstance(value, Mapping):

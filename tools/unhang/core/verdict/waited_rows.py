@@ -87,7 +87,8 @@ def _wait_row(role: str, wait: Wait, beside: Beside) -> dict[str, Any]:
         "operation": wait.operation,
         "seq": wait.seq,
         "waiting": ranks_row(wait.waiting),
-        "behind": ranks_row(wait.behind),
+        "behind": ranks_row([rank for rank in wait.behind if rank not in wait.reported]),
+        "reported": ranks_row(wait.reported),
         "missing": ranks_row(wait.missing),
         "queued": ranks_row(wait.queued),
         "calls": [{"what": what, **ranks_row(ranks)} for what, ranks in wait.calls.items()],
@@ -136,15 +137,17 @@ def waited_lines(row: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def waited_quotes(row: Mapping[str, Any]) -> list[tuple[str, str, int]]:
-    """(text, file, line) of the last line of each named rank, then of the wait itself."""
+def waited_quotes(row: Mapping[str, Any]) -> list[tuple[str, str, int, str]]:
+    """(text, file, line, what shows it) of the last line of each named rank, then of the wait
+    itself."""
     last = [
         (f"last line of rank {one['rank']}: {one['last']['text']}", one["last"]["file"],
-         one["last"]["line"])
+         one["last"]["line"], "")
         for one in row["named"] if one["last"]
     ]  # fmt: skip
-    first = row["waits"][0]["line"]
-    shown = [(first["text"], first["file"], first["line"])] if first and first["text"] else []
+    wait = row["waits"][0]
+    first, call = wait["line"], f"SeqNum={wait['seq']}, OpType={wait['operation']}"
+    shown = [(first["text"], first["file"], first["line"], call)] if first and first["text"] else []
     return [*last[:2], *shown]
 
 
@@ -182,6 +185,8 @@ def _where(wait: Mapping[str, Any]) -> str:
     """Why the awaited are not there, as far as the evidence shows it."""
     if wait["behind"]["count"]:
         return f"{in_ranks(wait['behind'])} of {visible(wait['group'], 60)} never called it"
+    if wait["reported"]["count"]:
+        return f"a line of {in_ranks(wait['reported'])} names it too, late or in another group"
     if wait["queued"]["count"] and not wait["missing"]["count"]:
         return f"{in_ranks(wait['queued'])} called it, and its GPU has other work before it"
     return ""

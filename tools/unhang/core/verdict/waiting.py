@@ -17,8 +17,8 @@ moment, and the group says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from unhang.core.verdict.rings import (
     MESSAGE,
@@ -30,7 +30,7 @@ from unhang.core.verdict.rings import (
     waiting_behind,
 )
 
-LAUNCHED, STARTED, COMPLETED = "launched", "started", "completed"
+LAUNCHED, STARTED, COMPLETED, REPORTED = "launched", "started", "completed", "reported"
 SURE, LIKELY, POSSIBLE = "sure", "likely", "possible"
 FEW = 2  # of whom all may have stopped, however few wait
 _WITH_ROOT = ("broadcast", "reduce", "gather", "scatter", MESSAGE)
@@ -49,7 +49,8 @@ class Group:
 @dataclass(frozen=True)
 class Step:
     """One operation of one rank in one group. seq: its number in the group. state: LAUNCHED (the
-    host called it), STARTED (its kernel runs) or COMPLETED. operation: "" if unknown. sizes:
+    host called it), STARTED (its kernel runs), COMPLETED or REPORTED (a line of the rank
+    names the call, but late, or perhaps in another group). operation: "" if unknown. sizes:
     what must agree between the members, "" where nothing must. where: the place in the user's code.
     source, line: the file and line that tell so, line None for a file that has no lines."""
 
@@ -68,10 +69,11 @@ class Step:
 class Wait:
     """The oldest operation of a group that somebody waits in; where a rank lags, that of the others
     if they wait in one. waiting: ranks that launched it and have not completed it; behind: members
-    that brought evidence and have not launched it; missing: members that brought none; queued:
-    members whose GPU stands or has other work before it, because the kernel has started on others
-    and not on them, or because they lag; passed: members that completed the operation in which
-    those lag. calls: {what: ranks} if they called different things under this number."""
+    that brought evidence and had not launched it; reported: those of them with a line that names
+    it, late or perhaps in another group; missing: members that brought none; queued: members whose
+    GPU stands or has other work before it, because the kernel has started on others and not on
+    them, or because they lag; passed: members that completed the operation in which those lag.
+    calls: {what: ranks} if they called different things under this number."""
 
     group: Group
     operation: str
@@ -83,6 +85,7 @@ class Wait:
     calls: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     passed: tuple[int, ...] = ()
+    reported: tuple[int, ...] = ()
 
     @property
     def awaited(self) -> tuple[int, ...]:
@@ -143,7 +146,11 @@ def waited_for(
     opened: dict[int, list[Step]] = {}
     calls: dict[int, list[str]] = {}
     used: set[str] = set()
+    reported: set[tuple[str, int, int]] = set()
     for step in steps:
+        if step.state == REPORTED:
+            reported.add((step.group, step.seq, step.rank))
+            continue
         calls.setdefault(step.rank, []).append(step.group)
         by_group.setdefault(step.group, {}).setdefault(step.rank, []).append(step)
         if step.state != COMPLETED:
@@ -155,7 +162,9 @@ def waited_for(
         (by_name.get(name, Group(name)), by_rank) for name, by_rank in sorted(by_group.items())
     ]
     early = {rank for _, by_rank in named for rank in _earlier(by_rank)}
-    waits = [wait for one in named if (wait := _wait(*one, witnesses, early))]
+    waits = [
+        _with_reports(wait, reported) for one in named if (wait := _wait(*one, witnesses, early))
+    ]
     waits = [wait for wait in waits if not {*moving} & {*wait.behind}]
     different = tuple(wait for one in named if (wait := _first_unlike(*one)))
     members = {rank for group in by_name.values() for rank in group.members}
@@ -244,6 +253,12 @@ def _wait(
         group, operation, seq, tuple(sorted(at)), behind, missing, tuple(sorted(queued)),
         calls, tuple(at[rank] for rank in sorted(at)), passed,
     )  # fmt: skip
+
+
+def _with_reports(wait: Wait, reported: Collection[tuple[str, int, int]]) -> Wait:
+    """reported: (group, number, rank)."""
+    those = (rank for rank in wait.behind if (wait.group.name, wait.seq, rank) in reported)
+    return replace(wait, reported=tuple(those))
 
 
 def _unlike(steps: Iterable[Step]) -> dict[str, tuple[int, ...]]:

@@ -15,6 +15,7 @@ from unhang.jobs.diagnose.rendering import (
     ANSWERS,
     facts_in_words,
     facts_of_ranks,
+    matched_in,
     remedy_in_words,
     shown_causes,
     shown_remarks,
@@ -71,7 +72,7 @@ def joined_answers(look: JobAnswer, diagnosis: Mapping[str, Any]) -> JobAnswer:
         screen = replace(own.screen, lines=(own_line, *own.screen.lines))
     else:
         first = with_short_names(diagnosis)["facts"]["first_error"]
-        quotes = (Quote(first["text"], place_of(first["file"], first["line"])),) if first else ()
+        quotes = (_quote(first),) if first else ()
         screen = replace(
             look.screen, quoted=(*look.screen.quoted, *quotes), more=own.screen.more,
             lines=(*_of_logs(diagnosis, look.screen.lines), *look.screen.lines),
@@ -126,10 +127,7 @@ def _of_cause(diagnosis: Mapping[str, Any]) -> VerdictScreen:
         f"{first['title']}{f': {named}' if named else ''}",
         first["certainty"] if diagnosis["decided"] else f"{first['certainty']}, not decided",
         tuple(lines),
-        tuple(
-            Quote(one["text"], place_of(one["file"], one["line"]) if one["line"] else "")
-            for one in _lines(first)
-        ),
+        tuple(map(_quote, _lines(first))),
         (
             f"{because}{first['means']}",
             f"{do} (owner: {first['owner']}): {remedy_in_words(first['remedy'])}",
@@ -153,17 +151,18 @@ def _of_outcome(diagnosis: Mapping[str, Any]) -> VerdictScreen:
     shown += [first] if first and outcome["word"] == "failure" else []
     last = facts.get("last", []) if outcome["word"] == "no_end" else []
     shown += [one for one in last if any(map(str.isalnum, one["text"]))]  # no border of a table
-    quotes: dict[tuple[str, int], Quote] = {}
-    for one in shown:
-        quotes.setdefault(
-            (one["file"], one["line"]), Quote(one["text"], place_of(one["file"], one["line"]))
-        )
     return VerdictScreen(
         f"{ANSWERS.get(outcome['word'], 'NOT DECIDED')}: {outcome['why']}",
         "",
         (*_read(diagnosis), *facts_of_ranks(facts)[:2], *what_the_line_fits(diagnosis)),
-        tuple(quotes.values())[:QUOTED],
+        tuple(map(_quote, shown)),
     )
+
+
+def _quote(line: Mapping[str, Any]) -> Quote:
+    """A line of the document, cut around what matched in it."""
+    place = place_of(line["file"], line["line"]) if line["line"] else ""
+    return Quote(line["text"], place, matched_in(line))
 
 
 def _read(diagnosis: Mapping[str, Any]) -> list[str]:

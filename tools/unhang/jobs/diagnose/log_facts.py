@@ -181,9 +181,9 @@ def _without_what_the_log_knows(scans: Sequence[Scan]) -> list[Scan]:
 
 
 def first_error(events: Iterable[Event]) -> Event | None:
-    """The earliest error by time stamps, or without stamps the first in the order of the files; a
-    symptom only if there is no error. A line without a stamp before the earliest stamped error in
-    the same file is earlier than it."""
+    """The earliest error by time stamps, or without stamps the first in the order of the files, as
+    of the earliest ones of several clocks; a symptom only if there is no error. A line without a
+    stamp before the earliest stamped error in the same file is earlier than it."""
     failed = [
         event
         for event in events
@@ -194,18 +194,19 @@ def first_error(events: Iterable[Event]) -> Event | None:
     chosen = [event for event in shown if event.signature.kind == "error"] or shown
     if not chosen:
         return None
-    stamped = [event for event in chosen if event.prefix.time_s is not None]
-    if not stamped:
+    of_clocks: dict[object, Event] = {}
+    for event in chosen:
+        if time := event.prefix.time:
+            first = of_clocks.setdefault(time.clock, event)
+            if (time.since(first.prefix.time) or 0) < 0:
+                of_clocks[time.clock] = event
+    if not of_clocks:
         return most_telling(chosen[0], chosen)
-    year_known = any(event.prefix.has_year for event in stamped)
-    alike = [event for event in stamped if event.prefix.has_year == year_known]
-    earliest = min(alike, key=lambda event: (event.prefix.time_s, event.line))
+    earliest = min(of_clocks.values(), key=chosen.index)
     before = [
         event
         for event in chosen
-        if event.file == earliest.file
-        and event.line < earliest.line
-        and event.prefix.time_s is None
+        if event.file == earliest.file and event.line < earliest.line and event.prefix.time is None
     ]
     return most_telling(before[0] if before else earliest, chosen)
 
@@ -274,8 +275,9 @@ def _highest_rank(
 
 
 def evidence_of(event: Event | RankStep | RankLine) -> dict[str, Any]:
-    """{file, line, text} of an event."""
-    return {"file": event.file, "line": event.line, "text": event.text}
+    """{file, line, text} of an event, and the span of the text that matched."""
+    line = {"file": event.file, "line": event.line, "text": event.text}
+    return {**line, "at": [*event.at]} if isinstance(event, Event) else line
 
 
 def describe(facts: Facts) -> dict[str, Any]:

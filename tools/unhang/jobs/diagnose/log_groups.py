@@ -8,10 +8,10 @@ before the line (`[rank12]:`), and the group in another line about the same numb
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, Group, Step
+from unhang.core.verdict.waiting import COMPLETED, LAUNCHED, REPORTED, Group, Step
 from unhang.jobs.diagnose.labels_of_groups import Sighting, labels_of_timeouts
 from unhang.jobs.diagnose.labels_of_groups import number_of_timeout as _number
 from unhang.jobs.diagnose.logs.group_numbers import (
@@ -23,6 +23,7 @@ from unhang.jobs.diagnose.logs.group_numbers import (
     stride_of,
 )
 from unhang.jobs.diagnose.logs.inspector_files import Records, members_of
+from unhang.jobs.diagnose.logs.line_prefixes import Moment
 from unhang.jobs.diagnose.logs.set_up import set_up_waits
 from unhang.jobs.diagnose.matching.scanning import Event, rank_in_name
 from unhang.jobs.diagnose.rank_names import UNNAMED
@@ -86,7 +87,10 @@ def log_groups(
     started = communicators(by_fact.get("init_start", ())) | members_of(records, world_size)
     given = {**_started_as(names.known, started), **_named_in(names, records)}
     members = _members(names, timeouts, given, world_size)
-    steps = [*_overdue_steps(timeouts), *_other_steps(states, names, timeouts)]
+    labelled = {id(one) for one, (_, label) in zip(timeouts, read, strict=True) if label}
+    steps = [
+        *_overdue_steps(timeouts, labelled, members), *_other_steps(states, names, timeouts)
+    ]  # fmt: skip
     ranks = {one.rank for one in sightings if one.rank is not None}
     setting_up, begun = set_up_waits(by_fact, world_size)
     return LogGroups(timeouts, (*members, *setting_up), (*steps, *begun), frozenset(ranks))
@@ -351,15 +355,20 @@ def communicators(starts: Iterable[Event]) -> set[tuple[int, ...]]:
     return {all_members(known, size) for (_, size), known in by_comm.items()} - {()}
 
 
-def begun_in_time(timeouts: Sequence[Timeout]) -> list[Timeout]:
-    """Without collectives that a rank entered after the timeout of others: it was late."""
-    ends = [one.event.prefix.time_s for one in timeouts if one.event.prefix.time_s is not None]
-    return [
-        one
+def begun_late(timeouts: Sequence[Timeout]) -> set[int]:
+    """The ids of those that a rank entered only after the timeout of another. For a batch torch
+    prints the run time 0, because it measures none: then the beginning is not known."""
+    first: dict[object, Moment] = {}
+    for time in (one.event.prefix.time for one in timeouts):
+        if time and time.at_s < first.setdefault(time.clock, time).at_s:
+            first[time.clock] = time
+    return {
+        id(one)
         for one in timeouts
-        if one.event.prefix.time_s is None
-        or one.event.prefix.time_s - one.ran_ms / 1000 <= min(ends) + CLOCKS_DIFFER_S
-    ]
+        if one.ran_ms
+        and (time := one.event.prefix.time)
+        and (time.since(first[time.clock]) or 0) - one.ran_ms / 1000 > CLOCKS_DIFFER_S
+    }
 
 
 def size_that_must_agree(one: Timeout) -> str:
@@ -367,13 +376,25 @@ def size_that_must_agree(one: Timeout) -> str:
     return str(one.numel) if one.op in SAME_SIZE and one.numel is not None else ""
 
 
-def _overdue_steps(timeouts: Sequence[Timeout]) -> list[Step]:
-    """One for each operation of a rank: its watchdog reports it again when it ends the process."""
+def _overdue_steps(
+    timeouts: Sequence[Timeout], labelled: Collection[int], groups: Iterable[Group]
+) -> list[Step]:
+    """One for each operation of a rank: its watchdog reports it again when it ends the process. A
+    line without a group is a report in each group of the rank that others wait in at this call.
+    labelled: the ids of those whose group a line names."""
     found: dict[tuple[object, ...], Step] = {}
-    for one in begun_in_time(timeouts):
-        if one.rank is not None:
-            found.setdefault((one.rank, one.group, one.op, one.seq, one.numel), Step(
-                one.rank, one.group or WHOLE_JOB, one.op, one.seq or 0, LAUNCHED,
+    late = begun_late(timeouts)
+    called = {(one.group, one.op, one.seq) for one in timeouts if id(one) in labelled}
+    for one in (one for one in timeouts if one.rank is not None):
+        may_be = [
+            (group.name, REPORTED)
+            for group in (groups if id(one) not in labelled else ())
+            if one.rank in group.members and (group.name, one.op, one.seq) in called
+        ]
+        own = (one.group or WHOLE_JOB, REPORTED if id(one) in late else LAUNCHED)
+        for group, state in (own, *may_be):
+            found.setdefault((one.rank, group, one.op, one.seq, one.numel), Step(
+                one.rank or 0, group, one.op, one.seq or 0, state,
                 size_that_must_agree(one), "", one.event.file, one.event.line,
             ))  # fmt: skip
     return [*found.values()]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from unhang.core.quotes import quote
 from unhang.core.text import ascii_only, counted, flat, visible
 from unhang.core.verdict.screen import path_shown
 from unhang.core.verdict.waited_rows import in_ranks, waited_headline, waited_lines
@@ -256,7 +257,7 @@ def what_happened(diagnosis: Mapping[str, Any]) -> list[str]:
         if not shown or (one["file"], one["line"]) != (shown["file"], shown["line"])
     ]
     lines += [
-        f"last line: {shortened(one['text'], 160)} [{path_shown(one['file'])}:{one['line']}]"
+        f"last line: {_shown(one, 160)} [{path_shown(one['file'])}:{one['line']}]"
         for one in last[:SHOWN_LAST]
     ]
     return [
@@ -284,7 +285,7 @@ def _what_happened(facts: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     first = facts["first_error"]
     if first:
-        shown = shortened(first["text"], 240)
+        shown = _shown(first, 240)
         lines.append(
             f"{FIRST_ERROR}{shown}"
             f" [{path_shown(first['file'])}:{first['line']}{_who(first, shown)}]"
@@ -429,11 +430,7 @@ def verdict_of(diagnosis: Mapping[str, Any]) -> str:
     outcome = diagnosis["outcome"]
     if outcome["word"] != "cause":
         line = outcome["line"]
-        place = (
-            f" [{path_shown(line['file'])}:{line['line']}: {shortened(line['text'], 200)}]"
-            if line
-            else ""
-        )
+        place = f" [{path_shown(line['file'])}:{line['line']}: {_shown(line, 200)}]" if line else ""
         return f"{ANSWERS[outcome['word']]}: {outcome['why']}{place}"
     if diagnosis["decided"]:
         named = ", ".join(visible(one, 80) for one in causes[0]["where"][:NAMED_IN_VERDICT])
@@ -513,8 +510,7 @@ def _evidence(word: str, one: Mapping[str, Any], reason: str | None, width: int)
     if not one["line"] and one["text"] == one["says"]:
         return _indented([f"{word}: {visible(one['says'], 400)}"], width, 3)
     line = (
-        f"{word if reason else 'and'}: {path_shown(one['file'])}:{one['line']}:"
-        f" {shortened(one['text'], 240)}"
+        f"{word if reason else 'and'}: {path_shown(one['file'])}:{one['line']}: {_shown(one, 240)}"
     )
     return _indented([line], width, 3) + _indented([f"({reason})"] if reason else [], width, 7)
 
@@ -523,18 +519,14 @@ def _certainty_and_owner(cause: Mapping[str, Any]) -> str:
     return f"{cause['certainty']}, owner: {cause['owner']}"
 
 
-def shortened(text: str, most: int) -> str:
-    """A line that is too long without its middle, because a message begins with its source and ends
-    with the fault."""
-    if len(text) <= most + most // 4:
-        return visible(text, most + most // 4)
-    head, _, _ = text[: most // 3].rpartition(" ")
-    _, _, tail = text[len(head) - most :].partition(" ")
-    return (
-        f"{visible(head, most)} [...] {visible(tail, most)}"
-        if head and tail
-        else f"{visible(text[: most // 3], most)} [...] {visible(text[-most + most // 3 :], most)}"
-    )
+def matched_in(line: Mapping[str, Any]) -> str:
+    """The part of a document's line that its signature matched; "" if it does not say."""
+    begin, end = line.get("at") or (0, 0)
+    return str(line["text"][begin:end])
+
+
+def _shown(line: Mapping[str, Any], most: int) -> str:
+    return quote(visible(line["text"], 4000), most, matched_in(line))
 
 
 def remedy_in_words(remedy: Mapping[str, Any]) -> str:
@@ -559,10 +551,7 @@ def _remarks(remarks: Sequence[Mapping[str, Any]], width: int) -> list[str]:
     for one in remarks[:10]:
         where = one["evidence"][0]
         lines += _indented(
-            [
-                f"{one['kind']}: {path_shown(where['file'])}:{where['line']}:"
-                f" {shortened(where['text'], 160)}"
-            ],
+            [f"{one['kind']}: {path_shown(where['file'])}:{where['line']}: {_shown(where, 160)}"],
             width,
         )
         lines += _indented(

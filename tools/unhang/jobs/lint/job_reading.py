@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from unhang.core.quotes import leading_words
 from unhang.jobs.job_files import DEEPSPEED, JobFile, Trait
 from unhang.jobs.lint.checks import Context
 from unhang.jobs.lint.launches import read_batch, read_commands
@@ -71,7 +72,9 @@ def job_file_of(name: str, text: str, kind: str) -> JobFile:
     )
     wanted = {*(one.line for one in findings), *(line for _, line in settings)}
     shown = {
-        number: lines[number - 1].strip()[:300] for number in wanted if 0 < number <= len(lines)
+        number: leading_words(lines[number - 1].strip(), 300)
+        for number in wanted
+        if 0 < number <= len(lines)
     }
     return JobFile(
         name,
@@ -107,7 +110,12 @@ def _traits(text: str, lines: Iterable[str], kind: str) -> Iterator[Trait]:
     if kind == "python" and (tree := parse_python(text)) is not None:
         nodes = list(ast.walk(tree))
         if at := line_of_local_device(nodes, read_names(nodes)):
-            yield Trait("local device", "local rank", at, text.splitlines()[at - 1].strip()[:300])
+            yield Trait(
+                "local device",
+                "local rank",
+                at,
+                leading_words(text.splitlines()[at - 1].strip(), 300),
+            )
         yield from _of_trainers(nodes)
     if kind == "slurm":
         yield from _of_batch(lines)
@@ -135,7 +143,12 @@ def _of_trainers(nodes: Iterable[ast.AST]) -> Iterator[Trait]:
         }
         devices = given.get("devices") or given.get("gpus")
         if devices and given.get("num_nodes", 1) > 1:
-            yield Trait("devices of a trainer", str(devices), call.lineno, ast.unparse(call)[:300])
+            yield Trait(
+                "devices of a trainer",
+                str(devices),
+                call.lineno,
+                leading_words(ast.unparse(call), 300),
+            )
 
 
 def _of_batch(lines: Iterable[str]) -> Iterator[Trait]:
@@ -162,11 +175,13 @@ def _meeting_points(text: str) -> Iterator[Trait]:
             (command.values[name] for name in MEETING_OPTIONS if name in command.values), ""
         )
         if rank is not None and address:
-            yield Trait("meeting point", f"{rank} {address}", command.line, command.text[:300])
+            yield Trait(
+                "meeting point", f"{rank} {address}", command.line, leading_words(command.text, 300)
+            )
 
 
 def _of_line(line: str, number: int) -> Iterator[Trait]:
-    shown = line.strip()[:300]
+    shown = leading_words(line.strip(), 300)
     if found := _INTERFACE.search(line):
         yield Trait("interface", f"{found['name']}={found['value']}", number, shown)
     if found := _LOCAL_MASTER.search(line):

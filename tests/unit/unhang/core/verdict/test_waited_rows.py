@@ -49,9 +49,12 @@ def test_the_headline_names_the_rank_its_host_and_the_operation_in_which_the_oth
         "8 groups of mesh_dp wait behind it",
     ]
     assert waited_quotes(row) == [
-        ("last line of rank 5: 10:00:58 step 812 loss 2.31", "log.txt", 9),
-        ("[rank0] Watchdog caught collective operation timeout", "log.txt", 17),
-    ]
+        ("last line of rank 5: 10:00:58 step 812 loss 2.31", "log.txt", 9, ""),
+        (
+            "[rank0] Watchdog caught collective operation timeout", "log.txt", 17,
+            "SeqNum=5120, OpType=ALLREDUCE",
+        ),
+    ]  # fmt: skip
 
 
 def test_a_rank_without_evidence_is_said_to_have_brought_none():

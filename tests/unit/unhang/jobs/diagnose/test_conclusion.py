@@ -9,7 +9,7 @@ import pytest
 
 from unhang import cli
 from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.diagnose.rendering import render_table, shortened
+from unhang.jobs.diagnose.rendering import render_table
 
 WATCHDOG = (
     "[rank{0}]:[E105 10:3{1}:12.1 ProcessGroupNCCL.cpp:632] [Rank {0}] Watchdog caught collective"
@@ -277,15 +277,6 @@ def test_advice_names_what_the_log_names(tmp_path, capsys, text, named):
     _code, answer = run(tmp_path, capsys, text)
     assert set(named) <= set(answer["causes"][0]["where"])
     assert named[0] in render_table(diagnose([str(tmp_path / "job.log")]), 400)
-
-
-def test_line_that_is_too_long_keeps_its_end():
-    line = "h:1:2 [0] NCCL WARN " + "x" * 900 + " failed : No route to host"
-    assert (
-        len(shortened(line, 240)) < 270
-        and shortened(line, 240).endswith("failed : No route to host")
-        and shortened(line, 240).startswith("h:1:2 [0]")
-    )
 
 
 def timed_out(seq, numel, ranks=(0, 1)):

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from unhang.core.quotes import leading_words
+
 LAST_LINES = 2000  # lines of a block that are looked at, from its end
 LONGEST = 300
 HEAD = 200
@@ -15,6 +17,7 @@ _SPEAKER = re.compile(
     rb" ]TP(\d{1,4})\b[^)\n]{0,60}\)|"
     rb"[^\na-z]{0,40}\b[Rr]ank[ =:]{0,2}(\d{1,6})\b(?=[:\]|)]| - | step | iter )|\s{0,4}(\d{1,5}): "
 )
+_LABELS = (2, 5)  # the groups that have a launcher's label
 _GAVE_UP = (b"Watchdog caught collective operation timeout", b"Timed out waiting")
 
 
@@ -32,8 +35,8 @@ class RankLine:
 
 @dataclass
 class LastWords:
-    """lines: rank -> its last line. gave_up: a watchdog has spoken, and what ranks print after it
-    only follows from it."""
+    """lines: rank, or ~label, -> its last line. gave_up: a watchdog has spoken, and what ranks
+    print after it only follows from it."""
 
     lines: dict[int, RankLine] = field(default_factory=dict)
     gave_up: bool = False
@@ -54,13 +57,14 @@ class LastWords:
                 or b"default" in line
                 or line[:6].lstrip()[:1].isdigit()
             ) and (named := _SPEAKER.match(line)):
-                rank = int(next(part for part in named.groups() if part))
+                rank = int(named[named.lastindex or 0])
+                rank = ~rank if named.lastindex in _LABELS else rank
                 if said := line[named.end() :].strip(b" \t\r:|-"):
                     before = self.lines.get(rank)
                     self.lines[rank] = RankLine(
                         file,
                         first + index,
-                        said[:LONGEST].decode("utf-8", "replace"),
+                        leading_words(said[: LONGEST + 1].decode("utf-8", "replace"), LONGEST),
                         line[:HEAD].decode("utf-8", "replace"),
                         before.printed + 1 if before else 1,
                     )

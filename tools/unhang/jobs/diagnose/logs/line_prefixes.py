@@ -55,26 +55,38 @@ _SYSLOG_HOST = re.compile(
 )
 _POD = re.compile(r"\[pod/(?P<host>[\w.-]{1,253})/")  # kubectl logs --prefix
 _TABLE_HOST = re.compile(r"\s*(?P<host>[A-Za-z][\w.-]{1,80}) \| ")
-_RANKS = (  # (text that is in each match, the pattern)
+_RANKS = (  # (text that is in each match, the pattern); `task` is the label of a launcher
     ("ank", re.compile(r"\[[Rr]ank ?(?P<rank>\d{1,6})\]")),
     ("[PG ", re.compile(r"\[PG [^\]]{0,120}\bRank (?P<rank>\d{1,6})\]")),
-    ("<std", re.compile(r"\[1,(?P<rank>\d{1,6})\]<std(?:out|err)>")),
-    ("[default", re.compile(r"\[default(?P<rank>\d{1,6})\]")),
+    ("<std", re.compile(r"\[1,(?P<task>\d{1,6})\]<std(?:out|err)>")),
+    ("[default", re.compile(r"\[default(?P<task>\d{1,6})\]")),
     ("ank", re.compile(r"\b[Rr]ank[ :=]{1,2}(?P<rank>\d{1,6})\b")),
+    (": ", re.compile(r"^\s{0,4}(?P<task>\d{1,6}): ")),
 )
 _OWN = re.compile(r"\[rank(?P<rank>\d{1,6})\]")
-_SRUN = re.compile(r"\s{0,4}(?P<rank>\d{1,6}): ")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A time of a clock. at_s: seconds since 1970 as if in UTC, in the year 1970 if the stamp has
+    no year. clock: the format of the stamp. Times of unlike formats have no order: one may be the
+    program's and one the collector's, in other zones and minutes apart."""
+
+    at_s: float
+    clock: tuple[str, bool]
+
+    def since(self, other: Moment | None) -> float | None:
+        """Seconds from `other` to this one; None if they cannot be compared."""
+        return self.at_s - other.at_s if other and other.clock == self.clock else None
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """time_s: seconds since 1970 as if in UTC, in the year 1970 if the stamp has no year (has_year
-    is False then); host and rank None if missing. stamp: the text of the time, also of one that is
-    not compared. own_rank: the rank of the job, which torch prints as [rank3] before the line;
-    `rank` may be a launcher's task, or a number within a group."""
+    """time, host and rank None if missing. stamp: the text of the time, also of one that is not
+    compared. own_rank: the rank of the job, which torch prints as [rank3] before the line;
+    `rank` may be a number within a group, or ~3 of a launcher's label 3 until the file is read."""
 
-    time_s: float | None = None
-    has_year: bool = False
+    time: Moment | None = None
     stamp: str | None = None
     host: str | None = None
     pid: str | None = None
@@ -89,10 +101,8 @@ class Prefix:
             merged = replace(self, rank=outer.own_rank, own_rank=outer.own_rank)
         elif self.rank is None and outer.rank is not None:
             merged = replace(self, rank=outer.rank)
-        if time and outer.time_s is not None:
-            merged = replace(
-                merged, time_s=outer.time_s, has_year=outer.has_year, stamp=outer.stamp
-            )
+        if time and outer.time is not None:
+            merged = replace(merged, time=outer.time, stamp=outer.stamp)
         elif merged.stamp is None:
             # to show only: the clocks of wrapper and program differ
             merged = replace(merged, stamp=outer.stamp)
@@ -103,7 +113,7 @@ def parse_prefix(text: str, start: int) -> Prefix:
     """The prefix of a line whose message begins at `start`; a rank may also be in the beginning of
     the message."""
     head = text[: min(max(start + 120, 160), LOOKED_AT)]
-    time_s, has_year, stamp = parse_stamp(head)
+    time, stamp = parse_stamp(head)
     nccl = _NCCL.search(head) if _NCCL_BEHIND_HOST.search(head) else None
     logged = (
         None
@@ -114,34 +124,28 @@ def parse_prefix(text: str, start: int) -> Prefix:
     )
     rank = next(
         (
-            int(found["rank"])
+            int(found[1]) if "rank" in pattern.groupindex else ~int(found[1])
             for held, pattern in _RANKS
             if held in head and (found := pattern.search(head))
         ),
         None,
     )
-    if rank is None and (found := _SRUN.match(head)):
-        rank = int(found["rank"])
     host = nccl["host"] if nccl else logged["host"] if logged else None
     own = None
     for found in _OWN.finditer(head) if "[rank" in head else ():
         own = int(found["rank"])  # the last one is the line's own, those before it a wrapper's
     pid = nccl["pid"] if nccl else None
-    return Prefix(time_s, has_year, stamp, host, pid, rank if own is None else own, own)
+    return Prefix(time, stamp, host, pid, rank if own is None else own, own)
 
 
-def parse_stamp(head: str) -> tuple[float | None, bool, str | None]:
-    """(seconds, whether the year is known, the stamp's text) of the first stamp; an impossible date
-    does not count."""
+def parse_stamp(head: str) -> tuple[Moment | None, str | None]:
+    """(time, the stamp's text) of the first stamp; an impossible date does not count."""
     for pattern in _STAMPS if _ANY_STAMP.search(head) else ():
         found = pattern.search(head)
         if found and (time_s := _seconds(found.groupdict())) is not None:
-            return (
-                time_s,
-                found.groupdict().get("y") is not None or found.groupdict().get("e") is not None,
-                found.group().strip(" ["),
-            )
-    return None, False, None
+            clock = pattern.pattern, bool(found.groupdict().get("z"))
+            return Moment(time_s, clock), found.group().strip(" [")
+    return None, None
 
 
 def _seconds(part: dict[str, str | None]) -> float | None:

@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from unhang.core.quotes import leading_words
+
 LAST_LINES = 2000  # lines of a block that are looked at, from its end
 FEWEST_RANKS = 2
 _RANK = re.compile(
     rb"\b[Rr](?:ank|ANK)["
     rb" :=_#]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|^\s{0,4}\[(\d{1,5})\]|^\s{0,4}(\d{1,5}): "
 )
+_LABELS = (2, 4)  # the groups that have a launcher's label
 _STEP = re.compile(
     rb"\b(?:global[_ ])?(?:[Ss]teps?|STEP|[Ii]ter(?:ation)?s?|[Bb]atch|it)["
     rb" :=#]{0,3}\[?(\d{1,9})\b(?! ?(?:ms|s|sec|seconds|MiB|GiB)\b)"
@@ -43,8 +46,8 @@ class Stopped:
 def note_steps(
     lines: list[bytes], first: int, file: str, rank_of_file: int | None, steps: dict[int, RankStep]
 ) -> None:
-    """Adds the last step of each rank in these lines. first: the number of the first line;
-    rank_of_file: for lines that name no rank."""
+    """Adds the last step of each rank, or ~label, in these lines. first: the number of the first
+    line; rank_of_file: for lines that name no rank."""
     begin = max(0, len(lines) - LAST_LINES)
     for index in range(begin, len(lines)):
         line = lines[index]
@@ -53,14 +56,15 @@ def note_steps(
         ) or not (step := _STEP.search(line)):
             continue
         named = _RANK.search(line, 0, step.start()) or _RANK.search(line)
-        rank = int(next(part for part in named.groups() if part)) if named else rank_of_file
+        rank = int(named[named.lastindex or 0]) if named else rank_of_file
+        rank = ~rank if named and rank is not None and named.lastindex in _LABELS else rank
         if rank is not None:
             steps[rank] = RankStep(
                 rank,
                 int(step[1]),
                 file,
                 first + index,
-                line[:300].decode("utf-8", "replace").strip(),
+                leading_words(line[:301].decode("utf-8", "replace"), 300).strip(),
             )
 
 

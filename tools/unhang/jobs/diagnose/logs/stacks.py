@@ -57,7 +57,8 @@ class Frame:
 
 @dataclass(frozen=True)
 class Stack:
-    """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them.
+    """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them;
+    ~3 of a launcher's label 3 until the file is read.
     command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep. gil: it
     saw it hold the interpreter's lock."""
 
@@ -206,7 +207,9 @@ class Stacks:
 
 def _without_label(line: str) -> tuple[int | None, str]:
     found = _LABELLED.match(line)
-    return (int(found[1] or found[2]), line[found.end() :]) if found else (None, line)
+    if not found:
+        return None, line
+    return int(found[1]) if found[1] else ~int(found[2]), line[found.end() :]
 
 
 def _rank_of_command(command: str) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import PurePath
 
+from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import cut_without_secrets, without_secrets
 from unhang.jobs.diagnose.logs.calls import MARK, Call, note_calls, without_calls
 from unhang.jobs.diagnose.logs.inspector_files import Records
@@ -22,6 +23,7 @@ from unhang.jobs.diagnose.logs.rank_steps import RankStep, note_steps
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, RasText, ras_answers
 from unhang.jobs.diagnose.logs.reading import Block
 from unhang.jobs.diagnose.logs.stacks import Stack, Stacks
+from unhang.jobs.diagnose.logs.task_labels import Labels
 from unhang.jobs.diagnose.matching.line_shapes import LineShapes
 from unhang.jobs.diagnose.matching.sieve import DIGITS, Sieve, Trial
 from unhang.jobs.diagnose.matching.signatures import Signature
@@ -71,7 +73,8 @@ _QUOTE = re.compile(
 @dataclass(frozen=True)
 class Event:
     """One line that matches a signature. fields: the pattern's named groups. quoted: it is in a
-    quotation. source: it is a traceback's line of code."""
+    quotation. source: it is a traceback's line of code. at: the part of the text that matched, of a
+    collective its number and operation."""
 
     signature: Signature
     file: str
@@ -81,6 +84,7 @@ class Event:
     prefix: Prefix
     quoted: bool = False
     source: bool = False
+    at: tuple[int, int] = (0, 0)
 
 
 @dataclass
@@ -112,6 +116,7 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
     counts: dict[str, int] = {}
     ras = RasText(file)
     stacks = Stacks(file, rank_in_name(file))
+    labels = Labels()
     for block in blocks:
         text = block.whole()
         ras.note(text, block.number(0))
@@ -128,11 +133,24 @@ def scan_blocks(blocks: Iterable[Block], file: str, sieve: Sieve) -> Scan:
         _remember_last(block, scan)
         note_steps(block.lines, block.first, file, rank_in_name(file), scan.steps)
         scan.words.note(block.lines, block.first, file)
+        labels.note(text)
     scan.ras = ras_answers(ras)
-    scan.stacks = stacks.done()
     if scan.outside:
         scan.events = _with_what_stands_outside(scan)
+    _name_ranks(scan, labels, stacks.done())
     return scan
+
+
+def _name_ranks(scan: Scan, labels: Labels, stacks: Iterable[Stack]) -> None:
+    """Puts the rank where only a launcher's label stands before a line."""
+    scan.stacks = [replace(one, rank=labels.rank_of(one.rank)) for one in stacks]
+    scan.words.lines = labels.by_rank(scan.words.lines)
+    steps = labels.by_rank(scan.steps)
+    scan.steps = {rank: replace(step, rank=rank) for rank, step in steps.items()}
+    for place, one in enumerate(scan.events):
+        if (one.prefix.rank or 0) < 0:
+            prefix = replace(one.prefix, rank=labels.rank_of(one.prefix.rank))
+            scan.events[place] = replace(one, prefix=prefix)
 
 
 def _keep_events(
@@ -200,7 +218,7 @@ def _beginning(line: bytes) -> str:
     """The line, of a long one the beginning; it is masked first, because half a secret is not known
     as one."""
     text = line.decode("utf-8", "replace")
-    return text if len(line) <= TEXT_LIMIT else without_secrets(text)[:TEXT_LIMIT]
+    return text if len(line) <= TEXT_LIMIT else leading_words(without_secrets(text), TEXT_LIMIT)
 
 
 def _indented(block: Block, index: int) -> bytes:
@@ -233,7 +251,7 @@ def _outside(readings: Sequence[str]) -> Prefix:
 def _with_what_stands_outside(scan: Scan) -> list[Event]:
     """The events; if no line of the file has a time or host of its own, with those of the
     wrappers."""
-    timed = any(event.prefix.time_s is not None for event in scan.events)
+    timed = any(event.prefix.time is not None for event in scan.events)
     hosted = any(event.prefix.host for event in scan.events)
     return [
         (
@@ -307,16 +325,29 @@ def event_of(
             found.groupdict(),
             parse_prefix(text, found.start()),
         )
+    shown = around(text, found.start(), found.end())
+    begin, end = _core_of(found)
+    at = shown.find(text[begin:end])
     return Event(
         signature,
         file,
         line,
-        around(text, found.start(), found.end()),
+        shown,
         found.groupdict(),
         parse_prefix(text, found.start()),
         quoted,
         source,
+        (at, at + end - begin) if at >= 0 else (0, 0),
     )
+
+
+def _core_of(found: re.Match[str]) -> tuple[int, int]:
+    parts = found.groupdict()
+    if not (parts.get("seq") and parts.get("op")):
+        return found.span()
+    return (
+        min(found.start("seq"), found.start("op")), max(found.end("seq"), found.end("op"))
+    )  # fmt: skip
 
 
 def rank_of(event: Event) -> int | None:
@@ -353,11 +384,12 @@ def around(text: str, start: int, end: int) -> str:
             (start, end, masked) if place < 0 else (place, place + end - start, masked)
         )
     left = max(0, min(start - 150, len(text) - TEXT_LIMIT))
-    return (
-        ("…" if left else "")
-        + text[left : left + max(TEXT_LIMIT, min(end, left + TEXT_LIMIT) - left)].strip()
-        + "…"
-    )
+    shown = leading_words(text[left:], TEXT_LIMIT)
+    if left:
+        shown = leading_words(text[: left + len(shown)][::-1], len(shown))[::-1]
+    if text[start : min(end, left + TEXT_LIMIT)] not in shown:  # within one endless word
+        shown = text[left : left + TEXT_LIMIT]
+    return f"{'…' if left else ''}{shown.strip()}…"
 
 
 def _remember_last(block: Block, scan: Scan) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from unhang.core.quotes import leading_words
 from unhang.core.secrets_in_text import without_secrets
 from unhang.core.verdict.rendering import ranks_wait
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
@@ -252,7 +253,7 @@ def _silent_ranks(facts: Facts) -> list[int]:
 
 def shown_line(said: RankLine) -> str:
     """A rank's line, with its place."""
-    return f"{without_secrets(said.text)[:LONGEST_WORDS]} [line {said.line}]"
+    return f"{leading_words(without_secrets(said.text), LONGEST_WORDS)} [line {said.line}]"
 
 
 def rank_of_event(event: Event) -> int | None:

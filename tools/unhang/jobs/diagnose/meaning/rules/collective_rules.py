@@ -7,10 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from unhang.core.quotes import leading_words
 from unhang.core.text import counted
 from unhang.core.verdict.waited_rows import waited_headline
 from unhang.jobs.diagnose.log_facts import Facts
-from unhang.jobs.diagnose.log_groups import Timeout, begun_in_time, size_that_must_agree
+from unhang.jobs.diagnose.log_groups import Timeout, begun_late, size_that_must_agree
 from unhang.jobs.diagnose.matching.scanning import Event
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.rules.failures import first_failure, killed_first
@@ -41,7 +42,8 @@ def ranks_called_different_things(facts: Facts) -> Iterator[Evidence]:
     diagnose_user_jobs/metric-returns-early-on-empty-shard, diagnose_batches/3/039.
     """
     by_group: dict[str | None, list[Timeout]] = {}
-    for one in begun_in_time(facts.timeouts):
+    late = begun_late(facts.timeouts)
+    for one in (one for one in facts.timeouts if id(one) not in late):
         by_group.setdefault(one.group, []).append(one)
     for several in by_group.values():
         alike = oldest_of_each_rank(several)
@@ -258,8 +260,8 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
             odd = next(event for event in spoken.values() if values[event.fields["phrase"]] == 1)
             other = next(event for event in spoken.values() if values[event.fields["phrase"]] > 1)
             why = (
-                f"rank {_speaker(odd)} alone says: {(odd.fields['phrase'] or '')[:60]}; the others"
-                f" say: {(other.fields['phrase'] or '')[:60]}"
+                f"rank {_speaker(odd)} alone says: {leading_words(odd.fields['phrase'] or '', 60)};"
+                f" the others say: {leading_words(other.fields['phrase'] or '', 60)}"
             )
             yield Evidence(
                 "rank_desync_app", STRONG - 0.5, why, (odd, other), "one-rank-says-otherwise"

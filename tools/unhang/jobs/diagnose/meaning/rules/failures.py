@@ -267,7 +267,7 @@ def _had_failed_in_silence(facts: Facts, event: Event) -> bool:
     rank = rank_of(event)
     return (
         rank is not None
-        and event.prefix.time_s is None
+        and event.prefix.time is None
         and rank not in {one.rank for one in facts.timeouts}
     )
 
@@ -314,14 +314,8 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
 def comes_before(one: Event, other: Event) -> bool:
     """Whether `one` is known to be earlier: by its time stamp, or by its line in the same file.
     Files without time stamps cannot be compared."""
-    left, right = one.prefix, other.prefix
-    if (
-        left.time_s is not None
-        and right.time_s is not None
-        and left.has_year == right.has_year
-        and left.time_s != right.time_s
-    ):
-        return left.time_s < right.time_s
+    if one.prefix.time and (later_s := one.prefix.time.since(other.prefix.time)):
+        return later_s < 0
     return one.file == other.file and one.line < other.line
 
 

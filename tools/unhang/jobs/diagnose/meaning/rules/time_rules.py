@@ -4,10 +4,12 @@ NVSwitches, ranks that went silent."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from unhang.core.catalogue import table
+from unhang.core.quotes import leading_words
 from unhang.core.verdict.odd_one_out import AT_LEAST, odd_ones_out
 from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.logs.last_words import RankLine
@@ -58,8 +60,8 @@ def _most_in_a_day(events: Sequence[Event], boots: Iterable[int]) -> list[Event]
 
 
 def _within(one: Event, last: Event) -> bool:
-    times = one.prefix.time_s, last.prefix.time_s
-    return None in times or abs((times[1] or 0) - (times[0] or 0)) <= LOSSES_WITHIN_S
+    apart_s = last.prefix.time.since(one.prefix.time) if last.prefix.time else None
+    return apart_s is None or abs(apart_s) <= LOSSES_WITHIN_S
 
 
 def switch_reports_an_error(facts: Facts) -> Iterator[Evidence]:
@@ -95,10 +97,16 @@ def rank_went_silent(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_odd_ones/times/rank-that-went-silent-before-the-others.
     """
-    last = {
+    stamped = {
         rank: (moment, line)
         for rank, line in facts.words.items()
         if (moment := parse_stamp(line.head)[0]) is not None
+    }
+    clocks = Counter(moment.clock for moment, _ in stamped.values()).most_common(1)
+    last = {
+        rank: (moment.at_s, line)
+        for rank, (moment, line) in stamped.items()
+        if moment.clock == clocks[0][0]
     }
     if len(last) <= AT_LEAST or not hang_signs(facts):
         return
@@ -113,7 +121,7 @@ def rank_went_silent(facts: Facts) -> Iterator[Evidence]:
         end = min((one for one in last.values()), key=lambda one: abs(one[0] - others))[1]
         why = (
             f"rank {rank} last printed at {_stamp(line)}, the other {len(last) - 1}"
-            f" at {_stamp(end)}: {line.text[:160]}"
+            f" at {_stamp(end)}: {leading_words(line.text, 160)}"
         )
         yield Evidence(
             "slow_rank_or_io", SUPPORTING, why, (), "rank-went-silent",
@@ -123,4 +131,4 @@ def rank_went_silent(facts: Facts) -> Iterator[Evidence]:
 
 
 def _stamp(line: RankLine) -> str:
-    return parse_stamp(line.head)[2] or "?"
+    return parse_stamp(line.head)[1] or "?"
