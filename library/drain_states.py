@@ -98,6 +98,7 @@ def main() -> None:
                     scheduler_s=given["scheduler_timeout_s"],
                     poll_s=max(1, given["poll_s"]),
                 ),
+                run=given["run"],
                 with_jobs=given["with_jobs"],
             )
         else:

@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
             "controller": {"type": "dict", "required": True},
         }
         options |= {
-            "hosts": {"type": "list", "elements": "str", "required": True},
+            "hosts": {"type": "list", "elements": "str", "default": []},
             "takes_over": {"type": "str", "default": ""},
         }
         options |= {
@@ -64,7 +64,7 @@ class ActionModule(ActionBase):
                 evidence,
                 _is_over,
                 given["takes_over"],
-                task_vars["groups"],
+                None if given["ending"] else task_vars["groups"],
                 max_failed,
                 given["command"],
             )

@@ -110,6 +110,9 @@ class ActionModule(ActionBase):
             why = given["unlisted"] or "nothing is due"
             return line or f"released nodes were not asked again: {why}"
         service = service_of(given["states"], asked.hosts, name_of) if given["states"] else None
+        if service is not None and service.unknown:
+            who = ", ".join(sorted(service.unknown))
+            return f"released nodes were not asked again: the scheduler does not know yet of {who}"
         return look_back(conductor, asked, service)
 
 

@@ -46,10 +46,23 @@ def plan_hosts(path: str, wanted: bool = True) -> Any:
     return hosts or NOBODY
 
 
-def plan_serial(path: str) -> Any:
-    """Number of hosts of each wave."""
-    sizes = [len(wave.hosts) for wave in _plan(str(path)).waves] if path else []
-    return sizes or "100%"
+def plan_serial(path: str, known: Sequence[str]) -> Any:
+    """Number of hosts of each wave, of those that the inventory (still) has."""
+    waves = _plan(str(path)).waves if path else ()
+    sizes = [len(set(wave.hosts) & set(known)) for wave in waves]
+    return [size for size in sizes if size] or "100%"
+
+
+def plan_held(path: str) -> Any:
+    """As plan_hosts, of the nodes that the rollout still holds by its journal; all, if that was
+    lost."""
+    from unhang.act.rollout.conductor import Followed
+
+    folder = Path(str(path))
+    folder = folder if folder.is_dir() else folder.parent
+    standing = Followed(folder, _plan(str(path))).standing()
+    hosts = plan_hosts(path)
+    return hosts if standing.is_lost else [host for host in hosts if standing.holds(host)] or NOBODY
 
 
 def plan_roles(path: str, host: str) -> Any:
@@ -201,6 +214,7 @@ class FilterModule:
             "unhang_plan_faults": plan_faults,
             "unhang_plan_hosts": plan_hosts,
             "unhang_plan_serial": plan_serial,
+            "unhang_plan_held": plan_held,
             "unhang_plan_roles": plan_roles,
             "unhang_plan_policy": plan_policy,
             "unhang_plan_policy_edited": plan_policy_edited,

@@ -68,7 +68,8 @@ def filters():
 def test_waves_are_hosts_and_their_sizes(filters, tmp_path):
     path = str(write_plan(tmp_path, PLAN))
     assert filters["unhang_plan_hosts"](path) == ["gpu1", "gpu2", "gpu3"]
-    assert filters["unhang_plan_serial"](path) == [1, 2]
+    assert filters["unhang_plan_serial"](path, ["gpu1", "gpu2", "gpu3", "other"]) == [1, 2]
+    assert filters["unhang_plan_serial"](path, ["gpu2"]) == [1]  # the inventory has lost the others
     assert filters["unhang_plan_hosts"](path, False) == "all:!all"
 
 

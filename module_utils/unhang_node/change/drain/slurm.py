@@ -20,7 +20,8 @@ from ...base.process import FOLDERS, run_process
 from ...facts.parse.slurm_conf import expand
 from .reasons import ANY_RUN, DrainRefused, message_of, reason_for, sealed
 from .slurm_decisions import (
-    OUT_OF_SERVICE,
+    NOT_KNOWN,
+    OUT,
     OWN_TEXTS,
     Asked,
     Standing,
@@ -31,6 +32,7 @@ from .slurm_decisions import (
     describe,
     drain_answer,
     is_called,
+    is_out,
     is_own_reservation,
     name_of_machine,
     powers_down,
@@ -39,7 +41,7 @@ from .slurm_decisions import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, TypeVar
 
     from ...base.parse.slurm import Job, SlurmNode
     from .reasons import DrainAnswer
@@ -150,8 +152,7 @@ def _is_handed_over(target: SlurmTarget, standing: Standing) -> bool:
     """Whether the node serves a job, after which Slurm keeps it free."""
     if not target.hold_s or target.beside_jobs or target.preview:
         return False
-    in_service = not any(state in standing.node.states for state in OUT_OF_SERVICE)
-    return in_service and bool(drain_answer(standing, target.asked).jobs)
+    return not is_out(standing.node) and bool(drain_answer(standing, target.asked).jobs)
 
 
 def _reserve(target: SlurmTarget, standing: Standing) -> Tuple[DrainAnswer, bool, str]:
@@ -177,7 +178,9 @@ def _reserve(target: SlurmTarget, standing: Standing) -> Tuple[DrainAnswer, bool
 
 def _unreserve(target: SlurmTarget, standing: Standing) -> bool:
     """Deletes the run's own reservation of the node; gives whether there was one."""
-    own = [row for row in standing.reservations if is_own_reservation(row, standing, target.asked)]
+    own = [
+        row for row in standing.reservations if is_own_reservation(row, target.node, target.asked)
+    ]
     for row in own:
         _patiently(target.waits, partial(_delete, row.name))
     return bool(own)
@@ -291,19 +294,37 @@ def inspect(target: SlurmTarget) -> Tuple[DrainAnswer, bool, str]:
     )
 
 
-def list_states(waits: Waits, with_jobs: bool = False) -> Dict[str, Any]:
-    """{in_service: [name], out: {name: who took it out of service and why}} of all nodes; with_jobs
-    adds jobs: {name: [job]} of those that have one, as in DrainAnswer. Raises SlurmAway, OSError,
-    ValueError."""
-    nodes = _patiently(waits, read_nodes)
+def list_states(waits: Waits, run: str, with_jobs: bool = False) -> Dict[str, Any]:
+    """{in_service: [name], out: {name: who took it out of service and why}, unknown: [name]} of all
+    nodes; unknown: those of `out` of which slurmctld still does not know after waits.scheduler_s.
+    run: whose reservations are ours; with_jobs adds jobs: {name: [job]} of those that have one, as
+    in DrainAnswer. Raises SlurmAway, OSError, ValueError."""
+    until = time.monotonic() + waits.scheduler_s
+    while True:
+        nodes = _patiently(waits, read_nodes)
+        held = _patiently(waits, partial(_held, run))
+        found = {node.name: takes_jobs(node, node.name in held) for node in nodes}
+        if NOT_KNOWN not in found.values() or time.monotonic() >= until:
+            break
+        time.sleep(max(0.0, min(waits.poll_s, until - time.monotonic())))
     jobs = {"jobs": _jobs_by_node(waits, nodes)} if with_jobs else {}
     out = {
         node.name: describe(node) if node.reason else "+".join(sorted(node.states))
         for node in nodes
-        if not takes_jobs(node)
+        if found[node.name] in (OUT, NOT_KNOWN)
     }
-    serving = sorted(node.name for node in nodes if node.name not in out)
-    return {"in_service": serving, "out": out, **jobs}
+    return {
+        "in_service": sorted(name for name in found if name not in out),
+        "out": out,
+        "unknown": sorted(name for name in found if found[name] == NOT_KNOWN),
+        **jobs,
+    }
+
+
+def _held(run: str) -> "Set[str]":
+    """The nodes that reservations of this run are for, each alone."""
+    rows = parse_reservations(_call(["scontrol", "-o", "--all", "show", "reservations"]))
+    return {row.nodes for row in rows if is_own_reservation(row, row.nodes, Asked(run=run))}
 
 
 def _jobs_by_node(waits: Waits, nodes: "Sequence[SlurmNode]") -> "Dict[str, List[Dict[str, str]]]":
@@ -335,8 +356,7 @@ def read_standing(name: str) -> Standing:
             f"expected one node {name} from scontrol, found"
             f" {', '.join(node.name for node in nodes)[:200] or 'none'}"
         )
-    # slurmctld has just started and has not heard from the node yet, so it does not know the node's
-    # jobs either
+    # of jobs it does not know either, so that a drain does not help
     if "UNKNOWN" in nodes[0].states:
         raise SlurmAway(
             f"slurmctld calls {name} UNKNOWN, for it has not heard of its slurmd since it started"

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
 OUT_OF_SERVICE = ("DRAIN", "DOWN", "FAIL", "FAILING", "ERROR")
 REBOOTING = ("REBOOT_REQUESTED", "REBOOT_ISSUED")
-AWAY = ("NOT_RESPONDING", "UNKNOWN", "MAINTENANCE", "MAINT", "REBOOT_ISSUED", "FUTURE")
+# What takes_jobs answers.
+SERVES, RESERVED, OUT, NOT_KNOWN = "serves", "reserved for us later", "out", "not known"
 # slurmd and the kernel round the boot time, and the clock may have been set since
 SAME_BOOT_S = 600
 # slurmctld's own reasons, as whole texts. With ReturnToService a node that does not answer returns
@@ -78,7 +79,7 @@ def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
     """The drain state of the node. A node that is busy in Slurm has jobs, even if squeue does not
     list them."""
     node = standing.node
-    out = any(state in node.states for state in OUT_OF_SERVICE)
+    out = is_out(node)
     jobs = [
         {
             "id": job.id,
@@ -101,10 +102,26 @@ def drain_answer(standing: Standing, asked: Asked) -> DrainAnswer:
     )
 
 
-def takes_jobs(node: SlurmNode) -> bool:
-    """Whether Slurm would start a job on the node now. A node that is powered down counts: Slurm
-    powers it up for a job."""
-    return not any(state in node.states for state in (*OUT_OF_SERVICE, *AWAY))
+def takes_jobs(node: SlurmNode, is_reserved: bool = False) -> str:
+    """SERVES, RESERVED, OUT or NOT_KNOWN: whether the node is there for jobs now. is_reserved: the
+    run has a reservation of it. A node that is powered down serves, for Slurm powers it up; one
+    that still runs its job in our reservation is in service until that job ends."""
+    states = node.states
+    if is_out(node) or states & {"REBOOT_ISSUED", "FUTURE"}:
+        return OUT
+    if "UNKNOWN" in states:  # slurmctld has just started, and has not heard of the slurmd yet
+        return NOT_KNOWN
+    if "NOT_RESPONDING" in states:
+        return OUT
+    if states & {"MAINT", "MAINTENANCE"} and not (is_reserved and states & set(BUSY)):
+        return OUT
+    return RESERVED if is_reserved else SERVES
+
+
+def is_out(node: SlurmNode) -> bool:
+    """Whether somebody, or slurmctld, has taken the node out of service; nothing but that keeps it
+    out until it is resumed."""
+    return any(state in node.states for state in OUT_OF_SERVICE)
 
 
 def decide_drain(standing: Standing, asked: Asked) -> Decision:
@@ -129,7 +146,7 @@ def decide_drain(standing: Standing, asked: Asked) -> Decision:
                 " somebody, and that ends every drain"
             )
         )
-    if any(state in node.states for state in OUT_OF_SERVICE) and not _may_be_marked(node, asked):
+    if is_out(node) and not _may_be_marked(node, asked):
         return Decision(
             note=(
                 f"{node.name} was taken out of service by {describe(node)}: it is left so, and"
@@ -160,10 +177,9 @@ def decide_window(standing: Standing, asked: Asked, hold_s: int, now: int) -> Wi
     return window._replace(refused=_reserved(standing, asked, window.begins, window.ends))
 
 
-def is_own_reservation(row: Reservation, standing: Standing, asked: Asked) -> bool:
-    """Whether a reservation is of this node alone, and by its name of this run, or of one that it
-    takes over."""
-    name = standing.node.name
+def is_own_reservation(row: Reservation, name: str, asked: Asked) -> bool:
+    """Whether a reservation is of the node of this name alone, and by its own name of this run, or
+    of one that it takes over."""
     if row.nodes != name or "MAINT" not in row.flags:
         return False
     if asked.takes_over == ANY_RUN and row.name.startswith(f"{MARK}-"):
@@ -183,7 +199,7 @@ def _reserved(standing: Standing, asked: Asked, begins: int, ends: int) -> str:
         row
         for row in standing.reservations
         if row.name not in asked.reservations
-        and not is_own_reservation(row, standing, asked)
+        and not is_own_reservation(row, standing.node.name, asked)
         and (row.is_active or (row.starts < ends and row.ends > begins))
     ]
     return (

@@ -26,7 +26,6 @@ from unhang.act.rollout.soak import DEFAULT as DEFAULT_SOAK
 from unhang.act.rollout.soak import describe_soak, parse_soak, seconds_left
 from unhang.act.rollout.status import describe_waiting, exit_code, status_of, undo_command
 from unhang.act.rollout.status_table import render_status
-from unhang.act.rollout.steps import FINAL
 from unhang.act.rollout.undone import undone_of
 from unhang.act.rollout.waiting import is_worth_another_look
 from unhang.audit.commands.filters import OPTIONS, add_filters
@@ -185,12 +184,13 @@ def run(arguments: argparse.Namespace) -> int:
     project.link_pynvml(home)
     new_run = (folder.parent.parent if plan.undoes else folder.parent) / run_folder.new_run_id()
     playbook = "rollback.yml" if plan.undoes else "remediate.yml"
+    playbook = "end.yml" if arguments.end else playbook
     command = [project.ansible_program("ansible-playbook"), str(home / "playbooks" / playbook)]
     command += [
         word for inventory in _inventories(arguments, folder, home) for word in ("-i", inventory)
     ]
     hosts = ",".join(host for wave in plan.waves for host in wave.hosts)
-    with limit_arguments(hosts) as limit:
+    with limit_arguments("" if arguments.end else hosts) as limit:
         variables = variables_of(arguments, folder, plan)
         argv = [*command, *limit, "-e", data_for_ansible(variables), *arguments.ansible]
         if not arguments.apply and not arguments.end:
@@ -313,11 +313,7 @@ def _held(run: Path) -> list[str]:
     if not (run / FILE).is_file() or not is_own(run):
         return []
     standing = replay(read_journal(run).entries)
-    held = [
-        host
-        for host, node in standing.nodes.items()
-        if not standing.closed and node.touched and node.state not in FINAL
-    ]
+    held = [] if standing.closed else list(filter(standing.holds, standing.nodes))
     return held if held and not undone_of(run, run.name) else []
 
 
@@ -353,7 +349,7 @@ def find_plan(named: str) -> tuple[Path, Plan]:
 def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dict[str, Any]:
     chosen: dict[str, Any] = {
         "unhang_plan": str(folder),
-        "unhang_apply": arguments.apply or arguments.end,
+        "unhang_apply": arguments.apply,
         "unhang_max_failed": arguments.max_failed,
     }
     chosen |= {
@@ -364,7 +360,6 @@ def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dic
         "drain_adapter": arguments.drain,
         "unhang_smoke": False if arguments.no_smoke else None,
     }
-    given["unhang_end"] = True if arguments.end else None
     given["unhang_kill_jobs"] = arguments.kill_jobs or None
     given["unhang_take_over"] = plan.run.id if arguments.take_over else None
     return chosen | {name: value for name, value in given.items() if value is not None}
@@ -427,7 +422,7 @@ def _outcome(
 ) -> int:
     """earlier: number of entries in the journal before the command: a rollout that was refused has
     written none."""
-    again = typed_again(folder, arguments, "--apply")
+    again = typed_again(folder, arguments, "--end" if arguments.end else "--apply")
     has_begun = len(read_journal(folder).entries) > earlier
     if played.stopped and not has_begun:
         raise UserError(f"stopped by hand, before a node was touched; go on with: {again}")

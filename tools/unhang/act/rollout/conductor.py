@@ -210,7 +210,7 @@ class Conductor:
         # A changed node is completed even if the failure limit is reached.
         stopped = (
             None
-            if node.changed
+            if node.changed or self.ends_because
             else failure_limit.why_not(
                 standing, host, self._wave_of([host]), limits_of(self.plan, groups, max_failed)
             )
@@ -303,7 +303,10 @@ class Conductor:
         return describe_soak(self.standing().soak) or "no node soaks"
 
     def end(self) -> None:
-        """Records the end of the playbook. Raises UserError, OSError."""
+        """Records the end of the playbook; an ended rollout is closed when it holds no node any
+        more. Raises UserError, OSError."""
+        standing = self.standing()
+        is_over = self.ends_because and not any(map(standing.holds, standing.nodes))
         self.put(
             Entry(
                 utc_now(),
@@ -311,7 +314,7 @@ class Conductor:
                 ROLLOUT,
                 DONE,
                 self.epoch,
-                {"closed": self.ends_because} if self.ends_because else {},
+                {"closed": self.ends_because} if is_over and not standing.is_lost else {},
             )
         )
 
@@ -429,9 +432,11 @@ def _running_in(run: Path | None, host: str) -> dict[str, str]:
 
 
 def open_plan(path: Path, known_hosts: Sequence[str]) -> tuple[Path, Plan]:
-    """(run folder, plan). path: plan.json or its folder. Raises UserError."""
-    plan = read_plan(path, known_hosts)
-    return (path if path.is_dir() else path.parent).absolute(), plan
+    """(run folder, plan). path: plan.json or its folder. A rollout that has begun goes on without
+    the nodes that the inventory has lost since. Raises UserError."""
+    folder = (path if path.is_dir() else path.parent).absolute()
+    has_begun = not known_hosts or bool(journal.read_journal(folder).entries)
+    return folder, read_plan(path, None if has_begun else known_hosts)
 
 
 def begin(

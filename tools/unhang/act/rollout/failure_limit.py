@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unhang.act.rollout.rollout_state import RolloutState
-from unhang.act.rollout.steps import FINAL, WAITING
+from unhang.act.rollout.steps import FINAL
 from unhang.core.errors import UserError
 from unhang.core.nodeset import fold_hosts, shortened
 from unhang.core.text import counted, listed
@@ -105,7 +105,7 @@ def why_not(standing: RolloutState, host: str, wave: int, limits: Limits) -> str
     """The reason why this unchanged host of the wave may not be changed, or None. A host that is
     already drained does not exceed a limit."""
     node = standing.node(host)
-    if node.drained and host not in _undrained(standing):
+    if node.out_of_service and host not in _undrained(standing):
         return stop_reason(standing, wave, limits)
     admitted = admit(standing, wave, limits)
     return admitted.stopped or admitted.postponed.get(host)
@@ -113,14 +113,12 @@ def why_not(standing: RolloutState, host: str, wave: int, limits: Limits) -> str
 
 def _undrained(standing: RolloutState) -> Set[str]:
     """Hosts that are drained by the journal and in service by the scheduler, and that this
-    controller has not drained since. One that waits leaves service when its jobs end."""
+    controller has not drained since."""
     listed = standing.floor.undrained if standing.floor else ()
     return {
         host
         for host in listed
-        if not (node := standing.node(host)).changed
-        and "drain" not in node.done
-        and node.state != WAITING
+        if not (node := standing.node(host)).changed and "drain" not in node.done
     }
 
 

@@ -17,10 +17,11 @@ NOT_LISTED = "not listed by its scheduler"
 @dataclass(frozen=True)
 class Service:
     """A fleet as its scheduler lists it. in_service: hosts that take jobs; out: {host: who took it
-    out of service and why}."""
+    out of service and why}; unknown: hosts of `out` of which the scheduler does not know yet."""
 
     in_service: Set[str] = frozenset()
     out: Mapping[str, str] = field(default_factory=dict)
+    unknown: Set[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ def service_of(
     name. A host that is not listed takes no jobs. Of hosts with one name only the first counts.
     """
     serving, out = set(states.get("in_service") or ()), states.get("out") or {}
+    unknown = set(states.get("unknown") or ())
     first: dict[str, str] = {}
     for host in sorted(hosts, key=natural):
         first.setdefault(host if host in serving or host in out else name_of(host), host)
@@ -55,6 +57,7 @@ def service_of(
             for host, name in names.items()
             if name not in serving
         },
+        frozenset(host for host, name in names.items() if name in unknown),
     )
 
 

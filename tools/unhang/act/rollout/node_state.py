@@ -59,7 +59,8 @@ class NodeState:
     the running system may differ from the installed one. saved: id of the first state that the
     change has saved on the node. proofs: {step: boot in which it passed}. failure: why the node is
     not proved; stuck: why a changed node cannot be completed. needs_root:
-    the connecting user may not lock it. waits_since: since when its jobs are waited for.
+    the connecting user may not lock it. reserved: it waits and is not drained, for it runs a job.
+    waits_since: since when its jobs are waited for.
     released_at: when it was released; asked_after: end of the soak after which it was asked again
     last; fell: a fault was found then. serves: when a kept or lost node was seen to take jobs.
     state: one of steps.MEANINGS; why: its reason. rests: of an
@@ -73,6 +74,7 @@ class NodeState:
     done: frozenset[str] = frozenset()
     locked: bool = False
     drained: bool = False
+    reserved: bool = False
     drained_by_others: bool = False
     changed: bool = False
     first: bool = False
@@ -118,7 +120,7 @@ class NodeState:
     @property
     def out_of_service(self) -> bool:
         """Out of service because of this rollout, or because somebody has drained it since."""
-        return self.drained or self.drained_by_others
+        return (self.drained and not self.reserved) or self.drained_by_others
 
     @property
     def lost(self) -> bool:
@@ -175,7 +177,11 @@ def _waiting(node: NodeState, entry: Entry) -> NodeState:
     have a job."""
     if node.changed:
         return _not_drained(node, entry)
-    return replace(_rest(node, WAITING, entry), waits_since=node.waits_since or entry.at)
+    return replace(
+        _rest(node, WAITING, entry),
+        waits_since=node.waits_since or entry.at,
+        reserved=entry.evidence.get("drained") is False,
+    )
 
 
 def _taken_up(node: NodeState, epoch: int) -> NodeState:
@@ -196,7 +202,7 @@ def _begun(node: NodeState, entry: Entry) -> NodeState:
     node = replace(node, begun=entry.step, state=UNFINISHED, why="", rests="")
     if entry.step == "lock":
         return replace(node, locked=True)  # a controller that dies now may have locked the node
-    if entry.step == "drain":
+    if entry.step == "drain":  # one that runs a job stays reserved
         return replace(node, drained=True)
     if entry.step == "apply":
         return replace(node, changed=True, first=not node.changed)
@@ -250,6 +256,7 @@ def _locked(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
 def _drained(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
     """Does not start a node that somebody else has drained; a changed node is out of service
     anyway. Without a scheduler the drain is itself the look for jobs."""
+    node = replace(node, reserved=False)
     if evidence.get("scheduler") == NO_SCHEDULER:
         node = replace(node, done=node.done | {WAIT})
     if evidence["owned"] or node.changed:
@@ -321,6 +328,7 @@ def _released(node: NodeState, evidence: Mapping[str, Any]) -> NodeState:
         locked=False,
         drained=False,
         drained_by_others=bool(others),
+        reserved=False,
         releasing=False,
         waits_since="",
     )

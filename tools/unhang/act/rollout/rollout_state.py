@@ -73,6 +73,11 @@ class RolloutState:
         """The state of one node; a new one if the journal has no entry about it."""
         return self.nodes.get(host) or NodeState(host)
 
+    def holds(self, host: str) -> bool:
+        """Whether something of the rollout is on the node that is to be given back."""
+        node = self.node(host)
+        return node.touched and node.state not in FINAL
+
     def take(self, entries: Iterable[Entry]) -> RolloutState:
         """Adds these entries of the journal, in their order, and returns itself."""
         for entry in entries:

@@ -16,6 +16,10 @@ from unhang_node.change.drain.reasons import (
 )
 from unhang_node.change.drain.slurm import check_name
 from unhang_node.change.drain.slurm_decisions import (
+    NOT_KNOWN,
+    OUT,
+    RESERVED,
+    SERVES,
     Asked,
     Host,
     Standing,
@@ -262,39 +266,40 @@ def test_a_name_that_is_not_one_nodes_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    "states",
+    ("states", "plain", "in_our_reservation"),
     [
-        "IDLE",
-        "MIXED",
-        "ALLOCATED",
-        "IDLE+RESERVED",
-        "IDLE+PLANNED",
-        "IDLE+POWERED_DOWN",
-        "ALLOCATED+REBOOT_REQUESTED",
+        ("IDLE", SERVES, RESERVED),
+        ("MIXED", SERVES, RESERVED),
+        ("ALLOCATED", SERVES, RESERVED),
+        ("IDLE+RESERVED", SERVES, RESERVED),
+        ("IDLE+PLANNED", SERVES, RESERVED),
+        ("IDLE+POWERED_DOWN", SERVES, RESERVED),
+        ("ALLOCATED+REBOOT_REQUESTED", SERVES, RESERVED),
+        ("ALLOCATED+MAINT", OUT, RESERVED),
+        ("MIXED+MAINTENANCE+RESERVED", OUT, RESERVED),
+        ("COMPLETING+IDLE+MAINT", OUT, RESERVED),
+        ("IDLE+MAINT", OUT, OUT),
+        ("IDLE+MAINTENANCE", OUT, OUT),
+        ("IDLE+DRAIN", OUT, OUT),
+        ("MIXED+DRAIN", OUT, OUT),
+        ("UNKNOWN+DRAIN", OUT, OUT),
+        ("DOWN", OUT, OUT),
+        ("DOWN*", OUT, OUT),
+        ("IDLE*", OUT, OUT),
+        ("IDLE+FAIL", OUT, OUT),
+        ("ALLOCATED+FAILING", OUT, OUT),
+        ("IDLE+REBOOT_ISSUED", OUT, OUT),
+        ("DOWN+DRAIN+REBOOT_ISSUED", OUT, OUT),
+        ("FUTURE", OUT, OUT),
+        ("ERROR", OUT, OUT),
+        ("UNKNOWN", NOT_KNOWN, NOT_KNOWN),
+        ("UNKNOWN*", NOT_KNOWN, NOT_KNOWN),
+        ("UNKNOWN+NOT_RESPONDING+MAINT", NOT_KNOWN, NOT_KNOWN),
     ],
 )
-def test_a_node_in_service(states):
-    assert takes_jobs(standing(states).node)
-
-
-@pytest.mark.parametrize(
-    "states",
-    [
-        "IDLE+DRAIN",
-        "MIXED+DRAIN",
-        "DOWN",
-        "DOWN*",
-        "IDLE*",
-        "IDLE+FAIL",
-        "UNKNOWN",
-        "IDLE+MAINTENANCE",
-        "IDLE+REBOOT_ISSUED",
-        "FUTURE",
-        "ERROR",
-    ],
-)
-def test_a_node_that_takes_no_jobs_whoever_saw_to_that(states):
-    assert not takes_jobs(standing(states).node)
+def test_whether_a_node_takes_jobs_now_by_its_states(states, plain, in_our_reservation):
+    node = standing(states).node
+    assert (takes_jobs(node), takes_jobs(node, is_reserved=True)) == (plain, in_our_reservation)
 
 
 CONFIG = """Configuration data as of 2026-11-22T15:13:00
