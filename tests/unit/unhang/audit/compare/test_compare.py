@@ -70,7 +70,7 @@ def compared(tmp_path, monkeypatch, capsys):
         (tmp_path / "runs" / "latest").symlink_to(folder)
 
         def call(*argv):
-            code = cli.main(["diff", "--run", "latest", *map(str, argv)])
+            code = cli.main(["history", "diff", "--run", "latest", *map(str, argv)])
             out, errors = capsys.readouterr()
             return code, json.loads(out) if "json" in argv else out, errors
 

@@ -221,7 +221,7 @@ def test_a_verdict_in_the_comment_of_a_job_is_one_masked_line_of_its_own_argumen
     of_slurm.write_admin_comment("7_3", 'unhang: hung: "x"\nJobId=8 \x1b' + "y" * 900)
     lines = (tmp_path / "called").read_text().splitlines()
     assert lines[:2] == ["<update>", "<JobId=7_3>"] and len(lines) == 3
-    assert lines[2].startswith("<AdminComment=unhang: hung: 'x'\\nJobId=8 \\x1byy")
+    assert lines[2].startswith("<AdminComment=unhang: hung: 'x'\\nJobId=8 \\x1b")
     assert len(lines[2]) < 500
 
 

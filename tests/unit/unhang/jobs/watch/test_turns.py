@@ -95,11 +95,12 @@ def test_a_user_who_slows_the_looks_at_his_processes_delays_no_other_user_s(tmp_
     settings = {"RANK": "0", "WORLD_SIZE": "1"}
     environment = {**os.environ, "UNHANG_WATCHED": str(tmp_path / "record")}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(program(4711, STOPS))
+        # a user whom no other test has, as all of his processes are stopped
         evil = [
-            stack.enter_context(program(4711, RANK, MASTER_ADDR=f"{tmp_path}{n}", **settings)).pid
+            stack.enter_context(program(4719, RANK, MASTER_ADDR=f"{tmp_path}{n}", **settings)).pid
             for n in range(10)
         ]
+        stack.enter_context(program(4719, STOPS))
         watcher = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, "-c", WATCH], env=environment, stderr=subprocess.PIPE, text=True
