@@ -114,12 +114,14 @@ def build(target: Path, pythons: Iterable[str] = ()) -> Path:
 
 
 def chosen_rules(catalogue: Catalogue) -> list[Rule]:
-    """Rules over one node of severity error and above, and those of the admission."""
+    """Rules over one node of severity error and above, and those of the admission. What could not
+    be read stays unknown here: a prolog in want of descriptors must not drain its node."""
     return [
         rule
         for rule in catalogue.rules
         if rule.scope == "node"
         and rule.reads_facts
+        and not (rule.for_each and "unreadable" in rule.for_each.uses)
         and (rule.severity in SEVERITIES or rule.id.startswith(ALWAYS))
     ]
 
