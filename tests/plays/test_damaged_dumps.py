@@ -7,7 +7,7 @@ import json
 import pickle
 import random
 
-from unhang.jobs.flight import read_dumps
+from unhang.jobs.diagnose.logs.flight_dumps import read_dumps
 from unhang.jobs.flight_steps import recording_of
 
 

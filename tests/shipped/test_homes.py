@@ -141,7 +141,10 @@ def test_pickles_are_read_in_one_place():
     }
     assert readers("unpickle_plain") == {
         "module_utils/unhang_node/job/flights.py",
-        *(f"tools/unhang/{name}.py" for name in ("jobs/flight", "smoke/flight_recorder")),
+        *(
+            f"tools/unhang/{name}.py"
+            for name in ("jobs/diagnose/logs/flight_dumps", "smoke/flight_recorder")
+        ),
     }
 
 

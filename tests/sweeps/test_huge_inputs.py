@@ -9,10 +9,10 @@ import pytest
 
 from unhang.core.limits import Limits
 from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.logs.flight_dumps import read_dumps
 from unhang.jobs.diagnose.logs.reading import LONGEST_LINE, Block
 from unhang.jobs.diagnose.matching.scanning import Sieve, scan_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures
-from unhang.jobs.flight import read_dumps
 
 
 def test_dump_of_sixty_megabytes_of_empty_maps_is_refused_within_its_limits():

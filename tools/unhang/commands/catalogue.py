@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from unhang.audit.history.runs import moment_of
 from unhang.audit.rules.compiled_catalogue import Catalogue, load_catalogue
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.commands.rule_check import limited_reading
-from unhang.core.catalogue.tables import stale
 from unhang.core.commands.common_options import (
     add_examples,
     add_format_option,
@@ -107,7 +107,24 @@ def _stale(folders: list[Path], before: str, form: str) -> int:
 
 def _older(folders: list[Path], before: str) -> tuple[list[tuple[str, str | None, int]], list[str]]:
     catalogue = load_catalogue(folders)
-    return list(stale(catalogue.tables, before)), list(catalogue.faults)
+    return list(older_than(catalogue.tables, before)), list(catalogue.faults)
+
+
+def older_than(
+    tables: Mapping[str, Mapping[str, Any]], before: str
+) -> Iterator[tuple[str, str | None, int]]:
+    """(table, day on which it was last compared with its sources, how many of its rows) for tables
+    and rows that are older than the day `before`. A table, or a row, without a day is listed with
+    None, because its age is unknown."""
+    for name, table in tables.items():
+        whole = getattr(table, "row", {}).get("as_of")
+        days: dict[str | None, int] = {}
+        for row in table.values():
+            day = row.get("as_of", whole)
+            if day is None or day < before:
+                days[day] = days.get(day, 0) + 1
+        for day, count in sorted(days.items(), key=lambda one: one[0] or ""):
+            yield name, day, count
 
 
 def _rows(catalogue: Catalogue) -> tuple[list[dict[str, Any]], list[str]]:

@@ -20,7 +20,8 @@ from flight_dumps import (
 )
 
 from unhang.core.verdict.waiting import LIKELY, POSSIBLE, SURE, WaitedFor
-from unhang.jobs.flight import Entry, Flight, flight_of, read_dumps
+from unhang.jobs.diagnose.logs.flight_dumps import read_dumps
+from unhang.jobs.flight import Entry, Flight, flight_of
 from unhang.jobs.flight_steps import recording_of
 
 SHAPES = [(2, 2, 2), (1, 4, 2), (4, 1, 2), (2, 1, 4)]

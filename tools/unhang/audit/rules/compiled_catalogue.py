@@ -18,6 +18,7 @@ from unhang.core.catalogue.rule_files import check_ids, own_folders, read_folder
 from unhang.core.run.documents import InvalidNode
 from unhang.core.schemas.check import check_schema
 from unhang.core.schemas.shapes import fact_shapes, nearest, read_schema
+from unhang_node.base.versions.compare import check_version
 
 MAX_RULES = 5000
 
@@ -62,7 +63,7 @@ def _load_own(folders: tuple[Path, ...]) -> Catalogue:
 
 
 def _names(files: Iterable[CatalogueFile]) -> dict[str, Kind]:
-    return node_names(collect_tables(files, [])[0])
+    return node_names(collect_tables(files, [], check_version)[0])
 
 
 def _load_with_own(own: tuple[Path, ...], folders: tuple[Path, ...]) -> Catalogue:
@@ -84,7 +85,7 @@ def _compile(
 ) -> Catalogue:
     """Compiles the rows of files. compiled: compiled rules of the first files, by id; an id belongs
     to the first row that has it."""
-    tables, table_rows = collect_tables(files, faults)
+    tables, table_rows = collect_tables(files, faults, check_version)
     rules: list[Rule] = []
     entries = []
     names = node_names(tables)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from unhang.core.catalogue.kept_yaml import read_yaml
-from unhang.core.catalogue.tables import Table, completed, date_fault, row_faults
+from unhang.core.catalogue.tables import CheckVersion, Table, completed, date_fault, row_faults
 from unhang.core.schemas.check import Fault, check_schema
 from unhang.core.schemas.shapes import read_schema
 from unhang.core.strict_yaml import Place, YamlFault
@@ -101,10 +101,13 @@ def _named(content: Any, fault: Fault) -> str:
 
 
 def collect_tables(
-    files: Iterable[CatalogueFile], faults: list[str]
+    files: Iterable[CatalogueFile],
+    faults: list[str],
+    check_version: CheckVersion = lambda _text, _order: None,
 ) -> tuple[dict[str, Table], list[dict[str, Any]]]:
     """(table name -> its rows by key, all rows as the catalogue lists them). Adds to `faults`
-    values that the fields of a table do not allow."""
+    values that the fields of a table do not allow. check_version: without it, versions are taken as
+    they are written."""
     tables: dict[str, Table] = {}
     rows: list[dict[str, Any]] = []
     for file in files:
@@ -119,7 +122,7 @@ def collect_tables(
             if "as_of" in table and (fault := date_fault(table["as_of"])):
                 faults.append(f"{file.at('tables', name, 'as_of')}: table {name}: as_of: {fault}")
             for place, row in enumerate(table["rows"]):
-                found = _table_row(name, table, row, tables[name], rows)
+                found = _table_row(name, table, row, tables[name], rows, check_version)
                 faults += [
                     f"{file.at('tables', name, 'rows', place, *at)}: table {name}: {fault}"
                     for at, fault in found
@@ -133,6 +136,7 @@ def _table_row(
     row: dict[str, Any],
     keyed: Table,
     rows: list[dict[str, Any]],
+    check_version: CheckVersion,
 ) -> list[tuple[tuple[str, ...], str]]:
     """The faults of a row, with their place in the row; a row without a fault is added to both."""
     key = row.get(table["key"])
@@ -148,7 +152,7 @@ def _table_row(
     confidence = row.get("confidence") or table.get("confidence")
     if confidence is None:
         return [((), f"{key} has no confidence")]
-    if faults := list(row_faults(table, row)):
+    if faults := list(row_faults(table, row, check_version)):
         return [((field,), f"{key}: {field}: {fault}") for field, fault in faults]
     keyed[str(key)] = completed(table, row)
     rows.append({"id": f"{name}/{key}", "kind": name, "confidence": confidence, "sources": sources})

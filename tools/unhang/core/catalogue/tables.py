@@ -4,12 +4,13 @@ declares."""
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from unhang.core.schemas.shapes import ANY, FLAG, NUMBER, TEXT, Shape, nearest
-from unhang_node.base.versions.compare import check_version
 
+CheckVersion = Callable[[object, str], str | None]
+"""(text, order) -> why the text is no version of the order, or None."""
 ABOUT_ROW = ("sources", "source", "confidence", "note", "as_of")
 """Fields that every row may have, whatever its table declares."""
 _KINDS = {
@@ -60,7 +61,9 @@ def _field_shape(field: Mapping[str, Any]) -> Shape:
     return {"date": TEXT, "number": NUMBER, "flag": FLAG}.get(kind, ANY)
 
 
-def row_faults(table: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def row_faults(
+    table: Mapping[str, Any], row: Mapping[str, Any], check_version: CheckVersion
+) -> Iterator[tuple[str, str]]:
     """(field, fault) for every value of a row that its table's declarations do not allow."""
     fields = table.get("fields")
     if "as_of" in row and (fault := date_fault(row["as_of"])):
@@ -75,7 +78,7 @@ def row_faults(table: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[tup
         if row.get(name) is None:
             if not field.get("optional") and "default" not in field:
                 yield name, "is missing"
-        elif fault := _value_fault(field, row[name]):
+        elif fault := _value_fault(field, row[name], check_version):
             yield name, fault
 
 
@@ -91,18 +94,25 @@ def completed(table: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _value_fault(field: Mapping[str, Any], value: Any) -> str | None:
+def _value_fault(field: Mapping[str, Any], value: Any, check_version: CheckVersion) -> str | None:
     kind = field["kind"]
     if kind in ("texts", "numbers"):
         if not isinstance(value, list):
             return f"expected {_KINDS[kind]}, found {value!r}"[:200]
         return next(
-            (fault for one in value if (fault := _scalar_fault(kind[:-1], field, one))), None
+            (
+                fault
+                for one in value
+                if (fault := _scalar_fault(kind[:-1], field, one, check_version))
+            ),
+            None,
         )
-    return _scalar_fault(kind, field, value)
+    return _scalar_fault(kind, field, value, check_version)
 
 
-def _scalar_fault(kind: str, field: Mapping[str, Any], value: Any) -> str | None:
+def _scalar_fault(
+    kind: str, field: Mapping[str, Any], value: Any, check_version: CheckVersion
+) -> str | None:
     if kind == "date":
         return date_fault(value)
     wanted = {"text": (str,), "number": (int, float), "flag": (bool,)}[kind]
@@ -130,20 +140,3 @@ def date_fault(value: Any) -> str | None:
     except ValueError:
         pass
     return f"{value!r} is no date; write it as 2026-12-31"[:200]
-
-
-def stale(
-    tables: Mapping[str, Mapping[str, Any]], before: str
-) -> Iterator[tuple[str, str | None, int]]:
-    """(table, day on which it was last compared with its sources, how many of its rows) for tables
-    and rows that are older than the day `before`. A table, or a row, without a day is listed with
-    None, because its age is unknown."""
-    for name, table in tables.items():
-        whole = getattr(table, "row", {}).get("as_of")
-        days: dict[str | None, int] = {}
-        for row in table.values():
-            day = row.get("as_of", whole)
-            if day is None or day < before:
-                days[day] = days.get(day, 0) + 1
-        for day, count in sorted(days.items(), key=lambda one: one[0] or ""):
-            yield name, day, count

@@ -29,6 +29,7 @@ from unhang.jobs.diagnose.fitting_remedies import (
 )
 from unhang.jobs.diagnose.log_facts import Facts, describe, evidence_of, gather_facts
 from unhang.jobs.diagnose.logs.archives import Stream
+from unhang.jobs.diagnose.logs.flight_dumps import LARGEST_DUMP, read_dumps
 from unhang.jobs.diagnose.logs.inspector_files import joined, with_groups
 from unhang.jobs.diagnose.logs.reading import (
     MOST_BYTES,
@@ -56,7 +57,7 @@ from unhang.jobs.diagnose.ranking import (
     lines_of,
     rank_causes,
 )
-from unhang.jobs.flight import LARGEST_DUMP, Flight, read_dumps
+from unhang.jobs.flight import Flight
 from unhang.jobs.flight_steps import recording_of
 from unhang.jobs.job_files import DEEPSPEED, LOGS_ALONE, JobFile, JobReader
 

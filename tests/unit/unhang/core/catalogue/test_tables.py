@@ -12,8 +12,8 @@ import yaml
 
 from unhang.audit.rules.compiled_catalogue import load_catalogue
 from unhang.audit.rules.row_faults import BY_A_PART_OF_THE_NAME
+from unhang.commands.catalogue import older_than
 from unhang.core import catalogue
-from unhang.core.catalogue.tables import stale
 from unhang.core.errors import UserError
 
 FIELDS = {
@@ -121,12 +121,12 @@ def test_what_is_older_than_a_day_is_listed_and_what_has_no_day_too(tmp_path):
         {**ROW, "branch": "590", "as_of": "2026-12-24"},
     ]
     catalogue = written(tmp_path, *rows)
-    assert list(stale(catalogue.tables, "2026-11-20")) == [("own", "2026-01-05", 1)]
-    assert list(stale(catalogue.tables, "2026-11-21")) == [
+    assert list(older_than(catalogue.tables, "2026-11-20")) == [("own", "2026-01-05", 1)]
+    assert list(older_than(catalogue.tables, "2026-11-21")) == [
         ("own", "2026-01-05", 1),
         ("own", "2026-11-20", 1),
     ]
-    assert list(stale({"plain": {"a": {}}}, "2026-01-01")) == [("plain", None, 1)]
+    assert list(older_than({"plain": {"a": {}}}, "2026-01-01")) == [("plain", None, 1)]
 
 
 def test_rows_of_tables_are_counted_with_their_sources(tmp_path):

@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from unhang.jobs.diagnose.diagnosing import diagnose
-from unhang.jobs.flight import read_dumps
+from unhang.jobs.diagnose.logs.flight_dumps import read_dumps
 
 
 def diagnosis(tmp_path, *texts):

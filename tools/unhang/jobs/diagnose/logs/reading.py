@@ -23,9 +23,9 @@ from unhang.core.path_arguments import PIPE_PATIENCE_S, PatientPipe
 from unhang.core.text import counted
 from unhang.jobs.diagnose.logs.archives import BROKEN, Stream, unpacked
 from unhang.jobs.diagnose.logs.documents import may_be_document, messages_in
+from unhang.jobs.diagnose.logs.flight_dumps import LARGEST_DUMP
 from unhang.jobs.diagnose.logs.inspector_files import is_trace
 from unhang.jobs.diagnose.logs.wrappers import PLAIN, Wrapping, find_wrapping, joined, message_of
-from unhang.jobs.flight import LARGEST_DUMP
 
 BLOCK = 1 << 20
 LONGEST_LINE = 16 * 1024

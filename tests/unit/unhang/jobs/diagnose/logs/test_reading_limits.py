@@ -12,10 +12,11 @@ import pytest
 
 from unhang.core.limits import Limits
 from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.logs.flight_dumps import read_dumps
 from unhang.jobs.diagnose.logs.reading import LONGEST_READ_S, Input, open_input, read_blocks
 from unhang.jobs.diagnose.matching.signatures import load_signatures
 from unhang.jobs.diagnose.meaning.evidence import added_up
-from unhang.jobs.flight import Entry, Flight, read_dumps
+from unhang.jobs.flight import Entry, Flight
 from unhang.jobs.flight_steps import recording_of
 
 
