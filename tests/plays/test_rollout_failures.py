@@ -277,58 +277,6 @@ def test_no_smoke_test_runs_beside_a_job_and_a_node_that_was_not_tested_is_kept_
     assert (busy["drained"], busy["jobs"][0]["id"]) == (True, "4711")
 
 
-def test_only_the_nodes_of_a_wave_that_a_person_named_are_changed_and_booted_under_their_jobs(
-    tmp_path,
-):
-    done = prepare(
-        tmp_path,
-        [["canary"], ["named"], ["other"]],
-        real=("drain", "wait", "still_free", "release"),
-    )
-    jobs = {"jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}
-    site = site_drain.install(tmp_path, {"canary": {}, "named": jobs, "other": jobs})
-    roll_out(
-        done,
-        {},
-        **site,
-        drain_poll_s=1,
-        drain_wait_timeout_s=2,
-        node_change_rootfs=str(tmp_path),
-        unhang_kill_jobs="wave 1",
-    )
-    assert done.states() == {
-        "canary": "released",
-        "named": "released",
-        "other": "waiting",
-    }, done.played.output[-3000:]
-    assert done.acts("apply") == done.acts("reboot") == ["canary", "named"]
-    assert "job 4711 of alice until " in done.why("other")
-
-
-def test_a_wave_that_the_plan_does_not_have_kills_no_job_of_another(tmp_path):
-    done = prepare(
-        tmp_path, [["canary"], ["busy"]], real=("drain", "wait", "still_free", "release")
-    )
-    site = site_drain.install(
-        tmp_path,
-        {"canary": {}, "busy": {"jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}},
-    )
-    roll_out(
-        done,
-        {},
-        **site,
-        drain_poll_s=1,
-        drain_wait_timeout_s=2,
-        node_change_rootfs=str(tmp_path),
-        unhang_kill_jobs="wave 7",
-    )
-    assert (
-        "expected waves of the plan in unhang_kill_jobs (canary 1, wave 1), found wave 7"
-        in done.played.output
-    )
-    assert done.acts("apply") == []
-
-
 def test_the_smoke_test_before_the_change_that_can_prove_nothing_is_evidence_and_the_node_is_repaired(
     tmp_path,
 ):

@@ -225,16 +225,9 @@ class Month:
         ]
         kinds = {host: "h200" if int(host[3:]) % 10 else "a100" for host in targets}
         nodes = [self.fleet.nodes[host] for host in targets]
-        out, busy = (
-            frozenset(node.host for node in nodes if is_so(node))
-            for is_so in (lambda node: not self.fleet.is_in_service(node), lambda node: node.jobs)
-        )
-        waves = plan_waves(
-            kinds,
-            WaveLimits(
-                most, tuple((one.out_of_service, frozenset(one.hosts)) for one in racks), out, busy
-            ),
-        )
+        limited = tuple((one.out_of_service, frozenset(one.hosts)) for one in racks)
+        busy = frozenset(node.host for node in nodes if node.jobs)
+        waves = plan_waves(kinds, WaveLimits(most, limited, busy))
         canaries = frozenset(host for wave in waves if wave.is_canary for host in wave.hosts)
         limits = Limits(
             self.dice.choice((0, 1, 5, 20)),
