@@ -138,13 +138,6 @@ def smoke_evidence(result: Any, host: str, asked: bool) -> Any:
     return evidence(result, str(host), bool(asked))
 
 
-def before_evidence(result: Any, host: str, asked: bool) -> Any:
-    """The result of the smoke test before the change as evidence for its host."""
-    from unhang.act.rollout.evidence import before_evidence as evidence
-
-    return evidence(result, str(host), bool(asked))
-
-
 def rollout_groups(hosts: Sequence[str], hostvars: Mapping[str, Any], step: Any) -> Any:
     """Hosts of the batch that do this step now, by kind; none that was just found in use."""
     from unhang.act.rollout.evidence import groups_of_kinds
@@ -211,7 +204,6 @@ class FilterModule:
             "unhang_plan_person": plan_person,
             "unhang_drain_evidence": drain_evidence,
             "unhang_smoke_evidence": smoke_evidence,
-            "unhang_before_evidence": before_evidence,
             "unhang_rollout_groups": rollout_groups,
             "unhang_rollout_rest": rollout_rest,
             "unhang_first_state": first_state,

@@ -28,8 +28,7 @@ FAULTS = (
     "drain refused", "scheduler gone", "scheduler gone at the end", "rollback fails",
     "rollback says ok and does nothing", "rollback vanishes",
     "crashes in between", "lock cannot be written", "boots before its release",
-    "smoke before fails", "vanishes in its smoke before",
-    "boots in its smoke before",
+    "boots before its apply",
 )  # fmt: skip
 MOST_AT_ONCE = 3
 PARTS_A_SECOND = 1.0
