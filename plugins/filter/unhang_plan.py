@@ -117,21 +117,6 @@ def plan_boots(path: str, host: str) -> bool:
     return bool(entry and any(one.step != "rollback" for one in entry.reboots))
 
 
-def plan_kills_jobs(path: str, host: str, waves: Any) -> bool:
-    """Whether the host's wave is one of those in which jobs are ended. waves: names, in a list or a
-    text with commas."""
-    named = [
-        one.strip() for one in (waves.split(",") if isinstance(waves, str) else map(str, waves))
-    ]
-    plan = _plan(str(path))
-    if unknown := sorted(set(filter(None, named)) - {wave.name for wave in plan.waves}):
-        raise AnsibleFilterError(
-            "expected waves of the plan in unhang_kill_jobs"
-            f" ({', '.join(wave.name for wave in plan.waves)}), found {', '.join(unknown)}"
-        )
-    return any(str(host) in wave.hosts for wave in plan.waves if wave.name in named)
-
-
 def plan_person(path: str, host: str) -> Any:
     """Rules whose findings on a host the plan leaves to a person: the findings existed before, and
     no role of the plan changes them."""
@@ -149,13 +134,6 @@ def drain_evidence(result: Any, adapter: str, step: Any, beside_jobs: bool = Fal
 def smoke_evidence(result: Any, host: str, asked: bool) -> Any:
     """The result of a smoke test as evidence for one host."""
     from unhang.act.rollout.evidence import smoke_evidence as evidence
-
-    return evidence(result, str(host), bool(asked))
-
-
-def before_evidence(result: Any, host: str, asked: bool) -> Any:
-    """The result of the smoke test before the change as evidence for its host."""
-    from unhang.act.rollout.evidence import before_evidence as evidence
 
     return evidence(result, str(host), bool(asked))
 
@@ -223,11 +201,9 @@ class FilterModule:
             "unhang_plan_through": plan_through,
             "unhang_plan_before": plan_before,
             "unhang_plan_boots": plan_boots,
-            "unhang_plan_kills_jobs": plan_kills_jobs,
             "unhang_plan_person": plan_person,
             "unhang_drain_evidence": drain_evidence,
             "unhang_smoke_evidence": smoke_evidence,
-            "unhang_before_evidence": before_evidence,
             "unhang_rollout_groups": rollout_groups,
             "unhang_rollout_rest": rollout_rest,
             "unhang_first_state": first_state,

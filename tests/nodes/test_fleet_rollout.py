@@ -143,7 +143,6 @@ class TestTheFiveSituations:
         )
         for step in (
             "drain",
-            "smoke_before",
             "apply",
             "audit",
             "smoke_alone",
@@ -155,30 +154,19 @@ class TestTheFiveSituations:
                 name: len(entries(story.run, name, step, "done")) for name in NAMES
             } == dict.fromkeys(NAMES, 1), step
 
-    def test_the_bandwidth_before_and_after_the_change_stands_in_table_json_and_page(self, story):
-        [measured] = entries(story.run, OLD_KERNEL, "smoke_before", "done")
+    def test_the_bandwidth_after_the_change_stands_in_table_json_and_page(self, story):
         [row] = [row for row in story.status["hosts"] if row["host"] == OLD_KERNEL]
-        before, alone, last = (
-            row["smoke_before"]["bandwidth"],
-            row["bandwidth_alone"],
-            row["bandwidth"],
-        )
-        assert (row["smoke_before"]["verdict"], before) == (
-            "passed",
-            measured.evidence["bandwidth"],
-        )
-        for rates in (before, alone, last):
+        alone, last = row["bandwidth_alone"], row["bandwidth"]
+        for rates in (alone, last):
             assert [
                 (one["op"], one["size_bytes"]) for one in rates if one["op"] == "all_reduce"
             ] == [("all_reduce", MEASURED_BYTES)]
             assert all(one["busbw_gb_s"] > 0 for one in rates)
         speeds = [
             next(one["busbw_gb_s"] for one in rates if one["op"] == "all_reduce")
-            for rates in (before, alone, last)
+            for rates in (alone, last)
         ]
-        words = zip(
-            speeds, ("alone before the change", "alone after it", "in the last test"), strict=True
-        )
+        words = zip(speeds, ("alone after the change", "in the last test"), strict=True)
         line = f"busbw all_reduce at {MEASURED_BYTES:,} bytes: " + ", ".join(
             f"{speed:.1f} GB/s {when} (1 node)" for speed, when in words
         )

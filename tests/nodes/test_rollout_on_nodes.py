@@ -70,10 +70,6 @@ def states(fleet):
     return {name: node(fleet, name).state for name in THREE}
 
 
-def measuring(fleet, host):
-    return fleet.shell(host, "ls /run/measuring 2>&1 || true").strip() == "/run/measuring"
-
-
 def waves(fleet):
     return [wave["hosts"] for wave in json.loads((fleet.plan / "plan.json").read_text())["waves"]]
 
@@ -118,7 +114,6 @@ def test_a_canary_that_is_not_proved_is_brought_back_and_stops_everything_behind
         planned,
         unhang_apply=True,
         unhang_smoke=True,
-        unhang_smoke_before=False,
         smoke_test_python=torch_in_nodes.BROKEN,
         smoke_test_experiments=False,
     )
@@ -131,37 +126,3 @@ def test_a_canary_that_is_not_proved_is_brought_back_and_stops_everything_behind
     [result] = (planned.plan / "smoke").glob("*/*/result.json")
     assert [row["host"] for row in json.loads(result.read_text())["hosts"]] == [THREE[0]]
     assert not (planned.work / "runs" / "smoke").exists()
-
-
-SLOW = """#!/bin/sh
-[ "$1" = -c ] || { touch /run/measuring; sleep 100; }
-PYTHONPATH=/srv/broken-torch exec /usr/bin/python3 "$@"
-"""
-
-
-def test_a_node_that_somebody_boots_between_drain_and_change_is_withdrawn_with_that_reason(
-    planned,
-):
-    torch_in_nodes.plant_broken(planned, THREE[0])
-    planned.plant(THREE[0], "/usr/local/bin/slow-python", SLOW, 0o755)
-    given = {
-        "unhang_plan": str(planned.plan),
-        "unhang_apply": True,
-        "unhang_smoke_before_s": 60,
-        "smoke_test_python": "/usr/local/bin/slow-python",
-    }
-    with playing(planned, REMEDIATE, THREE, {}, **{**QUICK, "unhang_smoke": True}, **given) as one:
-        audits.wait_until(
-            lambda: measuring(planned, THREE[0]) or one.poll() is not None,
-            "the canary is measured",
-            DEADLINE_S,
-        )
-        planned.nodes[THREE[0]].order_reboot()
-        one.wait(timeout=DEADLINE_S)
-    canary = node(planned, THREE[0])
-    assert canary.state == "deferred", canary
-    assert canary.why.startswith("smoke_before: expected the boot ")
-    assert "the node has booted, and this rollout has not ordered it" in canary.why
-    assert (canary.boots, canary.changed) == ((), False)
-    assert planned.shell(THREE[0], "cat /etc/environment") == "SITE=1\nCUDA_VISIBLE_DEVICES=0\n"
-    assert locked(planned, *THREE) == []

@@ -11,8 +11,6 @@ import pytest
 import site_drain
 from scripted_rollout import STEP, prepare, roll_out
 
-from unhang.act.rollout.journal import read_journal
-
 # Fault of a node -> the state in which it ends. Nothing was changed on it, or it was restored; the
 # first and the last are at the ends of the batch.
 COUNTED = {
@@ -41,13 +39,6 @@ LOST = {
     "unreachable audit": "unfinished",
     "unreachable reboot": "unfinished",
 }
-# Failed in the measurement before the change, which decides nothing: these nodes are repaired
-# anyway.
-MEASURED = {
-    "good3": ["fails smoke_before"],
-    "good4": ["hangs smoke_before"],
-    "good5": ["unhealthy smoke_before"],
-}
 
 
 def one_each(kinds):
@@ -69,7 +60,7 @@ def in_a_batch(folder, kinds, healthy, **variables):
 def counted(tmp_path_factory):
     """The limit is one below the number of failures: it stops the rollout only when each failure is
     counted."""
-    healthy = {"good1": [], "good2": ["fails release"], **MEASURED}
+    healthy = {"good1": [], "good2": ["fails release"]}
     return in_a_batch(
         tmp_path_factory.mktemp("counted"), COUNTED, healthy, unhang_max_failed=len(FAILED) - 1
     )
@@ -94,7 +85,6 @@ def test_each_kind_of_failure_in_a_batch_ends_in_its_named_state(counted):
         "canary": "released",
         "good1": "released",
         "good2": "unfinished",
-        **dict.fromkeys(MEASURED, "released"),
         **ends,
     }
     assert all(counted.why(host) for host in ends)
@@ -125,7 +115,6 @@ def test_what_failed_before_it_was_changed_is_released_and_what_was_changed_is_r
             "canary",
             "good1",
             "good2",
-            *MEASURED,
             *(host for host, state in counted.states().items() if state == "deferred"),
         }
         - {  # nothing of the rollout was on it
@@ -275,82 +264,3 @@ def test_no_smoke_test_runs_beside_a_job_and_a_node_that_was_not_tested_is_kept_
     assert "found jobs 4711" in done.why("busy")
     busy = site_drain.known(tmp_path, "busy")
     assert (busy["drained"], busy["jobs"][0]["id"]) == (True, "4711")
-
-
-def test_only_the_nodes_of_a_wave_that_a_person_named_are_changed_and_booted_under_their_jobs(
-    tmp_path,
-):
-    done = prepare(
-        tmp_path,
-        [["canary"], ["named"], ["other"]],
-        real=("drain", "wait", "still_free", "release"),
-    )
-    jobs = {"jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}
-    site = site_drain.install(tmp_path, {"canary": {}, "named": jobs, "other": jobs})
-    roll_out(
-        done,
-        {},
-        **site,
-        drain_poll_s=1,
-        drain_wait_timeout_s=2,
-        node_change_rootfs=str(tmp_path),
-        unhang_kill_jobs="wave 1",
-    )
-    assert done.states() == {
-        "canary": "released",
-        "named": "released",
-        "other": "waiting",
-    }, done.played.output[-3000:]
-    assert done.acts("apply") == done.acts("reboot") == ["canary", "named"]
-    assert "job 4711 of alice until " in done.why("other")
-
-
-def test_a_wave_that_the_plan_does_not_have_kills_no_job_of_another(tmp_path):
-    done = prepare(
-        tmp_path, [["canary"], ["busy"]], real=("drain", "wait", "still_free", "release")
-    )
-    site = site_drain.install(
-        tmp_path,
-        {"canary": {}, "busy": {"jobs": [{"id": "4711", "user": "alice", "state": "RUNNING"}]}},
-    )
-    roll_out(
-        done,
-        {},
-        **site,
-        drain_poll_s=1,
-        drain_wait_timeout_s=2,
-        node_change_rootfs=str(tmp_path),
-        unhang_kill_jobs="wave 7",
-    )
-    assert (
-        "expected waves of the plan in unhang_kill_jobs (canary 1, wave 1), found wave 7"
-        in done.played.output
-    )
-    assert done.acts("apply") == []
-
-
-def test_the_smoke_test_before_the_change_that_can_prove_nothing_is_evidence_and_the_node_is_repaired(
-    tmp_path,
-):
-    done = prepare(tmp_path, [["measured", "left_out"]], real=("smoke_before",))
-    with (tmp_path / "tasks" / "rollout" / "smoke_before.yml").open("a") as step:
-        step.write(
-            "\n- name: Name the boot of a node that is not this machine\n"
-            "  ansible.builtin.set_fact:\n    rollout_evidence: '{{ rollout_evidence |"
-            " combine(dict(boot_id=rollout_asked.order.boot_id)) }}'\n"
-        )
-    (tmp_path / "host_vars").mkdir()
-    (tmp_path / "host_vars" / "left_out.yml").write_text("unhang_smoke_before: false\n")
-    roll_out(done, {}, smoke_test_python="/usr/bin/false", unhang_smoke_before_s=30)
-    assert done.states() == {"measured": "released", "left_out": "released"}, done.played.output[
-        -3000:
-    ]
-    kept = {
-        one.host: one.evidence
-        for one in read_journal(done.run).entries
-        if (one.step, one.status) == ("smoke_before", "done")
-    }
-    assert kept["left_out"]["skipped"] == "it was not asked for"
-    assert kept["measured"]["why"].startswith("the smoke test of measured: ")
-    [result] = (done.run / "smoke").glob("*/measured/result.json")
-    assert result.is_file()

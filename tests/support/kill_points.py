@@ -11,7 +11,6 @@ FORWARD = (
     "drain",
     "wait",
     "save",
-    "smoke_before",
     "apply",
     "reboot",
     "audit",

@@ -28,8 +28,7 @@ FAULTS = (
     "drain refused", "scheduler gone", "scheduler gone at the end", "rollback fails",
     "rollback says ok and does nothing", "rollback vanishes",
     "crashes in between", "lock cannot be written", "boots before its release",
-    "smoke before fails", "vanishes in its smoke before",
-    "boots in its smoke before",
+    "boots before its apply",
 )  # fmt: skip
 MOST_AT_ONCE = 3
 PARTS_A_SECOND = 1.0
@@ -225,16 +224,9 @@ class Month:
         ]
         kinds = {host: "h200" if int(host[3:]) % 10 else "a100" for host in targets}
         nodes = [self.fleet.nodes[host] for host in targets]
-        out, busy = (
-            frozenset(node.host for node in nodes if is_so(node))
-            for is_so in (lambda node: not self.fleet.is_in_service(node), lambda node: node.jobs)
-        )
-        waves = plan_waves(
-            kinds,
-            WaveLimits(
-                most, tuple((one.out_of_service, frozenset(one.hosts)) for one in racks), out, busy
-            ),
-        )
+        limited = tuple((one.out_of_service, frozenset(one.hosts)) for one in racks)
+        busy = frozenset(node.host for node in nodes if node.jobs)
+        waves = plan_waves(kinds, WaveLimits(most, limited, busy))
         canaries = frozenset(host for wave in waves if wave.is_canary for host in wave.hosts)
         limits = Limits(
             self.dice.choice((0, 1, 5, 20)),

@@ -131,11 +131,6 @@ def _changes(case: Any) -> list[str]:
                 faults.append(
                     f"{host}: changed with jobs {detail}, locked {locked}, drained {drained}"
                 )
-            if what == "measure" and (detail or not locked or not drained or changed):
-                faults.append(
-                    f"{host}: measured as it was found with jobs {detail}, locked {locked}, drained"
-                    f" {drained}, changed {changed}"
-                )
             changed = changed or what == "change"
             if what == "boot" and detail in ("trial", "reboot", "rollback") and not locked:
                 faults.append(f"{host}: booted without a lock")

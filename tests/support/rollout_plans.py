@@ -27,11 +27,6 @@ EVIDENCE = {
     "drain": {"drained": True, "owned": True, "jobs": []},
     "wait": {"jobs": []},
     "save": {},
-    "smoke_before": {
-        "boot_id": "{host}-boot",
-        "healthy": True,
-        "bandwidth": [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 310.0}],
-    },
     "apply": {"boot_id": "{host}-boot", "needs_reboot": True, "saved_state": "s1"},
     "reboot": {"boot_id": "{host}-boot2", "running": RUNNING},
     "audit": {

@@ -20,8 +20,7 @@ FAULTS = (
     "drained by somebody else", "drained by somebody else under way",
     "rollback fails", "rollback says ok and does nothing", "rollback vanishes",
     "crashes in between", "lock cannot be written", "another run has it",
-    "booted since the plan", "boots before its release", "smoke before fails",
-    "vanishes in its smoke before", "boots in its smoke before",
+    "booted since the plan", "boots before its release", "boots before its apply",
     "undrained before its apply", "undrained before its reboot", "a job that ends later",
 )  # fmt: skip
 DIES = "boots after its release"  # only in rollouts whose released nodes soak
@@ -232,24 +231,10 @@ class World:
 
     def _save(self, node: Node, order: Order, run: str):
         yield
+        if "boots before its apply" in node.faults:
+            node.faults.discard("boots before its apply")
+            self._boots(node, "by itself before its apply")
         return self._refuses(node, order) or StepResult("ok", {})
-
-    def _smoke_before(self, node: Node, order: Order, run: str):
-        yield
-        if refused := self._refuses(node, order):
-            return refused
-        self.note("measure", node.host, list(node.jobs))
-        if "vanishes in its smoke before" in node.faults:
-            node.up = False
-            return StepResult("silent", {"why": "unreachable"})
-        if "boots in its smoke before" in node.faults:
-            node.faults.discard("boots in its smoke before")
-            self._boots(node, "by itself in smoke_before")
-        if "smoke before fails" in node.faults:
-            return StepResult(
-                "ok", {"healthy": False, "why": "all_reduce hangs", "boot_id": node.boot_id}
-            )
-        return StepResult("ok", {"healthy": True, "boot_id": node.boot_id})
 
     def _apply(self, node: Node, order: Order, run: str):
         yield

@@ -89,23 +89,6 @@ def test_idle_hosts_come_before_busy_ones_of_their_kind_and_of_their_groups(flee
         assert all(place[idle] <= place[host] for host in busy if groups[host] == groups[idle])
 
 
-@given(fleets(), some.data())
-def test_a_host_out_of_service_is_a_canary_only_if_its_kind_has_no_other(fleet, chance):
-    kinds, limits = fleet
-    out = (
-        frozenset(chance.draw(some.lists(some.sampled_from(sorted(kinds)), unique=True)))
-        if kinds
-        else frozenset()
-    )
-    waves = plan_waves(kinds, dataclasses.replace(limits, out_of_service=out))
-    canaries = {host for wave in waves if wave.is_canary for host in wave.hosts}
-    assert sorted(kinds[host] for host in canaries) == sorted(set(kinds.values()))
-    assert all(
-        {one for one in kinds if kinds[one] == kinds[host]} <= out for host in canaries & out
-    )
-    assert sorted(host for wave in waves for host in wave.hosts) == sorted(kinds)
-
-
 @given(fleets())
 def test_waves_grow_and_are_as_large_as_the_limits_allow(fleet):
     kinds, limits = fleet

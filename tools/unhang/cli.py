@@ -58,6 +58,14 @@ _MEASURES = (
 GONE = {
     ("diagnose", "--score"): _MEASURES,
     ("diagnose", "--leave-one-out"): f"{_MEASURES} --leave-one-out",
+    ("plan", "--out-of-service"): (
+        "a rollout asks Slurm or Kubernetes which nodes are out of service; without one, raise"
+        " --floor by their number, and exclude them with --except HOSTS"
+    ),
+    ("remediate", "--kill-jobs"): (
+        "jobs are waited for; end them by the scheduler (scancel JOB, kubectl delete pod POD), and"
+        " give the same command again"
+    ),
 }
 # they act; who mistypes another option does not mean them
 NEVER_GUESSED = ("--apply", "--fix", "--take-over", "--prune")

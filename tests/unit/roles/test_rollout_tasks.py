@@ -18,7 +18,6 @@ DONE_WITH = {
     "drain": {"drain drain", "node_lock"},
     "wait": {"drain wait"},
     "save": {"node_baseline"},
-    "smoke_before": {"drain wait", "smoke_test main"},
     "apply": {"remediate_role.yml", "drain wait", "node_lock"},
     "reboot": {
         "drain wait",

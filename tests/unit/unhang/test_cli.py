@@ -184,6 +184,24 @@ def test_an_option_that_only_measured_unhang_says_that_it_went_and_what_measures
     ]
 
 
+@pytest.mark.parametrize(
+    ("typed", "now"),
+    [
+        ("plan --out-of-service gpu[1-2]", "raise --floor by their number, and exclude them with"),
+        ("remediate --apply --kill-jobs 'wave 2'", "end them by the scheduler (scancel JOB,"),
+    ],
+)
+def test_an_option_of_a_rollout_that_went_says_what_is_typed_now(capsys, typed, now):
+    with pytest.raises(SystemExit) as ended:
+        main(typed.split())
+    command, option = typed.split()[0], typed.split()[-2 if "plan" in typed else -3]
+    problems = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert problems.startswith(f"unhang {command}: error: {option} went with this release: ")
+    assert now in problems
+    assert option not in command_and_parser(command)[1].format_help()
+
+
 def test_the_first_word_of_a_command_of_two_is_answered_with_both(capsys):
     assert main(["rule"]) == 2
     assert (

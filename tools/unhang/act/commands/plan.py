@@ -55,7 +55,6 @@ COLUMNS = ("wave", "host", "role", "before", "after", "because", "reboots", "ref
 EXAMPLES = """\
   unhang plan                                                  of the last audit: shows the plan, and makes it if there is none yet
   unhang plan --max-unavailable 5% --floor 90% --group-limit 'rack*=1'
-  unhang plan --floor 90% --out-of-service 'gpu[017-018]'      two nodes are drained already
   unhang plan --rule driver-545-23-08-p2p-deadlock --host 'gpu[001-016]'   for one cause
   unhang plan -o csv > plan.csv                                a row for each node and role"""  # noqa: E501
 WIDTH, WIDEST = 80, 120
@@ -67,7 +66,6 @@ DECIDING = (
     "except_",
     "max_unavailable",
     "floor",
-    "out_of_service",
     "group_limit",
 )
 DEFAULTS = {"max_unavailable": MAX_UNAVAILABLE, "floor": FLOOR}
@@ -99,13 +97,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N|N%",
         help="nodes that always stay in service (default: %(default)s)",
     )
-    drained = (
-        "nodes that take no jobs now: 'gpu[001-004]', a group; they count against the floor and"
-        f" are no canaries{repeatable}"
-    )
-    parser.add_argument(
-        "--out-of-service", action="append", default=[], metavar="HOSTS", help=drained
-    )
     of_group = (
         "nodes of an inventory group out of service at the same time: 'rack*=1',"
         f" 'debug=50%%'{repeatable}"
@@ -133,7 +124,6 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.floor,
         arguments.group_limit,
         except_=arguments.except_,
-        out_of_service=arguments.out_of_service,
     )
     plan = plan_of(folder, limits, arguments)
     if arguments.format == "json" and not arguments.quiet:

@@ -122,10 +122,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("auto", "slurm", "kubernetes", "command", "none"),
         help=hands,
     )
-    kills = (
-        "change and boot the nodes of this wave although jobs run on them; the jobs die. Repeatable"
-    )
-    parser.add_argument("--kill-jobs", action="append", default=[], metavar="WAVE", help=kills)
     soaks = (
         "how long released nodes are left to jobs before they are asked again and the next wave"
         " begins; 0: not at all"
@@ -359,9 +355,8 @@ def variables_of(arguments: argparse.Namespace, folder: Path, plan: Plan) -> dic
     given = {
         "drain_adapter": arguments.drain,
         "unhang_smoke": False if arguments.no_smoke else None,
+        "unhang_take_over": plan.run.id if arguments.take_over else None,
     }
-    given["unhang_kill_jobs"] = arguments.kill_jobs or None
-    given["unhang_take_over"] = plan.run.id if arguments.take_over else None
     return chosen | {name: value for name, value in given.items() if value is not None}
 
 

@@ -30,15 +30,9 @@ def amount(text: str, total: int, option: str, *, least: int = 0, round_up: bool
     return max(least, -(-total * number // 100) if round_up else total * number // 100)
 
 
-def most_unavailable(
-    text: str, floor: str, answered: int, out: Collection[str] = ()
-) -> tuple[int, int]:
+def most_unavailable(text: str, floor: str, answered: int) -> tuple[int, int]:
     """(nodes that a rollout may take out of service at once, floor). Raises UserError for a floor
-    that cannot be kept.
-
-    answered: number of nodes for a share; out: those of them that are already out of service, which
-    reduces the room above the floor.
-    """
+    that cannot be kept. answered: number of nodes for a share."""
     kept = amount(floor, answered, "--floor", round_up=True)
     most = amount(text, answered, "--max-unavailable", least=1)
     if most < 1:
@@ -46,22 +40,13 @@ def most_unavailable(
             f"--max-unavailable: expected at least 1 node, found {text!r}: nothing could ever be"
             " repaired"
         )
-    room = answered - kept - (len(out) if kept else 0)
+    room = answered - kept
     if room < 1:
         raise UserError(
-            f"--floor {floor}: expected a floor below {_in_service(answered, out)}, found {kept}:"
-            " no node could ever be taken out of service"
+            f"--floor {floor}: expected a floor below the {counted(answered, 'node')} that"
+            f" answered, found {kept}: no node could ever be taken out of service"
         )
     return min(most, room), kept
-
-
-def _in_service(answered: int, out: Collection[str]) -> str:
-    if not out:
-        return f"the {counted(answered, 'node')} that answered"
-    return (
-        f"the {counted(answered - len(out), 'node')} in service ({answered} answered, out of"
-        f" service: {shortened(fold_hosts(out), LONGEST_LIST)})"
-    )
 
 
 def group_limits(given: Iterable[str], members: Mapping[str, Collection[str]]) -> dict[str, int]:

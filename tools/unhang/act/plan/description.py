@@ -151,11 +151,6 @@ def describe_limits(plan: Plan) -> str:
     )
     parts = [most if limits.in_service else "no node answered"]
     parts += [f"{limits.floor:,} at least stay in service"] if limits.floor else []
-    parts += (
-        [f"{shortened(fold_hosts(limits.out_of_service), LONGEST_LIST)} out of service already"]
-        if limits.out_of_service
-        else []
-    )
     by_limit: dict[int, list[str]] = {}
     for one in limits.groups:
         by_limit.setdefault(one.max_unavailable, []).append(one.group)

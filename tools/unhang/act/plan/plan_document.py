@@ -51,8 +51,7 @@ class GroupLimit(msgspec.Struct, frozen=True, omit_defaults=True):
 @dataclass(frozen=True)
 class PlanLimits:
     """The limits of the waves, and the restrictions of the plan. max_unavailable already takes the
-    floor into account. in_service: nodes that answered; out_of_service: nodes that were named as
-    out of service when the plan was made, whether or not they answered."""
+    floor into account. in_service: nodes that answered."""
 
     max_unavailable: int
     floor: int
@@ -62,7 +61,6 @@ class PlanLimits:
     only: tuple[str, ...] = ()
     except_: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
-    out_of_service: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -190,10 +188,6 @@ def to_document(plan: Plan) -> dict[str, Any]:
     writes the plan's own objects."""
     limits: dict[str, Any] = msgspec.to_builtins(plan.limits)
     limits["except"] = limits.pop("except_")
-    # omitted if empty, so that a plan without named hosts keeps its bytes; a plan that was read has
-    # no such key
-    if not plan.limits.out_of_service:
-        limits.pop("out_of_service", None)
     content = {
         "run": plan.run,
         "day": plan.day,

@@ -42,8 +42,7 @@ TRAYS = 1  # of an NVLink domain out of service at once: its jobs span the rack
 @dataclass(frozen=True)
 class PlanOptions:
     """The operator's options. max_unavailable, floor: N or N%; group_limits: GROUP=N; only: ids of
-    rules; except_: node sets, groups, wildcards; hosts: the only ones to plan, None for all.
-    out_of_service: node sets, groups, wildcards of nodes that take no jobs now."""
+    rules; except_: node sets, groups, wildcards; hosts: the only ones to plan, None for all."""
 
     max_unavailable: str = MAX_UNAVAILABLE
     floor: str = FLOOR
@@ -51,7 +50,6 @@ class PlanOptions:
     only: Sequence[str] = ()
     except_: Sequence[str] = ()
     hosts: frozenset[str] | None = None
-    out_of_service: Sequence[str] = ()
 
 
 @dataclass
@@ -98,7 +96,6 @@ def plan_run(
     fleet = _pass(run, about, knowledge_of(rules, findings["run"]["judged"]))
     hosts = {*run.document["hosts"], *run.files}
     left_out = named_hosts(options.except_, hosts, fleet.all_members, "--except")
-    out = named_hosts(options.out_of_service, hosts, fleet.all_members, "--out-of-service")
     planned = [
         one
         for one in fleet.entries
@@ -109,13 +106,13 @@ def plan_run(
         with_jobs(one, asked) for one in sorted(planned, key=lambda one: natural(one.host))
     )
     kinds = {one.host: fleet.kinds[one.host] for one in entries if one.remedies}
-    limits = _limits(options, fleet, only, left_out, out)
+    limits = _limits(options, fleet, only, left_out)
     groups = tuple(
         (one.max_unavailable, frozenset(one.hosts or fleet.members[one.group]))
         for one in limits.groups
     )
     busy = frozenset(one.host for one in entries if is_busy(one))
-    waves = plan_waves(kinds, WaveLimits(limits.max_unavailable, groups, frozenset(out), busy))
+    waves = plan_waves(kinds, WaveLimits(limits.max_unavailable, groups, busy))
     return Plan(
         _run(findings),
         findings["run"]["judged"],
@@ -126,15 +123,12 @@ def plan_run(
 
 
 def _limits(
-    options: PlanOptions, fleet: _Fleet, only: tuple[str, ...], left_out: Set[str], out: Set[str]
+    options: PlanOptions, fleet: _Fleet, only: tuple[str, ...], left_out: Set[str]
 ) -> PlanLimits:
-    """left_out, out: hosts of --except and of --out-of-service. Raises UserError for limits that
-    cannot be kept."""
-    answered = fleet.answered
+    """left_out: hosts of --except. Raises UserError for limits that cannot be kept."""
+    answered = len(fleet.answered)
     most, floor = (
-        most_unavailable(options.max_unavailable, options.floor, len(answered), out & answered)
-        if answered
-        else (1, 0)
+        most_unavailable(options.max_unavailable, options.floor, answered) if answered else (1, 0)
     )
     racks = {name: hosts for name, hosts in fleet.domains.items() if len(hosts) > 1}
     limited = dict.fromkeys(racks, TRAYS) | group_limits(
@@ -143,7 +137,7 @@ def _limits(
     return PlanLimits(
         most,
         floor,
-        len(answered),
+        answered,
         MAX_AGE_S,
         tuple(
             GroupLimit(group, limited[group], tuple(sorted(racks.get(group, ()), key=natural)))
@@ -152,7 +146,6 @@ def _limits(
         only,
         tuple(sorted(left_out, key=natural)),
         tuple(sorted(options.hosts or (), key=natural)),
-        tuple(sorted(out, key=natural)),
     )
 
 

@@ -17,13 +17,10 @@ Queues = dict[tuple[bool, tuple[int, ...]], list[str]]
 @dataclass(frozen=True)
 class WaveLimits:
     """max_unavailable: nodes out of service at once, at least 1. groups: (limit, members) of each
-    limited group, limit at least 1. out_of_service: hosts that others took out of service: a
-    rollout may be unable to drain them, and without a canary it stops. busy: hosts with jobs, or
-    whose jobs are not known."""
+    limited group, limit at least 1. busy: hosts with jobs, or whose jobs are not known."""
 
     max_unavailable: int
     groups: tuple[tuple[int, frozenset[str]], ...] = ()
-    out_of_service: frozenset[str] = frozenset()
     busy: frozenset[str] = frozenset()
 
 
@@ -32,9 +29,8 @@ def plan_waves(kinds: Mapping[str, str], limits: WaveLimits) -> list[Wave]:
     image.
 
     Idle hosts come before busy ones, so that users wait last; else the order is natural. The first
-    host of each kind is a canary; a host that is out of service only if its kind has no other. Each
-    canary is a wave of its own: what is wrong with the change itself costs one node, however mixed
-    the fleet.
+    host of each kind is a canary. Each canary is a wave of its own: what is wrong with the change
+    itself costs one node, however mixed the fleet.
 
     The first wave after the canaries has at most twice as many hosts as there are kinds, each later
     one at most twice the limit of the wave before. A wave is smaller only if limits of groups
@@ -42,7 +38,7 @@ def plan_waves(kinds: Mapping[str, str], limits: WaveLimits) -> list[Wave]:
     """
     hosts = sorted(kinds, key=lambda host: (host in limits.busy, natural(host)))
     first_of_kind: dict[str, str] = {}
-    for host in sorted(hosts, key=limits.out_of_service.__contains__):
+    for host in hosts:
         first_of_kind.setdefault(kinds[host], host)
     canaries = set(first_of_kind.values())
     return _named(CANARY, [[host] for host in hosts if host in canaries]) + _named(

@@ -1,4 +1,4 @@
-"""The bandwidth of a rollout's nodes before and after the change. Values in, values and lines
+"""The bandwidth of a rollout's nodes after the change. Values in, values and lines
 out."""
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from unhang.core.text import counted
 
 Rates = Sequence[Mapping[str, Any]]  # rates of one node: {op, size_bytes, busbw_gb_s}
 WHEN = (
-    ("before", "alone before the change"),
-    ("alone", "alone after it"),
+    ("alone", "alone after the change"),
     ("last", "in the last test"),
 )
 
@@ -38,7 +37,6 @@ def span_of(nodes: Iterable[Rates]) -> list[dict[str, Any]]:
 def rates_of(row: Mapping[str, Any]) -> dict[str, Rates]:
     """The rates that were measured on one host of the status, by the names in WHEN."""
     return {
-        "before": row["smoke_before"]["bandwidth"],
         "alone": row["bandwidth_alone"],
         "last": row["bandwidth"],
     }
@@ -62,9 +60,3 @@ def describe_bandwidth(rows: Iterable[Mapping[str, Any]], largest_only: bool = F
         for (op, size), parts in lines.items()
         if not largest_only or size == largest[op]
     ]
-
-
-def describe_before(row: Mapping[str, Any]) -> str:
-    """The outcome of the smoke test before the change, in one line."""
-    found = row["smoke_before"]
-    return f"{found['verdict']}: {found['why']}" if found["why"] else found["verdict"]

@@ -70,16 +70,6 @@ def smoke_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[st
     }
 
 
-def before_evidence(result: Mapping[str, Any], host: str, asked: bool) -> dict[str, Any]:
-    """Evidence from the smoke test before a change. It never decides about the rollout, so its
-    measurements are used even if the test did not pass."""
-    if not asked:
-        return {"skipped": "it was not asked for"}
-    return {
-        key: value for key, value in smoke_evidence(result, host, True).items() if key != "with"
-    } | _bandwidth(result)
-
-
 def _bandwidth(result: Mapping[str, Any]) -> dict[str, Any]:
     rows = result.get("bandwidth") or _largest_measured(result.get("collectives") or ())
     measured = [{key: row[key] for key in ("op", "size_bytes", "busbw_gb_s")} for row in rows]

@@ -11,7 +11,6 @@ from typing import Any
 from unhang.act.rollout.node_state import NodeState, is_resting
 from unhang.act.rollout.reasons import joined
 from unhang.act.rollout.steps import (
-    BEFORE,
     DONE,
     FAILED,
     FENCED,
@@ -75,7 +74,7 @@ def _unchanged(node: NodeState, stopped: str | None) -> tuple[str, str]:
     if why or node.releasing:
         return "release", why or ""
     return next(
-        ((step, "") for step in ("drain", "wait", "save", BEFORE) if step not in node.done),
+        ((step, "") for step in ("drain", "wait", "save") if step not in node.done),
         ("apply", ""),
     )
 
@@ -138,11 +137,7 @@ def may_act(order: Order) -> str | None:
 
 def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[str, Any]]:
     """(status, evidence) of the entry that ends a step. A node's own report counts only with its
-    evidence: ok without evidence has failed.
-
-    A failed measurement before the change is evidence too, and the step is done: the rollout may be
-    there to repair that hang. A boot meanwhile is none: it was not ordered.
-    """
+    evidence: ok without evidence has failed."""
     evidence = dict(result.evidence)
     if result.status in (SILENT, FENCED):
         return result.status, evidence
@@ -160,8 +155,6 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
                 f"job {_jobs_of(evidence)} until {evidence.get('until') or 'it ends'} at the latest"
             )
         }
-    if order.step == BEFORE and (why := _booted_meanwhile(order, evidence)):
-        return FAILED, evidence | {"why": why}
     why = None if result.status == "ok" else str(evidence.get("why") or "no reason given")
     why = (
         why
@@ -169,21 +162,11 @@ def judge(order: Order, result: StepResult, target: Target) -> tuple[str, dict[s
         or CHECKS.get(order.step, lambda *_: None)(order, evidence, target)
     )
     if why:
-        return DONE if order.step == BEFORE else FAILED, evidence | {"why": why}
+        return FAILED, evidence | {"why": why}
     return DONE, evidence | (
         {"stale": stale}
         if order.step == "lock" and (stale := _booted_since(order, evidence))
         else {}
-    )
-
-
-def _booted_meanwhile(order: Order, evidence: Mapping[str, Any]) -> str | None:
-    """That the node is not in the boot of the order; None if it is, or if its boot was not read."""
-    if order.boot_id is None or evidence.get("boot_id") in (None, order.boot_id):
-        return None
-    return (
-        f"expected the boot {order.boot_id}, found {evidence['boot_id']}: the node has booted, and"
-        " this rollout has not ordered it"
     )
 
 
@@ -202,7 +185,7 @@ NEEDED: Mapping[str, Mapping[str, type]] = {
 
 def needs_boot_id(step: str, evidence: Mapping[str, Any]) -> bool:
     """Whether the boot in which a step has ended is still to be read for its evidence."""
-    return "boot_id" not in evidence and (step == BEFORE or "boot_id" in NEEDED.get(step, {}))
+    return "boot_id" not in evidence and "boot_id" in NEEDED.get(step, {})
 
 
 def _missing(order: Order, evidence: Mapping[str, Any]) -> str | None:

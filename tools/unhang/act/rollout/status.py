@@ -20,7 +20,6 @@ from unhang.act.rollout.reasons import joined
 from unhang.act.rollout.rollout_state import RolloutState, replay
 from unhang.act.rollout.state_machine import next_order
 from unhang.act.rollout.steps import (
-    BEFORE,
     BEGUN,
     DONE,
     FAILED,
@@ -44,14 +43,12 @@ from unhang.act.rollout.undone import Undone
 from unhang.act.rollout.waiting import until_words
 from unhang.core.text import counted, visible
 
-MEASURED, FAILED_BEFORE, UNMEASURED = "passed", "failed", "not measured"
 SCHEMA = "unhang/rollout-status/1"
 TAKES_OVER = re.compile(r"-e unhang_take_over=(\S+)")
 DOES = {
     "drain": "drains the node",
     "wait": "waits for its jobs",
     "save": "keeps its findings of before",
-    BEFORE: "tests it before the change",
     "apply": "changes it",
     "reboot": "reboots it",
     "audit": "audits it",
@@ -69,7 +66,6 @@ NOW = {
     "drain": "being drained",
     "wait": "waiting for its jobs to end",
     "save": "keeping its findings of before",
-    BEFORE: "in the smoke test before the change",
     "apply": "being changed",
     "reboot": "rebooting",
     "audit": "being audited",
@@ -337,7 +333,6 @@ def _row(
         "found": sorted({*planned, *gone, *left}),
         "gone": gone,
         "left": left,
-        "smoke_before": smoke_before(own),
         "bandwidth_alone": [] if node.rolled_back else _last(own, "smoke_alone", "bandwidth") or [],
         "bandwidth": (
             _last(own, "smoke_together", "bandwidth")
@@ -363,16 +358,12 @@ def _ordered(node: NodeState, entry: HostPlan) -> list[tuple[str, str]]:
 
 
 def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The totals of the rows: {nodes, proved_healthy, boots, findings: {found, gone}, before:
-    {passed, failed, not_measured}, and of the bandwidth of the nodes
+    """The totals of the rows: {nodes, proved_healthy, boots, findings: {found, gone}}, and of the
+    bandwidth of the nodes
 
-    bandwidth_before, bandwidth_alone, bandwidth: [{op, size_bytes, nodes, lowest_gb_s,
-    highest_gb_s}]}.
+    bandwidth_alone, bandwidth: [{op, size_bytes, nodes, lowest_gb_s, highest_gb_s}].
     """
-    verdicts, rates = (
-        [row["smoke_before"]["verdict"] for row in rows],
-        [rates_of(row) for row in rows],
-    )
+    rates = [rates_of(row) for row in rows]
     return {
         "nodes": len(rows),
         "proved_healthy": sum(row["state"] == RELEASED for row in rows),
@@ -381,32 +372,8 @@ def fleet_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "found": sum(len(row["found"]) for row in rows),
             "gone": sum(len(row["gone"]) for row in rows),
         },
-        "before": {
-            name.replace(" ", "_"): verdicts.count(name)
-            for name in (MEASURED, FAILED_BEFORE, UNMEASURED)
-        },
-        "bandwidth_before": span_of(one["before"] for one in rates),
         "bandwidth_alone": span_of(one["alone"] for one in rates),
         "bandwidth": span_of(one["last"] for one in rates),
-    }
-
-
-def smoke_before(own: Sequence[Entry]) -> dict[str, Any]:
-    """{verdict, why, bandwidth} of the node's latest measurement before the change."""
-    last = next(
-        (one.evidence for one in reversed(own) if one.step == BEFORE and one.status == DONE), {}
-    )
-    verdict = (
-        MEASURED
-        if last.get("healthy") is True
-        else FAILED_BEFORE
-        if last.get("why")
-        else UNMEASURED
-    )
-    return {
-        "verdict": verdict,
-        "why": str(last.get("why") or last.get("skipped") or ""),
-        "bandwidth": list(last.get("bandwidth") or ()),
     }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from unhang.act.rollout.bandwidth import describe_bandwidth, describe_before
+from unhang.act.rollout.bandwidth import describe_bandwidth
 from unhang.act.rollout.status import LOST_JOURNAL, step_now
 from unhang.act.rollout.steps import (
     KEPT,
@@ -137,9 +137,8 @@ def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
         gone = f"gone: {', '.join(row['gone'])}" if row["gone"] else ""
         undone = row["undone"]
         key = (visible(row["why"]), what, versions, gone, undone, _boots(row["boots"]), row["next"])
-        before = visible(describe_before(row)) if row["smoke_before"]["why"] else ""
-        alike.setdefault((*key, before), []).append(row)
-    for (why, what, versions, gone, undone, boots, after, before), same in alike.items():
+        alike.setdefault(key, []).append(row)
+    for (why, what, versions, gone, undone, boots, after), same in alike.items():
         yield f"  where    {shortened(fold_hosts(row['host'] for row in same), LONGEST_LIST)}"
         pairs = [
             ("why", why),
@@ -147,7 +146,6 @@ def _state(state: str, rows: list[dict[str, Any]]) -> Iterator[str]:
             ("versions", versions),
             ("found", gone),
             ("undone", undone),
-            ("before", before),
         ]
         pairs += [("measured", line) for line in describe_bandwidth(same, largest_only=True)]
         pairs += [("rebooted", boots), ("next", after)]
@@ -176,11 +174,6 @@ def describe_fleet(status: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"fleet: {proved}, {gone} of {counted(found, 'finding')} gone,"
         f" {counted(fleet['boots'], 'boot')}"
-    )
-    before = fleet["before"]
-    yield (
-        f"  smoke test before the change: {before['passed']} passed, {before['failed']} failed,"
-        f" {before['not_measured']} not measured"
     )
     yield from (f"  {line}" for line in describe_bandwidth(status["hosts"]))
     if status["person"]:

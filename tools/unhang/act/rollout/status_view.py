@@ -58,9 +58,9 @@ def rollout_view(folder: Path) -> dict[str, Any] | None:
 def describe_rows(hosts: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """Rows of the table, equal nodes folded, the worst state first.
 
-    {state, meaning, why, now, versions, gone, left, undone, boots, before, alone, bandwidth, next,
-    hosts, undo}. now: the current step; before: result of the smoke test before the change; alone,
-    bandwidth: results of the tests after it; undo: the command for one node.
+    {state, meaning, why, now, versions, gone, left, undone, boots, alone, bandwidth, next, hosts,
+    undo}. now: the current step; alone, bandwidth: results of the smoke tests; undo: the command
+    for one node.
     """
     folded: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for row in sorted(hosts, key=lambda one: ORDER.index(one["state"])):
@@ -85,9 +85,6 @@ def _shown(row: Mapping[str, Any]) -> dict[str, str]:
         "left": ", ".join(row["left"]),
         "undone": row["undone"],
         "boots": ", ".join(boot.partition(",")[0] for boot in row["boots"]),
-        "before": "; ".join(
-            filter(None, (row["smoke_before"]["why"], _rates(row["smoke_before"]["bandwidth"])))
-        ),
         "alone": _rates(row["bandwidth_alone"]),
         "bandwidth": _rates(row["bandwidth"]),
     }

@@ -10,13 +10,12 @@ from typing import Any
 # In the order of the playbook, which runs each once: a node's next step always comes after the ones
 # that it has done.
 STEPS = (
-    "lock", "drain", "wait", "save", "smoke_before", "apply", "reboot", "audit", "smoke_alone",
+    "lock", "drain", "wait", "save", "apply", "reboot", "audit", "smoke_alone",
     "smoke_together", "audit_again",
     "roll_back", "reboot_back", "audit_back", "keep", "release",
 )  # fmt: skip
 SMOKES = ("smoke_alone", "smoke_together")
 PROOFS = ("audit", *SMOKES, "audit_again")
-BEFORE = "smoke_before"  # measures the node before the change: evidence, never a verdict
 WAIT = "wait"  # wait for jobs
 SOAK = "soak"  # of released nodes, which are asked again after it; no step of the playbook's order
 TOGETHER = "smoke_together"  # one test for all nodes of a wave that are ready

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unhang.act.rollout.steps import (
-    BEFORE,
     FINAL,
     PROOFS,
     PUT_OFF,
@@ -22,7 +21,7 @@ from unhang.act.rollout.steps import (
 from unhang.core.errors import UserError
 
 # Defaults of roles/drain, roles/smoke_test and playbooks/tasks/rollout; a test compares them.
-DRAIN_WAIT_S, REBOOT_S, SMOKE_BEFORE_S, SMOKE_S = 3600, 1800, 180, 600
+DRAIN_WAIT_S, REBOOT_S, SMOKE_S = 3600, 1800, 600
 UNLIMITED_S = 86400  # the wait for a job without an end of its own
 # Slurm ends a job that is over its time limit within OverTimeLimit and KillWait, and then runs its
 # epilog
@@ -46,9 +45,6 @@ def limit_of(step: str, variables: Mapping[str, Any], kinds: int = 1) -> int:
     if step in REBOOTS:
         limit = _seconds(variables, "unhang_reboot_timeout_s", REBOOT_S)
         return 2 * limit + READ_AGAIN_S if limit else 0
-    if step == BEFORE:
-        asked = _is_on(variables, "unhang_smoke_before", _is_on(variables, "unhang_smoke", True))
-        return _seconds(variables, "unhang_smoke_before_s", SMOKE_BEFORE_S) if asked else 0
     if step in SMOKES and _is_on(variables, "unhang_smoke", True):
         return _seconds(variables, "smoke_test_deadline_s", SMOKE_S) * (
             kinds if step == TOGETHER else 1

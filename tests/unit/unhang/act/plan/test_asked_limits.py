@@ -56,33 +56,6 @@ def test_a_floor_that_cannot_be_kept_is_refused(floor):
     assert "\n" not in str(shown.value)
 
 
-@pytest.mark.parametrize(
-    ("most", "floor", "out", "answer"),
-    [
-        ("10%", "80%", 1, (2, 16)),
-        ("10%", "80%", 3, (1, 16)),
-        ("10", "16", 3, (1, 16)),
-        ("5", "0", 12, (5, 0)),
-        ("100%", "0", 19, (20, 0)),
-    ],
-)
-def test_nodes_out_of_service_leave_a_floor_less_room_and_shares_stay_shares_of_all(
-    most, floor, out, answer
-):
-    assert most_unavailable(most, floor, 20, [f"gpu{number}" for number in range(out)]) == answer
-
-
-def test_a_floor_that_nodes_out_of_service_have_used_up_is_refused_with_their_names():
-    with pytest.raises(
-        UserError,
-        match=(
-            r"expected a floor below the 16 nodes in service \(20 answered, out of service:"
-            r" gpu\[1-4\]\), found 16: no node"
-        ),
-    ):
-        most_unavailable("10%", "80%", 20, [f"gpu{number}" for number in range(1, 5)])
-
-
 def test_no_node_at_all_is_no_limit():
     with pytest.raises(UserError, match="--max-unavailable: expected at least 1 node"):
         most_unavailable("0", "0", 20)
@@ -142,9 +115,9 @@ def test_all_names_without_a_host_are_reported_together():
     with pytest.raises(
         UserError,
         match=(
-            r"--out-of-service gpu\[1-7\],cpu1: expected hosts or groups of the run, found none"
+            r"--except gpu\[1-7\],cpu1: expected hosts or groups of the run, found none"
             r" that cpu1,gpu\[5-7\] names"
         ),
     ) as shown:
-        named_hosts(["gpu[1-7]", "cpu1"], HOSTS, MEMBERS, "--out-of-service")
+        named_hosts(["gpu[1-7]", "cpu1"], HOSTS, MEMBERS, "--except")
     assert "\n" not in str(shown.value)

@@ -23,6 +23,7 @@ from unhang.act.plan.plan_document import (
     HostPlan,
     Job,
     PersonNeeded,
+    digest_of,
     read_plan,
     render_plan,
     write_plan,
@@ -320,26 +321,12 @@ def test_never_two_trays_of_a_rack_are_out_of_service_unless_that_is_asked(tmp_p
     assert any(set(rack.hosts) <= set(wave.hosts) for wave in asked.waves for rack in racks)
 
 
-def test_nodes_out_of_service_count_against_the_floor_and_are_no_canaries(
-    folder, plan, tmp_path, capsys
-):
-    asked = PlanOptions(
-        max_unavailable="100%", floor="20", out_of_service=["gpu[002-003]", "gpu001", "gpu009"]
-    )
-    found = plan_run(folder, CATALOGUE, asked)
-    assert found.limits.out_of_service == ("gpu001", "gpu002", "gpu003", "gpu009")
-    # gpu009 did not answer, and is in no count
-    assert (found.limits.in_service, found.limits.floor, found.limits.max_unavailable) == (
-        25,
-        20,
-        2,
-    )
-    assert [wave.hosts for wave in plan.waves[:2]] == [("dev01",), ("gpu001",)]
-    assert [wave.hosts for wave in found.waves[:2]] == [("dev01",), ("gpu005",)]
-    assert "gpu[001-003,009] out of service already" in " ".join(render_plan_table(found).split())
-    assert read_plan(write_plan(tmp_path, found)) == found
-    assert list(check_schema(json.loads(render_plan(found)), read_schema("plan-1"))) == []
-    assert "out_of_service" not in json.loads(render_plan(plan))["limits"]
+def test_a_plan_of_the_version_before_that_names_nodes_out_of_service_is_read(plan, tmp_path):
+    document = json.loads(render_plan(plan))
+    document["limits"]["out_of_service"] = ["gpu009"]
+    document["digest"] = digest_of(document)
+    (tmp_path / "plan.json").write_text(json.dumps(document))
+    assert read_plan(tmp_path) == plan
 
 
 def test_a_run_without_a_beginning_has_no_age(tmp_path):
@@ -531,20 +518,6 @@ def test_columns_decide_the_width_in_a_pipe_too(folder, capsys, monkeypatch, col
         (
             ["--except", "gpu[900-901]"],
             "--except gpu[900-901]: expected hosts or groups of the run",
-        ),
-        (
-            ["--out-of-service", "gpu[001,900-901]"],
-            (
-                "--out-of-service gpu[001,900-901]: expected hosts or groups of the run, found none"
-                " that gpu[900-901] names"
-            ),
-        ),
-        (
-            ["--floor", "20", "--out-of-service", "development"],
-            (
-                "expected a floor below the 17 nodes in service (25 answered, out of service:"
-                " dev[01-08])"
-            ),
         ),
     ],
 )

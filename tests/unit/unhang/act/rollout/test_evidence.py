@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from unhang.act.rollout.evidence import (
-    before_evidence,
     drain_evidence,
     first_state,
     groups_of_kinds,
@@ -76,18 +75,6 @@ def test_a_host_is_proved_by_a_test_that_it_took_part_in():
     assert smoke_evidence(PASS, "a", True) == {"healthy": True, "with": ["b"]}
     assert not smoke_evidence(PASS, "c", True)["healthy"]
     assert not smoke_evidence({}, "a", True)["healthy"]
-
-
-def test_what_was_measured_before_the_change_stands_even_where_the_test_failed():
-    slow = [{"op": "all_reduce", "size_bytes": 1 << 30, "busbw_gb_s": 41.5}]
-    found = before_evidence({**FAIL, "bandwidth": [{**slow[0], "verdict": "fail"}]}, "a", True)
-    assert (found["healthy"], found["bandwidth"]) == (False, slow)
-    assert found["why"] == "the smoke test of a, b, c: fail; b: its links are slow"
-    assert before_evidence(PASS, "a", True) == {"healthy": True}
-    assert (
-        before_evidence({}, "a", True)["why"] == "the smoke test of a: no result; nobody is named"
-    )
-    assert before_evidence({}, "a", False) == {"skipped": "it was not asked for"}
 
 
 def test_a_test_that_failed_names_who_is_suspected():
@@ -168,7 +155,6 @@ def test_where_nothing_judges_a_bandwidth_the_largest_message_of_each_operation_
         smoke_evidence({**PASS, "bandwidth": [], "collectives": rows}, "a", True)["bandwidth"]
         == measured
     )
-    assert before_evidence({**FAIL, "collectives": rows}, "a", True)["bandwidth"] == measured
 
 
 def test_nodes_of_different_kinds_are_not_tested_together():

@@ -19,7 +19,6 @@ HARMLESS = {
     "drained by somebody else under way",
     "scheduler gone at the end",
     "nobody is named",
-    "smoke before fails",
 }
 ENDS = {
     "apply fails": "kept",
@@ -37,7 +36,7 @@ ENDS = {
     "a job that ends later": "waiting",
     "drained by somebody else": "deferred",
     "booted since the plan": "deferred",
-    "boots in its smoke before": "deferred",
+    "boots before its apply": "deferred",
     "undrained before its apply": "deferred",
     "undrained before its reboot": "lost",
     "lock cannot be written": "deferred",

@@ -190,10 +190,6 @@ def test_how_long_jobs_are_waited_for_is_the_roles_own_limit():
         ("reboot", {}, 1, 2 * 1800 + 120),
         ("reboot_back", {"unhang_reboot_timeout_s": 60}, 1, 240),
         ("reboot", {"unhang_reboot_timeout_s": "{{ x }}"}, 1, 0),
-        ("smoke_before", {}, 1, 180),
-        ("smoke_before", {"unhang_smoke_before_s": 30}, 1, 30),
-        ("smoke_before", {"unhang_smoke_before": False}, 1, 0),
-        ("smoke_before", {"unhang_smoke": "false"}, 1, 0),
         ("smoke_alone", {}, 3, 600),
         ("smoke_together", {"smoke_test_deadline_s": 100}, 3, 300),
         ("smoke_alone", {"unhang_smoke": False}, 1, 0),
@@ -205,11 +201,10 @@ def test_which_steps_have_an_end_and_when(step, variables, kinds, seconds):
     assert limit_of(step, variables, kinds) == seconds
 
 
-def test_the_play_waits_for_a_reboot_and_a_first_smoke_test_as_long_as_is_said():
+def test_the_play_waits_for_a_reboot_as_long_as_is_said():
     tasks = PROJECT / "playbooks" / "tasks" / "rollout"
     assert "unhang_reboot_timeout_s | default(1800)" in (tasks / "reboot.yml").read_text()
     assert "timeout: 120" in (tasks / "reboot.yml").read_text()
-    assert "unhang_smoke_before_s | default(180)" in (tasks / "smoke_before.yml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ GOOD = {
     "drain": {"drained": True, "owned": True},
     "wait": {"jobs": []},
     "save": {},
-    "smoke_before": {"boot_id": "b1", "healthy": True},
     "apply": {"boot_id": "b1", "needs_reboot": True},
     "reboot": {"boot_id": "b2", "running": {"driver": "580.95.05"}},
     **{
@@ -74,7 +73,6 @@ FORWARD = (
     "drain",
     "wait",
     "save",
-    "smoke_before",
     "apply",
     "reboot",
     "audit",
@@ -92,7 +90,7 @@ def test_a_node_that_is_proved_goes_through_every_step_and_is_released():
     assert next_order(node, TARGET, 1) is None
 
 
-@pytest.mark.parametrize("bad", FORWARD[5:11])
+@pytest.mark.parametrize("bad", FORWARD[4:10])
 def test_a_node_that_is_not_proved_is_brought_back_and_kept(bad):
     steps = FORWARD[: FORWARD.index(bad)]
     entries = journal(*well(*steps), (bad, StepResult("failed", {"why": "it broke"})), *well(*BACK))
@@ -101,7 +99,7 @@ def test_a_node_that_is_not_proved_is_brought_back_and_kept(bad):
     assert node.out_of_service
 
 
-BROKEN = [*well(*FORWARD[:7]), ("audit", StepResult("failed", {"why": "it broke"}))]
+BROKEN = [*well(*FORWARD[:6]), ("audit", StepResult("failed", {"why": "it broke"}))]
 
 
 @pytest.mark.parametrize("bad", BACK[:-1])
@@ -142,7 +140,7 @@ def test_a_node_that_could_not_be_kept_stops_the_others_and_the_next_controller_
 
 def test_a_changed_node_that_is_kept_because_its_rollout_was_ended_says_so():
     ended = [
-        *journal(*well(*FORWARD[:6])),
+        *journal(*well(*FORWARD[:5])),
         Entry(AT, HOST, "keep", BEGUN, 7, {"why": "ended by ops"}),
         Entry(AT, HOST, "keep", DONE, 7),
     ]
@@ -166,7 +164,7 @@ IN_USE = StepResult("failed", {"why": "expected no job on gpu001, found 4711", "
 def test_a_node_with_a_job_again_directly_before_its_change_is_released_unchanged():
     node = replay(
         journal(
-            *well(*FORWARD[:5]),
+            *well(*FORWARD[:4]),
             ("apply", IN_USE),
             ("release", StepResult("ok", GOOD["release"] | {"boot_id": "b1"})),
         )
@@ -176,13 +174,13 @@ def test_a_node_with_a_job_again_directly_before_its_change_is_released_unchange
 
 
 def test_a_node_with_a_job_again_directly_before_its_reboot_is_neither_booted_nor_rolled_back_beside_it():
-    node = replay(journal(*well(*FORWARD[:6]), ("reboot", IN_USE), *well("keep"))).node(HOST)
+    node = replay(journal(*well(*FORWARD[:5]), ("reboot", IN_USE), *well("keep"))).node(HOST)
     assert (node.state, node.boots, node.lost, node.out_of_service) == ("lost", (), True, True)
 
 
 def test_a_node_that_somebody_else_shuts_down_before_its_reboot_is_not_rolled_back_nor_was_it_ordered():
     refused = StepResult("failed", IN_USE.evidence | {"shutting_down": True})
-    node = replay(journal(*well(*FORWARD[:6]), ("reboot", refused))).node(HOST)
+    node = replay(journal(*well(*FORWARD[:5]), ("reboot", refused))).node(HOST)
     assert (node.state, node.failure, next_order(node, TARGET, 1)) == ("unfinished", None, None)
     assert node.why.endswith("in the boot b1 (expected no job on gpu001, found 4711)")
     assert "was ordered" not in node.why
@@ -207,7 +205,7 @@ def test_a_change_that_a_killed_controller_began_is_not_forgotten_when_a_job_run
         Entry(AT, HOST, "apply", BEGUN, 5),
         Entry(AT, HOST, "apply", FAILED, 5, IN_USE.evidence),
     ]
-    node = replay([*journal(*well(*FORWARD[:5]), ("apply", None)), *taken]).node(HOST)
+    node = replay([*journal(*well(*FORWARD[:4]), ("apply", None)), *taken]).node(HOST)
     assert node.changed
     assert next_order(node, TARGET, 2).step == "keep"
 
@@ -232,13 +230,12 @@ def test_the_next_controller_locks_first_and_then_goes_on_with_what_had_no_end(k
         "lock": "save",
         "drain": "save",
         "wait": "save",
-        "smoke_before": "save",
     }.get(killed, killed)
 
 
 @pytest.mark.parametrize("seen", ["b1", "b2"])
 def test_a_reboot_that_was_ordered_is_ordered_for_the_same_boot_again_and_counted_once(seen):
-    entries = journal(*well(*FORWARD[:6]), ("reboot", None))
+    entries = journal(*well(*FORWARD[:5]), ("reboot", None))
     taken = [
         Entry(AT, HOST, "lock", BEGUN, 4),
         Entry(AT, HOST, "lock", DONE, 5, {"fencing": 5, "boot_id": seen}),
@@ -315,7 +312,7 @@ def test_a_rollback_that_was_seen_to_its_end_is_believed():
 def test_a_reboot_beyond_the_plan_is_not_made():
     # its trial boot was the one of the plan
     entries = journal(
-        *well(*FORWARD[:5]), ("apply", StepResult("ok", {"boot_id": "b2", "needs_reboot": True}))
+        *well(*FORWARD[:4]), ("apply", StepResult("ok", {"boot_id": "b2", "needs_reboot": True}))
     )
     order = next_order(replay(entries).node(HOST), TARGET, 1)
     assert order.step == "reboot"
@@ -449,54 +446,47 @@ def test_a_plan_that_is_not_good_for_the_node_any_more_touches_nothing():
 
 
 def test_nothing_is_asked_of_a_node_that_did_not_answer_until_the_next_controller():
-    entries = journal(*well(*FORWARD[:5]), ("apply", StepResult("silent", {"why": "unreachable"})))
+    entries = journal(*well(*FORWARD[:4]), ("apply", StepResult("silent", {"why": "unreachable"})))
     assert next_order(replay(entries).node(HOST), TARGET, 1) is None
     assert after(entries).step == "lock"
 
 
 def test_a_node_that_another_run_has_taken_is_left_to_it_for_good():
     entries = journal(
-        *well(*FORWARD[:5]), ("apply", StepResult("fenced", {"why": "its number is 9"}))
+        *well(*FORWARD[:4]), ("apply", StepResult("fenced", {"why": "its number is 9"}))
     )
     assert replay(entries).node(HOST).state == "taken over"
     assert after(entries) is None
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
-        StepResult("failed", {"why": "no torch"}),
-        StepResult("ok", {"boot_id": "b1", "healthy": False, "why": "it hangs"}),
-    ],
-)
-def test_a_measurement_before_the_change_that_fails_is_evidence_and_the_node_is_repaired(result):
-    entries = journal(*well(*FORWARD[:4]), ("smoke_before", result), *well(*FORWARD[5:]))
-    [kept] = [one for one in entries if (one.step, one.status) == ("smoke_before", DONE)]
-    assert kept.evidence["why"] == result.evidence["why"]
-    assert replay(entries).node(HOST).state == "released"
-
-
 BOOTED = StepResult(
     "failed", {"why": "expected the boot b1, found b9: the node has booted", "untouched": True}
 )
-MEASURED_ELSEWHERE = StepResult("ok", {"boot_id": "b9", "healthy": False, "why": "it booted"})
+
+
+def test_a_node_that_boots_between_drain_and_change_is_withdrawn_with_that_reason():
+    entries = journal(*well(*FORWARD[:4]), ("apply", BOOTED), *well("release"))
+    node = replay(entries).node(HOST)
+    assert (node.state, node.boots, node.changed) == ("deferred", (), False)
+    assert node.why.startswith("apply: expected the boot b1, found b9: the node has booted")
 
 
 @pytest.mark.parametrize(
-    ("done", "step", "result"),
-    [(4, "smoke_before", MEASURED_ELSEWHERE), (5, "apply", BOOTED)],
+    ("status", "goes_on"), [(None, "lock"), (DONE, "apply"), (FAILED, "release")]
 )
-def test_a_node_that_boots_between_drain_and_change_is_withdrawn_with_that_reason(
-    done, step, result
-):
-    entries = journal(*well(*FORWARD[:done]), (step, result), *well("release"))
-    node = replay(entries).node(HOST)
-    assert (node.state, node.boots, node.changed) == ("deferred", (), False)
-    assert node.why.startswith(f"{step}: expected the boot b1, found b9: the node has booted")
+def test_a_step_that_only_the_version_before_had_is_read_from_its_journal(status, goes_on):
+    entries = journal(*well(*FORWARD[:4]))
+    evidence = {"boot_id": "b1", "why": "it hangs"}
+    entries.append(Entry(AT, HOST, "smoke_before", BEGUN, 4, {"boot_id": "b1"}))
+    if status is None:
+        assert after(entries).step == goes_on
+        return
+    entries.append(Entry(AT, HOST, "smoke_before", status, 4, evidence))
+    assert next_order(replay(entries).node(HOST), TARGET, 1).step == goes_on
 
 
 def test_a_node_that_somebody_boots_after_the_change_is_rolled_back_and_that_boot_is_not_counted():
-    entries = journal(*well(*FORWARD[:6]), ("reboot", BOOTED))
+    entries = journal(*well(*FORWARD[:5]), ("reboot", BOOTED))
     node = replay(entries).node(HOST)
     assert (node.boots, node.changed) == ((), True)
     order = next_order(node, TARGET, 1)
@@ -508,7 +498,7 @@ def test_a_node_that_was_reinstalled_is_not_said_to_be_as_it_was_before():
     changed = {"boot_id": "b1", "needs_reboot": True, "saved_state": "20261120T070000Z-gpu_driver"}
     gone = {"boot_id": "b2", "needs_reboot": False, "known": False}
     entries = journal(
-        *well(*FORWARD[:5]),
+        *well(*FORWARD[:4]),
         ("apply", StepResult("ok", changed)),
         *well("reboot"),
         ("audit", StepResult("failed", {"why": "no driver"})),
@@ -521,6 +511,6 @@ def test_a_node_that_was_reinstalled_is_not_said_to_be_as_it_was_before():
 
 
 def test_a_reboot_that_an_earlier_controller_ordered_is_asked_for_again_as_such():
-    begun = journal(*well(*FORWARD[:6]), ("reboot", None))
+    begun = journal(*well(*FORWARD[:5]), ("reboot", None))
     assert not next_order(replay(begun[:-1]).node(HOST), TARGET, 1).again
     assert after(begun, *taken_in("b2")).again
