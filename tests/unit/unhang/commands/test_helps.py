@@ -144,7 +144,6 @@ def test_a_mistake_is_one_line_and_usage_is_for_help_alone(name, capsys):
     [
         ["remediate", "--aply"],
         ["remediate", "--appyl"],
-        ["lint", "--fixx", "x.sh"],
         ["history", "--prnue"],
     ],
 )
