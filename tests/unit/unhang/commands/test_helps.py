@@ -16,10 +16,8 @@ from unhang.commands.names import command_and_arguments
 FORMATS = {
     "table",
     "wide",
-    "name",
     "csv",
     "json",
-    "jsonl",
     "markdown",
     "evidence",
     "prometheus",
@@ -81,6 +79,20 @@ def test_formats_and_quiet_have_the_same_names_everywhere(name):
         assert chosen.default == "table"
     if "-q" in options:
         assert options["-q"] is options["--quiet"]
+
+
+@pytest.mark.parametrize("form", ["name", "jsonl"])
+@pytest.mark.parametrize(
+    "name", ["plan", "report", "history", "history diff", "catalogue", "lint", "diagnose"]
+)
+def test_a_format_of_the_previous_release_is_refused_with_those_that_there_are(name, form, capsys):
+    formats = parser_of(name)._option_string_actions["--format"].choices
+    with pytest.raises(SystemExit) as ended:
+        main([*name.split(), "-o", form])
+    out, problems = capsys.readouterr()
+    assert (ended.value.code, out, len(problems.splitlines())) == (2, "", 1)
+    assert f"invalid choice: '{form}'" in problems
+    assert [one for one in formats if f"'{one}'" not in problems] == []
 
 
 @pytest.mark.parametrize("name", FILTERED)

@@ -1,4 +1,4 @@
-"""Findings for other programs: names of nodes, CSV, JSON lines, Markdown, JUnit, SARIF. A findings
+"""Findings for other programs: CSV, Markdown, JUnit, SARIF. A findings
 document in, text out.
 
 Text from nodes is escaped by `visible`, and a cell that a spreadsheet would read as a formula
@@ -12,8 +12,6 @@ import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from unhang.audit.report import phrases
 from unhang.audit.report.folding import item_label
@@ -45,13 +43,6 @@ SARIF_LEVELS = {"critical": "error", "error": "error", "warning": "warning", "in
 SARIF_SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
-
-
-def render_names(findings: Mapping[str, Any]) -> str:
-    """Every node that has a cause, one a line, for programs that read names of hosts."""
-    named = {host for cause in findings["causes"] for host in cause["nodes"]}
-    ordered = [host for hosts in findings["node_verdicts"].values() for host in hosts]
-    return "".join(f"{visible(host, 1024)}\n" for host in ordered if host in named)
 
 
 def render_csv(findings: Mapping[str, Any]) -> str:
@@ -105,22 +96,6 @@ def _device(
         if any(value is not None and row.get(name) == value for name, value in names.items()):
             return row
     return names
-
-
-def render_jsonl(findings: Mapping[str, Any]) -> str:
-    """One JSON object a line: each finding of findings.json, with the ids of its causes."""
-    of_finding: dict[int, list[str]] = {}
-    for cause in findings["causes"]:
-        for place in cause["findings"]:
-            of_finding.setdefault(place, []).append(cause["id"])
-    rows = (
-        {**one, "causes": of_finding.get(place, [])}
-        for place, one in enumerate(findings["findings"])
-    )
-    return "".join(
-        json.dumps(msgspec.to_builtins(row), ensure_ascii=True, separators=(",", ":")) + "\n"
-        for row in rows
-    )
 
 
 def render_markdown(findings: Mapping[str, Any]) -> str:
@@ -273,6 +248,6 @@ def _results(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 RENDERERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "name": render_names, "csv": render_csv, "jsonl": render_jsonl, "markdown": render_markdown,
+    "csv": render_csv, "markdown": render_markdown,
     "junit": render_junit, "sarif": render_sarif,
 }  # fmt: skip

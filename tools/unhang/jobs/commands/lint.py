@@ -34,7 +34,7 @@ from unhang_node.base.versions.compare import check_version
 
 CLOUDS = {"aws": "amazon", "gcp": "google", "gke": "google", "azure": "hyperv"}
 COLUMNS = ("severity", "rule", "file", "line", "found", "why", "instead", "source")
-FORMATS = ("table", "name", "csv", "json", "jsonl", "sarif")
+FORMATS = ("table", "csv", "json", "sarif")
 EXAMPLES = """\
   unhang lint train.sbatch train.py                 before sbatch
   unhang lint jobs/ -o sarif > lint.sarif           all scripts of a repository, for its code host
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--platform", type=lambda given: CLOUDS.get(given, given), choices=PLATFORMS, help=clouds
     )
-    add_format_option(parser, FORMATS, {"name": "files with findings, one per line"})
+    add_format_option(parser, FORMATS)
     add_quiet(parser)
     add_rule_and_severity(parser, "hides-fault, 'pod-*'", SEVERITIES)
     parser.add_argument(
@@ -102,8 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
         "findings": findings,
         "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES},
     }
-    if arguments.format in ("name", "csv", "jsonl"):
-        show_rows(arguments, lambda width: (), findings, COLUMNS, "file")
+    if arguments.format == "csv":
+        show_rows(arguments, lambda width: (), findings, COLUMNS)
     elif not arguments.quiet:
         render = {"json": render_json, "sarif": render_sarif, "table": render_table}[
             arguments.format
