@@ -27,6 +27,7 @@ FORMATS = {
     "sarif",
 }
 FILTERED = ("audit", "judge", "report", "plan", "remediate")
+LISTS = ("history", "history diff", "catalogue", "lint")
 BLANKS = re.compile(r"\s{2,}")
 
 
@@ -81,9 +82,12 @@ def test_formats_and_quiet_have_the_same_names_everywhere(name):
         assert options["-q"] is options["--quiet"]
 
 
-@pytest.mark.parametrize("form", ["name", "jsonl"])
 @pytest.mark.parametrize(
-    "name", ["plan", "report", "history", "history diff", "catalogue", "lint", "diagnose"]
+    ("name", "form"),
+    [
+        *((name, form) for name in (*FILTERED[:4], *LISTS) for form in ("name", "jsonl")),
+        *((name, "markdown") for name in FILTERED[:3]),
+    ],
 )
 def test_a_format_of_the_previous_release_is_refused_with_those_that_there_are(name, form, capsys):
     formats = parser_of(name)._option_string_actions["--format"].choices

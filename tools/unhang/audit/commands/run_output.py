@@ -44,7 +44,6 @@ FORMATS = (
     "wide",
     "csv",
     "json",
-    "markdown",
     "html",
     "junit",
     "sarif",

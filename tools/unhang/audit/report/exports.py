@@ -1,5 +1,4 @@
-"""Findings for other programs: CSV, Markdown, JUnit, SARIF. A findings
-document in, text out.
+"""Findings for other programs: CSV, JUnit, SARIF. A findings document in, text out.
 
 Text from nodes is escaped by `visible`, and a cell that a spreadsheet would read as a formula
 begins with an apostrophe.
@@ -18,9 +17,8 @@ from unhang.audit.report.folding import item_label
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.junit import Case, Outcome, render_suite
-from unhang.core.nodeset import fold_hosts
 from unhang.core.run.findings import NOT_A_GPU_NODE, blamed_hosts, hosts_of
-from unhang.core.text import cell_for_csv, text_for_sarif, visible, without_markdown
+from unhang.core.text import cell_for_csv, text_for_sarif, visible
 
 COLUMNS = (
     "severity",
@@ -96,39 +94,6 @@ def _device(
         if any(value is not None and row.get(name) == value for name, value in names.items()):
             return row
     return names
-
-
-def render_markdown(findings: Mapping[str, Any]) -> str:
-    """Causes as a table for an issue or a chat."""
-    lines = [
-        (
-            f"{_plain(phrases.node_verdicts(findings)) or 'no nodes'};"
-            f" {_plain(phrases.judged_by(findings))}"
-        ),
-        "",
-        "| severity | nodes | cause | do | command |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for cause in findings["causes"]:
-        title = f"{_plain(cause['title'])} ({_plain(cause['rule'])})"
-        cells = (
-            cause["severity"],
-            _plain(fold_hosts(cause["nodes"])),
-            title,
-            _plain(phrases.cause_action(cause)),
-            f"`{_code(cause['command'])}`",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _plain(text: object) -> str:
-    return without_markdown(visible(text, 2000))
-
-
-def _code(text: object) -> str:
-    """Text between backticks in a table."""
-    return visible(text, 4000).replace("`", "'").replace("|", "\\|")
 
 
 def render_junit(findings: Mapping[str, Any], fail_on: str = "warning") -> str:
@@ -248,6 +213,7 @@ def _results(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 RENDERERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "csv": render_csv, "markdown": render_markdown,
-    "junit": render_junit, "sarif": render_sarif,
-}  # fmt: skip
+    "csv": render_csv,
+    "junit": render_junit,
+    "sarif": render_sarif,
+}

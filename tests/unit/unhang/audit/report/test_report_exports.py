@@ -43,12 +43,6 @@ def test_a_spreadsheet_takes_nothing_for_a_formula(start):
     )
 
 
-def test_markdown_has_a_row_for_each_cause(found):
-    rows = RENDERERS["markdown"](found).splitlines()[4:]
-    assert len(rows) == len(found["causes"])
-    assert all(row.startswith("| ") and row.endswith(" |") for row in rows)
-
-
 def suite_of(text):
     """The one suite, as a CI's parser reads it: {name of a test case: kind of its outcome, or
     passed}, and its counts."""
