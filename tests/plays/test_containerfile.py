@@ -13,7 +13,7 @@ from four_nodes import CACHE
 from installed_wheel import PROJECT, build
 
 TRIED = (
-    "unhang --version && unhang audit -o name --fail-on critical && test -f"
+    "unhang --version && unhang audit -q --fail-on critical && test -f"
     " runs/latest/nodes/localhost.json && id -un"
 )
 

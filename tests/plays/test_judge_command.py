@@ -124,8 +124,7 @@ def test_documents_of_nodes_are_judged_without_a_run(run, tmp_path, capsys, monk
     found = json.loads(capsys.readouterr().out)
     assert found["host_count"] == 2
     assert found["nodes"] == {"ok": 2}
-    assert main(["judge", str(run / "nodes"), "--format", "name"]) in (0, 1)
-    assert set(capsys.readouterr().out.split()) <= {"a1", "a2"}
+    assert main(["judge", str(run / "nodes"), "-q"]) in (0, 1)
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 

@@ -11,7 +11,7 @@ from judge_cases import OK, node, write_run
 from unhang.act.gate.deciding import FAIL, Observation, decide
 from unhang.audit.commands.fail_on import exit_code
 from unhang.audit.judge.judging import judge_run
-from unhang.audit.report.exports import render_junit, render_markdown
+from unhang.audit.report.exports import render_junit
 from unhang.audit.report.filtering import Filter, narrowed
 from unhang.audit.report.html import render_html
 from unhang.audit.report.prometheus import render_prometheus
@@ -96,7 +96,6 @@ def test_a_login_node_is_counted_as_itself_in_every_output(tmp_path):
     junit = render_junit(found)
     assert 'skipped="1"' in junit
     assert "checks applied" in junit
-    assert "1 not a GPU node" in render_markdown(found)
     assert 'unhang_nodes{verdict="not a GPU node"} 1.0' in render_prometheus(found)
     assert exit_code({**found, "totals_by_severity": {}}, "warning") == 0
     only = narrowed(found, Filter(hosts=frozenset(["gpu1"])))

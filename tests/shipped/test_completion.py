@@ -102,7 +102,7 @@ def test_commands_are_offered_and_the_second_word_of_those_of_two(offered):
     ("typed", "expected"),
     [
         ("unhang audit --fo", {"--forks", "--format"}),
-        ("unhang report --format j", {"json", "jsonl", "junit"}),
+        ("unhang report --format j", {"json", "junit"}),
         ("unhang report --owner v", {"vendor"}),
         ("unhang report --rule xid-f", {"xid-fatal"}),
         ("unhang report --host gpu", {"gpu001"}),

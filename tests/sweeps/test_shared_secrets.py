@@ -160,7 +160,7 @@ def test_a_hook_that_fails_prints_none():
     assert "found 3" in why and holds_secret(why) == []
 
 
-@pytest.mark.parametrize("form", ["table", "csv", "json", "jsonl"])
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
 def test_rows_of_a_table_and_for_other_programs_hold_none(capsys, form):
     rows = [{"host": "gpu007", "found": TEXT, "password": "hunter2hunter2"}]
     show_rows(
@@ -168,7 +168,6 @@ def test_rows_of_a_table_and_for_other_programs_hold_none(capsys, form):
         lambda width: ("gpu007", *TEXT.splitlines()),
         rows,
         ("host", "found", "password"),
-        "host",
     )
     out = capsys.readouterr().out
     assert "gpu007" in out and holds_secret(out) == []
@@ -308,7 +307,7 @@ def test_nor_a_comparison_of_two_sides(tmp_path, capsys):
             }
             path.write_text(json.dumps(document))
         for form in ("table", "json", "csv"):
-            assert cli.main(["diff", str(first), str(second), "-o", form]) == 1
+            assert cli.main(["history", "diff", str(first), str(second), "-o", form]) == 1
             text = "".join(capsys.readouterr())
             assert holds_half(text) == [] and "driver.loaded.version" in text
 

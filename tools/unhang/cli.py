@@ -54,6 +54,7 @@ OTHER_NAMES = {
 _MEASURES = (
     "it measured unhang, no job; from a checkout: python tests/support/diagnosis_scores.py DIR"
 )
+_BY_HAND = "`instead` below each finding says what to write"
 # {(command, option): what is typed now}
 GONE = {
     ("diagnose", "--score"): _MEASURES,
@@ -66,9 +67,11 @@ GONE = {
         "jobs are waited for; end them by the scheduler (scancel JOB, kubectl delete pod POD), and"
         " give the same command again"
     ),
+    ("lint", "--diff"): _BY_HAND,
+    ("lint", "--fix"): _BY_HAND,
 }
 # they act; who mistypes another option does not mean them
-NEVER_GUESSED = ("--apply", "--fix", "--take-over", "--prune")
+NEVER_GUESSED = ("--apply", "--take-over", "--prune")
 NEAR = 0.7
 INVALID_CHOICE = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)")
 

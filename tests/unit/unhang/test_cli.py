@@ -202,6 +202,23 @@ def test_an_option_of_a_rollout_that_went_says_what_is_typed_now(capsys, typed, 
     assert option not in command_and_parser(command)[1].format_help()
 
 
+@pytest.mark.parametrize("option", ["--fix", "--diff"])
+def test_an_option_of_lint_that_wrote_says_that_it_went_and_the_file_stays(
+    tmp_path, capsys, option
+):
+    script = tmp_path / "a.sh"
+    script.write_text("export nccl_debug=INFO\n")
+    with pytest.raises(SystemExit) as ended:
+        main(["lint", option, str(script)])
+    out, problems = capsys.readouterr()
+    expected = (
+        f"unhang lint: error: {option} went with this release: `instead` below each finding says"
+        " what to write\n"
+    )
+    assert (ended.value.code, out, problems) == (2, "", expected)
+    assert script.read_text() == "export nccl_debug=INFO\n"
+
+
 def test_the_first_word_of_a_command_of_two_is_answered_with_both(capsys):
     assert main(["rule"]) == 2
     assert (

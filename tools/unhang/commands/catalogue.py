@@ -22,20 +22,19 @@ from unhang.core.commands.common_options import (
     check_rules,
     takes,
 )
-from unhang.core.commands.row_output import show_rows
+from unhang.core.commands.row_output import FORMATS, show_rows
 from unhang.core.errors import UserError
 from unhang.core.text import counted, wrapped
 
-FORMATS = ("table", "name", "csv", "json", "jsonl")
 COLUMNS = ("id", "kind", "severity", "scope", "confidence", "title")
 EXAMPLES = """\
   unhang catalogue --rule 'nccl-*' --severity error,critical   the rules about NCCL that matter most
-  unhang catalogue -o name --rule 'driver-*'                   their ids, one a line
+  unhang catalogue -o csv --rule 'driver-*' | cut -d, -f1      their ids, one a line
   unhang catalogue --stale 90d                                 tables that were not compared with their sources for so long"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_format_option(parser, FORMATS, {"name": "ids, one a line"})
+    add_format_option(parser, FORMATS)
     add_quiet(parser)
     add_rule_and_severity(parser, "gpu-gives-no-handle, 'nccl-*'", SEVERITIES)
     add_rules(parser)
@@ -69,9 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "json" and not arguments.quiet:
         print(json.dumps({"rows": rows}, ensure_ascii=False, indent=1))
     else:
-        show_rows(
-            arguments, lambda width: _table(rows, width), rows, COLUMNS, "id", lines_stay=True
-        )
+        show_rows(arguments, lambda width: _table(rows, width), rows, COLUMNS, lines_stay=True)
     return 0
 
 

@@ -16,10 +16,8 @@ from unhang.commands.names import command_and_arguments
 FORMATS = {
     "table",
     "wide",
-    "name",
     "csv",
     "json",
-    "jsonl",
     "markdown",
     "evidence",
     "prometheus",
@@ -29,6 +27,7 @@ FORMATS = {
     "sarif",
 }
 FILTERED = ("audit", "judge", "report", "plan", "remediate")
+LISTS = ("history", "history diff", "catalogue", "lint")
 BLANKS = re.compile(r"\s{2,}")
 
 
@@ -81,6 +80,23 @@ def test_formats_and_quiet_have_the_same_names_everywhere(name):
         assert chosen.default == "table"
     if "-q" in options:
         assert options["-q"] is options["--quiet"]
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        *((name, form) for name in (*FILTERED[:4], *LISTS) for form in ("name", "jsonl")),
+        *((name, "markdown") for name in FILTERED[:3]),
+    ],
+)
+def test_a_format_of_the_previous_release_is_refused_with_those_that_there_are(name, form, capsys):
+    formats = parser_of(name)._option_string_actions["--format"].choices
+    with pytest.raises(SystemExit) as ended:
+        main([*name.split(), "-o", form])
+    out, problems = capsys.readouterr()
+    assert (ended.value.code, out, len(problems.splitlines())) == (2, "", 1)
+    assert f"invalid choice: '{form}'" in problems
+    assert [one for one in formats if f"'{one}'" not in problems] == []
 
 
 @pytest.mark.parametrize("name", FILTERED)
@@ -144,7 +160,6 @@ def test_a_mistake_is_one_line_and_usage_is_for_help_alone(name, capsys):
     [
         ["remediate", "--aply"],
         ["remediate", "--appyl"],
-        ["lint", "--fixx", "x.sh"],
         ["history", "--prnue"],
     ],
 )

@@ -121,7 +121,7 @@ def test_a_command_reaches_the_nodes_as_the_audit_did(tmp_path, capsys):
     assert "--become" not in commands["a-person"]
 
 
-FORMS = ("table", "wide", "csv", "markdown", "json", "junit", "sarif", "html")
+FORMS = ("table", "wide", "csv", "json", "junit", "sarif", "html")
 SAID = {  # by a run folder, where a person pastes it or a program reads it
     "inventory": "/tmp/sent/inventory.py",
     "options": ["--ssh-common-args=-o ProxyCommand=/tmp/sent/x"],
@@ -149,7 +149,7 @@ def test_what_a_run_of_somebody_else_says_is_in_no_command(tmp_path, capsys, for
     text = " ; ".join(commands)
     assert "/tmp/sent" not in text and "curl" not in text
     assert not re.search(r"(?:--limit|--host|nodename=?) ?['\"]?(?:gpu|gone)", text)
-    if form in ("table", "wide", "csv", "markdown", "json"):
+    if form in ("table", "wide", "csv", "json"):
         assert "audit -i INVENTORY --limit NODES" in text
         assert re.search(r"remediate \S+ --rule a-role --host NODES -i INVENTORY", text)
         assert "scontrol update nodename=NODES state=drain" in text
@@ -212,7 +212,7 @@ def test_a_part_of_a_run_has_commands_for_that_part_alone(tmp_path, capsys):
 
 def test_every_form_has_the_command_of_a_finding_for_the_nodes_that_are_shown(tmp_path, capsys):
     folder = write_fleet(tmp_path / RUN, FEW)
-    for form in ("wide", "csv", "markdown", "json"):
+    for form in ("wide", "csv", "json"):
         main(["report", str(folder), "--host", "gpu[002-003]", "--rule", "a-role", "-o", form])
         shown = " ".join(capsys.readouterr().out.replace("\\\n", " ").split())
         assert re.search(r"unhang remediate \S+ --rule a-role --host '?gpu\S*\[002-003\]", shown), (
@@ -222,7 +222,7 @@ def test_every_form_has_the_command_of_a_finding_for_the_nodes_that_are_shown(tm
 
 def test_every_form_for_people_and_reports_says_by_what_it_was_judged(tmp_path, capsys):
     folder = write_fleet(tmp_path / RUN, FEW, judged_by={"policy": "next.yml", "rules": ["own"]})
-    for form in ("table", "wide", "markdown", "junit", "sarif"):
+    for form in ("table", "wide", "junit", "sarif"):
         main(["report", str(folder), "-o", form])
         shown = " ".join(capsys.readouterr().out.split())
         assert (
@@ -231,7 +231,7 @@ def test_every_form_for_people_and_reports_says_by_what_it_was_judged(tmp_path, 
         ), form
 
 
-@pytest.mark.parametrize("form", ["csv", "markdown", "json"])
+@pytest.mark.parametrize("form", ["csv", "json"])
 def test_a_node_that_was_not_read_is_read_again_with_the_inventory_of_the_run_in_every_form(
     tmp_path, capsys, form
 ):

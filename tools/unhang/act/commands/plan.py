@@ -50,7 +50,7 @@ from unhang.core.strict_json import NotStrict, read_bounded
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, visible
 
-FORMATS = ("table", "wide", "name", "csv", "json", "jsonl")
+FORMATS = ("table", "wide", "csv", "json")
 COLUMNS = ("wave", "host", "role", "before", "after", "because", "reboots", "refused", "person")
 EXAMPLES = """\
   unhang plan                                                  of the last audit: shows the plan, and makes it if there is none yet
@@ -107,11 +107,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_flag(
         parser, "--new", "make another plan where the run has one; the old one is kept beside it"
     )
-    add_format_option(
-        parser,
-        FORMATS,
-        {"wide": "with all manual actions", "name": "nodes of the waves, one per line"},
-    )
+    add_format_option(parser, FORMATS, {"wide": "with all manual actions"})
     add_quiet(parser)
     add_examples(parser, EXAMPLES)
 
@@ -131,8 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.format in ("table", "wide") and not arguments.quiet:
         deliver(_table(plan, folder, arguments), "-")
     else:
-        rows = [row for row in rows_of(plan) if row["wave"] or arguments.format != "name"]
-        show_rows(arguments, lambda width: (), rows, COLUMNS, "host")
+        show_rows(arguments, lambda width: (), list(rows_of(plan)), COLUMNS)
     return 0
 
 

@@ -26,7 +26,7 @@ LONGEST_DEADLINE_S = 366 * 86400.0
 EXAMPLES = """\
   unhang audit                                                        this machine
   unhang audit -i inventory/mycluster -l 'gpu[001-016]' -f 64         16 nodes of a cluster
-  unhang audit -i inventory/mycluster --severity critical -o name     the nodes that must leave service, one a line
+  unhang audit -i inventory/mycluster --severity critical             the nodes that must leave service
   unhang audit -i inventory/mycluster --policy next.yml -- --become   by another policy, with root on the nodes
   kubectl logs -l app=unhang --tail=-1 | unhang audit --via files -   documents that came by other ways: standard input, a folder, a tar
   unhang audit --via slurm --slurm-job 1234                           the nodes of your job, by srun

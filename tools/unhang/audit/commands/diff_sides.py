@@ -67,5 +67,5 @@ def show_sides(arguments: argparse.Namespace) -> int:
     found = compare(first, second, arguments.launch or "slurm", facts)
     shown = without_secrets_in(found)
     rows = flat_rows_of(shown) if arguments.format == "csv" else rows_of(shown)
-    show_rows(arguments, lambda width: render_comparison(shown, width), rows, COLUMNS, "fact")
+    show_rows(arguments, lambda width: render_comparison(shown, width), rows, COLUMNS)
     return int(bool(found.differences))

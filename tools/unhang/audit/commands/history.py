@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --prune: keep runs younger than this: 12h, 90d, 8w, or since a day: 2026-11-20",
     )
     parser.add_argument("--apply", action="store_true", help="with --prune: remove them")
-    add_format_option(parser, FORMATS, {"name": "ids of runs, one a line"})
+    add_format_option(parser, FORMATS)
     add_quiet(parser)
     add_examples(parser, EXAMPLES)
 
@@ -77,9 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     runs = past_runs()[-arguments.newest :]
     if arguments.name is None:
         rows = [_row(one) for one in runs]
-        show_rows(
-            arguments, lambda width: _listing(runs, width), rows, COLUMNS, "id", lines_stay=True
-        )
+        show_rows(arguments, lambda width: _listing(runs, width), rows, COLUMNS, lines_stay=True)
     else:
         _show_events(arguments, runs)
     return 0
@@ -126,7 +124,6 @@ def _show_events(arguments: argparse.Namespace, runs: Sequence[PastRun]) -> None
         lambda width: render_events(name, about, masked_fields(found), len(runs), width),
         rows,
         columns,
-        "hosts",
     )
 
 

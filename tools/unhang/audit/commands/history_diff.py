@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_side_arguments(parser)
     add_fail_on(parser)
     add_hooks(parser)
-    add_format_option(parser, FORMATS, {"name": "nodes that changed, one a line"})
+    add_format_option(parser, FORMATS)
     add_quiet(parser)
     add_examples(parser, EXAMPLES)
 
@@ -90,7 +90,6 @@ def run(arguments: argparse.Namespace) -> int:
         lambda width: render_changes(before, now, shown, program, width),
         rows_of(changes),
         COLUMNS,
-        "hosts",
     )
     tell(before, now, changes.findings, arguments)
     counted = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]

@@ -23,7 +23,7 @@ from unhang.core.run.run_input import read_run_input
 
 EXAMPLES = """\
   unhang merge 20261124T0100Z 20261124T0105Z          two runs of this controller
-  unhang merge /srv/site-a/runs/latest /srv/site-b/runs/latest -o name --severity critical   the last runs of two sites"""  # noqa: E501
+  unhang merge /srv/site-a/runs/latest /srv/site-b/runs/latest --severity critical   the last runs of two sites"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

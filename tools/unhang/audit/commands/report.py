@@ -19,12 +19,12 @@ from unhang.core.run.findings import read_findings
 EXAMPLES = """\
   unhang report                                        the last run as one screen
   unhang report -v --host 'gpu[001-016]'               every finding on these nodes
-  unhang report -o name --rule nvlink-some-inactive    the nodes alone, one a line
+  unhang report -o json --rule nvlink-some-inactive | jq -r '.causes[].nodes[]'   the nodes alone, one a line
   unhang report 20261120T043323Z-a8229f1434 -o html    the page of an older run
   unhang report --owner vendor                         what the hardware's vendor has to repair
   unhang report --host gpu007 -o ticket                a ticket for the vendor of this node
   unhang report --verify-ticket gpu007.md --allowed-signers signers   who signed a ticket
-  unhang report -o html --smoke result.json            with a smoke test's phases and bandwidth"""
+  unhang report -o html --smoke result.json            with a smoke test's phases and bandwidth"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -42,11 +42,8 @@ from unhang.core.text import counted, visible
 FORMATS = (
     "table",
     "wide",
-    "name",
     "csv",
     "json",
-    "jsonl",
-    "markdown",
     "html",
     "junit",
     "sarif",
@@ -64,7 +61,6 @@ def add_format(parser: argparse.ArgumentParser, more: Mapping[str, str] | None =
         {
             **(more or {}),
             "wide": "every finding",
-            "name": "nodes, one per line",
             "html": "HTML report",
         },
     )
@@ -126,7 +122,7 @@ def show(
         if out != "-" and not arguments.quiet:
             print(out)
         return
-    if arguments.format not in ("json", "jsonl"):  # which are the objects of findings.json
+    if arguments.format != "json":  # which is the object of findings.json
         findings = with_manual_work(findings)
     if arguments.format in ("table", "wide"):
         text = _for_people(folder, findings, arguments, out in (None, "-"))

@@ -1,5 +1,4 @@
-"""Findings for other programs: names of nodes, CSV, JSON lines, Markdown, JUnit, SARIF. A findings
-document in, text out.
+"""Findings for other programs: CSV, JUnit, SARIF. A findings document in, text out.
 
 Text from nodes is escaped by `visible`, and a cell that a spreadsheet would read as a formula
 begins with an apostrophe.
@@ -13,16 +12,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from unhang.audit.report import phrases
 from unhang.audit.report.folding import item_label
 from unhang.audit.rules.rules import SEVERITIES
 from unhang.core.catalogue.owners import DEFAULT_OWNER
 from unhang.core.junit import Case, Outcome, render_suite
-from unhang.core.nodeset import fold_hosts
 from unhang.core.run.findings import NOT_A_GPU_NODE, blamed_hosts, hosts_of
-from unhang.core.text import cell_for_csv, text_for_sarif, visible, without_markdown
+from unhang.core.text import cell_for_csv, text_for_sarif, visible
 
 COLUMNS = (
     "severity",
@@ -45,13 +41,6 @@ SARIF_LEVELS = {"critical": "error", "error": "error", "warning": "warning", "in
 SARIF_SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 )
-
-
-def render_names(findings: Mapping[str, Any]) -> str:
-    """Every node that has a cause, one a line, for programs that read names of hosts."""
-    named = {host for cause in findings["causes"] for host in cause["nodes"]}
-    ordered = [host for hosts in findings["node_verdicts"].values() for host in hosts]
-    return "".join(f"{visible(host, 1024)}\n" for host in ordered if host in named)
 
 
 def render_csv(findings: Mapping[str, Any]) -> str:
@@ -105,55 +94,6 @@ def _device(
         if any(value is not None and row.get(name) == value for name, value in names.items()):
             return row
     return names
-
-
-def render_jsonl(findings: Mapping[str, Any]) -> str:
-    """One JSON object a line: each finding of findings.json, with the ids of its causes."""
-    of_finding: dict[int, list[str]] = {}
-    for cause in findings["causes"]:
-        for place in cause["findings"]:
-            of_finding.setdefault(place, []).append(cause["id"])
-    rows = (
-        {**one, "causes": of_finding.get(place, [])}
-        for place, one in enumerate(findings["findings"])
-    )
-    return "".join(
-        json.dumps(msgspec.to_builtins(row), ensure_ascii=True, separators=(",", ":")) + "\n"
-        for row in rows
-    )
-
-
-def render_markdown(findings: Mapping[str, Any]) -> str:
-    """Causes as a table for an issue or a chat."""
-    lines = [
-        (
-            f"{_plain(phrases.node_verdicts(findings)) or 'no nodes'};"
-            f" {_plain(phrases.judged_by(findings))}"
-        ),
-        "",
-        "| severity | nodes | cause | do | command |",
-        "| --- | --- | --- | --- | --- |",
-    ]
-    for cause in findings["causes"]:
-        title = f"{_plain(cause['title'])} ({_plain(cause['rule'])})"
-        cells = (
-            cause["severity"],
-            _plain(fold_hosts(cause["nodes"])),
-            title,
-            _plain(phrases.cause_action(cause)),
-            f"`{_code(cause['command'])}`",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _plain(text: object) -> str:
-    return without_markdown(visible(text, 2000))
-
-
-def _code(text: object) -> str:
-    """Text between backticks in a table."""
-    return visible(text, 4000).replace("`", "'").replace("|", "\\|")
 
 
 def render_junit(findings: Mapping[str, Any], fail_on: str = "warning") -> str:
@@ -273,6 +213,7 @@ def _results(findings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 RENDERERS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "name": render_names, "csv": render_csv, "jsonl": render_jsonl, "markdown": render_markdown,
-    "junit": render_junit, "sarif": render_sarif,
-}  # fmt: skip
+    "csv": render_csv,
+    "junit": render_junit,
+    "sarif": render_sarif,
+}

@@ -1,4 +1,4 @@
-"""Prints rows in the format of `--format`: table, names, CSV, JSON. Imports no other package,
+"""Prints rows in the format of `--format`: table, CSV, JSON. Imports no other package,
 because `unhang lint` uses it on login nodes."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unhang.core.secrets_in_text import masked_document, without_secrets
 from unhang.core.terminal import terminal_shape
 from unhang.core.text import ascii_only, brief, cell_for_csv, visible
 
-FORMATS = ("table", "name", "csv", "json", "jsonl")
+FORMATS = ("table", "csv", "json")
 Row = Mapping[str, Any]
 
 
@@ -25,12 +25,10 @@ def show_rows(
     table: Callable[[int], Sequence[str]],
     rows: Sequence[Row],
     columns: Sequence[str],
-    name: str,
     *,
     lines_stay: bool = False,
 ) -> None:
-    """table: width -> lines; rows: for the other formats, with the keys `columns`; name: the column
-    of --format name; a list in it is several names.
+    """table: width -> lines; rows: for the other formats, with the keys `columns`.
 
     lines_stay: a pipe has no width unless COLUMNS gives one, so that a row of the table stays one
     line for grep.
@@ -46,20 +44,8 @@ def show_rows(
         text = ascii_only(text) if plain else text
     elif arguments.format == "json":
         text = json.dumps(masked_document(list(rows)), ensure_ascii=True, indent=1) + "\n"
-    elif arguments.format == "jsonl":
-        text = "".join(
-            json.dumps(masked_document(row), ensure_ascii=True, separators=(",", ":")) + "\n"
-            for row in rows
-        )
-    elif arguments.format == "csv":
-        text = _csv(rows, columns)
     else:
-        names = [
-            one
-            for row in rows
-            for one in (row[name] if isinstance(row[name], (list, tuple)) else [row[name]])
-        ]
-        text = "".join(f"{visible(one, 1024)}\n" for one in dict.fromkeys(names) if one)
+        text = _csv(rows, columns)
     sys.stdout.write(text)
     sys.stdout.flush()
 

@@ -10,7 +10,6 @@ from packaging.version import InvalidVersion
 
 from unhang.core.commands.common_options import (
     add_examples,
-    add_flag,
     add_format_option,
     add_quiet,
     add_rule_and_severity,
@@ -22,20 +21,11 @@ from unhang.core.errors import UserError
 from unhang.core.secrets_in_text import masked_document
 from unhang.jobs.lint.checks import PLATFORMS, Context, torch_release
 from unhang.jobs.lint.linting import (
-    MARK,
     SEVERITIES,
-    STDIN,
     is_whole,
     lint,
     render_json,
     render_table,
-)
-from unhang.jobs.lint.repairing import (
-    Repair,
-    describe_repairs,
-    print_diff,
-    repairs_of,
-    write_repair,
 )
 from unhang.jobs.lint.rule_ids import RULES
 from unhang.jobs.lint.sarif import render_sarif
@@ -44,13 +34,12 @@ from unhang_node.base.versions.compare import check_version
 
 CLOUDS = {"aws": "amazon", "gcp": "google", "gke": "google", "azure": "hyperv"}
 COLUMNS = ("severity", "rule", "file", "line", "found", "why", "instead", "source")
-FORMATS = ("table", "name", "csv", "json", "jsonl", "sarif")
+FORMATS = ("table", "csv", "json", "sarif")
 EXAMPLES = """\
   unhang lint train.sbatch train.py                 before sbatch
   unhang lint jobs/ -o sarif > lint.sarif           all scripts of a repository, for its code host
   helm template chart/ | unhang lint - --kind kubernetes
-  unhang lint Dockerfile --nccl 2.27.5 --fail-on error
-  unhang lint jobs/ --diff                          what --fix would change; --fix writes it"""
+  unhang lint Dockerfile --nccl 2.27.5 --fail-on error"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--platform", type=lambda given: CLOUDS.get(given, given), choices=PLATFORMS, help=clouds
     )
-    add_format_option(parser, FORMATS, {"name": "files with findings, one per line"})
+    add_format_option(parser, FORMATS)
     add_quiet(parser)
     add_rule_and_severity(parser, "hides-fault, 'pod-*'", SEVERITIES)
     parser.add_argument(
@@ -86,14 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="warning",
         metavar="SEVERITY",
         help="exit with 1 at this severity or above: error, warning (default), info",
-    )
-    add_flag(
-        parser,
-        "--fix",
-        "write the fixes that have only one correct form into the files, and show them as a diff",
-    )
-    parser.add_argument(
-        "--diff", action="store_true", help="show what --fix would write, and write nothing"
     )
     add_examples(parser, EXAMPLES)
 
@@ -111,53 +92,22 @@ def run(arguments: argparse.Namespace) -> int:
         ) from None
     check_rules(arguments.rule, RULES)
     context = Context(arguments.nccl, arguments.torch, arguments.platform)
-    repairs = _repairs(arguments, context)
-    document = lint(
-        arguments.files,
-        context,
-        arguments.kind,
-        repaired={one.path.resolve(): one.after.removeprefix(MARK) for one in repairs},
-    )
+    document = lint(arguments.files, context, arguments.kind)
     findings = [
         one
         for one in document["findings"]
         if takes(one["rule"], one["severity"], arguments, SEVERITIES)
     ]
-    if arguments.fix or arguments.diff:
-        document |= {"fixed" if arguments.fix else "fixable": describe_repairs(repairs)}
     document |= {
         "findings": findings,
         "totals": {word: sum(one["severity"] == word for one in findings) for word in SEVERITIES},
     }
-    if arguments.format in ("name", "csv", "jsonl"):
-        show_rows(arguments, lambda width: (), findings, COLUMNS, "file")
+    if arguments.format == "csv":
+        show_rows(arguments, lambda width: (), findings, COLUMNS)
     elif not arguments.quiet:
         render = {"json": render_json, "sarif": render_sarif, "table": render_table}[
             arguments.format
         ]
-        if arguments.format == "table":
-            print_diff(repairs)  # unmasked: a patch must fit the file
         sys.stdout.write(render(masked_document(document)))
     severe = SEVERITIES[: SEVERITIES.index(arguments.fail_on) + 1]
     return int(any(document["totals"][word] for word in severe)) if is_whole(document) else 2
-
-
-def _repairs(arguments: argparse.Namespace, context: Context) -> list[Repair]:
-    """The changes of --fix or --diff; --fix writes them."""
-    if arguments.fix and arguments.diff:
-        raise UserError("expected --fix or --diff, found both; --diff shows what --fix writes")
-    if not (arguments.fix or arguments.diff):
-        return []
-    if STDIN in arguments.files:
-        raise UserError(
-            "expected files beside --fix and --diff, found -; write standard input to a file first"
-        )
-    repairs = repairs_of(
-        arguments.files,
-        context,
-        arguments.kind,
-        lambda one: takes(one.rule, one.severity, arguments, SEVERITIES),
-    )
-    for one in repairs if arguments.fix else ():
-        write_repair(one)
-    return repairs

@@ -40,7 +40,6 @@ SHOWN_NOTES = 50
 LONGEST_FOUND = 160
 SEVERITIES = ("error", "warning", "info")
 STDIN = "-"
-MARK = "\ufeff"
 PIPED_WIDTH = 100  # as the tables of a run have it
 _ENDINGS = {
     ".sh",
@@ -68,15 +67,11 @@ def lint(
     context: Context,
     kind: str | None = None,
     together: Together | None = None,
-    repaired: Mapping[Path, str] | None = None,
 ) -> dict[str, Any]:
     """The lint document of files and folders. Reads files. Raises UserError if one is missing or
-    none could be read. together: the limits of all files. repaired: resolved path -> the text that
-    the file will have, which counts instead of its own."""
+    none could be read. together: the limits of all files."""
     together = together or Together(MOST_BYTES_OF_ALL, LONGEST_OF_ALL_S)
-    answers = [
-        _lint_file(file, context, kind, together, repaired or {}) for file in find_files(names)
-    ]
+    answers = [_lint_file(file, context, kind, together) for file in find_files(names)]
     if all(answer["kind"] == "skipped" for answer in answers):
         raise UserError(
             f"expected a script or a configuration file, found that {answers[0]['file']}"
@@ -142,12 +137,12 @@ def _is_script(path: Path) -> bool:
 
 
 def _lint_file(
-    path: Path, context: Context, kind: str | None, together: Together, repaired: Mapping[Path, str]
+    path: Path, context: Context, kind: str | None, together: Together
 ) -> dict[str, Any]:
     shown = "(stdin)" if str(path) == STDIN else str(path)
     if over := together.reached():
         return {"file": shown, "kind": "skipped", "note": over, "findings": []}
-    text = repaired[path.resolve()] if path.resolve() in repaired else read_script(path)
+    text = read_script(path)
     together.bytes += len(text or "")
     if text is None:
         return {
@@ -169,12 +164,6 @@ def _lint_file(
 def read_script(path: Path) -> str | None:
     """The text without a byte order mark; None for a file that is binary or larger than 8 MiB.
     Raises UserError."""
-    text = read_with_mark(path)
-    return None if text is None else text.removeprefix(MARK)
-
-
-def read_with_mark(path: Path) -> str | None:
-    """The text with its byte order mark, if it has one; None and UserError as in `read_script`."""
     try:
         data = _read(path)
     except OSError as problem:
@@ -182,7 +171,7 @@ def read_with_mark(path: Path) -> str | None:
     return (
         None
         if len(data) > LARGEST or b"\0" in data[:8000]
-        else data.decode("utf-8", "surrogateescape")
+        else data.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
     )
 
 
@@ -288,13 +277,6 @@ def render_table(document: Mapping[str, Any], width: int | None = None) -> str:
     lines.append(
         f"{counted(len(document['files']) - skipped, 'file')}: {', '.join(totals)}{unread}"
     )
-    if repaired := len(document.get("fixable", ())):
-        lines.append(f"the diff repairs {counted(repaired, 'more finding')}")
-    if document["findings"] and [] in (document.get("fixed"), document.get("fixable")):
-        lines.append(
-            "nothing to fix: no finding has one right answer that --fix could write; --nccl and"
-            " --torch decide more of them"
-        )
     return "\n".join(lines) + "\n"
 
 

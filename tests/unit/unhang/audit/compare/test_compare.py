@@ -220,17 +220,14 @@ def test_a_jobs_environment_is_compared_with_what_the_node_sets(compared, tmp_pa
     assert call("dev1", "job.env", "--launch", "login")[1].count("none") > 2
 
 
-def test_csv_names_and_a_part_of_the_facts(compared):
+def test_csv_and_a_part_of_the_facts(compared):
     call = compared([node("535.154.05", packages=())], [node()])
     rows = list(csv.DictReader(io.StringIO(call("development", "production", "-o", "csv")[1])))
     assert rows[0] == {"fact": "driver.loaded.version", "a": "535.154.05", "b": "580.65.06"}
-    assert call("development", "production", "-o", "name")[1].splitlines() == [
-        "driver.loaded.version",
-        "packages.installed[libnccl2]",
-    ]
-    assert call("development", "production", "-o", "name", "--fact", "packages")[
-        1
-    ].splitlines() == ["packages.installed[libnccl2]"]
+    facts = ["driver.loaded.version", "packages.installed[libnccl2]"]
+    assert [row["fact"] for row in rows] == facts
+    packages = call("development", "production", "-o", "json", "--fact", "packages")[1]
+    assert [row["fact"] for row in packages] == facts[1:]
     assert call("development", "production", "--fact", "kernel")[0] == 0
     assert call("development", "production", "-q")[:2] == (1, "")
 

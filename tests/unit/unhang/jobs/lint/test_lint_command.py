@@ -55,10 +55,13 @@ def test_standard_input_is_linted(monkeypatch, capsys):
     assert "(stdin):1: error: NCCL_DEBUG=verbose" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("option", ["--fix", "--diff"])
-def test_standard_input_has_nothing_that_could_be_fixed(option, capsys):
-    assert cli.main(["lint", option, "-"]) == 2
-    assert "write standard input to a file first" in capsys.readouterr().err
+def test_script_with_a_byte_order_mark_is_linted_as_one_without(tmp_path, capsys):
+    marked = findings(tmp_path, capsys, "a.sh", f"\ufeff{BAD}")
+    assert (
+        marked
+        == findings(tmp_path, capsys, "b.sh", BAD)
+        == [(1, "wrong-value", "NCCL_DEBUG=verbose")]
+    )
 
 
 def test_file_that_cannot_be_read_as_text_is_no_clean_result(tmp_path, script, capsys):
