@@ -71,8 +71,8 @@ def applied(site, run, soak="0"):
 def restarted_while_they_soak(cluster, site, run):
     """The exit code of the command that asks two released nodes again, while slurmctld, which was
     restarted, has not heard of them."""
-    for name in SOAKING:
-        cluster.fleet.shell(name, "systemctl stop slurmd")
+    for name in SOAKING:  # the service runs, as the audit of the soak demands, and says nothing
+        cluster.fleet.shell(name, "systemctl kill --signal STOP slurmd")
     cluster.stop_controller()
     cluster.start_controller()
     begun = len(entries(run, "", "rollout", "begun"))
@@ -87,7 +87,7 @@ def restarted_while_they_soak(cluster, site, run):
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=10)
         for name in SOAKING:
-            cluster.fleet.shell(name, "systemctl start slurmd")
+            cluster.fleet.shell(name, "systemctl kill --signal CONT slurmd")
         return process.wait(timeout=DEADLINE_S)
 
 

@@ -65,6 +65,7 @@ CHOSEN = [
     for rule in CATALOGUE.rules
     if rule.scope == "node"
     and rule.reads_facts
+    and rule.id != "part-not-readable"
     and (rule.severity in ("critical", "error") or rule.id.startswith("admission-"))
 ]
 

@@ -43,7 +43,7 @@ class Socket(NamedTuple):
     peer: str
 
 
-NEW = Socket(0, 0, "")
+NEW = Socket(arrived=0, left=0, peer="")
 
 
 class Carried:
@@ -169,6 +169,6 @@ def _carried(message: bytes) -> Socket:
         length, kind = struct.unpack_from("=HH", message, at)
         if kind == INFO and length >= 4 + ACKED_AT + 16:
             left, arrived = struct.unpack_from("=QQ", message, at + 4 + ACKED_AT)
-            return Socket(arrived, left, peer)
+            return Socket(arrived=arrived, left=left, peer=peer)
         at += max(4, (length + 3) & ~3)
-    return Socket(0, 0, peer)
+    return Socket(arrived=0, left=0, peer=peer)

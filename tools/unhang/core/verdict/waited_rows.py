@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from unhang.core.text import counted, listed, visible
 from unhang.core.verdict.rendering import fold_ranks
@@ -137,18 +137,26 @@ def waited_lines(row: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def waited_quotes(row: Mapping[str, Any]) -> list[tuple[str, str, int, str]]:
-    """(text, file, line, what shows it) of the last line of each named rank, then of the wait
-    itself."""
+class WaitedQuote(NamedTuple):
+    """matched: what in the text shows it."""
+
+    text: str
+    file: str
+    line: int
+    matched: str
+
+
+def waited_quotes(row: Mapping[str, Any]) -> list[WaitedQuote]:
+    """The last line of each named rank, then that of the wait itself."""
     last = [
-        (f"last line of rank {one['rank']}: {one['last']['text']}", one["last"]["file"],
+        WaitedQuote(f"last line of rank {one['rank']}: {one['last']['text']}", one["last"]["file"],
          one["last"]["line"], "")
         for one in row["named"] if one["last"]
     ]  # fmt: skip
     wait = row["waits"][0]
     first, call = wait["line"], f"SeqNum={wait['seq']}, OpType={wait['operation']}"
-    shown = [(first["text"], first["file"], first["line"], call)] if first and first["text"] else []
-    return [*last[:2], *shown]
+    shown = [WaitedQuote(first["text"], first["file"], first["line"], call)] if first else []
+    return [*last[:2], *(one for one in shown if one.text)]
 
 
 def in_ranks(row: Mapping[str, Any]) -> str:
