@@ -32,21 +32,20 @@ def written(demo_audit, tmp_path_factory):
         patch.setenv("UNHANG_WATCHED", str(folder / "record"))
         printed("watch", "--", sys.executable, "-c", "")
     places = {name: folder / name for name in (*texts, "record")}
-    return {**places, "run": run, "plan": run / "plan.json", "history": folder / "history.db"}
+    return {**places, "run": run, "plan": run / "plan.json"}
 
 
 READERS = [
     ("run", "judge {run}"),
     ("run", "report {run}"),
     ("run", "report {run} -o html"),
-    ("run", "runs --add {run} --db {history}"),
-    ("run", "history --db {history}"),
+    ("run", "history"),
     ("run", "plan {run}"),
     ("run", "policy --from {run} --limit gpu001"),
     ("run", "diagnose tests/fixtures/inspect/evidence/never-RAS-and-stacks.json --run {run}"),
     ("findings", "report {findings}"),
     ("collected", "judge {collected}"),
-    ("collected", "diff {collected} {collected}"),
+    ("collected", "history diff {collected} {collected}"),
     ("policy", "judge {run} --policy {policy}"),
     ("plan", "remediate {plan} --status"),
     ("record", "watch --record {record}"),

@@ -214,12 +214,10 @@ def test_results_for_a_ci_server_hold_none():
 
 
 def test_an_archive_of_a_job_holds_none(tmp_path):
-    evidence = {
-        "schema": "unhang/evidence/1",
-        "host": "gpu007",
-        "ranks": [{"why": TEXT}],
-        "note": TEXT,
-    }
+    fixtures = Path(__file__).resolve().parents[1] / "fixtures" / "inspect" / "evidence"
+    evidence = json.loads((fixtures / "never-RAS-and-stacks.json").read_text())
+    evidence["sections"]["log_tail"]["logs"][0]["lines"] += TEXT.splitlines()
+    evidence["ranks"][0]["settings"]["NCCL_HOSTID"] = TEXT
     inspection = inspection_of([evidence])
     inspection["remarks"] = [TEXT]
     write_bundle(tmp_path / "b.tgz", [evidence], inspection)
