@@ -125,17 +125,18 @@ def test_what_was_found_is_judged_reported_and_kept(unhang, audited):
     ):
         assert unhang(*argv).returncode in (0, 1), argv
     assert "unhang" in (unhang.folder / "runs" / "latest" / "report.html").read_text()
-    assert audited["run"]["id"] in unhang("runs").stdout
-    assert unhang("history").returncode == 0
-    compared = unhang("diff", "--run", "latest", "here", audited["run"]["id"])
+    assert audited["run"]["id"] in unhang("history").stdout
+    compared = unhang("history", "diff", "--run", "latest", "here", audited["run"]["id"])
     assert (compared.returncode, "none differ" in compared.stdout) == (0, True), compared.stderr
-    assert unhang("runs", "--prune", "--keep", "9").returncode == 0
+    assert unhang("history", "--prune", "--keep", "9").returncode == 0
 
 
 def test_a_second_audit_is_compared_with_the_first(unhang, audited):
     again = unhang("audit", "-i", "hosts.yml", "-o", "json")
     assert again.returncode in (0, 1), again.stderr
-    compared = unhang("diff", audited["run"]["id"], json.loads(again.stdout)["run"]["id"])
+    compared = unhang(
+        "history", "diff", audited["run"]["id"], json.loads(again.stdout)["run"]["id"]
+    )
     assert compared.returncode == 0, compared.stderr
     assert audited["run"]["id"] in compared.stdout
 
