@@ -177,7 +177,7 @@ def test_a_playbook_runs_with_its_own_configuration_and_facts_become_no_variable
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
     assert re.search(r"^INJECT_FACTS_AS_VARS\(.*\) = False$", shown.stdout, re.MULTILINE)
-    names = "audit, inspect, preprovision, remediate, rollback, smoke"
+    names = "audit, end, inspect, preprovision, remediate, rollback, smoke"
     assert (
         unhang("playbook", "nosuch").stderr == f"unhang: expected one of {names}, found 'nosuch'\n"
     )
