@@ -63,11 +63,12 @@ EXAMPLES = r"""
 RETURN = r"""
 states:
   description: C(in_service), the names of the nodes that take jobs; C(out), the others, with who
-    took each out of service and why; with O(with_jobs) also C(jobs), those of each node that has
-    one.
+    took each out of service and why; with O(adapter=slurm) also C(unknown), those of C(out) that
+    slurmctld calls UNKNOWN after O(scheduler_timeout_s); with O(with_jobs) also C(jobs), those of
+    each node that has one.
   returned: success
   type: dict
-  sample: {in_service: [gpu001, gpu002], out: {gpu003: "alice (bad DIMM)"}}
+  sample: {in_service: [gpu001, gpu002], out: {gpu003: "alice (bad DIMM)"}, unknown: []}
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -1,10 +1,12 @@
 """What a command of unhang writes, each command of unhang that reads such a document reads: over the
-demo fleet and this machine. Evidence of jobs is read again in tests/torch, where jobs run."""
+demo fleet and this machine. Evidence of jobs is read again in tests/torch, where jobs run; the
+record of an admission, a preview and the status of a rollout, where these are made."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,10 +30,19 @@ def written(demo_audit, tmp_path_factory):
     for name, text in texts.items():
         (folder / name).write_text(text)
     printed("plan", run)
+    printed(
+        *"smoke --local --nproc 2 --phases bandwidth --sizes 64K --out".split(), folder / "smoke"
+    )
+    key = folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    (folder / "signers").write_text(f"* {key.with_suffix('.pub').read_text()}")
+    ticket = f"report {run} --host gpu007 -o ticket --out {folder}/ticket --key {key}"
+    printed(*ticket.split())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNHANG_WATCHED", str(folder / "record"))
         printed("watch", "--", sys.executable, "-c", "")
-    places = {name: folder / name for name in (*texts, "record")}
+    names = (*texts, "record", "smoke", "ticket", "signers")
+    places = {name: folder / name for name in names}
     return {**places, "run": run, "plan": run / "plan.json"}
 
 
@@ -49,6 +60,10 @@ READERS = [
     ("policy", "judge {run} --policy {policy}"),
     ("plan", "remediate {plan} --status"),
     ("record", "watch --record {record}"),
+    ("smoke", "policy --from {run} --limit gpu001 --smoke {smoke}"),
+    ("smoke", "report {run} -o html --smoke {smoke}"),
+    ("smoke", "smoke --local --nproc 2 --phases bandwidth --sizes 64K --baseline {smoke}"),
+    ("ticket", "report --verify-ticket {ticket} --allowed-signers {signers}"),
 ]
 
 
@@ -68,6 +83,7 @@ def test_what_one_command_writes_another_reads(document, reader, written, monkey
         ("run/run.json", "run-1"),
         ("plan", "plan-1"),
         ("collected", "node-facts-1"),
+        ("smoke", "smoke-1"),
     ],
 )
 def test_what_is_written_fits_its_schema(document, schema, written):

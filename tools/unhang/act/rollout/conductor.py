@@ -172,9 +172,10 @@ class Conductor:
                     )
                 }
             )
-        return self._put_floor(
-            floor_evidence(floor_left(service, self.standing().out, self.plan.limits.floor))
-        )
+        standing = self.standing()
+        emptied = standing.reserved() & (service.out.keys() - service.unknown)
+        left = floor_left(service, standing.out | emptied, self.plan.limits.floor)
+        return self._put_floor({**floor_evidence(left), "emptied": sorted(emptied)})
 
     def keep_no_room(self, why: str) -> str:
         """As keep_floor, if the scheduler did not answer: no further node is taken out of service

@@ -4,7 +4,7 @@ the cost of a step does not grow with the fleet."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from unhang.act.rollout.floor import Floor, floor_of
 from unhang.act.rollout.node_state import NodeState, follow, is_proved, is_resting
@@ -93,7 +93,16 @@ class RolloutState:
                 self.soak = entry if entry.status == BEGUN else None
             elif entry.step == FLOOR:
                 self.floor = floor_of(entry.evidence)
+                emptied = entry.evidence.get("emptied")
+                for host in self.reserved() if isinstance(emptied, list) else ():
+                    if host in emptied:
+                        self._note(replace(self.node(host), reserved=False))
         return self
+
+    def reserved(self) -> set[str]:
+        """Hosts that were in service when the rollout last asked, for they ran a job until which
+        its reservation waits. The scheduler's next list says which of them are out."""
+        return {host for host, node in self.nodes.items() if node.reserved}
 
     def unproved(self, wave: int) -> list[str]:
         """Hosts of earlier waves that are not proved, and hosts of this wave (from 0) that have

@@ -12,7 +12,7 @@ from unhang.audit.rules.faulty_gpus import faulty
 from unhang.audit.rules.like_things import parts, unlike
 from unhang.audit.rules.rising_counters import rising
 from unhang.audit.rules.rules import SEVERITIES, Rule, undecided_severity
-from unhang.audit.rules.unreadable import unreadable
+from unhang.audit.rules.unreadable import unreadable, without_silent_parts
 from unhang.audit.rules.values import Fact, RuleStopped, Undecided, Unknown, World, plain, shown
 from unhang.core.schemas.shapes import Shape, fact_shapes, null_meanings, policy_shape
 
@@ -74,19 +74,24 @@ def node_world(node: NodeView, catalogue: CatalogueView) -> World:
         "rule_ids": list(catalogue.rule_ids),
         "tables": Fact(catalogue.tables, catalogue.tables_shape, "tables"),
     }
+    why = partial(why_null, node.sections)
+    silent = unreadable(node.sections, catalogue.tables, why)
+    sections = without_silent_parts(node.sections, silent)
     for name, shape in fact_shapes().items():
-        section = getattr(node.sections, name, None)
+        section = getattr(sections, name, None)
         if section is None:
             reason = (
                 f"the node was not read ({node.run_status})"
-                if node.sections is None
+                if sections is None
                 else f"the answer has no section {name}"
             )
             roots[name] = Unknown("unread", name, "error", reason)
         else:
             roots[name] = Fact(section, shape, name)
-    why = partial(why_null, node.sections)
-    return World(_Roots(roots, node.sections, catalogue.tables, why), why)
+    # what needs a GPU's reset is read from all that it answered, also from a silent one
+    roots["unreadable"], roots["faulty"] = silent, faulty(node.sections, catalogue.tables, why)
+    why = partial(why_null, sections)
+    return World(_Roots(roots, sections, catalogue.tables, why), why)
 
 
 class _Roots(dict):  # not dict[str, Any]: the quick check runs it on Python 3.8
@@ -104,9 +109,7 @@ class _Roots(dict):  # not dict[str, Any]: the quick check runs it on Python 3.8
         return value
 
 
-_WORKED_OUT = {
-    "unlike": unlike, "parts": parts, "rising": rising, "faulty": faulty, "unreadable": unreadable,
-}  # fmt: skip
+_WORKED_OUT = {"unlike": unlike, "parts": parts, "rising": rising}
 
 
 def why_null(sections: Any, path: str) -> Unknown:
@@ -210,33 +213,8 @@ def _judge(rule: Rule, world: World) -> list[Judged]:
     rest = not_all_read(rule, world)
     if not items:
         return [rest or Judged("skip")]
-    judges_them = rule.for_each.uses & {"unreadable", "faulty"}  # or the kernel log about them
-    silent = {} if judges_them else _silent_parts(world)
-    found = [
-        _not_answered(silent, _path(item)) or _decide(rule, world.with_item(item), _path(item))
-        for item in items
-    ]
+    found = [_decide(rule, world.with_item(item), _path(item)) for item in items]
     return _folded(found) + ([rest] if rest else [])
-
-
-def _silent_parts(world: World) -> dict[str, str]:
-    """{path of a part that did not answer: why}; what little it did answer is not judged."""
-    return {
-        path: one.value["because"]
-        for one in world.roots["unreadable"]
-        if isinstance(one, Fact)
-        for path in one.value["paths"]
-    }
-
-
-def _not_answered(silent: Mapping[str, str], item: str | None) -> Judged | None:
-    """The verdict on an item that is such a part or is of one."""
-    for path, because in silent.items():
-        if item is not None and f"{_INDEX.sub('[*]', item) if '*' in path else item}.".startswith(
-            f"{path}."
-        ):
-            return Judged("unknown", item, missing=((path, "error", because),))
-    return None
 
 
 def not_all_read(rule: Rule, world: World) -> Judged | None:

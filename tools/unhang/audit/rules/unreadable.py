@@ -1,10 +1,12 @@
 """The list `unreadable` of the language of rules: sections that ended in an error, and parts of
-which more than half of the fields could not be read. Values in, values out."""
+which more than half of the fields could not be read; and the sections without what little such a
+part did answer, which no other rule judges. Values in, values out."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ UNREADABLE = Shape(
 of the parts, [] for sections."""
 _PART = re.compile(r"(\w+)\[([^\]]+)\]\.(.+)")
 _NAMES = ("index", "pci_address", "name", "path")  # of these a part's name is made
+_KEPT = {*_NAMES, "uuid", "error"}
 
 
 class _Part(NamedTuple):
@@ -64,6 +67,36 @@ def unreadable(sections: Any, tables: Mapping[str, Any], why_null: Any) -> list[
             alike.setdefault((name, part.list_name, part.reason), []).append(part)
     whole = [_fact(names[0], ", ".join(names), error, []) for error, names in failed.items()]
     return whole + [_of_parts(sections, same) for same in alike.values()] + found
+
+
+def without_silent_parts(sections: Any, found: Iterable[Any]) -> Any:
+    """The sections, in which a part that `found` names as unreadable has its names and nothing
+    else, with a row of its section that says why. What is given stays as it is."""
+    for one in found:
+        for path in one.value["paths"] if isinstance(one, Fact) else ():
+            section, _, inside = path.partition(".")
+            list_name, _, key = inside[:-1].partition("[")
+            own = copy(getattr(sections, section))
+            items = [
+                _named_only(item) if item is not None and key in (str(at), "*") else item
+                for at, item in enumerate(getattr(own, list_name) or ())
+            ]
+            setattr(own, list_name, items)
+            own.probe = copy(own.probe)
+            row = copy(own.probe.unread[0])
+            row.field, row.status, row.reason = inside, "error", one.value["because"]
+            own.probe.unread = [*own.probe.unread, row]
+            sections = copy(sections)
+            setattr(sections, section, own)
+    return sections
+
+
+def _named_only(item: Any) -> Any:
+    own = copy(item)
+    for name in getattr(own, "__struct_fields__", None) or vars(own):
+        if name not in _KEPT:
+            setattr(own, name, None)
+    return own
 
 
 def _fact(section: str, name: str, because: str, paths: list[str]) -> Fact:

@@ -207,6 +207,17 @@ def test_what_the_floor_leaves_is_written_down_and_admits(conductor):
     ]
 
 
+@pytest.mark.parametrize("unknown", [frozenset(), frozenset("a")])
+def test_a_reserved_node_that_the_scheduler_lists_as_out_is_written_down(conductor, unknown):
+    runs = {"drained": False, "owned": False, "jobs": ["7"], "ends": ["2099-01-01T00:00:00Z"]}
+    for step, evidence in (("lock", {"fencing": 7, "boot_id": "a-boot"}), ("drain", runs)):
+        conductor.record(conductor.ask("a", step, GROUPS, "0"), StepResult("ok", evidence))
+    assert conductor.standing().reserved() == {"a"}
+    conductor.keep_floor(Service(frozenset("bc"), {"a": "unhang"}, unknown))
+    assert read_journal(conductor.folder).entries[-1].evidence["emptied"] == ["a"][len(unknown) :]
+    assert conductor.standing().reserved() == set(unknown)
+
+
 @pytest.mark.parametrize(
     ("begin", "postponed", "stopped", "message"),
     [

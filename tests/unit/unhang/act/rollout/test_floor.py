@@ -17,7 +17,7 @@ from unhang.act.rollout.floor import (
 )
 from unhang.act.rollout.node_state import NodeState
 from unhang.act.rollout.rollout_state import RolloutState
-from unhang.act.rollout.steps import DONE, FLOOR, POSTPONED, RELEASED, Entry
+from unhang.act.rollout.steps import DONE, FLOOR, POSTPONED, RELEASED, WAITING, Entry
 
 WAVES = (("a",), ("b", "c", "d"))
 LIMITS = Limits(9, frozenset("a"), (Limit("the fleet", frozenset("abcd"), 9),))
@@ -106,6 +106,20 @@ def test_behind_a_canary_that_was_put_off_nothing_begins():
         (),
         "not proved healthy among the canaries, for it was put off: a",
     )
+
+
+@pytest.mark.parametrize(("emptied", "is_out"), [(["b"], True), (["c"], False), ("b", False)])
+def test_a_reserved_node_is_out_of_service_when_the_scheduler_says_that_its_job_ended(
+    emptied, is_out
+):
+    reserved = NodeState("b", state=WAITING, drained=True, locked=True, reserved=True)
+    found = standing_of((("a", "b"), ("c",)), {"a": NodeState("a", state=RELEASED), "b": reserved})
+    assert (found.out, found.reserved()) == (set(), {"b"})
+    evidence = {**floor_evidence(Floor(9, "")), "emptied": emptied}
+    found.take([Entry("2026-11-20T07:00:00Z", "", FLOOR, DONE, 1, evidence)])
+    assert found.out == ({"b"} if is_out else set())
+    one = Limits(9, frozenset("a"), (Limit("the fleet", frozenset("abc"), 1),))
+    assert (why_not(found, "c", 1, one) is not None) == is_out
 
 
 @pytest.mark.parametrize(
