@@ -30,9 +30,8 @@ def written(demo_audit, tmp_path_factory):
     for name, text in texts.items():
         (folder / name).write_text(text)
     printed("plan", run)
-    printed(
-        *"smoke --local --nproc 2 --phases bandwidth --sizes 64K --out".split(), folder / "smoke"
-    )
+    smoke = f"smoke --local --nproc 2 --phases bandwidth --sizes 64K --out {folder}/smoke"
+    printed(*smoke.split())
     key = folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     (folder / "signers").write_text(f"* {key.with_suffix('.pub').read_text()}")

@@ -175,24 +175,23 @@ def test_a_job_that_hangs_is_left_alone_in_shadow_and_its_end_proves_the_verdict
 ):
     monkeypatch.setenv("UNHANG_WATCHED", str(tmp_path / "watched.jsonl"))
     argv = [UNHANG, "watch", "--every", "1", "--no-progress", "8", "--on-hang", "terminate"]
-    watcher = subprocess.Popen(
-        [*argv, "--out", str(tmp_path), "--", *torchrun("never")],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"},
-    )
+    with (tmp_path / "job.log").open("w") as log:
+        watcher = subprocess.Popen(
+            [*argv, "--out", str(tmp_path), "--", *torchrun("never")],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "INSPECT_JOB_FOLDER": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        )
     try:
-        shown = ""
-        while "in shadow:" not in shown:
-            line = watcher.stderr.readline()
-            assert line, shown
-            shown += line
+        until = time.monotonic() + PATIENCE_S
+        while "in shadow:" not in (shown := (tmp_path / "job.log").read_text()):
+            assert watcher.poll() is None and time.monotonic() < until, shown
+            time.sleep(0.5)
         assert len(of_the_job(tmp_path)) >= 2
         watcher.send_signal(signal.SIGTERM)  # somebody gives it up
         code = watcher.wait(PATIENCE_S)
     finally:
         watcher.kill()
-        watcher.stderr.close()
         left = of_the_job(tmp_path)
         for pid in left:
             os.kill(int(pid), signal.SIGKILL)
