@@ -68,6 +68,10 @@ SCENES: dict[str, tuple[str, int | None, tuple[str, ...]]] = {
     "baton": ("hung", 1, ("wait, called by wait_for_build",)),
     "crowded": ("running", None, ("",)),
     "full": ("running", None, ("",)),
+    # a stranger computes on the GPU of the rank that hangs
+    "never beside": ("hung", 1, ("happen",)),
+    "loader beside": ("hung", 1, ("read_from_dead_server",)),
+    "stopped beside": ("hung", 1, ("stopped",)),
 }
 OF_TWO_GPUS = ("crowded", "full")
 WAYS = {
@@ -123,34 +127,36 @@ def main() -> int:
 def inspect_scene(
     scene: str, number: int, arguments: argparse.Namespace
 ) -> tuple[list[dict], dict[str, str]]:
-    with started(scene, number, arguments) as (processes, folder), contextlib.ExitStack() as stack:
+    job = scene.removesuffix(" beside")
+    with started(job, number, arguments) as (processes, folder), contextlib.ExitStack() as stack:
         if scene in ("init", "first"):
             time.sleep(12)
         elif not wait_for(folder, "step 20", 60):
             raise RuntimeError((folder / "log-0").read_text(errors="replace")[-2000:])
         trace: list[dict] = []
-        stack.enter_context(sampling([process.pid for process in processes], trace, arguments.gpus))
+        stack.enter_context(sampling([process.pid for process in processes], trace))
         if scene == "path":
             wait_for(folder, "happens", HEALTHY_S + 20)
             stack.enter_context(frozen_threads(processes[1].pid))
         elif scene not in ("init", "first"):
             wait_for(folder, "happens", HEALTHY_S + 20)
-        if scene == "crowded":
+        if scene == "crowded" or job != scene:
             stack.enter_context(crowded(arguments.gpus - 1))
         happened = time.time()
-        time.sleep(SETTLE_S + (12 if scene in OF_TWO_GPUS else 0))
+        time.sleep(SETTLE_S + (12 if scene in OF_TWO_GPUS or job != scene else 0))
         rows, texts = [], {}
         for way, without in WAYS.items():
             begun = time.monotonic()
             document = look_from_outside(processes[0].pid, without, arguments.py_spy)
             seconds = time.monotonic() - begun
             rows.append(judged(scene, way, document, seconds))
-            texts[f"evidence/{scene}-{way.replace(' ', '-').replace('/', '')}.json"] = json.dumps(
-                document
-            )
+            name = f"{scene}-{way}".replace(" ", "-").replace("/", "")
+            texts[f"evidence/{name}.json"] = json.dumps(document)
             say(json.dumps(rows[-1])[:600])
         trace[0]["scene"], trace[0]["happened"] = scene, round(happened, 3)
-        texts[f"traces/{scene}.jsonl"] = "".join(json.dumps(line) + "\n" for line in trace)
+        texts[f"traces/{scene.replace(' ', '-')}.jsonl"] = "".join(
+            json.dumps(line) + "\n" for line in trace
+        )
         return rows, texts
 
 

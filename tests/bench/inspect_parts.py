@@ -23,7 +23,7 @@ from unhang_node.base.context import Context
 from unhang_node.base.root import Root
 from unhang_node.job.finding import read_ranks
 from unhang_node.job.look import OPTIONS
-from unhang_node.job.samples import gpu_sample, header_of, process_samples, ras_sample
+from unhang_node.job.samples import gpu_samples, header_of, process_samples, ras_sample
 
 HERE = Path(__file__).resolve().parent
 HEALTHY_S = 5.0
@@ -114,7 +114,7 @@ def load_pynvml() -> Any:
 
 
 @contextlib.contextmanager
-def sampling(pids: list[int], trace: list[dict], gpus: int, every_s: float = 1.0) -> Iterator[None]:
+def sampling(pids: list[int], trace: list[dict], every_s: float = 1.0) -> Iterator[None]:
     """Samples the job into `trace` until the end of the block."""
     context = Context(Root(), {**OPTIONS, "pids": pids, "skipped": []}, (), None)
     ranks = [row for _, fields, _, *_ in read_ranks(context) for row in fields.get("ranks", [])]
@@ -127,17 +127,7 @@ def sampling(pids: list[int], trace: list[dict], gpus: int, every_s: float = 1.0
             t = round(time.monotonic() - begun, 2)
             trace.append(ras_sample(Root(), ranks, t))
             trace.extend(process_samples(Root(), ranks, t))
-            if asking:
-                trace.extend(
-                    gpu_sample(
-                        asking.about(
-                            "", "0", handle=asking.session.nvmlDeviceGetHandleByIndex(index)
-                        ),
-                        index,
-                        t,
-                    )
-                    for index in range(gpus)
-                )
+            trace.extend(gpu_samples(asking, t, {}))
             ended.wait(max(0.05, every_s - (time.monotonic() - begun - t)))
 
     thread = threading.Thread(target=sample, daemon=True)

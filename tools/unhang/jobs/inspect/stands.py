@@ -133,9 +133,9 @@ def _missed(rank: int | None, standing: Standing | None, waiting: Sequence[RankL
 
 def stands_words(look: RankLook) -> str:
     """sleeps in step (train.py:88) and waits in recv for 10.0.0.7:443."""
-    state = (
-        "runs" if _runs(look) else "sleeps" if look.state in "SIR" else f"is in state {look.state}"
-    )
+    state = "runs" if _runs(look) else "sleeps"
+    if look.state not in "SIR":
+        state = f"is in state {look.state}" if look.states else "was not looked at in /proc"
     stuck = [child for child in look.children if child["state"] == "D"]
     below = (
         f"; {len(stuck)} of its workers hang in the kernel (state D, in"

@@ -102,6 +102,11 @@ def test_worker_for_which_a_rank_waits_is_named_with_its_pid_and_item(item):
     )
 
 
+def test_a_process_of_which_nothing_was_read_has_no_state():
+    look = replace(last_rank("loader"), states=(), doing=None, worker=None)
+    assert stands_words(look).startswith("was not looked at in /proc")
+
+
 def test_child_that_hangs_in_the_kernel_is_the_one_to_look_at():
     stuck = {"pid": 4711, "state": "D", "wchan": "nfs_wait", "took_s": 0.0, "is_new": False}
     look = replace(last_rank("loader"), children=(stuck,))
