@@ -3,6 +3,7 @@ them too."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from unhang.jobs.diagnose.log_facts import Facts
@@ -10,7 +11,9 @@ from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.meaning.evidence import Evidence
 
 MOST_NAMED = 8
+WAITED = ("timeout", "store_timeout", "gloo_wait")  # facts of lines whose rank waited for others
 REPORT_LINES = 3  # torchrun prints time, host, rank, exit code of a process below each other
+_RANK = re.compile(r"rank \d+")
 _FIELDS = {
     "pod": "pod {}", "target": "storage target {}", "server": "server {}",
     "container": "container {}",
@@ -27,12 +30,17 @@ _FIELDS = {
 
 def who_is_meant(evidence: Sequence[Evidence], facts: Facts) -> list[str]:
     """The devices and hosts that the lines of a cause name, each once, from the strongest line on;
-    a GPU's serial number is added to its address."""
+    a GPU's serial number is added to its address. Of the ranks that kinds of evidence infer, those
+    that all of them name; and who prints that it waited is not the one that is waited for."""
+    inferred = [{who for who in one.who if _RANK.fullmatch(who)} for one in evidence]
+    common = set.intersection(*filter(None, inferred)) if any(inferred) else set()
     named: dict[str, None] = dict.fromkeys(who for one in evidence for who in one.who)
     for event in _lines(evidence, bool(named)):
         for text in _of_event(event, facts):
-            named.setdefault(text)
-    return list(named)[:MOST_NAMED]
+            if event.signature.fact not in WAITED or not _RANK.fullmatch(text):
+                named.setdefault(text)
+    found = [who for who in named if not common or who in common or not _RANK.fullmatch(who)]
+    return found[:MOST_NAMED]
 
 
 def _lines(evidence: Iterable[Evidence], is_named: bool) -> Iterable[Event]:
