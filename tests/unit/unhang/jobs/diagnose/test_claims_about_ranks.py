@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unhang.core.verdict.waited_rows import waited_headline, waited_lines
+from unhang.jobs.diagnose.affected import who_is_meant
 from unhang.jobs.diagnose.diagnosing import diagnose
+from unhang.jobs.diagnose.log_facts import gather_facts
 from unhang.jobs.diagnose.logs.line_prefixes import parse_prefix
+from unhang.jobs.diagnose.meaning.evidence import Evidence
 
 FOLDER = Path(__file__).parents[4] / "fixtures" / "diagnose_claims"
 CALL = re.compile(r"\[rank(\d+)\].*SeqNum=(\d+), OpType=(\w+)")
@@ -57,6 +60,27 @@ def test_batch_without_a_measured_run_time_was_called_by_each_rank_that_reports_
         " COALESCED"
     )
     assert answer["facts"]["ranks"]["not_arrived"] == []
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ([("rank 5",), ("rank 5", "rank 0")], ["rank 5"]),
+        ([("rank 5", "mlx5_0"), ()], ["rank 5", "mlx5_0"]),
+        ([("rank 5",), ("rank 0",)], ["rank 5", "rank 0"]),
+    ],
+)
+def test_of_the_ranks_that_kinds_of_evidence_infer_those_are_meant_that_all_name(named, found):
+    facts = gather_facts([], None)
+    evidence = [Evidence("slow_rank_or_io", 4.0, "", (), "x", who=who) for who in named]
+    assert who_is_meant(evidence, facts) == found
+
+
+def test_who_prints_that_it_waited_is_not_the_one_that_is_waited_for(tmp_path):
+    wait = "gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation"
+    for rank in range(4):
+        (tmp_path / f"rank{rank}.log").write_text(f"[rank{rank}]: RuntimeError: [{wait}\n")
+    assert {tuple(one["where"]) for one in diagnose([str(tmp_path)])["causes"]} == {()}
 
 
 def test_times_of_a_collector_and_of_the_program_make_nobody_late():

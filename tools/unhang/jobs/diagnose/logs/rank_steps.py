@@ -1,5 +1,6 @@
 """The last step that each rank printed, in the words of any program: `[rank3] step 118`, `Rank 3:
-iter=118`, `3: epoch 2 batch 118/500`."""
+iter=118`, `3: epoch 2 batch 118/500`. A number is a step only behind the words that a rank repeats
+most: `best step 6`, said once, is none."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ _RANK = re.compile(
     rb" :=_#]{0,2}(\d{1,6})\b|\[default(\d{1,6})\]|^\s{0,4}\[(\d{1,5})\]|^\s{0,4}(\d{1,5}): "
 )
 _LABELS = (2, 4)  # the groups that have a launcher's label
+_NUMBER = re.compile(rb"\d+")
 _STEP = re.compile(
     rb"\b(?:global[_ ])?(?:[Ss]teps?|STEP|[Ii]ter(?:ation)?s?|[Bb]atch|it)["
     rb" :=#]{0,3}\[?(\d{1,9})\b(?! ?(?:ms|s|sec|seconds|MiB|GiB)\b)"
@@ -24,13 +26,16 @@ _STEP = re.compile(
 
 @dataclass(frozen=True)
 class RankStep:
-    """The last step of a rank, with its line."""
+    """The last step of a rank, with its line. head: what stands before it, without numbers; seen:
+    how often the rank printed that."""
 
     rank: int
     step: int
     file: str
     line: int
     text: str
+    head: bytes = b""
+    seen: int = 1
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ def note_steps(
     """Adds the last step of each rank, or ~label, in these lines. first: the number of the first
     line; rank_of_file: for lines that name no rank."""
     begin = max(0, len(lines) - LAST_LINES)
+    found: dict[tuple[int, bytes], list[int]] = {}
     for index in range(begin, len(lines)):
         line = lines[index]
         if not (
@@ -59,13 +65,18 @@ def note_steps(
         rank = int(named[named.lastindex or 0]) if named else rank_of_file
         rank = ~rank if named and rank is not None and named.lastindex in _LABELS else rank
         if rank is not None:
-            steps[rank] = RankStep(
-                rank,
-                int(step[1]),
-                file,
-                first + index,
-                leading_words(line[:301].decode("utf-8", "replace"), 300).strip(),
-            )
+            head = _NUMBER.sub(b"#", line[max(0, step.start() - 300) : step.start(1)])
+            found.setdefault((rank, head), []).append(index)
+    for (rank, head), places in sorted(found.items(), key=lambda one: one[1][-1]):
+        known, seen, line = steps.get(rank), len(places), lines[places[-1]]
+        if known and known.head == head:
+            seen += known.seen
+        elif known and known.seen > seen:
+            continue
+        step = _STEP.search(line)
+        assert step is not None  # it was one above
+        text = leading_words(line[:301].decode("utf-8", "replace"), 300).strip()
+        steps[rank] = RankStep(rank, int(step[1]), file, first + places[-1], text, head, seen)
 
 
 def rank_that_stopped_first(steps: Iterable[Mapping[int, RankStep]]) -> Stopped | None:

@@ -692,7 +692,7 @@ def reported_end(facts: Facts) -> Event | None:
         event for event in facts.of("end_told") if not event.quoted and near_end(facts, event)
     ]
     ended = {rank_of_event(event) for event in facts.of("end_told")} - {None}
-    heard = {rank_of(event) for event in facts.events} - {None} if ended else set()
+    heard = {*map(rank_of, facts.events), *facts.words} - {None} if ended else set()
     return reports[-1] if reports and heard <= ended else None
 
 

@@ -28,6 +28,7 @@ from unhang.jobs.diagnose.meaning.rules import work_rules as work
 
 RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     failures.rank_failed_first,
+    failures.rank_ended_without_a_word,
     failures.scheduler_ended_the_job,
     collective.ranks_called_different_things,
     collective.ranks_wait_in_one_collective,

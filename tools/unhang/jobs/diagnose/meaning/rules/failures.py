@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from unhang.core.verdict.odd_one_out import AT_LEAST
 from unhang.jobs.diagnose.log_facts import Facts, most_telling
 from unhang.jobs.diagnose.matching.scanning import Event, rank_of
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
@@ -17,8 +18,11 @@ ENDINGS = ("crash", "host_lost", "task_lost")
 REPORTS = ("root_cause", "failed_exit", "killed", "interrupted", "aborted")
 _CLOSED_BY = re.compile(r"[Cc]onnection closed by remote peer (?P<peer>[A-Za-z0-9][\w.-]{0,250})<")
 TIME_LIMIT, CANCELLED = "slurm-time-limit", "slurm-cancelled"
-# every rank raises it, whatever is wrong between them
-_NCCL_GAVE_UP = re.compile(r"Error: NCCL (?:error|invalid|unhandled|internal)")
+# every rank raises it, whatever is wrong between them: it tells of the transport
+_OF_TRANSPORT = re.compile(
+    r"Error: (?:NCCL (?:error|invalid|unhandled|internal)|.{0,300}(?:closed by (?:remote )?peer|"
+    r"pair closure|Timed out waiting))"
+)
 FEW_LINES = 2  # a log of nothing but the scheduler's own lines
 BESIDE_LINES = 20  # after a rank's failure, others print their steps for a while
 HARDLY = 0.5  # below any other evidence
@@ -60,6 +64,28 @@ def rank_failed_first(facts: Facts) -> Iterator[Evidence]:
             (first, *echoes[:2]),
             "failed-first",
         )
+
+
+def rank_ended_without_a_word(facts: Facts) -> Iterator[Evidence]:
+    """All ranks but one end with a connection that another process closed: the one that printed no
+    such line went first. It may have been killed, or have left with exit code 0.
+
+    Decides diagnose_odd_ones/many_ranks/one-of-eight-ends-without-a-word.
+    """
+    told = {rank_of(one): one for one in facts.of("peer_gone") if not one.quoted}
+    told.pop(None, None)
+    faults = (*own_errors(facts), *(one.event for one in facts.timeouts))
+    silent = facts.words.keys() - told.keys() - {rank_of(one) for one in faults}
+    if len(told) >= AT_LEAST and len(silent) == 1:
+        rank = silent.pop()
+        why = f"rank {rank} ended without a word; {len(told)} others lost their connection"
+        events = list(told.values())[:2]
+        said = facts.words[rank]
+        place = {"file": said.file, "line": said.line, "text": said.text}
+        yield Evidence(
+            "rank_failed", WEIGHTS["strong"], why, tuple(events), "ended-in-silence",
+            who=(f"rank {rank}",), places=({**place, "says": f"the last line of rank {rank}"},),
+        )  # fmt: skip
 
 
 def _is_own_fault(first: Event) -> bool:
@@ -195,7 +221,7 @@ def first_failure(facts: Facts) -> Event | None:
         and (event.file, event.line) not in places
         and not _is_swept(facts, event)
     ]
-    ended = [event for event in ended if not _NCCL_GAVE_UP.search(event.text)]
+    ended = [event for event in ended if not _OF_TRANSPORT.search(event.text)]
     ended = [
         event
         for event in ended

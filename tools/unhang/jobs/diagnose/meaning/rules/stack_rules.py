@@ -14,6 +14,7 @@ from unhang.jobs.activities import (
     COLLECTIVE,
     EVALUATING,
     IMPORTING,
+    SERVING,
     STARTING,
     Activity,
     activities,
@@ -31,7 +32,7 @@ WAITS_FOR_OTHERS = (COLLECTIVE, STARTING, LOCK)
 # Calls below which a host waits for its GPU without a frame of a library.
 MAY_WAIT_FOR_GPU = (CODE, BACKWARD, EVALUATING)
 POSSIBLE = WEIGHTS["supporting"] + 1
-WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING)
+WORK = ("saving", "restoring", "compiling", EVALUATING, IMPORTING, SERVING)
 AT_WORK = "rank-at-work"
 MOST_NAMED = 8
 # Processes beside the ranks: workers of data loaders and compilers, and launchers.
@@ -76,7 +77,8 @@ def rank_stands_elsewhere(facts: Facts) -> Iterator[Evidence]:
         wait += ", for their GPU it seems," if _kind(other) == ELSEWHERE else ""
         weight, does = _weight(one, other, is_majority), "stands"
         if _is_at_work(one):
-            does = f"is {one.activity.name}"
+            idle = one.activity.name == SERVING
+            does = "waits for requests" if idle else f"is {one.activity.name}"
         yield Evidence(
             _cause(one),
             weight,
