@@ -113,7 +113,9 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
     for event in events:
         if event.signature.fact:
             by_fact.setdefault(event.signature.fact, []).append(event)
-    logged = _logged_size(by_fact)
+    ras = ras_standing([answer for scan in scans for answer in scan.ras])
+    even = ras.even_ranks if ras else 0
+    logged = _logged_size(by_fact) or even or None
     records = joined(scan.records for scan in scans)
     seen = log_groups(by_fact, logged, records)
     timeouts = seen.timeouts
@@ -133,7 +135,6 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
     made = [call for scan in scans for call in scan.calls.values()]
     calls = compare_calls(made, set_up) if made else ()
     stopped = rank_that_stopped_first(scan.steps for scan in scans)
-    ras = ras_standing([answer for scan in scans for answer in scan.ras])
     words = {rank: line for scan in scans for rank, line in scan.words.lines.items()}
     return Facts(
         events,
@@ -148,7 +149,9 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         job,
         stopped,
         words,
-        ras.waited if ras and ras.waited.names_somebody else waits_of_log(seen, words),
+        ras.waited
+        if ras and ras.waited.names_somebody
+        else waits_of_log(seen, words, bool(even)),
         ras,
         by_thread([stack for scan in scans for stack in scan.stacks]),
         in_words(records),

@@ -49,6 +49,14 @@ class RasStanding:
         return replace(waited, certainty=LIKELY) if is_once else waited
 
     @property
+    def even_ranks(self) -> int:
+        """The size of the job where RAS counts equally many launches of all its ranks: then none is
+        absent, whoever has no line in a log. 0 where it does not."""
+        rows = communicator_rows(self.last.found)
+        is_even = not (self.moved or self.standing.lags or self.silent or self.waited.names_somebody)
+        return int(rows[0].get("size") or 0) if rows and is_even else 0
+
+    @property
     def silent(self) -> list[int]:
         """Ranks that did not answer RAS."""
         return [] if self.moved else sorted(self.standing.missing)

@@ -21,8 +21,9 @@ IN_ANOTHER_ORDER = "called two groups in another order than the others that wait
 FEW_OF = 3  # ranks that wait, for each one without a line
 
 
-def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
-    """spoke: ranks with a line of their own. Never sure: an absent line proves nothing."""
+def waits_of_log(shown: LogGroups, spoke: Iterable[int], are_all_there: bool) -> WaitedFor:
+    """spoke: ranks with a line of their own. Never sure: an absent line proves nothing.
+    are_all_there: RAS counts them all, so that nobody is asked for whom the log lacks."""
     seen = {*shown.ranks, *spoke}
     groups = _with_unknown_members(shown)
     answer = _of_ranks(waited_for(groups, shown.steps, seen))
@@ -35,7 +36,7 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
     waiting = {rank for wait in (*answer.waits, *answer.follows) for rank in wait.waiting}
     silent = set(answer.roots) - seen
     many = len(silent) * FEW_OF > len(waiting) if len(silent) > 1 else len(waiting) == 1
-    if silent and many:
+    if silent and (many or are_all_there):
         among = [
             replace(group, members=tuple(rank for rank in group.members if rank in seen))
             for group in shown.groups
@@ -44,7 +45,8 @@ def waits_of_log(shown: LogGroups, spoke: Iterable[int]) -> WaitedFor:
         if not (others.roots or others.ring):
             follows = (*answer.waits, *answer.follows)
             others = replace(answer, roots=(), waits=(), follows=follows)
-        return replace(others, certainty=POSSIBLE, missing=answer.missing)
+        missing = () if are_all_there else answer.missing
+        return replace(others, certainty=POSSIBLE, missing=missing)
     if waiting and not answer.roots and not answer.ring:
         return _by_who_waits_nowhere(answer, waiting, shown)
     return replace(answer, certainty=LIKELY) if answer.certainty == SURE else answer

@@ -63,6 +63,10 @@ RAS_ALIKE = (
     "all ranks have launched equally many operations, as NCCL's RAS counts them; whether they end"
     " it does not tell"
 )
+RAS_EVEN = (
+    "NCCL's RAS counts equally many launches of all {} ranks, so nobody is absent: the operation"
+    " itself does not end, for the network or a GPU carries nothing"
+)
 RAS_AHEAD = (
     "fewer ranks are one operation ahead than behind, in one answer of NCCL's RAS: a job that runs"
     " looks so between two launches"
@@ -389,6 +393,8 @@ def _collective(facts: Facts) -> Conclusion:
             " on a GPU before it does not end",
             one.event,
         )
+    if facts.ras and (ranks := facts.ras.even_ranks):
+        return Conclusion("no_end", f"{who} {where}; {RAS_EVEN.format(ranks)}", one.event)
     absent = (
         f"; nothing shows that {named_ranks(missing)} came to it"
         if came and missing
