@@ -46,6 +46,7 @@ _LAUNCHED = re.compile(
     r"|not launched any operations)" + _PLACE
 )
 _FAILED = re.compile(r"^ {2,8}Rank (?P<rank>\d{1,9}) reported (?P<error>[^-]{1,80}?)" + _PLACE)
+_LEFT = re.compile(r"^ {2,8}Rank (?P<rank>\d{1,9}) has status (?P<error>NOCOMM|ABORT)" + _PLACE)
 _TABLE = re.compile(
     r"^ {2,}(?P<group>\d{1,6}) +(?P<comms>\d{1,9}) +\S{1,9} +\S{1,9} +(?P<size>\d{1,9})"
     r" +(?P<ranks>\d{1,9}) +(?P<status>[A-Z,]+) +(?P<errors>[A-Z,]+)$"
@@ -234,7 +235,7 @@ def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
     for line in body:
         different, counted = _DIFFERENT.match(line), _COUNTED.match(line)
         launched, named = _LAUNCHED.match(line), _NAMED.match(line)
-        failed = _FAILED.match(line)
+        failed, left = _FAILED.match(line), _LEFT.match(line)
         if different:
             op, alike = different["op"], None
         elif counted:
@@ -246,6 +247,8 @@ def _add_block(row: dict[str, Any], kind: str, body: list[str]) -> None:
             row["counts"].append({"ranks": [_member(row, launched)], "ops": ops})
         elif failed and "ERROR" in kind:
             row["errors"].append([int(failed["rank"]), failed["error"]])
+        elif left:
+            row["errors"].append([_member(row, left), left["error"]])
         elif named and "INCOMPLETE" in kind:
             row["missing"].append([*_named_place(named), False])
         elif named and alike is not None:

@@ -149,9 +149,7 @@ def gather_facts(scans: Sequence[Scan], flights: Recording | None = None) -> Fac
         job,
         stopped,
         words,
-        ras.waited
-        if ras and ras.waited.names_somebody
-        else waits_of_log(seen, words, bool(even)),
+        ras.waited if ras and ras.waited.names_somebody else waits_of_log(seen, words, bool(even)),
         ras,
         by_thread([stack for scan in scans for stack in scan.stacks]),
         in_words(records),

@@ -23,6 +23,9 @@ from unhang.core.verdict.waiting import LIKELY, SURE, Wait, WaitedFor
 from unhang.jobs.diagnose.logs.ras_answers import RasAnswer, first_and_last
 from unhang.jobs.diagnose.logs.ras_ranks import members_by_stride, ranks_by_neighbours
 
+GAVE_UP = ("NOCOMM", "ABORT")
+LEFT = "has aborted or destroyed a communicator that the others still use"
+
 
 @dataclass(frozen=True)
 class RasStanding:
@@ -53,13 +56,20 @@ class RasStanding:
         """The size of the job where RAS counts equally many launches of all its ranks: then none is
         absent, whoever has no line in a log. 0 where it does not."""
         rows = communicator_rows(self.last.found)
-        is_even = not (self.moved or self.standing.lags or self.silent or self.waited.names_somebody)
+        odd = self.standing.lags or self.standing.errors or self.silent
+        is_even = not (self.moved or odd or self.waited.names_somebody)
         return int(rows[0].get("size") or 0) if rows and is_even else 0
 
     @property
     def silent(self) -> list[int]:
         """Ranks that did not answer RAS."""
         return [] if self.moved else sorted(self.standing.missing)
+
+    @property
+    def left(self) -> list[int]:
+        """Ranks that have aborted or destroyed a communicator which the others still use."""
+        errors = self.standing.errors
+        return [] if self.moved else sorted(one for one in errors if errors[one] in GAVE_UP)
 
     @property
     def places(self) -> dict[int, tuple[str, int]]:
@@ -141,12 +151,12 @@ def _names(answer: RasAnswer) -> dict[Key, int]:
 
 def named_roots(ras: RasStanding) -> list[int]:
     """Whom RAS names: ranks that others wait for, else ranks that wait for each other, else those
-    that do not answer."""
+    that left their communicator, else those that do not answer."""
     waited = ras.waited
     unlike = [min(wait.calls.values(), key=len) for wait in waited.different]
     ranks = waited.roots or waited.ring or tuple(chain(*unlike))
     named = [rank for rank in ranks if rank >= 0 or rank in ras.places]
-    return named or ras.silent
+    return named or ras.left or ras.silent
 
 
 def is_sure(ras: RasStanding) -> bool:

@@ -199,3 +199,31 @@ def test_lines_of_ras_within_another_text_are_found(answer):
 def test_words_of_ras_in_another_program_s_log_are_no_answer(answer, line):
     found = answer(f"step 1\n{line}\nstep 2\n")
     assert (found["waited_for"], found["found"]) == (None, False)
+
+
+def test_rank_that_left_its_communicator_is_the_one_that_the_others_wait_for(answer):
+    lines = (
+        "#0-0 (f10288c07ba06b80) MISMATCH\n  Communicator ranks have different status\n"
+        + "".join(
+            f"  Rank {rank} has status {status} -- GPU {rank} managed by process {6550 + rank} on node"
+            " 192.0.2.2\n"
+            for rank, status in ((0, "RUNNING"), (1, "NOCOMM"))
+        )
+    )
+    found = answer(HEAD.format(first="MISMATCH", second="OK", errors="", warnings=lines))
+    first = found["causes"][0]
+    assert (first["cause"], first["where"]) == ("rank_desync_app", ["rank 1"])
+    assert "has aborted or destroyed a communicator" in first["evidence"][0]["says"]
+
+
+def test_nobody_is_absent_where_ras_counts_all_ranks_equally(answer):
+    caught = (
+        "[rank3]:[E1122 05:44:31.771 ProcessGroupNCCL.cpp:685] [Rank 3] Watchdog caught collective"
+        " operation timeout: WorkNCCL(SeqNum=22, OpType=ALLREDUCE, NumelIn=64, NumelOut=64,"
+        " Timeout(ms)=600000) ran for 600004 milliseconds before timing out.\n"
+    )
+    even = HEAD.format(first="OK", second="OK", errors="", warnings="")
+    found = answer(even, caught)
+    assert "counts equally many launches of all 8 ranks" in found["outcome"]["why"]
+    assert found["waited_for"]["missing"]["count"] == found["waited_for"]["roots"]["count"] == 0
+    assert "nothing shows that ranks 0-2 came to it" in answer("", caught)["outcome"]["why"]

@@ -60,7 +60,7 @@ class Stack:
     """The calls of a thread, the youngest first. rank, pid: None if the dump does not name them;
     ~3 of a launcher's label 3 until the file is read.
     command: without digits, equal for ranks of one job. idle: py-spy saw the thread sleep. gil: it
-    saw it hold the interpreter's lock."""
+    saw it hold the interpreter's lock. of_file: the name of the file alone tells the rank."""
 
     rank: int | None
     pid: int | None
@@ -70,6 +70,7 @@ class Stack:
     command: str = ""
     idle: bool = False
     gil: bool = False
+    of_file: bool = False
 
     @property
     def calls(self) -> list[str]:
@@ -199,10 +200,9 @@ class Stacks:
         label = next((key for key, one in self.open.items() if one is state), None)
         named = [one for one in (label, self.rank_of_file, state.of_command) if one is not None]
         ranks: Sequence[int | None] = state.ranks or named[:1] or (None,)
-        self.found += [
-            Stack(rank, state.pid, thread, frames, self.file, state.command, state.idle, state.gil)
-            for rank in ranks
-        ]
+        of_file = not state.ranks and label is None and self.rank_of_file is not None
+        given = (state.command, state.idle, state.gil, of_file)
+        self.found += [Stack(rank, state.pid, thread, frames, self.file, *given) for rank in ranks]
 
 
 def _without_label(line: str) -> tuple[int | None, str]:
@@ -233,14 +233,18 @@ def _full(path: str) -> str:
 
 
 def by_thread(stacks: Sequence[Stack]) -> Mapping[str, dict[str, Stack]]:
-    """thread -> name of the rank or process -> its last stack there. A number that several
-    processes have is a local rank on several nodes: those are named by their pids."""
+    """thread -> name of the rank or process -> its last stack there. Of several processes in a
+    rank's file the first is the rank, and the others are its children. A number that processes of
+    several files have is a local rank on several nodes: those are named by their pids."""
+    first: dict[tuple[int | None, str], int | None] = {}
     pids: dict[int | None, set[int | None]] = {}
     for stack in stacks:
-        pids.setdefault(stack.rank, set()).add(stack.pid)
+        pid = first.setdefault((stack.rank, stack.file), stack.pid)
+        pids.setdefault(stack.rank, set()).add(pid if stack.of_file else stack.pid)
     found: dict[str, dict[str, Stack]] = {}
     for stack in stacks:
-        is_shared = len(pids[stack.rank]) > 1 and stack.pid is not None
+        is_child = stack.of_file and stack.pid != first[stack.rank, stack.file]
+        is_shared = (is_child or len(pids[stack.rank]) > 1) and stack.pid is not None
         one = replace(stack, rank=None) if is_shared else stack
         found.setdefault(one.thread, {})[one.name] = one
     return found

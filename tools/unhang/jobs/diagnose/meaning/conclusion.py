@@ -41,7 +41,7 @@ from unhang.jobs.diagnose.rank_names import (
     limit_in_words,
     named_ranks,
 )
-from unhang.jobs.diagnose.ras_standing import named_roots
+from unhang.jobs.diagnose.ras_standing import LEFT, named_roots
 
 # A server's answer to a request, other than a failure of its own; its metrics are answered also
 # when its workers are gone.
@@ -465,6 +465,8 @@ def _ras(facts: Facts) -> Conclusion | None:
         why = waited_headline(row)
     elif ras.waited.ring:
         why = f"{who} wait for each other: each is in an operation that the other has not called"
+    elif ras.left:
+        why = f"{who} {LEFT}, as NCCL's RAS says"
     else:
         is_dead = any(ras.standing.missing.values())
         why = f"{who} {'is dead, as RAS finds' if is_dead else 'does not answer NCCL RAS'}"

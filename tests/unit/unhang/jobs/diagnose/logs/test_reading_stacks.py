@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -104,6 +105,13 @@ def test_later_dump_of_a_process_takes_the_place_of_the_earlier_one():
 def test_local_rank_that_processes_of_two_nodes_have_names_neither():
     text = "".join(SPY.format(pid=pid, options=" --local-rank=0") + FRAMES for pid in (41, 52))
     assert list(named(text)) == ["process 41", "process 52"]
+
+
+def test_file_of_a_rank_begins_with_its_process_and_the_others_are_its_children():
+    text = "".join(SPY.format(pid=pid, options="") + FRAMES for pid in (41, 52))
+    assert list(named(text, rank_of_file=3)) == ["rank 3", "process 52"]
+    nodes = [replace(one, file=str(one.pid)) for one in found(text, rank_of_file=3)]
+    assert list(by_thread(nodes)[MAIN]) == ["process 41", "process 52"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from unhang.jobs.diagnose.log_facts import Facts
 from unhang.jobs.diagnose.meaning.evidence import WEIGHTS, Evidence
 from unhang.jobs.diagnose.meaning.signs import hang_signs
 from unhang.jobs.diagnose.rank_names import named_ranks, ring_in_words
-from unhang.jobs.diagnose.ras_standing import named_roots
+from unhang.jobs.diagnose.ras_standing import LEFT, named_roots
 from unhang.jobs.diagnose.waits import IN_ANOTHER_ORDER
 
 STRONG, SUPPORTING, HINTING = WEIGHTS["strong"], WEIGHTS["supporting"], WEIGHTS["hinting"]
@@ -115,8 +115,8 @@ def traces_differ(facts: Facts) -> Iterator[Evidence]:
 
 
 def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
-    """NCCL's RAS names ranks that launched fewer operations than others, wait for each other, or do
-    not answer.
+    """NCCL's RAS names ranks that launched fewer operations than others, wait for each other, left
+    a communicator, or do not answer.
 
     Decides diagnose_outputs/what_experts_read/ras-counts.
     """
@@ -142,6 +142,9 @@ def ras_names_ranks(facts: Facts) -> Iterator[Evidence]:
     elif waited.ring:
         why = f"RAS: {who} wait for each other, each in an operation that the other has not called"
         weights = {"rank_desync_app": STRONG + 1}
+    elif ras.left:
+        why = f"RAS: {who} {LEFT}"
+        weights = {"rank_desync_app": STRONG, "rank_failed": HINTING}
     else:
         is_dead = any(ras.standing.missing.values())
         found = "is dead" if is_dead else "does not answer: stopped, gone or in the kernel"
