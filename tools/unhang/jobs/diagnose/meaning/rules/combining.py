@@ -47,6 +47,7 @@ RULES: tuple[Callable[[Facts], Iterator[Evidence]], ...] = (
     work.build_did_not_end,
     work.some_ranks_never_started,
     work.list_of_hosts_is_uneven,
+    work.ranks_have_two_rendezvous,
     work.versions_of_hosts_differ,
     work.ranks_share_a_core,
     gpu_table.gpu_works_unlike_its_peers,

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
 
 from unhang.core.text import counted
 from unhang.jobs.diagnose.log_facts import Facts
@@ -401,6 +403,36 @@ def _core(event: Event) -> str:
     mask = event.fields["mask"] or (event.fields["slurm"] or "")[2:]
     number = int(mask, 16) if mask else 0
     return str(number.bit_length() - 1) if number and number & (number - 1) == 0 else ""
+
+
+def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
+    """Ranks or nodes were started with different values of a setting that all ranks of a job share,
+    and waited for each other in vain.
+
+    Decides diagnose_odd_ones/many_ranks/two-ports-of-one-rendezvous.
+    """
+    if not any(facts.of(name) for name in ("store_count", "store_timeout")):
+        return
+    for name in ("MASTER_ADDR", "MASTER_PORT"):
+        given = [one for one in facts.of("setting") if one.fields["name"] == name]
+        values: dict[str, dict[Any, Event]] = {}
+        for event in given:
+            place = event.prefix.host or rank_of(event)
+            of_place = values.setdefault(event.fields["value"] or "", {})
+            of_place.setdefault(event.file if place is None else place, event)
+        places = [place for by_place in values.values() for place in by_place]
+        if len(values) > 1 and len(set(places)) == len(places):  # each place has one of them
+            sides = sorted(values.items(), key=lambda one: len(one[1]))
+            shown = "; ".join(
+                f"{name}={value} in {', '.join(_place(one) for one in list(by_place.values())[:3])}"
+                for value, by_place in sides
+            )
+            events = tuple(next(iter(by_place.values())) for _, by_place in sides)
+            yield Evidence("launch_mismatch", STRONG + 2, shown, events, "two-rendezvous")
+
+
+def _place(event: Event) -> str:
+    return event.prefix.host or PurePath(event.file).name
 
 
 def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
