@@ -27,6 +27,7 @@ from unhang.jobs.inspect.rank_looks import IDLE, RankLook, Worker
 from unhang.jobs.inspect.waits import is_idle, wait_words
 
 BUSY_CORES = 0.2
+RESTING_CORES = 0.05  # of a process whose main thread sleeps: the threads of torch and NCCL
 RUNNING_CORES = 0.5
 # who waits in one of these waits for data or storage
 DATA_CALLS = ("read", "write", "fsync", "recv", "send", "connect", "flock", "lock")
@@ -59,6 +60,13 @@ def busy_word(look: RankLook | None) -> str | None:
     # who waits for the others may have workers that still fill their queues
     counts = BYTES if look.doing.name in WAITS else look.signs
     return row.get("busy") or WORKING if any(sign in counts for sign in look.signs) else None
+
+
+def is_at_rest(look: RankLook) -> bool:
+    """Whether a rank slept without a break and none of its threads and children did anything."""
+    took = sum(child["took_s"] for child in look.children)
+    moves = look.signs or look.arrives or look.log_grew or look.moved
+    return look.waited and (look.cpu or 0) + took < RESTING_CORES and not moves
 
 
 def may_work(look: RankLook | None) -> bool:

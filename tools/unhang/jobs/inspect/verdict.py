@@ -46,7 +46,15 @@ from unhang.jobs.inspect.job_look import (
 from unhang.jobs.inspect.moves import BYTES
 from unhang.jobs.inspect.rank_looks import ASKS, IDLE, MOVES, RankLook, host_of, section
 from unhang.jobs.inspect.slow import pace_row, with_pace
-from unhang.jobs.inspect.stands import COMPILING, busy_word, may_work, stand_of, standing_row
+from unhang.jobs.inspect.stands import (
+    COMPILING,
+    RESTING_CORES,
+    busy_word,
+    is_at_rest,
+    may_work,
+    stand_of,
+    standing_row,
+)
 from unhang.jobs.inspect.tracebacks import with_raised
 from unhang.jobs.inspect.unread import unread_rows
 from unhang.jobs.inspect.waits import wait_words
@@ -276,7 +284,9 @@ def _by_stacks(job: JobLook) -> Verdict:
     others = [look for look in job.looks if look.doing and look not in waiting]
     if free and not others:  # who is back in the queue left the collective, or never entered it
         waiting, others = free, [look for look in waiting if look not in free]
-    if waiting and others and (free or not job.standing or all(map(busy_word, others))):
+    # RAS counts no replay of a graph, nor what another library sends
+    told_apart = not job.standing or all(map(busy_word, others)) or all(map(is_at_rest, others))
+    if waiting and others and (free or told_apart):
         return _others_stand(job, waiting, others)
     if free and free[0].engine != ASKS:
         stands = f"is in {free[0].engine}" if free[0].engine else "could not be read"
@@ -379,7 +389,9 @@ def _by_proc(job: JobLook) -> Verdict:
     for a GPU. A hint, no more."""
     busy = [look for look in job.looks if (look.cpu or 0) > 0.5]
     asleep = [
-        look for look in job.looks if look.cpu is not None and look.cpu < 0.05 and look.waited
+        look
+        for look in job.looks
+        if look.cpu is not None and look.cpu < RESTING_CORES and look.waited
     ]
     if busy and len(asleep) == 1 and len(busy) + 1 == len(job.looks) and not asleep[0].log_grew:
         look = asleep[0]

@@ -36,9 +36,11 @@ WHOLE = {
     "differ": ("hung", 1, "rank 1 waits in AllGather 1", "rank_desync_app"),
     "path": ("hung", None, "none left it between the looks", None),
     "init": ("starting", 1, "rank 1 of 2 is not there", None),
+    # RAS counts no replay of a CUDA graph
+    "graph": ("hung", 1, "it sleeps in replay_but_the_last (inspect_job.py", None),
 }
 OF_TWO_GPUS = {
-    **{scene: row for scene, row in WHOLE.items() if scene != "lock"},
+    **{scene: row for scene, row in WHOLE.items() if scene not in ("lock", "graph")},
     # a program of somebody else computes on the GPU of rank 1
     "crowded": ("running", None, "collectives were launched", None),
     "restore": ("restoring", None, "rank 1 is restoring in load, called by restore_for", None),
@@ -71,6 +73,13 @@ def test_the_same_holds_where_each_rank_has_its_own_gpu(scene):
         ),
         *OF_TWO_GPUS[scene],
     )
+
+
+@pytest.mark.parametrize("sign", ["cpu_s", "switches"])
+def test_where_ras_counts_equally_a_rank_that_does_anything_is_not_accused(sign):
+    document = look("graph", "RAS-and-stacks")
+    document["sections"]["proc"]["ranks_2"][1][sign] += 1
+    assert inspection_of([document])["suspects"] == []
 
 
 def backward() -> dict:
