@@ -128,9 +128,9 @@ def kernel_parameter(fleet, *arguments, **options):
         "-i",
         str(work / "hosts.json"),
         "-m",
-        "kernel_parameter",
+        "host_setting",
         "-a",
-        json.dumps(options),
+        json.dumps({"setting": "kernel_parameter", **options}),
         *arguments,
     ]
     captured = {

@@ -7,7 +7,10 @@ import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import Link, plant
 
+from unhang_node.change.config.own_files import plan_own
 from unhang_node.change.host import limit_values
+from unhang_node.change.host.setting import Setting, apply_setting
+from unhang_node.change.journal.running_values import Change
 
 UNIT = "[Service]\nExecStart=/bin/true\n"
 NODE = {
@@ -35,26 +38,36 @@ NODE = {
     "/etc/initramfs-tools/modules": "# nvidia\n",
 }
 CALLS = {
-    "memlock": ("host_limit", {"limit": "memlock", "value": -1, "units": ["ray.service"]}),
+    "memlock": ("host_setting", {"setting": "memlock", "value": -1, "units": ["ray.service"]}),
     "nofile": (
-        "host_limit",
-        {"limit": "nofile", "value": 131072, "units": ["ray.service", "none.service"]},
+        "host_setting",
+        {"setting": "nofile", "value": 131072, "units": ["ray.service", "none.service"]},
     ),
-    "stack": ("host_limit", {"limit": "stack", "value": 8388608}),
-    "shm": ("shm_size", {"size_bytes": 67108864}),
-    "numa_balancing": ("kernel_parameter", {"name": "kernel.numa_balancing", "value": "0"}),
+    "stack": ("host_setting", {"setting": "stack", "value": 8388608}),
+    "shm": ("host_setting", {"setting": "shm_size", "value": 67108864}),
+    "numa_balancing": (
+        "host_setting",
+        {"setting": "kernel_parameter", "name": "kernel.numa_balancing", "value": "0"},
+    ),
     "iommu": ("boot_parameter", {"name": "iommu", "parameters": ["iommu=pt"]}),
     "nvidia_parameters": (
-        "kernel_module",
-        {"name": "nvidia", "parameters": {"NVreg_EnableGpuFirmware": 0}},
+        "host_setting",
+        {
+            "setting": "kernel_module",
+            "name": "nvidia",
+            "parameters": {"NVreg_EnableGpuFirmware": 0},
+        },
     ),
     "remove_ipc": (
         "own_file",
         {"path": "/etc/systemd/logind.conf.d/zz-unhang.conf", "lines": ["[Login]", "RemoveIPC=no"]},
     ),
-    "peer_memory": ("kernel_module", {"name": "nvidia-peermem", "at_boot": True}),
+    "peer_memory": (
+        "host_setting",
+        {"setting": "kernel_module", "name": "nvidia-peermem", "at_boot": True},
+    ),
 }
-KEPT = ("name", "limit", "path")
+KEPT = ("setting", "name", "path")
 
 
 @pytest.fixture
@@ -203,7 +216,7 @@ def test_a_later_drop_in_of_others_that_gives_less_is_disabled_and_comes_back(no
         "LimitMEMLOCK=infinity\n"
     )
     assert not node(*CALLS["memlock"])["changed"]
-    node("host_limit", {"limit": "memlock"}, state="absent")
+    node("host_setting", {"setting": "memlock"}, state="absent")
     assert {path: content for path, content in tree(node.root).items() if content is not None} == {
         path: content for path, content in before.items() if content is not None
     }
@@ -242,7 +255,7 @@ def test_a_hard_limit_of_a_unit_that_is_higher_is_not_lowered(node):
 
 def test_a_drop_in_of_a_unit_that_is_no_longer_named_goes(node):
     node(*CALLS["memlock"])
-    assert node("host_limit", {"limit": "memlock", "value": -1})["files"] == [
+    assert node("host_setting", {"setting": "memlock", "value": -1})["files"] == [
         "/etc/systemd/system/ray.service.d/90-unhang-memlock.conf"
     ]
 
@@ -261,7 +274,7 @@ def test_the_other_spelling_of_a_parameter_is_understood_and_its_neighbours_stay
 
 
 def test_shared_memory_beyond_the_nodes_memory_is_refused(node):
-    refused = node("shm_size", {"size_bytes": 134217729})
+    refused = node("host_setting", {"setting": "shm_size", "value": 134217729})
     assert "expected at most the 134217728 bytes" in refused["msg"]
 
 
@@ -450,7 +463,7 @@ def test_a_module_that_is_kept_from_loading_is_let(node):
 def test_a_parameter_that_no_file_can_carry_is_refused(node, value):
     assert (
         "without blanks or quotes"
-        in node("kernel_module", {"name": "nvidia", "parameters": {"NVreg_A": value}})["msg"]
+        in node(*CALLS["nvidia_parameters"], parameters={"NVreg_A": value})["msg"]
     )
 
 
@@ -459,7 +472,7 @@ def test_lines_that_are_no_utf8_keep_their_bytes(node):
     place.write_bytes(b"# caf\xe9\n* hard memlock 64 # caf\xe9\n")
     node(*CALLS["memlock"])
     assert place.read_bytes() == b"# caf\xe9\n# disabled by unhang: * hard memlock 64 # caf\xe9\n"
-    node("host_limit", {"limit": "memlock"}, state="absent")
+    node("host_setting", {"setting": "memlock"}, state="absent")
     assert place.read_bytes() == b"# caf\xe9\n* hard memlock 64 # caf\xe9\n"
 
 
@@ -482,3 +495,35 @@ def test_no_limit_is_written_that_cannot_be_set_for_some_logins_would_fail_over_
         .rpartition(":")[2]
     )
     assert given == {"unlimited": "infinity", "2048": "2097152"}.get(hard, hard)
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_files_of_a_value_that_cannot_be_set_are_taken_back_unless_only_a_person_can_set_it(
+    node, stays
+):
+    def write(_name, _value):
+        if stays:
+            return "it stays"
+        raise ValueError("the kernel refuses it")
+
+    path, line = "/etc/sysctl.d/zz-unhang-a.b.conf", ("/etc/sysctl.conf", 2, "vm.swappiness = 1")
+    plan = plan_own(str(node.root), {path: ["a.b = 1"]}, others=[line])
+    setting = Setting("host_tuning_a.b", plan, [Change("sysctl", "a.b", "0", "1")], write, True)
+    before = tree(node.root)
+    if stays:
+        done = apply_setting(str(node.root), "", setting, False)
+        assert (done.plan.manual, done.changes) == (["it stays"], [])
+        assert text(node, path).endswith("\na.b = 1\n")
+        return
+    with pytest.raises(ValueError, match="the kernel refuses it"):
+        apply_setting(str(node.root), "", setting, False)
+    assert [one for one in tree(node.root).items() if one[1] is not None] == [
+        one for one in before.items() if one[1] is not None
+    ]
+
+
+@pytest.mark.parametrize("value", [None, "many", "1.5", "-2"])
+def test_a_limit_without_a_number_is_refused_and_nothing_is_written(node, value):
+    before = tree(node.root)
+    assert "value: expected" in node("host_setting", {"setting": "nofile", "value": value})["msg"]
+    assert tree(node.root) == before

@@ -126,16 +126,20 @@ def write_plan(
         )
     if plan.changes and owner:
         save_changes(rootfs, owner, plan.changes)
-    write_texts(rootfs, plan.texts)
-    for path in [
-        path
-        for path, (_before, after) in plan.texts.items()
-        if after is None and path.startswith(OWN_FOLDERS)
-    ]:
-        with contextlib.suppress(OSError):  # fails, as it should, if somebody else has a file in it
-            os.rmdir(os.path.dirname(place_of(rootfs, path)))
+    write_files(rootfs, plan.texts)
     if absent and owner:
         forget_changes(rootfs, owner)
+
+
+def write_files(rootfs: str, texts: Mapping[str, tuple[str | None, str | None]]) -> None:
+    """Writes {path: (before, after)}, and removes unhang's folders that are empty then. Raises
+    OSError."""
+    write_texts(rootfs, texts)
+    for path in [path for path, (_before, after) in texts.items() if after is None]:
+        if path.startswith(OWN_FOLDERS):
+            # fails, as it should, if somebody else has a file in it
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(place_of(rootfs, path)))
 
 
 def module_result(plan: FilePlan, effects: Sequence[Effect] = ()) -> dict[str, Any]:
