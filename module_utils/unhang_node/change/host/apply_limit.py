@@ -87,10 +87,10 @@ def plan_limit(rootfs: str, limit: str, wanted: int | None, units: Sequence[str]
     plan = plan_own(rootfs, files, others=others)
     beyond = [_beyond(limit, row) for rows in later for row in rows.beyond]
     return Setting(
-        owner,
-        plan._replace(manual=[*plan.manual, *beyond]),
-        plan_running(limit, wanted, found),
-        set_running,
+        owner=owner,
+        plan=plan._replace(manual=[*plan.manual, *beyond]),
+        changes=plan_running(limit, wanted, found),
+        write=set_running,
     )
 
 
@@ -120,7 +120,9 @@ def plan_running(limit: str, wanted: int, units: Iterable[limit_values.Unit]) ->
             fine = all(limit_values.at_least(value, wanted) for value in now)
             goal = [limit_values.higher(value, wanted) for value in now]
         if not fine:
-            rows.append(Change("limit", f"{limit} of {unit.name}", now, goal))
+            rows.append(
+                Change(kind="limit", name=f"{limit} of {unit.name}", value=now, wanted=goal)
+            )
     return rows
 
 

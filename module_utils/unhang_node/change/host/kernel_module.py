@@ -130,11 +130,12 @@ def plan_module(
         ManualStep(file=path, why=why) for path, why in early_loads(rootfs, name) if parameters
     ]
     manual += [*read_command_line(rootfs, names, parameters, at_boot), *early]
+    load_now = Change(kind="kernel_module", name=name, value="not loaded", wanted="loaded")
     return Setting(
-        owner,
-        plan._replace(manual=[*plan.manual, *manual]),
-        [Change("kernel_module", name, "not loaded", "loaded")] if to_load else [],
-        lambda name, _loaded: load(name),
+        owner=owner,
+        plan=plan._replace(manual=[*plan.manual, *manual]),
+        changes=[load_now] if to_load else [],
+        write=lambda name, _loaded: load(name),
     )
 
 

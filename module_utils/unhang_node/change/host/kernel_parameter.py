@@ -104,10 +104,10 @@ def plan_parameter(rootfs: str, name: str, value: str | None) -> Setting:
         plan = plan._replace(manual=[*plan.manual, *manual])
     is_due = live and None not in (now, wanted) and not same(now, wanted)
     return Setting(
-        owner,
-        plan,
-        [Change("sysctl", name, now, wanted)] if is_due else [],
-        lambda name, value: set_running(rootfs, name, value),
+        owner=owner,
+        plan=plan,
+        changes=[Change(kind="sysctl", name=name, value=now, wanted=wanted)] if is_due else [],
+        write=lambda name, value: set_running(rootfs, name, value),
         keeps_original=True,
     )
 

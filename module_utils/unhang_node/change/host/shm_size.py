@@ -100,10 +100,12 @@ def plan_size(rootfs: str, size: int | None) -> Setting:
         lines = {UNIT_PATH: unit_lines(rounded(size)), WANTS: ["[Unit]", "Wants=" + UNIT]}
         plan, wanted = plan_own(rootfs, lines), rounded(size) if is_due else None
     return Setting(
-        OWNER,
-        plan,
-        [] if wanted is None else [Change("shm_size", SHM, size_now(), wanted)],
-        lambda _name, value: remount(value),
+        owner=OWNER,
+        plan=plan,
+        changes=[]
+        if wanted is None
+        else [Change(kind="shm_size", name=SHM, value=size_now(), wanted=wanted)],
+        write=lambda _name, value: remount(value),
         keeps_original=True,
     )
 
