@@ -90,7 +90,7 @@ def plan_disabled(rootfs: str, rows: Iterable[Row], texts: Texts) -> FilePlan:
     name, and what other nodes read too, is named for a person. Raises OSError, ValueError; changes
     nothing."""
     plan, changes, manual = dict(texts), [], []
-    for path, number, found, name, source in sorted(set(rows), key=lambda row: row[:2]):
+    for path, number, found, name, source in sorted(set(rows), key=lambda row: row[:4]):
         why = why_shared(rootfs, path)
         if why:
             why = f"{_quoted(found)} contradicts the policy: {why}"
