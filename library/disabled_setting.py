@@ -57,10 +57,16 @@ EXAMPLES = r"""
 RETURN = r"""
 lines:
   description: Lines that this call disabled, or would disable.
-  returned: state is disabled
+  returned: success
   type: list
   elements: dict
   sample: [{file: /etc/environment, line: 3, text: CUDA_VISIBLE_DEVICES=0}]
+files:
+  description: Files that were changed, or would be.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/environment]
 needs_manual_action:
   description: What a person has to do by hand.
   returned: success
@@ -68,35 +74,18 @@ needs_manual_action:
   elements: dict
   sample: [{file: /etc/profile.d/x.sh, line: 2, why: "expected a line that sets NCCL_DEBUG and
     nothing else, found ..."}]
-before:
-  description: The changed lines by file, before the change.
-  returned: success
-  type: dict
-  sample: {/etc/environment: [CUDA_VISIBLE_DEVICES=0]}
-after:
-  description: The same lines after the change, or as they would be.
-  returned: success
-  type: dict
-  sample: {/etc/environment: ["# disabled by unhang: CUDA_VISIBLE_DEVICES=0"]}
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.unhang_node.change.atomic_files import (
-    Texts,
-    shown,
-    state_path,
-    write_texts,
-)
-from ansible.module_utils.unhang_node.change.config.disabled_lines import Change, ManualStep
-from ansible.module_utils.unhang_node.change.config.disabled_record import (
-    forget_changes,
-    plan_restore,
-    save_changes,
-)
 from ansible.module_utils.unhang_node.change.config.disabled_setting import plan_disable
-from ansible.module_utils.unhang_node.change.config.masking import mask_urls, masked_diff
-from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, enter
-from ansible.module_utils.unhang_node.change.journal.saved_states import keep_files
+from ansible.module_utils.unhang_node.change.config.own_files import (
+    module_result,
+    plan_gone,
+    write_plan,
+)
+from ansible.module_utils.unhang_node.change.journal.acting import ON_ROOTFS, act
 
 OPTIONS = {
     "names": {"type": "list", "elements": "str", "default": []},
@@ -107,52 +96,23 @@ OPTIONS = {
 }
 
 
-def apply(module: AnsibleModule) -> tuple[Texts, list[Change], list[ManualStep]]:
-    """(texts, changes, manual), with everything written unless in check mode. Raises OSError,
-    ValueError."""
-    rootfs, owner = module.params["rootfs"], module.params["owner"]
-    if module.params["state"] == "restored":
-        texts, manual = plan_restore(rootfs, owner)
-        if not module.check_mode:
-            keep_files(rootfs, module.params["state_id"], [*texts, state_path(owner)])
-            write_texts(rootfs, texts)
-            forget_changes(rootfs, owner)
-        return texts, [], manual
-    settings = {name: str(value) for name, value in module.params["settings"].items()}
-    texts, changes, manual = plan_disable(rootfs, module.params["names"], settings)
-    if changes and not module.check_mode:
-        keep_files(rootfs, module.params["state_id"], [*texts, state_path(owner)])
-        save_changes(rootfs, owner, changes)
-        write_texts(rootfs, texts)
-    return texts, changes, manual
-
-
-def changed_lines(text: str, other: str) -> list[str]:
-    """Lines that differ from the same line of the other text; both have the same number of
-    lines."""
-    pairs = zip(text.split("\n"), other.split("\n"))  # noqa: B905
-    return [mask_urls(shown(one)) for one, two in pairs if one != two]
+def apply(module: AnsibleModule) -> dict[str, Any]:
+    """Writes the files unless in check mode, and returns the result. Raises OSError, ValueError."""
+    given, restored = module.params, module.params["state"] == "restored"
+    rootfs, owner = given["rootfs"], given["owner"]
+    settings = {name: str(value) for name, value in given["settings"].items()}
+    plan = (
+        plan_gone(rootfs, owner, ()) if restored else plan_disable(rootfs, given["names"], settings)
+    )
+    if not module.check_mode:
+        write_plan(rootfs, owner, plan, restored, given["state_id"])
+    return module_result(plan)
 
 
 def main() -> None:
     """Plans, writes unless in check mode, and returns the result."""
     module = AnsibleModule(argument_spec=OPTIONS, supports_check_mode=True)
-    enter(module)
-    try:
-        texts, changes, manual = apply(module)
-    except (OSError, ValueError) as problem:
-        module.fail_json(msg=str(problem))
-    module.exit_json(
-        changed=bool(texts),
-        lines=[
-            {"file": change.file, "line": change.line, "text": mask_urls(shown(change.before))}
-            for change in changes
-        ],
-        needs_manual_action=[row._asdict() for row in manual],
-        before={path: changed_lines(before, after) for path, (before, after) in texts.items()},
-        after={path: changed_lines(after, before) for path, (before, after) in texts.items()},
-        diff=[masked_diff(before, after, path) for path, (before, after) in sorted(texts.items())],
-    )
+    act(module, apply)
 
 
 if __name__ == "__main__":

@@ -65,8 +65,8 @@ def values():
 def files():
     paths = [path for folder in ("/etc/sysctl.d", "/etc/security", "/etc/systemd") for path in Path(folder).rglob("*")]
     return sorted((str(path), path.read_text() if path.is_file() else None) for path in paths)
-CALLS = [("kernel_parameter", {"name": "net.ipv4.tcp_rmem", "value": "4096 262144 8388608"}), ("shm_size", {"size_bytes": 96 << 20}),
-         ("host_limit", {"limit": "nofile", "value": min(most, 65536)}), ("service_running", {"name": "nvidia-persistenced.service"})]
+CALLS = [("host_setting", {"setting": "kernel_parameter", "name": "net.ipv4.tcp_rmem", "value": "4096 262144 8388608"}), ("host_setting", {"setting": "shm_size", "value": 96 << 20}),
+         ("host_setting", {"setting": "nofile", "value": min(most, 65536)}), ("service_running", {"name": "nvidia-persistenced.service"})]
 def act():
     state_id = run_module("saved_state", state="begun", role="host_tuning", run="r")["id"]
     answers = [run_module(name, state_id=state_id, **options) for name, options in CALLS]

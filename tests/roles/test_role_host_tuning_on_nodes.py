@@ -3,11 +3,8 @@ services, sysctls, sessions; and the limits of a container."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-
-import audits
 import pytest
+from module_calls import call_module
 from node_with_low_limits import NODE, limits_of, make_stingy, shm_size
 from role_plays import play_role, state_of
 
@@ -116,35 +113,8 @@ def test_a_gpu_that_shuts_processes_out_is_opened_but_never_under_a_job(fleet):
     assert play_role(fleet, "gpu_binding", NODE, policy).changed == {NODE: 0}
 
 
-def kernel_parameter(fleet, *arguments, **options):
-    """The module's answer, by `ansible` over ssh."""
-    work = fleet.work / f"module-{len(list(fleet.work.glob('module-*')))}"
-    work.mkdir()
-    (work / "hosts.json").write_text(audits.inventory_of(fleet.bed, {"training": [NODE]}))
-    command = [
-        "ansible",
-        NODE,
-        "-o",
-        "-i",
-        str(work / "hosts.json"),
-        "-m",
-        "kernel_parameter",
-        "-a",
-        json.dumps(options),
-        *arguments,
-    ]
-    captured = {
-        "stdin": subprocess.DEVNULL,
-        "capture_output": True,
-        "text": True,
-        "timeout": audits.DEADLINE_S,
-    }
-    done = subprocess.run(
-        fleet.bed.inside(command, audits.PROJECT),
-        env=audits.environment_of(fleet.bed, work),
-        **captured,
-    )
-    return json.loads(done.stdout.partition("=> ")[2])
+def kernel_parameter(fleet, **options):
+    return call_module(fleet, NODE, "host_setting", setting="kernel_parameter", **options)
 
 
 def test_a_kernel_parameter_is_set_now_and_at_boot_and_given_back(fleet):
@@ -152,7 +122,7 @@ def test_a_kernel_parameter_is_set_now_and_at_boot_and_given_back(fleet):
     fleet.plant(NODE, "/etc/sysctl.d/99-site.conf", f"{name} = 100\n")
     fleet.undo.callback(fleet.shell, NODE, "rm -rf /var/lib/unhang")
     before, files = fleet.shell(NODE, f"cat {place}").strip(), state_of(fleet, NODE)
-    foretold = kernel_parameter(fleet, "--check", name=name, value="8192")
+    foretold = kernel_parameter(fleet, check=True, name=name, value="8192")
     assert (fleet.shell(NODE, f"cat {place}").strip(), state_of(fleet, NODE)) == (before, files)
     done = kernel_parameter(fleet, name=name, value="8192")
     assert (

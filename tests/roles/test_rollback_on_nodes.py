@@ -337,7 +337,13 @@ def test_values_of_the_running_system_come_back_but_no_mode_changes_under_a_job(
         "id"
     ]
     call_module(
-        fleet, NODE, "kernel_parameter", name="net.ipv4.tcp_rmem", value=WANTED, state_id=state_id
+        fleet,
+        NODE,
+        "host_setting",
+        setting="kernel_parameter",
+        name="net.ipv4.tcp_rmem",
+        value=WANTED,
+        state_id=state_id,
     )
     call_module(fleet, NODE, "saved_state", state="finished", id=state_id)
     tuned = running(fleet)

@@ -13,8 +13,16 @@ from fakes.role_play import read_play
 DEADLINE_S = 3600
 WANTED = [
     ("boot_parameter", {"name": "iommu", "parameters": ["iommu=pt"]}),
-    ("kernel_parameter", {"name": "vm.swappiness", "value": "7"}),
-    ("kernel_module", {"name": "dummy", "parameters": {"numdummies": 3}, "at_boot": True}),
+    ("host_setting", {"setting": "kernel_parameter", "name": "vm.swappiness", "value": "7"}),
+    (
+        "host_setting",
+        {
+            "setting": "kernel_module",
+            "name": "dummy",
+            "parameters": {"numdummies": 3},
+            "at_boot": True,
+        },
+    ),
 ]
 BOOTED = (
     "cat /proc/cmdline; sysctl -n vm.swappiness; ls /sys/class/net | grep -c ^dummy; cat"
@@ -29,7 +37,11 @@ def play(fresh):
     machine = fresh.machine
 
     def run(*arguments, state="present", more=()):
-        kept = ("name",) if state == "absent" else ("name", "value", "parameters", "at_boot")
+        kept = (
+            ("setting", "name")
+            if state == "absent"
+            else ("setting", "name", "value", "parameters", "at_boot")
+        )
         tasks = [
             {
                 "name": name,

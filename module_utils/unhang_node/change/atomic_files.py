@@ -95,9 +95,10 @@ def write_text(place: str, text: str | None, mode: int = 0o644) -> None:
 
 
 def write_texts(rootfs: str, texts: Mapping[str, tuple[str | None, str | None]]) -> None:
-    """Writes {path of the node: (before, after)}. Raises OSError."""
+    """Writes {path of the node: (before, after)}; a new script can be run. Raises OSError."""
     for path, (_before, after) in sorted(texts.items()):
-        write_text(place_of(rootfs, path), after)
+        mode = 0o755 if (after or "").startswith("#!") else 0o644
+        write_text(place_of(rootfs, path), after, mode)
 
 
 def _status_of(place: str) -> os.stat_result | None:

@@ -1,16 +1,26 @@
-"""The modules of the role host_tuning, each on a prepared tree: the files that they write, the
+"""The modules that keep lines of files, each on a prepared tree: the files that they write, the
 lines that they disable, and that they restore all of it."""
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import pytest
 from fakes.ansible_module import run_module, tree
 from fakes.node_tree import Link, plant
+from test_own_file_module import HAND_WRITTEN, PINNED, WANTED
 
+from unhang_node.change.config.own_files import plan_own
 from unhang_node.change.host import limit_values
+from unhang_node.change.host.setting import Setting, apply_setting
+from unhang_node.change.journal.running_values import Change
 
 UNIT = "[Service]\nExecStart=/bin/true\n"
 NODE = {
+    **PINNED,
+    "/etc/nccl.conf": HAND_WRITTEN,
     "/etc/security/limits.conf": (
         "# site\n* hard memlock 64\n@students - nofile 512\n* hard nofile 1048576\nada soft stack"
         " unlimited\n"
@@ -19,7 +29,7 @@ NODE = {
     "/lib/systemd/system/ssh.service": UNIT,
     "/lib/systemd/system/slurmd.service": UNIT + "LimitMEMLOCK=infinity\n",
     "/lib/systemd/system/docker.service": UNIT + "LimitNOFILE=infinity\n",
-    "/etc/systemd/system/ray.service": UNIT,
+    "/etc/systemd/system/ray.service": UNIT + "Environment=CUDA_VISIBLE_DEVICES=0\n",
     "/etc/sysctl.conf": "#kernel.numa_balancing = 1\nvm.swappiness = 1\n",
     "/etc/sysctl.d/99-site.conf": (
         "kernel/numa_balancing=1\nkernel.numa_balancing_scan_size_mb = 256\n"
@@ -35,26 +45,56 @@ NODE = {
     "/etc/initramfs-tools/modules": "# nvidia\n",
 }
 CALLS = {
-    "memlock": ("host_limit", {"limit": "memlock", "value": -1, "units": ["ray.service"]}),
+    "memlock": ("host_setting", {"setting": "memlock", "value": -1, "units": ["ray.service"]}),
     "nofile": (
-        "host_limit",
-        {"limit": "nofile", "value": 131072, "units": ["ray.service", "none.service"]},
+        "host_setting",
+        {"setting": "nofile", "value": 131072, "units": ["ray.service", "none.service"]},
     ),
-    "stack": ("host_limit", {"limit": "stack", "value": 8388608}),
-    "shm": ("shm_size", {"size_bytes": 67108864}),
-    "numa_balancing": ("kernel_parameter", {"name": "kernel.numa_balancing", "value": "0"}),
+    "stack": ("host_setting", {"setting": "stack", "value": 8388608}),
+    "shm": ("host_setting", {"setting": "shm_size", "value": 67108864}),
+    "numa_balancing": (
+        "host_setting",
+        {"setting": "kernel_parameter", "name": "kernel.numa_balancing", "value": "0"},
+    ),
     "iommu": ("boot_parameter", {"name": "iommu", "parameters": ["iommu=pt"]}),
     "nvidia_parameters": (
-        "kernel_module",
-        {"name": "nvidia", "parameters": {"NVreg_EnableGpuFirmware": 0}},
+        "host_setting",
+        {
+            "setting": "kernel_module",
+            "name": "nvidia",
+            "parameters": {"NVreg_EnableGpuFirmware": 0},
+        },
     ),
     "remove_ipc": (
         "own_file",
         {"path": "/etc/systemd/logind.conf.d/zz-unhang.conf", "lines": ["[Login]", "RemoveIPC=no"]},
     ),
-    "peer_memory": ("kernel_module", {"name": "nvidia-peermem", "at_boot": True}),
+    "nccl_conf": (
+        "own_file",
+        {"path": "/etc/nccl.conf", "format": "nccl_conf", "settings": WANTED, "note": "profile"},
+    ),
+    "environment": (
+        "own_file",
+        {"path": "/etc/environment", "format": "environment", "settings": WANTED},
+    ),
+    "launch_paths": (
+        "own_file",
+        {
+            "files": [
+                {"path": f"/etc/unhang/{form}", "format": form, "settings": WANTED}
+                for form in ("shell", "systemd", "task_prolog", "env_file")
+            ]
+            + [{"path": "/etc/unhang/none", "format": "enroot"}]
+        },
+    ),
+    "pins": ("disabled_setting", {"names": ["CUDA_VISIBLE_DEVICES"], "owner": "gpu_binding"}),
+    "peer_memory": (
+        "host_setting",
+        {"setting": "kernel_module", "name": "nvidia-peermem", "at_boot": True},
+    ),
 }
-KEPT = ("name", "limit", "path")
+KEPT = ("setting", "name", "path", "format", "files", "owner")
+IN_FILES_OF_OTHERS = ("nccl_conf", "environment", "pins")
 
 
 @pytest.fixture
@@ -73,50 +113,58 @@ def text(node, path):
     return (node.root / path.lstrip("/")).read_text()
 
 
+def files_of(root):
+    return {path: content for path, content in tree(root).items() if content is not None}
+
+
+def undone(module, options):
+    """The options that take it back."""
+    state = "restored" if module == "disabled_setting" else "absent"
+    return {**{key: options[key] for key in KEPT if key in options}, "state": state}
+
+
 @pytest.mark.parametrize("step", CALLS)
 def test_check_mode_writes_nothing_then_it_is_written_then_nothing_is_left_to_do_then_it_is_taken_back(
     node, step
 ):
     module, options = CALLS[step]
-    before = tree(node.root)
+    before, folders = files_of(node.root), tree(node.root).keys()
     foretold = node(module, options, check=True)
-    assert tree(node.root) == before
+    assert (files_of(node.root), tree(node.root).keys()) == (before, folders)
     done = node(module, options)
     assert done == foretold
     assert done["changed"], done
     applied_state = tree(node.root)
-    assert applied_state != before
+    assert files_of(node.root) != before
     again = node(module, options)
     assert (again["changed"], again["diff"]) == (False, [])
     assert tree(node.root) == applied_state
-    absent = {key: options[key] for key in KEPT if key in options}
-    assert node(module, absent, state="absent", check=True)["changed"]
+    absent = undone(module, options)
+    assert node(module, absent, check=True)["changed"]
     assert tree(node.root) == applied_state
-    assert node(module, absent, state="absent")["changed"]
-    assert {path: content for path, content in tree(node.root).items() if content is not None} == {
-        path: content for path, content in before.items() if content is not None
-    }
-    assert not node(module, absent, state="absent")["changed"]
+    assert node(module, absent)["changed"]
+    assert files_of(node.root) == before
+    assert not node(module, absent)["changed"]
 
 
 @pytest.mark.parametrize("step", CALLS)
 def test_the_diff_shows_every_file_that_changes_and_no_other(node, step):
     module, options = CALLS[step]
-    before = tree(node.root)
+    before = files_of(node.root)
     done = node(module, options)
     changed = {
         path
-        for path, content in tree(node.root).items()
-        if content is not None and before.get(path) != content and "/var/lib/unhang" not in path
+        for path, content in files_of(node.root).items()
+        if before.get(path) != content and "/var/lib/unhang" not in path
     }
     assert {row["before_header"] for row in done["diff"]} == changed == set(done["files"])
 
 
-@pytest.mark.parametrize("step", CALLS)
+@pytest.mark.parametrize("step", [step for step in CALLS if step not in IN_FILES_OF_OTHERS])
 def test_a_file_of_the_same_name_that_somebody_else_wrote_is_refused(node, step):
     module, options = CALLS[step]
     done = node(module, options)
-    node(module, {key: options[key] for key in KEPT if key in options}, state="absent")
+    node(module, undone(module, options))
     place = node.root / next(path for path in done["files"] if "unhang" in path).lstrip("/")
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text("by hand\n")
@@ -126,59 +174,122 @@ def test_a_file_of_the_same_name_that_somebody_else_wrote_is_refused(node, step)
     assert place.read_text() == "by hand\n"
 
 
-def test_memlock_of_others_that_is_too_low_is_disabled_and_what_is_enough_stays(node):
-    answer = node(*CALLS["memlock"])
-    assert [row["text"] for row in answer["lines"]] == ["* hard memlock 64"]
-    assert "# disabled by unhang: * hard memlock 64\n" in text(node, "/etc/security/limits.conf")
-    assert "/etc/security/limits.d/20-site.conf" not in answer["files"]
-    assert "* hard memlock unlimited\nroot soft memlock unlimited\n" in text(
-        node, "/etc/security/limits.d/00-unhang-memlock.conf"
-    )
-
-
-def test_only_units_that_are_given_too_little_get_a_drop_in(node):
-    files = node(*CALLS["memlock"])["files"]
-    assert {path for path in files if path.endswith("90-unhang-memlock.conf")} == {
-        f"/etc/systemd/system/{unit}.d/90-unhang-memlock.conf"
-        for unit in ("ssh.service", "docker.service", "ray.service")
-    }
-    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf").endswith(
-        "[Service]\nLimitMEMLOCK=infinity\n"
-    )
-
-
-def test_nothing_that_is_higher_already_is_lowered(node):
-    files = node(*CALLS["nofile"])["files"]
-    assert "/etc/systemd/system/docker.service.d/90-unhang-nofile.conf" not in files
-    # systemd gives every service 524288 hard by itself, and limits.conf gave everybody 1048576.
-    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-nofile.conf").endswith(
-        "LimitNOFILE=131072:524288\n"
-    )
-    assert "* hard nofile 1048576\n" in text(node, "/etc/security/limits.d/00-unhang-nofile.conf")
-    assert "# disabled by unhang: @students - nofile 512\n" in text(
-        node, "/etc/security/limits.conf"
-    )
-
-
-def test_an_unlimited_stack_is_what_is_disabled(node):
-    answer = node(*CALLS["stack"])
-    assert [row["text"] for row in answer["lines"]] == ["ada soft stack unlimited"]
-    assert "* soft stack 8192\n" in text(node, "/etc/security/limits.d/00-unhang-stack.conf")
-    assert text(node, "/etc/systemd/system/ssh.service.d/90-unhang-stack.conf").endswith(
-        "LimitSTACK=8388608:infinity\n"
-    )
-
-
-def test_a_default_of_systemd_that_is_too_low_is_overruled(node):
-    plant(node.root, {"/etc/systemd/system.conf": "[Manager]\nDefaultLimitMEMLOCK=64M\n"})
-    assert "/etc/systemd/system.conf.d/90-unhang-memlock.conf" in node(*CALLS["memlock"])["files"]
-    assert text(node, "/etc/systemd/system.conf.d/90-unhang-memlock.conf").endswith(
-        "[Manager]\nDefaultLimitMEMLOCK=infinity\n"
-    )
-
-
 # of `systemctl edit`, whose name sorts behind ours
 OVERRIDE = "/etc/systemd/system/ssh.service.d/override.conf"
+
+
+@pytest.mark.parametrize(
+    ("step", "more", "lines", "written"),
+    [
+        (
+            "memlock",
+            {},
+            ["* hard memlock 64"],
+            {
+                "/etc/security/limits.conf": "# disabled by unhang: * hard memlock 64\n",
+                "/etc/security/limits.d/20-site.conf": None,
+                "/etc/security/limits.d/00-unhang-memlock.conf": (
+                    "* hard memlock unlimited\nroot soft memlock unlimited\n"
+                ),
+                "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf": "[Service]\nLimitMEMLOCK=infinity\n",
+                "/etc/systemd/system/docker.service.d/90-unhang-memlock.conf": "[Service]\nLimitMEMLOCK=infinity\n",
+                "/etc/systemd/system/ray.service.d/90-unhang-memlock.conf": "[Service]\nLimitMEMLOCK=infinity\n",
+                "/etc/systemd/system/slurmd.service.d/90-unhang-memlock.conf": None,  # it is given enough
+                "/etc/systemd/system/none.service.d/90-unhang-memlock.conf": None,
+            },
+        ),
+        (
+            "nofile",
+            {},
+            ["@students - nofile 512"],
+            {
+                "/etc/systemd/system/docker.service.d/90-unhang-nofile.conf": None,
+                # systemd gives every service 524288 hard by itself, and limits.conf gave everybody
+                # 1048576
+                "/etc/systemd/system/ssh.service.d/90-unhang-nofile.conf": "LimitNOFILE=131072:524288\n",
+                "/etc/security/limits.d/00-unhang-nofile.conf": "* hard nofile 1048576\n",
+            },
+        ),
+        (
+            "nofile",
+            {"/etc/systemd/system/ray.service": UNIT + "LimitNOFILE=1024:1048576\n"},
+            ["@students - nofile 512"],
+            {
+                "/etc/systemd/system/ray.service.d/90-unhang-nofile.conf": "LimitNOFILE=131072:1048576\n"
+            },
+        ),
+        (
+            "stack",
+            {},
+            ["ada soft stack unlimited"],
+            {
+                "/etc/security/limits.d/00-unhang-stack.conf": "* soft stack 8192\n",
+                "/etc/systemd/system/ssh.service.d/90-unhang-stack.conf": "LimitSTACK=8388608:infinity\n",
+            },
+        ),
+        (
+            "memlock",
+            {"/etc/systemd/system.conf": "[Manager]\nDefaultLimitMEMLOCK=64M\n"},
+            ["* hard memlock 64"],
+            {
+                "/etc/systemd/system.conf.d/90-unhang-memlock.conf": (
+                    "[Manager]\nDefaultLimitMEMLOCK=infinity\n"
+                )
+            },
+        ),
+        (
+            "memlock",
+            {
+                OVERRIDE: "[Service]\nLimitMEMLOCK=infinity\n",
+                # ours is read later
+                "/etc/systemd/system/docker.service.d/05-site.conf": "[Service]\nLimitMEMLOCK=1\n",
+            },
+            ["* hard memlock 64"],
+            {
+                OVERRIDE: None,
+                "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf": None,
+                "/etc/systemd/system/docker.service.d/05-site.conf": None,
+            },
+        ),
+        # the other spelling of a parameter, and its neighbours
+        (
+            "numa_balancing",
+            {},
+            ["kernel/numa_balancing=1"],
+            {
+                "/etc/sysctl.conf": None,
+                "/etc/sysctl.d/99-site.conf": "\nkernel.numa_balancing_scan",
+            },
+        ),
+        (
+            "peer_memory",
+            {},
+            ["blacklist nvidia_peermem"],
+            {"/etc/modules-load.d/unhang-nvidia-peermem.conf": "\nnvidia-peermem\n"},
+        ),
+        # Debian knows the driver by the name of its file
+        (
+            "nvidia_parameters",
+            {
+                "/proc/sys/kernel/osrelease": "6.1.0-50-amd64\n",
+                "/lib/modules/6.1.0-50-amd64/modules.dep": "updates/dkms/nvidia-current.ko:\n",
+            },
+            ["options nvidia NVreg_EnableGpuFirmware=1"],
+            {
+                "/etc/modprobe.d/zz-unhang-nvidia.conf": (
+                    "\noptions nvidia NVreg_EnableGpuFirmware=0\n"
+                    "options nvidia-current NVreg_EnableGpuFirmware=0\n"
+                )
+            },
+        ),
+    ],
+)
+def test_what_contradicts_is_disabled_and_what_is_enough_stays(node, step, more, lines, written):
+    plant(node.root, more)
+    answer = node(*CALLS[step])
+    assert [row["text"] for row in answer["lines"]] == lines
+    for path, part in written.items():
+        assert part in text(node, path) if part else path not in answer["files"], path
 
 
 def test_a_later_drop_in_of_others_that_gives_less_is_disabled_and_comes_back(node):
@@ -189,7 +300,7 @@ def test_a_later_drop_in_of_others_that_gives_less_is_disabled_and_comes_back(no
             "/etc/systemd/system.conf.d/99-site.conf": "[Manager]\nDefaultLimitMEMLOCK=64M\n",
         },
     )
-    before = tree(node.root)
+    before = files_of(node.root)
     answer = node(*CALLS["memlock"])
     assert [(row["file"], row["text"]) for row in answer["lines"][1:]] == [
         ("/etc/systemd/system.conf.d/99-site.conf", "DefaultLimitMEMLOCK=64M"),
@@ -203,25 +314,8 @@ def test_a_later_drop_in_of_others_that_gives_less_is_disabled_and_comes_back(no
         "LimitMEMLOCK=infinity\n"
     )
     assert not node(*CALLS["memlock"])["changed"]
-    node("host_limit", {"limit": "memlock"}, state="absent")
-    assert {path: content for path, content in tree(node.root).items() if content is not None} == {
-        path: content for path, content in before.items() if content is not None
-    }
-
-
-def test_a_later_drop_in_of_others_that_gives_enough_stays(node):
-    plant(
-        node.root,
-        {
-            OVERRIDE: "[Service]\nLimitMEMLOCK=infinity\n",
-            "/etc/systemd/system/docker.service.d/05-site.conf": "[Service]\nLimitMEMLOCK=1\n",
-        },
-    )
-    answer = node(*CALLS["memlock"])
-    assert OVERRIDE not in answer["files"]
-    assert "/etc/systemd/system/ssh.service.d/90-unhang-memlock.conf" not in answer["files"]
-    # ours is read later
-    assert "/etc/systemd/system/docker.service.d/05-site.conf" not in answer["files"]
+    node("host_setting", {"setting": "memlock"}, state="absent")
+    assert files_of(node.root) == before
 
 
 def test_a_later_drop_in_of_a_package_is_named_for_a_person(node):
@@ -232,17 +326,9 @@ def test_a_later_drop_in_of_a_package_is_named_for_a_person(node):
     assert path not in answer["files"]
 
 
-def test_a_hard_limit_of_a_unit_that_is_higher_is_not_lowered(node):
-    plant(node.root, {"/etc/systemd/system/ray.service": UNIT + "LimitNOFILE=1024:1048576\n"})
-    node(*CALLS["nofile"])
-    assert text(node, "/etc/systemd/system/ray.service.d/90-unhang-nofile.conf").endswith(
-        "LimitNOFILE=131072:1048576\n"
-    )
-
-
 def test_a_drop_in_of_a_unit_that_is_no_longer_named_goes(node):
     node(*CALLS["memlock"])
-    assert node("host_limit", {"limit": "memlock", "value": -1})["files"] == [
+    assert node("host_setting", {"setting": "memlock", "value": -1})["files"] == [
         "/etc/systemd/system/ray.service.d/90-unhang-memlock.conf"
     ]
 
@@ -252,16 +338,8 @@ def test_a_unit_known_by_an_alias_gets_one_drop_in_under_its_own_name(node):
     assert not [path for path in node(*CALLS["memlock"])["files"] if "sshd.service" in path]
 
 
-def test_the_other_spelling_of_a_parameter_is_understood_and_its_neighbours_stay(node):
-    answer = node(*CALLS["numa_balancing"])
-    assert [(row["file"], row["line"]) for row in answer["lines"]] == [
-        ("/etc/sysctl.d/99-site.conf", 1)
-    ]
-    assert "/etc/sysctl.conf" not in answer["files"]
-
-
 def test_shared_memory_beyond_the_nodes_memory_is_refused(node):
-    refused = node("shm_size", {"size_bytes": 134217729})
+    refused = node("host_setting", {"setting": "shm_size", "value": 134217729})
     assert "expected at most the 134217728 bytes" in refused["msg"]
 
 
@@ -401,56 +479,35 @@ def test_a_tuned_that_does_not_run_wins_over_nothing(node):
     assert node(*CALLS["numa_balancing"])["needs_manual_action"] == []
 
 
-def test_debian_knows_the_driver_by_the_name_of_its_file(node):
-    plant(
-        node.root,
-        {
-            "/proc/sys/kernel/osrelease": "6.1.0-50-amd64\n",
-            "/lib/modules/6.1.0-50-amd64/modules.dep": "updates/dkms/nvidia-current.ko:\n",
-        },
-    )
-    node(*CALLS["nvidia_parameters"])
-    lines = text(node, "/etc/modprobe.d/zz-unhang-nvidia.conf").splitlines()[1:]
-    assert lines == [
-        "options nvidia NVreg_EnableGpuFirmware=0",
-        "options nvidia-current NVreg_EnableGpuFirmware=0",
-    ]
-
-
-def test_an_initial_file_system_that_loads_the_driver_is_reported(node):
-    plant(node.root, {"/etc/initramfs-tools/modules": "nvidia\n"})
-    assert (
-        "update-initramfs -u" in node(*CALLS["nvidia_parameters"])["needs_manual_action"][-1]["why"]
-    )
-
-
 @pytest.mark.parametrize(
     ("line", "is_early"),
     [
         ('force_drivers+=" nvidia nvidia_modeset "', True),
+        ("nvidia", True),
         ('omit_drivers+=" nvidia nvidia-drm "', False),
         ("# nvidia", False),
     ],
 )
-@pytest.mark.parametrize("folder", ["/etc/dracut.conf.d", "/usr/lib/dracut/dracut.conf.d"])
-def test_a_drop_in_of_dracut_that_loads_the_driver_is_reported(node, folder, line, is_early):
-    plant(node.root, {f"{folder}/99-nvidia.conf": line + "\n"})
-    reported = [row["file"] for row in node(*CALLS["nvidia_parameters"])["needs_manual_action"]]
-    assert (f"{folder}/99-nvidia.conf" in reported) == is_early
-
-
-def test_a_module_that_is_kept_from_loading_is_let(node):
-    assert [row["text"] for row in node(*CALLS["peer_memory"])["lines"]] == [
-        "blacklist nvidia_peermem"
-    ]
-    assert text(node, "/etc/modules-load.d/unhang-nvidia-peermem.conf").endswith("nvidia-peermem\n")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/initramfs-tools/modules",
+        "/etc/dracut.conf.d/99-nvidia.conf",
+        "/usr/lib/dracut/dracut.conf.d/99-nvidia.conf",
+    ],
+)
+def test_an_initial_file_system_that_loads_the_driver_is_reported(node, path, line, is_early):
+    plant(node.root, {path: line + "\n"})
+    answer = node(*CALLS["nvidia_parameters"])
+    reported = {row["file"]: row["why"] for row in answer["needs_manual_action"]}
+    assert ("update-initramfs -u" in reported.get(path, "")) == is_early
 
 
 @pytest.mark.parametrize("value", ["1 2", 'a"b', "#"])
 def test_a_parameter_that_no_file_can_carry_is_refused(node, value):
     assert (
         "without blanks or quotes"
-        in node("kernel_module", {"name": "nvidia", "parameters": {"NVreg_A": value}})["msg"]
+        in node(*CALLS["nvidia_parameters"], parameters={"NVreg_A": value})["msg"]
     )
 
 
@@ -459,7 +516,7 @@ def test_lines_that_are_no_utf8_keep_their_bytes(node):
     place.write_bytes(b"# caf\xe9\n* hard memlock 64 # caf\xe9\n")
     node(*CALLS["memlock"])
     assert place.read_bytes() == b"# caf\xe9\n# disabled by unhang: * hard memlock 64 # caf\xe9\n"
-    node("host_limit", {"limit": "memlock"}, state="absent")
+    node("host_setting", {"setting": "memlock"}, state="absent")
     assert place.read_bytes() == b"# caf\xe9\n* hard memlock 64 # caf\xe9\n"
 
 
@@ -482,3 +539,70 @@ def test_no_limit_is_written_that_cannot_be_set_for_some_logins_would_fail_over_
         .rpartition(":")[2]
     )
     assert given == {"unlimited": "infinity", "2048": "2097152"}.get(hard, hard)
+
+
+def set_value(node, write):
+    others = [("/etc/sysctl.conf", 2, "vm.swappiness = 1")]
+    plan = plan_own(str(node.root), {"/etc/sysctl.d/zz-unhang-a.b.conf": ["a.b = 1"]}, others)
+    setting = Setting("host_tuning_a.b", plan, [Change("sysctl", "a.b", "0", "1")], write, True)
+    return apply_setting(str(node.root), "", setting, False)
+
+
+def test_files_of_a_value_that_cannot_be_set_are_taken_back(node):
+    def refuse(_name, _value):
+        raise ValueError("the kernel refuses it")
+
+    before = files_of(node.root)
+    with pytest.raises(ValueError, match="the kernel refuses it"):
+        set_value(node, refuse)
+    assert files_of(node.root) == before
+
+
+def test_a_value_that_only_a_person_can_set_is_named_and_its_files_stay(node):
+    done = set_value(node, lambda _name, _value: "it stays")
+    assert (done.plan.manual, done.changes) == (["it stays"], [])
+    assert "\na.b = 1\n" in text(node, "/etc/sysctl.d/zz-unhang-a.b.conf")
+
+
+@pytest.mark.parametrize("value", [None, "many", "1.5", "-2"])
+def test_a_limit_without_a_number_is_refused_and_nothing_is_written(node, value):
+    before = tree(node.root)
+    assert "value: expected" in node("host_setting", {"setting": "nofile", "value": value})["msg"]
+    assert tree(node.root) == before
+
+
+EARLIER = Path(__file__).parents[2] / "fixtures" / "saved_by_earlier_modules.json"
+
+
+@pytest.fixture
+def earlier(tmp_path):
+    """A node that the modules changed which these replace, and its files before."""
+    saved = json.loads(EARLIER.read_text().replace(" 0:0", f" {os.getuid()}:{os.getgid()}"))
+    plant(tmp_path, saved["after"])
+    [state] = (tmp_path / "var/lib/unhang/states").glob("*/state.json")
+    for path, written in json.loads(state.read_text())["left"]["files"].items():
+        if written:
+            (tmp_path / path.lstrip("/")).chmod(int(written.split()[1], 8))
+    return tmp_path, {path: text.encode() for path, text in saved["before"].items()}, saved["calls"]
+
+
+def test_a_state_that_earlier_modules_saved_is_rolled_back(earlier):
+    root, before, _calls = earlier
+    answer = run_module("state_restore", rootfs=str(root), id="latest")
+    assert answer["needs_manual_action"] == []
+    after = files_of(root)
+    assert {path: after[path] for path in after if "/var/lib/unhang/states" not in path} == before
+
+
+def test_what_earlier_modules_wrote_is_found_done_and_can_be_taken_back(earlier):
+    root, before, calls = earlier
+    for module, options in calls:
+        assert not run_module(module, rootfs=str(root), **options)["changed"], options
+    for module, options in calls:
+        assert run_module(module, rootfs=str(root), **undone(module, options))["changed"], options
+    running = {"/proc/sys/net/ipv4/tcp_rmem": b"4 5 6\n"}  # of a tree, which is no running system
+    after = files_of(root)
+    assert {path: after[path] for path in after if "/var/lib/unhang/states" not in path} == {
+        **before,
+        **running,
+    }

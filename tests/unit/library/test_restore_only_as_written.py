@@ -89,7 +89,8 @@ def planted(root):
 
 def write_file(root):
     state_id = begun(root)
-    run_module("nccl_conf", rootfs=str(root), settings={"A": "1"}, state_id=state_id, path=CONF)
+    settings = {"format": "nccl_conf", "settings": {"A": "1"}}
+    run_module("own_file", rootfs=str(root), state_id=state_id, path=CONF, **settings)
     return finished(root, state_id)
 
 
@@ -309,7 +310,8 @@ def test_a_role_that_was_killed_before_it_recorded_what_it_wrote_is_rolled_back_
 ):
     root = planted(tmp_path)
     state_id = begun(root)
-    run_module("nccl_conf", rootfs=str(root), settings={"A": "1"}, state_id=state_id, path=CONF)
+    settings = {"format": "nccl_conf", "settings": {"A": "1"}}
+    run_module("own_file", rootfs=str(root), state_id=state_id, path=CONF, **settings)
     assert (
         json.loads(place(root, f"{STATES}/{state_id}/state.json").read_text()).get("left") is None
     )

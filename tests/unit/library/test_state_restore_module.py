@@ -34,7 +34,7 @@ def restore(folder, state_id="latest", **more):
 
 def conf(folder, settings, state_id, path=CONF, form="nccl_conf"):
     return run_module(
-        "nccl_conf",
+        "own_file",
         rootfs=str(folder),
         settings=settings,
         state_id=state_id,

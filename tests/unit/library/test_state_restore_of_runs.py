@@ -43,7 +43,7 @@ def changed(folder, run, value, path=CONF):
     state_id = saved(folder, "begun", role="nccl_profile", run=run)["id"]
     form = "nccl_conf" if path == CONF else "shell"
     run_module(
-        "nccl_conf",
+        "own_file",
         rootfs=str(folder),
         settings={"A": value},
         state_id=state_id,

@@ -8,10 +8,9 @@ may be the only command under an `if`, which must not be left empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from .masking import mask_urls
 from .setting_files import BEGIN, END, OWN
 
 MARK = "disabled by unhang: "
@@ -46,31 +45,6 @@ class ManualStep(NamedTuple):
     name: str | None = None
 
 
-def plan_file(
-    path: str, source: str, text: str, rows: Iterable[tuple[int, str]]
-) -> tuple[str, list[Change], list[ManualStep]]:
-    """(new text, [Change], [ManualStep]) of one file. rows: [(line number, name)] of the lines to
-    disable."""
-    lines = text.split("\n")
-    ours = _our_lines(lines)
-    changes, manual = [], []
-    for number, name in sorted(set(rows)):
-        if number in ours or not 1 <= number <= len(lines):
-            continue
-        line = lines[number - 1]
-        after = _disabled(path, source, line, name) if not _is_continued(lines, number) else None
-        if after is None:
-            why = (
-                f"expected a line that sets {name} and nothing else, found"
-                f" {mask_urls(line.strip()[:120])!r}; take it out by hand"
-            )
-            manual.append(ManualStep(file=path, line=number, name=name, why=why))
-            continue
-        lines[number - 1] = after
-        changes.append(Change(file=path, line=number, before=line, after=after))
-    return "\n".join(lines), changes, manual
-
-
 def restored_text(text: str, changes: Iterable[tuple[str, str, int]]) -> tuple[str, list[str]]:
     """(text with each disabled line restored, disabled lines that are no longer in the text).
     changes: [(before, after, line number)]. The same line may occur several times, between others
@@ -86,7 +60,7 @@ def restored_text(text: str, changes: Iterable[tuple[str, str, int]]) -> tuple[s
     return "\n".join(lines), gone
 
 
-def _our_lines(lines: list[str]) -> set[int]:
+def our_lines(lines: Sequence[str]) -> set[int]:
     """Numbers of the lines that unhang wrote."""
     if OWN in lines:
         return set(range(1, len(lines) + 1))
@@ -99,15 +73,22 @@ def _our_lines(lines: list[str]) -> set[int]:
     return ours
 
 
-def _is_continued(lines: list[str], number: int) -> bool:
+def is_continued(lines: Sequence[str], number: int) -> bool:
     """True when the line is part of a longer one."""
     before = lines[number - 2] if number > 1 else ""
     return before.endswith("\\") or lines[number - 1].rstrip("\r").endswith("\\")
 
 
-def _disabled(path: str, source: str, line: str, name: str) -> str | None:
-    """The disabled form of the line, or None if the line is not understood."""
+def disabled_line(
+    path: str, source: str | None, line: str, name: str, continued: bool
+) -> str | None:
+    """The disabled form of the line, or None if the line is not understood. source: the reader of
+    the file; None: any line may be a comment. continued: whether it is part of a longer one."""
     name = re.escape(name)
+    if source is None:
+        return _commented(line)
+    if continued:
+        return None
     if source in ("nccl_conf", "user_nccl_conf") or (
         source == "container" and path.endswith(".env")
     ):

@@ -45,7 +45,8 @@ def plan_restore(rootfs: str, state_name: str) -> tuple[Texts, list[ManualStep]]
 
 
 def forget_changes(rootfs: str, state_name: str) -> None:
-    """Removes the saved lines after a restore."""
+    """Removes the saved lines, and the saved value, after a restore."""
     state = read_state(rootfs, state_name)
-    if state.pop("disabled", None) is not None:
-        write_state(rootfs, state_name, {} if set(state) <= {"schema"} else state)
+    kept = {key: state[key] for key in state if key not in ("disabled", "running", "set", "schema")}
+    if state:
+        write_state(rootfs, state_name, kept)

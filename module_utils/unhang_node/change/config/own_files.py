@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Tuple
 
-from ..atomic_files import place_of, read_text_or_none, shown, state_path, write_texts
+from ..atomic_files import Texts, place_of, read_text_or_none, shown, state_path, write_texts
 from ..journal.saved_states import keep_files
-from .disabled_lines import MARK, Change, ManualStep
+from .disabled_lines import Change, ManualStep, disabled_line, is_continued, our_lines
 from .disabled_record import forget_changes, plan_restore, save_changes
 from .masking import mask_urls, masked_diff
-from .setting_files import OWN, NotUnderstood
+from .setting_files import NotUnderstood, own_text
 from .shared_files import why_shared
 
 
@@ -31,69 +32,92 @@ class FilePlan(NamedTuple):
     manual: Sequence[ManualStep | str] = ()  # changes that a person has to make
 
 
+class Row(NamedTuple):
+    """A line of others to disable."""
+
+    path: str
+    number: int
+    line: str = ""
+    name: str = ""  # what it sets
+    source: str | None = None  # the reader of its file; None: any line of it may be a comment
+
+
 Effect = Tuple[str, Any, Any]  # (name, before, after) of changes of the running system
 # drop-in folders of units, and unhang's own: removed together with the last file in them
 OWN_FOLDERS = ("/etc/systemd/", "/etc/unhang/")
-FIRST_WORD = OWN.split(".", 1)[0] + "."  # "Written by unhang", after any comment sign
 
 
-def own_text(path: str, before: str | None, lines: Sequence[str], sign: str = "#") -> str | None:
-    """The text of one of unhang's files, None for no lines. sign: begins a comment in it. Raises
-    NotUnderstood if somebody else wrote the file."""
-    if before is not None and FIRST_WORD.lstrip("# ") not in before:
-        raise NotUnderstood(
-            f"{path}: expected a file of unhang's own, found one that somebody else wrote; move it"
-            " away after a look"
-        )
-    if not lines:
-        return None
-    return "\n".join([sign + OWN.lstrip("#"), *lines]) + "\n"
+def plan_texts(rootfs: str, wanted: Mapping[str, Callable[[str | None], str | None]]) -> Texts:
+    """{path: (before, after)}. wanted: by path, the text after for the text before. Raises
+    NotUnderstood, OSError, ValueError; changes nothing."""
+    texts: Texts = {}
+    for path, after in sorted(wanted.items()):
+        why = why_shared(rootfs, path)
+        if why:
+            raise NotUnderstood(f"{path}: {why}")
+        before = read_text_or_none(place_of(rootfs, path))
+        try:
+            texts[path] = (before, after(before))
+        except NotUnderstood as problem:
+            raise NotUnderstood(f"{path}: {problem}") from None
+    return texts
+
+
+def changed(texts: Texts) -> Texts:
+    """Those that differ."""
+    return {path: pair for path, pair in texts.items() if pair[0] != pair[1]}
 
 
 def plan_own(
     rootfs: str,
     wanted: Mapping[str, Sequence[str]],
-    sign: str = "#",
     others: Iterable[tuple[str, int, str]] = (),
 ) -> FilePlan:
     """FilePlan. wanted: {path: [line]}, an empty list removes unhang's file. others: [(path,
     number, line)] to disable.
 
-    A line of others in a file that other nodes read too is named for a person. Raises
-    NotUnderstood, OSError, ValueError; changes nothing.
+    A line of others in a file that other nodes read too is named for a person. Raises the same as
+    plan_texts.
     """
-    texts, changes, manual = {}, [], []
-    for path, lines in sorted(wanted.items()):
+    texts = changed(
+        plan_texts(rootfs, {path: partial(own_text, lines=rows) for path, rows in wanted.items()})
+    )
+    return plan_disabled(rootfs, [Row(*row) for row in others], texts)
+
+
+def plan_disabled(rootfs: str, rows: Iterable[Row], texts: Texts) -> FilePlan:
+    """FilePlan that disables these lines, beside other changes of files. What sets more than one
+    name, and what other nodes read too, is named for a person. Raises OSError, ValueError; changes
+    nothing."""
+    plan, changes, manual = dict(texts), [], []
+    for path, number, found, name, source in sorted(set(rows), key=lambda row: row[:4]):
         why = why_shared(rootfs, path)
         if why:
-            raise NotUnderstood(f"{path}: {why}")
-        before = read_text_or_none(place_of(rootfs, path))
-        after = own_text(path, before, lines, sign)
-        if after != before:
-            texts[path] = (before, after)
-    for path, number, line in others:
-        why = why_shared(rootfs, path)
-        if why:
-            manual.append(
-                ManualStep(
-                    file=path,
-                    line=number,
-                    why=f"{mask_urls(shown(line).strip()[:120])!r} contradicts the policy: {why}",
-                )
-            )
+            why = f"{_quoted(found)} contradicts the policy: {why}"
+            manual.append(ManualStep(file=path, line=number, why=why))
             continue
-        before = texts[path][0] if path in texts else read_text_or_none(place_of(rootfs, path))
-        rows = ((texts[path][1] if path in texts else before) or "").split("\n")
-        change = Change(
-            file=path,
-            line=number,
-            before=rows[number - 1],
-            after=sign + " " + MARK + rows[number - 1],
-        )
-        rows[number - 1] = change.after
-        texts[path] = (before, "\n".join(rows))
-        changes.append(change)
-    return FilePlan(texts=texts, changes=changes, manual=manual)
+        if path not in plan:
+            plan[path] = (read_text_or_none(place_of(rootfs, path)),) * 2
+        before, text = plan[path]
+        lines = (text or "").split("\n")
+        if number > len(lines) or number in our_lines(lines):
+            continue
+        line = lines[number - 1]
+        after = disabled_line(path, source, line, name, is_continued(lines, number))
+        if after is None:
+            why = (
+                f"expected a line that sets {name} and nothing else, found {_quoted(line)}; take it"
+                " out by hand"
+            )
+            manual.append(ManualStep(file=path, line=number, name=name, why=why))
+            continue
+        plan[path] = (before, "\n".join([*lines[: number - 1], after, *lines[number:]]))
+        changes.append(Change(file=path, line=number, before=line, after=after))
+    return FilePlan(texts=changed(plan), changes=changes, manual=manual)
+
+
+def _quoted(line: str) -> str:
+    return repr(mask_urls(shown(line).strip()[:120]))
 
 
 def plan_gone(rootfs: str, owner: str, paths: Iterable[str]) -> FilePlan:
@@ -126,16 +150,20 @@ def write_plan(
         )
     if plan.changes and owner:
         save_changes(rootfs, owner, plan.changes)
-    write_texts(rootfs, plan.texts)
-    for path in [
-        path
-        for path, (_before, after) in plan.texts.items()
-        if after is None and path.startswith(OWN_FOLDERS)
-    ]:
-        with contextlib.suppress(OSError):  # fails, as it should, if somebody else has a file in it
-            os.rmdir(os.path.dirname(place_of(rootfs, path)))
+    write_files(rootfs, plan.texts)
     if absent and owner:
         forget_changes(rootfs, owner)
+
+
+def write_files(rootfs: str, texts: Mapping[str, tuple[str | None, str | None]]) -> None:
+    """Writes {path: (before, after)}, and removes unhang's folders that are empty then. Raises
+    OSError."""
+    write_texts(rootfs, texts)
+    for path in [path for path, (_before, after) in texts.items() if after is None]:
+        if path.startswith(OWN_FOLDERS):
+            # fails, as it should, if somebody else has a file in it
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.dirname(place_of(rootfs, path)))
 
 
 def module_result(plan: FilePlan, effects: Sequence[Effect] = ()) -> dict[str, Any]:

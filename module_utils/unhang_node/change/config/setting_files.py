@@ -9,13 +9,14 @@ outside the block is kept byte for byte.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 # No "=" in a comment: NCCL before 2.26.2 reads a comment with "=" as a setting.
 BEGIN = "# BEGIN unhang: settings that the policy of this node asks for"
 END = "# END unhang"
 WAS_EMPTY = "# This file was here before, with nothing in it"
 OWN = "# Written by unhang. Changes by hand are overwritten; say what is wanted in unhang_policy."
+FIRST_WORDS = "Written by unhang."  # after any comment sign
 BLOCKS = ("nccl_conf", "environment")
 FORMATS = (*BLOCKS, "shell", "systemd", "task_prolog", "enroot", "apptainer", "env_file")
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -52,13 +53,26 @@ def settled_text(
     check_settings(settings)
     if form in BLOCKS:
         return _with_block(before, form, _lines(form, settings), note)
-    if before is not None and OWN not in before:
-        raise NotUnderstood("expected a file of unhang's own, found one that somebody else wrote")
-    if not settings:
-        return None
     shebang = ["#!/bin/sh"] if form == "task_prolog" else []
-    head = [OWN] + (["# " + _comment(note)] if note else [])
-    return "\n".join(shebang + head + _lines(form, settings)) + "\n"
+    return own_text(before, _lines(form, settings) if settings else [], "#", note, shebang)
+
+
+def own_text(
+    before: str | None,
+    lines: Sequence[str],
+    sign: str = "#",
+    note: str = "",
+    shebang: Sequence[str] = (),
+) -> str | None:
+    """The text of one of unhang's files, None for no lines. sign: begins a comment in it. Raises
+    NotUnderstood if somebody else wrote the file."""
+    if before is not None and FIRST_WORDS not in before:
+        raise NotUnderstood(
+            "expected a file of unhang's own, found one that somebody else wrote; move it away"
+            " after a look"
+        )
+    comments = [sign + OWN[1:], *([f"{sign} {_comment(note)}"] if note else [])]
+    return "\n".join([*shebang, *comments, *lines]) + "\n" if lines else None
 
 
 def _lines(form: str, settings: Mapping[str, str]) -> list[str]:
@@ -145,19 +159,3 @@ def hand_written(text: str) -> list[tuple[int, str]]:
         elif not inside and line.strip() and not line.lstrip().startswith("#"):
             rows.append((number, line))
     return rows
-
-
-def own_settings(text: str | None, form: str) -> dict[str, str]:
-    """{name: value as written} of unhang's settings in a file; {} if it has none. For display only:
-    the values are not parsed."""
-    if text is None or (form not in BLOCKS and OWN not in text):
-        return {}
-    lines = (split_block(text)[1] or []) if form in BLOCKS else text.splitlines()
-    found = {}
-    for line in lines:
-        written = re.match(
-            r"""^(?:Environment=")?(?:echo ')?(?:export )?([A-Za-z_][A-Za-z0-9_]*)=(.*)$""", line
-        )
-        if written and not line.startswith("#"):
-            found[written.group(1)] = written.group(2).strip("'\"")
-    return found

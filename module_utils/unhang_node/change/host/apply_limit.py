@@ -3,20 +3,20 @@ reloading anything."""
 
 from __future__ import annotations
 
+import contextlib
 import resource
 from collections.abc import Iterable, Sequence
-from typing import Tuple
 
 from ...base.parse.resource_limits import UNLIMITED, parse_proc_limits
 from ...base.root import Root
 from ...facts.sections.virtualization import container_kind, has_capability
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
+from ..journal.running_values import Change
 from . import limit_values
 from .later_lines import FileLine
+from .setting import Setting
 
-# A service that runs with a wrong limit: unit, pid, (soft, hard) now, (soft, hard) wanted.
-RunningLimit = Tuple[str, int, Tuple[int, int], Tuple[int, int]]
 RESOURCES = {
     "memlock": resource.RLIMIT_MEMLOCK,
     "nofile": resource.RLIMIT_NOFILE,
@@ -25,11 +25,6 @@ RESOURCES = {
 
 HARD = {"memlock": "memlock_hard_bytes", "nofile": "nofile_hard", "stack": "stack_hard_bytes"}
 CAP_SYS_RESOURCE = 24
-
-
-def owner_of(limit: str) -> str:
-    """Name of the saved state of others' lines that this limit disables."""
-    return "host_tuning_" + limit
 
 
 def most_possible(limit: str) -> int | None:
@@ -58,13 +53,20 @@ def why_not(limit: str, wanted: int, most: int | None) -> str | None:
     )
 
 
-def plan_limit(
-    rootfs: str, limit: str, wanted: int, units: Sequence[str], most: int | None = None
-) -> tuple[FilePlan, list[limit_values.Unit]]:
-    """(FilePlan, [Unit]). wanted: bytes or a count, -1 unlimited; units: further units that start
-    jobs; most: result of most_possible. Raises OSError, ValueError."""
+def plan_limit(rootfs: str, limit: str, wanted: int | None, units: Sequence[str]) -> Setting:
+    """wanted: bytes or a count, -1 unlimited, None to undo it; units: further units that start
+    jobs. Raises OSError, ValueError."""
+    owner, own = "host_tuning_" + limit, limit_values.own_drop_ins(rootfs, limit)
+    if wanted is None:
+        return Setting(owner, plan_gone(rootfs, owner, [limit_values.conf_path(limit), *own]))
+    if wanted < UNLIMITED:
+        raise ValueError(f"value: expected -1 for unlimited, or a number from 0 on; found {wanted}")
+    most = most_possible(limit) if rootfs == "/" else None
+    why = why_not(limit, wanted, most)
+    if why:
+        return Setting(owner, FilePlan(manual=[why]))
     lines = limit_values.read_conf_lines(rootfs, limit)
-    files: dict[str, list[str]] = {path: [] for path in limit_values.own_drop_ins(rootfs, limit)}
+    files: dict[str, list[str]] = {path: [] for path in own}
     files[limit_values.conf_path(limit)] = limit_values.wanted_conf(limit, wanted, lines, most)
     defaults = limit_values.later_defaults(rootfs, limit, wanted)
     files[limit_values.default_path(limit)] = limit_values.wanted_default(
@@ -83,11 +85,12 @@ def plan_limit(
         row for rows in later for row in rows.to_disable
     ]
     plan = plan_own(rootfs, files, others=others)
-    return (
-        plan._replace(
-            manual=[*plan.manual, *(_beyond(limit, row) for rows in later for row in rows.beyond)]
-        ),
-        found,
+    beyond = [_beyond(limit, row) for rows in later for row in rows.beyond]
+    return Setting(
+        owner=owner,
+        plan=plan._replace(manual=[*plan.manual, *beyond]),
+        changes=plan_running(limit, wanted, found),
+        write=set_running,
     )
 
 
@@ -104,99 +107,62 @@ def _beyond(limit: str, row: FileLine) -> ManualStep:
     )
 
 
-def plan_without(rootfs: str, limit: str) -> FilePlan:
-    """FilePlan that removes unhang's files for this limit and restores others' lines."""
-    return plan_gone(
-        rootfs,
-        owner_of(limit),
-        [limit_values.conf_path(limit), *limit_values.own_drop_ins(rootfs, limit)],
-    )
-
-
-def plan_running(limit: str, wanted: int, units: Iterable[limit_values.Unit]) -> list[RunningLimit]:
-    """[(unit name, pid, (soft, hard) now, (soft, hard) wanted)] of services that run with a wrong
-    limit."""
+def plan_running(limit: str, wanted: int, units: Iterable[limit_values.Unit]) -> list[Change]:
+    """[Change] of the services that run with a wrong limit; a value is [soft, hard]."""
     rows = []
     for unit in units:
-        if unit.pid is None:
+        now = limit_of(unit.pid, limit)
+        if now is None:
             continue
-        try:
-            soft, hard = (
-                UNLIMITED if value == resource.RLIM_INFINITY else value
-                for value in resource.prlimit(unit.pid, RESOURCES[limit])
-            )
-        except (ProcessLookupError, PermissionError):
-            continue
-        now = (soft, hard)
         if limit == "stack":
-            fine, goal = limit_values.acceptable(limit, now[0], wanted), (wanted, now[1])
+            fine, goal = limit_values.acceptable(limit, now[0], wanted), [wanted, now[1]]
         else:
             fine = all(limit_values.at_least(value, wanted) for value in now)
-            goal = (limit_values.higher(now[0], wanted), limit_values.higher(now[1], wanted))
+            goal = [limit_values.higher(value, wanted) for value in now]
         if not fine:
-            rows.append((unit.name, unit.pid, now, goal))
+            rows.append(
+                Change(kind="limit", name=f"{limit} of {unit.name}", value=now, wanted=goal)
+            )
     return rows
 
 
-def set_running(limit: str, rows: Iterable[RunningLimit]) -> tuple[list[RunningLimit], list[str]]:
-    """(rows whose limit was set, a line for each that failed): a container may not raise the limits
-    that its host gave it."""
-    done, manual = [], []
-    for row in rows:
-        name, pid, _now, goal = row
-        try:
-            soft, hard = (resource.RLIM_INFINITY if value == UNLIMITED else value for value in goal)
-            resource.prlimit(pid, RESOURCES[limit], (soft, hard))
-        except ProcessLookupError:
-            continue
-        except (PermissionError, ValueError) as problem:
-            manual.append(
-                f"{name} runs on with its old {limit} until it is started again: {problem}"
-            )
-            continue
-        done.append(row)
-    return done, manual
+def set_running(name: str, value: Sequence[int]) -> str | None:
+    """Sets a limit; returns a line if it stays, because a container may not raise the limits that
+    its host gave it."""
+    limit, _of, unit = name.partition(" of ")
+    try:
+        write_running(name, value)
+    except (PermissionError, ValueError) as problem:
+        return f"{unit} runs on with its old {limit} until it is started again: {problem}"
+    return None
 
 
-def name_of(limit: str, unit: str) -> str:
-    """Name of one service's limit in a saved state."""
-    return f"{limit} of {unit}"
+def limit_of(pid: int | None, limit: str) -> list[int] | None:
+    """[soft, hard] of a process, None if there is none or it cannot be read."""
+    try:
+        pair = resource.prlimit(pid, RESOURCES[limit]) if pid else ()
+    except (ProcessLookupError, PermissionError):
+        return None
+    return [UNLIMITED if value == resource.RLIM_INFINITY else value for value in pair] or None
 
 
-def changes_of(limit: str, rows: Iterable[RunningLimit]) -> list[tuple[str, list[int], list[int]]]:
-    """[(name, limit now, limit wanted)] of plan_running's rows, for a saved state; a limit is
-    [soft, hard]."""
-    return [(name_of(limit, name), list(now), list(goal)) for name, _pid, now, goal in rows]
+def pid_of(name: str) -> tuple[str, int | None]:
+    """(limit, main process of the service) of a name such as "nofile of slurmd.service"."""
+    limit, _of, unit = name.partition(" of ")
+    return limit, limit_values.read_unit("/", limit, unit, True).pid
 
 
 def read_running(name: str) -> list[int] | None:
-    """[soft, hard] of the service in a name that name_of made, None if it does not run."""
-    limit, _of, unit = name.partition(" of ")
-    pid = limit_values.read_unit("/", limit, unit, True).pid
-    if not pid:
-        return None
-    try:
-        return [
-            UNLIMITED if value == resource.RLIM_INFINITY else value
-            for value in resource.prlimit(pid, RESOURCES[limit])
-        ]
-    except (ProcessLookupError, PermissionError):
-        return None
+    """[soft, hard] of the service in a Change's name, None if it does not run."""
+    limit, pid = pid_of(name)
+    return limit_of(pid, limit)
 
 
 def write_running(name: str, value: Sequence[int]) -> None:
-    """Sets the limit of that service; processes that it has started keep theirs. Raises OSError,
-    ValueError."""
-    limit, _of, unit = name.partition(" of ")
-    pid = limit_values.read_unit("/", limit, unit, True).pid
-    if pid:
-        soft, hard = (resource.RLIM_INFINITY if one == UNLIMITED else one for one in value)
-        resource.prlimit(pid, RESOURCES[limit], (soft, hard))
-
-
-def effects_of(limit: str, rows: Iterable[RunningLimit]) -> list[tuple[str, str, str]]:
-    """[(name of the limit, before, after)] for a module's result."""
-    return [
-        (name_of(limit, name), limit_values.systemd_pair(*now), limit_values.systemd_pair(*goal))
-        for name, _pid, now, goal in rows
-    ]
+    """Sets the limit of that service, if it still runs; processes that it has started keep theirs.
+    Raises OSError, ValueError."""
+    limit, pid = pid_of(name)
+    soft, hard = (resource.RLIM_INFINITY if one == UNLIMITED else one for one in value)
+    with contextlib.suppress(ProcessLookupError):
+        if pid:
+            resource.prlimit(pid, RESOURCES[limit], (soft, hard))

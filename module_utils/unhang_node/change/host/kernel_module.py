@@ -15,6 +15,8 @@ from ...facts.sections.reading import drop_ins, line_if_there, there
 from ...facts.sections.virtualization import container_kind, has_capability
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
+from ..journal.running_values import Change
+from .setting import Setting
 
 MODPROBE, MODULES_LOAD, OPENED, CMDLINE = (
     "/etc/modprobe.d",
@@ -39,11 +41,6 @@ def options_path(name: str) -> str:
 def load_path(name: str) -> str:
     """Path of unhang's file that loads the module at boot."""
     return f"{MODULES_LOAD}/unhang-{name}.conf"
-
-
-def owner_of(name: str) -> str:
-    """Name of the saved state of others' lines that this module's settings disable."""
-    return f"host_tuning_{name}"
 
 
 def check(name: str, parameters: Mapping[str, str]) -> None:
@@ -107,8 +104,18 @@ def read_others(
     return rows, manual
 
 
-def plan_module(rootfs: str, name: str, parameters: Mapping[str, str], at_boot: bool) -> FilePlan:
-    """FilePlan. parameters: {name: text}. Raises OSError, ValueError."""
+def plan_module(
+    rootfs: str, name: str, parameters: Mapping[str, str] | None, at_boot: bool
+) -> Setting:
+    """parameters: {name: text}, None to undo it. Raises OSError, ValueError."""
+    check(name, parameters or {})
+    owner = "host_tuning_" + name
+    if parameters is None:
+        return Setting(owner, plan_gone(rootfs, owner, [options_path(name), load_path(name)]))
+    to_load = at_boot and rootfs == "/" and not is_loaded(name)
+    why = why_not_load() if to_load else None
+    if why:
+        return Setting(owner, FilePlan(manual=[why]))
     names = names_of(rootfs, name)
     others, manual = read_others(rootfs, names, parameters, at_boot)
     lines = [
@@ -122,13 +129,13 @@ def plan_module(rootfs: str, name: str, parameters: Mapping[str, str], at_boot: 
     early = [
         ManualStep(file=path, why=why) for path, why in early_loads(rootfs, name) if parameters
     ]
-    return plan._replace(
-        manual=[
-            *plan.manual,
-            *manual,
-            *read_command_line(rootfs, names, parameters, at_boot),
-            *early,
-        ]
+    manual += [*read_command_line(rootfs, names, parameters, at_boot), *early]
+    load_now = Change(kind="kernel_module", name=name, value="not loaded", wanted="loaded")
+    return Setting(
+        owner=owner,
+        plan=plan._replace(manual=[*plan.manual, *manual]),
+        changes=[load_now] if to_load else [],
+        write=lambda name, _loaded: load(name),
     )
 
 
@@ -200,11 +207,6 @@ def early_loads(rootfs: str, name: str) -> list[tuple[str, str]]:
                 )
             )
     return rows
-
-
-def plan_without(rootfs: str, name: str) -> FilePlan:
-    """FilePlan that removes unhang's files for this module and restores others' lines."""
-    return plan_gone(rootfs, owner_of(name), [options_path(name), load_path(name)])
 
 
 def is_loaded(name: str) -> bool:

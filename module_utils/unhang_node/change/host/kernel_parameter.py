@@ -8,9 +8,11 @@ import re
 from ...base.root import Root
 from ...facts.sections.reading import drop_ins, there
 from ...facts.sections.virtualization import container_kind
-from ..atomic_files import place_of, read_state, read_text_or_none, shown, write_state
+from ..atomic_files import place_of, read_text_or_none, shown
 from ..config.disabled_lines import ManualStep
 from ..config.own_files import FilePlan, plan_gone, plan_own
+from ..journal.running_values import Change
+from .setting import Setting, original_value, same
 from .tuned import read_overriding
 
 FOLDER, CONF = "/etc/sysctl.d", "/etc/sysctl.conf"
@@ -31,11 +33,6 @@ def dotted(name: str) -> str:
 def own_path(name: str) -> str:
     """Path of unhang's file: its name sorts after those of others, because the last value wins."""
     return f"{FOLDER}/zz-unhang-{name.replace('/', '-')}.conf"
-
-
-def owner_of(name: str) -> str:
-    """Name of the saved state of the former value and of others' lines."""
-    return f"host_tuning_{name.replace('/', '-')}"
 
 
 def proc_path(name: str) -> str:
@@ -65,17 +62,17 @@ def others_lines(rootfs: str, name: str, value: str) -> list[tuple[str, int, str
 
 
 def running_value(rootfs: str, name: str) -> str | None:
-    """The running kernel's value, None if it has no such parameter. Raises OSError."""
+    """The running kernel's value, with single blanks; None if it has no such parameter. Raises
+    OSError."""
     text = read_text_or_none(place_of(rootfs, proc_path(name)))
-    return None if text is None else shown(text).strip()
+    return None if text is None else " ".join(shown(text).split())
 
 
-def why_not(rootfs: str, name: str) -> str | None:
-    """The reason why this parameter cannot be set here, or None."""
-    place = place_of(rootfs, proc_path(name))
-    if not os.path.exists(place):
+def why_not(name: str) -> str | None:
+    """The reason why this parameter cannot be set on this machine, or None."""
+    if not os.path.exists(proc_path(name)):
         return f"this kernel has no {name}"
-    if rootfs == "/" and not os.access(place, os.W_OK):
+    if not os.access(proc_path(name), os.W_OK):
         kind = container_kind(Root(), None)
         where = f"a {kind} container" if kind else "this machine"
         return (
@@ -84,42 +81,35 @@ def why_not(rootfs: str, name: str) -> str | None:
     return None
 
 
-def plan_parameter(rootfs: str, name: str, value: str) -> tuple[FilePlan, str | None]:
-    """(FilePlan, the running value if it would change, else None). Raises OSError, ValueError."""
-    lines = [f"{name} = {value}"]
-    plan = plan_own(rootfs, {own_path(name): lines}, others=others_lines(rootfs, name, value))
-    manual = [
-        ManualStep(file=path, name=name, why=why)
-        for path, found, why in read_overriding(rootfs, name)
-        if found.split() != value.split()
-    ]
-    plan = plan._replace(manual=[*plan.manual, *manual])
-    now = running_value(rootfs, name)
-    return plan, None if now is None or now.split() == value.split() else now
-
-
-def plan_without(rootfs: str, name: str) -> tuple[FilePlan, str | None]:
-    """(FilePlan, the former value that is restored in the running kernel, or None)."""
-    saved = read_state(rootfs, owner_of(name))
-    back = (
-        saved.get("running") if saved and running_value(rootfs, name) == saved.get("set") else None
+def plan_parameter(rootfs: str, name: str, value: str | None) -> Setting:
+    """value: None to undo it. Raises OSError, ValueError."""
+    name, live = dotted(name), rootfs == "/"
+    now, owner = running_value(rootfs, name), "host_tuning_" + name.replace("/", "-")
+    if value is None:
+        plan, wanted = (
+            plan_gone(rootfs, owner, [own_path(name)]),
+            original_value(rootfs, owner, now),
+        )
+    else:
+        why, wanted = why_not(name) if live else None, " ".join(value.split())
+        if why:
+            return Setting(owner, FilePlan(manual=[why]))
+        lines = [f"{name} = {value}"]
+        plan = plan_own(rootfs, {own_path(name): lines}, others=others_lines(rootfs, name, value))
+        manual = [
+            ManualStep(file=path, name=name, why=why)
+            for path, found, why in read_overriding(rootfs, name)
+            if not same(found, value)
+        ]
+        plan = plan._replace(manual=[*plan.manual, *manual])
+    is_due = live and None not in (now, wanted) and not same(now, wanted)
+    return Setting(
+        owner=owner,
+        plan=plan,
+        changes=[Change(kind="sysctl", name=name, value=now, wanted=wanted)] if is_due else [],
+        write=lambda name, value: set_running(rootfs, name, value),
+        keeps_original=True,
     )
-    return plan_gone(rootfs, owner_of(name), [own_path(name)]), back
-
-
-def remember(rootfs: str, name: str, now: str, value: str) -> None:
-    """Saves the kernel's value before unhang sets it; a value that is already saved stays, because
-    it is the original one."""
-    saved = read_state(rootfs, owner_of(name))
-    write_state(rootfs, owner_of(name), dict(saved, running=saved.get("running", now), set=value))
-
-
-def forget(rootfs: str, name: str) -> None:
-    """Forgets the saved value, once it is restored."""
-    saved = read_state(rootfs, owner_of(name))
-    if saved:
-        rest = {key: saved[key] for key in saved if key not in ("running", "set", "schema")}
-        write_state(rootfs, owner_of(name), rest)
 
 
 def set_running(rootfs: str, name: str, value: str) -> None:
@@ -128,5 +118,5 @@ def set_running(rootfs: str, name: str, value: str) -> None:
     with open(place_of(rootfs, proc_path(name)), "w", encoding="ascii") as target:
         target.write(value + "\n")
     now = running_value(rootfs, name)
-    if now is None or now.split() != value.split():
+    if not same(now, value):
         raise ValueError(f"{proc_path(name)}: expected {value}, found {now} after it was written")

@@ -8,8 +8,9 @@ from ...base.parse.values import parse_meminfo
 from ...base.process import ProgramFailed, output_of
 from ...base.root import Root
 from ...facts.sections.virtualization import container_kind
-from ..atomic_files import read_state, write_state
 from ..config.own_files import FilePlan, plan_gone, plan_own
+from ..journal.running_values import Change
+from .setting import Setting, original_value
 
 SHM = "/dev/shm"  # noqa: S108 - what it is about
 UNIT = "unhang-shm-size.service"
@@ -78,31 +79,35 @@ def why_not() -> str | None:
     return None
 
 
-def plan_size(rootfs: str, size: int) -> FilePlan:
-    """FilePlan. Raises ValueError if the node does not have that much memory."""
-    total = memory_total(rootfs)
-    if total is not None and size > total:
-        raise ValueError(
-            f"expected at most the {total} bytes of memory that this node has, found shm_bytes"
-            f" {size}: it would die before it is full"
-        )
-    return plan_own(
-        rootfs, {UNIT_PATH: unit_lines(rounded(size)), WANTS: ["[Unit]", "Wants=" + UNIT]}
+def plan_size(rootfs: str, size: int | None) -> Setting:
+    """size: None to undo it, which leaves a /dev/shm alone whose content would not fit. Raises
+    OSError, and ValueError if the node does not have that much memory."""
+    live, total, wanted = rootfs == "/", memory_total(rootfs), None
+    if size is None:
+        plan = plan_gone(rootfs, OWNER, [UNIT_PATH, WANTS])
+        before = original_value(rootfs, OWNER, size_now()) if live else None
+        wanted = None if before is None or why_no_less(before) else before
+    else:
+        is_due = live and size_now() < size
+        why = why_not() if live else None
+        if why:
+            return Setting(OWNER, FilePlan(manual=[why] if is_due else []))
+        if total is not None and size > total:
+            raise ValueError(
+                f"expected at most the {total} bytes of memory that this node has, found shm_bytes"
+                f" {size}: it would die before it is full"
+            )
+        lines = {UNIT_PATH: unit_lines(rounded(size)), WANTS: ["[Unit]", "Wants=" + UNIT]}
+        plan, wanted = plan_own(rootfs, lines), rounded(size) if is_due else None
+    return Setting(
+        owner=OWNER,
+        plan=plan,
+        changes=[]
+        if wanted is None
+        else [Change(kind="shm_size", name=SHM, value=size_now(), wanted=wanted)],
+        write=lambda _name, value: remount(value),
+        keeps_original=True,
     )
-
-
-def plan_without(rootfs: str) -> FilePlan:
-    """FilePlan that removes both files."""
-    return plan_gone(rootfs, OWNER, [UNIT_PATH, WANTS])
-
-
-def size_before() -> int | None:
-    """Size of /dev/shm in bytes before unhang changed it, if it can be restored: nobody else has
-    changed it since, and its content fits."""
-    saved = read_state("/", OWNER)
-    if not saved or size_now() != saved.get("set") or not isinstance(saved.get("running"), int):
-        return None
-    return None if why_no_less(saved["running"]) else saved["running"]
 
 
 def why_no_less(size: int) -> str | None:
@@ -115,19 +120,6 @@ def why_no_less(size: int) -> str | None:
         f"stays at {size_now()} bytes, because {used} bytes are in use and it had {size}; remove"
         " unneeded files and mount it again"
     )
-
-
-def remember(size: int) -> None:
-    """Saves the size before unhang enlarged it; the first saved size stays."""
-    saved = read_state("/", OWNER)
-    write_state(
-        "/", OWNER, dict(saved, running=saved.get("running", size_now()), set=rounded(size))
-    )
-
-
-def forget(rootfs: str) -> None:
-    """Forgets the saved value, once it is restored."""
-    write_state(rootfs, OWNER, {})
 
 
 def remount(size: int) -> None:

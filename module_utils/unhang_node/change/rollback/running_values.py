@@ -143,7 +143,7 @@ def kinds_of(rootfs: str) -> dict[str, Kind]:
 
     return {
         "sysctl": Kind(
-            read=lambda name: one_blank(kernel_parameter.running_value(rootfs, name)),
+            read=lambda name: kernel_parameter.running_value(rootfs, name),
             write=lambda name, value: kernel_parameter.set_running(rootfs, name, value),
             why_not=_always,
         ),
@@ -181,12 +181,6 @@ def kinds_of(rootfs: str) -> dict[str, Kind]:
             why_not=_unloads_nothing,
         ),
     }
-
-
-def one_blank(text: str | None) -> str | None:
-    """A value with single blanks between its numbers: the kernel prints tabs and accepts any white
-    space."""
-    return text if text is None else " ".join(text.split())
 
 
 def _plan_gpus(
