@@ -94,9 +94,9 @@ class RolloutState:
             elif entry.step == FLOOR:
                 self.floor = floor_of(entry.evidence)
                 emptied = entry.evidence.get("emptied")
-                for host in self.reserved() if isinstance(emptied, list) else ():
-                    if host in emptied:
-                        self._note(replace(self.node(host), reserved=False))
+                listed = emptied if isinstance(emptied, list) else []
+                for host in (one for one in self.reserved() if one in listed):
+                    self._note(replace(self.node(host), reserved=False))
         return self
 
     def reserved(self) -> set[str]:

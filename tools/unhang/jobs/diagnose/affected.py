@@ -88,11 +88,7 @@ def _reported_process(event: Event, facts: Facts) -> Iterable[str]:
     """The process of a launcher's report: its number and local rank in this line, its rank and host
     in torchrun's lines above it, or above another report of it."""
     report = next(
-        (
-            one
-            for one in facts.of("failed_exit")
-            if (one.file, one.line) == (event.file, event.line)
-        ),
+        (one for one in facts.of("failed_exit") if one.place == event.place),
         None,
     )
     if report is None:

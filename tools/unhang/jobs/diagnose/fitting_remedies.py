@@ -301,7 +301,7 @@ def fitting_workaround(
 
 def other_accelerator(facts: Facts) -> str | None:
     """The maker of the job's accelerators, if they are not NVIDIA's."""
-    named = [event for event in facts.of("other_accelerator") if not event.quoted]
+    named = facts.said("other_accelerator")
     of_nvidia = facts.of("driver_version") or facts.of("nccl_version") or facts.of("gpu")
     return (
         None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from unhang.core.verdict.waited_rows import ranks_row, waited_for_row
@@ -72,6 +73,16 @@ class Facts:
     def of(self, name: str) -> Sequence[Event]:
         """The events of a fact."""
         return self.by_fact.get(name, ())
+
+    def said(self, *names: str) -> list[Event]:
+        """The events of these facts that nobody only quotes."""
+        return [event for name in names for event in self.of(name) if not event.quoted]
+
+    @cached_property
+    def faults(self) -> list[Event]:
+        """The errors and symptoms that nobody only quotes."""
+        kinds = ("error", "symptom")
+        return [one for one in self.events if one.signature.kind in kinds and not one.quoted]
 
     def waited_row(self) -> dict[str, Any] | None:
         """Who is waited for, as documents keep it; None where nobody waits."""
@@ -215,9 +226,7 @@ def first_error(events: Iterable[Event]) -> Event | None:
 def most_telling(event: Event, events: Iterable[Event]) -> Event:
     """The event, or another of the same line that says more than that an exception was raised."""
     others = (
-        one
-        for one in events
-        if (one.file, one.line) == (event.file, event.line) and one.signature.id != ANY_EXCEPTION
+        one for one in events if one.place == event.place and one.signature.id != ANY_EXCEPTION
     )
     return next(others, event) if event.signature.id == ANY_EXCEPTION else event
 
@@ -242,12 +251,12 @@ def _informs(event: Event) -> bool:
 def _logged_size(by_fact: Mapping[str, Sequence[Event]]) -> int | None:
     """The number of ranks, if a line of the log has it."""
     shown = [
-        int(event.fields["value"] or 0)
+        event.number("value")
         for event in by_fact.get("world_size", ())
         if event.fields.get("value")
     ]
     shown += [
-        int(event.fields["nranks"] or 0)
+        event.number("nranks")
         for name in ("init_start", "init_complete")
         for event in by_fact.get(name, ())
         if event.fields.get("nranks")
@@ -352,11 +361,10 @@ def _failures(facts: Facts) -> Iterator[dict[str, Any]]:
     """The lines of failures, those of each signature once for each rank. primary: what may have
     come first: an error by itself, no wait that ran out, no report of another's end."""
     seen: set[tuple[str, int | None, str | None]] = set()
-    errors = [event for event in facts.events if event.signature.kind in ("error", "symptom")]
     first = [facts.first_error] if facts.first_error else []
-    for event in (*first, *errors):
+    for event in (*first, *facts.faults):
         who = (event.signature.id, rank_of(event), event.prefix.host)
-        if event.quoted or event.source or who in seen or len(seen) >= MOST_LISTED:
+        if event.source or who in seen or len(seen) >= MOST_LISTED:
             continue
         seen.add(who)
         follows = event.signature.kind == "symptom" or event.signature.fact in CONSEQUENCES
@@ -375,9 +383,7 @@ def _ranks(facts: Facts) -> dict[str, Any]:
     arrived = {one.rank for one in facts.timeouts if one.rank is not None}
     if not arrived:
         arrived = {
-            int(event.fields["rank"] or 0)
-            for event in facts.of("init_start")
-            if event.fields.get("rank")
+            event.number("rank") for event in facts.of("init_start") if event.fields.get("rank")
         }
     shown = {
         int(part)
@@ -394,22 +400,10 @@ def _ranks(facts: Facts) -> dict[str, Any]:
     )
     heard = {rank_of(event) for event in facts.events}
     return {
-        "world_size": facts.world_size, "at_least": not _is_size_logged(facts),
+        "world_size": facts.world_size, "at_least": _logged_size(facts.by_fact) is None,
         "arrived": sorted(arrived), "not_arrived": sorted(missing),
         "silent": sorted(missing - heard),
     }  # fmt: skip
-
-
-def _is_size_logged(facts: Facts) -> bool:
-    """Whether the log has the number of ranks; without it, the world size is only the highest rank
-    that the log names."""
-    sized = [
-        event
-        for event in (*facts.of("init_start"), *facts.of("init_complete"))
-        if event.fields.get("nranks")
-    ]
-    shaped = [event for event in facts.of("launch_shape") if event.fields.get("per_node")]
-    return bool(facts.values("world_size") or sized or shaped)
 
 
 def _first(facts: Facts) -> dict[str, Any] | None:
@@ -426,17 +420,14 @@ def _first(facts: Facts) -> dict[str, Any] | None:
 
 
 def _valued(events: Sequence[Event]) -> list[dict[str, Any]]:
-    seen: dict[str, Event] = {}
-    for event in events:
-        if value := event.fields.get("value"):
-            seen.setdefault(value.strip(), event)
-    return [
-        {"value": value, "file": event.file, "line": event.line}
-        for value, event in list(seen.items())[:MOST_LISTED]
-    ]
+    return _counted(
+        [event for event in events if event.fields.get("value")],
+        lambda event: (event.fields["value"] or "").strip(),
+    )
 
 
 def _counted(events: Sequence[Event], name: Callable[[Event], str]) -> list[dict[str, Any]]:
+    """Each name once, with the line of its first event."""
     seen: dict[str, Event] = {}
     for event in events:
         seen.setdefault(name(event), event)
@@ -496,7 +487,7 @@ def _bandwidth(facts: Facts) -> dict[str, Any] | None:
     )
     return {
         "best_busbw_gb_s": float(best.fields["busbw"] or 0),
-        "at_bytes": int(best.fields["size"] or 0),
+        "at_bytes": best.number("size"),
         "average_gb_s": average,
         **evidence_of(best),
     }

@@ -173,14 +173,14 @@ def _product(shape: str | None) -> str | None:
 def _state(event: Event) -> Sighting:
     label = parse_group_label(event.text)
     rank = _rank(event, label.number if label else None, label)
-    at, queued = int(event.fields["at"] or 0), int(event.fields["enqueued"] or 0)
-    return Sighting(label, rank, event, at, queued, int(event.fields["completed"] or 0))
+    at, queued = event.number("at"), event.number("enqueued")
+    return Sighting(label, rank, event, at, queued, event.number("completed"))
 
 
 def _idle(event: Event) -> Sighting:
     label = parse_group_label(event.text)
-    rank = _rank(event, int(event.fields["rank"] or 0), label)
-    queued, completed = int(event.fields["enqueued"] or 0), int(event.fields["completed"] or 0)
+    rank = _rank(event, event.number("rank"), label)
+    queued, completed = event.number("enqueued"), event.number("completed")
     return Sighting(label, rank, event, None, queued, completed)
 
 
@@ -342,7 +342,7 @@ def communicators(starts: Iterable[Event]) -> set[tuple[int, ...]]:
     of a process numbers it as the job does."""
     rows = [
         (event.fields["comm"], (event.prefix.host, event.prefix.pid),
-         int(event.fields["rank"] or 0), int(event.fields["nranks"] or 0))
+         event.number("rank"), event.number("nranks"))
         for event in starts
         if event.fields.get("comm") and event.prefix.pid and not event.quoted
     ]  # fmt: skip

@@ -174,7 +174,7 @@ def _of_what_was_seen(
     if word == "healthy":
         yield "unhang inspect", "if it still seems to hang: whether it moves, and where"
         return
-    seen = [one for one, _, _ in OF_LINES if any(not event.quoted for event in facts.of(one))]
+    seen = [one for one, _, _ in OF_LINES if facts.said(one)]
     of_lines = [
         (command, tells)
         for fact, run, tells in OF_LINES

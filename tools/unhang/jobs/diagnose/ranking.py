@@ -167,7 +167,7 @@ def _of_first_error(facts: Facts) -> list[Evidence]:
     return [
         Evidence(cause, FIRST_ERROR, "the first error of all", (event,), "first-error")
         for event in facts.events
-        if (event.file, event.line) == (first.file, first.line) and not event.quoted
+        if event.place == first.place and not event.quoted
         for cause, word in event.signature.for_.items()
         if word in ("decisive", "strong")
     ]

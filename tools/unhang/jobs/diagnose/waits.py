@@ -131,7 +131,7 @@ def row_of_waits(
         different=tuple(map(_named_alone, waited.different)),
         full=tuple(map(_named_alone, waited.full)),
     )
-    lines = {(event.file, event.line): event for event in events}
+    lines = {event.place: event for event in events}
     hosts = {
         rank: event.prefix.host
         for event in lines.values()

@@ -48,7 +48,6 @@ from unhang.jobs.inspect.rank_looks import ASKS, IDLE, MOVES, RankLook, host_of,
 from unhang.jobs.inspect.slow import pace_row, with_pace
 from unhang.jobs.inspect.stands import (
     COMPILING,
-    RESTING_CORES,
     busy_word,
     is_at_rest,
     may_work,
@@ -388,12 +387,8 @@ def _by_proc(job: JobLook) -> Verdict:
     """Neither RAS nor stacks: a rank that alone sleeps while the others spin, as ranks do that wait
     for a GPU. A hint, no more."""
     busy = [look for look in job.looks if (look.cpu or 0) > 0.5]
-    asleep = [
-        look
-        for look in job.looks
-        if look.cpu is not None and look.cpu < RESTING_CORES and look.waited
-    ]
-    if busy and len(asleep) == 1 and len(busy) + 1 == len(job.looks) and not asleep[0].log_grew:
+    asleep = [look for look in job.looks if is_at_rest(look)]
+    if busy and len(asleep) == 1 and len(busy) + 1 == len(job.looks):
         look = asleep[0]
         spin = "1 rank spins" if len(busy) == 1 else f"{len(busy)} ranks spin"
         why = (

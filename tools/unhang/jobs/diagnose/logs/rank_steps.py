@@ -27,7 +27,7 @@ _STEP = re.compile(
 @dataclass(frozen=True)
 class RankStep:
     """The last step of a rank, with its line. head: what stands before it, without numbers; seen:
-    how often the rank printed that."""
+    how often the rank printed that in its last block."""
 
     rank: int
     step: int
@@ -54,7 +54,7 @@ def note_steps(
     """Adds the last step of each rank, or ~label, in these lines. first: the number of the first
     line; rank_of_file: for lines that name no rank."""
     begin = max(0, len(lines) - LAST_LINES)
-    found: dict[tuple[int, bytes], list[int]] = {}
+    found: dict[tuple[int, bytes], list[tuple[int, int]]] = {}
     for index in range(begin, len(lines)):
         line = lines[index]
         if not (
@@ -66,17 +66,12 @@ def note_steps(
         rank = ~rank if named and rank is not None and named.lastindex in _LABELS else rank
         if rank is not None:
             head = _NUMBER.sub(b"#", line[max(0, step.start() - 300) : step.start(1)])
-            found.setdefault((rank, head), []).append(index)
+            found.setdefault((rank, head), []).append((index, int(step[1])))
     for (rank, head), places in sorted(found.items(), key=lambda one: one[1][-1]):
-        known, seen, line = steps.get(rank), len(places), lines[places[-1]]
-        if known and known.head == head:
-            seen += known.seen
-        elif known and known.seen > seen:
-            continue
-        step = _STEP.search(line)
-        assert step is not None  # it was one above
-        text = leading_words(line[:301].decode("utf-8", "replace"), 300).strip()
-        steps[rank] = RankStep(rank, int(step[1]), file, first + places[-1], text, head, seen)
+        known, (index, number) = steps.get(rank), places[-1]
+        if known is None or known.head == head or known.seen <= len(places):
+            text = leading_words(lines[index][:301].decode("utf-8", "replace"), 300).strip()
+            steps[rank] = RankStep(rank, number, file, first + index, text, head, len(places))
 
 
 def rank_that_stopped_first(steps: Iterable[Mapping[int, RankStep]]) -> Stopped | None:

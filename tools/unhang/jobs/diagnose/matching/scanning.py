@@ -86,6 +86,14 @@ class Event:
     source: bool = False
     at: tuple[int, int] = (0, 0)
 
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.file, self.line
+
+    def number(self, name: str) -> int:
+        """A field of digits; 0 where it did not match."""
+        return int(self.fields[name] or 0)
+
 
 @dataclass
 class Scan:

@@ -275,16 +275,14 @@ def last_answer(facts: Facts, file: str) -> int:
 
 def _refused_requests(facts: Facts) -> Conclusion | None:
     """Nothing failed but requests: the server that started answered after the last exception."""
-    errors = [
-        event for event in facts.events if event.signature.kind == "error" and not event.quoted
-    ]
+    errors = [event for event in facts.faults if event.signature.kind == "error"]
     if not errors or hang_signs(facts) or any(event.signature.fact != "crash" for event in errors):
         return None
     file, last = errors[-1].file, errors[-1].line
     started = [
         event
-        for event in facts.of("server_started")
-        if not event.quoted and event.file == file and event.line < errors[0].line
+        for event in facts.said("server_started")
+        if event.file == file and event.line < errors[0].line
     ]
     serves = (
         started and {event.file for event in errors} == {file} and last_answer(facts, file) > last
@@ -321,7 +319,7 @@ def _known_error(facts: Facts) -> Conclusion | None:
         return None
     fact, says = first.signature.fact, first.signature.says
     if fact == "gloo_wait":
-        limit = limit_in_words(int(first.fields["timeout_ms"] or 0))
+        limit = limit_in_words(first.number("timeout_ms"))
         return Conclusion(
             "failure",
             f"a rank waited in a collective of Gloo{limit} for another one, which came later or not"
@@ -345,7 +343,7 @@ def _traceback(facts: Facts) -> Conclusion | None:
         return None
     name, before = (
         name_of_exception(facts, event),
-        [one for one in own_errors(facts) if (one.file, one.line) < (event.file, event.line)],
+        [one for one in own_errors(facts) if one.place < event.place],
     )
     if before and not name:
         return Conclusion("failure", UNKNOWN_ERROR, before[0])
@@ -423,9 +421,7 @@ def _groups_wait(facts: Facts) -> Conclusion:
     roots = facts.waited.roots
     row = facts.waited_row()
     lines = {(step.source, step.line) for step in facts.waited.waits[0].steps}
-    event = next(
-        (one.event for one in facts.timeouts if (one.event.file, one.event.line) in lines), None
-    )
+    event = next((one.event for one in facts.timeouts if one.event.place in lines), None)
     said = [
         f"rank {rank} last printed: {shown_line(facts.words[rank])}"
         for rank in roots
@@ -477,7 +473,7 @@ def _ras(facts: Facts) -> Conclusion | None:
 
 def _reported_end(facts: Facts) -> Conclusion | None:
     """The launcher, the shell or the scheduler reports that a process ended."""
-    reports = [event for name in _REPORTS for event in facts.of(name) if not event.quoted]
+    reports = facts.said(*_REPORTS)
     if not reports:
         return None
     failed = failed_of_root(facts)
@@ -486,7 +482,7 @@ def _reported_end(facts: Facts) -> Conclusion | None:
         (f" with exit code {event.fields['code']}" for event in exits if event.fields.get("code")),
         "",
     )
-    own = next((event for event in facts.of("crash") if not event.quoted), None)
+    own = next(iter(facts.said("crash")), None)
     before = [
         event
         for event in facts.of("error_line")
@@ -509,9 +505,7 @@ def _reported_end(facts: Facts) -> Conclusion | None:
 
 
 def _closed_connection(facts: Facts) -> Conclusion | None:
-    if closed := [
-        event for event in facts.of("local_peer_closed") if not event.quoted and not facts.timeouts
-    ]:
+    if not facts.timeouts and (closed := facts.said("local_peer_closed")):
         return Conclusion(
             "no_end",
             "a connection of the machine to itself was closed, and no line shows by whom",
@@ -650,11 +644,7 @@ def _page(facts: Facts, inputs: Sequence[Input]) -> tuple[str, ...]:
 
 
 def _ended(facts: Facts) -> Conclusion | None:
-    ends = [
-        event
-        for event in (*facts.of("healthy_end"), *facts.of("average_bandwidth"))
-        if not event.quoted
-    ]
+    ends = facts.said("healthy_end", "average_bandwidth")
     if not ends:
         return None
     if ends[-1].signature.fact == "average_bandwidth" and (slow := _slow_test(facts, ends[-1])):
@@ -696,9 +686,7 @@ def _end_reported(facts: Facts) -> Conclusion | None:
 def reported_end(facts: Facts) -> Event | None:
     """The last line in which a program reports its own end, if it is at the end of the log; every
     rank with output must have reported its end."""
-    reports = [
-        event for event in facts.of("end_told") if not event.quoted and near_end(facts, event)
-    ]
+    reports = [event for event in facts.said("end_told") if near_end(facts, event)]
     ended = {rank_of_event(event) for event in facts.of("end_told")} - {None}
     heard = {*map(rank_of, facts.events), *facts.words} - {None} if ended else set()
     return reports[-1] if reports and heard <= ended else None
@@ -707,7 +695,7 @@ def reported_end(facts: Facts) -> Event | None:
 def _server(facts: Facts) -> Conclusion | None:
     """That a server started says nothing of what came later. An error of a request does not end it:
     an answer follows."""
-    if not (starts := [event for event in facts.of("server_started") if not event.quoted]):
+    if not (starts := facts.said("server_started")):
         return None
     started, failed = starts[-1], unknown_failure(facts)
     after = (
@@ -723,7 +711,7 @@ def _server(facts: Facts) -> Conclusion | None:
 
 
 def _xid(facts: Facts) -> Conclusion | None:
-    xid = next((event for event in facts.of("xid") if not event.quoted), None)
+    xid = next(iter(facts.said("xid")), None)
     return (
         Conclusion("failure", XID.format(xid.fields.get("code") or "NUMBER"), xid) if xid else None
     )

@@ -46,7 +46,7 @@ def hang_signs(facts: Facts) -> list[Event]:
     ]
     if not facts.of("training_step"):  # somebody who stops a running job does not report a hang
         names.append("interrupted")
-    signs = [event for name in names for event in facts.of(name) if not event.quoted]
+    signs = facts.said(*names)
     return signs + _busy_and_cool(facts) + server_stands(facts)
 
 
@@ -55,8 +55,8 @@ def _busy_and_cool(facts: Facts) -> list[Event]:
     rows = [
         event
         for event in facts.of("gpu_load")
-        if int(event.fields["load"] or 0) >= 95
-        and int(event.fields["watt"] or 0) * 10 < int(event.fields["cap"] or 1) * 4
+        if event.number("load") >= 95
+        and event.number("watt") * 10 < int(event.fields["cap"] or 1) * 4
     ]
     return rows if len(rows) > 1 else []
 
@@ -65,7 +65,7 @@ def server_stands(facts: Facts) -> list[Event]:
     """The last lines of a server that has running requests and makes no token: several, or one with
     more requests waiting than running, because a long prompt alone also makes no token for some
     seconds."""
-    idle = [event for event in facts.of("server_stands") if not event.quoted]
+    idle = facts.said("server_stands")
     ended = (
         "server_serves",
         "server_started",
@@ -110,7 +110,7 @@ def far_below(facts: Facts) -> FarBelow | None:
         (
             float(row.fields["busbw"] or 0)
             for row in facts.of("bandwidth_row")
-            if int(row.fields["size"] or 0) >= LARGE
+            if row.number("size") >= LARGE
         ),
         default=None,
     )
@@ -135,11 +135,7 @@ def is_slow(facts: Facts) -> bool:
 def speed_falls(facts: Facts) -> list[Event]:
     """The first and the last line of a program's own speed, if it has fallen by more than a sixth;
     [] otherwise."""
-    rows = [
-        event
-        for event in facts.of("speed")
-        if not event.quoted and float(event.fields["value"] or 0) > 0
-    ]
+    rows = [event for event in facts.said("speed") if float(event.fields["value"] or 0) > 0]
     if (
         len(rows) >= FEWEST_SPEEDS
         and float(rows[-1].fields["value"] or 0) * 6
@@ -153,19 +149,13 @@ def own_errors(facts: Facts) -> list[Event]:
     """The lines in which a program reports an error in its own words, which no signature explains,
     and after which the job made no steps."""
     explained = {
-        (event.file, event.line)
-        for event in facts.events
-        if event.signature.kind in ("harmless", "folklore")
+        event.place for event in facts.events if event.signature.kind in ("harmless", "folklore")
     }
     last: dict[str, int] = {}
     for event in facts.events:
         if event.signature.kind == "progress" or event.signature.fact in ("training_step", "bar"):
             last[event.file] = max(last.get(event.file, 0), event.line)
-    lines = [
-        event
-        for event in facts.of("error_line")
-        if not event.quoted and (event.file, event.line) not in explained
-    ]
+    lines = [event for event in facts.said("error_line") if event.place not in explained]
     return [event for event in lines if event.line > last.get(event.file, 0)]
 
 
@@ -185,8 +175,8 @@ def states_of_ranks(facts: Facts) -> dict[int, RankState]:
     for event in facts.of("pg_state"):
         rank, at, queued = (
             rank_of(event),
-            int(event.fields["at"] or 0),
-            int(event.fields["enqueued"] or 0),
+            event.number("at"),
+            event.number("enqueued"),
         )
         if rank is not None and not event.quoted and at in overdue and queued >= at:
             found.setdefault(rank, RankState(queued, event))
@@ -222,7 +212,7 @@ def unfinished_traceback(facts: Facts) -> Event | None:
     """A traceback without a line of its exception, because the log ends within it or no signature
     knows the exception's name. That of a parent process which waited for its workers, or of a job
     that somebody interrupted, is none."""
-    if any(not event.quoted for event in facts.of("interrupted")):
+    if facts.said("interrupted"):
         return None
     last_faults = {
         event.file: event.line
@@ -230,9 +220,7 @@ def unfinished_traceback(facts: Facts) -> Event | None:
         if event.signature.kind in FAULTS and not event.quoted
     }
     open_ones = [
-        event
-        for event in facts.of("traceback")
-        if not event.quoted and event.line > last_faults.get(event.file, 0)
+        event for event in facts.said("traceback") if event.line > last_faults.get(event.file, 0)
     ]
     return next(
         (

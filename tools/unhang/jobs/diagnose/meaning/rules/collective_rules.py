@@ -172,7 +172,7 @@ def _groups_wait(facts: Facts) -> Iterator[Evidence]:
     if not waits:
         return
     lines = {(step.source, step.line) for one in waits for step in one.steps}
-    events = [one.event for one in facts.timeouts if (one.event.file, one.event.line) in lines]
+    events = [one.event for one in facts.timeouts if one.event.place in lines]
     shown = tuple(events[:MOST_UNLIKE])
     if not waited.roots or row is None:
         ones = "; ".join(
@@ -243,12 +243,7 @@ def one_rank_says_something_else(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_real_jobs/mesh-shape-of-one-rank-differs, diagnose_batches/9/039.
     """
-    waits = [
-        event
-        for name in ("timeout", "store_timeout")
-        for event in facts.of(name)
-        if not event.quoted
-    ]
+    waits = facts.said("timeout", "store_timeout")
     if not (waits or hang_signs(facts) or facts.has("waits-for-communicator-id")):
         return
     by_shape: dict[str, dict[int, Event]] = {}
@@ -287,9 +282,8 @@ def rank_answers_no_signal(facts: Facts) -> Iterator[Evidence]:
     """
     waiting = {one.rank for one in facts.timeouts}
     answered = {
-        int(event.fields["rank"] or 0) if (rank := event.prefix.own_rank) is None else rank
-        for event in facts.of("pg_idle")
-        if not event.quoted
+        event.number("rank") if (rank := event.prefix.own_rank) is None else rank
+        for event in facts.said("pg_idle")
     }
     if (
         None in waiting

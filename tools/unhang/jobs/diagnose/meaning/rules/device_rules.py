@@ -110,7 +110,7 @@ def old_kernel_and_hang(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/10/044, diagnose/kernel_too_old/interrupted.
     """
-    warned = [event for event in facts.of("kernel_warning") if not event.quoted]
+    warned = facts.said("kernel_warning")
     signs = hang_signs(facts)
     if warned and signs:
         yield Evidence(
@@ -186,7 +186,7 @@ def small_shared_memory(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_batches/10/029, diagnose_outputs/limits_and_disks/df-shm-small.
     """
     for event in facts.of("shm"):
-        size, percent = _bytes(event.fields["size"] or ""), int(event.fields["percent"] or 0)
+        size, percent = _bytes(event.fields["size"] or ""), event.number("percent")
         if percent >= 95 or (percent >= 80 and 0 < size <= 64 << 20):
             yield Evidence(
                 "shm_too_small", STRONG, f"shared memory is {percent} % full", (event,), "shm-full"
@@ -217,13 +217,9 @@ def link_has_fewer_lanes(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_batches/9/033, diagnose_outputs/pcie_and_gpus/link-width-of-smi,
     diagnose_outputs/pcie_and_gpus/link-width-queried.
     """
-    rows = [
-        (int(event.fields["now"] or 0), int(event.fields["max"] or 0), event)
-        for event in facts.of("link_width")
-    ]
+    rows = [(event.number("now"), event.number("max"), event) for event in facts.of("link_width")]
     rows += [
-        (int(event.fields["width"] or 0), int(event.fields["max"] or 0), event)
-        for event in facts.of("link_limited")
+        (event.number("width"), event.number("max"), event) for event in facts.of("link_limited")
     ]
     rows += [row for event in facts.of("gpu_query") for row in _lanes(event)]
     narrow = [row for row in rows if 0 < row[0] < row[1]]
@@ -269,9 +265,8 @@ def link_is_slower_than_the_card(facts: Facts) -> Iterator[Evidence]:
     """
     limited = [
         event
-        for event in facts.of("link_limited")
-        if not event.quoted
-        and _NOT_IDLE <= float(event.fields["speed"] or 0) < float(event.fields["most"] or 0)
+        for event in facts.said("link_limited")
+        if _NOT_IDLE <= float(event.fields["speed"] or 0) < float(event.fields["most"] or 0)
     ]
     if limited:
         slow = speed_falls(facts)
@@ -306,7 +301,7 @@ def container_sees_no_gpu(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/6/372.
     """
-    unseen = [event for event in facts.of("no_gpu") if not event.quoted]
+    unseen = facts.said("no_gpu")
     if unseen and facts.of("container"):
         lines = (unseen[0], facts.of("container")[0])
         yield Evidence(

@@ -72,7 +72,7 @@ def rank_ended_without_a_word(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_odd_ones/many_ranks/one-of-eight-ends-without-a-word.
     """
-    told = {rank_of(one): one for one in facts.of("peer_gone") if not one.quoted}
+    told = {rank_of(one): one for one in facts.said("peer_gone")}
     told.pop(None, None)
     faults = (*own_errors(facts), *(one.event for one in facts.timeouts))
     silent = facts.words.keys() - told.keys() - {rank_of(one) for one in faults}
@@ -111,9 +111,7 @@ def scheduler_ended_the_job(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/14/f08.
     """
-    ends = {
-        event.signature.id: event for event in reversed(facts.of("slurm_ended")) if not event.quoted
-    }
+    ends = {event.signature.id: event for event in reversed(facts.said("slurm_ended"))}
     for name, end in ends.items():
         before = [
             event
@@ -154,11 +152,7 @@ def _reason_before(facts: Facts, end: Event, step: int) -> str | None:
     else; None for a job that ran."""
     faults = [
         *own_errors(facts),
-        *(
-            event
-            for event in facts.events
-            if event.signature.kind in ("error", "symptom") and not event.quoted
-        ),
+        *facts.faults,
     ]
     faults = [
         event
@@ -196,13 +190,8 @@ def _has_output(events: Sequence[Event]) -> bool:
 def killed_first(facts: Facts) -> Event | None:
     """A process that was killed before any rank timed out; afterwards launchers kill the remaining
     processes."""
-    waits = [
-        event
-        for name in ("timeout", "store_timeout")
-        for event in facts.of(name)
-        if not event.quoted
-    ]
-    killed = [event for event in facts.of("killed") if not event.quoted]
+    waits = facts.said("timeout", "store_timeout")
+    killed = facts.said("killed")
     return (
         killed[0] if killed and not any(comes_before(wait, killed[0]) for wait in waits) else None
     )
@@ -212,14 +201,11 @@ def first_failure(facts: Facts) -> Event | None:
     """The first process or host that failed by itself; None if an error with a known cause precedes
     or accompanies it."""
     with_cause = [event for event in facts.events if names_its_cause(event)]
-    places = {(event.file, event.line) for event in with_cause}
+    places = {event.place for event in with_cause}
     ended = [
         event
-        for name in ENDINGS
-        for event in facts.of(name)
-        if not event.quoted
-        and (event.file, event.line) not in places
-        and not _is_swept(facts, event)
+        for event in facts.said(*ENDINGS)
+        if event.place not in places and not _is_swept(facts, event)
     ]
     ended = [event for event in ended if not _OF_TRANSPORT.search(event.text)]
     ended = [
@@ -228,8 +214,8 @@ def first_failure(facts: Facts) -> Event | None:
         if not (_was_caught(facts, event) and any(_follows(event, other) for other in with_cause))
     ]
     explained = _explained_by_hardware(facts, with_cause)
-    for event in sorted(ended, key=lambda one: (one.file, one.line)):
-        if (event.file, event.line) in explained:
+    for event in sorted(ended, key=lambda one: one.place):
+        if event.place in explained:
             continue
         if not any(
             comes_before(other, event) for other in [*with_cause, *ended] if other is not event
@@ -256,11 +242,7 @@ def _explained_by_hardware(facts: Facts, with_cause: Sequence[Event]) -> set[tup
     these lines does not matter."""
     if not any(HARDWARE & set(event.signature.for_) for event in with_cause):
         return set()
-    return {
-        (event.file, event.line)
-        for event in facts.events
-        if event.signature.id == "cuda-kernel-failed"
-    }
+    return {event.place for event in facts.events if event.signature.id == "cuda-kernel-failed"}
 
 
 def _is_swept(facts: Facts, event: Event) -> bool:
@@ -270,12 +252,7 @@ def _is_swept(facts: Facts, event: Event) -> bool:
         return True
     if _had_failed_in_silence(facts, event):
         return False
-    return any(
-        comes_before(wait, event)
-        for name in ("timeout", "store_timeout")
-        for wait in facts.of(name)
-        if not wait.quoted
-    )
+    return any(comes_before(wait, event) for wait in facts.said("timeout", "store_timeout"))
 
 
 def _tells_of_the_time_limit(facts: Facts, event: Event) -> bool:
@@ -315,7 +292,7 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
     rank = rank_of(first)
     silent = _had_failed_in_silence(facts, first)
     faults = {
-        (event.file, event.line)
+        event.place
         for event in facts.events
         if event.signature.kind == "error" and event.signature.fact == "gdrcopy_missing"
     }
@@ -326,11 +303,11 @@ def echoes_of(facts: Facts, first: Event) -> list[Event]:
     }
     return [
         event
-        for event in facts.events
+        for event in facts.faults
         if event.signature.kind == "symptom"
-        and not (event.quoted or event.source)
+        and not event.source
         and event.signature.fact not in REPORTS
-        and (event.file, event.line) not in {(first.file, first.line), *faults}
+        and event.place not in {first.place, *faults}
         and (silent or not comes_before(event, first))
         and (rank is None or rank_of(event) != rank)
         and event.signature.id not in own

@@ -82,7 +82,7 @@ def gpu_works_unlike_its_peers(facts: Facts) -> Iterator[Evidence]:
 
 def _tables_of_gpus(facts: Facts) -> Iterator[list[_Gpu]]:
     """The GPUs of each table of nvidia-smi and of each query."""
-    loads = {(one.file, one.line): one for one in facts.of("gpu_load")}
+    loads = {one.place: one for one in facts.of("gpu_load")}
     found: list[_Gpu] = []
     for row in facts.of("gpu_row"):
         below = (loads.get((row.file, row.line + more)) for more in range(1, LINES_TO_THE_LOAD + 1))
@@ -91,7 +91,7 @@ def _tables_of_gpus(facts: Facts) -> Iterator[list[_Gpu]]:
             continue
         index, (watt, cap, used, percent) = (
             row.fields["index"] or "",
-            (int(load.fields[name] or 0) for name in ("watt", "cap", "used", "load")),
+            (load.number(name) for name in ("watt", "cap", "used", "load")),
         )
         if found and (int(index) <= int(found[-1].number) or found[-1].event.file != row.file):
             yield found
@@ -115,7 +115,7 @@ def gpu_cannot_be_read(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_odd_ones/tables/one-gpu-cannot-be-read.
     """
-    rows = {(one.file, one.line): one.fields["index"] for one in facts.of("gpu_row")}
+    rows = {one.place: one.fields["index"] for one in facts.of("gpu_row")}
     shown: dict[str, Event] = {}
     for event in facts.of("smi_error"):
         above = ((event.file, event.line - less) for less in range(LINES_TO_THE_LOAD))
@@ -157,7 +157,7 @@ def _topologies(facts: Facts) -> Iterator[tuple[list[Event], dict[int, dict[int,
     """The rows of each table of nvidia-smi topo -m, and GPU -> other GPU -> its NVLinks."""
     tables: list[list[Event]] = []
     for event in facts.of("topology"):
-        index = int(event.fields["index"] or 0)
+        index = event.number("index")
         if index == 0:
             tables.append([])
         if tables and index == len(tables[-1]):

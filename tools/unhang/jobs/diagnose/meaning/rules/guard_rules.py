@@ -114,8 +114,7 @@ def more_joined_than_the_world(facts: Facts) -> Iterator[Evidence]:
     counted = [
         event
         for event in facts.of("store_count")
-        if int(event.fields["joined"] or 0) > int(event.fields["size"] or 0) > 0
-        and not event.quoted
+        if event.number("joined") > event.number("size") > 0 and not event.quoted
     ]
     if counted:
         fields = counted[0].fields
@@ -135,7 +134,7 @@ def one_machine_needs_no_network(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/5/385.
     """
-    launched = [event for event in facts.of("nnodes") if not event.quoted]
+    launched = facts.said("nnodes")
     if launched and {event.fields["value"] for event in launched} == {"1"}:
         why = "the job runs on one machine"
         yield Evidence("firewall_ports", -STRONG, why, (launched[0],), "one-machine")

@@ -122,7 +122,7 @@ def did_not_meet(facts: Facts) -> Event | None:
     """Ranks or nodes that waited for each other before the first step."""
     if any(facts.of(name) for name in ("training_step", "healthy_end", "server_started")):
         return None
-    missed = [event for name in _DID_NOT_MEET for event in facts.of(name) if not event.quoted]
+    missed = facts.said(*_DID_NOT_MEET)
     lost = [
         event
         for event in facts.events
@@ -337,7 +337,7 @@ def _interfaces(facts: Facts) -> set[str]:
 
 
 def _failed_connections(facts: Facts) -> Iterator[Event]:
-    yield from (event for name in _NO_CONNECTION for event in facts.of(name) if not event.quoted)
+    yield from facts.said(*_NO_CONNECTION)
     yield from (
         event
         for event in facts.events
@@ -399,7 +399,7 @@ def _of_memory(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_job_files/rules/memory-of-the-job.
     """
-    killed = next((event for event in facts.of("killed") if not event.quoted), None)
+    killed = next(iter(facts.said("killed")), None)
     limits = _traits(facts, "memory")
     if killed is not None and limits:
         file, trait = limits[0]
@@ -422,10 +422,7 @@ def _of_silence(facts: Facts) -> Iterator[Evidence]:
         facts.of(name)
         for name in ("healthy_end", "average_bandwidth", "end_told", "server_started")
     )
-    failed = any(
-        event.signature.kind in ("error", "symptom") and not event.quoted for event in facts.events
-    )
-    if ended or failed or hang_signs(facts):
+    if ended or facts.faults or hang_signs(facts):
         return
     for file in facts.job:
         for one in file.findings:

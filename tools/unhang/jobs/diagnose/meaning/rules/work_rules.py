@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any
 
 from unhang.core.text import counted
 from unhang.jobs.diagnose.log_facts import Facts
@@ -60,15 +59,10 @@ def work_was_going_on(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_real_jobs/slurm-task-imports-slowly, diagnose_batches/4/050,
     diagnose_batches/10/039.
     """
-    waits = [
-        event
-        for name in ("timeout", "store_timeout", "tasks_not_met")
-        for event in facts.of(name)
-        if not event.quoted
-    ]
+    waits = facts.said("timeout", "store_timeout", "tasks_not_met")
     if not waits:
         return
-    first = min(waits, key=lambda event: (event.file, event.line))
+    first = min(waits, key=lambda event: event.place)
     data = [
         event
         for event in facts.of("data_progress")
@@ -123,7 +117,7 @@ def main_process_prepares(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose/slow_rank_or_io/zero-first.
     """
-    waits = [event for event in facts.of("main_process_first") if not event.quoted]
+    waits = facts.said("main_process_first")
     if (
         waits
         and (facts.of("crash") or facts.of("timeout") or facts.of("store_timeout"))
@@ -161,8 +155,7 @@ def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
     """
     rows = [
         (_seconds(event, "data"), _seconds(event, "step"), event)
-        for event in facts.of("data_of_step")
-        if not event.quoted
+        for event in facts.said("data_of_step")
     ]
     shares = sorted(data / step for data, step, _ in rows if step)
     if len(shares) >= FEW_STEPS and (share := shares[len(shares) // 2]) >= MOST_OF_A_STEP:
@@ -170,9 +163,7 @@ def steps_wait_for_their_data(facts: Facts) -> Iterator[Evidence]:
         yield Evidence(
             "slow_rank_or_io", STRONG, why, (rows[0][2], rows[-1][2]), "steps-wait-for-data"
         )
-    times = [
-        (_seconds(event, "seconds"), event) for event in facts.of("step_took") if not event.quoted
-    ][1:]
+    times = [(_seconds(event, "seconds"), event) for event in facts.said("step_took")][1:]
     usual = (
         sorted(seconds for seconds, _ in times)[len(times) // 4]
         if len(times) >= SEVERAL_STEPS
@@ -212,12 +203,7 @@ def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_batches/15/g41.
     """
-    waits = [
-        event
-        for name in ("timeout", "store_timeout")
-        for event in facts.of(name)
-        if not event.quoted
-    ]
+    waits = facts.said("timeout", "store_timeout")
     for wait in waits[:1]:
         bars = [event for event in facts.of("bar") if event.file == wait.file]
         before = [event for event in bars if event.line < wait.line]
@@ -237,7 +223,7 @@ def bar_still_moved(facts: Facts) -> Iterator[Evidence]:
 def _is_further(before: Event, after: Event) -> bool:
     return (
         before.fields["all"] == after.fields["all"]
-        and int(after.fields["percent"] or 0) >= int(before.fields["percent"] or 0)
+        and after.number("percent") >= before.number("percent")
         and before.text != after.text
     )
 
@@ -269,7 +255,7 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
         return
     times = Counter(event.fields["rank"] for event in members)
     if min(times.values()) > 1 and sum(times.values()) == max(
-        int(event.fields["nranks"] or 0) for event in members
+        event.number("nranks") for event in members
     ):
         ranks = ", ".join(f"rank {rank}" for rank in sorted(int(one or 0) for one in times)[:4])
         why = f"{ranks} start {min(times.values())} times each: each node counts its ranks from 0"
@@ -277,7 +263,7 @@ def some_ranks_never_started(facts: Facts) -> Iterator[Evidence]:
         return
     started, wanted = (
         {event.fields["rank"] for event in members},
-        max(int(event.fields["nranks"] or 0) for event in members),
+        max(event.number("nranks") for event in members),
     )
     if len(started) < wanted and (near_end(facts, members[-1]) or hang_signs(facts)):
         why = f"{len(started)} of {wanted} ranks start, the others print nothing"
@@ -311,9 +297,9 @@ def _lists_of_hosts(facts: Facts) -> list[list[Listed]]:
     file that follow each other are one list."""
     lists: list[list[Listed]] = []
     for event in facts.of("hostfile_row"):
-        row = (event.fields["host"] or "", int(event.fields["slots"] or 0), event)
+        row = (event.fields["host"] or "", event.number("slots"), event)
         last = lists[-1][-1][2] if lists else None
-        if last and (last.file, last.line + 1) == (event.file, event.line):
+        if last and (last.file, last.line + 1) == event.place:
             lists[-1].append(row)
         elif not event.quoted:
             lists.append([row])
@@ -347,15 +333,10 @@ def list_of_hosts_is_uneven(facts: Facts) -> Iterator[Evidence]:
             by_host[host] = event
         if len({slots for _, slots, _ in listed}) > 1:
             first, other = listed[0], next(row for row in listed if row[1] != listed[0][1])
-            wrong = [
-                event
-                for event in facts.events
-                if event.signature.kind in ("error", "symptom") and not event.quoted
-            ]
             why = f"{first[0]} takes {counted(first[1], 'rank')} and {other[0]} takes {other[1]}"
             yield Evidence(
                 "launch_mismatch",
-                STRONG - 0.4 if wrong else HINTING,
+                STRONG - 0.4 if facts.faults else HINTING,
                 why,
                 (first[2], other[2]),
                 "uneven-hosts",
@@ -370,7 +351,7 @@ def ranks_share_a_core(facts: Facts) -> Iterator[Evidence]:
     Decides diagnose_real_jobs/slurm-cpu-bind-one-core, diagnose_batches/16/h49,
     diagnose_outputs/launchers_and_containers/ranks-on-one-core.
     """
-    bound = [(_core(event), event) for event in facts.of("cpu_binding") if not event.quoted]
+    bound = [(_core(event), event) for event in facts.said("cpu_binding")]
     by_core: dict[str, list[Event]] = {}
     for core, event in bound:
         if core:
@@ -411,28 +392,20 @@ def ranks_have_two_rendezvous(facts: Facts) -> Iterator[Evidence]:
 
     Decides diagnose_odd_ones/many_ranks/two-ports-of-one-rendezvous.
     """
-    if not any(facts.of(name) for name in ("store_count", "store_timeout")):
-        return
-    for name in ("MASTER_ADDR", "MASTER_PORT"):
+    waited = facts.of("store_count") or facts.of("store_timeout")
+    for name in ("MASTER_ADDR", "MASTER_PORT") if waited else ():
         given = [one for one in facts.of("setting") if one.fields["name"] == name]
-        values: dict[str, dict[Any, Event]] = {}
-        for event in given:
-            place = event.prefix.host or rank_of(event)
-            of_place = values.setdefault(event.fields["value"] or "", {})
-            of_place.setdefault(event.file if place is None else place, event)
-        places = [place for by_place in values.values() for place in by_place]
-        if len(values) > 1 and len(set(places)) == len(places):  # each place has one of them
-            sides = sorted(values.items(), key=lambda one: len(one[1]))
-            shown = "; ".join(
-                f"{name}={value} in {', '.join(_place(one) for one in list(by_place.values())[:3])}"
-                for value, by_place in sides
+        by_file = {event.file: event for event in given}  # a file each of a rank or a node
+        by_value = {one.fields["value"]: one for one in reversed(by_file.values())}
+        if len(by_value) > 1 and len({(one.file, one.fields["value"]) for one in given}) == len(
+            by_file
+        ):
+            why = "; ".join(
+                f"{name}={value} in {PurePath(event.file).name}"
+                for value, event in by_value.items()
             )
-            events = tuple(next(iter(by_place.values())) for _, by_place in sides)
-            yield Evidence("launch_mismatch", STRONG + 2, shown, events, "two-rendezvous")
-
-
-def _place(event: Event) -> str:
-    return event.prefix.host or PurePath(event.file).name
+            events = tuple(by_value.values())
+            yield Evidence("launch_mismatch", STRONG + 2, why, events, "two-rendezvous")
 
 
 def versions_of_hosts_differ(facts: Facts) -> Iterator[Evidence]:
