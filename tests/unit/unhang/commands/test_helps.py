@@ -15,10 +15,8 @@ from unhang.commands.names import command_and_arguments
 
 FORMATS = {
     "table",
-    "wide",
     "csv",
     "json",
-    "markdown",
     "evidence",
     "prometheus",
     "html",
@@ -86,7 +84,8 @@ def test_formats_and_quiet_have_the_same_names_everywhere(name):
     ("name", "form"),
     [
         *((name, form) for name in (*FILTERED[:4], *LISTS) for form in ("name", "jsonl")),
-        *((name, "markdown") for name in FILTERED[:3]),
+        *((name, "markdown") for name in (*FILTERED[:3], "diagnose")),
+        *((name, "wide") for name in FILTERED),
     ],
 )
 def test_a_format_of_the_previous_release_is_refused_with_those_that_there_are(name, form, capsys):
