@@ -122,8 +122,6 @@ def test_filters_have_the_same_names_and_words_everywhere(name):
             "did you mean: unhang audit -i 'inventory/my cluster' -q",
         ),
         (["completion", "bsh"], "did you mean bash?"),
-        (["playbook", "remedate"], "did you mean remediate?"),
-        (["playbook"], "required: NAME\n"),
         (["explain", "xid"], "unhang explain xid 79"),
         (["report", "--only", "xid-fatal"], "did you mean --rule?"),
         (["remediate", "--dry-run"], "leave it out: nothing is changed without --apply"),

@@ -1,5 +1,5 @@
-"""`unhang rule new ID --when CONDITION`: prints a row that is complete except for its texts and
-sources."""
+"""`unhang catalogue new ID --when CONDITION`: prints a row that is complete except for its texts
+and sources."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from unhang.core.strict_json import NotStrict, parse_strictly, read_bounded
 
 MOST_BYTES = 8 << 20
 EXAMPLES = """\
-  unhang rule new numa-on --when 'limits.numa_balancing and gpus.count >= 2'
-  unhang rule new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90' --healthy node.json   beside a node that is healthy"""  # noqa: E501
+  unhang catalogue new numa-on --when 'limits.numa_balancing and gpus.count >= 2'
+  unhang catalogue new gpu-hot --for-each gpus.devices --when 'item.temperature_c >= 90' --healthy node.json   beside a node that is healthy"""  # noqa: E501
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -179,8 +179,8 @@ def _quoted(rule: Rule) -> str:
 
 
 def _rendered(row: dict[str, Any], quoted: str, draft: Draft) -> list[str]:
-    """The row as YAML; fields that only a person can write are empty, and `unhang rule check` names
-    them."""
+    """The row as YAML; fields that only a person can write are empty, and `unhang catalogue check`
+    names them."""
     lines = [
         "# facts that decide:",
         *(f"#   {written(place.path)}: {_kind(place.shape)}" for place in draft.places),
