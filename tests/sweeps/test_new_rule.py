@@ -184,19 +184,6 @@ def test_facts_that_decide_are_listed_with_what_they_can_say(capsys):
             "--when: unknown fact path gpus.cuont (did you mean count?)",
         ),
         (["own", "--for-each", "gpus.count", "--when", "item > 1"], "--for-each: needs a list"),
-        (
-            ["own", "--when", "sysctl['vm.swappiness'] == '60'"],
-            "; near it is limits.sysctls['vm.swappiness']",
-        ),
-        (
-            ["own", "--when", "limits.sysctls.vm.swappiness == '60'"],
-            "; near it is limits.sysctls['vm.swappiness']",
-        ),
-        (["own", "--when", "kernel.numa_balancing"], "; near it is limits.numa_balancing or "),
-        (
-            ["own", "--for-each", "gpus.devices", "--when", "not item.ecc_enabled"],
-            "; near it is gpus.devices[*].ecc.enabled",
-        ),
         (["own"], "arguments are required: --when"),
         (["xid-fatal", "--when", "gpus.count > 1"], "the id xid-fatal is taken"),
         (
